@@ -1,0 +1,1 @@
+"""From measured step times to hours and dollars: planning and launching Keras training."""

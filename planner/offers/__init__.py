@@ -1,0 +1,1 @@
+"""The typed catalog of what can be rented, and for how much."""

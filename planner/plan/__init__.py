@@ -1,0 +1,1 @@
+"""Step time times offer: hours, dollars, ranking."""

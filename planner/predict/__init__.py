@@ -1,0 +1,1 @@
+"""Ops times accelerator: step time, with an interval."""

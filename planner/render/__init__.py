@@ -1,0 +1,1 @@
+"""Results to table, TSV and JSON. Never computes."""

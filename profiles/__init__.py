@@ -1,0 +1,1 @@
+"""What was measured, and the coefficients fitted on it: data only."""

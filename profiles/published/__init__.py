@@ -1,0 +1,1 @@
+"""Published measurements, one file a source, and the models that they were measured on."""
