@@ -1,0 +1,39 @@
+"""What a prediction of a step says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ..units import Interval
+
+__all__ = ["Basis", "Limiter", "StepTime", "Unpredicted"]
+
+Basis = Literal["measured", "compiled", "modelled", "datasheet"]
+Limiter = Literal["compute", "memory bandwidth", "launch", "link"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTime:
+    """Wall time of one step on one offer's devices.
+
+    Args:
+        time_s: 80 % prediction interval [s].
+        basis: How it is known.
+        limiter: What most of the time goes to.
+        parts_s: Where the central estimate goes, adding up to it [s].
+        note: One sentence on what was borrowed or assumed; empty when nothing was.
+    """
+
+    time_s: Interval
+    basis: Basis
+    limiter: Limiter
+    parts_s: dict[str, float] = field(default_factory=dict)
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Unpredicted:
+    """Why no time can be given (an unknown peak, a precision that the chip lacks)."""
+
+    reason: str
