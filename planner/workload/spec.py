@@ -1,0 +1,58 @@
+"""The shape and type of what a model is fed, without the data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["ArraySpec", "SpecTree", "map_specs", "spec_leaves"]
+
+# An ArraySpec, or dicts, lists and tuples of them, nested as the data is; None where nothing is given.
+SpecTree = Any
+
+
+@dataclass(frozen=True, slots=True)
+class ArraySpec:
+    """Shape and type of one array of a batch.
+
+    Args:
+        shape: One sample's shape: the batch dimension is left out; `()` is one number a sample [-].
+        dtype: NumPy's name of the type (`float32`, `int64`, `bfloat16`).
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+def map_specs(function: Callable[[ArraySpec], Any], tree: SpecTree) -> Any:
+    """Return the same nest of dicts, lists and tuples with every spec replaced; None stays None.
+
+    Example:
+        >>> map_specs(lambda spec: spec.shape, {"a": ArraySpec((2,), "int32"), "b": None})
+        {'a': (2,), 'b': None}
+    """
+    if isinstance(tree, ArraySpec):
+        return function(tree)
+    if isinstance(tree, dict):
+        return {key: map_specs(function, value) for key, value in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        return type(tree)([map_specs(function, value) for value in tree])
+    return None
+
+
+def spec_leaves(tree: SpecTree) -> Iterator[ArraySpec]:
+    """Yield every spec of a nest, in order.
+
+    Example:
+        >>> [leaf.dtype for leaf in spec_leaves((ArraySpec((), "int32"), [ArraySpec((3,), "float32")]))]
+        ['int32', 'float32']
+    """
+    if isinstance(tree, ArraySpec):
+        yield tree
+    elif isinstance(tree, dict):
+        for value in tree.values():
+            yield from spec_leaves(value)
+    elif isinstance(tree, (list, tuple)):
+        for value in tree:
+            yield from spec_leaves(value)
