@@ -1,0 +1,138 @@
+"""How results leave the program: a table on a terminal, TSV in a pipe, one JSON object on request.
+
+Nothing is computed here. Standard output carries data alone. A reader that goes away is no fault.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from typing import Any, Literal
+
+__all__ = ["UNKNOWN", "Column", "emit_json", "emit_rows", "json_text", "tsv_text"]
+
+UNKNOWN = "–"  # what a table shows for None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One column of a table.
+
+    Args:
+        key: Where the value is in a row; also the column's name in TSV.
+        header: What a table on a terminal calls it.
+        format: Value (never None) to text for the terminal; TSV always carries the full value.
+        justify: Where the text stands in its cell on a terminal.
+    """
+
+    key: str
+    header: str
+    format: Callable[[Any], str] | None = None
+    justify: Literal["left", "right", "center"] = "left"
+
+
+def emit_rows(
+    columns: Sequence[Column], rows: Sequence[Mapping[str, Any]], *, title: str | None = None
+) -> None:
+    """Write rows to standard output: a table on a terminal, TSV with a header line anywhere else."""
+    if sys.stdout.isatty():
+        _write(lambda: _print_table(columns, rows, title=title))
+    else:
+        _write(lambda: sys.stdout.write(tsv_text(columns, rows)))
+
+
+def emit_json(schema: str, payload: Mapping[str, Any]) -> None:
+    """Write one JSON object that names its schema (``gpuplan.offers/1``) to standard output."""
+    _write(lambda: sys.stdout.write(json_text(schema, payload)))
+
+
+def json_text(schema: str, payload: Mapping[str, Any]) -> str:
+    """Return a payload as JSON: money (Decimal) as text, dates as ISO 8601, unknown (None) as null.
+
+    Example:
+        >>> print(json_text("gpuplan.x/1", {"usd": Decimal("0.10"), "note": None}), end="")
+        {
+          "schema": "gpuplan.x/1",
+          "usd": "0.10",
+          "note": null
+        }
+    """
+    document = {"schema": schema, **payload}
+    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False, default=_json_value) + "\n"
+
+
+def tsv_text(columns: Sequence[Column], rows: Iterable[Mapping[str, Any]]) -> str:
+    r"""Return rows as tab-separated text at full precision, header first; unknown (None) is empty.
+
+    Example:
+        >>> tsv_text([Column(key="a", header="A"), Column(key="b", header="B")], [{"a": 0.1, "b": None}])
+        'a\tb\n0.1\t\n'
+    """
+    lines = ["\t".join(column.key for column in columns)]
+    lines += ["\t".join(_tsv_cell(row.get(column.key)) for column in columns) for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _json_value(value: object) -> Any:
+    """Return what JSON has no type for in its contract form; TypeError on anything unforeseen."""
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, (set, frozenset)):
+        return sorted(value)
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def _tsv_cell(value: object) -> str:
+    """Return a value as one TSV cell: no tabs, no line breaks."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    return " ".join(str(value).split())
+
+
+def _table_cell(column: Column, value: Any) -> str:
+    """Return a value as a person reads it."""
+    if value is None:
+        return UNKNOWN
+    if column.format is not None:
+        return column.format(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value)
+
+
+def _print_table(columns: Sequence[Column], rows: Iterable[Mapping[str, Any]], *, title: str | None) -> None:
+    """Print a table as wide as the terminal allows; rich honours NO_COLOR and COLUMNS by itself."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column.header, justify=column.justify, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(_table_cell(column, row.get(column.key))) for column in columns))
+    Console(file=sys.stdout, highlight=False).print(table)
+
+
+def _write(emit: Callable[[], object]) -> None:
+    """Run a writer and flush; when the reader has closed the pipe, send the rest nowhere, without a word."""
+    try:
+        emit()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
