@@ -1,0 +1,106 @@
+"""What goes wrong in the user's own code, said in one line."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Sequence
+
+from ..errors import GpuplanError
+
+__all__ = ["CaptureError", "fault_in_user_code", "line_of_fault", "one_line"]
+
+OTHER_BACKENDS = ("tensorflow", "torch")
+WAY_OUT = "point gpuplan at a function that returns the model, as in `{name}:build_model`"
+LONGEST_MESSAGE = 300
+
+
+class CaptureError(GpuplanError):
+    """The user's code was run, and did not get as far as a model that can be traced. Exit code 1."""
+
+
+def one_line(text: object) -> str:
+    """Return the first lines of a message as one line of bounded length."""
+    flat = " ".join(str(text).split())
+    return flat if len(flat) <= LONGEST_MESSAGE else flat[: LONGEST_MESSAGE - 1] + "…"
+
+
+def line_of_fault(error: BaseException, folders: Sequence[str]) -> str | None:
+    """Return `file.py, line N` of the innermost frame that lies in one of the user's folders."""
+    where = None
+    for frame in traceback.extract_tb(error.__traceback__):
+        if any(_inside(frame.filename, folder) for folder in folders):
+            where = f"{os.path.basename(frame.filename)}, line {frame.lineno}"
+    return where
+
+
+def _inside(filename: str, folder: str) -> bool:
+    path = os.path.abspath(filename)
+    return path.startswith(folder.rstrip(os.sep) + os.sep) and "site-packages" not in path
+
+
+def fault_in_user_code(
+    error: BaseException, *, name: str, doing: str, folders: Sequence[str]
+) -> CaptureError:
+    """Turn whatever the user's code raised into one clear line with the way out.
+
+    Args:
+        error: What was raised.
+        name: The reference, as the user gave it.
+        doing: How far the code got (`failed before fit()`).
+        folders: Folders of the user's own files, to name the line at fault.
+    """
+    where = line_of_fault(error, folders) or name
+    script = name.split("?", 1)[0].rsplit(":", 1)[0] if ".py:" in name else name
+    backend = _foreign_backend(error)
+    if backend is not None:
+        return _needs_backend(backend, error, where=where, name=script)
+    if isinstance(error, SyntaxError):
+        return CaptureError(f"{where}: {_syntax(error)}", hint="mend the syntax error, then run it again")
+    if isinstance(error, ModuleNotFoundError):
+        return CaptureError(
+            f"{where}: {one_line(error)}",
+            hint=f"install `{error.name}` where gpuplan is installed, or {WAY_OUT.format(name=script)}",
+        )
+    kind = type(error).__name__
+    return CaptureError(f"{name} {doing} ({where}): {kind}: {one_line(error)}", hint=_way_out(error, script))
+
+
+def _way_out(error: BaseException, script: str) -> str:
+    if isinstance(error, EOFError):
+        return f"it waits for input(), which gpuplan does not give; {WAY_OUT.format(name=script)}"
+    if isinstance(error, OSError) and script.endswith(".py"):
+        return f"if its data cannot be reached here, {WAY_OUT.format(name=script)} and pass `--samples`"
+    if script.endswith(".py"):
+        return f"run `python {script}` to see all of it, or {WAY_OUT.format(name=script)}"
+    return "call it in Python to see the whole traceback"
+
+
+def _syntax(error: SyntaxError) -> str:
+    at = f" ({os.path.basename(error.filename)}, line {error.lineno})" if error.filename else ""
+    return f"syntax error: {error.msg}{at}"
+
+
+def _foreign_backend(error: BaseException) -> str | None:
+    """Name the backend that the code turned out to need, if that is what went wrong."""
+    if isinstance(error, ModuleNotFoundError):
+        package = (error.name or "").split(".")[0]
+        return package if package in OTHER_BACKENDS else None
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        for backend in OTHER_BACKENDS:
+            if f"{os.sep}site-packages{os.sep}{backend}{os.sep}" in frame.filename:
+                return backend
+    text = str(error).lower()
+    return next((b for b in OTHER_BACKENDS if f"{b} backend" in text or f"requires {b}" in text), None)
+
+
+def _needs_backend(backend: str, error: BaseException, *, where: str, name: str) -> CaptureError:
+    if isinstance(error, ModuleNotFoundError):
+        return CaptureError(
+            f"{where}: needs `{error.name}`, which is not installed",
+            hint=f"`pip install 'gpuplan[{backend}]'`, or {WAY_OUT.format(name=name)} without it",
+        )
+    return CaptureError(
+        f"{where}: needs the {backend} backend, which this version cannot trace: {one_line(error)}",
+        hint="write that part with `keras.ops`, which runs on every backend, or as a Keras layer",
+    )

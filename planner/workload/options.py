@@ -1,0 +1,99 @@
+"""What the user may say about a run beside the model itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from ..errors import UsageError, near_names_hint
+
+__all__ = ["DEFAULT_BATCH_SIZE", "PRECISIONS", "WorkloadOptions", "keras_policy", "steps_of_run"]
+
+PRECISIONS = ("float32", "tf32", "mixed_float16", "mixed_bfloat16", "float16", "bfloat16")
+DEFAULT_BATCH_SIZE = 32  # what `fit()` itself takes when nothing is said
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadOptions:
+    """Everything that can be said about a run beside the model; None means: as the model or script says.
+
+    Args:
+        batch_size: Samples per device and step [-].
+        samples: Training samples of an epoch [-].
+        epochs: Passes over the samples [-].
+        steps: Optimizer steps of the whole run, instead of samples and epochs [-].
+        precision: One of `PRECISIONS`.
+        mode: Training steps, or inference calls.
+        compiled: One XLA program (True) or kernel by kernel (False).
+        loss: A Keras loss by name, for a model that is not compiled.
+        optimizer: A Keras optimizer by name, for a model that is not compiled.
+        use_cache: Whether an earlier trace of the same content may be reused.
+
+    Raises:
+        UsageError: A count that is not positive, or an unknown precision or mode.
+    """
+
+    batch_size: int | None = None
+    samples: int | None = None
+    epochs: int | None = None
+    steps: int | None = None
+    precision: str | None = None
+    mode: Literal["train", "infer"] = "train"
+    compiled: bool | None = None
+    loss: str | None = None
+    optimizer: str | None = None
+    use_cache: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "samples", "epochs", "steps"):
+            _require_positive(name, getattr(self, name))
+        if self.precision is not None and self.precision not in PRECISIONS:
+            raise UsageError(
+                f"unknown precision `{self.precision}`",
+                hint=near_names_hint(self.precision, PRECISIONS, see_all="gpuplan estimate --help"),
+            )
+        if self.mode not in ("train", "infer"):
+            raise UsageError(f"unknown mode `{self.mode}`", hint="use `train` or `infer`")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the options as plain JSON types."""
+        return asdict(self)
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> WorkloadOptions:
+        """Read what `to_json` wrote."""
+        return WorkloadOptions(**data)
+
+
+def _require_positive(name: str, value: int | None) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        flag = f"--{name.replace('_', '-')}"
+        raise UsageError(f"{flag} must be a whole number of at least 1, not {value}", hint=f"try `{flag} 1`")
+
+
+def keras_policy(precision: str) -> str:
+    """Return the Keras dtype policy behind a precision: TF32 is how products of float32 are computed.
+
+    Example:
+        >>> keras_policy("tf32"), keras_policy("mixed_bfloat16")
+        ('float32', 'mixed_bfloat16')
+    """
+    return "float32" if precision == "tf32" else precision
+
+
+def steps_of_run(*, samples: int | None, batch_size: int, epochs: int | None) -> int | None:
+    """Return the optimizer steps of a run [-], or None when samples or epochs are unknown.
+
+    The last batch of an epoch may be smaller, and counts as a step, as it does in `fit()`.
+
+    Example:
+        >>> steps_of_run(samples=60_000, batch_size=128, epochs=10)
+        4690
+    """
+    if samples is None or epochs is None:
+        return None
+    return math.ceil(samples / batch_size) * epochs

@@ -1,0 +1,135 @@
+"""The MODEL argument: one grammar for the command line, tables and the Python API.
+
+    train.py                                  a training script, unchanged
+    models.py:vgg13?image_size=128            a function in a file
+    my.package:build                          a function in a module
+    ResNet50, keras.applications.VGG16?classes=10   a Keras application
+    model.keras, model.h5                     a saved model
+    workload.json                             a saved workload
+
+Optional arguments follow `?`, as `key=value&key=value`; values are read as JSON if they parse, else as text.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from ..errors import UsageError
+
+__all__ = ["Kind", "Reference", "parse_reference"]
+
+Kind = Literal["script", "function", "application", "saved_model", "json"]
+SUFFIXES: dict[str, Kind] = {
+    ".py": "script", ".keras": "saved_model", ".h5": "saved_model", ".hdf5": "saved_model", ".json": "json",
+}  # fmt: skip
+FORMS = "a script `train.py`, a function `models.py:build`, a Keras application `ResNet50`, or `model.keras`"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """A MODEL argument, taken apart.
+
+    Args:
+        text: As the user gave it.
+        kind: Which of the forms it is.
+        path: Absolute path of the file; None for applications and modules.
+        module: Module to import; empty unless a function in a module.
+        name: Function or application; empty for the others.
+        arguments: What followed `?`.
+    """
+
+    text: str
+    kind: Kind
+    path: Path | None = None
+    module: str = ""
+    name: str = ""
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+
+def parse_reference(text: str, *, base: Path) -> Reference:
+    """Take a MODEL argument apart; files must exist.
+
+    Args:
+        text: The argument.
+        base: Absolute folder that relative paths start from.
+
+    Raises:
+        UsageError: It fits no form, or names a file that is not there.
+
+    Example:
+        >>> parse_reference("keras.applications.VGG16?classes=10", base=Path("/")).arguments
+        {'classes': 10}
+    """
+    body, _, query = text.partition("?")
+    arguments = _parse_arguments(query, text=text)
+    if not body.strip():
+        raise UsageError("the model is an empty text", hint=f"give {FORMS}")
+    target, colon, function = body.rpartition(":")
+    if colon and target and "/" not in function and "\\" not in function:
+        return _function(text, target, function, arguments, base=base)
+    suffix = Path(body).suffix.lower()
+    if suffix in SUFFIXES:
+        return _file(text, body, SUFFIXES[suffix], arguments, base=base)
+    if "/" in body or "\\" in body or (base / body).exists():
+        _existing(body, base=base)
+        raise UsageError(f"cannot tell what `{body}` is: unknown file type `{suffix}`", hint=f"give {FORMS}")
+    return _application(text, body, arguments)
+
+
+def _parse_arguments(query: str, *, text: str) -> dict[str, Any]:
+    arguments: dict[str, Any] = {}
+    for part in filter(None, query.split("&")):
+        key, equals, value = part.partition("=")
+        if not equals or not key.isidentifier():
+            raise UsageError(
+                f"cannot read `{part}` in `{text}`",
+                hint="arguments after `?` are `name=value`, joined by `&`",
+            )
+        arguments[key] = _value(value)
+    return arguments
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _function(text: str, target: str, function: str, arguments: dict[str, Any], *, base: Path) -> Reference:
+    if not function.isidentifier():
+        raise UsageError(f"`{function}` in `{text}` is no function name", hint="write `models.py:build`")
+    if target.endswith(".py"):
+        path = _existing(target, base=base)
+        return Reference(text=text, kind="function", path=path, name=function, arguments=arguments)
+    if not all(part.isidentifier() for part in target.split(".")):
+        raise UsageError(f"`{target}` in `{text}` is neither a `.py` file nor a module", hint=f"give {FORMS}")
+    return Reference(text=text, kind="function", module=target, name=function, arguments=arguments)
+
+
+def _file(text: str, body: str, kind: Kind, arguments: dict[str, Any], *, base: Path) -> Reference:
+    if arguments:
+        raise UsageError(
+            f"`{text}`: arguments after `?` belong to functions and applications, not to files",
+            hint="pass a script's own arguments after `--`",
+        )
+    return Reference(text=text, kind=kind, path=_existing(body, base=base))
+
+
+def _existing(name: str, *, base: Path) -> Path:
+    path = (base / name).absolute()
+    if path.is_file():
+        return path
+    if path.is_dir():
+        raise UsageError(f"`{name}` is a folder", hint=f"give {FORMS}")
+    raise UsageError(f"no such file: `{name}`", hint=f"looked in {path.parent}; give {FORMS}")
+
+
+def _application(text: str, body: str, arguments: dict[str, Any]) -> Reference:
+    name = body.rpartition(".")[2]
+    if not name.isidentifier() or body not in (name, f"keras.applications.{name}"):
+        raise UsageError(f"cannot tell what model `{body}` is", hint=f"give {FORMS}")
+    return Reference(text=text, kind="application", name=name, arguments=arguments)
