@@ -10,7 +10,7 @@ from ..units import Interval
 __all__ = ["Basis", "Limiter", "StepTime", "Unpredicted"]
 
 Basis = Literal["measured", "compiled", "modelled", "datasheet"]
-Limiter = Literal["compute", "memory bandwidth", "launch", "link"]
+Limiter = Literal["compute", "memory bandwidth", "launch", "input", "link"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,77 @@
+"""From measurements to examples: building and tracing every measured workload once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from ..errors import UsageError, near_names_hint
+from ..offers.rows import Accelerator
+from ..workload.load import load_workload
+from ..workload.model import Workload
+from ..workload.options import WorkloadOptions
+from .chip import chip_of, nearest_generation
+from .corpus import Measurement
+from .fit import Case
+from .heldout import Example
+from .kernels import kernels_of, table_of
+from .steptime import Unpredicted
+
+__all__ = ["examples_of", "workload_of", "workloads_of"]
+
+Key = tuple[Path, str, int, str, str, bool]
+Progress = Callable[[str, int, int], None]
+
+
+def _key(m: Measurement) -> Key:
+    return (m.base, m.model, m.batch_size, m.mode, m.precision, m.compiled)
+
+
+def workload_of(measurement: Measurement) -> Workload:
+    """Build and trace what was measured (from the cache when it was traced before)."""
+    options = WorkloadOptions(
+        batch_size=measurement.batch_size, precision=measurement.precision, mode=measurement.mode,
+        compiled=measurement.compiled,
+    )  # fmt: skip
+    return load_workload(measurement.model, options=options, base=measurement.base)
+
+
+def workloads_of(measurements: Sequence[Measurement], *, progress: Progress) -> dict[Key, Workload]:
+    """Build and trace every distinct workload among the measurements."""
+    distinct = {_key(m): m for m in measurements}
+    workloads: dict[Key, Workload] = {}
+    for done, (key, measurement) in enumerate(distinct.items()):
+        progress(measurement.model, done, len(distinct))
+        workloads[key] = workload_of(measurement)
+    return workloads
+
+
+def examples_of(
+    measurements: Sequence[Measurement], accelerators: Mapping[str, Accelerator], *, progress: Progress
+) -> list[Example]:
+    """Return single-device training measurements as examples to fit or to be judged on.
+
+    Raises:
+        UsageError: An accelerator is not in the catalog, or lacks the numbers that a prediction needs.
+    """
+    workloads = workloads_of(measurements, progress=progress)
+    tables = {key: table_of(kernels_of(w, compiled=w.compiled)) for key, w in workloads.items()}
+    examples = []
+    for measurement in measurements:
+        accelerator = accelerators.get(measurement.accelerator)
+        if accelerator is None:
+            raise UsageError(
+                f"unknown accelerator `{measurement.accelerator}` in measurements of {measurement.model}",
+                hint=near_names_hint(measurement.accelerator, accelerators, see_all="gpuplan accelerators"),
+            )
+        workload, table = workloads[_key(measurement)], tables[_key(measurement)]
+        chip = chip_of(accelerator, table=table, precision=workload.precision)
+        if isinstance(chip, Unpredicted):
+            raise UsageError(f"cannot judge {measurement.model} on {accelerator.name}: {chip.reason}")
+        case = Case(
+            table=table, chip=chip, generation=nearest_generation(accelerator.architecture),
+            host=measurement.host, compiled=workload.compiled,
+            input_bytes=workload.memory.input_bytes, step_s=measurement.step_s,
+        )  # fmt: skip
+        examples.append(Example(measurement=measurement, case=case))
+    return examples

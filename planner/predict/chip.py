@@ -1,0 +1,98 @@
+"""What an accelerator of the catalog can attain at a precision: the datasheet side of the roofline."""
+
+from __future__ import annotations
+
+from ..offers.rows import Accelerator
+from ..units import GIGA, TERA
+from .coefficients import Chip
+from .kernels import CONTRACTIONS, KernelTable
+from .steptime import Unpredicted
+
+__all__ = ["TENSOR_SHARE", "chip_of", "nearest_generation", "peak_tflop_per_s"]
+
+# Architecture -> the nearest one with measurements. Basis `datasheet` when the two differ.
+# Pascal to Hopper, Blackwell: the same SIMT and tensor-core families as Volta, NVIDIA's first with both.
+# Everything that is not an NVIDIA GPU borrows from Volta too, for want of anything nearer.
+MEASURED = ("Kepler", "Maxwell", "Volta", "Turing")
+NEAREST_UNMEASURED = "Volta"
+
+# Tensor cores reach a smaller share of their peak than scalar units do. ResNet-50 training on V100: 803 to
+# 1,492 images/s in mixed precision against 249 to 432 in float32, a factor of 3.3 where the peaks differ by
+# 8 (NVIDIA DeepLearningExamples, DLPerf and Lambda, collected rows, batch 32 and more).
+TENSOR_SHARE = 0.42
+
+# A TPU's vector unit has 8 x 128 lanes and 2 operations a lane against a 128 x 128 matrix unit (Jouppi et al.,
+# "Ten Lessons From Three Generations Shaped Google's TPUv4i", ISCA 2021, doi:10.1109/ISCA52012.2021.00010).
+VECTOR_SHARE = 8 * 128 * 2 / (128 * 128 * 2)
+
+_SIXTEEN_BIT = ("float16", "bfloat16")
+_WINOGRAD_UP_TO_COMPUTE_CAPABILITY = 7.5  # cuDNN's fp32 Winograd; later chips run fp32 products on tensor cores
+
+
+def nearest_generation(architecture: str) -> str:
+    """Return the architecture with measurements whose efficiencies stand for this one's."""
+    return architecture if architecture in MEASURED else NEAREST_UNMEASURED
+
+
+def peak_tflop_per_s(accelerator: Accelerator, dtype: str, *, tf32: bool) -> tuple[float | None, bool]:
+    """Return the datasheet peak for products of ``dtype`` [TFLOP/s], and whether tensor units give it.
+
+    None when the chip has no published rate for that type and no wider one that serves: 16-bit types fall
+    back to float32 units where a chip has no faster ones, as the frameworks do.
+    """
+    if dtype == "float16" and accelerator.fp16_tensor_tflop_per_s:
+        return accelerator.fp16_tensor_tflop_per_s, True
+    if dtype in _SIXTEEN_BIT and accelerator.bf16_tensor_tflop_per_s:
+        return accelerator.bf16_tensor_tflop_per_s, True
+    if dtype == "float32" and tf32 and accelerator.tf32_tensor_tflop_per_s:
+        return accelerator.tf32_tensor_tflop_per_s, True
+    if dtype == "float64":
+        return accelerator.fp64_tflop_per_s, False
+    if accelerator.kind == "tpu" and dtype == "float32":
+        # XLA multiplies float32 on a TPU in bfloat16 passes; default precision uses one.
+        return accelerator.bf16_tensor_tflop_per_s, True
+    return accelerator.fp32_tflop_per_s, False
+
+
+def _uses_winograd(accelerator: Accelerator, dtype: str, *, tensor: bool) -> bool:
+    capability = accelerator.compute_capability or ""
+    return (
+        dtype == "float32"
+        and not tensor
+        and capability.replace(".", "").isdigit()
+        and float(capability) <= _WINOGRAD_UP_TO_COMPUTE_CAPABILITY
+    )
+
+
+def chip_of(accelerator: Accelerator, *, table: KernelTable, precision: str) -> Chip | Unpredicted:
+    """Return the chip as these kernels see it, or why it cannot be known.
+
+    Args:
+        accelerator: A row of the catalog.
+        table: The step's kernels.
+        precision: Of the workload; `tf32` lets float32 products run on tensor cores.
+    """
+    import numpy as np
+
+    dtypes = table.dtypes
+    peaks = [peak_tflop_per_s(accelerator, dtype, tf32=precision == "tf32") for dtype in dtypes]
+    for dtype, (peak, _) in zip(dtypes, peaks, strict=True):
+        if peak is None and dtype in (*_SIXTEEN_BIT, "float32", "float64"):
+            return Unpredicted(f"no published peak for {dtype} on {accelerator.name}")
+    if accelerator.memory_gb_per_s is None:
+        return Unpredicted(f"no published memory bandwidth for {accelerator.name}")
+    vector = accelerator.fp32_tflop_per_s or max(peak or 0.0 for peak, _ in peaks) * VECTOR_SHARE
+    attainable = [(peak or vector) * TERA * (TENSOR_SHARE if tensor else 1.0) for peak, tensor in peaks]
+    winograd = [
+        _uses_winograd(accelerator, dtype, tensor=tensor)
+        for dtype, (_, tensor) in zip(dtypes, peaks, strict=True)
+    ]
+    contraction = table.category < len(CONTRACTIONS)
+    return Chip(
+        peak_flop_per_s=np.array(attainable)[table.dtype],
+        winograd=np.array(winograd)[table.dtype],
+        tensor=np.array([tensor for _, tensor in peaks])[table.dtype] & contraction,
+        vector_flop_per_s=vector * TERA,
+        memory_bytes_per_s=accelerator.memory_gb_per_s * GIGA,
+        cores=float(accelerator.sms_or_cores or 1),
+    )

@@ -1,0 +1,151 @@
+"""The fitted constants: what they are called, what they mean, and the one file that they live in.
+
+``profiles/efficiency.json`` holds them with the data they were fitted on. Nothing else in ``predict`` holds a
+number that was tuned.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from ..errors import UsageError
+
+__all__ = [
+    "FORMAT", "Chip", "Coefficients", "Generation", "Host", "Shared", "load_coefficients", "names_of",
+]  # fmt: skip
+
+FORMAT = "gpuplan.efficiency/1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """How far one architecture generation gets, kernel category by kernel category.
+
+    Args:
+        conv_fprop, conv_dgrad, conv_wgrad, depthwise, dot: Share of the datasheet peak that large contractions
+            reach [-].
+        winograd_gain: How much less arithmetic 3x3, stride 1 convolutions of float32 cost [-].
+        stream, pool, irregular: Share of the datasheet memory bandwidth reached by elementwise work and
+            reductions, by window reductions, by gathers and scatters [-].
+        launch_s: Time from one kernel's end to the next one's full speed [s].
+    """
+
+    conv_fprop: float
+    conv_dgrad: float
+    conv_wgrad: float
+    depthwise: float
+    dot: float
+    winograd_gain: float
+    stream: float
+    pool: float
+    irregular: float
+    launch_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """What all generations have in common.
+
+    Args:
+        tile_exponent: A tile's rate falls with this power of its arithmetic intensity [-].
+        quantization: How whole the waves are beyond the first, 0..1 [-].
+        split_cost: Relative cost of each doubling of a split k loop [-].
+        sharpness: How well arithmetic and memory traffic of one kernel overlap (power of a p-norm) [-].
+        host_sharpness: The same for the device's work and the host's dispatch [-].
+    """
+
+    tile_exponent: float
+    quantization: float
+    split_cost: float
+    sharpness: float
+    host_sharpness: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """What the host adds to a step.
+
+    Args:
+        fixed_s: Per step, whatever the model [s].
+        dispatch_s: Per kernel, kernel by kernel [s].
+        feed_bytes_per_s: Rate at which NumPy data reaches the device [bytes/s].
+    """
+
+    fixed_s: float
+    dispatch_s: float
+    feed_bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chip:
+    """What the formulas need to know of one accelerator, at the precision of the step.
+
+    Args:
+        peak_flop_per_s: What each kernel's operand type allows products at best, array of [kernels] [FLOP/s].
+        winograd: Whether Winograd algorithms exist for it, array of [kernels].
+        tensor: Whether tensor units do the products, array of [kernels].
+        vector_flop_per_s: Peak of everything else [FLOP/s].
+        memory_bytes_per_s: Datasheet bandwidth [bytes/s].
+        cores: What one tile runs on: SMs, matrix units, CPU cores [-].
+    """
+
+    peak_flop_per_s: Any
+    winograd: Any
+    tensor: Any
+    vector_flop_per_s: Any
+    memory_bytes_per_s: Any
+    cores: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coefficients:
+    """Everything that was fitted, and on what."""
+
+    generations: dict[str, Generation]
+    shared: Shared
+    hosts: dict[str, Host]
+    intervals: dict[str, tuple[float, float]]  # basis -> 10th and 90th percentile of log(measured / predicted)
+    fitted_on: dict[str, Any]  # accelerators, rows, sources, date
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON types."""
+        return {"schema": FORMAT, **asdict(self)}
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> Coefficients:
+        """Read what `to_json` wrote; KeyError or TypeError on anything else."""
+        return Coefficients(
+            generations={name: Generation(**row) for name, row in data["generations"].items()},
+            shared=Shared(**data["shared"]),
+            hosts={name: Host(**row) for name, row in data["hosts"].items()},
+            intervals={basis: (ends[0], ends[1]) for basis, ends in data["intervals"].items()},
+            fitted_on=data["fitted_on"],
+        )
+
+
+def names_of(kind: type[Generation] | type[Shared] | type[Host]) -> tuple[str, ...]:
+    """Return the field names of a group of coefficients, in order."""
+    return tuple(field.name for field in fields(kind))
+
+
+@cache
+def load_coefficients(path: Path | None = None) -> Coefficients:
+    """Read the packaged coefficients, or a file that `gpuplan calibrate` wrote.
+
+    Raises:
+        UsageError: The file is missing or is not such a file.
+    """
+    packaged = resources.files("gpuplan.profiles") / "efficiency.json"
+    try:
+        text = path.read_text() if path else packaged.read_text()
+        return Coefficients.from_json(json.loads(text))
+    except (OSError, KeyError, TypeError, ValueError) as problem:
+        raise UsageError(
+            f"cannot read coefficients from `{path or packaged}`: {problem!r}",
+            hint="write them anew with `gpuplan calibrate`",
+        ) from problem

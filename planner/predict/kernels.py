@@ -1,0 +1,153 @@
+"""From the table of ops to the kernels that a chip runs: fused by XLA, or one a layer call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from ..workload.model import Workload
+from ..workload.ops import Op, OpKind
+
+__all__ = ["CATEGORIES", "CONTRACTIONS", "Kernel", "KernelTable", "kernels_of", "table_of"]
+
+CONTRACTIONS = ("conv_fprop", "conv_dgrad", "conv_wgrad", "depthwise", "dot")
+CATEGORIES = (*CONTRACTIONS, "stream", "pool", "irregular")
+_IRREGULAR = {OpKind.GATHER, OpKind.SCATTER, OpKind.SORT, OpKind.LINALG, OpKind.OTHER}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernel:
+    """One launch, or ``count`` equal ones.
+
+    Args:
+        category: One of `CATEGORIES`; efficiencies are fitted by it.
+        dtype: Operand type.
+        count: Launches per step [-].
+        flops: Real floating-point operations of one launch [FLOP].
+        bytes_moved: To and from memory in one launch [bytes].
+        m, n, k, batch: The product behind a contraction; 0, 0, 0, 1 otherwise [-].
+        winograd: Whether a Winograd algorithm applies (3x3, stride 1, no dilation, one group).
+    """
+
+    category: str
+    dtype: str
+    count: float
+    flops: float
+    bytes_moved: float
+    m: int = 0
+    n: int = 0
+    k: int = 0
+    batch: int = 1
+    winograd: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTable:
+    """Kernels as arrays of one length [kernels]; `category` and `dtype` are codes into `CATEGORIES`, `dtypes`."""
+
+    category: Any
+    dtype: Any
+    dtypes: tuple[str, ...]
+    count: Any
+    flops: Any
+    bytes_moved: Any
+    m: Any
+    n: Any
+    k: Any
+    batch: Any
+    winograd: Any
+
+
+def _category(op: Op) -> str:
+    if op.kind is OpKind.CONV:
+        return f"conv_{op.variant or 'fprop'}"
+    if op.kind in (OpKind.DEPTHWISE, OpKind.DOT, OpKind.POOL):
+        return op.kind.value
+    return "irregular" if op.kind in _IRREGULAR else "stream"
+
+
+def _allows_winograd(op: Op) -> bool:
+    return (
+        op.kind is OpKind.CONV
+        and op.kernel == (3, 3)
+        and set(op.stride) <= {1}
+        and set(op.dilation) <= {1}
+        and op.batch == 1
+    )
+
+
+def _contraction(op: Op) -> Kernel:
+    return Kernel(
+        category=_category(op), dtype=op.dtype, count=op.count, flops=op.flops,
+        bytes_moved=op.bytes_read + op.bytes_written, m=op.m, n=op.n, k=op.k, batch=op.batch,
+        winograd=_allows_winograd(op),
+    )  # fmt: skip
+
+
+def _grouped(ops: Iterable[Op], *, compiled: bool) -> list[Kernel]:
+    groups: dict[int, list[Op]] = {}
+    for op in ops:
+        group = op.fused_group if compiled else op.layer_group
+        if group >= 0:
+            groups.setdefault(group, []).append(op)
+    return [_one_kernel(members, compiled=compiled) for members in groups.values()]
+
+
+def _one_kernel(members: list[Op], *, compiled: bool) -> Kernel:
+    def moved(op: Op) -> float:
+        if compiled:
+            return op.fused_bytes_read + op.fused_bytes_written
+        return op.layer_bytes_read + op.layer_bytes_written
+
+    heaviest = max(members, key=moved)
+    count = max(op.count for op in members)
+    return Kernel(
+        category=_category(heaviest), dtype=heaviest.dtype, count=count,
+        flops=sum(op.flops * op.count for op in members) / count,
+        bytes_moved=sum(moved(op) * op.count for op in members) / count,
+    )  # fmt: skip
+
+
+def kernels_of(workload: Workload, *, compiled: bool) -> tuple[Kernel, ...]:
+    """Return what is launched in a step, equal kernels merged into one row with a count.
+
+    Args:
+        workload: The traced workload.
+        compiled: True: elementwise chains are fused as XLA does; False: one kernel a layer call and phase.
+    """
+    contractions = [op for op in workload.ops if _category(op) in CONTRACTIONS]
+    others = [op for op in workload.ops if _category(op) not in CONTRACTIONS]
+    merged: dict[tuple[Any, ...], list[Kernel]] = {}
+    for kernel in [*map(_contraction, contractions), *_grouped(others, compiled=compiled)]:
+        key = (kernel.category, kernel.dtype, kernel.flops, kernel.bytes_moved,
+               kernel.m, kernel.n, kernel.k, kernel.batch, kernel.winograd)  # fmt: skip
+        merged.setdefault(key, []).append(kernel)
+    return tuple(_with_count(group[0], sum(kernel.count for kernel in group)) for group in merged.values())
+
+
+def _with_count(kernel: Kernel, count: float) -> Kernel:
+    return Kernel(
+        category=kernel.category, dtype=kernel.dtype, count=count, flops=kernel.flops,
+        bytes_moved=kernel.bytes_moved, m=kernel.m, n=kernel.n, k=kernel.k, batch=kernel.batch,
+        winograd=kernel.winograd,
+    )  # fmt: skip
+
+
+def table_of(kernels: Iterable[Kernel]) -> KernelTable:
+    """Return the kernels as NumPy arrays."""
+    import numpy as np
+
+    rows = list(kernels)
+    dtypes = tuple(sorted({row.dtype for row in rows}))
+
+    def column(name: str, dtype: type = float) -> Any:
+        return np.array([getattr(row, name) for row in rows], dtype=dtype)
+
+    return KernelTable(
+        category=np.array([CATEGORIES.index(row.category) for row in rows], dtype=int),
+        dtype=np.array([dtypes.index(row.dtype) for row in rows], dtype=int),
+        dtypes=dtypes,
+        count=column("count"), flops=column("flops"), bytes_moved=column("bytes_moved"),
+        m=column("m"), n=column("n"), k=column("k"), batch=column("batch"), winograd=column("winograd", bool),
+    )  # fmt: skip

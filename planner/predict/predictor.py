@@ -1,0 +1,198 @@
+"""Step time of a workload on an accelerator, by the best basis there is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, cast
+
+from ..offers.rows import Accelerator
+from ..units import GIGA
+from ..workload.model import Workload
+from .chip import chip_of, nearest_generation
+from .coefficients import Chip, Coefficients, Generation, load_coefficients
+from .collectives import ring_all_reduce_s
+from .device import device_parts_s, launches_of, step_s
+from .interval import around
+from .kernels import KernelTable, kernels_of, table_of
+from .measured import Measured, load_measured
+from .steptime import Basis, Limiter, StepTime, Unpredicted
+
+__all__ = ["ModelledStep", "Predictor", "model_step"]
+
+BITS_PER_BYTE = 8.0
+GENERIC_HOST = ""  # the mean of the hosts that were measured
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelledStep:
+    """A modelled step and where its time goes; the parts add up [s]."""
+
+    total_s: float
+    parts_s: dict[str, float]
+
+
+def model_step(
+    table: KernelTable, chip: Chip, generation: Generation, coefficients: Coefficients, *,
+    compiled: bool, input_bytes: float, host: str = GENERIC_HOST,
+) -> ModelledStep:  # fmt: skip
+    """Return the modelled time of one step on one device.
+
+    Args:
+        table: Kernels of the step.
+        chip: What the accelerator can attain, for these kernels.
+        generation: Fitted shares of its architecture.
+        coefficients: The shared and host coefficients.
+        compiled: True: the host launches one program; False: it dispatches every kernel.
+        input_bytes: One batch, fed from the host [bytes].
+        host: Name of a fitted host; unknown ones behave as the mean.
+    """
+    import numpy as np
+
+    shared = coefficients.shared
+    machine = coefficients.hosts.get(host, coefficients.hosts[GENERIC_HOST])
+    total, compute, memory = device_parts_s(table, chip, generation, shared, xp=np)
+    gaps_s = float(generation.launch_s * table.count.sum())
+    busy = total - generation.launch_s * table.count
+    compute_s = float(busy[compute >= memory].sum())
+    device_s = float(total.sum())
+    feed_s = input_bytes / machine.feed_bytes_per_s
+    launches = launches_of(table, compiled=compiled)
+    whole_s = float(
+        step_s(device_s=device_s, launches=launches, input_bytes=input_bytes, host=machine, shared=shared, xp=np)
+    )
+    return ModelledStep(
+        total_s=whole_s,
+        parts_s={
+            "compute": compute_s,
+            "memory bandwidth": device_s - gaps_s - compute_s,
+            "launch": gaps_s + whole_s - device_s - feed_s,
+            "input": feed_s,
+        },
+    )
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """Predicts steps; keeps what it worked out of a workload for the next accelerator."""
+
+    coefficients: Coefficients
+    measured: Measured
+
+    @classmethod
+    def load(cls) -> Predictor:
+        """Return the predictor of the packaged coefficients and measurements."""
+        return cls(load_coefficients(), load_measured())
+
+    @cached_property
+    def _tables(self) -> dict[tuple[int, bool], tuple[Workload, KernelTable]]:
+        return {}
+
+    def _table(self, workload: Workload) -> KernelTable:
+        key = (id(workload), workload.compiled)
+        if key not in self._tables:
+            self._tables[key] = (workload, table_of(kernels_of(workload, compiled=workload.compiled)))
+        return self._tables[key][1]
+
+    def step_time(
+        self, workload: Workload, accelerator: Accelerator, *, devices: float = 1, look_up: bool = True
+    ) -> StepTime | Unpredicted:
+        """Return the time of one step, every device working on ``workload.batch_size`` samples.
+
+        Args:
+            workload: What runs.
+            accelerator: On what.
+            devices: How many; a fraction is that share of one device's cores, rates and bandwidth.
+            look_up: Whether a measurement of the same work may be used.
+        """
+        single = self._measured(workload, accelerator) if look_up and devices >= 1 else None
+        if single is None:
+            modelled = self._modelled(workload, accelerator, share=min(devices, 1.0))
+            if isinstance(modelled, Unpredicted):
+                return modelled
+            single = modelled
+        return single if devices <= 1 else _on_several(single, workload, accelerator, devices)
+
+    def _measured(self, workload: Workload, accelerator: Accelerator) -> StepTime | None:
+        found = self.measured.find(workload, accelerator.name)
+        if found is None:
+            return None
+        modelled = self._modelled(workload, accelerator, share=1.0)
+        if isinstance(modelled, Unpredicted):
+            return None
+        scale = found.step_s / modelled.time_s.mid
+        return StepTime(
+            time_s=around(found.step_s, *self.coefficients.intervals["measured"]), basis="measured",
+            limiter=modelled.limiter, note=f"measured: {found.source}",
+            parts_s={name: part * scale for name, part in modelled.parts_s.items()},
+        )  # fmt: skip
+
+    def _modelled(self, workload: Workload, accelerator: Accelerator, *, share: float) -> StepTime | Unpredicted:
+        table = self._table(workload)
+        chip = chip_of(accelerator, table=table, precision=workload.precision)
+        if isinstance(chip, Unpredicted):
+            return chip
+        basis, name, note = self._basis(workload, accelerator, chip)
+        step = model_step(
+            table, _part_of(chip, share), self.coefficients.generations[name], self.coefficients,
+            compiled=workload.compiled, input_bytes=workload.memory.input_bytes,
+        )  # fmt: skip
+        width = "datasheet" if workload.compiled else basis
+        return StepTime(
+            time_s=around(step.total_s, *self.coefficients.intervals[width]), basis=basis,
+            limiter=_limiter(step.parts_s), parts_s=step.parts_s, note=note,
+        )  # fmt: skip
+
+    def _basis(self, workload: Workload, accelerator: Accelerator, chip: Chip) -> tuple[Basis, str, str]:
+        nearest = nearest_generation(accelerator.architecture)
+        measured_chips = self.coefficients.fitted_on["accelerators"]
+        if accelerator.name not in measured_chips:
+            return "datasheet", nearest, f"no measurement of {accelerator.name}: efficiencies of {nearest}"
+        if chip.tensor.any():
+            return "datasheet", nearest, f"tensor cores of {accelerator.name}: share of peak cited, not fitted"
+        return "modelled", nearest, "XLA's fusion is modelled, not measured" if workload.compiled else ""
+
+
+def _part_of(chip: Chip, share: float) -> Chip:
+    if share >= 1.0:
+        return chip
+    return replace(
+        chip, peak_flop_per_s=chip.peak_flop_per_s * share, vector_flop_per_s=chip.vector_flop_per_s * share,
+        memory_bytes_per_s=chip.memory_bytes_per_s * share, cores=max(chip.cores * share, 1.0),
+    )  # fmt: skip
+
+
+def _limiter(parts_s: dict[str, float]) -> Limiter:
+    return cast("Limiter", max(parts_s, key=lambda name: parts_s[name]))
+
+
+def link_bytes_per_s(accelerator: Accelerator) -> float | None:
+    """Return what a device sends to its neighbour in one direction, by datasheet [bytes/s]; None when unknown.
+
+    NVLink and the like where the accelerator has it, else a TPU's ICI, else PCIe. Whether an instance type
+    really wires them is not known here.
+    """
+    if accelerator.link_gb_per_s_total:
+        return accelerator.link_gb_per_s_total / 2.0 * GIGA
+    if accelerator.ici_gbit_per_s_per_direction:
+        return accelerator.ici_gbit_per_s_per_direction / BITS_PER_BYTE * GIGA
+    if accelerator.pcie_gb_per_s_per_direction:
+        return accelerator.pcie_gb_per_s_per_direction * GIGA
+    return None
+
+
+def _on_several(
+    single: StepTime, workload: Workload, accelerator: Accelerator, devices: float
+) -> StepTime | Unpredicted:
+    link = link_bytes_per_s(accelerator)
+    if link is None:
+        return Unpredicted(f"no link between {accelerator.name} devices is known")
+    link_s = ring_all_reduce_s(
+        message_bytes=workload.memory.gradient_bytes, devices=devices, link_bytes_per_s=link
+    )
+    parts: dict[str, Any] = {**single.parts_s, "link": link_s}
+    note = "data parallel: ideal scaling minus one all-reduce at datasheet link speed"
+    return StepTime(
+        time_s=single.time_s.plus(link_s), basis=single.basis, limiter=_limiter(parts), parts_s=parts,
+        note="; ".join(filter(None, (single.note, note))),
+    )  # fmt: skip
