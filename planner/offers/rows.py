@@ -1,4 +1,4 @@
-"""Typed rows of the catalog. Frozen, extra keys forbidden, money is Decimal, every number has source and date."""
+"""Typed rows of the catalog: frozen, no extra keys, money is Decimal, every number has a source and a date."""
 
 from __future__ import annotations
 
@@ -8,11 +8,17 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-__all__ = ["Accelerator", "Confidence", "Offer", "PartialDate", "Purchase", "Row", "Status"]
+__all__ = [
+    "CPU", "Accelerator", "Confidence", "Host", "HostSeries", "NotebookPlan", "NotebookRuntime", "Offer",
+    "PartialDate", "Provider", "Purchase", "Row", "Status", "UnitPrice", "UnitRate", "VcpuIs",
+]  # fmt: skip
+
+CPU = "CPU"  # the accelerator of a machine that has none; which CPU it is follows from the instance type
 
 Purchase = Literal["on_demand", "spot"]
 Status = Literal["active", "legacy", "retired", "historical"]
 Confidence = Literal["high", "medium", "low"]
+VcpuIs = Literal["hyperthread", "core"]
 # A year, a month or a day: sources are dated as exactly as they were published, and no better.
 PartialDate = Annotated[str, StringConstraints(pattern=r"^\d{4}(-\d{2}(-\d{2})?|-\d{4})?$")]
 Positive = Annotated[float, Field(gt=0)]
@@ -25,13 +31,13 @@ class Row(BaseModel):
 
 
 class Accelerator(Row):
-    """One GPU die, TPU chip or CPU host as a training device. Peaks are dense. None means unknown, never 0."""
+    """One GPU die, TPU chip or CPU host to train on. Peaks are dense. None means unknown, never 0."""
 
     name: str
     vendor: str
     kind: Literal["gpu", "tpu", "npu", "cpu"]
     architecture: str
-    year: int
+    year: int | None = None
     compute_capability: str | None = None
     sms_or_cores: int | None = None
     cuda_cores: int | None = None
@@ -67,8 +73,8 @@ class Offer(Row):
     """One instance type in one region at one purchase option, with its dated price.
 
     ``devices`` counts GPUs or TPU chips and may be a fraction (a tenth of an A10); a CPU host has accelerator
-    ``CPU`` and 1 device. ``usd_per_hour`` is None when no price is published. ``estimated`` marks a price that
-    was derived (on demand times one minus the published savings), not read.
+    ``CPU`` and 1 device. ``usd_per_hour`` is None when no price is published. ``estimated`` marks a price
+    that was derived (on demand times one minus the published savings), not read.
     """
 
     provider: str
@@ -85,4 +91,108 @@ class Offer(Row):
     estimated: bool = False
     complete: bool = True  # False: a part of a machine (a GPU add-on without its host)
     status: Status
+    note: str = ""
+
+
+class Provider(Row):
+    """Who sells or gives machines. ``region`` is a regular expression over the whole name of a region."""
+
+    name: str
+    title: str
+    region: str
+
+
+class Host(Row):
+    """One CPU family, per socket. None means unknown."""
+
+    family: str
+    vendor: str
+    year: int | None = None
+    isa: str
+    physical_cores_per_socket: Annotated[int, Field(gt=0)]
+    all_core_turbo_ghz: Positive
+    fp32_flop_per_cycle_per_core: Positive
+    bf16_flop_per_cycle_per_core: Positive | None = None
+    matrix_extension: str | None = None
+    memory_channels: Annotated[int, Field(gt=0)] | None = None
+    memory_gb_per_s_per_socket: Positive
+    clouds: str
+    vcpu_is: VcpuIs
+    cpu_ids: tuple[str, ...] = ()  # regular expressions over vendor-family-model-stepping
+    source: str
+    read_on: date
+    confidence: Confidence
+    note: str = ""
+
+
+class HostSeries(Row):
+    """Which CPU family the instance types of a provider run on; ``vcpu_is`` overrides the family's own."""
+
+    provider: str
+    pattern: str  # a regular expression over the whole instance type
+    host: str
+    vcpu_is: VcpuIs | None = None
+    confidence: Confidence
+    note: str = ""
+
+
+class NotebookPlan(Row):
+    """What one subscribes to at a hosted notebook, and its limits. None means unknown."""
+
+    provider: str
+    plan: str
+    free: bool
+    session_hours_max: Positive | None = None
+    idle_minutes_max: Positive | None = None
+    background: bool | None = None  # does it run on with the tab closed?
+    guaranteed: bool
+    usd_per_month: Annotated[Decimal, Field(gt=0)] | None = None
+    units_per_month: Positive | None = None
+    source: str
+    as_of: PartialDate
+    confidence: Confidence
+    note: str = ""
+
+
+class NotebookRuntime(Row):
+    """One machine of a hosted notebook, and the plans that may ask for it; limits override the plan's."""
+
+    provider: str
+    runtime: str
+    plans: tuple[str, ...]
+    accelerator: str
+    devices: Positive
+    vcpus: Positive | None = None
+    memory_gib: Positive | None = None
+    session_hours_max: Positive | None = None
+    weekly_quota_hours: Positive | None = None
+    status: Status
+    source: str
+    as_of: PartialDate
+    confidence: Confidence
+    note: str = ""
+
+
+class UnitPrice(Row):
+    """What a bundle of compute units costs on a plan."""
+
+    provider: str
+    plan: str
+    usd: Annotated[Decimal, Field(gt=0)]
+    units: Annotated[Decimal, Field(gt=0)]
+    source: str
+    as_of: PartialDate
+    confidence: Confidence
+    note: str = ""
+
+
+class UnitRate(Row):
+    """How many compute units a runtime burns in an hour, as seen on a date."""
+
+    provider: str
+    runtime: str
+    units_per_hour: Annotated[Decimal, Field(gt=0)]
+    source: str
+    as_of: PartialDate
+    confidence: Confidence
     note: str = ""

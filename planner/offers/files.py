@@ -1,0 +1,225 @@
+"""The one reader of the catalog's files: TOML tables and CSV lines to typed rows, each with its place.
+
+A row that cannot be read becomes a finding with file, line and field; callers decide whether the first one
+stops them (``load``) or all are listed (``check``).
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from importlib.resources.abc import Traversable
+from typing import Any, Generic, TypeVar
+
+from pydantic import ValidationError
+
+from ..errors import UsageError
+from .rows import Offer, Row
+
+__all__ = [
+    "PRICE_COLUMNS", "CatalogError", "Finding", "Located", "Table", "read_prices", "read_rows", "read_table",
+    "read_text_table", "stop_at_first",
+]  # fmt: skip
+
+PRICE_COLUMNS = (
+    "instance_type", "accelerator", "devices", "vcpus", "memory_gib", "region", "purchase", "usd_per_hour",
+    "as_of", "source", "estimated", "complete", "status", "note",
+)  # fmt: skip
+_OFFER_FIELDS = tuple({"as_of": "price_as_of", "source": "price_source"}.get(c, c) for c in PRICE_COLUMNS)
+_OPTIONAL = {index for index, c in enumerate(PRICE_COLUMNS) if c in {"vcpus", "memory_gib", "usd_per_hour"}}
+
+R = TypeVar("R", bound=Row)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong with a catalog, and where."""
+
+    file: str
+    line: int
+    field: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.field}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class Located(Generic[R]):
+    """A row and the place that it was read from."""
+
+    row: R
+    file: str
+    line: int
+
+    def finding(self, field: str, message: str) -> Finding:
+        """Return a finding about a field of this row; the line is the row's."""
+        return Finding(self.file, self.line, field, message)
+
+
+class CatalogError(UsageError):
+    """A file of the catalog cannot be read as it is; carries all findings of that file."""
+
+    def __init__(self, findings: Iterable[Finding]) -> None:
+        self.findings = tuple(findings)
+        first = self.findings[0]
+        more = f" (and {len(self.findings) - 1} more)" if len(self.findings) > 1 else ""
+        super().__init__(
+            f"{first.file}, line {first.line}, `{first.field}`: {first.message}{more}",
+            hint="list everything that is wrong with `gpuplan catalog check FOLDER`",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A parsed TOML file with its text, so that a row's line can be named."""
+
+    file: str
+    data: Mapping[str, Any]
+    text: str
+
+    def line_of(self, array: str, index: int, field: str | None = None) -> int:
+        """Return the line of the index-th ``[[array]]`` header, or of a field below it when it is there."""
+        lines = self.text.splitlines()
+        headers = [number for number, line in enumerate(lines) if line.strip() == f"[[{array}]]"]
+        if index >= len(headers):  # written as an inline array
+            return 1
+        start = headers[index]
+        for number in range(start + 1, len(lines)):
+            if lines[number].startswith("[") or field is None:
+                break
+            if re.match(rf"\s*[\"']?{re.escape(field)}[\"']?\s*=", lines[number]):
+                return number + 1
+        return start + 1
+
+    def line_of_key(self, key: str) -> int:
+        """Return the line of the first ``key = ...`` of the file; 1 when there is none."""
+        pattern = re.compile(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=")
+        hits = (number for number, line in enumerate(self.text.splitlines(), 1) if pattern.match(line))
+        return next(hits, 1)
+
+
+def stop_at_first(rows: list[Located[R]], findings: list[Finding]) -> list[Located[R]]:
+    """Return the rows; CatalogError when anything in their file is wrong."""
+    if findings:
+        raise CatalogError(findings)
+    return rows
+
+
+def read_table(folder: Traversable, name: str) -> Table:
+    """Return a TOML file of the catalog; CatalogError when it is missing or is not TOML."""
+    text = _read_text(folder / name, name)
+    try:
+        return Table(name, tomllib.loads(text, parse_float=Decimal), text)
+    except tomllib.TOMLDecodeError as error:
+        place = re.search(r"line (\d+)", str(error))
+        line = int(place.group(1)) if place else len(text.splitlines())
+        raise CatalogError([Finding(name, line, "TOML", str(error))]) from error
+
+
+def read_text_table(table: Table, key: str) -> dict[str, str]:
+    """Return a table of text to text (``[sources]``); CatalogError on anything else."""
+    entries = table.data.get(key)
+    if not isinstance(entries, dict):
+        raise CatalogError([Finding(table.file, 1, key, f"the table `[{key}]` is missing")])
+    for name, value in entries.items():
+        if not isinstance(value, str) or not value.strip():
+            line = table.line_of_key(name)
+            raise CatalogError([Finding(table.file, line, name, "is not a text, or is empty")])
+    return dict(entries)
+
+
+def read_rows(table: Table, array: str, model: type[R]) -> tuple[list[Located[R]], list[Finding]]:
+    """Return the rows of ``[[array]]`` that are as they should be, and what is wrong with the others."""
+    entries = table.data.get(array, [])
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        return [], [Finding(table.file, table.line_of_key(array), array, f"is not a list of `[[{array}]]`")]
+    rows: list[Located[R]] = []
+    findings: list[Finding] = []
+    headers = _header_lines(table.text, array)
+    for index, entry in enumerate(entries):
+        try:
+            line = headers[index] if index < len(headers) else 1
+            rows.append(Located(model.model_validate(entry), table.file, line))
+        except ValidationError as error:
+            for field, message in _messages(error):
+                findings.append(Finding(table.file, table.line_of(array, index, field), field, message))
+    return rows, findings
+
+
+def read_prices(
+    file: Traversable, provider: str, sources: Mapping[str, str]
+) -> tuple[list[Located[Offer]], list[Finding]]:
+    """Return the offers of one provider's CSV file, and what is wrong with its other lines.
+
+    Args:
+        file: ``prices/<provider>.csv``.
+        provider: Taken from the file's name by the caller.
+        sources: Key of the source column to the full text of the source.
+    """
+    name = f"prices/{file.name}"
+    reader = csv.reader(io.StringIO(_read_text(file, name), newline=""))
+    header = next(reader, [])
+    if tuple(header) != PRICE_COLUMNS:
+        return [], [Finding(name, 1, "header", f"is not `{','.join(PRICE_COLUMNS)}`")]
+    rows: list[Located[Offer]] = []
+    findings: list[Finding] = []
+    for cells in reader:
+        result = _offer(cells, provider, sources)
+        if isinstance(result, Offer):
+            rows.append(Located(result, name, reader.line_num))
+        else:
+            findings += [Finding(name, reader.line_num, field, message) for field, message in result]
+    return rows, findings
+
+
+def _offer(cells: list[str], provider: str, sources: Mapping[str, str]) -> Offer | list[tuple[str, str]]:
+    """Return the offer of one CSV line, or the fields that are wrong with their messages."""
+    if len(cells) != len(PRICE_COLUMNS):
+        return [("columns", f"{len(cells)} cells where {len(PRICE_COLUMNS)} are expected")]
+    source = sources.get(cells[9])
+    if source is None:
+        return [("source", f"`{cells[9]}` is not a key of sources.toml")]
+    values: dict[str, Any] = dict(zip(_OFFER_FIELDS, cells, strict=True))
+    for index in _OPTIONAL:
+        if not cells[index]:
+            values[_OFFER_FIELDS[index]] = None
+    values["price_source"] = source
+    values["provider"] = provider
+    try:
+        return Offer.model_validate(values)
+    except ValidationError as error:
+        columns = dict(zip(_OFFER_FIELDS, PRICE_COLUMNS, strict=True))
+        return [(columns.get(field, field), message) for field, message in _messages(error)]
+
+
+def _messages(error: ValidationError) -> list[tuple[str, str]]:
+    """Return (field, what is wrong with it) of a failed row, in plain words."""
+    found = []
+    for detail in error.errors(include_url=False, include_context=False):
+        field = ".".join(str(part) for part in detail["loc"]) or "row"
+        given = "" if detail["type"] == "missing" else f" (got `{detail['input']}`)"
+        message = {"missing": "is missing", "extra_forbidden": "is not a known field"}.get(
+            detail["type"], detail["msg"].lower()
+        )
+        found.append((field, f"{message}{given}"))
+    return found
+
+
+def _header_lines(text: str, array: str) -> list[int]:
+    """Return the 1-based lines on which ``[[array]]`` stands."""
+    return [number for number, line in enumerate(text.splitlines(), 1) if line.strip() == f"[[{array}]]"]
+
+
+def _read_text(file: Traversable, name: str) -> str:
+    """Return the text of a file of the catalog; CatalogError when it cannot be read."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise CatalogError([Finding(name, 1, "file", f"cannot be read: {reason}")]) from error

@@ -1,0 +1,194 @@
+"""The catalog as one object: the packaged one, or a user's folder with the same files.
+
+Each part is read when it is first asked for, and kept: listing accelerators reads no price.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import TypeVar
+
+from ..errors import UsageError
+from .cpu import cpu_accelerator, host_of, unknown_cpu
+from .files import (
+    CatalogError,
+    Finding,
+    Table,
+    read_prices,
+    read_rows,
+    read_table,
+    read_text_table,
+    stop_at_first,
+)
+from .names import Names
+from .notebooks import Notebooks, notebook_offers
+from .rows import (
+    CPU,
+    Accelerator,
+    Host,
+    HostSeries,
+    NotebookPlan,
+    NotebookRuntime,
+    Offer,
+    Provider,
+    Row,
+    UnitPrice,
+    UnitRate,
+)
+
+__all__ = ["Catalog", "device_of", "load_catalog", "price_files", "resolve_accelerator"]
+
+GENERIC_HOST = "Generic AVX2"
+R = TypeVar("R", bound=Row)
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """What can be rented, and what it is made of. CatalogError (exit 2) from any part that is broken.
+
+    Args:
+        folder: Where the files are.
+    """
+
+    folder: Traversable
+
+    @cached_property
+    def accelerators(self) -> dict[str, Accelerator]:
+        """All GPUs, TPUs and NPUs by name, with their other spellings; CPU hosts are not among them."""
+        spellings: dict[str, list[str]] = {}
+        for alias, name in read_text_table(self._accelerator_table, "aliases").items():
+            spellings.setdefault(name, []).append(alias)
+        rows = self._rows(self._accelerator_table, "accelerator", Accelerator)
+        return {
+            row.name: row.model_copy(update={"aliases": tuple(spellings.get(row.name, ()))}) for row in rows
+        }
+
+    @cached_property
+    def names(self) -> Names:
+        """Every spelling of every accelerator."""
+        table = self._accelerator_table
+        several = table.data.get("ambiguous", {})
+        return Names(
+            canonical=tuple(self.accelerators),
+            aliases=read_text_table(table, "aliases"),
+            ambiguous={name: tuple(candidates) for name, candidates in several.items()},
+        )
+
+    @cached_property
+    def offers(self) -> tuple[Offer, ...]:
+        """Every dated price and every notebook tier; this machine is not among them."""
+        priced = tuple(
+            located.row
+            for file in price_files(self.folder)
+            for located in stop_at_first(*read_prices(file, file.name.removesuffix(".csv"), self.sources))
+        )
+        return priced + notebook_offers(self.notebooks)
+
+    @cached_property
+    def hosts(self) -> dict[str, Host]:
+        """All CPU families by name."""
+        return {row.family: row for row in self._rows(self._host_table, "host", Host)}
+
+    @cached_property
+    def host_series(self) -> tuple[HostSeries, ...]:
+        """Which instance types run on which CPU family."""
+        series = self._rows(self._host_table, "series", HostSeries)
+        for index, entry in enumerate(series):
+            if entry.host not in self.hosts:
+                line = self._host_table.line_of("series", index, "host")
+                raise CatalogError([Finding("hosts.toml", line, "host", f"unknown family `{entry.host}`")])
+        return series
+
+    @cached_property
+    def notebooks(self) -> Notebooks:
+        """Plans, machines, unit prices and rates of hosted notebooks."""
+        table = read_table(self.folder, "notebooks.toml")
+        return Notebooks(
+            plans=self._rows(table, "plan", NotebookPlan),
+            runtimes=self._rows(table, "runtime", NotebookRuntime),
+            unit_prices=self._rows(table, "unit_price", UnitPrice),
+            rates=self._rows(table, "rate", UnitRate),
+        )
+
+    @cached_property
+    def providers(self) -> dict[str, Provider]:
+        """Who sells or gives machines, by name."""
+        table = read_table(self.folder, "providers.toml")
+        return {row.name: row for row in self._rows(table, "provider", Provider)}
+
+    @cached_property
+    def sources(self) -> dict[str, str]:
+        """Full text of every source by its key."""
+        return read_text_table(read_table(self.folder, "sources.toml"), "sources")
+
+    @cached_property
+    def as_of(self) -> str:
+        """Date of the newest price that is not $0: a year, a month or a day."""
+        dates = (offer.price_as_of for offer in self.offers if offer.usd_per_hour and offer.price_as_of)
+        return max(dates, default="unknown")
+
+    @cached_property
+    def _accelerator_table(self) -> Table:
+        return read_table(self.folder, "accelerators.toml")
+
+    @cached_property
+    def _host_table(self) -> Table:
+        return read_table(self.folder, "hosts.toml")
+
+    @staticmethod
+    def _rows(table: Table, array: str, model: type[R]) -> tuple[R, ...]:
+        return tuple(located.row for located in stop_at_first(*read_rows(table, array, model)))
+
+
+def load_catalog(folder: Path | None = None) -> Catalog:
+    """Return the packaged catalog, or a user's folder with the same layout.
+
+    UsageError when the folder does not exist; the parts report their own errors when they are read.
+    """
+    if folder is None:
+        return _packaged_catalog()
+    if not folder.is_dir():
+        raise UsageError(f"no catalog folder `{folder}`", hint="give a folder with prices/ in it")
+    return Catalog(folder)
+
+
+def resolve_accelerator(catalog: Catalog, name: str) -> Accelerator:
+    """Return the accelerator that a name means; ``CPU`` gives a row that says nothing but its name.
+
+    UsageError when the name is unknown (with near names) or has several meanings (with all of them).
+    """
+    canonical = catalog.names.resolve(name)
+    if canonical == CPU:
+        return unknown_cpu(catalog.hosts[GENERIC_HOST])
+    return catalog.accelerators[canonical]
+
+
+def device_of(catalog: Catalog, offer: Offer) -> Accelerator | None:
+    """Return one whole accelerator of an offer; None for a CPU host whose family or size is unknown.
+
+    An offer of ``devices`` < 1 has a share of it: memory and peaks are still those of the whole chip.
+    """
+    if offer.accelerator != CPU:
+        return catalog.accelerators.get(offer.accelerator)
+    host = host_of(offer, catalog.hosts, catalog.host_series)
+    if host is None or offer.vcpus is None:
+        return None
+    return cpu_accelerator(host, offer.vcpus, offer.memory_gib)
+
+
+def price_files(folder: Traversable) -> Iterator[Traversable]:
+    """Yield the price files of a catalog in order of provider; CatalogError when the folder is missing."""
+    prices = folder / "prices"
+    if not prices.is_dir():
+        raise CatalogError([Finding("prices", 1, "folder", "is missing")])
+    yield from sorted((f for f in prices.iterdir() if f.name.endswith(".csv")), key=lambda file: file.name)
+
+
+@lru_cache(maxsize=1)
+def _packaged_catalog() -> Catalog:
+    return Catalog(files("gpuplan.catalog"))
