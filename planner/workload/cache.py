@@ -1,0 +1,139 @@
+"""Traced workloads, kept by content in the platform's cache folder.
+
+An entry's key covers the reference, its arguments, the options, the backend, and the versions of gpuplan,
+Keras and JAX. Inside, it lists every file of the user's that took part with its hash, and is used only while
+all of them are unchanged. Data files that a script reads are not watched.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..units import MIB
+from .options import WorkloadOptions
+from .reference import Reference
+
+__all__ = ["entry_key", "hash_file", "read_entry", "write_entry"]
+
+SCHEMA = "gpuplan.cache/1"
+LARGEST_CACHE_BYTES = 256 * MIB
+
+
+def hash_file(path: Path) -> str:
+    """Return the SHA-256 of a file's content."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def entry_key(reference: Reference, *, base: Path, options: WorkloadOptions, argv: Sequence[str]) -> str:
+    """Return the name of an entry: everything that the result depends on, but for the files' content."""
+    facts = {
+        "reference": reference.text,
+        "path": str(reference.path or base),
+        "folder": os.getcwd() if reference.kind == "script" else "",
+        "options": options.to_json() | {"use_cache": True},
+        "argv": list(argv),
+        "backend": os.environ.get("KERAS_BACKEND"),
+        "versions": _versions(),
+    }
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def _versions() -> dict[str, str]:
+    """Return the versions of everything that traces, without importing it; of gpuplan its very sources."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    known = {"python": sys.version}
+    for package in ("keras", "jax"):
+        try:
+            known[package] = version(package)
+        except PackageNotFoundError:
+            known[package] = ""
+    return known | {"gpuplan": _sources()}
+
+
+def _sources() -> str:
+    """Return a digest of size and time of every module that takes part in tracing."""
+    digest = hashlib.sha256()
+    for file in sorted(Path(__file__).parent.rglob("*.py")):
+        status = file.stat()
+        digest.update(f"{file.name} {status.st_size} {status.st_mtime_ns}\n".encode())
+    return digest.hexdigest()
+
+
+def cache_folder() -> Path:
+    """Return the folder of the entries: `GPUPLAN_CACHE_DIR`, or the platform's own."""
+    override = os.environ.get("GPUPLAN_CACHE_DIR")
+    if override:
+        return Path(override, "workloads")
+    from platformdirs import user_cache_path
+
+    return user_cache_path("gpuplan") / "workloads"
+
+
+def read_entry(key: str) -> dict[str, Any] | None:
+    """Return the workload (as JSON) of an entry whose files are all unchanged; None when there is none."""
+    path = cache_folder() / f"{key}.json"
+    try:
+        entry = json.loads(path.read_bytes())
+        if entry["schema"] != SCHEMA or not _unchanged(entry["files"]):
+            return None
+        workload: dict[str, Any] = entry["workload"]
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        _warn(f"cannot read the cached trace {path}: {error}")
+        return None
+    return workload
+
+
+def _unchanged(files: dict[str, str]) -> bool:
+    try:
+        return all(hash_file(Path(file)) == digest for file, digest in files.items())
+    except OSError:
+        return False
+
+
+def write_entry(key: str, *, workload: dict[str, Any], files: dict[str, str]) -> None:
+    """Keep a workload; a folder that cannot be written costs one line on stderr and nothing else."""
+    entry = {"schema": SCHEMA, "files": files, "workload": workload}
+    folder = cache_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _write_whole(folder / f"{key}.json", json.dumps(entry, separators=(",", ":")))
+        _drop_oldest(folder, limit_bytes=LARGEST_CACHE_BYTES)
+    except OSError as error:
+        _warn(f"the trace is not cached: {error.strerror or error} ({folder})")
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """Write a file beside its place, then move it there: readers see all of it or nothing."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def _drop_oldest(folder: Path, *, limit_bytes: int) -> None:
+    """Delete the least recently written entries until the rest fits."""
+    entries = sorted(((e.stat().st_mtime, e.stat().st_size, e) for e in folder.glob("*.json")), reverse=True)
+    total = 0
+    for _, size, entry in entries:
+        total += size
+        if total > limit_bytes:
+            entry.unlink(missing_ok=True)
+
+
+def _warn(text: str) -> None:
+    sys.stderr.write(f"warning: {text}\n")

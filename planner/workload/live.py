@@ -1,0 +1,92 @@
+"""Tracing a model object of this very process, without touching it."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..errors import UsageError
+from .abstract import NOT_ABSTRACT, abstract_variables
+from .assemble import Run, assemble_workload
+from .faults import one_line
+from .feed import Feed
+from .model import Workload
+from .options import WorkloadOptions, keras_policy
+from .saved import with_policy
+from .spec import SpecTree
+from .worker import run_child
+
+__all__ = ["trace_model"]
+
+# What Keras raises when an object cannot be written to a configuration, or read back from it.
+NOT_SERIALIZABLE = (NotImplementedError, TypeError, ValueError, KeyError, AttributeError)
+
+
+def trace_model(
+    model: Any, *, options: WorkloadOptions, input_spec: SpecTree, target_spec: SpecTree
+) -> Workload:
+    """Return the workload of a `keras.Model`; see `workload_of_model`.
+
+    A copy is built from the model's configuration, without weights. A model without one is traced as it is.
+    On another backend than JAX the configuration is traced in a child process.
+    """
+    import keras
+
+    if not isinstance(model, keras.Model):
+        raise UsageError(f"{type(model).__name__} is no keras.Model", hint="pass the model, or a MODEL text")
+    if keras.backend.backend() != "jax":
+        return _trace_elsewhere(model, options)
+    feed = None if input_spec is None else Feed(x=input_spec, y=target_spec)
+    with abstract_variables() as works:
+        notes = () if works else (NOT_ABSTRACT,)
+        subject = _copy(model, options)
+        run = Run(text=model.name, feed=feed, notes=notes)
+        return assemble_workload(subject, run=run, options=options)
+
+
+def _copy(model: Any, options: WorkloadOptions) -> Any:
+    import keras
+
+    try:
+        config = keras.saving.serialize_keras_object(model)
+        if options.precision is not None:
+            config = with_policy(config, keras_policy(options.precision))
+        known = {type(layer).__name__: type(layer) for layer in model._flatten_layers()}
+        return keras.saving.deserialize_keras_object(config, custom_objects=known, safe_mode=False)
+    except NOT_SERIALIZABLE as error:
+        return _as_it_is(model, options, error)
+
+
+def _as_it_is(model: Any, options: WorkloadOptions, error: Exception) -> Any:
+    """Return the model itself when tracing it changes nothing that its owner would notice."""
+    if options.precision is not None or options.loss or options.optimizer:
+        raise UsageError(
+            f"`{model.name}` cannot be copied, so it cannot be changed: {one_line(error)}",
+            hint="build it with the precision, loss and optimizer that you mean, or give it a get_config()",
+        ) from error
+    if options.mode == "train" and not model.compiled:
+        raise UsageError(f"`{model.name}` is not compiled", hint="call `model.compile(...)` first") from error
+    return model
+
+
+def _trace_elsewhere(model: Any, options: WorkloadOptions) -> Workload:
+    import keras
+
+    backend = keras.backend.backend()
+    try:
+        config = json.dumps(keras.saving.serialize_keras_object(model))
+    except NOT_SERIALIZABLE as error:
+        raise UsageError(
+            f"`{model.name}` needs the {backend} backend, which this version cannot trace: {one_line(error)}",
+            hint="run with KERAS_BACKEND=jax, or give the model a get_config()",
+        ) from error
+    with tempfile.TemporaryDirectory(prefix="gpuplan-") as folder:
+        path = Path(folder, "model.keras")
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("config.json", config)
+        answer = run_child(str(path), base=Path(folder), options=options, argv=())
+    return replace(Workload.from_json(answer["workload"]), model=model.name)

@@ -1,0 +1,143 @@
+"""The front door of this room: a MODEL argument in, a workload out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..errors import UsageError
+from .cache import entry_key, read_entry, write_entry
+from .faults import one_line
+from .model import FORMAT, Workload
+from .options import WorkloadOptions, keras_policy, steps_of_run
+from .reference import Reference, parse_reference
+from .worker import run_child
+
+__all__ = ["WorkloadOptions", "load_workload", "workload_of_model"]
+
+
+def load_workload(
+    reference: str, *, options: WorkloadOptions, base: Path | None = None, argv: Sequence[str] = ()
+) -> Workload:
+    """Return the workload of a MODEL argument; nothing is trained, and no weights are allocated.
+
+    Scripts, functions, applications and saved models are traced in a child process, or taken from the cache
+    when the same content was traced before; then neither Keras nor JAX is imported.
+
+    Args:
+        reference: A script, function, application, saved model or saved workload.
+        options: What the user says beside the model.
+        base: Folder that relative paths start from; the current one by default.
+        argv: Arguments of a script.
+
+    Raises:
+        UsageError: The reference or an option cannot be used as it is.
+        CaptureError: The user's code did not get as far as a model.
+    """
+    folder = (base or Path.cwd()).absolute()
+    parsed = parse_reference(reference, base=folder)
+    if argv and parsed.kind != "script":
+        raise UsageError(f"`{reference}` takes no arguments after `--`", hint="only scripts do")
+    if parsed.kind == "json":
+        return _read_saved(parsed, options)
+    if parsed.kind == "script" and parsed.path is not None:
+        _require_syntax(parsed.path)
+    return _trace_or_recall(parsed, options=options, base=folder, argv=argv)
+
+
+def _trace_or_recall(
+    reference: Reference, *, options: WorkloadOptions, base: Path, argv: Sequence[str]
+) -> Workload:
+    # How long the run is and how it is compiled changes no trace: one entry serves them all.
+    traced = replace(options, samples=None, epochs=None, steps=None, compiled=None)
+    key = entry_key(reference, base=base, options=traced, argv=argv)
+    known = read_entry(key) if options.use_cache else None
+    if known is None:
+        answer = run_child(reference.text, base=base, options=traced, argv=argv)
+        known = answer["workload"]
+        if options.use_cache:
+            write_entry(key, workload=answer["workload"], files=answer["files"])
+    return _as_asked(Workload.from_json(known), options)
+
+
+def _require_syntax(path: Path) -> None:
+    try:
+        compile(path.read_bytes(), str(path), "exec")
+    except SyntaxError as error:
+        raise UsageError(
+            f"{path.name}, line {error.lineno}: syntax error: {error.msg}", hint="mend it, then run it again"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise UsageError(f"cannot read `{path.name}`: {one_line(error)}", hint="give a script") from None
+
+
+# --- saved workloads --------------------------------------------------------------------------------------
+
+
+def _read_saved(reference: Reference, options: WorkloadOptions) -> Workload:
+    """Read a workload that was written as JSON."""
+    path = reference.path or Path()
+    try:
+        data = json.loads(path.read_bytes())
+        schema = data["schema"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(
+            f"`{path.name}` is no saved workload: {one_line(error)}", hint=f"give a file of schema `{FORMAT}`"
+        ) from None
+    if schema != FORMAT:
+        raise UsageError(f"`{path.name}` has the unknown schema `{schema}`", hint=f"`{FORMAT}` can be read")
+    try:
+        workload = Workload.from_json(data)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UsageError(f"`{path.name}` is damaged: {one_line(error)}", hint="write it again") from None
+    _require_as_traced(workload, options, name=path.name)
+    return _as_asked(workload, options)
+
+
+def _require_as_traced(workload: Workload, options: WorkloadOptions, *, name: str) -> None:
+    for flag, asked, traced in (
+        ("--batch-size", options.batch_size, workload.batch_size),
+        ("--precision", options.precision and keras_policy(options.precision), keras_policy(workload.precision)),
+    ):
+        if asked not in (None, traced):
+            hint = "name the model itself, to have it traced again"
+            raise UsageError(f"{flag} {asked}: `{name}` was traced with {traced}", hint=hint)
+
+
+def _as_asked(workload: Workload, options: WorkloadOptions) -> Workload:
+    """Return the workload with the length of the run and the way of running that were asked for."""
+    samples = options.samples or workload.samples
+    epochs = options.epochs or workload.epochs
+    counted = steps_of_run(samples=samples, batch_size=workload.batch_size, epochs=epochs)
+    changed = options.samples is not None or options.epochs is not None
+    steps = options.steps or (counted if changed else workload.steps)
+    compiled = workload.compiled if options.compiled is None else options.compiled
+    precision = options.precision or workload.precision
+    return replace(
+        workload, samples=samples, epochs=epochs, steps=steps, compiled=compiled, precision=precision
+    )
+
+
+# --- models in this process -------------------------------------------------------------------------------
+
+
+def workload_of_model(
+    model: Any, *, options: WorkloadOptions, input_spec: Any = None, target_spec: Any = None
+) -> Workload:
+    """Return the workload of a `keras.Model` of this process, which stays as it is.
+
+    Args:
+        model: The model, compiled or not.
+        options: What the user says beside the model.
+        input_spec, target_spec: `ArraySpec`, nested as the data is; taken from the model when None.
+
+    Raises:
+        UsageError: The model's inputs have no fixed shape, or an option does not fit.
+        CaptureError: The model cannot be traced.
+    """
+    from .live import trace_model
+
+    return trace_model(model, options=options, input_spec=input_spec, target_spec=target_spec)
