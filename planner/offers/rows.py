@@ -1,4 +1,4 @@
-"""Typed rows of the catalog: frozen, no extra keys, money is Decimal, every number has a source and a date."""
+"""Typed rows of the catalog: frozen, no extra keys, money is Decimal, each number has a source and a date."""
 
 from __future__ import annotations
 

@@ -28,12 +28,14 @@ class Column:
         header: What a table on a terminal calls it.
         format: Value (never None) to text for the terminal; TSV always carries the full value.
         justify: Where the text stands in its cell on a terminal.
+        terminal: False: too much for a terminal; TSV always has all columns.
     """
 
     key: str
     header: str
     format: Callable[[Any], str] | None = None
     justify: Literal["left", "right", "center"] = "left"
+    terminal: bool = True
 
 
 def emit_rows(
@@ -120,10 +122,11 @@ def _print_table(columns: Sequence[Column], rows: Iterable[Mapping[str, Any]], *
     from rich.text import Text
 
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
-    for column in columns:
+    shown = [column for column in columns if column.terminal]
+    for column in shown:
         table.add_column(column.header, justify=column.justify, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(_table_cell(column, row.get(column.key))) for column in columns))
+        table.add_row(*(Text(_table_cell(column, row.get(column.key))) for column in shown))
     Console(file=sys.stdout, highlight=False).print(table)
 
 

@@ -1,0 +1,132 @@
+"""The commands that list and check the catalog: ``offers``, ``accelerators``, ``catalog check``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..errors import NoAnswerError, UsageError, near_names_hint
+
+if TYPE_CHECKING:
+    from ..offers.rows import Accelerator
+
+__all__ = ["register"]
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
+Folder = Annotated[
+    Path | None, typer.Option("--catalog", help="A folder with your own catalog.", metavar="FOLDER")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of the catalog to an app."""
+    app.command("offers")(offers)
+    app.command("accelerators")(accelerators)
+    group = typer.Typer(help="Check the catalog of prices and accelerators.", rich_markup_mode=None)
+    group.command("check")(check)
+    group.callback()(_group)
+    app.add_typer(group, name="catalog")
+
+
+def offers(
+    accelerator: Annotated[list[str] | None, typer.Option(help="Only this accelerator; repeat.")] = None,
+    provider: Annotated[list[str] | None, typer.Option(help="Only this provider; repeat.")] = None,
+    region: Annotated[list[str] | None, typer.Option(help="Only this region; repeat.")] = None,
+    purchase: Annotated[str, typer.Option(help="on-demand, spot or any.")] = "any",
+    devices: Annotated[list[float] | None, typer.Option(help="Only so many GPUs or TPU chips.")] = None,
+    retired: Annotated[bool, typer.Option(help="Also what is listed but can no longer be had.")] = True,
+    folder: Folder = None,
+    as_json: AsJson = False,
+) -> None:
+    """List what can be rented, and for how much.
+
+    Example: gpuplan offers --accelerator T4 --purchase spot --no-retired
+    """
+    from ..offers.load import load_catalog
+    from ..offers.local import local_offer
+    from ..offers.query import select_offers
+    from ..render.catalog import OFFER_COLUMNS, offer_row
+    from ..render.output import emit_json, emit_rows
+
+    catalog = load_catalog(folder)
+    found = select_offers(
+        (*catalog.offers, local_offer(catalog)[0]),
+        accelerators=accelerator or (),
+        providers=provider or (),
+        regions=region or (),
+        purchase=purchase,
+        devices=devices or (),
+        include_retired=retired,
+        names=catalog.names,
+    )
+    rows = [offer_row(offer) for offer in found]
+    if as_json:
+        emit_json("gpuplan.offers/1", {"as_of": catalog.as_of, "offers": rows})
+    else:
+        emit_rows(OFFER_COLUMNS, rows)
+
+
+def accelerators(
+    vendor: Annotated[list[str] | None, typer.Option(help="Only this vendor; repeat.")] = None,
+    architecture: Annotated[list[str] | None, typer.Option(help="Only this architecture; repeat.")] = None,
+    folder: Folder = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the accelerators of the catalog: memory, bandwidth, and dense peaks in TFLOP/s.
+
+    Example: gpuplan accelerators --architecture Ampere
+    """
+    from ..offers.load import load_catalog
+    from ..render.catalog import ACCELERATOR_COLUMNS, accelerator_row
+    from ..render.output import emit_json, emit_rows
+
+    known = list(load_catalog(folder).accelerators.values())
+    found = _matching(known, "vendor", vendor or [])
+    found = [row for row in _matching(known, "architecture", architecture or []) if row in found]
+    if not found:
+        raise NoAnswerError("no accelerator has that vendor and architecture", hint="leave out one of them")
+    rows = [accelerator_row(row) for row in found]
+    if as_json:
+        emit_json("gpuplan.accelerators/1", {"accelerators": rows})
+    else:
+        emit_rows(ACCELERATOR_COLUMNS, rows)
+
+
+def check(
+    folder: Annotated[Path | None, typer.Argument(help="Your own catalog; else the packaged one.")] = None,
+) -> None:
+    """Hold the laws of the catalog against every row; findings go to standard output, one a line.
+
+    Example: gpuplan catalog check ./my-catalog
+    """
+    from datetime import date
+
+    from ..offers.check import check_catalog
+    from ..offers.load import load_catalog
+
+    report = check_catalog(load_catalog(folder).folder, today=date.today())
+    for finding in report.findings:
+        typer.echo(str(finding))
+    counts = f"{report.offers} prices of {report.providers} providers, {report.accelerators} accelerators"
+    if report.findings:
+        typer.echo(f"{len(report.findings)} findings in {counts}", err=True)
+        raise typer.Exit(1)
+    typer.echo(f"ok: {counts}", err=True)
+
+
+def _group() -> None:
+    """Keep ``check`` a subcommand although it is the only one."""
+
+
+def _matching(rows: list[Accelerator], field: str, wanted: list[str]) -> list[Accelerator]:
+    """Return rows whose field is one of the names, in any case; UsageError for a name that no row has."""
+    known = {str(getattr(row, field)) for row in rows}
+    lower = {name.lower() for name in known}
+    for name in wanted:
+        if name.lower() not in lower:
+            hint = near_names_hint(name, sorted(known), see_all="gpuplan accelerators")
+            raise UsageError(f"unknown {field} `{name}` in `--{field}`", hint=hint)
+    chosen = {name.lower() for name in wanted} or lower
+    return [row for row in rows if str(getattr(row, field)).lower() in chosen]

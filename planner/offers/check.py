@@ -1,0 +1,217 @@
+"""All laws over a whole catalog folder: what `gpuplan catalog check` and the tests over the data run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import date
+from importlib.resources.abc import Traversable
+from typing import TypeVar
+
+from . import laws
+from .files import CatalogError, Finding, Located, Table, read_prices, read_rows, read_table, read_text_table
+from .load import price_files
+from .rows import (
+    CPU,
+    Accelerator,
+    Host,
+    HostSeries,
+    NotebookPlan,
+    NotebookRuntime,
+    Offer,
+    Provider,
+    Row,
+    UnitPrice,
+    UnitRate,
+)
+
+__all__ = ["Report", "check_catalog"]
+
+R = TypeVar("R", bound=Row)
+Dated = NotebookPlan | NotebookRuntime | UnitPrice | UnitRate
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was found in a catalog, in order of file and line, and how much was looked at."""
+
+    findings: tuple[Finding, ...]
+    accelerators: int
+    offers: int
+    providers: int
+
+
+class _Reader:
+    """Reads the files of a folder and collects what cannot be read instead of stopping at it."""
+
+    def __init__(self, folder: Traversable) -> None:
+        self.folder = folder
+        self.findings: list[Finding] = []
+
+    def table(self, name: str) -> Table:
+        """Return a TOML file; an empty one, and a finding, when it cannot be read."""
+        try:
+            return read_table(self.folder, name)
+        except CatalogError as error:
+            self.findings += error.findings
+            return Table(name, {}, "")
+
+    def texts(self, table: Table, key: str) -> dict[str, str]:
+        """Return a table of texts; an empty one, and a finding, when it is not one."""
+        try:
+            return read_text_table(table, key)
+        except CatalogError as error:
+            self.findings += error.findings if table.text else ()
+            return {}
+
+    def rows(self, table: Table, array: str, model: type[R]) -> list[Located[R]]:
+        """Return the rows that are as they should be."""
+        rows, findings = read_rows(table, array, model)
+        self.findings += findings
+        return rows
+
+    def prices(self, sources: dict[str, str]) -> dict[str, list[Located[Offer]]]:
+        """Return the offers of every price file by provider."""
+        prices: dict[str, list[Located[Offer]]] = {}
+        try:
+            for file in price_files(self.folder):
+                provider = file.name.removesuffix(".csv")
+                prices[provider], findings = read_prices(file, provider, sources)
+                self.findings += findings
+        except CatalogError as error:
+            self.findings += error.findings
+        return prices
+
+
+def check_catalog(folder: Traversable, *, today: date) -> Report:
+    """Return everything that is wrong with a catalog folder.
+
+    Args:
+        folder: A folder with the files that the packaged catalog has.
+        today: The day after which no number can have been read.
+    """
+    reader = _Reader(folder)
+    sources = reader.texts(reader.table("sources.toml"), "sources")
+    prices = reader.prices(sources)
+    offers = [offer for rows in prices.values() for offer in rows]
+    accelerator_table = reader.table("accelerators.toml")
+    accelerators = reader.rows(accelerator_table, "accelerator", Accelerator)
+    known = {located.row.name for located in accelerators}
+    providers = reader.rows(reader.table("providers.toml"), "provider", Provider)
+    found = [
+        *_offer_findings(offers, known | {CPU}, {p.row.name: p.row for p in providers}, today),
+        *_accelerator_findings(accelerators, today),
+        *_name_findings(accelerator_table, reader.texts(accelerator_table, "aliases"), known),
+        *_host_findings(reader, today),
+        *_notebook_findings(reader, known | {CPU}, today),
+        *_coverage_findings(reader, providers, prices),
+    ]
+    findings = sorted({*reader.findings, *found}, key=lambda f: (f.file, f.line, f.field))
+    return Report(tuple(findings), len(accelerators), len(offers), len(prices))
+
+
+def _offer_findings(
+    offers: list[Located[Offer]], known: set[str], providers: dict[str, Provider], today: date
+) -> Iterator[Finding]:
+    """Yield what breaks the laws of prices."""
+    yield from laws.price_is_positive(offers)
+    yield from laws.price_is_sane(offers)
+    yield from laws.accelerator_is_known(offers, known)
+    yield from laws.no_duplicate_offers(offers)
+    yield from laws.rows_are_sorted(offers)
+    yield from laws.region_has_the_providers_format(offers, providers)
+    yield from laws.machine_size_is_sane(offers)
+    yield from laws.tpu_slices_count_chips(offers)
+    yield from laws.spot_is_not_above_on_demand(offers)
+    yield from laws.source_is_present(offers)
+    yield from laws.date_is_not_in_the_future(offers, today)
+
+
+def _accelerator_findings(accelerators: list[Located[Accelerator]], today: date) -> Iterator[Finding]:
+    """Yield what breaks the laws of accelerators."""
+    yield from laws.names_are_unique(accelerators)
+    yield from laws.bandwidth_and_memory_are_sane(accelerators)
+    yield from laws.peaks_are_sane(accelerators)
+    yield from laws.peaks_are_ordered(accelerators)
+    for accelerator in accelerators:
+        if accelerator.row.read_on > today:
+            yield accelerator.finding("read_on", f"{accelerator.row.read_on} is in the future")
+        if not accelerator.row.source.strip():
+            yield accelerator.finding("source", "is empty")
+
+
+def _name_findings(table: Table, aliases: dict[str, str], known: set[str]) -> Iterator[Finding]:
+    """Yield aliases that mean no row, hide a row, or are ambiguous as well."""
+    ambiguous = table.data.get("ambiguous", {})
+    for alias, name in aliases.items():
+        if name not in known:
+            yield Finding(table.file, table.line_of_key(alias), alias, f"means `{name}`, which is not a row")
+        if alias in known or alias in ambiguous:
+            yield Finding(table.file, table.line_of_key(alias), alias, "has another meaning as well")
+    for name, candidates in ambiguous.items():
+        if name in known or len(candidates) < 2 or not set(candidates) <= known:
+            message = "does not list two or more rows, or is a row itself"
+            yield Finding(table.file, table.line_of_key(name), name, message)
+
+
+def _host_findings(reader: _Reader, today: date) -> Iterator[Finding]:
+    """Yield what breaks the laws of CPU families."""
+    table = reader.table("hosts.toml")
+    hosts = reader.rows(table, "host", Host)
+    yield from laws.names_are_unique(hosts)
+    for host in hosts:
+        if not 0.5 <= host.row.all_core_turbo_ghz <= 7:
+            yield host.finding("all_core_turbo_ghz", f"is {host.row.all_core_turbo_ghz:g}: outside 0.5 to 7")
+        if host.row.read_on > today:
+            yield host.finding("read_on", f"{host.row.read_on} is in the future")
+    families = {host.row.family for host in hosts}
+    for series in reader.rows(table, "series", HostSeries):
+        if series.row.host not in families:
+            yield series.finding("host", f"unknown family `{series.row.host}`")
+
+
+def _notebook_findings(reader: _Reader, known: set[str], today: date) -> Iterator[Finding]:
+    """Yield what breaks the laws of notebooks."""
+    table = reader.table("notebooks.toml")
+    plans = reader.rows(table, "plan", NotebookPlan)
+    runtimes = reader.rows(table, "runtime", NotebookRuntime)
+    prices = reader.rows(table, "unit_price", UnitPrice)
+    rates = reader.rows(table, "rate", UnitRate)
+    plan_names = {(p.row.provider, p.row.plan) for p in plans}
+    runtime_names = {(r.row.provider, r.row.runtime) for r in runtimes}
+    for runtime in runtimes:
+        if runtime.row.accelerator not in known:
+            yield runtime.finding("accelerator", f"`{runtime.row.accelerator}` is not in accelerators.toml")
+        for name in runtime.row.plans:
+            if (runtime.row.provider, name) not in plan_names:
+                yield runtime.finding("plans", f"`{name}` is no plan of `{runtime.row.provider}`")
+    free = {(p.row.provider, p.row.plan) for p in plans if p.row.free}
+    for price in prices:
+        if (price.row.provider, price.row.plan) not in plan_names - free:
+            yield price.finding("plan", f"`{price.row.plan}` is no paid plan of `{price.row.provider}`")
+    for rate in rates:
+        if (rate.row.provider, rate.row.runtime) not in runtime_names:
+            yield rate.finding("runtime", f"`{rate.row.runtime}` is no runtime of `{rate.row.provider}`")
+    yield from _future_rows([*plans, *runtimes, *prices, *rates], today)
+
+
+def _future_rows(rows: Iterable[Located[Dated]], today: date) -> Iterator[Finding]:
+    """Yield notebook rows that were read tomorrow."""
+    for located in rows:
+        if laws.is_future(located.row.as_of, today):
+            yield located.finding("as_of", f"{located.row.as_of} is in the future")
+
+
+def _coverage_findings(
+    reader: _Reader, providers: list[Located[Provider]], prices: dict[str, list[Located[Offer]]]
+) -> Iterator[Finding]:
+    """Yield providers without an offer, and price files without a provider."""
+    table = reader.table("notebooks.toml")
+    notebooks = {runtime.row.provider for runtime in read_rows(table, "runtime", NotebookRuntime)[0]}
+    for provider in providers:
+        if not prices.get(provider.row.name) and provider.row.name not in notebooks:
+            yield provider.finding("name", f"`{provider.row.name}` has no offer: no prices and no notebook")
+    names = {provider.row.name for provider in providers}
+    for name in prices:
+        if name not in names:
+            yield Finding(f"prices/{name}.csv", 1, "provider", f"`{name}` has no row in providers.toml")

@@ -1,0 +1,248 @@
+"""This machine as an offer at $0: what the operating system and the NVIDIA driver say about it.
+
+Probing (files, processes) and deciding are kept apart: ``local_offer`` probes, the rest is pure.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import platform
+import re
+import shutil
+import subprocess
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from ..errors import UsageError
+from ..units import GIB
+from .cpu import cpu_accelerator
+from .load import GENERIC_HOST, Catalog, load_catalog
+from .names import Names
+from .rows import Accelerator, Host, Offer
+
+__all__ = ["PROVIDER", "LocalCpu", "find_host", "local_offer", "machine_offer", "parse_cpuinfo"]
+
+PROVIDER = "local"
+INSTANCE_TYPE = "this-machine"
+CPUINFO = Path("/proc/cpuinfo")
+PROBE_TIMEOUT_S = 10.0
+_NVIDIA_SMI = ("--query-gpu=name,mig.mode.current", "--format=csv,noheader")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalCpu:
+    """What the operating system says about the processor.
+
+    Args:
+        model_name: As it calls itself.
+        cpu_id: vendor-family-model-stepping, as ``cpu_ids`` of a host describes it; empty when unknown.
+        threads_per_core: Logical processors of a physical core [-].
+        sockets: Physical packages [-].
+        virtual: Whether a hypervisor stands between.
+    """
+
+    model_name: str
+    cpu_id: str
+    threads_per_core: float = 1.0
+    sockets: int = 1
+    virtual: bool = False
+
+
+def local_offer(catalog: Catalog | None = None) -> tuple[Offer, Accelerator]:
+    """Return this machine as an offer, and its accelerator: its NVIDIA GPUs when the catalog knows them, or
+    its CPU.
+
+    Nothing fails when something is absent: what was taken for granted is in the note of the offer.
+    """
+    catalog = catalog or load_catalog()
+    text = CPUINFO.read_text(encoding="utf-8", errors="replace") if CPUINFO.exists() else ""
+    return machine_offer(
+        catalog,
+        cpu=parse_cpuinfo(text) if text else LocalCpu(model_name=platform.processor(), cpu_id=""),
+        logical_cores=_logical_cores(),
+        memory_gib=_memory_gib(),
+        gpu_names=_nvml_names() or _nvidia_smi_names(),
+    )
+
+
+def machine_offer(
+    catalog: Catalog,
+    *,
+    cpu: LocalCpu,
+    logical_cores: int,
+    memory_gib: float | None,
+    gpu_names: Sequence[str] = (),
+) -> tuple[Offer, Accelerator]:
+    """Return a machine that is described by its parts as an offer at $0, and its accelerator."""
+    notes = ["your own machine: power and wear are not counted"]
+    gpu, count = _known_gpu(gpu_names, catalog.names, notes)
+    if gpu is None:
+        accelerator = _local_cpu(cpu, logical_cores, memory_gib, catalog.hosts, notes)
+    else:
+        accelerator = catalog.accelerators[gpu]
+    offer = Offer(
+        provider=PROVIDER,
+        instance_type=INSTANCE_TYPE,
+        accelerator=accelerator.name,
+        devices=count,
+        vcpus=logical_cores,
+        memory_gib=memory_gib,
+        region=PROVIDER,
+        purchase="on_demand",
+        usd_per_hour=Decimal(0),
+        price_as_of=None,
+        price_source="owned by the user",
+        status="active",
+        note="; ".join(notes),
+    )
+    return offer, accelerator
+
+
+def parse_cpuinfo(text: str) -> LocalCpu:
+    """Return the processor that ``/proc/cpuinfo`` describes (x86 and Arm).
+
+    Example:
+        >>> parse_cpuinfo("vendor_id : GenuineIntel\\ncpu family : 6\\nmodel : 85\\nstepping : 7\\n").cpu_id
+        'GenuineIntel-6-55-7'
+    """
+    blocks = [dict(_pairs(block)) for block in text.strip().split("\n\n")]
+    first = blocks[0]
+    cores = {(b["physical id"], b["core id"]) for b in blocks if "physical id" in b and "core id" in b}
+    sockets = {b["physical id"] for b in blocks if "physical id" in b}
+    return LocalCpu(
+        model_name=first.get("model name", ""),
+        cpu_id=_cpu_id(first),
+        threads_per_core=len(blocks) / len(cores) if cores else 1.0,
+        sockets=max(1, len(sockets)),
+        virtual="hypervisor" in first.get("flags", "").split(),
+    )
+
+
+def find_host(cpu_id: str, hosts: Mapping[str, Host]) -> Host | None:
+    """Return the family that a processor belongs to; None when the catalog does not know it."""
+    for host in hosts.values():
+        if any(re.fullmatch(rf"{pattern}(-[0-9A-F]+)?", cpu_id) for pattern in host.cpu_ids):
+            return host
+    return None
+
+
+def _local_cpu(
+    cpu: LocalCpu, logical_cores: int, memory_gib: float | None, hosts: Mapping[str, Host], notes: list[str]
+) -> Accelerator:
+    """Return the CPU of this machine as an accelerator; an unknown one is taken for the generic desktop."""
+    host = find_host(cpu.cpu_id, hosts)
+    if host is None:
+        host = hosts[GENERIC_HOST]
+        notes.append(f"CPU `{cpu.model_name or 'unknown'}` is not in the catalog: taken for {GENERIC_HOST}")
+    changes: dict[str, object] = {"vcpu_is": "hyperthread" if cpu.threads_per_core > 1 else "core"}
+    if not cpu.virtual:  # the whole socket is ours, and so is its memory bandwidth
+        changes["physical_cores_per_socket"] = max(
+            1, round(logical_cores / cpu.threads_per_core / cpu.sockets)
+        )
+    return cpu_accelerator(host.model_copy(update=changes), logical_cores, memory_gib)
+
+
+def _known_gpu(gpu_names: Sequence[str], names: Names, notes: list[str]) -> tuple[str | None, int]:
+    """Return the canonical name of the most frequent GPU and how many there are; (None, 1) without one."""
+    if not gpu_names:
+        return None, 1
+    (name, count), *others = Counter(gpu_names).most_common()
+    try:
+        canonical = names.resolve(name)
+    except UsageError as error:
+        notes.append(f"GPU `{name}` is left out: {error}")
+        return None, 1
+    notes += [f"GPU `{other}` is left out: one kind at a time" for other, _ in others]
+    return canonical, count
+
+
+def _pairs(block: str) -> list[tuple[str, str]]:
+    """Return the ``key : value`` lines of a block."""
+    split = (line.split(":", 1) for line in block.splitlines() if ":" in line)
+    return [(key.strip(), value.strip()) for key, value in split]
+
+
+def _cpu_id(first: Mapping[str, str]) -> str:
+    """Return vendor-family-model-stepping (x86) or ARM-implementer-part; empty when it is neither."""
+    if {"vendor_id", "cpu family", "model"} <= first.keys():
+        model, stepping = int(first["model"]), int(first.get("stepping", "0") or 0)
+        return f"{first['vendor_id']}-{first['cpu family']}-{model:X}-{stepping:X}"
+    if {"CPU implementer", "CPU part"} <= first.keys():
+        return f"ARM-{first['CPU implementer']}-{first['CPU part']}"
+    return ""
+
+
+def _logical_cores() -> int:
+    """Return the logical processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _memory_gib() -> float | None:
+    """Return the main memory [GiB]; None when the system does not say."""
+    try:
+        return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB, 1)
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def _nvml_names() -> list[str]:
+    """Return the names of the GPUs through nvidia-ml-py; none when it or the driver is absent."""
+    try:
+        nvml: Any = importlib.import_module("pynvml")
+        nvml.nvmlInit()
+    except Exception:  # absent package, absent driver, wrong version: all mean "ask nvidia-smi"
+        return []
+    try:
+        return [_nvml_name(nvml, index) for index in range(nvml.nvmlDeviceGetCount())]
+    except nvml.NVMLError:
+        return []
+    finally:
+        nvml.nvmlShutdown()
+
+
+def _nvml_name(nvml: Any, index: int) -> str:
+    """Return the name of a GPU; a card that is cut into MIG instances says so."""
+    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+    name = nvml.nvmlDeviceGetName(handle)
+    text = name.decode() if isinstance(name, bytes) else str(name)
+    try:
+        cut = nvml.nvmlDeviceGetMigMode(handle)[0] == 1
+    except nvml.NVMLError:
+        cut = False
+    return f"{text} MIG" if cut else text
+
+
+def _nvidia_smi_names() -> list[str]:
+    """Return the names of the GPUs that ``nvidia-smi`` lists; none when it is absent or fails."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return []
+    try:
+        done = subprocess.run(
+            [program, *_NVIDIA_SMI], capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return parse_nvidia_smi(done.stdout)
+
+
+def parse_nvidia_smi(text: str) -> list[str]:
+    """Return names from ``nvidia-smi --query-gpu=name,mig.mode.current --format=csv,noheader``.
+
+    Example:
+        >>> parse_nvidia_smi("Tesla T4, [N/A]\\nNVIDIA A100-SXM4-40GB, Enabled\\n")
+        ['Tesla T4', 'NVIDIA A100-SXM4-40GB MIG']
+    """
+    names = []
+    for line in text.splitlines():
+        name, _, mig = line.partition(",")
+        if name.strip():
+            names.append(f"{name.strip()} MIG" if mig.strip() == "Enabled" else name.strip())
+    return names
