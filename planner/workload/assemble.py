@@ -122,7 +122,7 @@ def _input_specs(model: Any, text: str) -> SpecTree:
     if tensors is None:
         flat = _attribute(model, "inputs")
         tensors = flat[0] if flat and len(flat) == 1 else flat
-    if not tensors and not hasattr(tensors, "shape"):
+    if tensors is None:
         return _specs_of_build(model, text)
     return keras.tree.map_structure(lambda tensor: _spec_of_input(tensor, text), tensors)
 

@@ -50,8 +50,8 @@ def fault_in_user_code(
         doing: How far the code got (`failed before fit()`).
         folders: Folders of the user's own files, to name the line at fault.
     """
-    where = line_of_fault(error, folders) or name
-    script = name.split("?", 1)[0].rsplit(":", 1)[0] if ".py:" in name else name
+    line = line_of_fault(error, folders)
+    where, script = line or name, name.split("?", 1)[0]
     backend = _foreign_backend(error)
     if backend is not None:
         return _needs_backend(backend, error, where=where, name=script)
@@ -60,20 +60,25 @@ def fault_in_user_code(
     if isinstance(error, ModuleNotFoundError):
         return CaptureError(
             f"{where}: {one_line(error)}",
-            hint=f"install `{error.name}` where gpuplan is installed, or {WAY_OUT.format(name=script)}",
+            hint=f"install `{error.name}` where gpuplan is installed{_or_function(script)}",
         )
-    kind = type(error).__name__
-    return CaptureError(f"{name} {doing} ({where}): {kind}: {one_line(error)}", hint=_way_out(error, script))
+    at = f" ({line})" if line is not None else ""
+    fault = f"{type(error).__name__}: {one_line(error)}"
+    return CaptureError(f"{name} {doing}{at}: {fault}", hint=_way_out(error, script))
+
+
+def _or_function(script: str) -> str:
+    return f", or {WAY_OUT.format(name=script)}" if script.endswith(".py") else ""
 
 
 def _way_out(error: BaseException, script: str) -> str:
+    if not script.endswith(".py"):
+        return "build it in Python to see the whole traceback"
     if isinstance(error, EOFError):
         return f"it waits for input(), which gpuplan does not give; {WAY_OUT.format(name=script)}"
-    if isinstance(error, OSError) and script.endswith(".py"):
+    if isinstance(error, OSError):
         return f"if its data cannot be reached here, {WAY_OUT.format(name=script)} and pass `--samples`"
-    if script.endswith(".py"):
-        return f"run `python {script}` to see all of it, or {WAY_OUT.format(name=script)}"
-    return "call it in Python to see the whole traceback"
+    return f"run `python {script}` to see all of it, or {WAY_OUT.format(name=script)}"
 
 
 def _syntax(error: SyntaxError) -> str:
@@ -98,7 +103,7 @@ def _needs_backend(backend: str, error: BaseException, *, where: str, name: str)
     if isinstance(error, ModuleNotFoundError):
         return CaptureError(
             f"{where}: needs `{error.name}`, which is not installed",
-            hint=f"`pip install 'gpuplan[{backend}]'`, or {WAY_OUT.format(name=name)} without it",
+            hint=f"`pip install 'gpuplan[{backend}]'`{_or_function(name)} without it",
         )
     return CaptureError(
         f"{where}: needs the {backend} backend, which this version cannot trace: {one_line(error)}",

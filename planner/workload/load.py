@@ -100,11 +100,15 @@ def _read_saved(reference: Reference, options: WorkloadOptions) -> Workload:
 def _require_as_traced(workload: Workload, options: WorkloadOptions, *, name: str) -> None:
     for flag, asked, traced in (
         ("--batch-size", options.batch_size, workload.batch_size),
-        ("--precision", options.precision and keras_policy(options.precision), keras_policy(workload.precision)),
+        ("--precision", _policy(options.precision), _policy(workload.precision)),
     ):
         if asked not in (None, traced):
             hint = "name the model itself, to have it traced again"
             raise UsageError(f"{flag} {asked}: `{name}` was traced with {traced}", hint=hint)
+
+
+def _policy(precision: str | None) -> str | None:
+    return None if precision is None else keras_policy(precision)
 
 
 def _as_asked(workload: Workload, options: WorkloadOptions) -> Workload:
