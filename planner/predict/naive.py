@@ -29,7 +29,7 @@ def flops_s(case: Case) -> float:
 
 def bandwidth_s(case: Case) -> float:
     """Return bytes over datasheet bandwidth [s]."""
-    return _bytes(case) / case.chip.memory_bytes_per_s
+    return _bytes(case) / float(case.chip.memory_bytes_per_s)
 
 
 def roofline_s(case: Case) -> float:

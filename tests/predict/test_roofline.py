@@ -1,0 +1,99 @@
+"""The formulas of the roofline against closed forms, and the laws they must keep."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from gpuplan.predict.collectives import ring_all_reduce_s
+from gpuplan.predict.device import tile_rates
+from gpuplan.predict.interval import around, equal_weights, weighted_quantile
+from gpuplan.predict.roofline import TILES, soft_max, tiled_work_flops, tiles_busy_flops
+from hypothesis import given
+from hypothesis import strategies as st
+
+sizes = st.integers(1, 8192).map(float)
+
+
+def busy(**changes: object) -> float:
+    facts = {
+        "m": 128.0, "n": 128.0, "k": 64.0, "batch": 1.0, "cores": 4.0, "tile": (128, 128), "splits": 1,
+        "k_step": 8.0, "quantization": 1.0, "xp": np,
+    }  # fmt: skip
+    return float(tiles_busy_flops(**{**facts, **changes}))  # type: ignore[arg-type]
+
+
+def best(*, m: float, n: float, k: float, cores: float = 80.0) -> float:
+    return float(
+        tiled_work_flops(
+            m=m, n=n, k=k, batch=1.0, cores=cores, tile_rates=tile_rates(0.5), k_step=8.0, quantization=0.5,
+            split_cost=0.1, xp=np,
+        )
+    )  # fmt: skip
+
+
+def test_one_tile_on_four_cores_keeps_three_of_them_idle() -> None:
+    """By hand: one 128x128 tile of k = 64 is 2*128*128*64 FLOPs on one core; four cores wait for it."""
+    assert busy() == 4 * 2 * 128 * 128 * 64
+
+
+def test_five_tiles_on_four_cores_take_two_whole_waves() -> None:
+    """By hand: m = 5 tiles; two waves of four cores when only whole waves count, 5/4 when fractions do."""
+    wave = 4 * 2 * 128 * 128 * 64
+    assert busy(m=5 * 128.0) == 2 * wave
+    assert busy(m=5 * 128.0, quantization=0.0) == pytest.approx(1.25 * wave)
+
+
+def test_edges_are_padded_to_full_tiles_and_k_to_its_step() -> None:
+    """By hand: 129 rows need two tiles; k = 65 loops 9 steps of 8."""
+    assert busy(m=129.0, k=65.0, cores=2.0) == 2 * 2 * 128 * 128 * 72
+
+
+@given(m=sizes, n=sizes, k=sizes)
+def test_a_chip_is_never_busy_for_less_than_the_work(m: float, n: float, k: float) -> None:
+    """Law: padding, waves and slower tiles only add to 2 m n k."""
+    assert best(m=m, n=n, k=k) >= 2 * m * n * k * (1 - 1e-12)
+
+
+@given(m=sizes, n=sizes, k=sizes)
+def test_more_rows_never_take_less_time(m: float, n: float, k: float) -> None:
+    """Law: a larger product is never cheaper."""
+    assert best(m=m + 1, n=n, k=k) >= best(m=m, n=n, k=k) * (1 - 1e-12)
+
+
+def test_tile_rates_follow_arithmetic_intensity() -> None:
+    """By hand: t*u/(t+u) of 128x128 is 64, of 32x32 it is 16; exponent 1/2 halves the rate."""
+    rates = tile_rates(0.5)
+    assert rates[0] == 1.0
+    assert rates[TILES.index((32, 32))] == pytest.approx(0.5)
+
+
+@given(a=st.floats(0, 1e3), b=st.floats(0, 1e3), p=st.floats(1, 10))
+def test_overlap_lies_between_perfect_and_none(a: float, b: float, p: float) -> None:
+    """Law: max(a, b) <= soft maximum <= a + b."""
+    both = float(soft_max(a, b, sharpness=p, xp=np))
+    assert max(a, b) * (1 - 1e-9) <= both <= (a + b) * (1 + 1e-9) + 1e-12
+
+
+def test_ring_all_reduce_of_eight() -> None:
+    """Patarasuk and Yuan 2009: 2 (N-1)/N of the message over one link, 14 steps for N = 8."""
+    seconds = ring_all_reduce_s(message_bytes=80e6, devices=8, link_bytes_per_s=10e9, latency_s=1e-6)
+    assert seconds == pytest.approx(2 * 7 / 8 * 80e6 / 10e9 + 14e-6)
+    assert ring_all_reduce_s(message_bytes=80e6, devices=1, link_bytes_per_s=10e9) == 0.0
+
+
+@given(st.lists(st.floats(-5, 5), min_size=1), st.floats(0, 1))
+def test_a_quantile_is_one_of_the_values(values: list[float], probability: float) -> None:
+    """Law: no interpolation invents an error that nobody made."""
+    assert weighted_quantile(values, [1.0] * len(values), probability) in values
+
+
+def test_groups_weigh_the_same_however_many_rows_they_have() -> None:
+    """By hand: three rows of a, one of b: 1/3 each against 1."""
+    assert equal_weights(["a", "a", "b", "a"]) == [1 / 3, 1 / 3, 1.0, 1 / 3]
+
+
+@given(st.floats(1e-6, 1e3), st.floats(-2, 2), st.floats(-2, 2))
+def test_an_interval_never_excludes_its_middle(mid: float, low: float, high: float) -> None:
+    """Law: low <= mid <= high, whatever the quantiles of a biased fit."""
+    interval = around(mid, low, high)
+    assert interval.low <= interval.mid <= interval.high
