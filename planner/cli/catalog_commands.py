@@ -30,7 +30,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="catalog")
 
 
-def offers(
+def offers(  # noqa: PLR0917 (typer passes everything by name)
     accelerator: Annotated[list[str] | None, typer.Option(help="Only this accelerator; repeat.")] = None,
     provider: Annotated[list[str] | None, typer.Option(help="Only this provider; repeat.")] = None,
     region: Annotated[list[str] | None, typer.Option(help="Only this region; repeat.")] = None,

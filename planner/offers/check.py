@@ -9,7 +9,17 @@ from importlib.resources.abc import Traversable
 from typing import TypeVar
 
 from . import laws
-from .files import CatalogError, Finding, Located, Table, read_prices, read_rows, read_table, read_text_table
+from .files import (
+    CatalogError,
+    Finding,
+    Located,
+    Table,
+    read_list_table,
+    read_prices,
+    read_rows,
+    read_table,
+    read_text_table,
+)
 from .load import price_files
 from .rows import (
     CPU,
@@ -28,7 +38,7 @@ from .rows import (
 __all__ = ["Report", "check_catalog"]
 
 R = TypeVar("R", bound=Row)
-Dated = NotebookPlan | NotebookRuntime | UnitPrice | UnitRate
+Dated = TypeVar("Dated", NotebookPlan, NotebookRuntime, UnitPrice, UnitRate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +72,14 @@ class _Reader:
             return read_text_table(table, key)
         except CatalogError as error:
             self.findings += error.findings if table.text else ()
+            return {}
+
+    def lists(self, table: Table, key: str) -> dict[str, tuple[str, ...]]:
+        """Return a table of lists of texts; an empty one, and a finding, when it is not one."""
+        try:
+            return read_list_table(table, key)
+        except CatalogError as error:
+            self.findings += error.findings
             return {}
 
     def rows(self, table: Table, array: str, model: type[R]) -> list[Located[R]]:
@@ -101,7 +119,7 @@ def check_catalog(folder: Traversable, *, today: date) -> Report:
     found = [
         *_offer_findings(offers, known | {CPU}, {p.row.name: p.row for p in providers}, today),
         *_accelerator_findings(accelerators, today),
-        *_name_findings(accelerator_table, reader.texts(accelerator_table, "aliases"), known),
+        *_name_findings(accelerator_table, reader, known),
         *_host_findings(reader, today),
         *_notebook_findings(reader, known | {CPU}, today),
         *_coverage_findings(reader, providers, prices),
@@ -140,9 +158,10 @@ def _accelerator_findings(accelerators: list[Located[Accelerator]], today: date)
             yield accelerator.finding("source", "is empty")
 
 
-def _name_findings(table: Table, aliases: dict[str, str], known: set[str]) -> Iterator[Finding]:
+def _name_findings(table: Table, reader: _Reader, known: set[str]) -> Iterator[Finding]:
     """Yield aliases that mean no row, hide a row, or are ambiguous as well."""
-    ambiguous = table.data.get("ambiguous", {})
+    aliases = reader.texts(table, "aliases")
+    ambiguous = reader.lists(table, "ambiguous")
     for alias, name in aliases.items():
         if name not in known:
             yield Finding(table.file, table.line_of_key(alias), alias, f"means `{name}`, which is not a row")
@@ -192,7 +211,10 @@ def _notebook_findings(reader: _Reader, known: set[str], today: date) -> Iterato
     for rate in rates:
         if (rate.row.provider, rate.row.runtime) not in runtime_names:
             yield rate.finding("runtime", f"`{rate.row.runtime}` is no runtime of `{rate.row.provider}`")
-    yield from _future_rows([*plans, *runtimes, *prices, *rates], today)
+    yield from _future_rows(plans, today)
+    yield from _future_rows(runtimes, today)
+    yield from _future_rows(prices, today)
+    yield from _future_rows(rates, today)
 
 
 def _future_rows(rows: Iterable[Located[Dated]], today: date) -> Iterator[Finding]:

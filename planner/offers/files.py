@@ -22,8 +22,8 @@ from ..errors import UsageError
 from .rows import Offer, Row
 
 __all__ = [
-    "PRICE_COLUMNS", "CatalogError", "Finding", "Located", "Table", "read_prices", "read_rows", "read_table",
-    "read_text_table", "stop_at_first",
+    "PRICE_COLUMNS", "CatalogError", "Finding", "Located", "Table", "read_list_table", "read_prices",
+    "read_rows", "read_table", "read_text_table", "stop_at_first",
 ]  # fmt: skip
 
 PRICE_COLUMNS = (
@@ -132,6 +132,17 @@ def read_text_table(table: Table, key: str) -> dict[str, str]:
             line = table.line_of_key(name)
             raise CatalogError([Finding(table.file, line, name, "is not a text, or is empty")])
     return dict(entries)
+
+
+def read_list_table(table: Table, key: str) -> dict[str, tuple[str, ...]]:
+    """Return a table of text to a list of texts, empty when it is absent; CatalogError on anything else."""
+    entries = table.data.get(key, {})
+    if not isinstance(entries, dict):
+        raise CatalogError([Finding(table.file, table.line_of_key(key), key, "is not a table")])
+    for name, values in entries.items():
+        if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+            raise CatalogError([Finding(table.file, table.line_of_key(name), name, "is not a list of texts")])
+    return {name: tuple(values) for name, values in entries.items()}
 
 
 def read_rows(table: Table, array: str, model: type[R]) -> tuple[list[Located[R]], list[Finding]]:

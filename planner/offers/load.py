@@ -19,6 +19,7 @@ from .files import (
     CatalogError,
     Finding,
     Table,
+    read_list_table,
     read_prices,
     read_rows,
     read_table,
@@ -72,11 +73,10 @@ class Catalog:
     def names(self) -> Names:
         """Every spelling of every accelerator."""
         table = self._accelerator_table
-        several = table.data.get("ambiguous", {})
         return Names(
             canonical=tuple(self.accelerators),
             aliases=read_text_table(table, "aliases"),
-            ambiguous={name: tuple(candidates) for name, candidates in several.items()},
+            ambiguous=read_list_table(table, "ambiguous"),
         )
 
     @cached_property

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from datetime import date
 from decimal import Decimal
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 __all__ = [
     "CPU", "Accelerator", "Confidence", "Host", "HostSeries", "NotebookPlan", "NotebookRuntime", "Offer",
@@ -22,6 +23,18 @@ VcpuIs = Literal["hyperthread", "core"]
 # A year, a month or a day: sources are dated as exactly as they were published, and no better.
 PartialDate = Annotated[str, StringConstraints(pattern=r"^\d{4}(-\d{2}(-\d{2})?|-\d{4})?$")]
 Positive = Annotated[float, Field(gt=0)]
+
+
+def _regular_expression(text: str) -> str:
+    """Return the text when it is a regular expression; ValueError otherwise."""
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"is not a regular expression: {error}") from error
+    return text
+
+
+Pattern = Annotated[str, AfterValidator(_regular_expression)]
 
 
 class Row(BaseModel):
@@ -99,7 +112,7 @@ class Provider(Row):
 
     name: str
     title: str
-    region: str
+    region: Pattern
 
 
 class Host(Row):
@@ -118,7 +131,7 @@ class Host(Row):
     memory_gb_per_s_per_socket: Positive
     clouds: str
     vcpu_is: VcpuIs
-    cpu_ids: tuple[str, ...] = ()  # regular expressions over vendor-family-model-stepping
+    cpu_ids: tuple[Pattern, ...] = ()  # regular expressions over vendor-family-model-stepping
     source: str
     read_on: date
     confidence: Confidence
@@ -129,7 +142,7 @@ class HostSeries(Row):
     """Which CPU family the instance types of a provider run on; ``vcpu_is`` overrides the family's own."""
 
     provider: str
-    pattern: str  # a regular expression over the whole instance type
+    pattern: Pattern  # a regular expression over the whole instance type
     host: str
     vcpu_is: VcpuIs | None = None
     confidence: Confidence

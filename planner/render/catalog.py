@@ -34,7 +34,7 @@ OFFER_COLUMNS = (
     Column(key="usd_per_hour", header="USD/h", justify="right", format=lambda usd: f"{usd:.4f}"),
     Column(key="price_as_of", header="As of"),
     _wide("price_source"),
-    _wide("status"),
+    Column(key="status", header="", format=lambda status: "" if status == "active" else status),
     _wide("estimated"),
     _wide("complete"),
     _wide("note"),
