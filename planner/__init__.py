@@ -1,1 +1,48 @@
-"""From measured step times to hours and dollars: planning and launching Keras training."""
+"""How long a Keras model trains, and what it costs, on every accelerator that can be rented.
+
+    >>> import gpuplan
+    >>> gpuplan.estimate("ResNet50", samples=50_000, epochs=10)  # doctest: +SKIP
+
+Importing this package loads nothing else; each name is loaded when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ._version import __version__
+    from .api import Estimate, estimate
+    from .errors import CredentialsError, GpuplanError, NoAnswerError, UsageError
+
+__all__ = [
+    "CredentialsError",
+    "Estimate",
+    "GpuplanError",
+    "NoAnswerError",
+    "UsageError",
+    "__version__",
+    "estimate",
+]
+
+_HOME = {
+    "CredentialsError": ".errors",
+    "Estimate": ".api",
+    "GpuplanError": ".errors",
+    "NoAnswerError": ".errors",
+    "UsageError": ".errors",
+    "__version__": "._version",
+    "estimate": ".api",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name from the module that it lives in."""
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOME[name], __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,98 @@
+"""The Python face: `gpuplan.estimate(model, ...)`, and its result in a notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any, Literal
+
+from .plan.rank import SortBy
+from .plan.result import Estimate as PlanEstimate
+
+__all__ = ["Estimate", "estimate"]
+
+
+class Estimate(PlanEstimate):
+    """What a workload takes and costs on every offer that was asked for; a table in a notebook."""
+
+    def __repr__(self) -> str:
+        model, count = self.workload.model, len(self.offers)
+        cheapest = self.recommendation.cheapest
+        best = "" if cheapest is None else f", cheapest {self.offers[cheapest].offer.instance_type}"
+        return f"<gpuplan.Estimate of {model} on {count} offers{best}>"
+
+    def _repr_html_(self) -> str:
+        from .render.html import estimate_html
+
+        return estimate_html(self)
+
+
+def estimate(
+    model: Any,
+    *,
+    batch_size: int | None = None,
+    samples: int | None = None,
+    epochs: int | None = None,
+    steps: int | None = None,
+    precision: str | None = None,
+    mode: Literal["train", "infer"] = "train",
+    loss: str | None = None,
+    optimizer: str | None = None,
+    accelerators: Sequence[str] = (),
+    providers: Sequence[str] = (),
+    regions: Sequence[str] = (),
+    purchase: Literal["on-demand", "spot", "any"] = "any",
+    devices: Sequence[float] = (),
+    deadline: str | float | None = None,
+    budget: float | None = None,
+    sort: SortBy = "cost",
+    retired: bool = False,
+) -> Estimate:
+    """Estimate time, cost and memory of a run on every accelerator that can be rented. Nothing is trained.
+
+    Args:
+        model: A `keras.Model`, or a MODEL reference as on the command line (`"ResNet50"`, `"train.py"`).
+        batch_size: Samples per device and step [-].
+        samples: Training samples of an epoch [-].
+        epochs: Passes over the samples [-].
+        steps: Optimizer steps on one device, instead of epochs [-].
+        precision: A Keras dtype policy, or `tf32`.
+        mode: Training steps, or predictions.
+        loss, optimizer: By name, of a model that is not compiled.
+        accelerators, providers, regions, purchase, devices: Which offers to look at; empty: all.
+        deadline: Longest time of the run: `"12h"`, or a number of seconds [s].
+        budget: Highest cost of the run [USD].
+        sort: What comes first in `offers`.
+        retired: Also what can no longer be rented.
+
+    Raises:
+        GpuplanError: Whatever the caller can fix; UsageError for a wrong argument, NoAnswerError when the
+            filters leave no offer. A run that fits nowhere is no error: see `recommendation`.
+    """
+    from .errors import UsageError
+    from .plan.ask import ask
+    from .plan.estimate import Question
+    from .plan.limits import duration_s_of
+    from .plan.select import Filters
+    from .settings import apply_cache_dir, load_settings
+    from .workload.options import WorkloadOptions
+
+    if epochs is not None and steps is not None:
+        raise UsageError("`epochs` and `steps` both say how long the run is", hint="give one of them")
+    settings = load_settings(flags={"providers": tuple(providers), "regions": tuple(regions)})
+    apply_cache_dir(settings)
+    question = Question(
+        filters=Filters(
+            accelerators=tuple(accelerators), providers=settings.providers, regions=settings.regions,
+            purchase=purchase, devices=tuple(devices), include_retired=retired,
+        ),
+        sort=sort,
+        deadline_s=duration_s_of(deadline) if isinstance(deadline, str) else deadline,
+        budget_usd=budget,
+    )  # fmt: skip
+    options = WorkloadOptions(
+        batch_size=batch_size, samples=samples, epochs=epochs, steps=steps, precision=precision, mode=mode,
+        loss=loss, optimizer=optimizer,
+    )  # fmt: skip
+    answer = ask(model, question, options=options, catalog_folder=settings.catalog_dir)
+    return Estimate(**{field.name: getattr(answer, field.name) for field in fields(answer)})

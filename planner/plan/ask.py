@@ -1,0 +1,61 @@
+"""From a model reference to an estimate: read the catalog, trace the model, predict, price, rank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .estimate import Question, estimate_workload
+from .result import Estimate
+from .select import select
+
+if TYPE_CHECKING:
+    from ..workload.model import Workload
+    from ..workload.options import WorkloadOptions
+
+__all__ = ["ask"]
+
+
+def ask(
+    model: Any,
+    question: Question,
+    *,
+    options: WorkloadOptions,
+    script_arguments: Sequence[str] = (),
+    catalog_folder: Path | None = None,
+    around_trace: AbstractContextManager[object] | None = None,
+) -> Estimate:
+    """Return the answer to a question about a model.
+
+    What can go wrong cheaply (filters, the catalog) goes wrong before the model is traced.
+
+    Args:
+        model: A MODEL reference, or a Keras model.
+        question: Filters, order and limits.
+        options: What is said about the run beside the model.
+        script_arguments: What a training script finds in `sys.argv`.
+        catalog_folder: A catalog of one's own; None: the one that comes with gpuplan.
+        around_trace: Entered while the model is traced (to show that it takes a while).
+
+    Raises:
+        GpuplanError: Whatever the user can fix, by its kind.
+    """
+    from ..predict.predictor import Predictor
+
+    selection = select(question.filters, catalog_folder=catalog_folder)
+    with around_trace or nullcontext():
+        workload = _workload(model, options=options, script_arguments=script_arguments)
+    return estimate_workload(workload, selection=selection, predictor=Predictor.load(), question=question)
+
+
+def _workload(model: Any, *, options: WorkloadOptions, script_arguments: Sequence[str]) -> Workload:
+    """Return the traced workload of a reference or a model."""
+    if isinstance(model, str):
+        from ..workload.load import load_workload
+
+        return load_workload(model, options=options, argv=script_arguments)
+    from ..workload.load import workload_of_model
+
+    return workload_of_model(model, options=options)

@@ -1,0 +1,252 @@
+"""One workload on every offer: time, bill, memory, and which to take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..errors import UsageError
+from ..predict.steptime import StepTime, Unpredicted
+from .bill import MINIMUM_BILLED_S, bill_of_run, rental_usd
+from .limits import require_positive
+from .memory import available_bytes, memory_verdict
+from .rank import Candidate, SortBy, cheapest, cheapest_within_s, fastest, fastest_within_usd, pareto
+from .result import Estimate, OfferEstimate, Projection, Recommendation
+from .run import run_length
+from .select import Filters, Selected, Selection
+
+if TYPE_CHECKING:
+    from ..offers.rows import Accelerator
+    from ..workload.model import Workload
+
+__all__ = ["Question", "StepPredictor", "estimate_workload", "project"]
+
+
+class StepPredictor(Protocol):
+    """Whatever knows the time of one step of a workload on some devices."""
+
+    def step_time(
+        self, workload: Workload, accelerator: Accelerator, *, devices: float = 1
+    ) -> StepTime | Unpredicted:
+        """Return the time of one step, or why none can be given."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is asked about a workload.
+
+    Args:
+        filters: Which offers to look at.
+        sort: What "best first" means.
+        deadline_s: Longest time of the run [s].
+        budget_usd: Highest cost of the run [USD].
+
+    Raises:
+        UsageError: A limit that is not positive.
+    """
+
+    filters: Filters = field(default_factory=Filters)
+    sort: SortBy = "cost"
+    deadline_s: float | None = None
+    budget_usd: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.deadline_s is not None:
+            require_positive(self.deadline_s, what="--deadline", example="12h")
+        if self.budget_usd is not None:
+            require_positive(self.budget_usd, what="--budget", example="20")
+
+
+def estimate_workload(
+    workload: Workload, *, selection: Selection, predictor: StepPredictor, question: Question
+) -> Estimate:
+    """Return what a workload takes and costs on every offer of a selection.
+
+    Args:
+        workload: What runs.
+        selection: The offers that pass the question's filters.
+        predictor: Knows step times; asked once for each kind and number of devices.
+        question: Order and limits.
+
+    Raises:
+        UsageError: A deadline or a budget is given for a run of unknown length.
+    """
+    from .._version import __version__
+
+    _require_run_length(workload, question)
+    priced = _priced(workload, selection.offers, predictor)
+    ordered = tuple(sorted(priced, key=lambda one: _rank_key(one, question.sort)))
+    return Estimate(
+        workload=workload,
+        offers=ordered,
+        recommendation=_recommend(ordered, question),
+        options=_echo(question),
+        catalog_as_of=selection.catalog_as_of,
+        version=__version__,
+    )
+
+
+def project(workload: Workload, selected: Selected, predictor: StepPredictor) -> Projection:
+    """Return the workload on an offer's devices; the offer's price plays no part.
+
+    Args:
+        workload: What runs.
+        selected: Gives the devices and their number, and the host's memory where the host is the device.
+        predictor: Knows step times.
+    """
+    offer, accelerator = selected.offer, selected.accelerator
+    run = run_length(
+        batch_size=workload.batch_size, samples=workload.samples, epochs=workload.epochs,
+        steps=workload.steps, devices=offer.devices,
+    )  # fmt: skip
+    if accelerator is None:
+        step: StepTime | Unpredicted = Unpredicted(f"the catalog does not describe `{offer.accelerator}`")
+    else:
+        step = predictor.step_time(workload, accelerator, devices=offer.devices)
+    train_time_s = None
+    if isinstance(step, StepTime) and run.steps is not None:
+        train_time_s = step.time_s.scaled(run.steps)
+    memory = memory_verdict(
+        fixed_bytes=workload.memory.fixed_bytes,
+        batch_bytes=workload.memory.batch_bytes,
+        batch_size=workload.batch_size,
+        available_bytes=_device_bytes(selected),
+    )
+    return Projection(run=run, step_time=step, train_time_s=train_time_s, memory=memory)
+
+
+def _device_bytes(selected: Selected) -> int | None:
+    """Return the memory of one device; of a host that computes by itself, the host's [bytes]."""
+    offer, accelerator = selected.offer, selected.accelerator
+    if accelerator is None:
+        return None
+    if accelerator.kind == "cpu":
+        return available_bytes(memory_gib=offer.memory_gib or accelerator.memory_gib, usable_gib=None)
+    return available_bytes(
+        memory_gib=accelerator.memory_gib, usable_gib=accelerator.usable_gib, share=offer.devices
+    )
+
+
+def _priced(workload: Workload, offers: Sequence[Selected], predictor: StepPredictor) -> list[OfferEstimate]:
+    """Return every offer with its bill; devices that occur in many offers are projected once."""
+    projections: dict[object, Projection] = {}
+    priced = []
+    for selected in offers:
+        key = _projection_key(selected)
+        if key not in projections:
+            projections[key] = project(workload, selected, predictor)
+        priced.append(_price(selected, projections[key]))
+    return priced
+
+
+def _projection_key(selected: Selected) -> object:
+    """Return what a projection depends on: the devices, or the machine that computes by itself."""
+    offer, accelerator = selected.offer, selected.accelerator
+    if accelerator is None or accelerator.kind == "cpu" or offer.provider == "local":
+        return (offer.provider, offer.instance_type)
+    return (accelerator.name, offer.devices)
+
+
+def _price(selected: Selected, projection: Projection) -> OfferEstimate:
+    """Return an offer with its bill."""
+    offer, step_time_s, train_time_s = selected.offer, projection.step_time_s, projection.train_time_s
+    bill = usd_per_1000_steps = None
+    if offer.usd_per_hour is not None and step_time_s is not None:
+        usd_per_1000_steps = rental_usd(duration_s=1000 * step_time_s.mid, usd_per_hour=offer.usd_per_hour)
+    if offer.usd_per_hour is not None and train_time_s is not None:
+        minimum_s = MINIMUM_BILLED_S.get(offer.provider, 0.0)
+        bill = bill_of_run(
+            train_time_s=train_time_s, usd_per_hour=offer.usd_per_hour, minimum_billed_s=minimum_s
+        )
+    return OfferEstimate(
+        offer=offer,
+        projection=projection,
+        bill=bill,
+        usd_per_1000_steps=usd_per_1000_steps,
+        session_s=selected.session_s,
+    )
+
+
+def _rank_key(one: OfferEstimate, sort: SortBy) -> tuple[bool, bool, float, float]:
+    """Return where an offer stands: usable before unusable, known before unknown, then the best."""
+    usable = one.projection.memory.fits is not False and one.offer.complete and one.sessions in (1, None)
+    time_s, cost_usd = _merit(one)
+    first, second = (cost_usd, time_s) if sort == "cost" else (time_s, cost_usd)
+    unknown = float("inf")
+    return (
+        not usable,
+        first is None or second is None,
+        unknown if first is None else first,
+        unknown if second is None else second,
+    )
+
+
+def _merit(one: OfferEstimate) -> tuple[float | None, float | None]:
+    """Return time and cost, of the run or, when its length is unknown, of a sample [s], [USD]."""
+    projection = one.projection
+    step_time_s = projection.step_time_s
+    if step_time_s is None:
+        return (None, None)
+    if projection.train_time_s is not None:
+        return (projection.train_time_s.mid, float(one.bill.total.mid) if one.bill else None)
+    samples = projection.run.global_batch_size
+    per_1000 = one.usd_per_1000_steps
+    return (step_time_s.mid / samples, None if per_1000 is None else float(per_1000) / (1000 * samples))
+
+
+def _candidate(index: int, one: OfferEstimate) -> Candidate | None:
+    """Return what the ranking needs of an offer that could be taken, None for others."""
+    time_s, cost_usd = _merit(one)
+    step_time_s = one.projection.step_time_s
+    takeable = one.offer.complete and one.projection.memory.fits is True and one.sessions in (1, None)
+    if not takeable or time_s is None or cost_usd is None or step_time_s is None:
+        return None
+    lateness = step_time_s.high / step_time_s.mid
+    late_s = time_s * lateness
+    dear_usd = float(one.bill.total.high) if one.bill else cost_usd * lateness
+    return Candidate(key=index, time_s=time_s, cost_usd=cost_usd, late_s=late_s, dear_usd=dear_usd)
+
+
+def _recommend(offers: Sequence[OfferEstimate], question: Question) -> Recommendation:
+    """Return which offers to take."""
+    candidates = [c for c in map(_candidate, range(len(offers)), offers) if c is not None]
+    free = [c for c in candidates if offers[c.key].is_free]
+    paid = [c for c in candidates if not offers[c.key].is_free]
+    if all(one.is_free for one in offers):
+        paid = free
+    deadline_s, budget_usd = question.deadline_s, question.budget_usd
+    return Recommendation(
+        cheapest=cheapest(paid),
+        fastest=fastest(paid),
+        within_deadline=None if deadline_s is None else cheapest_within_s(paid, deadline_s),
+        within_budget=None if budget_usd is None else fastest_within_usd(paid, budget_usd),
+        free=fastest(free),
+        pareto=pareto(paid),
+    )
+
+
+def _require_run_length(workload: Workload, question: Question) -> None:
+    """Raise UsageError when a limit of the whole run is asked for and the run's length is unknown."""
+    limits = {"--deadline": question.deadline_s, "--budget": question.budget_usd}
+    asked_for = [flag for flag, limit in limits.items() if limit is not None]
+    known = workload.steps is not None or (workload.samples is not None and workload.epochs is not None)
+    if asked_for and not known:
+        raise UsageError(
+            f"`{asked_for[0]}` needs the length of the run, and `{workload.model}` does not tell it",
+            hint="add `--samples N --epochs N`, or `--steps N`",
+        )
+
+
+def _echo(question: Question) -> dict[str, Any]:
+    """Return the question as plain JSON types."""
+    budget_usd = question.budget_usd
+    filters = asdict(question.filters).items()
+    return {
+        **{key: list(value) if isinstance(value, tuple) else value for key, value in filters},
+        "sort": question.sort,
+        "deadline_s": question.deadline_s,
+        "budget_usd": None if budget_usd is None else str(Decimal(str(budget_usd))),
+    }

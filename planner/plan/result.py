@@ -1,0 +1,241 @@
+"""What an estimate says: one frozen object, and its JSON form (``gpuplan.estimate/1``)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from ..predict.steptime import StepTime, Unpredicted
+from ..units import SECONDS_PER_HOUR, Interval
+from .bill import NOT_BILLED, Bill
+from .memory import MemoryVerdict
+from .run import RunLength
+
+if TYPE_CHECKING:
+    from ..offers.rows import Offer
+    from ..workload.model import Workload
+
+__all__ = ["SCHEMA", "Estimate", "OfferEstimate", "Projection", "Recommendation"]
+
+SCHEMA = "gpuplan.estimate/1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Projection:
+    """The workload on a kind and number of devices, whoever rents them out.
+
+    Args:
+        run: Steps and global batch size.
+        step_time: Of one step, or why no time can be given.
+        train_time_s: Of all steps; None when the step time or the run's length is unknown [s].
+        memory: Whether it fits.
+    """
+
+    run: RunLength
+    step_time: StepTime | Unpredicted
+    train_time_s: Interval | None
+    memory: MemoryVerdict
+
+    @property
+    def step_time_s(self) -> Interval | None:
+        """Time of one step, None when unknown [s]."""
+        return self.step_time.time_s if isinstance(self.step_time, StepTime) else None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was assumed or why there is no time, in sentences."""
+        about = self.step_time.note if isinstance(self.step_time, StepTime) else self.step_time.reason
+        return tuple(note for note in (about, self.run.note) if note)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfferEstimate:
+    """One offer with the run's time, bill and memory on it.
+
+    Args:
+        offer: The row of the catalog.
+        projection: Shared by all offers of the same devices.
+        bill: None when the price or the run's time is unknown.
+        usd_per_1000_steps: Central estimate, without minimum charges; None when unknown [USD].
+        session_s: Longest time the machine can be held in one piece; None when no limit is known [s].
+    """
+
+    offer: Offer
+    projection: Projection
+    bill: Bill | None
+    usd_per_1000_steps: Decimal | None
+    session_s: float | None = None
+
+    @property
+    def is_free(self) -> bool:
+        """Whether it can be had for nothing: a free notebook, this machine."""
+        return self.offer.usd_per_hour == 0
+
+    @property
+    def sessions(self) -> int | None:
+        """How many sessions the run takes, by its central estimate; None when its time is unknown [-]."""
+        train_time_s = self.projection.train_time_s
+        if train_time_s is None:
+            return None
+        return 1 if self.session_s is None else max(1, math.ceil(train_time_s.mid / self.session_s))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What there is to know of time and offer, in sentences."""
+        sessions, session_s = self.sessions, self.session_s
+        interrupted = ""
+        if session_s is not None and sessions is not None and sessions > 1:
+            interrupted = (
+                f"a session ends after {session_s / SECONDS_PER_HOUR:g} h: this run takes {sessions} sessions"
+            )
+        return tuple(note for note in (*self.projection.notes, interrupted, self.offer.note) if note)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return one entry of `offers[]`."""
+        offer, projection = self.offer, self.projection
+        step = projection.step_time if isinstance(projection.step_time, StepTime) else None
+        return {
+            "provider": offer.provider,
+            "instance_type": offer.instance_type,
+            "accelerator": offer.accelerator,
+            "devices": offer.devices,
+            "vcpus": offer.vcpus,
+            "memory_gib": offer.memory_gib,
+            "region": offer.region,
+            "purchase": offer.purchase,
+            "usd_per_hour": None if offer.usd_per_hour is None else format(offer.usd_per_hour, "f"),
+            "price_as_of": offer.price_as_of,
+            "price_source": offer.price_source,
+            "price_estimated": offer.estimated,
+            "complete": offer.complete,
+            "status": offer.status,
+            "step_time_s": step.time_s.to_json() if step else None,
+            "steps": projection.run.steps,
+            "global_batch_size": projection.run.global_batch_size,
+            "train_time_s": projection.train_time_s.to_json() if projection.train_time_s else None,
+            "cost_usd": self.bill.total.to_json() if self.bill else None,
+            "bill": [line.to_json() for line in self.bill.lines] if self.bill else [],
+            "usd_per_1000_steps": _money(self.usd_per_1000_steps),
+            "memory_bytes": projection.memory.needed_bytes,
+            "memory_available_bytes": projection.memory.available_bytes,
+            "memory_fits": projection.memory.fits,
+            "largest_batch_size": projection.memory.largest_batch_size,
+            "basis": step.basis if step else None,
+            "limiter": step.limiter if step else None,
+            "sessions": self.sessions,
+            "notes": list(self.notes),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recommendation:
+    """Positions in ``Estimate.offers``; None when no offer answers, or when it was not asked.
+
+    Only complete machines are considered in which the step is known to fit, and which can be held for the
+    whole run; free ones only when nothing else was asked for: they are named apart, since nobody guarantees
+    them.
+
+    Args:
+        cheapest, fastest: Of the whole run; of a sample when the run's length is unknown.
+        within_deadline: The cheapest that is done in time even at the upper end of its interval.
+        within_budget: The fastest that keeps the budget even at the upper end of its interval.
+        free: The fastest that costs nothing.
+        pareto: Those that no other beats in time and cost at once, fastest first.
+    """
+
+    cheapest: int | None
+    fastest: int | None
+    within_deadline: int | None
+    within_budget: int | None
+    free: int | None
+    pareto: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """What a workload takes and costs on every offer that was asked for.
+
+    Args:
+        workload: What was traced.
+        offers: Best first, by ``options["sort"]``; what does not fit or is not known comes last.
+        recommendation: Positions in ``offers``.
+        options: The question, echoed.
+        catalog_as_of: Date of the newest price; None when unknown.
+        version: Of gpuplan.
+    """
+
+    workload: Workload
+    offers: tuple[OfferEstimate, ...]
+    recommendation: Recommendation
+    options: Mapping[str, Any]
+    catalog_as_of: str | None
+    version: str
+
+    def best_per_devices(self) -> tuple[int, ...]:
+        """Return the position of the best offer of each kind and number of devices, best first."""
+        first: dict[tuple[str, float], int] = {}
+        for index, one in enumerate(self.offers):
+            first.setdefault((one.offer.accelerator, one.offer.devices), index)
+        return tuple(first.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the object behind `--json` and `plan.json`."""
+        return {
+            "schema": SCHEMA,
+            "gpuplan_version": self.version,
+            "catalog": {"as_of": self.catalog_as_of},
+            "options": dict(self.options),
+            "workload": _workload_json(self.workload),
+            "offers": [offer.to_json() for offer in self.offers],
+            "recommendation": self._recommendation_json(),
+            "unmodelled": [asdict(unmodelled) for unmodelled in self.workload.unmodelled],
+            "not_billed": list(NOT_BILLED),
+        }
+
+    def _recommendation_json(self) -> dict[str, Any]:
+        """Return each recommended offer by position and by name."""
+        chosen = self.recommendation
+        single = ("cheapest", "fastest", "within_deadline", "within_budget", "free")
+        answers: dict[str, Any] = {name: self._reference(getattr(chosen, name)) for name in single}
+        return {**answers, "pareto": [self._reference(index) for index in chosen.pareto]}
+
+    def _reference(self, index: int | None) -> dict[str, Any] | None:
+        """Return where an offer is in `offers[]`, and enough to name it."""
+        if index is None:
+            return None
+        offer = self.offers[index].offer
+        return {
+            "offer": index,
+            "provider": offer.provider,
+            "instance_type": offer.instance_type,
+            "region": offer.region,
+            "purchase": offer.purchase,
+        }
+
+
+def _money(usd: Decimal | None) -> str | None:
+    """Return an amount as text."""
+    return None if usd is None else format(usd, "f")
+
+
+def _workload_json(workload: Workload) -> dict[str, Any]:
+    """Return what the result says of the workload; the table of ops stays in the workload's own file."""
+    return {
+        "model": workload.model,
+        "mode": workload.mode,
+        "batch_size": workload.batch_size,
+        "precision": workload.precision,
+        "compiled": workload.compiled,
+        "samples": workload.samples,
+        "epochs": workload.epochs,
+        "steps": workload.steps,
+        "parameters": workload.parameters,
+        "trainable_parameters": workload.trainable_parameters,
+        "flops_per_step": workload.flops_per_step,
+        "memory": asdict(workload.memory),
+        "notes": list(workload.notes),
+        "versions": dict(workload.versions),
+    }

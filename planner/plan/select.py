@@ -1,0 +1,136 @@
+"""Which offers a question is about, each with its device and how long it may be held."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from ..units import SECONDS_PER_HOUR
+from .limits import require_positive
+
+if TYPE_CHECKING:
+    from ..offers.load import Catalog
+    from ..offers.rows import Accelerator, Offer
+
+__all__ = ["Filters", "Selected", "Selection", "select"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filters:
+    """Which offers to look at. Empty means all.
+
+    Args:
+        accelerators: Names, in any spelling that the catalog knows.
+        providers, regions: As the catalog spells them.
+        purchase: On demand, spot, or both.
+        devices: GPUs or TPU chips of an offer [-].
+        include_retired: Also what can no longer be rented.
+        include_local: Also this machine, at $0.
+
+    Raises:
+        UsageError: A number of devices that is not positive.
+    """
+
+    accelerators: tuple[str, ...] = ()
+    providers: tuple[str, ...] = ()
+    regions: tuple[str, ...] = ()
+    purchase: Literal["on-demand", "spot", "any"] = "any"
+    devices: tuple[float, ...] = ()
+    include_retired: bool = False
+    include_local: bool = True
+
+    def __post_init__(self) -> None:
+        for count in self.devices:
+            require_positive(count, what="--devices", example="1")
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """An offer and what is known of it.
+
+    Args:
+        offer: The row of the catalog, or this machine.
+        accelerator: Its device; None when the catalog does not describe it.
+        session_s: Longest time it can be held in one piece; None when there is no limit, or none known [s].
+    """
+
+    offer: Offer
+    accelerator: Accelerator | None
+    session_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """The offers that pass the filters.
+
+    Args:
+        offers: In the catalog's order.
+        catalog_as_of: Date of the newest price.
+        catalog_folder: A catalog of one's own; None: the one that comes with gpuplan.
+    """
+
+    offers: tuple[Selected, ...]
+    catalog_as_of: str
+    catalog_folder: Path | None = None
+
+
+def select(filters: Filters, *, catalog_folder: Path | None = None) -> Selection:
+    """Return the offers that pass the filters.
+
+    Args:
+        filters: Which offers to look at.
+        catalog_folder: A catalog of one's own; None: the one that comes with gpuplan.
+
+    Raises:
+        UsageError: A filter names what the catalog does not have, or the catalog cannot be read.
+        NoAnswerError: No offer passes all filters.
+    """
+    from ..offers.load import load_catalog
+    from ..offers.local import local_offer
+    from ..offers.query import select_offers
+
+    catalog = load_catalog(catalog_folder)
+    own = Selected(*local_offer(catalog)) if filters.include_local else None
+    chosen = select_offers(
+        catalog.offers if own is None else (*catalog.offers, own.offer),
+        accelerators=filters.accelerators,
+        providers=filters.providers,
+        regions=filters.regions,
+        purchase=filters.purchase,
+        devices=filters.devices,
+        include_retired=filters.include_retired,
+        names=catalog.names,
+    )
+    describe = _describer(catalog)
+    return Selection(
+        offers=tuple(own if own is not None and offer is own.offer else describe(offer) for offer in chosen),
+        catalog_as_of=catalog.as_of,
+        catalog_folder=catalog_folder,
+    )
+
+
+def _describer(catalog: Catalog) -> Callable[[Offer], Selected]:
+    """Return a function that finds an offer's device and session limit, and remembers them by machine."""
+    from ..offers.load import device_of
+
+    known: dict[tuple[str, str], tuple[Accelerator | None, float | None]] = {}
+
+    def describe(offer: Offer) -> Selected:
+        machine = (offer.provider, offer.instance_type)
+        if machine not in known:
+            known[machine] = (device_of(catalog, offer), _session_s(catalog, offer))
+        return Selected(offer, *known[machine])
+
+    return describe
+
+
+def _session_s(catalog: Catalog, offer: Offer) -> float | None:
+    """Return how long an offer can be held in one piece [s]."""
+    from ..offers.notebooks import session_limits
+
+    limits = session_limits(catalog.notebooks, offer)
+    if limits is None or limits.session_hours_max is None:
+        return None
+    return limits.session_hours_max * SECONDS_PER_HOUR

@@ -1,0 +1,264 @@
+"""An estimate as a table with what it rests on, or as TSV, JSON or HTML. Nothing is computed here."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..units import MS_PER_S
+from .numbers import count_text, device_text, duration_text, range_text, usd_text
+from .output import UNKNOWN, Column, emit_json, emit_rows, json_text
+
+if TYPE_CHECKING:
+    from ..plan.result import Estimate, OfferEstimate
+
+__all__ = [
+    "emit_estimate", "estimate_json", "shown_offers", "summary_lines", "table_columns", "table_row", "title_text",
+    "trust_lines",
+]  # fmt: skip
+
+ROWS_SHOWN = 25
+STEP_COLUMN_FROM_WIDTH = 100
+REASON_COLUMNS_FROM_WIDTH = 120
+FALLBACK_SIZE = (80, 24)
+
+_TSV_COLUMNS = [
+    Column(key=key, header=key)
+    for key in (
+        "provider", "instance_type", "accelerator", "devices", "region", "purchase", "usd_per_hour",
+        "price_as_of", "price_estimated", "step_time_s_low", "step_time_s_mid", "step_time_s_high",
+        "train_time_s_low", "train_time_s_mid", "train_time_s_high", "cost_usd_low", "cost_usd_mid",
+        "cost_usd_high", "usd_per_1000_steps", "memory_bytes", "memory_fits", "largest_batch_size",
+        "basis", "limiter", "status",
+    )
+]  # fmt: skip
+
+
+def emit_estimate(estimate: Estimate, *, as_json: bool = False, show_all: bool = False) -> None:
+    """Write an estimate to standard output.
+
+    Args:
+        estimate: What to show.
+        as_json: One object, every offer.
+        show_all: On a terminal, every offer; otherwise the best of each kind and number of devices. A pipe
+            always gets every offer.
+    """
+    if as_json:
+        document = estimate.to_json()
+        emit_json(document.pop("schema"), document)
+    elif sys.stdout.isatty():
+        _emit_table(estimate, show_all=show_all, width=shutil.get_terminal_size(FALLBACK_SIZE).columns)
+    else:
+        emit_rows(_TSV_COLUMNS, [_tsv_row(one) for one in estimate.offers])
+
+
+def estimate_json(estimate: Estimate) -> str:
+    """Return an estimate as the text of one JSON object, one offer a line."""
+    document = estimate.to_json()
+    return json_text(document.pop("schema"), document)
+
+
+def _emit_table(estimate: Estimate, *, show_all: bool, width: int) -> None:
+    """Print title, table, what was left out, what to take, and what the numbers rest on."""
+    shown, left_out = shown_offers(estimate, show_all=show_all)
+    emit_rows(table_columns(width), [table_row(one) for one in shown], title=title_text(estimate))
+    blocks = [left_out, *summary_lines(estimate), "", *trust_lines(estimate, shown)]
+    lines = [line for block in blocks for line in (textwrap.wrap(block, width) or [""])]
+    sys.stdout.write("\n" + "\n".join(lines) + "\n")
+
+
+def shown_offers(estimate: Estimate, *, show_all: bool) -> tuple[list[OfferEstimate], str]:
+    """Return the offers for a table, and a sentence on the others."""
+    everything = list(estimate.offers)
+    if show_all:
+        return everything, f"Shown: all {len(everything)} offers."
+    best = [estimate.offers[index] for index in estimate.best_per_devices()]
+    usable = [one for one in best if one.projection.memory.fits is not False and one.projection.step_time_s]
+    shown = (usable or best)[:ROWS_SHOWN]
+    too_small = sum(one.projection.memory.fits is False for one in best)
+    small = f"; {too_small} too small for this batch size" if too_small else ""
+    return shown, (
+        f"Shown: the best offer of {len(shown)} of {len(best)} kinds and numbers of devices{small}; "
+        f"--all shows all {len(everything)} offers."
+    )
+
+
+def table_columns(width: int) -> list[Column]:
+    """Return the columns that fit a terminal of some width [characters]."""
+    columns = [
+        Column(key="device", header="accelerator", format=_clip(18)),
+        Column(key="offer", header="offer", format=_clip(21 if width < STEP_COLUMN_FROM_WIDTH else 34)),
+        Column(key="region", header="region", format=_clip(15)),
+        Column(key="price", header="$/h", justify="right"),
+    ]
+    if width >= STEP_COLUMN_FROM_WIDTH:
+        columns.append(Column(key="step", header="step ms", justify="right"))
+    columns += [
+        Column(key="time", header="run", justify="right"),
+        Column(key="cost", header="run $", justify="right"),
+    ]
+    if width >= REASON_COLUMNS_FROM_WIDTH:
+        columns += [Column(key="limiter", header="limit"), Column(key="basis", header="basis")]
+    return columns
+
+
+def table_row(one: OfferEstimate) -> dict[str, str | None]:
+    """Return an offer's cells: text for people, None where nothing is known."""
+    offer, projection = one.offer, one.projection
+    step_time_s, train_time_s = projection.step_time_s, projection.train_time_s
+    total = one.bill.total if one.bill else None
+    cells: dict[str, str | None] = {
+        "device": device_text(offer.accelerator, offer.devices),
+        "offer": f"{offer.provider} {offer.instance_type}",
+        "region": offer.region,
+        "price": _price_text(one),
+        "step": None,
+        "time": duration_text(train_time_s.mid) if train_time_s else None,
+        "cost": range_text(float(total.low), float(total.high)) if total else None,
+        "limiter": getattr(projection.step_time, "limiter", None),
+        "basis": getattr(projection.step_time, "basis", None),
+    }
+    if step_time_s is not None:
+        cells["step"] = range_text(step_time_s.low * MS_PER_S, step_time_s.high * MS_PER_S)
+    if projection.memory.fits is False:
+        cells |= {"time": "too big", "cost": f"batch ≤ {projection.memory.largest_batch_size}"}
+    return cells
+
+
+def _price_text(one: OfferEstimate) -> str | None:
+    """Return the hourly price with its kind: `s` is spot, `~` derived and not read."""
+    if one.offer.usd_per_hour is None:
+        return None
+    derived = "~" if one.offer.estimated else ""
+    spot = "s" if one.offer.purchase == "spot" else ""
+    return f"{derived}{usd_text(float(one.offer.usd_per_hour))}{spot}"
+
+
+def title_text(estimate: Estimate) -> str:
+    """Return the workload in one line."""
+    workload = estimate.workload
+    parts = [
+        workload.model,
+        f"batch {workload.batch_size}",
+        workload.precision,
+        f"{count_text(workload.parameters)} parameters",
+        f"{count_text(workload.flops_per_step, 'FLOP')} a step",
+    ]
+    if workload.samples is not None and workload.epochs is not None:
+        parts.append(f"{workload.samples:,} samples × {workload.epochs} epochs")
+    elif workload.steps is not None:
+        parts.append(f"{workload.steps:,} steps")
+    else:
+        parts.append("length of the run unknown")
+    return " · ".join(parts)
+
+
+def summary_lines(estimate: Estimate) -> list[str]:
+    """Return what to take, one line each."""
+    chosen = estimate.recommendation
+    answers = {
+        "cheapest": chosen.cheapest,
+        "fastest": chosen.fastest,
+        "in time": chosen.within_deadline,
+        "in budget": chosen.within_budget,
+        "free": chosen.free,
+    }
+    return [
+        f"{name + ':':<10} {_named(estimate.offers[index])}"
+        for name, index in answers.items()
+        if index is not None
+    ]
+
+
+def _named(one: OfferEstimate) -> str:
+    """Return an offer with its time and cost in one line."""
+    offer, train_time_s = one.offer, one.projection.train_time_s
+    time = duration_text(train_time_s.mid) if train_time_s else UNKNOWN
+    cost = f"${usd_text(float(one.bill.total.mid))}" if one.bill else f"$ {UNKNOWN}"
+    kind = offer.purchase.replace("_", " ")
+    device = device_text(offer.accelerator, offer.devices)
+    return f"{offer.provider} {offer.instance_type} ({device}), {offer.region}, {kind}: {time}, {cost}"
+
+
+def trust_lines(estimate: Estimate, shown: Sequence[OfferEstimate]) -> list[str]:
+    """Return what the numbers of a table rest on, and what they leave out."""
+    return [line for line in (_prices_line(shown), _bill_line(), _times_line(estimate, shown)) if line]
+
+
+def _prices_line(shown: Sequence[OfferEstimate]) -> str:
+    """Return kind and dates of the prices."""
+    dates = sorted(one.offer.price_as_of for one in shown if one.offer.price_as_of)
+    if not dates:
+        return "Prices: none known."
+    marks = ["s = spot"] if any(one.offer.purchase == "spot" for one in shown) else []
+    if any(one.offer.estimated for one in shown):
+        marks.append("~ = estimated from published savings")
+    between = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
+    return "; ".join([f"Prices: list prices of {between}, not live", *marks]) + "."
+
+
+def _bill_line() -> str:
+    """Return what the bill leaves out."""
+    from ..plan.bill import NOT_BILLED
+
+    return f"Not in the bill: {', '.join(NOT_BILLED)}."
+
+
+def _times_line(estimate: Estimate, shown: Sequence[OfferEstimate]) -> str:
+    """Return the bases of the times, and the share of the step that was not understood."""
+    bases = sorted({basis for one in shown if (basis := getattr(one.projection.step_time, "basis", None))})
+    share = sum(unmodelled.bytes_share for unmodelled in estimate.workload.unmodelled)
+    names = ", ".join(unmodelled.name for unmodelled in estimate.workload.unmodelled[:3])
+    unmodelled_text = f"{100 * share:.2g} % of the bytes of a step ({names})" if names else "nothing"
+    return f"Times: {', '.join(bases) or 'none'}; ranges are 80 % intervals; not modelled: {unmodelled_text}."
+
+
+def _clip(length: int) -> Callable[[str], str]:
+    """Return a function that shortens text in its middle, where names differ least."""
+
+    def clip(text: str) -> str:
+        if len(text) <= length:
+            return text
+        head = (length - 1) * 2 // 3
+        return f"{text[:head]}…{text[head + 1 - length :]}"
+
+    return clip
+
+
+def _tsv_row(one: OfferEstimate) -> dict[str, Any]:
+    """Return an offer's numbers at full precision, one per column."""
+    offer, projection = one.offer, one.projection
+    intervals = {
+        "step_time_s": projection.step_time_s,
+        "train_time_s": projection.train_time_s,
+        "cost_usd": one.bill.total if one.bill else None,
+    }
+    return {
+        "provider": offer.provider,
+        "instance_type": offer.instance_type,
+        "accelerator": offer.accelerator,
+        "devices": offer.devices,
+        "region": offer.region,
+        "purchase": offer.purchase,
+        "usd_per_hour": offer.usd_per_hour,
+        "price_as_of": offer.price_as_of,
+        "price_estimated": offer.estimated,
+        **dict(_bounds(intervals)),
+        "usd_per_1000_steps": one.usd_per_1000_steps,
+        "memory_bytes": projection.memory.needed_bytes,
+        "memory_fits": projection.memory.fits,
+        "largest_batch_size": projection.memory.largest_batch_size,
+        "basis": getattr(projection.step_time, "basis", None),
+        "limiter": getattr(projection.step_time, "limiter", None),
+        "status": offer.status,
+    }
+
+
+def _bounds(intervals: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the ends and centre of each interval under names of their own."""
+    for name, interval in intervals.items():
+        for bound in ("low", "mid", "high"):
+            yield f"{name}_{bound}", None if interval is None else getattr(interval, bound)

@@ -1,0 +1,40 @@
+"""An estimate as a table for a notebook: every text escaped, no script, no style sheet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import TYPE_CHECKING
+
+from .estimate import shown_offers, summary_lines, table_columns, table_row, title_text, trust_lines
+from .output import UNKNOWN, Column
+
+if TYPE_CHECKING:
+    from ..plan.result import Estimate, OfferEstimate
+
+__all__ = ["estimate_html"]
+
+ALL_COLUMNS_WIDTH = 200
+
+
+def estimate_html(estimate: Estimate) -> str:
+    """Return title, table of the best offers, what to take, and what the numbers rest on."""
+    shown, left_out = shown_offers(estimate, show_all=False)
+    columns = table_columns(ALL_COLUMNS_WIDTH)
+    notes = [*summary_lines(estimate), left_out, *trust_lines(estimate, shown)]
+    return (
+        f"<table><caption>{escape(title_text(estimate))}</caption>{_head(columns)}{_body(columns, shown)}"
+        f"</table>{''.join(f'<p>{escape(note)}</p>' for note in notes)}"
+    )
+
+
+def _head(columns: Sequence[Column]) -> str:
+    """Return the header row."""
+    return f"<thead><tr>{''.join(f'<th>{escape(c.header)}</th>' for c in columns)}</tr></thead>"
+
+
+def _body(columns: Sequence[Column], shown: Sequence[OfferEstimate]) -> str:
+    """Return the rows."""
+    rows = (table_row(one) for one in shown)
+    lines = ("".join(f"<td>{escape(row[c.key] or UNKNOWN)}</td>" for c in columns) for row in rows)
+    return f"<tbody>{''.join(f'<tr>{line}</tr>' for line in lines)}</tbody>"

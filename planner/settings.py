@@ -1,0 +1,180 @@
+"""Settings, each with its origin: flag > `GPUPLAN_*` > project file > user file > default.
+
+A project file is `gpuplan.toml`, or `[tool.gpuplan]` in `pyproject.toml`.
+
+    cache_dir    folder of traced workloads         default: the platform's cache folder
+    catalog_dir  folder of a catalog of one's own   default: the catalog that comes with gpuplan
+    providers    whose offers to look at            default: all
+    regions      where                              default: all
+
+Lists are TOML arrays in files, and separated by commas in the environment.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .errors import UsageError, near_names_hint
+
+__all__ = ["NAMES", "Setting", "Settings", "apply_cache_dir", "load_settings", "project_file"]
+
+ENVIRONMENT_PREFIX = "GPUPLAN_"
+DOCUMENTATION = "gpuplan --help"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A value and where it was read."""
+
+    value: Any
+    origin: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What is set, and by whom.
+
+    Args:
+        cache_dir: None: the platform's cache folder.
+        catalog_dir: None: the catalog that comes with gpuplan.
+        providers, regions: Filters that apply when no flag is given; empty: all.
+        origins: Where each of these was read (`GPUPLAN_REGIONS`, a file's path, `default`).
+    """
+
+    cache_dir: Path | None = None
+    catalog_dir: Path | None = None
+    providers: tuple[str, ...] = ()
+    regions: tuple[str, ...] = ()
+    origins: Mapping[str, str]
+
+
+def _folder(value: object, where: str) -> Path:
+    """Return a folder; UsageError unless it is text."""
+    if not isinstance(value, str) or not value:
+        raise UsageError(f"{where} is not a folder: {value!r}", hint="give a path in quotes")
+    return Path(value).expanduser()
+
+
+def _names(value: object, where: str) -> tuple[str, ...]:
+    """Return a list of names; UsageError unless it is an array of text, or text with commas."""
+    if isinstance(value, str):
+        return tuple(name.strip() for name in value.split(",") if name.strip())
+    if isinstance(value, list) and all(isinstance(name, str) for name in value):
+        return tuple(value)
+    raise UsageError(f"{where} is not a list of names: {value!r}", hint='write it as ["aws", "gcp"]')
+
+
+_READERS: dict[str, Callable[[object, str], Any]] = {
+    "cache_dir": _folder,
+    "catalog_dir": _folder,
+    "providers": _names,
+    "regions": _names,
+}
+NAMES = tuple(_READERS)
+_DEFAULTS: dict[str, Any] = {"cache_dir": None, "catalog_dir": None, "providers": (), "regions": ()}
+
+
+def load_settings(
+    *,
+    environ: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+    user_file: Path | None = None,
+    flags: Mapping[str, Any] | None = None,
+) -> Settings:
+    """Return the settings that hold in a folder, each with its origin.
+
+    Args:
+        environ: Environment variables; default: this process's.
+        folder: Where the search for `gpuplan.toml` and `pyproject.toml` starts, upward; default: here.
+        user_file: The user's own file; default: `gpuplan.toml` in the platform's configuration folder.
+        flags: What was given on the command line; None and empty values are taken as not given.
+
+    Raises:
+        UsageError: A file is no TOML, a key is unknown, or a value has the wrong type.
+    """
+    layers = list(
+        _layers(
+            environ=os.environ if environ is None else environ,
+            folder=Path.cwd() if folder is None else folder,
+            user_file=_default_user_file() if user_file is None else user_file,
+        )
+    )
+    found = {name: Setting(default, "default") for name, default in _DEFAULTS.items()}
+    for layer in reversed(layers):
+        found.update(layer)
+    found.update({name: Setting(value, "flag") for name, value in (flags or {}).items() if value})
+    values = {name: setting.value for name, setting in found.items()}
+    return Settings(**values, origins={name: setting.origin for name, setting in found.items()})
+
+
+def apply_cache_dir(settings: Settings) -> None:
+    """Let a cache folder from a file reach whatever caches, which reads `GPUPLAN_CACHE_DIR`."""
+    if settings.cache_dir is not None:
+        os.environ[f"{ENVIRONMENT_PREFIX}CACHE_DIR"] = str(settings.cache_dir)
+
+
+def project_file(folder: Path) -> tuple[Path, dict[str, Any]] | None:
+    """Return the nearest project file that speaks of gpuplan, from a folder upward, and what it says.
+
+    In one folder, `gpuplan.toml` goes before `[tool.gpuplan]` of `pyproject.toml`.
+    """
+    for parent in (folder, *folder.parents):
+        own = parent / "gpuplan.toml"
+        if own.is_file():
+            return own, _read_toml(own)
+        shared = parent / "pyproject.toml"
+        if shared.is_file():
+            table = _read_toml(shared).get("tool", {}).get("gpuplan")
+            if table is not None:
+                return shared, table
+    return None
+
+
+def _layers(*, environ: Mapping[str, str], folder: Path, user_file: Path) -> Iterator[dict[str, Setting]]:
+    """Yield what each source sets, the strongest first."""
+    variables = {name: environ.get(ENVIRONMENT_PREFIX + name.upper()) for name in NAMES}
+    yield {
+        name: Setting(_READERS[name](value, variable), variable)
+        for name, value in variables.items()
+        if value and (variable := ENVIRONMENT_PREFIX + name.upper())
+    }
+    project = project_file(folder)
+    if project is not None:
+        yield _from_table(project[1], project[0])
+    if user_file.is_file():
+        yield _from_table(_read_toml(user_file), user_file)
+
+
+def _from_table(table: Mapping[str, Any], path: Path) -> dict[str, Setting]:
+    """Return the settings of a file's table; relative folders count from the file's own."""
+    settings = {}
+    for key, raw in table.items():
+        if key not in _READERS:
+            raise UsageError(
+                f"unknown setting `{key}` in {path}", hint=near_names_hint(key, NAMES, see_all=DOCUMENTATION)
+            )
+        value = _READERS[key](raw, f"`{key}` in {path}")
+        settings[key] = Setting(path.parent / value if isinstance(value, Path) else value, str(path))
+    return settings
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    """Return a TOML file's content; UsageError with the place when it cannot be read."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is no valid TOML: {error}", hint="mend the file, or remove it") from error
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}", hint="check its permissions") from error
+
+
+def _default_user_file() -> Path:
+    """Return where the user's own settings are, if there are any."""
+    import platformdirs
+
+    return Path(platformdirs.user_config_path("gpuplan")) / "gpuplan.toml"
