@@ -81,7 +81,7 @@ def _find_function(reference: Reference) -> Callable[..., Any]:
     where = reference.path.name if reference.path is not None else reference.module
     raise UsageError(
         f"no function `{reference.name}` in `{where}`",
-        hint=near_names_hint(reference.name, known, see_all=f"python -c 'help(\"{Path(where).stem}\")'"),
+        hint=near_names_hint(reference.name, known, see_all=f"grep -n 'def ' {where}"),
     )
 
 

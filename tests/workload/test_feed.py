@@ -1,0 +1,131 @@
+"""What `fit()` was given, read from at most one batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from gpuplan.workload.faults import CaptureError
+from gpuplan.workload.feed import Feed, read_feed
+from gpuplan.workload.spec import ArraySpec
+
+
+def feed_of(x: Any, y: Any = None, **arguments: Any) -> Feed:
+    """Read the feed of a call of fit() with defaults for what is not given."""
+    return read_feed({"x": x, "y": y, "batch_size": None, "sample_weight": None, **arguments})
+
+
+def test_arrays_take_the_default_batch_size_of_fit() -> None:
+    """Keras's own 32; 100 samples are four steps; floats are float32 and integers int32, as JAX holds them."""
+    feed = feed_of(np.zeros((100, 8)), np.zeros(100, dtype="int64"))
+
+    assert (feed.batch_size, feed.samples, feed.steps_per_epoch) == (32, 100, 4)
+    assert feed.x == ArraySpec((8,), "float32")
+    assert feed.y == ArraySpec((), "int32")
+    assert feed.sample_weight is None
+
+
+@pytest.mark.parametrize(("samples", "split", "left"), [(100, 0.1, 90), (60_000, 0.1, 54_000), (101, 0.25, 75)])
+def test_a_validation_split_is_taken_off_as_keras_takes_it(samples: int, split: float, left: int) -> None:
+    """Keras keeps floor(samples x (1 - split)) for training."""
+    feed = feed_of(np.zeros((samples, 1)), batch_size=10, validation_split=split)
+
+    assert feed.samples == left
+
+
+def test_validation_data_leaves_the_training_data_whole() -> None:
+    """Keras ignores the split when validation data is given."""
+    feed = feed_of(np.zeros((100, 1)), validation_split=0.5, validation_data=(0, 0))
+
+    assert feed.samples == 100
+
+
+def test_nested_inputs_keep_their_structure() -> None:
+    """Dicts and lists of arrays come back as dicts and lists of specs."""
+    x = {"image": np.zeros((6, 4, 4, 1), dtype="uint8"), "extra": [np.zeros((6, 2)), np.zeros(6)]}
+
+    assert feed_of(x).x == {
+        "image": ArraySpec((4, 4, 1), "uint8"),
+        "extra": [ArraySpec((2,), "float32"), ArraySpec((), "float32")],
+    }
+
+
+def test_class_weights_become_one_weight_a_sample() -> None:
+    """fit() turns them into sample weights, which the step multiplies with."""
+    assert feed_of(np.zeros((4, 1)), np.zeros(4), class_weight={0: 1.0}).sample_weight == ArraySpec((), "float32")
+
+
+def test_steps_per_epoch_over_arrays_set_the_length_of_an_epoch() -> None:
+    """Ten steps of 16 are 160 samples, however many there are."""
+    feed = feed_of(np.zeros((10_000, 1)), batch_size=16, steps_per_epoch=10)
+
+    assert (feed.samples, feed.steps_per_epoch) == (160, 10)
+
+
+def test_a_dataset_is_asked_for_one_batch_only() -> None:
+    """A PyDataset's length is used, its first batch is looked at, and no other is made."""
+    import keras
+
+    class Counted(keras.utils.PyDataset):
+        made: list[int] = []
+
+        def __len__(self) -> int:
+            return 7
+
+        def __getitem__(self, index: int) -> Any:
+            self.made.append(index)
+            return np.zeros((24, 5), dtype="float32"), np.zeros((24, 1)), np.ones(24)
+
+    feed = feed_of(Counted())
+
+    assert Counted.made == [0]
+    assert (feed.batch_size, feed.samples, feed.steps_per_epoch) == (24, 168, 7)
+    assert feed.sample_weight == ArraySpec((), "float32")
+
+
+def test_a_generator_needs_steps_per_epoch_to_have_a_length() -> None:
+    """With it, samples are known; without, they stay unknown."""
+
+    def batches() -> Iterator[Any]:
+        while True:
+            yield np.zeros((8, 3)), np.zeros(8)
+
+    assert feed_of(batches(), steps_per_epoch=5).samples == 40
+    assert feed_of(batches()).samples is None
+    assert feed_of(batches()).batch_size == 8
+
+
+def test_lists_of_batches_have_a_length() -> None:
+    """Anything with `__iter__` and `__len__` (a torch DataLoader among them) is a finite pipeline."""
+
+    class Loader:
+        def __iter__(self) -> Iterator[Any]:
+            return iter([(np.zeros((4, 2)), np.zeros(4))] * 3)
+
+        def __len__(self) -> int:
+            return 3
+
+    feed = feed_of(Loader())
+
+    assert (feed.batch_size, feed.samples) == (4, 12)
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (None, "without data"),
+        (np.zeros((0, 3)), r"\[0\] samples"),
+        ([np.zeros((3, 1)), np.zeros((4, 1))], r"\[3, 4\] samples"),
+        (np.array(["good", "bad"]), "fit\\(\\) was given"),
+        (iter([]), "no batch"),
+        (42, "cannot read the data"),
+    ],
+)
+def test_data_that_cannot_be_trained_on_is_named(x: Any, message: str) -> None:
+    """One line says what was given, and a hint what can be."""
+    with pytest.raises(CaptureError, match=message) as caught:
+        feed_of(x)
+
+    assert caught.value.hint

@@ -1,0 +1,82 @@
+"""The grammar of the MODEL argument."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from gpuplan.errors import UsageError
+from gpuplan.workload.reference import parse_reference
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with one file of each kind."""
+    for name in ("train.py", "models.py", "model.keras", "model.h5", "workload.json", "notes.txt"):
+        (tmp_path / name).touch()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "name", "arguments"),
+    [
+        ("train.py", "script", "", {}),
+        ("models.py:vgg13", "function", "vgg13", {}),
+        ("models.py:vgg13?image_size=128&classes=100", "function", "vgg13", {"image_size": 128, "classes": 100}),
+        ("my.package:build?name=small", "function", "build", {"name": "small"}),
+        ("ResNet50", "application", "ResNet50", {}),
+        ("keras.applications.EfficientNetV2S?classes=10", "application", "EfficientNetV2S", {"classes": 10}),
+        ("ResNet50?input_shape=[64,64,3]", "application", "ResNet50", {"input_shape": [64, 64, 3]}),
+        ("ResNet50?include_top=false&pooling=avg", "application", "ResNet50", {"include_top": False, "pooling": "avg"}),
+        ("model.keras", "saved_model", "", {}),
+        ("./model.h5", "saved_model", "", {}),
+        ("workload.json", "json", "", {}),
+    ],
+)  # fmt: skip
+def test_every_form_is_recognized(folder: Path, text: str, kind: str, name: str, arguments: object) -> None:
+    """Each form of the grammar yields its kind, name and arguments; JSON values are read, others stay text."""
+    reference = parse_reference(text, base=folder)
+
+    assert (reference.kind, reference.name, reference.arguments) == (kind, name, arguments)
+
+
+def test_relative_paths_start_from_the_base(folder: Path) -> None:
+    """A path in a table is relative to the table, not to the current folder."""
+    assert parse_reference("models.py:vgg", base=folder).path == folder / "models.py"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("nothing.py", "no such file"),
+        ("nothing.keras", "no such file"),
+        ("nothing.py:build", "no such file"),
+        ("notes.txt", "unknown file type"),
+        ("train.py?epochs=3", "belong to functions"),
+        ("models.py:vgg?size", "cannot read `size`"),
+        ("models.py:two words", "no function name"),
+        ("a-b:build", "neither a `.py` file nor a module"),
+        ("", "empty"),
+        ("resnet-50", "cannot tell"),
+        ("torchvision.models.resnet50", "cannot tell"),
+    ],
+)
+def test_what_fits_no_form_is_a_usage_error_with_a_hint(folder: Path, text: str, message: str) -> None:
+    """One line says what is wrong, a hint says what would be right, and the exit code is 2."""
+    with pytest.raises(UsageError, match=message) as caught:
+        parse_reference(text, base=folder)
+
+    assert caught.value.hint
+    assert caught.value.exit_code == 2
+    assert "\n" not in str(caught.value)
+
+
+@given(st.recursive(st.booleans() | st.integers() | st.none(), lambda inner: st.lists(inner, max_size=3)))
+def test_arguments_are_read_as_json(value: object) -> None:
+    """Whatever JSON says without `&` comes back as it was."""
+    reference = parse_reference(f"ResNet50?value={json.dumps(value)}", base=Path("/"))
+
+    assert reference.arguments == {"value": value}
