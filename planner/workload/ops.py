@@ -67,6 +67,8 @@ class Op:
         kernel, stride, dilation: Spatial window of a convolution or pooling [-].
         channels_in, channels_out: Of the *layer* (forward) convolution, per group times groups [-].
         channels_last: Memory layout of a convolution's image operand.
+        primitives: How many primitives of the traced step the row stands for: what is launched in one
+            execution when every primitive is a kernel [-].
     """
 
     kind: OpKind
@@ -95,6 +97,7 @@ class Op:
     channels_in: int = 0
     channels_out: int = 0
     channels_last: bool = True
+    primitives: int = 1
 
     def to_json(self) -> dict[str, Any]:
         """Return the row as plain JSON types."""

@@ -1,0 +1,28 @@
+"""A contraction as a matrix product: what the dot and convolution rules return."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..ops import OpKind
+
+__all__ = ["Contraction"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contraction:
+    """One contraction, in the words of `Op` [-, FLOP]."""
+
+    kind: OpKind
+    variant: str
+    flops: float
+    m: int
+    n: int
+    k: int
+    batch: int = 1
+    kernel: tuple[int, ...] = ()
+    stride: tuple[int, ...] = ()
+    dilation: tuple[int, ...] = ()
+    channels_in: int = 0
+    channels_out: int = 0
+    channels_last: bool = True

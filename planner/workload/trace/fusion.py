@@ -1,0 +1,203 @@
+"""What XLA's fusion leaves of the step: which values lie in memory, and which kernels read and write them.
+
+A model of XLA's passes (priority fusion, multi-output fusion, horizontal fusion), not a copy of them:
+
+* pointwise work is recomputed inside its consumers when that moves fewer bytes than storing it;
+* a reduction ends a fusion and takes the pointwise work before it in;
+* kernels over the same elements that share a large operand, or consume each other's pointwise results, become
+  one kernel with several results;
+* small kernels that only write results of the step (optimizer updates of biases, statistics) run together.
+
+Kernels never join in a way that would make one wait for itself: a joining kernel's other operands must be
+ready before the kernel that it joins starts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .graph import Graph, Node
+from .rule import Role
+
+__all__ = ["Fusion", "Kernel", "fuse"]
+
+# XLA: xla/service/gpu/transforms/horizontal_loop_fusion.cc, kShapeThreshold and kMaxFusionBatchSize.
+_HORIZONTAL_ELEMENTS = 128 * 2048
+_HORIZONTAL_BATCH = 32
+_MOST_OPERANDS = 24  # of a recomputed value; XLA stops at 96 operands of a whole fusion
+
+
+@dataclass(slots=True)
+class Kernel:
+    """One kernel of the fused step.
+
+    Args:
+        root, last: Index of the first and of the last node that ends it.
+        work: Elements that it runs over [-].
+        reads: Bytes read of each value in memory [bytes].
+        writes: Bytes written [bytes].
+        ready: Length of the chain of kernels before it [-].
+        results: Values it writes, element for element of its work.
+        terminal: Whether nothing in the step reads what it writes.
+    """
+
+    root: int
+    last: int
+    work: int
+    reads: dict[int, int]
+    writes: int
+    ready: int
+    results: set[int] = field(default_factory=set)
+    terminal: bool = False
+
+
+@dataclass(slots=True)
+class Fusion:
+    """Kernels of the fused step.
+
+    Args:
+        kernels: In order of their first root.
+        kernel_of: For each node, the number of the kernel that it is part of; -1: none.
+        groups: For each kernel, the number of the launch that it shares with others.
+        stored: Values that lie in memory.
+    """
+
+    kernels: list[Kernel]
+    kernel_of: list[int]
+    groups: list[int]
+    stored: set[int]
+
+
+def fuse(graph: Graph) -> Fusion:
+    """Return the kernels that XLA would make of the step."""
+    builder = _Builder(graph)
+    for index, node in enumerate(graph.nodes):
+        builder.add(index, node)
+    kernel_of = builder.kernel_of
+    for index in range(len(graph.nodes) - 1, -1, -1):
+        if kernel_of[index] == -1 and graph.nodes[index].outputs:
+            readers = builder.users[graph.nodes[index].outputs[0]]
+            kernel_of[index] = kernel_of[readers[0]] if readers else -1
+    return Fusion(builder.kernels, kernel_of, _launches(builder.kernels), builder.stored)
+
+
+class _Builder:
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.users = graph.users()
+        self.outputs = set(graph.outputs)
+        self.kernels: list[Kernel] = []
+        self.kernel_of = [-1] * len(graph.nodes)
+        self.stored: set[int] = set()
+        self._operands: dict[int, dict[int, int]] = {}  # of a recomputed value: what it is made of
+        self._ready: dict[int, int] = {}  # length of the chain of kernels that makes a stored value
+        self._maker: dict[int, int] = {}  # kernel that writes a stored pointwise value
+        self._readers: dict[int, list[int]] = {}  # kernels that read a stored value
+        self._scalars: dict[str, int] = {}
+
+    def add(self, index: int, node: Node) -> None:
+        """Place one node: inside its consumers, in a kernel that exists, or in a new one."""
+        reads = self._reads(node)
+        if node.role is Role.POINTWISE and self._recomputes(node, reads):
+            self._operands[node.outputs[0]] = reads
+            return
+        ready = max((self._ready.get(value, 0) for value in reads), default=0)
+        number = None
+        if node.role in (Role.POINTWISE, Role.REDUCE):
+            number = self._scalar_kernel(node) if node.work <= 1 else self._joinable(node, reads, ready)
+        if number is None:
+            number = len(self.kernels)
+            self.kernels.append(Kernel(index, index, node.work, {}, 0, ready, terminal=True))
+            if node.work <= 1 and node.role in (Role.POINTWISE, Role.REDUCE):
+                self._scalars[str(node.phase)] = number
+        self._place(index, node, number, reads)
+
+    def _reads(self, node: Node) -> dict[int, int]:
+        """Return what a node reads of memory once the recomputed values are replaced by their operands."""
+        reads: dict[int, int] = {}
+        for value, size in zip(node.inputs, node.reads, strict=True):
+            operands = self._operands.get(value)
+            if operands is None:
+                reads[value] = max(size, reads.get(value, 0))
+                continue
+            whole = self.graph.sizes[value]
+            for operand, part in operands.items():
+                reads[operand] = max(part if size >= whole else min(part, size), reads.get(operand, 0))
+        return reads
+
+    def _recomputes(self, node: Node, reads: dict[int, int]) -> bool:
+        if any(value in self.outputs for value in node.outputs) or len(node.outputs) != 1:
+            return False
+        users = self.users[node.outputs[0]]
+        fusible = (Role.POINTWISE, Role.REDUCE)
+        if not users or not all(self.graph.nodes[user].role in fusible for user in users):
+            return False
+        if any(self.graph.nodes[user].count > node.count for user in users):
+            return not reads  # stays outside the loop
+        stored, again = self.graph.sizes[node.outputs[0]], sum(reads.values())
+        return len(reads) <= _MOST_OPERANDS and (
+            len(users) == 1 or len(users) * again <= again + (1 + len(users)) * stored
+        )
+
+    def _scalar_kernel(self, node: Node) -> int | None:
+        return self._scalars.get(str(node.phase)) if node.count == 1 else None
+
+    def _joinable(self, node: Node, reads: dict[int, int], ready: int) -> int | None:
+        """Return a kernel over the same elements that shares a large operand, or makes one."""
+        for value, size in sorted(reads.items(), key=lambda item: -item[1])[:3]:
+            if size < node.work:  # less than a byte an element: a small side operand
+                break
+            maker = self._maker.get(value)
+            if maker is not None and value in self.kernels[maker].results:
+                others = max((self._ready.get(v, 0) for v in reads if self._maker.get(v) != maker), default=0)
+                if self._fits(node, maker, others) and self._only_results(maker, reads):
+                    return maker
+            for reader in reversed(self._readers.get(value, ())):
+                if self._fits(node, reader, ready):
+                    return reader
+        return None
+
+    def _only_results(self, maker: int, reads: dict[int, int]) -> bool:
+        """Return whether all that is read of a kernel is pointwise: its sums are not ready while it runs."""
+        results = self.kernels[maker].results
+        return all(value in results for value in reads if self._maker.get(value) == maker)
+
+    def _fits(self, node: Node, number: int, ready: int) -> bool:
+        kernel, root = self.kernels[number], self.graph.nodes[self.kernels[number].root]
+        return (
+            kernel.work == node.work
+            and ready <= kernel.ready
+            and root.count == node.count
+            and root.role in (Role.POINTWISE, Role.REDUCE)
+        )
+
+    def _place(self, index: int, node: Node, number: int, reads: dict[int, int]) -> None:
+        kernel = self.kernels[number]
+        self.kernel_of[index] = number
+        for value, size in reads.items():
+            if self._maker.get(value) != number:
+                kernel.reads[value] = max(size, kernel.reads.get(value, 0))
+                self._readers.setdefault(value, []).append(number)
+        kernel.writes += node.writes
+        kernel.last = index
+        for value in node.outputs:
+            self.stored.add(value)
+            self._ready[value] = kernel.ready + 1
+            self._maker[value] = number
+            kernel.terminal &= not self.users[value]
+            if node.role is Role.POINTWISE:
+                kernel.results.add(value)
+
+
+def _launches(kernels: list[Kernel]) -> list[int]:
+    """Return the launch that each kernel is part of: small kernels at the end of the step run together."""
+    groups, waiting, started = [], 0, -1
+    for number, kernel in enumerate(kernels):
+        if not kernel.terminal or not kernel.results or kernel.work > _HORIZONTAL_ELEMENTS:
+            groups.append(number)
+            continue
+        if started < 0 or waiting == _HORIZONTAL_BATCH:
+            started, waiting = number, 0
+        waiting += 1
+        groups.append(started)
+    return groups

@@ -1,0 +1,97 @@
+"""The step as one flat list of primitives over numbered values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ..ops import Phase
+from .rule import Equation, Role, Rule
+
+__all__ = ["Graph", "Node"]
+
+
+@dataclass(slots=True)
+class Node:
+    """One primitive of the step, loops multiplied in, calls inlined.
+
+    Args:
+        name: The primitive.
+        rule: How it is counted.
+        equation: Where its shapes and parameters are; None for the marks at a loop's border.
+        inputs, outputs: Numbers of the values; literals are left out.
+        reads: Bytes of each input that are read, in the order of `inputs` [bytes].
+        writes: Bytes written [bytes].
+        layer, phase: Where it comes from.
+        count: Executions in a step [-].
+        work: Elements that its loop runs over: of the largest operand or result [-].
+        scalar: Whether it works on single numbers only.
+        kernel_reversed: Of a convolution: whether its kernel is reversed (an input gradient).
+    """
+
+    name: str
+    rule: Rule
+    equation: Equation | None
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    reads: tuple[int, ...]
+    writes: int
+    layer: str
+    phase: Phase | None
+    count: float
+    work: int
+    scalar: bool
+    kernel_reversed: bool = False
+
+    @property
+    def role(self) -> Role:
+        """Part in fusion."""
+        return self.rule.role
+
+
+@dataclass(slots=True)
+class Graph:
+    """Nodes in program order, and the values between them.
+
+    Args:
+        nodes: Program order.
+        sizes: Size of each value [bytes].
+        parents: For each value, the value that it is a part of (a slice of a scanned array), or itself.
+        inputs: Values that exist before the step: variables and the batch.
+        outputs: Values that the step returns.
+        constants: Integers of values that are known before running.
+        notes: Sentences on what was assumed.
+        unknown_loops: Names of loops whose number of iterations is not known.
+    """
+
+    nodes: list[Node] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+    parents: list[int] = field(default_factory=list)
+    inputs: tuple[int, ...] = ()
+    outputs: tuple[int, ...] = ()
+    constants: dict[int, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    unknown_loops: list[str] = field(default_factory=list)
+
+    def new_value(self, size: int, *, parent: int | None = None) -> int:
+        """Add a value of so many bytes and return its number."""
+        number = len(self.sizes)
+        self.sizes.append(size)
+        self.parents.append(number if parent is None else parent)
+        return number
+
+    def users(self) -> list[list[int]]:
+        """Return, for each value, the indices of the nodes that read it, in program order."""
+        users: list[list[int]] = [[] for _ in self.sizes]
+        for index, node in enumerate(self.nodes):
+            for value in dict.fromkeys(node.inputs):
+                users[value].append(index)
+        return users
+
+    def producers(self) -> dict[int, int]:
+        """Return the index of the node that makes each value; inputs of the step are missing."""
+        return {value: index for index, node in enumerate(self.nodes) for value in node.outputs}
+
+    def total_bytes(self, values: Sequence[int]) -> int:
+        """Return the size of several distinct values together [bytes]."""
+        return sum(self.sizes[value] for value in dict.fromkeys(values))

@@ -1,0 +1,61 @@
+"""Rules for data that is renamed (free) or moved (bytes, no operations)."""
+
+from __future__ import annotations
+
+from ..ops import OpKind
+from .rule import Equation, Role, Rule, elements, nbytes, shape_of
+
+__all__ = ["RULES"]
+
+_FREE = """
+bitcast_convert_type copy copy_p device_put expand_dims mesh_cast optimization_barrier pcast pvary random_unwrap
+random_wrap reshape sharding_constraint squeeze stop_gradient symbolic_zeros reduced_vary_cast
+""".split()
+
+
+def _keeps_order(equation: Equation) -> bool:
+    """Return whether a transposition only moves axes of length one."""
+    shape = shape_of(equation.invars[0])
+    moved = [axis for axis in equation.params["permutation"] if shape[axis] != 1]
+    return moved == sorted(moved)
+
+
+def _same_size(equation: Equation) -> bool:
+    return elements(equation.invars[0]) == elements(equation.outvars[0])
+
+
+def _one_operand(equation: Equation) -> bool:
+    return len(equation.invars) == 1
+
+
+def _reads_its_result(equation: Equation) -> tuple[int, ...]:
+    """A slice reads of its operand what it returns, and its start indices."""
+    first = min(nbytes(equation.invars[0]), nbytes(equation.outvars[0]))
+    return (first, *(nbytes(variable) for variable in equation.invars[1:]))
+
+
+def _reads_the_update(equation: Equation) -> tuple[int, ...]:
+    """An update in place reads the update and its indices, not the array around it."""
+    return (0, *(nbytes(variable) for variable in equation.invars[1:]))
+
+
+def _writes_the_update(equation: Equation) -> int:
+    return nbytes(equation.invars[1])
+
+
+_VIEW = Rule(kind=OpKind.MOVE, role=Role.VIEW)
+
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(_FREE, _VIEW),
+    "transpose": Rule(kind=OpKind.MOVE, role=Role.POINTWISE, is_view=_keeps_order),
+    "rev": Rule(kind=OpKind.MOVE, role=Role.POINTWISE),
+    "pad": Rule(kind=OpKind.MOVE, role=Role.POINTWISE, is_view=_same_size),
+    "tile": Rule(kind=OpKind.MOVE, role=Role.POINTWISE, is_view=_same_size),
+    "slice": Rule(kind=OpKind.MOVE, role=Role.POINTWISE, reads=_reads_its_result, is_view=_same_size),
+    "split": Rule(kind=OpKind.MOVE, role=Role.POINTWISE),
+    "concatenate": Rule(kind=OpKind.MOVE, role=Role.BARRIER, is_view=_one_operand),
+    "dynamic_slice": Rule(kind=OpKind.GATHER, role=Role.POINTWISE, reads=_reads_its_result, is_view=_same_size),
+    "dynamic_update_slice": Rule(
+        kind=OpKind.SCATTER, role=Role.BARRIER, reads=_reads_the_update, writes=_writes_the_update
+    ),
+}

@@ -1,0 +1,142 @@
+"""Trace the real step of a Keras model on the JAX backend, and count it."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Literal
+
+from ..model import Memory, Unmodelled
+from ..ops import Op
+from ..spec import ArraySpec, SpecTree, map_specs, spec_leaves
+from .flatten import flatten
+from .fusion import fuse
+from .layers import group_layers
+from .liveness import peak_bytes
+from .simplify import simplify
+from .table import tabulate, unmodelled
+
+__all__ = ["TracedStep", "trace_step"]
+
+
+@dataclass(frozen=True, slots=True)
+class TracedStep:
+    """What a step computes and keeps in memory, what was not understood, and what was assumed."""
+
+    ops: tuple[Op, ...]
+    memory: Memory
+    unmodelled: tuple[Unmodelled, ...]
+    notes: tuple[str, ...]
+
+
+def trace_step(
+    model: Any, *, x_spec: SpecTree, y_spec: SpecTree, sample_weight_spec: SpecTree = None, batch_size: int,
+    mode: Literal["train", "infer"] = "train",
+) -> TracedStep:  # fmt: skip
+    """Trace one step of a built (and, to train, compiled) Keras model and return its table of ops.
+
+    Nothing is computed and nothing is allocated: variables may be abstract.
+
+    Args:
+        model: A `keras.Model` on the JAX backend, its optimizer and metrics built.
+        x_spec, y_spec, sample_weight_spec: One sample of each, nested as the data is; None where not given.
+        batch_size: Samples of the batch [-].
+        mode: The training step (loss, gradients, metrics, optimizer), or the forward pass alone.
+    """
+    batch = tuple(
+        map_specs(lambda spec: _abstract(spec, batch_size), tree) for tree in (x_spec, y_spec, sample_weight_spec)
+    )
+    with _quick_tracing():
+        train = mode == "train"
+        closed = _trace_train(model, batch) if train else _trace_infer(model, batch[0])
+        graph = flatten(closed)
+        parameters = frozenset(graph.inputs[: len(model.trainable_variables)])
+        simplify(graph, has_update=train)
+        fusion, layers = fuse(graph), group_layers(graph)
+        ops = tabulate(graph, layers, fusion, parameters=parameters)
+        activations = peak_bytes(graph, fusion, donated=train)
+        missing = unmodelled(graph)
+    fed = spec_leaves((x_spec, y_spec, sample_weight_spec) if train else x_spec)
+    inputs = sum(_array_bytes((batch_size, *spec.shape), spec.dtype) for spec in fed)
+    memory = _memory(model, train=train, input_bytes=inputs, activation_bytes=activations)
+    return TracedStep(ops, memory, missing, tuple(graph.notes))
+
+
+def _abstract(spec: ArraySpec, batch_size: int) -> Any:
+    import jax
+
+    return jax.ShapeDtypeStruct((batch_size, *spec.shape), spec.dtype)
+
+
+def _abstract_variables(variables: Any) -> list[Any]:
+    import jax
+
+    return [jax.ShapeDtypeStruct(variable.shape, variable.dtype) for variable in variables]
+
+
+def _trace_train(model: Any, batch: tuple[Any, ...]) -> Any:
+    import jax
+
+    groups = (
+        model.trainable_variables, model.non_trainable_variables, model.optimizer.variables,
+        model.metrics_variables,
+    )  # fmt: skip
+    state = tuple(map(_abstract_variables, groups))
+    x, y, sample_weight = batch
+    data = (x, y) if sample_weight is None else (x, y, sample_weight)
+    return jax.make_jaxpr(model.train_step)(state, data)
+
+
+def _trace_infer(model: Any, x: Any) -> Any:
+    import jax
+
+    def call(trainable: Any, others: Any, x: Any) -> Any:
+        return model.stateless_call(trainable, others, x, training=False)[0]
+
+    return jax.make_jaxpr(call)(
+        _abstract_variables(model.trainable_variables), _abstract_variables(model.non_trainable_variables), x
+    )
+
+
+@contextlib.contextmanager
+def _quick_tracing() -> Iterator[None]:
+    """Trace without collecting garbage and without recording a stack for each equation: a fifth faster."""
+    import jax
+
+    collecting, frames = gc.isenabled(), jax.config.jax_traceback_in_locations_limit
+    gc.disable()
+    jax.config.update("jax_traceback_in_locations_limit", 0)
+    try:
+        yield
+    finally:
+        jax.config.update("jax_traceback_in_locations_limit", frames)
+        if collecting:
+            gc.enable()
+
+
+def _array_bytes(shape: tuple[int, ...], dtype: str) -> int:
+    """Return an array's size as JAX keeps it (64-bit types are narrowed to 32 bits) [bytes]."""
+    import jax
+
+    itemsize: int = jax.dtypes.canonicalize_dtype(dtype).itemsize
+    return prod(shape) * itemsize
+
+
+def _variable_bytes(variables: Any) -> int:
+    return sum(_array_bytes(variable.shape, variable.dtype) for variable in variables)
+
+
+def _memory(model: Any, *, train: bool, input_bytes: int, activation_bytes: int) -> Memory:
+    trainable = _variable_bytes(model.trainable_variables)
+    others = _variable_bytes(model.non_trainable_variables)
+    return Memory(
+        parameter_bytes=trainable,
+        gradient_bytes=trainable if train else 0,
+        optimizer_bytes=_variable_bytes(model.optimizer.variables) if train else 0,
+        state_bytes=others + (_variable_bytes(model.metrics_variables) if train else 0),
+        input_bytes=input_bytes,
+        activation_bytes=activation_bytes,
+    )

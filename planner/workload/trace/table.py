@@ -1,0 +1,142 @@
+"""From the graph and its two ways of running to the rows of the table of ops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..model import Unmodelled
+from ..ops import Op, OpKind
+from .contraction import Contraction
+from .convolutions import describe_convolution
+from .dots import describe_dot, describe_ragged_dot
+from .fusion import Fusion
+from .graph import Graph, Node
+from .layers import LayerKernels
+from .rule import Role
+
+__all__ = ["tabulate", "unmodelled"]
+
+_CONVERSIONS = ("convert_element_type", "transpose")
+
+
+@dataclass(slots=True)
+class _Row:
+    """What the nodes of one layer kernel and one fused kernel add up to."""
+
+    nodes: list[Node] = field(default_factory=list)
+    layer_read: float = 0.0
+    layer_written: float = 0.0
+    fused_read: float = 0.0
+    fused_written: float = 0.0
+
+
+def tabulate(graph: Graph, layers: LayerKernels, fusion: Fusion, *, parameters: frozenset[int]) -> tuple[Op, ...]:
+    """Return the rows: one a contraction, one a kernel of everything else.
+
+    Args:
+        graph: The simplified step.
+        layers, fusion: Its two groupings.
+        parameters: Values that are trainable variables.
+    """
+    keys = [(layers.kernel_of[index], fusion.kernel_of[index]) for index in range(len(graph.nodes))]
+    rows: dict[tuple[int, int], _Row] = {}
+    for key, node in zip(keys, graph.nodes, strict=True):
+        rows.setdefault(key, _Row()).nodes.append(node)
+    for kernel in fusion.kernels:
+        row = rows[keys[kernel.root]]
+        row.fused_read += sum(kernel.reads.values())
+        row.fused_written += kernel.writes
+    for number, layer in enumerate(layers.kernels):
+        row = rows[_heaviest(number, layer.first, keys, rows)]
+        row.layer_read += sum(layer.reads.values())
+        row.layer_written += layer.writes
+    variants = _Variants(graph, parameters)
+    ops = [_op(row, key, fusion, variants) for key, row in rows.items()]
+    return tuple(op for op in ops if op is not None)
+
+
+def _heaviest(
+    number: int, first: int, keys: list[tuple[int, int]], rows: dict[tuple[int, int], _Row]
+) -> tuple[int, int]:
+    """Return the row of a layer kernel that moves most when fused: the layer's own bytes are put there."""
+    return keys[first]
+
+
+def _op(row: _Row, key: tuple[int, int], fusion: Fusion, variants: _Variants) -> Op | None:
+    layer_group, fused_kernel = key
+    main = max(row.nodes, key=lambda node: (sum(node.reads) + node.writes) * (node.role is not Role.POINTWISE or 0.5))
+    if main.equation is None:
+        return None
+    described = variants.describe(main)
+    flops = described.flops if described else sum(node.rule.flops(node.equation) for node in row.nodes)
+    facts: dict[str, Any] = _window(main)
+    if described:
+        facts = {name: getattr(described, name) for name in Contraction.__slots__ if name != "flops"}
+    return Op(
+        **{"kind": main.rule.kind, **facts},
+        name=main.name, phase=main.phase or "forward", layer=main.layer, dtype=_dtype(main),
+        count=main.count, flops=flops,
+        bytes_read=float(sum(sum(node.reads) for node in row.nodes)),
+        bytes_written=float(sum(node.writes for node in row.nodes)),
+        layer_bytes_read=float(row.layer_read), layer_bytes_written=float(row.layer_written),
+        fused_bytes_read=float(row.fused_read), fused_bytes_written=float(row.fused_written),
+        layer_group=layer_group, fused_group=fusion.groups[fused_kernel] if fused_kernel >= 0 else -1,
+        primitives=len(row.nodes),
+    )  # fmt: skip
+
+
+def _window(node: Node) -> dict[str, Any]:
+    if node.rule.window is None or node.equation is None:
+        return {}
+    kernel, stride = node.rule.window(node.equation)
+    return {"kernel": kernel, "stride": stride}
+
+
+def _dtype(node: Node) -> str:
+    variables = node.equation.invars or node.equation.outvars if node.equation else ()
+    return str(variables[0].aval.dtype) if variables else ""
+
+
+class _Variants:
+    """Describes contractions; knows which values are trainable variables, cast or transposed."""
+
+    def __init__(self, graph: Graph, parameters: frozenset[int]) -> None:
+        self._weights = set(parameters)
+        for node in graph.nodes:
+            if node.name in _CONVERSIONS and node.inputs and node.inputs[0] in self._weights:
+                self._weights.update(node.outputs)
+
+    def describe(self, node: Node) -> Contraction | None:
+        """Return a contraction as a matrix product; None for everything else."""
+        if node.rule.kind is OpKind.CONV:
+            return describe_convolution(node.equation, kernel_reversed=node.kernel_reversed)
+        if node.name == "dot_general":
+            return describe_dot(node.equation, variant=self._variant(node))
+        if node.rule.kind is OpKind.DOT:
+            return describe_ragged_dot(node.equation, variant=self._variant(node))
+        return None
+
+    def _variant(self, node: Node) -> str:
+        if node.phase != "backward":
+            return "fprop"
+        batched = node.equation is not None and any(node.equation.params["dimension_numbers"][1])
+        return "dgrad" if batched or not self._weights.isdisjoint(node.inputs) else "wgrad"
+
+
+def unmodelled(graph: Graph) -> tuple[Unmodelled, ...]:
+    """Return what was not understood, with its share of all bytes of the step, largest first."""
+    total = sum((sum(node.reads) + node.writes) * node.count for node in graph.nodes)
+    found: dict[str, list[float]] = {}
+    for node in graph.nodes:
+        if not node.rule.known:
+            entry = found.setdefault(node.name, [0.0, 0.0])
+            entry[0] += node.count
+            entry[1] += (sum(node.reads) + node.writes) * node.count
+    rows = [
+        Unmodelled(name=name, count=count, bytes_share=moved / total if total else 0.0)
+        for name, (count, moved) in found.items()
+    ]
+    loops = [Unmodelled(name=f"loop of unknown length: {name}", count=1.0, bytes_share=0.0)
+             for name in dict.fromkeys(graph.unknown_loops)]  # fmt: skip
+    return tuple(sorted(rows, key=lambda row: -row.bytes_share) + loops)
