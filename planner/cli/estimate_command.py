@@ -27,7 +27,7 @@ def register(app: typer.Typer) -> None:
     app.command(epilog=EPILOG)(estimate)
 
 
-def estimate(
+def estimate(  # noqa: PLR0917 - one argument a flag
     model: Annotated[
         str,
         typer.Argument(metavar="MODEL", help="Script, function, Keras application, .keras or .json file."),

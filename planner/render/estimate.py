@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from ..plan.result import Estimate, OfferEstimate
 
 __all__ = [
-    "emit_estimate", "estimate_json", "shown_offers", "summary_lines", "table_columns", "table_row", "title_text",
-    "trust_lines",
+    "emit_estimate", "estimate_json", "shown_offers", "summary_lines", "table_columns", "table_row",
+    "title_text", "trust_lines",
 ]  # fmt: skip
 
 ROWS_SHOWN = 25

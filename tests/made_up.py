@@ -1,0 +1,74 @@
+"""A workload, devices and a predictor whose numbers can be followed by hand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+from gpuplan.offers.rows import Accelerator, Offer
+from gpuplan.plan.select import Selected, Selection
+from gpuplan.predict.steptime import StepTime, Unpredicted
+from gpuplan.units import GIB, Interval
+from gpuplan.workload.model import Memory, Workload
+
+
+@dataclass
+class FakePredictor:
+    """Takes one second a step on an accelerator of 1 TFLOP/s, from 80 % to 150 % of that; counts calls."""
+
+    unknown: tuple[str, ...] = ()
+    calls: list[tuple[str, float]] = field(default_factory=list)
+
+    def step_time(
+        self, workload: Workload, accelerator: Accelerator, *, devices: float = 1
+    ) -> StepTime | Unpredicted:
+        """Return the time of one step, whatever the workload."""
+        self.calls.append((accelerator.name, devices))
+        if accelerator.name in self.unknown or accelerator.fp32_tflop_per_s is None:
+            return Unpredicted(f"no peak of {accelerator.name} is known")
+        mid = 1.0 / accelerator.fp32_tflop_per_s
+        interval = Interval(low=0.8 * mid, mid=mid, high=1.5 * mid)
+        return StepTime(time_s=interval, basis="modelled", limiter="compute")
+
+
+def make_accelerator(
+    name: str, *, tflop_per_s: float | None = 1.0, memory_gib: float | None = 16.0
+) -> Accelerator:
+    """Return an accelerator of some speed and (wholly usable) memory."""
+    return Accelerator(
+        name=name, vendor="NVIDIA", kind="gpu", architecture="Test", fp32_tflop_per_s=tflop_per_s,
+        memory_gib=memory_gib, usable_gib=memory_gib, source="made up", read_on=date(2026, 1, 1),
+        confidence="high",
+    )  # fmt: skip
+
+
+def make_offer(accelerator: str = "T4", **changes: Any) -> Offer:
+    """Return an on-demand offer at a dollar an hour, with changes."""
+    values = {
+        "provider": "lambda", "instance_type": f"one_{accelerator}", "accelerator": accelerator, "devices": 1.0,
+        "vcpus": 4.0, "memory_gib": 16.0, "region": "us-east-1", "purchase": "on_demand",
+        "usd_per_hour": Decimal("1.0"), "price_as_of": "2026-01-21", "price_source": "made up",
+        "status": "active",
+    }  # fmt: skip
+    return Offer(**{**values, **changes})
+
+
+def make_workload(**changes: Any) -> Workload:
+    """Return a workload of 1 GiB beside 1 GiB a batch of 32, in 36 epochs of 100 steps."""
+    memory = Memory(
+        parameter_bytes=GIB // 4, gradient_bytes=GIB // 4, optimizer_bytes=GIB // 2, state_bytes=0,
+        input_bytes=GIB // 8, activation_bytes=GIB - GIB // 8,
+    )  # fmt: skip
+    values = {
+        "model": "made-up.json", "batch_size": 32, "samples": 3200, "epochs": 36, "steps": 3600,
+        "parameters": 67_108_864, "trainable_parameters": 67_108_864, "memory": memory, "ops": (),
+        "versions": {"keras": "3.15.0"},
+    }  # fmt: skip
+    return Workload(**{**values, **changes})
+
+
+def make_selection(*pairs: tuple[Offer, Accelerator | None]) -> Selection:
+    """Return a selection of offers with their devices."""
+    return Selection(offers=tuple(Selected(*pair) for pair in pairs), catalog_as_of="2026-01-21")

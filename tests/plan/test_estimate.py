@@ -1,0 +1,213 @@
+"""One workload on a hand-made catalog, followed by hand."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+from gpuplan.errors import UsageError
+from gpuplan.plan.answer import why_no_answer
+from gpuplan.plan.estimate import Question, estimate_workload
+from gpuplan.plan.result import Estimate
+from gpuplan.plan.select import Selected, Selection
+from gpuplan.workload.model import Workload
+from hypothesis import given
+from hypothesis import strategies as st
+from made_up import FakePredictor, make_accelerator, make_offer, make_selection, make_workload
+
+SLOW, FAST = make_accelerator("T4"), make_accelerator("A100-40GB", tflop_per_s=4.0)
+SLOW_OFFER = make_offer("T4", usd_per_hour=Decimal("0.5"))
+FAST_OFFER = make_offer("A100-40GB", usd_per_hour=Decimal("4.0"))
+HOUR_S = 3600.0
+
+
+def run(
+    selection: Selection,
+    *,
+    workload: Workload | None = None,
+    unknown: tuple[str, ...] = (),
+    **question: object,
+) -> Estimate:
+    """Return the estimate of the made-up workload: an hour on the slow one, 15 min on the fast."""
+    return estimate_workload(
+        workload or make_workload(),
+        selection=selection,
+        predictor=FakePredictor(unknown=unknown),
+        question=Question(**question),  # type: ignore[arg-type]
+    )
+
+
+BOTH = make_selection((FAST_OFFER, FAST), (SLOW_OFFER, SLOW))
+
+
+def test_time_and_cost_by_hand() -> None:
+    """Closed form: 3,600 steps of 1 s at $0.50 are 1 h and $0.50; of 0.25 s at $4 are 15 min and $1."""
+    slow, fast = run(BOTH).offers
+
+    assert slow.projection.train_time_s is not None
+    assert slow.projection.train_time_s.mid == HOUR_S
+    assert slow.bill is not None
+    assert slow.bill.total.mid == Decimal("0.5")
+    assert slow.bill.total.high == Decimal("0.75")
+    assert fast.bill is not None
+    assert fast.bill.total.mid == Decimal("1")
+
+
+def test_sorted_by_cost_or_time() -> None:
+    """`--sort cost` puts the T4 first, `--sort time` the A100."""
+    assert [one.offer.accelerator for one in run(BOTH, sort="cost").offers] == ["T4", "A100-40GB"]
+    assert [one.offer.accelerator for one in run(BOTH, sort="time").offers] == ["A100-40GB", "T4"]
+
+
+def test_recommendation_by_hand() -> None:
+    """The T4 is cheapest, the A100 fastest; at 1.5 times the mid, the T4 needs 90 min and the A100 $1.50."""
+    chosen = run(BOTH, deadline_s=1.4 * HOUR_S, budget_usd=1.4).recommendation
+
+    assert (chosen.cheapest, chosen.fastest, chosen.free) == (0, 1, None)
+    assert chosen.within_deadline == 1, "the T4's upper end is 1.5 h"
+    assert chosen.within_budget == 0, "the A100's upper end is $1.50"
+    assert chosen.pareto == (1, 0)
+
+
+def test_each_kind_and_number_of_devices_is_predicted_once() -> None:
+    """Three regions of one machine ask the predictor once, eight devices of it once more."""
+    places = [make_offer("T4", region=region) for region in ("a", "b", "c")]
+    eight = make_offer("T4", instance_type="eight_T4", devices=8.0)
+    predictor = FakePredictor()
+
+    estimate_workload(
+        make_workload(),
+        selection=make_selection(*((offer, SLOW) for offer in (*places, eight))),
+        predictor=predictor,
+        question=Question(),
+    )
+
+    assert predictor.calls == [("T4", 1.0), ("T4", 8.0)]
+
+
+def test_what_does_not_fit_comes_last_and_is_not_recommended() -> None:
+    """1 GiB fixed + 1 GiB a batch + 0.5 GiB reserve need 2.5 GiB; 2 GiB hold 16 samples of 32."""
+    small = make_accelerator("T4", tflop_per_s=100.0, memory_gib=2.0)
+    estimate = run(make_selection((SLOW_OFFER, small), (FAST_OFFER, FAST)))
+
+    assert [one.projection.memory.fits for one in estimate.offers] == [True, False]
+    assert estimate.offers[1].projection.memory.largest_batch_size == 16
+    assert estimate.recommendation.fastest == 0
+
+
+def test_parts_of_machines_are_not_recommended() -> None:
+    """A GPU without its host cannot be rented alone, however cheap."""
+    part = make_offer("T4", usd_per_hour=Decimal("0.01"), complete=False)
+    estimate = run(make_selection((part, SLOW), (FAST_OFFER, FAST)))
+
+    assert estimate.offers[estimate.recommendation.cheapest or 0].offer.accelerator == "A100-40GB"
+
+
+def test_what_is_free_is_named_apart() -> None:
+    """A free notebook is no answer to "cheapest" beside machines that can be had for certain."""
+    gift = make_offer("T4", provider="kaggle", usd_per_hour=Decimal(0))
+    chosen = run(make_selection((gift, SLOW), (FAST_OFFER, FAST))).recommendation
+
+    assert (chosen.free, chosen.cheapest) == (0, 1)
+    assert run(make_selection((gift, SLOW))).recommendation.cheapest == 0, "unless nothing else was asked for"
+
+
+def test_a_session_that_ends_too_early_is_said_and_not_recommended() -> None:
+    """An hour's run in sessions of 25 minutes takes three of them."""
+    short = Selection(offers=(Selected(SLOW_OFFER, SLOW, 1500.0),), catalog_as_of="2026")
+    estimate = run(short)
+
+    assert estimate.offers[0].sessions == 3
+    assert any("takes 3 sessions" in note for note in estimate.offers[0].notes)
+    assert estimate.recommendation.cheapest is None
+
+
+def test_no_price_gives_a_time_and_no_cost() -> None:
+    """Unknown is null: an unpublished price costs neither $0 nor a neighbour's price."""
+    row = run(make_selection((make_offer("T4", usd_per_hour=None), SLOW))).offers[0].to_json()
+
+    assert row["usd_per_hour"] is None
+    assert row["cost_usd"] is None
+    assert row["bill"] == []
+    assert row["train_time_s"]["mid"] == HOUR_S
+
+
+def test_no_step_time_gives_the_reason() -> None:
+    """Unknown is null, with the reason in the notes."""
+    row = run(make_selection((SLOW_OFFER, SLOW), (FAST_OFFER, FAST)), unknown=("T4",)).offers[1].to_json()
+
+    assert (row["step_time_s"], row["train_time_s"], row["basis"], row["limiter"]) == (None,) * 4
+    assert row["notes"] == ["no peak of T4 is known"]
+
+
+def test_a_run_of_unknown_length_still_ranks_by_the_sample() -> None:
+    """Without samples there is no run time; the T4 is still cheaper a step, the A100 faster."""
+    endless = make_workload(samples=None, epochs=None, steps=None)
+    estimate = run(BOTH, workload=endless)
+
+    assert [one.projection.train_time_s for one in estimate.offers] == [None, None]
+    assert [one.usd_per_1000_steps for one in estimate.offers] == [
+        pytest.approx(Decimal(500) / 3600), pytest.approx(Decimal(1000) / 3600),
+    ]  # fmt: skip
+    assert (estimate.recommendation.cheapest, estimate.recommendation.fastest) == (0, 1)
+
+
+@pytest.mark.parametrize("limit", [{"deadline_s": 1.0}, {"budget_usd": 1.0}])
+def test_a_limit_needs_the_length_of_the_run(limit: dict[str, float]) -> None:
+    """A deadline for an endless run is a usage error with the flags to add."""
+    endless = make_workload(samples=None, epochs=None, steps=None)
+    with pytest.raises(UsageError, match="needs the length of the run") as caught:
+        run(BOTH, workload=endless, **limit)
+
+    assert caught.value.hint == "add `--samples N --epochs N`, or `--steps N`"
+
+
+@given(factor=st.integers(min_value=2, max_value=1000))
+def test_more_epochs_cost_more_in_proportion(factor: int) -> None:
+    """Law: n times the epochs, n times the cost, to a nano-dollar a bill."""
+    once, more = run(BOTH), run(BOTH, workload=make_workload(epochs=36 * factor, steps=3600 * factor))
+
+    for before, after in zip(once.offers, more.offers, strict=True):
+        assert before.bill is not None
+        assert after.bill is not None
+        assert abs(after.bill.total.mid - factor * before.bill.total.mid) <= factor * Decimal("1e-9")
+
+
+def test_the_answer_is_yes() -> None:
+    """No complaint when something fits, in time and in budget."""
+    question = Question(deadline_s=10 * HOUR_S, budget_usd=100.0)
+
+    assert why_no_answer(run(BOTH, deadline_s=10 * HOUR_S, budget_usd=100.0), question) is None
+
+
+def test_why_nothing_fits() -> None:
+    """Exit code 3, with the batch size that would fit."""
+    small = make_accelerator("T4", memory_gib=2.0)
+    why = why_no_answer(run(make_selection((SLOW_OFFER, small))), Question())
+
+    assert why is not None
+    assert str(why) == "`made-up.json` at batch size 32 fits on none of 1 offers: it needs 2.5 GiB a device"
+    assert (why.hint, why.exit_code) == ("try `--batch-size 16` or less", 3)
+
+
+def test_why_nothing_is_in_time_or_in_budget() -> None:
+    """The nearest offer is named, with its upper end."""
+    late = why_no_answer(run(BOTH, deadline_s=600.0), Question(deadline_s=600.0))
+    dear = why_no_answer(run(BOTH, budget_usd=0.1), Question(budget_usd=0.1))
+
+    assert str(late) == (
+        "no offer is safely done within 0.167 h: the fastest takes 0.25 h (up to 0.375 h), "
+        "on lambda one_A100-40GB in us-east-1"
+    )
+    assert str(dear) == (
+        "no offer safely stays within $0.1: the cheapest costs $0.50 (up to $0.75), "
+        "on lambda one_T4 in us-east-1"
+    )
+
+
+def test_why_no_time_is_known() -> None:
+    """When no accelerator can be predicted, the reason is the answer."""
+    why = why_no_answer(run(BOTH, unknown=("T4", "A100-40GB")), Question())
+
+    assert why is not None
+    assert "no step time can be given on any of 2 offers: no peak of" in str(why)

@@ -1,0 +1,38 @@
+"""Durations and limits as people write them."""
+
+from __future__ import annotations
+
+import pytest
+from gpuplan.errors import UsageError
+from gpuplan.plan.estimate import Question
+from gpuplan.plan.limits import duration_s_of
+from gpuplan.plan.select import Filters
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90s", 90), ("15m", 900), ("12h", 43_200), ("2d", 172_800), ("1.5h", 5400), (" 1H30M ", 5400)],
+)
+def test_durations(text: str, seconds: float) -> None:
+    """Closed form: 60 s, 3,600 s and 86,400 s to the minute, hour and day."""
+    assert duration_s_of(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "12", "h", "12 h", "-3h", "1h-2m", "1y", "infs"])
+def test_what_is_no_duration(text: str) -> None:
+    """One clear line, with an example to copy."""
+    with pytest.raises(UsageError, match="is no duration") as caught:
+        duration_s_of(text)
+
+    assert caught.value.hint == "write s, m, h or d behind the number: `12h`"
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, float("inf"), float("nan")])
+def test_limits_must_be_positive_and_finite(value: float) -> None:
+    """Zero dollars or hours are no limit that anything can keep."""
+    with pytest.raises(UsageError, match="--budget must be above zero"):
+        Question(budget_usd=value)
+    with pytest.raises(UsageError, match="--deadline must be above zero"):
+        Question(deadline_s=value)
+    with pytest.raises(UsageError, match="--devices must be above zero"):
+        Filters(devices=(value,))
