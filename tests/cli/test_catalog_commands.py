@@ -62,8 +62,8 @@ def test_money_is_text_and_unknown_is_null() -> None:
 def test_offers_filter() -> None:
     """All filters together leave the two purchase options of one machine."""
     result = invoke(
-        "offers", "--accelerator", "TPUv3-8", "--provider", "gcp", "--region", "us-central1", "--devices", "4",
-        "--no-retired", "--json",
+        "offers", "--accelerator", "TPUv3-8", "--provider", "gcp", "--region", "us-central1", "--devices",
+        "4", "--no-retired", "--json",
     )  # fmt: skip
     offers = validated(result, "gpuplan.offers.json")["offers"]
 
@@ -176,7 +176,8 @@ def test_registering_loads_nothing_heavy() -> None:
     """The commands can be listed without pydantic, rich or numpy."""
     code = (
         "import sys, typer; from gpuplan.cli.catalog_commands import register; register(typer.Typer());"
-        "print(sorted({m.split('.')[0] for m in sys.modules} & {'pydantic', 'rich', 'numpy', 'keras', 'jax'}))"
+        "loaded = {m.split('.')[0] for m in sys.modules};"
+        "print(sorted(loaded & {'pydantic', 'rich', 'numpy', 'keras', 'jax'}))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 

@@ -56,7 +56,7 @@ def test_every_offer_that_was_read_is_there(catalog: Catalog) -> None:
 
 
 def test_estimated_spot_prices_are_marked(catalog: Catalog) -> None:
-    """524 spot prices are on demand times one minus the published savings: marked, and so says their source."""
+    """524 spot prices are on demand × (1 - published savings): marked, and so says their source."""
     estimated = [offer for offer in catalog.offers if offer.estimated]
 
     assert len(estimated) == ESTIMATED_ROWS
@@ -89,7 +89,7 @@ def test_estimated_spot_prices_are_marked(catalog: Catalog) -> None:
 def test_published_prices(
     catalog: Catalog, instance_type: str, region: str, purchase: str, usd_per_hour: str
 ) -> None:
-    """List prices as the providers publish them: AWS 2026-07, spot 2026-08, GCP 2026-08, TPU 2026-03, Azure."""
+    """List prices as the providers publish them; each offer has the date and the file."""
     price = offer_of(catalog, instance_type, region, purchase).usd_per_hour
 
     assert price is not None
@@ -167,8 +167,8 @@ def test_the_newest_price_dates_the_catalog(catalog: Catalog) -> None:
 @pytest.mark.parametrize(
     ("measured", "name"),
     [
-        ("A100-PCIE-40GB", "A100-40GB-PCIe"), ("A100-SXM4-40GB", "A100-40GB"), ("A100-SXM4-80GB", "A100-80GB"),
-        ("K80", "K80"), ("M60", "M60"), ("P100-PCIE-16GB", "P100-PCIe"), ("P100-SXM2-16GB", "P100-SXM2"),
+        ("A100-PCIE-40GB", "A100-40GB-PCIe"), ("A100-SXM4-40GB", "A100-40GB"),
+        ("A100-SXM4-80GB", "A100-80GB"), ("K80", "K80"), ("M60", "M60"), ("P100-PCIE-16GB", "P100-PCIe"), ("P100-SXM2-16GB", "P100-SXM2"),
         ("RTX-3090", "RTX3090"), ("T4", "T4"), ("TPUv2-8", "TPU-v2"), ("TPUv2-32", "TPU-v2"),
         ("TPUv3-8", "TPU-v3"), ("TPUv3-32", "TPU-v3"), ("TPUv5p-1024", "TPU-v5p"), ("V100-16GB", "V100-16GB"),
         ("V100-SXM2-16GB", "V100-16GB"), ("V100-SXM2-32GB", "V100-32GB"), ("V100-SXM3-32GB", "V100-32GB"),

@@ -139,7 +139,7 @@ def test_a_known_processor_gets_its_own_figures() -> None:
 
 
 def test_an_unknown_processor_is_taken_for_a_stated_desktop() -> None:
-    """An unknown chip: generic AVX2 with the memory bandwidth of the whole machine, low confidence, a note."""
+    """An unknown chip: generic AVX2, all of its memory bandwidth, low confidence, a note."""
     cpu = LocalCpu(model_name="Core i9 of tomorrow", cpu_id="GenuineIntel-6-FF-1", threads_per_core=2)
 
     offer, device = machine_offer(CATALOG, cpu=cpu, logical_cores=16, memory_gib=32.0)
@@ -232,7 +232,7 @@ def test_this_machine_is_an_offer_at_no_price() -> None:
 
 def test_nothing_is_probed_at_import() -> None:
     """Importing the room starts no process and reads no price."""
-    code = "import gpuplan.offers.local as m, gpuplan.offers.load as l; print(l._packaged_catalog.cache_info()[3])"
+    code = "import gpuplan.offers.local, gpuplan.offers.load as l; print(l._packaged_catalog.cache_info()[3])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout.strip() == "0"

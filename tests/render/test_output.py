@@ -101,7 +101,8 @@ def test_a_reader_that_leaves_is_no_error(as_json: bool) -> None:
     """`| head -1` closes the pipe early: exit 0, nothing on standard error."""
     code = (
         "from gpuplan.render.output import *; rows = [{'n': i} for i in range(200_000)];"
-        + ("emit_json('x/1', {'rows': rows})" if as_json else "emit_rows([Column(key='n', header='N')], rows)")
+        "n = Column(key='n', header='N');"
+        + ("emit_json('x/1', {'rows': rows})" if as_json else "emit_rows([n], rows)")
     )  # fmt: skip
     with subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
