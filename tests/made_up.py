@@ -47,8 +47,8 @@ def make_accelerator(
 def make_offer(accelerator: str = "T4", **changes: Any) -> Offer:
     """Return an on-demand offer at a dollar an hour, with changes."""
     values = {
-        "provider": "lambda", "instance_type": f"one_{accelerator}", "accelerator": accelerator, "devices": 1.0,
-        "vcpus": 4.0, "memory_gib": 16.0, "region": "us-east-1", "purchase": "on_demand",
+        "provider": "lambda", "instance_type": f"one_{accelerator}", "accelerator": accelerator,
+        "devices": 1.0, "vcpus": 4.0, "memory_gib": 16.0, "region": "us-east-1", "purchase": "on_demand",
         "usd_per_hour": Decimal("1.0"), "price_as_of": "2026-01-21", "price_source": "made up",
         "status": "active",
     }  # fmt: skip

@@ -109,7 +109,7 @@ class OfferEstimate:
             "usd_per_hour": None if offer.usd_per_hour is None else format(offer.usd_per_hour, "f"),
             "price_as_of": offer.price_as_of,
             "price_source": offer.price_source,
-            "price_estimated": offer.estimated,
+            "estimated": offer.estimated,
             "complete": offer.complete,
             "status": offer.status,
             "step_time_s": step.time_s.to_json() if step else None,

@@ -13,6 +13,7 @@ from .numbers import count_text, device_text, duration_text, range_text, usd_tex
 from .output import UNKNOWN, Column, emit_json, emit_rows, json_text
 
 if TYPE_CHECKING:
+    from ..plan.bill import Bill
     from ..plan.result import Estimate, OfferEstimate
 
 __all__ = [
@@ -29,7 +30,7 @@ _TSV_COLUMNS = [
     Column(key=key, header=key)
     for key in (
         "provider", "instance_type", "accelerator", "devices", "region", "purchase", "usd_per_hour",
-        "price_as_of", "price_estimated", "step_time_s_low", "step_time_s_mid", "step_time_s_high",
+        "price_as_of", "estimated", "step_time_s_low", "step_time_s_mid", "step_time_s_high",
         "train_time_s_low", "train_time_s_mid", "train_time_s_high", "cost_usd_low", "cost_usd_mid",
         "cost_usd_high", "usd_per_1000_steps", "memory_bytes", "memory_fits", "largest_batch_size",
         "basis", "limiter", "status",
@@ -79,9 +80,11 @@ def shown_offers(estimate: Estimate, *, show_all: bool) -> tuple[list[OfferEstim
     usable = [one for one in best if one.projection.memory.fits is not False and one.projection.step_time_s]
     shown = (usable or best)[:ROWS_SHOWN]
     too_small = sum(one.projection.memory.fits is False for one in best)
+    unknown = sum(one.projection.step_time_s is None for one in best)
     small = f"; {too_small} too small for this batch size" if too_small else ""
+    silent = f"; {unknown} without a known time" if unknown else ""
     return shown, (
-        f"Shown: the best offer of {len(shown)} of {len(best)} kinds and numbers of devices{small}; "
+        f"Shown: the best offer of {len(shown)} of {len(best)} kinds and numbers of devices{small}{silent}; "
         f"--all shows all {len(everything)} offers."
     )
 
@@ -109,7 +112,6 @@ def table_row(one: OfferEstimate) -> dict[str, str | None]:
     """Return an offer's cells: text for people, None where nothing is known."""
     offer, projection = one.offer, one.projection
     step_time_s, train_time_s = projection.step_time_s, projection.train_time_s
-    total = one.bill.total if one.bill else None
     cells: dict[str, str | None] = {
         "device": device_text(offer.accelerator, offer.devices),
         "offer": f"{offer.provider} {offer.instance_type}",
@@ -117,7 +119,7 @@ def table_row(one: OfferEstimate) -> dict[str, str | None]:
         "price": _price_text(one),
         "step": None,
         "time": duration_text(train_time_s.mid) if train_time_s else None,
-        "cost": range_text(float(total.low), float(total.high)) if total else None,
+        "cost": _cost_text(one.bill),
         "limiter": getattr(projection.step_time, "limiter", None),
         "basis": getattr(projection.step_time, "basis", None),
     }
@@ -126,6 +128,14 @@ def table_row(one: OfferEstimate) -> dict[str, str | None]:
     if projection.memory.fits is False:
         cells |= {"time": "too big", "cost": f"batch ≤ {projection.memory.largest_batch_size}"}
     return cells
+
+
+def _cost_text(bill: Bill | None) -> str | None:
+    """Return the range of a bill's total."""
+    if bill is None:
+        return None
+    low, high = float(bill.total.low), float(bill.total.high)
+    return range_text(low, high) if high > 0 else usd_text(0.0)
 
 
 def _price_text(one: OfferEstimate) -> str | None:
@@ -166,11 +176,11 @@ def summary_lines(estimate: Estimate) -> list[str]:
         "in budget": chosen.within_budget,
         "free": chosen.free,
     }
-    return [
-        f"{name + ':':<10} {_named(estimate.offers[index])}"
-        for name, index in answers.items()
-        if index is not None
-    ]
+    names_of: dict[int, list[str]] = {}
+    for name, index in answers.items():
+        if index is not None:
+            names_of.setdefault(index, []).append(name)
+    return [f"{', '.join(names)}: {_named(estimate.offers[index])}" for index, names in names_of.items()]
 
 
 def _named(one: OfferEstimate) -> str:
@@ -245,7 +255,7 @@ def _tsv_row(one: OfferEstimate) -> dict[str, Any]:
         "purchase": offer.purchase,
         "usd_per_hour": offer.usd_per_hour,
         "price_as_of": offer.price_as_of,
-        "price_estimated": offer.estimated,
+        "estimated": offer.estimated,
         **dict(_bounds(intervals)),
         "usd_per_1000_steps": one.usd_per_1000_steps,
         "memory_bytes": projection.memory.needed_bytes,

@@ -1,0 +1,177 @@
+"""An estimate as a table, TSV, JSON and HTML."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import sys
+from collections.abc import Callable
+from decimal import Decimal
+from html.parser import HTMLParser
+from importlib.resources import files
+from typing import Any
+
+import jsonschema
+import pytest
+from gpuplan.plan.estimate import Question, estimate_workload
+from gpuplan.plan.result import Estimate
+from gpuplan.render.estimate import emit_estimate, estimate_json
+from gpuplan.render.html import estimate_html
+from gpuplan.workload.model import Unmodelled
+from made_up import FakePredictor, make_accelerator, make_offer, make_selection, make_workload
+
+ACCELERATORS = {
+    "T4": make_accelerator("T4", memory_gib=14.75),
+    "A100-80GB": make_accelerator("A100-80GB", tflop_per_s=12.0, memory_gib=79.4),
+    "H100-SXM": make_accelerator("H100-SXM", tflop_per_s=30.0, memory_gib=79.1),
+    "K80": make_accelerator("K80", tflop_per_s=0.4, memory_gib=2.0),
+    "Mystery": make_accelerator("Mystery", tflop_per_s=None),
+}
+OFFERS = [
+    make_offer("T4", provider="aws", instance_type="g4dn.xlarge", usd_per_hour=Decimal("0.526")),
+    make_offer(
+        "T4", provider="aws", instance_type="g4dn.xlarge", usd_per_hour=Decimal("0.2104"), purchase="spot",
+        region="us-west-2", price_as_of="2025-06-28", estimated=True,
+    ),
+    make_offer(
+        "A100-80GB", provider="azure", instance_type="Standard_ND96amsr_A100_v4", devices=8.0,
+        region="southcentralus", usd_per_hour=Decimal("32.77"),
+    ),
+    make_offer(
+        "H100-SXM", provider="gcp", instance_type="a3-highgpu-1g", usd_per_hour=Decimal("11.06125"),
+        region="us-central1", price_as_of="2026-08-03",
+    ),
+    make_offer("K80", provider="aws", instance_type="p2.xlarge", usd_per_hour=Decimal("0.9")),
+    make_offer("T4", provider="kaggle", instance_type="kaggle-free-t4x2", devices=2.0, region="any",
+               usd_per_hour=Decimal(0), note="30 h a week"),
+    make_offer("Mystery", provider="vast", instance_type="<b>one</b>", usd_per_hour=None, price_as_of=None,
+               price_source=None),
+]  # fmt: skip
+
+
+class Terminal(io.StringIO):
+    """Standard output that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        """Say so."""
+        return True
+
+
+@pytest.fixture
+def estimate() -> Estimate:
+    """The made-up workload on seven offers."""
+    return estimate_workload(
+        make_workload(unmodelled=(Unmodelled(name="cumlogsumexp", count=2, bytes_share=0.015),)),
+        selection=make_selection(*((offer, ACCELERATORS[offer.accelerator]) for offer in OFFERS)),
+        predictor=FakePredictor(),
+        question=Question(deadline_s=3600.0, budget_usd=50.0),
+    )
+
+
+def shown(monkeypatch: pytest.MonkeyPatch, estimate: Estimate, *, width: int, **options: bool) -> str:
+    """Return what a terminal of some width would show."""
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("TERM", "xterm")
+    emit_estimate(estimate, **options)
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue())
+    return "".join(f"{line.rstrip()}\n" for line in plain.splitlines())
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_table_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, estimate: Estimate, golden: Callable[[str, str], None], width: int
+) -> None:
+    """Golden text: what people read, with the line on trust under the money."""
+    text = shown(monkeypatch, estimate, width=width)
+
+    assert max(map(len, text.splitlines())) <= width
+    golden(f"estimate-{width}.txt", text)
+
+
+def test_all_offers_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, estimate: Estimate, golden: Callable[[str, str], None]
+) -> None:
+    """Golden text: `--all` shows every offer, what does not fit included."""
+    golden("estimate-all-120.txt", shown(monkeypatch, estimate, width=120, show_all=True))
+
+
+def test_a_pipe_gets_every_offer_at_full_precision(
+    capsys: pytest.CaptureFixture[str], estimate: Estimate, golden: Callable[[str, str], None]
+) -> None:
+    """Golden text: TSV with a header line, unknown empty, prices as published."""
+    emit_estimate(estimate)
+    text = capsys.readouterr().out
+
+    header, *rows = [line.split("\t") for line in text.splitlines()]
+    assert len(rows) == len(OFFERS)
+    assert {len(row) for row in rows} == {len(header)}
+    golden("estimate.tsv", text)
+
+
+def test_json_keeps_the_contract(capsys: pytest.CaptureFixture[str], estimate: Estimate) -> None:
+    """schemas/gpuplan.estimate.json accepts it, and one offer is one line."""
+    emit_estimate(estimate, as_json=True)
+    text = capsys.readouterr().out
+
+    document = json.loads(text)
+    schema = json.loads(files("gpuplan.schemas").joinpath("gpuplan.estimate.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(document, schema)
+    assert text == estimate_json(estimate)
+    assert (
+        sum('"instance_type": "g4dn.xlarge"' in line and '"bill"' in line for line in text.splitlines()) == 2
+    )
+
+
+def test_json_names_what_is_recommended(estimate: Estimate) -> None:
+    """A recommendation says where the offer is in `offers`, and names it."""
+    document = json.loads(estimate_json(estimate))
+    chosen = document["recommendation"]
+
+    for answer in (chosen["cheapest"], chosen["fastest"], chosen["free"], *chosen["pareto"]):
+        offer = document["offers"][answer["offer"]]
+        named = {key: value for key, value in answer.items() if key != "offer"}
+        assert named == {key: offer[key] for key in named}
+    assert chosen["cheapest"]["instance_type"] == "g4dn.xlarge"
+    assert chosen["free"]["provider"] == "kaggle"
+
+
+def test_json_bills_add_up(estimate: Estimate) -> None:
+    """Law: the lines of every bill sum exactly to the cost, as decimal numbers."""
+    rows: list[dict[str, Any]] = json.loads(estimate_json(estimate))["offers"]
+    billed = [row for row in rows if row["cost_usd"]]
+
+    assert len(billed) == 6
+    for row in billed:
+        assert sum(Decimal(line["usd"]) for line in row["bill"]) == Decimal(row["cost_usd"]["mid"])
+
+
+def test_html_is_well_formed_and_escaped(estimate: Estimate) -> None:
+    """A name with markup in it stays text; every tag that opens closes."""
+
+    class Balance(HTMLParser):
+        depth: list[str]
+
+        def handle_starttag(self, tag: str, attrs: object) -> None:
+            self.depth.append(tag)
+
+        def handle_endtag(self, tag: str) -> None:
+            assert self.depth.pop() == tag
+
+    hostile = make_workload(model="<script>alert(1)</script>")
+    answer = estimate_workload(
+        hostile,
+        selection=make_selection((OFFERS[0], ACCELERATORS["T4"])),
+        predictor=FakePredictor(),
+        question=Question(),
+    )
+    for page in (estimate_html(estimate), estimate_html(answer)):
+        parser = Balance()
+        parser.depth = []
+        parser.feed(page)
+        assert parser.depth == []
+        assert "<script" not in page
+    assert "&lt;script&gt;" in estimate_html(answer)
