@@ -86,11 +86,8 @@ def read_entry(key: str) -> dict[str, Any] | None:
         if entry["schema"] != SCHEMA or not _unchanged(entry["files"]):
             return None
         workload: dict[str, Any] = entry["workload"]
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        _warn(f"cannot read the cached trace {path}: {error}")
-        return None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None  # not there, or damaged: traced again, and written anew
     return workload
 
 

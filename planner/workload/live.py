@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import tempfile
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,11 +43,25 @@ def trace_model(
     if keras.backend.backend() != "jax":
         return _trace_elsewhere(model, options)
     feed = None if input_spec is None else Feed(x=input_spec, y=target_spec)
-    with abstract_variables() as works:
+    with abstract_variables() as works, _policy(options.precision):
         notes = () if works else (NOT_ABSTRACT,)
         subject = _copy(model, options)
         run = Run(text=model.name, feed=feed, notes=notes)
         return assemble_workload(subject, run=run, options=options)
+
+
+@contextmanager
+def _policy(precision: str | None) -> Iterator[None]:
+    """Let new models have a dtype policy, then set the former one again."""
+    import keras
+
+    before = keras.config.dtype_policy()
+    if precision is not None:
+        keras.config.set_dtype_policy(keras_policy(precision))
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)
 
 
 def _copy(model: Any, options: WorkloadOptions) -> Any:

@@ -101,11 +101,11 @@ def _objects(config: Any) -> Iterator[dict[str, Any]]:
 
 
 def with_policy(config: dict[str, Any], policy: str) -> dict[str, Any]:
-    """Return the configuration with every layer's dtype policy replaced; types of inputs stay."""
+    """Return the configuration with every layer's dtype policy replaced; types of inputs and metrics stay."""
     copy: dict[str, Any] = json.loads(json.dumps(config))
     for node in _objects(copy):
         inner = node.get("config")
-        if isinstance(inner, dict) and _is_policy(inner.get("dtype")) and node["class_name"] != "InputLayer":
+        if isinstance(inner, dict) and "trainable" in inner and _is_policy(inner.get("dtype")):
             inner["dtype"] = policy
     return copy
 
