@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from ..errors import UsageError, near_names_hint
 from .rows import CPU
@@ -29,11 +30,16 @@ class Names:
     aliases: Mapping[str, str] = field(default_factory=dict)
     ambiguous: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        exact = {_key(alias): name for alias, name in self.aliases.items()}
-        exact |= {_key(name): name for name in (*self.canonical, CPU)}
-        object.__setattr__(self, "_exact", exact)
-        object.__setattr__(self, "_several", {_key(k): (k, v) for k, v in self.ambiguous.items()})
+    @cached_property
+    def _exact(self) -> dict[str, str]:
+        """What is compared to canonical name; a canonical name wins over an alias."""
+        aliases = {_key(alias): name for alias, name in self.aliases.items()}
+        return aliases | {_key(name): name for name in (*self.canonical, CPU)}
+
+    @cached_property
+    def _several(self) -> dict[str, tuple[str, ...]]:
+        """What is compared to all names that answer to it."""
+        return {_key(name): candidates for name, candidates in self.ambiguous.items()}
 
     def resolve(self, name: str) -> str:
         """Return the canonical name.
@@ -45,16 +51,14 @@ class Names:
             >>> names.resolve("Tesla V100-SXM2-16GB"), names.resolve("v3-8"), names.resolve("tpu v3")
             ('V100-16GB', 'TPU-v3', 'TPU-v3')
         """
-        exact: dict[str, str] = self.__dict__["_exact"]
-        several: dict[str, tuple[str, tuple[str, ...]]] = self.__dict__["_several"]
         slice_name = re.fullmatch(r"(.+)-\d+", name.strip())
         keys = [_key(name), *([_key(slice_name.group(1) + "-*")] if slice_name else [])]
         for key in keys:
-            if key in exact:
-                return exact[key]
+            if key in self._exact:
+                return self._exact[key]
         for key in keys:
-            if key in several:
-                raise _ambiguous(name, several[key][1])
+            if key in self._several:
+                raise _ambiguous(name, self._several[key])
         known = (*self.canonical, CPU, *(alias for alias in self.aliases if not alias.endswith("*")))
         raise UsageError(
             f"unknown accelerator `{name}` ({len(self.canonical)} accelerators in the catalog)",

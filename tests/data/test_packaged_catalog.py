@@ -168,7 +168,8 @@ def test_the_newest_price_dates_the_catalog(catalog: Catalog) -> None:
     ("measured", "name"),
     [
         ("A100-PCIE-40GB", "A100-40GB-PCIe"), ("A100-SXM4-40GB", "A100-40GB"),
-        ("A100-SXM4-80GB", "A100-80GB"), ("K80", "K80"), ("M60", "M60"), ("P100-PCIE-16GB", "P100-PCIe"), ("P100-SXM2-16GB", "P100-SXM2"),
+        ("A100-SXM4-80GB", "A100-80GB"), ("K80", "K80"), ("M60", "M60"),
+        ("P100-PCIE-16GB", "P100-PCIe"), ("P100-SXM2-16GB", "P100-SXM2"),
         ("RTX-3090", "RTX3090"), ("T4", "T4"), ("TPUv2-8", "TPU-v2"), ("TPUv2-32", "TPU-v2"),
         ("TPUv3-8", "TPU-v3"), ("TPUv3-32", "TPU-v3"), ("TPUv5p-1024", "TPU-v5p"), ("V100-16GB", "V100-16GB"),
         ("V100-SXM2-16GB", "V100-16GB"), ("V100-SXM2-32GB", "V100-32GB"), ("V100-SXM3-32GB", "V100-32GB"),
