@@ -1,10 +1,10 @@
 """Convolutions and their two gradients, as work that is really done.
 
-JAX writes all three as ``conv_general_dilated``. The gradient to the input dilates the output's gradient with
-zeros (``lhs_dilation`` is the layer's stride) and reverses the kernel; the gradient to the weights swaps batch
-and features of the image (``lhs_spec``), dilates the gradient as a kernel (``rhs_dilation`` is the layer's
-stride) and turns feature groups into batch groups. None of the zeros are counted: forward, input gradient and
-weight gradient of one layer have the same FLOPs. Zeros of SAME padding are counted, as everybody does.
+JAX writes all three as ``conv_general_dilated``. The gradient to the input dilates the output's gradient
+with zeros (``lhs_dilation`` is the layer's stride) and reverses the kernel. The gradient to the weights swaps
+batch and features of the image (``lhs_spec``), dilates the gradient as a kernel (``rhs_dilation`` is the
+layer's stride) and turns feature groups into batch groups. None of the zeros are counted: forward, input
+gradient and weight gradient of one layer have the same FLOPs. Zeros of SAME padding are counted, as usual.
 
 A transposed convolution is the input gradient of an ordinary one; it is described as that ordinary one, the
 way cuDNN runs it: its forward pass is ``dgrad``, its input gradient is ``fprop``.

@@ -7,14 +7,17 @@ from .rule import Equation, Role, Rule, elements, per_output
 
 __all__ = ["RULES"]
 
-_ARITHMETIC = """
-abs acos acosh add add_any and asin asinh atan atan2 atanh bessel_i0e bessel_i1e cbrt ceil clamp clz complex
-conj cos cosh digamma div eq eq_to erf erf_inv erfc exp exp2 expm1 floor ge gt igamma igammac igamma_grad_a
-imag integer_pow is_finite le le_to lgamma log log1p logistic lt lt_to max min mul mulhi ne neg nextafter not
-or polygamma population_count pow psi random_gamma_grad real regularized_incomplete_beta rem round rsqrt
-select_n shift_left shift_right_arithmetic shift_right_logical sign sin sinh sqrt square sub tan tanh xor
-zeta
-""".split()
+_ARITHMETIC = (
+    "abs", "acos", "acosh", "add", "add_any", "and", "asin", "asinh", "atan", "atan2", "atanh",
+    "bessel_i0e", "bessel_i1e", "cbrt", "ceil", "clamp", "clz", "complex", "conj", "cos", "cosh", "digamma",
+    "div", "eq", "eq_to", "erf", "erf_inv", "erfc", "exp", "exp2", "expm1", "floor", "ge", "gt", "igamma",
+    "igammac", "igamma_grad_a", "imag", "integer_pow", "is_finite", "le", "le_to", "lgamma", "log", "log1p",
+    "logistic", "lt", "lt_to", "max", "min", "mul", "mulhi", "ne", "neg", "nextafter", "not", "or",
+    "polygamma", "population_count", "pow", "psi", "random_gamma_grad", "real",
+    "regularized_incomplete_beta", "rem", "round", "rsqrt", "select_n", "shift_left",
+    "shift_right_arithmetic", "shift_right_logical", "sign", "sin", "sinh", "sqrt", "square", "sub", "tan",
+    "tanh", "xor", "zeta",
+)  # fmt: skip
 
 _POINTWISE = Rule(kind=OpKind.ELEMENTWISE, role=Role.POINTWISE, flops=per_output)
 

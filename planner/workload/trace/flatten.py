@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .control import inner_jaxprs, most_expensive_branch, trip_count
-from .graph import Graph, Node
+from .graph import Graph, Node, Remark
 from .names import join_names, layer_of, phase_hint
 from .rule import Equation, Role, Rule, elements, nbytes, shape_of
 from .rules import rule_for
@@ -20,8 +20,7 @@ def flatten(closed_jaxpr: Any) -> Graph:
     """Return the flat graph of a traced function (`jax.make_jaxpr`'s result)."""
     walker = _Walker()
     jaxpr = closed_jaxpr.jaxpr
-    arguments = [walker.graph.new_value(nbytes(variable)) for variable in jaxpr.invars]
-    constants = [walker.graph.new_value(nbytes(variable)) for variable in jaxpr.constvars]
+    arguments, constants = walker.values(jaxpr.invars), walker.values(jaxpr.constvars)
     walker.graph.inputs = (*arguments, *constants)
     results = walker.inline(jaxpr, [*constants, *arguments], stack="", count=1.0)
     walker.graph.outputs = tuple(value for value in results if value is not None)
@@ -52,6 +51,10 @@ class _Walker:
             scope.update(zip(equation.outvars, results, strict=True))
         return [self._value(variable, scope) for variable in jaxpr.outvars]
 
+    def values(self, variables: Sequence[Any]) -> list[int]:
+        """Number new values for these variables."""
+        return [self.graph.new_value(nbytes(variable)) for variable in variables]
+
     def _value(self, variable: Any, scope: dict[Any, int | None]) -> int | None:
         if not hasattr(variable, "val"):
             return scope[variable]
@@ -81,7 +84,7 @@ class _Walker:
         if not rule.known:
             called = inner_jaxprs(equation)
             if len(called) == 1 and len(called[0].invars) == len(inputs):
-                constants = [self.graph.new_value(nbytes(variable)) for variable in called[0].constvars]
+                constants = self.values(called[0].constvars)
                 return self.inline(called[0], [*constants, *inputs], stack=stack, count=count)
         if rule.role is Role.VIEW or rule.is_view(equation):
             return self._view(equation, inputs)
@@ -95,35 +98,36 @@ class _Walker:
     def _primitive(
         self, equation: Equation, rule: Rule, inputs: list[int | None], stack: str, count: float
     ) -> list[int]:
-        outputs = [self.graph.new_value(nbytes(variable)) for variable in equation.outvars]
-        reads = {}
+        outputs = self.values(equation.outvars)
+        reads: dict[int, int] = {}
         for value, size in zip(inputs, rule.bytes_read(equation), strict=False):
             if value is not None and value not in self.graph.constants:
                 reads[value] = max(size, reads.get(value, 0))
         variables = (*equation.invars, *equation.outvars)
-        self._append(
-            equation.primitive.name, rule, equation, reads, outputs, stack, count,
-            writes=rule.bytes_written(equation), scalar=not any(map(shape_of, variables)),
-            work=max(map(elements, variables), default=0),
+        node = Node(
+            name=equation.primitive.name, rule=rule, equation=equation, inputs=tuple(reads),
+            outputs=tuple(outputs), reads=tuple(reads.values()), writes=rule.bytes_written(equation),
+            layer=self._layer(stack), phase=phase_hint(stack), count=count,
+            work=max(map(elements, variables), default=0), scalar=not any(map(shape_of, variables)),
         )  # fmt: skip
+        self.graph.nodes.append(node)
         return outputs
 
-    def _append(
-        self, name: str, rule: Rule, equation: Equation | None, reads: dict[int, int], outputs: list[int],
-        stack: str, count: float, *, writes: int = 0, scalar: bool = False, work: int = 0,
-    ) -> None:  # fmt: skip
+    def _layer(self, stack: str) -> str:
         layer = self._layers.get(stack)
         if layer is None:
             layer = self._layers[stack] = layer_of(stack)
-        self.graph.nodes.append(
-            Node(name, rule, equation, tuple(reads), tuple(outputs), tuple(reads.values()), writes, layer,
-                 phase_hint(stack), count, work, scalar)
-        )  # fmt: skip
+        return layer
 
     def _border(self, name: str, inputs: Sequence[int | None], outputs: list[int], stack: str) -> None:
         """Mark where a loop begins or ends: what crosses it lies in memory, and the mark itself is free."""
         reads = {value: 0 for value in inputs if value is not None}
-        self._append(name, _LOOP_BORDER, None, reads, outputs, stack, 1.0)
+        node = Node(
+            name=name, rule=_LOOP_BORDER, equation=None, inputs=tuple(reads), outputs=tuple(outputs),
+            reads=tuple(reads.values()), writes=0, layer=self._layer(stack), phase=phase_hint(stack),
+            count=1.0, work=0, scalar=False,
+        )  # fmt: skip
+        self.graph.nodes.append(node)
 
     def _scan(
         self, equation: Equation, inputs: list[int | None], stack: str, count: float
@@ -131,17 +135,14 @@ class _Walker:
         params = equation.params
         body, length = params["jaxpr"].jaxpr, params["length"]
         consts, carries = params["num_consts"], params["num_carry"]
-        results = [self.graph.new_value(nbytes(variable)) for variable in equation.outvars]
-        state = [self.graph.new_value(nbytes(variable)) for variable in body.invars[consts : consts + carries]]
+        results = self.values(equation.outvars)
+        state = self.values(body.invars[consts : consts + carries])
         self._border("scan_begin", inputs[consts:], [*results, *state], stack)
-        slices = [
-            self.graph.new_value(nbytes(variable), parent=whole)
-            for variable, whole in zip(body.invars[consts + carries :], inputs[consts + carries :], strict=True)
-        ]
-        known = [self.graph.new_value(nbytes(variable)) for variable in body.constvars]
-        ends = self.inline(
-            body, [*known, *inputs[:consts], *state, *slices], stack=stack, count=count * length
-        )
+        scanned = zip(body.invars[consts + carries :], inputs[consts + carries :], strict=True)
+        slices = [self.graph.new_value(nbytes(part), parent=whole) for part, whole in scanned]
+        known = self.values(body.constvars)
+        arguments = [*known, *inputs[:consts], *state, *slices]
+        ends = self.inline(body, arguments, stack=stack, count=count * length)
         self._border("scan_end", [*ends, *inputs[consts:]], [], stack)
         return results
 
@@ -149,25 +150,33 @@ class _Walker:
         params = equation.params
         head, shared = params["cond_nconsts"], params["body_nconsts"]
         trips = trip_count(equation, [self.graph.constants.get(v) if v is not None else None for v in inputs])
-        if trips is None:
-            self.graph.unknown_loops.append(layer_of(stack) or "while")
-        results = [self.graph.new_value(nbytes(variable)) for variable in equation.outvars]
-        state = [self.graph.new_value(nbytes(variable)) for variable in equation.outvars]
+        first = len(self.graph.sizes)
+        results, state = self.values(equation.outvars), self.values(equation.outvars)
         self._border("while_begin", inputs[head + shared :], [*results, *state], stack)
         body = params["body_jaxpr"].jaxpr
-        known = [self.graph.new_value(nbytes(variable)) for variable in body.constvars]
+        known = self.values(body.constvars)
         times = count * (1 if trips is None else trips)
         ends = self.inline(body, [*known, *inputs[head : head + shared], *state], stack=stack, count=times)
         self._border("while_end", ends, [], stack)
+        if trips is None:
+            self._remark(f"loop of unknown length in {_place(stack)}", first, unknown_loop=True)
         return results
 
     def _cond(
         self, equation: Equation, inputs: list[int | None], stack: str, count: float
     ) -> list[int | None]:
         branch = most_expensive_branch(equation)
-        place = layer_of(stack) or "the step"
-        note = f"a branch in {place} depends on data; its most expensive side is counted"
-        if note not in self.graph.notes:
-            self.graph.notes.append(note)
-        known = [self.graph.new_value(nbytes(variable)) for variable in branch.constvars]
-        return self.inline(branch, [*known, *inputs[1:]], stack=stack, count=count)
+        first = len(self.graph.sizes)
+        known = self.values(branch.constvars)
+        results = self.inline(branch, [*known, *inputs[1:]], stack=stack, count=count)
+        note = f"a branch in {_place(stack)} depends on data; its most expensive side is counted"
+        self._remark(note, first)
+        return results
+
+    def _remark(self, text: str, first: int, *, unknown_loop: bool = False) -> None:
+        made = range(first, len(self.graph.sizes))
+        self.graph.remarks.append(Remark(text, made, unknown_loop))
+
+
+def _place(stack: str) -> str:
+    return layer_of(stack) or "the step"

@@ -8,7 +8,22 @@ from dataclasses import dataclass, field
 from ..ops import Phase
 from .rule import Equation, Role, Rule
 
-__all__ = ["Graph", "Node"]
+__all__ = ["Graph", "Node", "Remark"]
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """Something assumed while flattening; it matters only if the values made meanwhile are used.
+
+    Args:
+        text: For the user.
+        values: Numbers of the values.
+        unknown_loop: Whether it is a loop whose number of iterations is not known.
+    """
+
+    text: str
+    values: range
+    unknown_loop: bool = False
 
 
 @dataclass(slots=True)
@@ -48,6 +63,11 @@ class Node:
         """Part in fusion."""
         return self.rule.role
 
+    @property
+    def bytes_moved(self) -> int:
+        """What one execution reads and writes on its own [bytes]."""
+        return sum(self.reads) + self.writes
+
 
 @dataclass(slots=True)
 class Graph:
@@ -60,8 +80,7 @@ class Graph:
         inputs: Values that exist before the step: variables and the batch.
         outputs: Values that the step returns.
         constants: Integers of values that are known before running.
-        notes: Sentences on what was assumed.
-        unknown_loops: Names of loops whose number of iterations is not known.
+        remarks: What was assumed.
     """
 
     nodes: list[Node] = field(default_factory=list)
@@ -70,8 +89,7 @@ class Graph:
     inputs: tuple[int, ...] = ()
     outputs: tuple[int, ...] = ()
     constants: dict[int, int] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    unknown_loops: list[str] = field(default_factory=list)
+    remarks: list[Remark] = field(default_factory=list)
 
     def new_value(self, size: int, *, parent: int | None = None) -> int:
         """Add a value of so many bytes and return its number."""

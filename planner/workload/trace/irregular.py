@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import log2, prod
 
 from ..ops import OpKind
@@ -38,7 +39,7 @@ def _sort_flops(equation: Equation) -> float:
     """Return n log2 n comparisons along the sorted (last) axis [FLOP]."""
     count = elements(equation.invars[0])
     axis = equation.params.get("dimension", -1)
-    length = shape_of(equation.invars[0])[axis] if count else 1
+    length: int = shape_of(equation.invars[0])[axis] if count else 1
     return count * max(1.0, log2(max(length, 1)))
 
 
@@ -64,7 +65,7 @@ def _lu_flops(equation: Equation) -> float:
     """Golub and Van Loan, "Matrix Computations", 4th ed., 3.2.11: 2 n^3/3 for a square matrix."""
     batch, rows, columns = _matrix(equation)
     low, high = sorted((rows, columns))
-    return batch * (high * low**2 - low**3 / 3)
+    return float(batch * (high * low**2 - low**3 / 3))
 
 
 def _qr_flops(equation: Equation) -> float:
@@ -82,11 +83,11 @@ def _solve_flops(equation: Equation) -> float:
 def _eigen_flops(equation: Equation) -> float:
     """Golub and Van Loan, "Matrix Computations", 4th ed., 8.3.3: 9 n^3 with eigenvectors."""
     batch, rows, columns = _matrix(equation)
-    return batch * 9 * min(rows, columns) ** 2 * max(rows, columns)
+    return 9.0 * batch * min(rows, columns) ** 2 * max(rows, columns)
 
 
-def _barrier(kind: OpKind, flops: object = None) -> Rule:
-    return Rule(kind=kind, role=Role.BARRIER, **({"flops": flops} if flops else {}))  # type: ignore[arg-type]
+def _barrier(kind: OpKind, flops: Callable[[Equation], float]) -> Rule:
+    return Rule(kind=kind, role=Role.BARRIER, flops=flops)
 
 
 _SCATTER = Rule(

@@ -8,6 +8,7 @@ from what the layer read, are recomputed, as such kernels do. The update of one 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from .graph import Graph, Node
@@ -15,16 +16,31 @@ from .rule import Role
 
 __all__ = ["LayerKernel", "LayerKernels", "group_layers"]
 
+_WORD_BYTES = 4  # a mask is recomputed from what it compares, so it is worth as much as a float32
+_EARLY, _LATE, _BOTH = 1, 2, 3
 _FUSIBLE = (Role.POINTWISE, Role.REDUCE)
 
 
 @dataclass(slots=True)
 class LayerKernel:
-    """One layer call and phase: what it reads of each value, and writes [bytes]."""
+    """One layer call and phase.
+
+    Args:
+        first: Index of its first node.
+        reads: What it reads of each value in one pass [bytes].
+        stages: When it reads each value: bit 0, before its reductions are finished; bit 1, after.
+        bytes_written: What it writes [bytes].
+    """
 
     first: int
     reads: dict[int, int] = field(default_factory=dict)
-    writes: int = 0
+    stages: dict[int, int] = field(default_factory=dict)
+    bytes_written: int = 0
+
+    @property
+    def bytes_read(self) -> int:
+        """What it reads; an operand of a reduction whose result meets it again is read twice [bytes]."""
+        return sum(size * (2 if self.stages[value] == _BOTH else 1) for value, size in self.reads.items())
 
 
 @dataclass(slots=True)
@@ -92,21 +108,17 @@ def _update_components(graph: Graph) -> dict[int, int]:
             other = maker.get(value)
             if other is None and graph.sizes[value] > 8:
                 other = first_reader.setdefault(value, index)
-            if other is not None and not (node.scalar or _is_scalar_result(graph, other)):
+            if other is not None and graph.nodes[other].role is not Role.REDUCE:
                 roots[find(index)] = find(other)
     return _with_scalars(updates, find)
 
 
-def _is_scalar_result(graph: Graph, index: int) -> bool:
-    return graph.nodes[index].role is Role.REDUCE
-
-
-def _with_scalars(updates: list[tuple[int, Node]], find: object) -> dict[int, int]:
+def _with_scalars(updates: list[tuple[int, Node]], find: Callable[[int], int]) -> dict[int, int]:
     components: dict[int, int] = {}
     following = -1
     for index, node in reversed(updates):
         if not node.scalar:
-            following = find(index)  # type: ignore[operator]
+            following = find(index)
         components[index] = following
     return components
 
@@ -121,20 +133,18 @@ class _Borders:
         self.users = graph.users()
         self.producers = graph.producers()
         self.outputs = set(graph.outputs)
-        self._stage = [0] * len(graph.nodes)
+        self._stages = self._all_stages()
         self._operands: dict[int, dict[int, int] | None] = {}
         self._written: set[int] = set()
 
     def count(self) -> None:
         """Fill in every kernel's reads and writes."""
-        first_pass: dict[tuple[int, int], int] = {}
         for index, node in enumerate(self.graph.nodes):
-            self._stage[index] = self._stage_of(index, node)
             for value, size in zip(node.inputs, node.reads, strict=True):
                 if self._inside(value, index):
                     continue
                 for operand, part in self._stored_operands(value, size).items():
-                    self._read(index, operand, part, first_pass)
+                    self._read(index, operand, part)
         for value in self.outputs:
             self._write(value)
 
@@ -142,23 +152,31 @@ class _Borders:
         producer = self.producers.get(value)
         return producer is not None and self.kernel_of[producer] == self.kernel_of[index]
 
-    def _stage_of(self, index: int, node: Node) -> int:
-        """Return 1 for work that needs a reduction of the same kernel to be finished first, else 0."""
-        stage = 0
-        for value in node.inputs:
-            producer = self.producers.get(value)
-            if producer is not None and self.kernel_of[producer] == self.kernel_of[index]:
-                finished = self.graph.nodes[producer].role is Role.REDUCE
-                stage = max(stage, 1 if finished else self._stage[producer])
-        return stage
+    def _all_stages(self) -> list[int]:
+        """Return when each node's operands are read: bit 0, before its kernel's reductions; bit 1, after.
 
-    def _read(self, index: int, value: int, size: int, first_pass: dict[tuple[int, int], int]) -> None:
-        """Count an operand once; twice when a reduction over it must finish before it is used again."""
-        number = self.kernel_of[index]
-        kernel, stage = self.kernels[number], self._stage[index]
-        started = first_pass.setdefault((number, value), stage)
-        passes = 2 if started != stage or kernel.reads.get(value, 0) > self.graph.sizes[value] else 1
-        kernel.reads[value] = max(kernel.reads.get(value, 0), passes * size)
+        Pointwise work before a reduction is done again after it when its result is needed there.
+        """
+        stages: list[int] = []
+        for index, node in enumerate(self.graph.nodes):
+            seen = _EARLY
+            for value in node.inputs:
+                if self._inside(value, index):
+                    producer = self.producers[value]
+                    seen |= _LATE if self.graph.nodes[producer].role is Role.REDUCE else stages[producer]
+            stages.append(_LATE if seen & _LATE else _EARLY)
+        for index in range(len(stages) - 1, -1, -1):
+            for value in self.graph.nodes[index].inputs:
+                if self._inside(value, index):
+                    producer = self.producers[value]
+                    if self.graph.nodes[producer].role is Role.POINTWISE:
+                        stages[producer] |= stages[index]
+        return stages
+
+    def _read(self, index: int, value: int, size: int) -> None:
+        kernel = self.kernels[self.kernel_of[index]]
+        kernel.reads[value] = max(size, kernel.reads.get(value, 0))
+        kernel.stages[value] = self._stages[index] | kernel.stages.get(value, 0)
         self._write(value)
 
     def _write(self, value: int) -> None:
@@ -169,14 +187,14 @@ class _Borders:
         self._written.add(value)
         node = self.graph.nodes[producer]
         share = node.writes if len(node.outputs) == 1 else self.graph.sizes[value]
-        self.kernels[self.kernel_of[producer]].writes += share
+        self.kernels[self.kernel_of[producer]].bytes_written += share
 
     def _stored_operands(self, value: int, size: int) -> dict[int, int]:
         """Return what is read in place of a value: itself, or what it is recomputed from."""
         operands = self._recomputed(value)
         if operands is None:
             return {value: size}
-        return {operand: min(part, max(size, part)) for operand, part in operands.items()}
+        return dict(operands)
 
     def _recomputed(self, value: int) -> dict[int, int] | None:
         """Return the operands that a value is recomputed from; None when it lies in memory."""
@@ -193,7 +211,8 @@ class _Borders:
         for operand, size in zip(node.inputs, node.reads, strict=True):
             deeper = self._recomputed_inside(operand, producer)
             operands.update({operand: size} if deeper is None else deeper)
-        return operands if sum(operands.values()) <= 2 * self.graph.sizes[value] + 4096 else None
+        affordable = 2 * max(self.graph.sizes[value], _WORD_BYTES * node.work)
+        return operands if sum(operands.values()) <= affordable else None
 
     def _recomputed_inside(self, value: int, reader: int) -> dict[int, int] | None:
         """Return what a value within a kernel is made of; None at its border and at reductions."""

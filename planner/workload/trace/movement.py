@@ -7,10 +7,11 @@ from .rule import Equation, Role, Rule, elements, nbytes, shape_of
 
 __all__ = ["RULES"]
 
-_FREE = """
-bitcast_convert_type copy copy_p device_put expand_dims mesh_cast optimization_barrier pcast pvary random_unwrap
-random_wrap reshape sharding_constraint squeeze stop_gradient symbolic_zeros reduced_vary_cast
-""".split()
+_FREE = (
+    "bitcast_convert_type", "copy", "copy_p", "device_put", "expand_dims", "mesh_cast",
+    "optimization_barrier", "pcast", "pvary", "random_unwrap", "random_wrap", "reshape",
+    "sharding_constraint", "squeeze", "stop_gradient", "symbolic_zeros", "reduced_vary_cast",
+)  # fmt: skip
 
 
 def _keeps_order(equation: Equation) -> bool:
@@ -54,7 +55,9 @@ RULES: dict[str, Rule] = {
     "slice": Rule(kind=OpKind.MOVE, role=Role.POINTWISE, reads=_reads_its_result, is_view=_same_size),
     "split": Rule(kind=OpKind.MOVE, role=Role.POINTWISE),
     "concatenate": Rule(kind=OpKind.MOVE, role=Role.BARRIER, is_view=_one_operand),
-    "dynamic_slice": Rule(kind=OpKind.GATHER, role=Role.POINTWISE, reads=_reads_its_result, is_view=_same_size),
+    "dynamic_slice": Rule(
+        kind=OpKind.GATHER, role=Role.POINTWISE, reads=_reads_its_result, is_view=_same_size
+    ),
     "dynamic_update_slice": Rule(
         kind=OpKind.SCATTER, role=Role.BARRIER, reads=_reads_the_update, writes=_writes_the_update
     ),

@@ -7,10 +7,13 @@ from .rule import Equation, Role, Rule, elements
 
 __all__ = ["RULES"]
 
-_REDUCTIONS = """
-reduce_and reduce_max reduce_min reduce_or reduce_prod reduce_sum reduce_xor argmax argmin reduce
-""".split()
-_SCANS = "cumlogsumexp cummax cummin cumprod cumsum".split()
+_REDUCTIONS = (
+    "reduce_and", "reduce_max", "reduce_min", "reduce_or", "reduce_prod", "reduce_sum", "reduce_xor",
+    "argmax", "argmin", "reduce",
+)  # fmt: skip
+_SCANS = (
+    "cumlogsumexp", "cummax", "cummin", "cumprod", "cumsum",
+)  # fmt: skip
 
 
 def _per_input(equation: Equation) -> float:

@@ -23,6 +23,8 @@ def simplify(graph: Graph, *, has_update: bool) -> None:
     graph.nodes = _alive(graph)
     _mark_reversed_kernels(graph)
     _fold_layouts(graph)
+    made = {value for node in graph.nodes for value in node.outputs}
+    graph.remarks = [remark for remark in graph.remarks if not made.isdisjoint(remark.values)]
 
 
 def _resolve_phases(nodes: list[Node], *, has_update: bool) -> None:
@@ -54,65 +56,75 @@ def _alive(graph: Graph) -> list[Node]:
 
 
 def _mark_reversed_kernels(graph: Graph) -> None:
-    """An input gradient convolves with the reversed kernel; reversing twice is not reversing."""
+    """An input gradient convolves with the reversed kernel; an axis reversed twice is not reversed."""
     producers = graph.producers()
     for node in graph.nodes:
-        if node.name != "conv_general_dilated" or len(node.inputs) < 2:
-            continue
-        value = node.inputs[1]
-        while (index := producers.get(value)) is not None and graph.nodes[index].name in _SAME_KERNEL:
-            node.kernel_reversed ^= graph.nodes[index].name == "rev"
-            value = graph.nodes[index].inputs[0]
+        if node.name == "conv_general_dilated" and len(node.inputs) == 2:
+            node.kernel_reversed = bool(_reversed_axes(graph, node.inputs[1], producers))
+
+
+def _reversed_axes(graph: Graph, value: int, producers: dict[int, int]) -> set[int]:
+    axes: set[int] = set()
+    while (index := producers.get(value)) is not None and graph.nodes[index].name in _SAME_KERNEL:
+        node = graph.nodes[index]
+        if node.name == "rev" and node.equation is not None:
+            axes ^= set(node.equation.params["dimensions"])
+        value = node.inputs[0]
+    return axes
 
 
 def _fold_layouts(graph: Graph) -> None:
     """Drop transpositions and reversals that contractions do while they read or write.
 
-    Convolutions take kernels in any layout; matrix products take either operand, and give the result,
-    transposed. Batched products do not: their transpositions move data.
+    Convolutions take kernels, and give their gradients, in any layout; matrix products take either operand,
+    and give the result, transposed. Batched products do not: their transpositions move data.
     """
-    users, producers = graph.users(), graph.producers()
-    kept, outputs = set(range(len(graph.nodes))), set(graph.outputs)
-    names: dict[int, int] = {}
-    for index in range(len(graph.nodes) - 1, -1, -1):
-        node = graph.nodes[index]
-        if node.name not in _LAYOUT or not node.inputs:
-            continue
-        readers = [graph.nodes[user] for user in users[node.outputs[0]] if user in kept]
-        before_contraction = node.outputs[0] not in outputs and all(_takes(r, node) for r in readers)
-        if before_contraction or _follows_product(graph, node, users, producers):
-            kept.discard(index)
-            names[node.outputs[0]] = node.inputs[0]
-            for user in users[node.outputs[0]]:
-                users[node.inputs[0]].append(user)
-    _rename(graph, names)
-    graph.nodes = [graph.nodes[index] for index in sorted(kept)]
+    names = {**_folded_into_readers(graph), **_folded_into_producers(graph)}
 
-
-def _takes(reader: Node, layout: Node) -> bool:
-    if reader.role is not Role.CONTRACTION:
-        return False
-    return reader.name == "conv_general_dilated" or _rank(layout) == 2
-
-
-def _follows_product(graph: Graph, node: Node, users: list[list[int]], producers: dict[int, int]) -> bool:
-    index = producers.get(node.inputs[0])
-    if index is None or len(users[node.inputs[0]]) > 1 or _rank(node) != 2 or node.name != "transpose":
-        return False
-    return graph.nodes[index].name == "dot_general"
-
-
-def _rank(node: Node) -> int:
-    return 0 if node.equation is None else len(shape_of(node.equation.outvars[0]))
-
-
-def _rename(graph: Graph, names: dict[int, int]) -> None:
     def final(value: int) -> int:
         while value in names:
             value = names[value]
         return value
 
+    graph.nodes = [node for node in graph.nodes if not names.keys() & node.outputs]
     for node in graph.nodes:
-        if any(value in names for value in node.inputs):
-            node.inputs = tuple(map(final, node.inputs))
+        node.inputs = tuple(map(final, node.inputs))
     graph.outputs = tuple(map(final, graph.outputs))
+
+
+def _folded_into_readers(graph: Graph) -> dict[int, int]:
+    """Return results of layout changes that only contractions read, each with what it is a layout of."""
+    users, outputs = graph.users(), set(graph.outputs)
+    names: dict[int, int] = {}
+    for node in reversed(graph.nodes):
+        if not _is_layout(node) or node.outputs[0] in outputs:
+            continue
+        readers = [graph.nodes[user] for user in users[node.outputs[0]]]
+        if all(_takes_any_layout(reader, node) or reader.outputs[0] in names for reader in readers):
+            names[node.outputs[0]] = node.inputs[0]
+    return names
+
+
+def _folded_into_producers(graph: Graph) -> dict[int, int]:
+    """Return results of layout changes of what only they read of a contraction."""
+    users, producers = graph.users(), graph.producers()
+    names: dict[int, int] = {}
+    for node in graph.nodes:
+        if not _is_layout(node) or len(users[node.inputs[0]]) > 1:
+            continue
+        index = producers.get(node.inputs[0])
+        if node.inputs[0] in names or (index is not None and _takes_any_layout(graph.nodes[index], node)):
+            names[node.outputs[0]] = node.inputs[0]
+    return names
+
+
+def _is_layout(node: Node) -> bool:
+    return node.name in _LAYOUT and bool(node.inputs)
+
+
+def _takes_any_layout(contraction: Node, layout: Node) -> bool:
+    if contraction.role is not Role.CONTRACTION or layout.equation is None:
+        return False
+    if contraction.name == "conv_general_dilated":
+        return True
+    return layout.name == "transpose" and len(shape_of(layout.equation.outvars[0])) == 2

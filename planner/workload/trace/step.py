@@ -46,9 +46,8 @@ def trace_step(
         batch_size: Samples of the batch [-].
         mode: The training step (loss, gradients, metrics, optimizer), or the forward pass alone.
     """
-    batch = tuple(
-        map_specs(lambda spec: _abstract(spec, batch_size), tree) for tree in (x_spec, y_spec, sample_weight_spec)
-    )
+    specs = (x_spec, y_spec, sample_weight_spec)
+    batch = tuple(map_specs(lambda spec: _abstract(spec, batch_size), tree) for tree in specs)
     with _quick_tracing():
         train = mode == "train"
         closed = _trace_train(model, batch) if train else _trace_infer(model, batch[0])
@@ -59,10 +58,10 @@ def trace_step(
         ops = tabulate(graph, layers, fusion, parameters=parameters)
         activations = peak_bytes(graph, fusion, donated=train)
         missing = unmodelled(graph)
-    fed = spec_leaves((x_spec, y_spec, sample_weight_spec) if train else x_spec)
+    fed = spec_leaves(specs if train else x_spec)
     inputs = sum(_array_bytes((batch_size, *spec.shape), spec.dtype) for spec in fed)
     memory = _memory(model, train=train, input_bytes=inputs, activation_bytes=activations)
-    return TracedStep(ops, memory, missing, tuple(graph.notes))
+    return TracedStep(ops, memory, missing, tuple(dict.fromkeys(remark.text for remark in graph.remarks)))
 
 
 def _abstract(spec: ArraySpec, batch_size: int) -> Any:
@@ -105,12 +104,14 @@ def _trace_infer(model: Any, x: Any) -> Any:
 def _quick_tracing() -> Iterator[None]:
     """Trace without collecting garbage and without recording a stack for each equation: a fifth faster."""
     import jax
+    import keras
 
     collecting, frames = gc.isenabled(), jax.config.jax_traceback_in_locations_limit
     gc.disable()
     jax.config.update("jax_traceback_in_locations_limit", 0)
     try:
-        yield
+        with keras.StatelessScope(initialize_variables=False):  # abstract variables stay abstract
+            yield
     finally:
         jax.config.update("jax_traceback_in_locations_limit", frames)
         if collecting:

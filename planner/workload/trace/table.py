@@ -13,11 +13,10 @@ from .dots import describe_dot, describe_ragged_dot
 from .fusion import Fusion
 from .graph import Graph, Node
 from .layers import LayerKernels
-from .rule import Role
 
 __all__ = ["tabulate", "unmodelled"]
 
-_CONVERSIONS = ("convert_element_type", "transpose")
+_CONVERSIONS = ("convert_element_type", "transpose", "slice", "dynamic_slice", "split")
 
 
 @dataclass(slots=True)
@@ -30,8 +29,15 @@ class _Row:
     fused_read: float = 0.0
     fused_written: float = 0.0
 
+    @property
+    def fused_bytes(self) -> float:
+        """What its fused kernels move [bytes]."""
+        return self.fused_read + self.fused_written
 
-def tabulate(graph: Graph, layers: LayerKernels, fusion: Fusion, *, parameters: frozenset[int]) -> tuple[Op, ...]:
+
+def tabulate(
+    graph: Graph, layers: LayerKernels, fusion: Fusion, *, parameters: frozenset[int]
+) -> tuple[Op, ...]:
     """Return the rows: one a contraction, one a kernel of everything else.
 
     Args:
@@ -47,25 +53,35 @@ def tabulate(graph: Graph, layers: LayerKernels, fusion: Fusion, *, parameters: 
         row = rows[keys[kernel.root]]
         row.fused_read += sum(kernel.reads.values())
         row.fused_written += kernel.writes
+    heaviest = _heaviest(rows)
     for number, layer in enumerate(layers.kernels):
-        row = rows[_heaviest(number, layer.first, keys, rows)]
-        row.layer_read += sum(layer.reads.values())
-        row.layer_written += layer.writes
+        row = rows[heaviest[number]]
+        row.layer_read += layer.bytes_read
+        row.layer_written += layer.bytes_written
+    _absorb_idle(rows, heaviest)
     variants = _Variants(graph, parameters)
     ops = [_op(row, key, fusion, variants) for key, row in rows.items()]
     return tuple(op for op in ops if op is not None)
 
 
-def _heaviest(
-    number: int, first: int, keys: list[tuple[int, int]], rows: dict[tuple[int, int], _Row]
-) -> tuple[int, int]:
-    """Return the row of a layer kernel that moves most when fused: the layer's own bytes are put there."""
-    return keys[first]
+def _heaviest(rows: dict[tuple[int, int], _Row]) -> dict[int, tuple[int, int]]:
+    """Return, for each layer kernel, the row that moves most when fused; the layer's own bytes go there."""
+    best: dict[int, tuple[int, int]] = {}
+    for key, row in rows.items():
+        if key[0] not in best or row.fused_bytes > rows[best[key[0]]].fused_bytes:
+            best[key[0]] = key
+    return best
+
+
+def _absorb_idle(rows: dict[tuple[int, int], _Row], heaviest: dict[int, tuple[int, int]]) -> None:
+    """Merge rows that move nothing of their own into the main row of their layer kernel."""
+    for key in [key for key, row in rows.items() if row.fused_bytes == 0 and heaviest[key[0]] != key]:
+        rows[heaviest[key[0]]].nodes += rows.pop(key).nodes
 
 
 def _op(row: _Row, key: tuple[int, int], fusion: Fusion, variants: _Variants) -> Op | None:
     layer_group, fused_kernel = key
-    main = max(row.nodes, key=lambda node: (sum(node.reads) + node.writes) * (node.role is not Role.POINTWISE or 0.5))
+    main = max(row.nodes, key=lambda node: node.bytes_moved)
     if main.equation is None:
         return None
     described = variants.describe(main)
@@ -126,17 +142,26 @@ class _Variants:
 
 def unmodelled(graph: Graph) -> tuple[Unmodelled, ...]:
     """Return what was not understood, with its share of all bytes of the step, largest first."""
-    total = sum((sum(node.reads) + node.writes) * node.count for node in graph.nodes)
+    total = sum(node.bytes_moved * node.count for node in graph.nodes)
     found: dict[str, list[float]] = {}
     for node in graph.nodes:
         if not node.rule.known:
             entry = found.setdefault(node.name, [0.0, 0.0])
             entry[0] += node.count
-            entry[1] += (sum(node.reads) + node.writes) * node.count
+            entry[1] += node.bytes_moved * node.count
     rows = [
         Unmodelled(name=name, count=count, bytes_share=moved / total if total else 0.0)
         for name, (count, moved) in found.items()
     ]
-    loops = [Unmodelled(name=f"loop of unknown length: {name}", count=1.0, bytes_share=0.0)
-             for name in dict.fromkeys(graph.unknown_loops)]  # fmt: skip
-    return tuple(sorted(rows, key=lambda row: -row.bytes_share) + loops)
+    return tuple(sorted([*rows, *_unknown_loops(graph, total)], key=lambda row: -row.bytes_share))
+
+
+def _unknown_loops(graph: Graph, total_bytes: float) -> list[Unmodelled]:
+    """Return the loops that were counted as one iteration, with the share of that one."""
+    rows = []
+    for remark in graph.remarks:
+        if remark.unknown_loop:
+            inside = [node for node in graph.nodes if node.outputs and node.outputs[0] in remark.values]
+            moved = sum(node.bytes_moved * node.count for node in inside)
+            rows.append(Unmodelled(name=remark.text, count=1.0, bytes_share=moved / (total_bytes or 1.0)))
+    return rows

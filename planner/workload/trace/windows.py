@@ -22,7 +22,7 @@ def _forward_flops(equation: Equation) -> float:
     """Return window x results, without the zeros of a dilated operand (an average's gradient) [FLOP]."""
     dilation = equation.params.get("base_dilation") or (1,)
     window = prod(equation.params["window_dimensions"])
-    return elements(equation.outvars[0]) * window / prod(dilation)
+    return float(elements(equation.outvars[0]) * window / prod(dilation))
 
 
 def _gradient_flops(equation: Equation) -> float:
