@@ -52,4 +52,4 @@ model.compile(
 rng = np.random.default_rng(6)
 x = rng.random((2_000, 64, 64, 3), dtype="float32")
 y = rng.integers(0, 20, size=2_000)
-model.fit(x, y, batch_size=50, epochs=10, class_weight={label: 1.0 for label in range(20)})
+model.fit(x, y, batch_size=50, epochs=10, class_weight=dict.fromkeys(range(20), 1.0))

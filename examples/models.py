@@ -27,7 +27,7 @@ def lstm_text(length=200, vocabulary=20_000, units=64):
     return keras.Model(inputs, outputs, name="lstm_text")
 
 
-def transformer(depth=12, width=768, heads=12, length=1024, vocabulary=50_257, optimizer="adam"):
+def transformer(*, depth=12, width=768, heads=12, length=1024, vocabulary=50_257, optimizer="adam"):
     """A decoder-only Transformer like GPT-2 (124 million parameters by default), compiled."""
     tokens = keras.Input(shape=(length,), dtype="int32")
     x = layers.Embedding(vocabulary, width)(tokens)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,9 +71,10 @@ def _assemble(
     if options.mode == "train":
         y = _compile(model, output, y, options=options, given=run.feed is not None, notes=notes)
         _build_training_state(model, y, output)
-    traced = trace_step(
-        model, x_spec=x, y_spec=y, sample_weight_spec=weight, batch_size=batch_size, mode=options.mode
-    )
+    with _on_one_device(model):
+        traced = trace_step(
+            model, x_spec=x, y_spec=y, sample_weight_spec=weight, batch_size=batch_size, mode=options.mode
+        )
     samples, epochs, steps = _length_of_run(run, options, batch_size)
     return Workload(
         model=run.text,
@@ -224,6 +227,23 @@ def _build_training_state(model: Any, y: SpecTree, output: Any) -> None:
             part.build(targets, output)
     if model.optimizer is not None and not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
+
+
+@contextmanager
+def _on_one_device(model: Any) -> Iterator[None]:
+    """Keep older Keras (3.9 does it) from pinning the step's results to the devices that hold the variables' values.
+
+    Abstract variables have no value, so they are held by no device.
+    """
+    name = "_enforce_jax_state_sharding"
+    if not hasattr(type(model), name):
+        yield
+        return
+    object.__setattr__(model, name, lambda *parts: parts)
+    try:
+        yield
+    finally:
+        object.__delattr__(model, name)
 
 
 # --- facts ------------------------------------------------------------------------------------------------

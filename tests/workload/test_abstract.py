@@ -11,7 +11,7 @@ from gpuplan.workload.abstract import abstract_variables
     ("model", "published_millions"), [("ResNet50", 25.6), ("MobileNetV2", 3.5), ("EfficientNetV2S", 21.6)]
 )
 def test_parameter_counts_match_the_keras_applications_table(model: str, published_millions: float) -> None:
-    """keras.io/api/applications, column "Parameters", printed to 0.1 M. Nothing is allocated to count them."""
+    """keras.io/api/applications, column "Parameters", printed to 0.1 M. Nothing is allocated for it."""
     import keras
 
     with abstract_variables() as works:

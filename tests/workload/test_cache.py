@@ -89,7 +89,8 @@ def test_a_recalled_workload_imports_neither_keras_nor_jax_nor_numpy(script: Pat
     )
     # The key of a script names the folder that it is run in, since the script may look at it.
     subprocess.run([sys.executable, "-c", code], cwd=script, check=True)
-    again = subprocess.run([sys.executable, "-c", code], cwd=script, capture_output=True, text=True, check=True)
+    command = [sys.executable, "-c", code]
+    again = subprocess.run(command, cwd=script, capture_output=True, text=True, check=True)
 
     assert again.stdout.strip() == "[]"
     assert again.stderr == ""

@@ -71,7 +71,7 @@ Path("after.txt").touch()
 
 
 def test_a_script_sees_what_python_would_show_it(tmp_path: Path) -> None:
-    """`__main__`, its own arguments, its folder's modules, the caller's working folder, the user's backend."""
+    """`__main__`, its own arguments, its folder's modules, the caller's working folder and backend."""
     (tmp_path / "mine.py").write_text("WIDTH = 5\n", encoding="utf-8")
     workload = capture(
         tmp_path,
@@ -105,7 +105,7 @@ def test_what_a_script_prints_goes_to_stderr(tmp_path: Path, capfd: pytest.Captu
 
 
 def test_options_override_what_was_captured(tmp_path: Path) -> None:
-    """A batch of 64 over 1,000 samples: 16 steps an epoch, three epochs; bfloat16 whatever the script sets."""
+    """A batch of 64 over 1,000 samples: 16 steps an epoch, three epochs; bfloat16 despite the script."""
     options = WorkloadOptions(batch_size=64, epochs=3, precision="mixed_bfloat16", use_cache=False)
     script = "import keras; keras.config.set_dtype_policy('float32')" + MODEL
     workload = capture(
@@ -153,9 +153,10 @@ model.fit(np.zeros((8, 96, 96, 3)), np.zeros((8, 5)))
         ("input()", "EOFError", "build_model"),
         ("import tensorflow_of_nowhere", "line 1: No module named", "install"),
         ("import urllib.error\nraise urllib.error.URLError('no route')", "URLError", "--samples"),
-        (MODEL + "model.train_on_batch(np.zeros((2, 4)), np.zeros((2, 1)))", "train_on_batch()", "build_model"),
+        (MODEL + "model.train_on_batch(np.zeros((2, 4)), np.zeros((2, 1)))", "train_on_batch()", "build"),
         (
-            MODEL + "model.optimizer.apply([v * 0 for v in model.trainable_variables], model.trainable_variables)",
+            MODEL
+            + "weights = model.trainable_variables\nmodel.optimizer.apply([w * 0 for w in weights], weights)",
             "a loop of its own",
             "build_model",
         ),
@@ -163,7 +164,7 @@ model.fit(np.zeros((8, 96, 96, 3)), np.zeros((8, 5)))
         (MODEL + "try:\n  model.fit(42)\nexcept Exception: pass", "cannot read the data", "PyDataset"),
         (MODEL + "model.fit(np.zeros((8, 9)), np.zeros((8, 1)))", "cannot be traced", "train.py"),
     ],
-)  # fmt: skip
+)
 def test_scripts_that_lead_to_no_model_say_why(tmp_path: Path, body: str, message: str, hint: str) -> None:
     """Exit code 1: the user's code was run and did not get to a model."""
     error = fault(tmp_path, body)

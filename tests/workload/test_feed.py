@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def feed_of(x: Any, y: Any = None, **arguments: Any) -> Feed:
 
 
 def test_arrays_take_the_default_batch_size_of_fit() -> None:
-    """Keras's own 32; 100 samples are four steps; floats are float32 and integers int32, as JAX holds them."""
+    """Keras's own 32; 100 samples are four steps; floats are float32 and integers int32, as in JAX."""
     feed = feed_of(np.zeros((100, 8)), np.zeros(100, dtype="int64"))
 
     assert (feed.batch_size, feed.samples, feed.steps_per_epoch) == (32, 100, 4)
@@ -27,7 +27,9 @@ def test_arrays_take_the_default_batch_size_of_fit() -> None:
     assert feed.sample_weight is None
 
 
-@pytest.mark.parametrize(("samples", "split", "left"), [(100, 0.1, 90), (60_000, 0.1, 54_000), (101, 0.25, 75)])
+@pytest.mark.parametrize(
+    ("samples", "split", "left"), [(100, 0.1, 90), (60_000, 0.1, 54_000), (101, 0.3, 70)]
+)
 def test_a_validation_split_is_taken_off_as_keras_takes_it(samples: int, split: float, left: int) -> None:
     """Keras keeps floor(samples x (1 - split)) for training."""
     feed = feed_of(np.zeros((samples, 1)), batch_size=10, validation_split=split)
@@ -54,7 +56,9 @@ def test_nested_inputs_keep_their_structure() -> None:
 
 def test_class_weights_become_one_weight_a_sample() -> None:
     """fit() turns them into sample weights, which the step multiplies with."""
-    assert feed_of(np.zeros((4, 1)), np.zeros(4), class_weight={0: 1.0}).sample_weight == ArraySpec((), "float32")
+    feed = feed_of(np.zeros((4, 1)), np.zeros(4), class_weight={0: 1.0})
+
+    assert feed.sample_weight == ArraySpec((), "float32")
 
 
 def test_steps_per_epoch_over_arrays_set_the_length_of_an_epoch() -> None:
@@ -69,7 +73,7 @@ def test_a_dataset_is_asked_for_one_batch_only() -> None:
     import keras
 
     class Counted(keras.utils.PyDataset):
-        made: list[int] = []
+        made: ClassVar[list[int]] = []
 
         def __len__(self) -> int:
             return 7

@@ -32,7 +32,7 @@ REVIEWS = 20_000 * 128 + 2 * LSTM_64 + 2 * LSTM_128 + 128 + 1
         ("tabular.py", 2_048, 182_276, 30, 30 * 90, 30 * 256 + 256 + 2 * (256 * 256 + 256) + 256 + 1),
     ],
 )
-def test_every_example_script_is_captured(
+def test_every_example_script_is_captured(  # noqa: PLR0917
     script: str, batch_size: int, samples: int, epochs: int, steps: int, parameters: int | None
 ) -> None:
     """Counts are those written in the script; parameters are counted by hand where that is short."""
@@ -61,7 +61,8 @@ def test_applications_have_the_parameters_that_keras_counts(name: str) -> None:
 
 def test_a_function_in_a_file_takes_arguments() -> None:
     """VGG13 for 32-pixel images and 7 classes: the dense layers see 512 features."""
-    workload = load_workload("models.py:vgg13?image_size=32&classes=7", options=WorkloadOptions(), base=EXAMPLES)
+    reference = "models.py:vgg13?image_size=32&classes=7"
+    workload = load_workload(reference, options=WorkloadOptions(), base=EXAMPLES)
     widths = [(3, 64), (64, 64), (64, 128), (128, 128), (128, 256), (256, 256), (256, 512)] + [(512, 512)] * 3
     convolutions = sum(9 * a * b + b for a, b in widths)
     dense = 512 * 4096 + 4096 + 4096 * 4096 + 4096 + 4096 * 7 + 7

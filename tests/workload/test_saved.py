@@ -21,8 +21,12 @@ from gpuplan.workload.saved import build_saved_model
 def saved(tmp_path: Path) -> Path:
     """A compiled model in Keras's own format, with a subset of its file: the weights are taken out."""
     model = keras.Sequential(
-        [keras.Input((12,)), keras.layers.Dense(7, activation="relu"), keras.layers.Dense(3, activation="softmax")],
-    )  # fmt: skip
+        [
+            keras.Input((12,)),
+            keras.layers.Dense(7, activation="relu"),
+            keras.layers.Dense(3, activation="softmax"),
+        ]
+    )
     model.compile(optimizer=keras.optimizers.SGD(0.1, momentum=0.9), loss="categorical_crossentropy")
     whole = tmp_path / "whole.keras"
     model.save(whole)
@@ -97,7 +101,12 @@ def with_activation(activation: Any) -> Callable[[Any], Any]:
     [
         {"class_name": "function", "config": "system", "module": "os", "registered_name": "system"},
         {"class_name": "Popen", "config": {"args": "touch MARKER"}, "module": "subprocess"},
-        {"class_name": "function", "config": "get_file", "module": "keras.utils", "registered_name": "get_file"},
+        {
+            "class_name": "function",
+            "config": "get_file",
+            "module": "keras.utils",
+            "registered_name": "get_file",
+        },
         {"class_name": "function", "config": "enable_unsafe_deserialization", "module": "keras.config"},
         {"class_name": "Lambda", "config": {"function": "x"}, "module": "keras.layers"},
     ],
@@ -111,7 +120,7 @@ def test_a_file_that_names_anything_outside_keras_is_refused(saved: Path, activa
 
 
 def test_a_malicious_lambda_does_not_run(saved: Path, tmp_path: Path) -> None:
-    """The file is refused by name, with the way out, and the marker that its code would leave is not there."""
+    """The file is refused by name, with the way out, and the marker that its code would leave is absent."""
     marker = tmp_path / "it-ran"
     hostile = edited(saved, saved.with_name("hostile.keras"), with_activation(evil_lambda(marker)))
 
