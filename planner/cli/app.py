@@ -99,7 +99,7 @@ def _tell(message: str, *, hint: str | None) -> None:
 
 def _one_line(message: str) -> str:
     """Return typer's message as our own begin: lower case, one line, no full stop."""
-    text = " ".join(message.split()).rstrip(".")
+    text = " ".join(message.split()).replace("Value error, ", "").rstrip(".")
     return text[:1].lower() + text[1:]
 
 

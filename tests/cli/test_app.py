@@ -1,0 +1,140 @@
+"""The application: help, exit codes, and errors of one line."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import gpuplan as package
+import pytest
+from gpuplan.cli import app as app_module
+from gpuplan.errors import CredentialsError, GpuplanError, NoAnswerError, UsageError
+
+ROOT = Path(__file__).parents[2]
+HEAVY = ("keras", "jax", "numpy", "boto3", "google", "rich", "pydantic")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "allowed"),
+    [(["--help"], []), (["--version"], []), (["estimate", "--help"], ["pydantic"])],
+)
+def test_help_loads_nothing_heavy(arguments: list[str], allowed: list[str]) -> None:
+    """Start-up stays fast: help imports none of the heavy packages; a command's, at most what typer does."""
+    probe = (
+        "import sys; from gpuplan.cli.app import run; code = run(sys.argv[1:]);"
+        f"heavy = [m for m in {HEAVY!r} if m in sys.modules]; print('HEAVY', heavy); sys.exit(code)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", probe, *arguments], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout.splitlines()[-1] in {"HEAVY []", f"HEAVY {allowed}"}
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    """`import gpuplan` is free; names load when they are used."""
+    probe = f"import sys, gpuplan; print([m for m in {HEAVY!r} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "[]"
+
+
+def test_help_ends_with_real_examples(gpuplan: Callable[..., object]) -> None:
+    """The last lines of the command's help can be typed as they are."""
+    done = gpuplan("estimate", "--help")
+
+    assert done.code == 0
+    assert done.out.count("gpuplan estimate ") >= 3
+    assert "Examples:" in done.out.split("--help")[-1]
+
+
+def test_version_is_the_projects(gpuplan: Callable[..., object]) -> None:
+    """`--version` prints what pyproject.toml says."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+    assert gpuplan("--version").out == f"gpuplan {project['version']}\n"
+    assert package.__version__ == project["version"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message", "hint"),
+    [
+        ([], "", ""),
+        (["estimat"], "error: no such command 'estimat'", "see `gpuplan --help`"),
+        (["estimate"], "error: missing argument 'MODEL'", "see `gpuplan estimate --help`"),
+        (["estimate", "x.py", "--sort", "luck"], "'luck' is not one of 'cost', 'time'", "estimate --help"),
+    ],
+)
+def test_wrong_use_of_the_command_line(
+    gpuplan: Callable[..., object], arguments: list[str], message: str, hint: str
+) -> None:
+    """Exit code 2, the message and the way out on stderr, nothing on stdout."""
+    done = gpuplan(*arguments)
+
+    assert (done.code, done.out) == (2, "")
+    assert message in done.err
+    assert hint in done.err
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(GpuplanError, 1), (UsageError, 2), (NoAnswerError, 3), (CredentialsError, 4)],
+)
+def test_errors_become_exit_codes(
+    gpuplan: Callable[..., object], monkeypatch: pytest.MonkeyPatch, error: type[GpuplanError], code: int
+) -> None:
+    """Each class has its code; what, a blank line, the hint."""
+
+    def fail(**_: object) -> None:
+        raise error("the thing at the place", hint="the way out")
+
+    monkeypatch.setattr(app_module, "app", fail)
+    done = gpuplan("estimate")
+
+    assert (done.code, done.out) == (code, "")
+    assert done.err == "error: the thing at the place\n\nhint: the way out\n"
+
+
+def test_debug_shows_the_traceback(gpuplan: Callable[..., object]) -> None:
+    """`--debug` lets the error through, to where it was raised."""
+    with pytest.raises(UsageError, match="no such file"):
+        gpuplan("--debug", "estimate", "missing.py")
+
+
+def test_a_bug_keeps_its_traceback(gpuplan: Callable[..., object], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only what a user can fix is turned into a line of text."""
+
+    def fail(**_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(app_module, "app", fail)
+    with pytest.raises(ZeroDivisionError):
+        gpuplan("estimate")
+
+
+def test_an_interrupt_is_code_130(gpuplan: Callable[..., object], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C says "interrupted" and nothing else."""
+
+    def interrupt(**_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(app_module, "app", interrupt)
+    done = gpuplan("estimate")
+
+    assert (done.code, done.out, done.err) == (130, "", "interrupted\n")
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    """`gpuplan estimate --help | head -1`, and the same for data: no traceback, no complaint."""
+    command = f"{sys.executable} -m gpuplan offers | head -1"
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False, env=os.environ
+    )
+
+    assert done.returncode == 0
+    assert done.stderr == ""
+    assert done.stdout.startswith("provider\t")

@@ -1,0 +1,66 @@
+"""`import gpuplan`: the names that people use, and what they give back."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from pathlib import Path
+
+import gpuplan
+import pytest
+from gpuplan import api
+from gpuplan.cli.estimate_command import estimate as command
+
+EXAMPLE = Path(__file__).parents[1] / "examples" / "mnist_cnn.py"
+
+
+def test_public_names_are_complete_and_sorted() -> None:
+    """`__all__` names everything that `__getattr__` serves, in ASCII order, and all of it can be had."""
+    assert sorted(gpuplan.__all__) == gpuplan.__all__
+    assert set(gpuplan.__all__) == set(gpuplan._HOME)
+    assert all(getattr(gpuplan, name) is not None for name in gpuplan.__all__)
+    assert set(gpuplan.__all__) <= set(dir(gpuplan))
+
+
+def test_names_for_type_checkers_are_the_same() -> None:
+    """What mypy sees under TYPE_CHECKING is what `__all__` promises."""
+    tree = ast.parse(inspect.getsource(gpuplan))
+    guarded = next(node for node in tree.body if isinstance(node, ast.If))
+    seen = {alias.name for node in guarded.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+
+    assert seen == set(gpuplan.__all__)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    """As from any module."""
+    with pytest.raises(AttributeError, match="has no attribute 'estimat'"):
+        _ = gpuplan.estimat
+
+
+def test_python_and_command_line_take_the_same_questions() -> None:
+    """Every flag that asks something is an argument, in the plural if it repeats."""
+    plural = {"accelerator": "accelerators", "provider": "providers", "region": "regions"}
+    only_command = {"script_arguments", "show_all", "output", "json_", "catalog", "no_cache"}
+    flags = {plural.get(name, name) for name in inspect.signature(command).parameters} - only_command
+
+    assert flags == set(inspect.signature(api.estimate).parameters)
+
+
+def test_an_estimate_of_a_script() -> None:
+    """A reference in, an Estimate out: the object behind the JSON, with a short repr and a table."""
+    estimate = gpuplan.estimate(str(EXAMPLE), providers=["lambda"], epochs=2, deadline="30d")
+
+    assert isinstance(estimate, gpuplan.Estimate)
+    assert estimate.to_json()["schema"] == "gpuplan.estimate/1"
+    assert estimate.workload.epochs == 2
+    assert len(repr(estimate)) < 200
+    assert estimate._repr_html_().startswith("<table>")
+    assert {one.offer.provider for one in estimate.offers} == {"lambda"}
+
+
+def test_wrong_arguments_are_usage_errors() -> None:
+    """The same errors as on the command line, to be caught by class."""
+    with pytest.raises(gpuplan.UsageError, match="both say how long the run is"):
+        gpuplan.estimate("ResNet50", epochs=1, steps=1)
+    with pytest.raises(gpuplan.GpuplanError, match="is no duration"):
+        gpuplan.estimate("ResNet50", deadline="soon")
