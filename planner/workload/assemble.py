@@ -231,7 +231,7 @@ def _build_training_state(model: Any, y: SpecTree, output: Any) -> None:
 
 @contextmanager
 def _on_one_device(model: Any) -> Iterator[None]:
-    """Keep older Keras (3.9 does it) from pinning the step's results to the devices that hold the variables' values.
+    """Keep older Keras (3.9 does it) from pinning results to the devices that hold the variables' values.
 
     Abstract variables have no value, so they are held by no device.
     """
