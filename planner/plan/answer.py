@@ -22,9 +22,9 @@ def why_no_answer(estimate: Estimate, question: Question) -> NoAnswerError | Non
 
 
 def _nothing_fits(estimate: Estimate) -> NoAnswerError | None:
-    """Return that the step fits nowhere."""
-    verdicts = [one.projection.memory for one in estimate.offers]
-    if any(verdict.fits is not False for verdict in verdicts):
+    """Return that the step fits nowhere, of all offers whose memory is known."""
+    verdicts = [memory for one in estimate.offers if (memory := one.projection.memory).fits is not None]
+    if not verdicts or any(verdict.fits for verdict in verdicts):
         return None
     largest = max(verdict.largest_batch_size or 0 for verdict in verdicts)
     workload = estimate.workload

@@ -45,9 +45,10 @@ def ask(
     from ..predict.predictor import Predictor
 
     selection = select(question.filters, catalog_folder=catalog_folder)
+    predictor = Predictor.load()
     with around_trace or nullcontext():
         workload = _workload(model, options=options, script_arguments=script_arguments)
-    return estimate_workload(workload, selection=selection, predictor=Predictor.load(), question=question)
+    return estimate_workload(workload, selection=selection, predictor=predictor, question=question)
 
 
 def _workload(model: Any, *, options: WorkloadOptions, script_arguments: Sequence[str]) -> Workload:

@@ -124,7 +124,7 @@ def _device_bytes(selected: Selected) -> int | None:
     if accelerator is None:
         return None
     if accelerator.kind == "cpu":
-        return available_bytes(memory_gib=offer.memory_gib or accelerator.memory_gib, usable_gib=None)
+        return available_bytes(memory_gib=offer.memory_gib, usable_gib=None)
     return available_bytes(
         memory_gib=accelerator.memory_gib, usable_gib=accelerator.usable_gib, share=offer.devices
     )

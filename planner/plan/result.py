@@ -175,10 +175,14 @@ class Estimate:
     version: str
 
     def best_per_devices(self) -> tuple[int, ...]:
-        """Return the position of the best offer of each kind and number of devices, best first."""
-        first: dict[tuple[str, float], int] = {}
+        """Return the position of the best offer of each kind and number of devices, best first.
+
+        The user's own machine stands for itself, whatever it computes on.
+        """
+        first: dict[tuple[str, float, bool], int] = {}
         for index, one in enumerate(self.offers):
-            first.setdefault((one.offer.accelerator, one.offer.devices), index)
+            offer = one.offer
+            first.setdefault((offer.accelerator, offer.devices, offer.provider == "local"), index)
         return tuple(first.values())
 
     def to_json(self) -> dict[str, Any]:

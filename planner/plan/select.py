@@ -68,12 +68,10 @@ class Selection:
     Args:
         offers: In the catalog's order.
         catalog_as_of: Date of the newest price.
-        catalog_folder: A catalog of one's own; None: the one that comes with gpuplan.
     """
 
     offers: tuple[Selected, ...]
     catalog_as_of: str
-    catalog_folder: Path | None = None
 
 
 def select(filters: Filters, *, catalog_folder: Path | None = None) -> Selection:
@@ -107,7 +105,6 @@ def select(filters: Filters, *, catalog_folder: Path | None = None) -> Selection
     return Selection(
         offers=tuple(own if own is not None and offer is own.offer else describe(offer) for offer in chosen),
         catalog_as_of=catalog.as_of,
-        catalog_folder=catalog_folder,
     )
 
 

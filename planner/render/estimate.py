@@ -126,7 +126,8 @@ def table_row(one: OfferEstimate) -> dict[str, str | None]:
     if step_time_s is not None:
         cells["step"] = range_text(step_time_s.low * MS_PER_S, step_time_s.high * MS_PER_S)
     if projection.memory.fits is False:
-        cells |= {"time": "too big", "cost": f"batch ≤ {projection.memory.largest_batch_size}"}
+        largest = projection.memory.largest_batch_size
+        cells |= {"time": "too big", "cost": f"batch ≤ {largest}" if largest else "any batch"}
     return cells
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 from ..units import GIGA, KILO, MEGA, SECONDS_PER_HOUR, TERA
 
 __all__ = ["count_text", "device_text", "duration_text", "range_text", "short_text", "usd_text"]
 
 SECONDS_PER_MINUTE = 60.0
+LARGEST_SHARE_DENOMINATOR = 24
 SECONDS_PER_DAY = 24 * SECONDS_PER_HOUR
 
 
@@ -79,7 +82,9 @@ def device_text(accelerator: str, devices: float) -> str:
     """Return a device with its number.
 
     Example:
-        >>> device_text("T4", 1.0), device_text("A100-80GB", 8.0), device_text("A10", 1 / 6)
-        ('T4', '8× A100-80GB', '0.17× A10')
+        >>> device_text("T4", 1.0), device_text("A100-80GB", 8.0), device_text("A10", 0.167)
+        ('T4', '8× A100-80GB', '1/6× A10')
     """
-    return accelerator if devices == 1 else f"{devices:.2g}× {accelerator}"
+    if devices == 1:
+        return accelerator
+    return f"{Fraction(devices).limit_denominator(LARGEST_SHARE_DENOMINATOR)}× {accelerator}"

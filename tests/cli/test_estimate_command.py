@@ -37,8 +37,8 @@ def test_json_of_the_whole_catalog_keeps_the_contract(gpuplan: Run, saved: str) 
 def test_filters_narrow_the_offers(gpuplan: Run, saved: str) -> None:
     """Only what was asked for, in any spelling of the accelerator."""
     done = gpuplan(
-        "estimate", saved, "--json", "--accelerator", "nvidia t4", "--provider", "aws", "--region", "us-east-1",
-        "--purchase", "on-demand", "--devices", "1",
+        "estimate", saved, "--json", "--accelerator", "nvidia t4", "--provider", "aws",
+        "--region", "us-east-1", "--purchase", "on-demand", "--devices", "1",
     )  # fmt: skip
     offers = json.loads(done.out)["offers"]
 

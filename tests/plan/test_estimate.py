@@ -190,6 +190,25 @@ def test_why_nothing_fits() -> None:
     assert (why.hint, why.exit_code) == ("try `--batch-size 16` or less", 3)
 
 
+def test_a_device_of_unknown_memory_does_not_count_as_one_that_fits() -> None:
+    """What is not known to fit is no answer either."""
+    small = make_accelerator("T4", memory_gib=2.0)
+    unknown = FAST.model_copy(update={"memory_gib": None, "usable_gib": None})
+    why = why_no_answer(run(make_selection((SLOW_OFFER, small), (FAST_OFFER, unknown))), Question())
+
+    assert "fits on none of 1 offers" in str(why)
+
+
+def test_ones_own_machine_stands_for_itself() -> None:
+    """Of a kind of device the best offer is shown, and this machine beside it."""
+    here = make_offer("T4", provider="local", usd_per_hour=Decimal(0), region="local")
+    dear = make_offer("T4", usd_per_hour=Decimal("9.0"), region="eu-west-1")
+    estimate = run(make_selection((dear, SLOW), (here, SLOW), (SLOW_OFFER, SLOW)))
+
+    shown = [estimate.offers[index].offer for index in estimate.best_per_devices()]
+    assert shown == [here, SLOW_OFFER]
+
+
 def test_why_nothing_is_in_time_or_in_budget() -> None:
     """The nearest offer is named, with its upper end."""
     late = why_no_answer(run(BOTH, deadline_s=600.0), Question(deadline_s=600.0))
