@@ -49,8 +49,7 @@ def accuracy(
 
 
 def _scoreboard(file: Path | None) -> Scoreboard:
-    from ..offers.load import load_catalog
-    from ..offers.query import resolve_accelerator
+    from ..offers.load import load_catalog, resolve_accelerator
     from ..predict.accuracy import judge, leave_one_architecture_out
     from ..predict.corpus import packaged_corpus, read_measurements
     from ..predict.predictor import Predictor

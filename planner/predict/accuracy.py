@@ -61,7 +61,7 @@ def leave_one_architecture_out(
     measurements: Sequence[Measurement], accelerators: Mapping[str, Accelerator], *, progress: Progress
 ) -> Scoreboard:
     """Predict every architecture of the corpus by a fit and an interval that have not seen it."""
-    examples = examples_of(measurements, accelerators, progress=lambda model, *_: progress(model))
+    examples = examples_of(measurements, accelerators, progress=progress)
     held_out = leave_out_architectures(examples, progress=progress)
     rules = {name: summarize(held_out.scored(times, basis=name)) for name, times in held_out.naive_s.items()}
     return Scoreboard(

@@ -51,7 +51,7 @@ def calibrate(
     measurements: Sequence[Measurement], accelerators: Mapping[str, Accelerator], *, progress: Progress
 ) -> Coefficients:
     """Fit on all measurements; take the intervals from the errors on what was left out."""
-    examples = examples_of(measurements, accelerators, progress=lambda model, *_: progress(model))
+    examples = examples_of(measurements, accelerators, progress=progress)
     fitted = fit([example.case for example in examples])
     models = leave_out_architectures(examples, progress=progress)
     chips = leave_out_accelerators(examples, progress=progress)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from ..errors import UsageError, near_names_hint
@@ -20,7 +22,7 @@ from .steptime import Unpredicted
 __all__ = ["examples_of", "workload_of", "workloads_of"]
 
 Key = tuple[Path, str, int, str, str, bool]
-Progress = Callable[[str, int, int], None]
+Progress = Callable[[str], None]
 
 
 def _key(m: Measurement) -> Key:
@@ -37,13 +39,22 @@ def workload_of(measurement: Measurement) -> Workload:
 
 
 def workloads_of(measurements: Sequence[Measurement], *, progress: Progress) -> dict[Key, Workload]:
-    """Build and trace every distinct workload among the measurements."""
+    """Build and trace every distinct workload among the measurements, as many at a time as there are cores.
+
+    Each is traced in a child process of its own; the threads here only wait for them.
+    """
     distinct = {_key(m): m for m in measurements}
-    workloads: dict[Key, Workload] = {}
-    for done, (key, measurement) in enumerate(distinct.items()):
-        progress(measurement.model, done, len(distinct))
-        workloads[key] = workload_of(measurement)
-    return workloads
+
+    def trace(done: int, measurement: Measurement) -> Workload:
+        progress(f"{measurement.model} ({done + 1} of {len(distinct)})")
+        return workload_of(measurement)
+
+    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
+        try:
+            return dict(zip(distinct, pool.map(trace, range(len(distinct)), distinct.values()), strict=True))
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
 
 
 def examples_of(
