@@ -93,7 +93,7 @@ def table_columns(width: int) -> list[Column]:
     """Return the columns that fit a terminal of some width [characters]."""
     columns = [
         Column(key="device", header="accelerator", format=_clip(18)),
-        Column(key="offer", header="offer", format=_clip(21 if width < STEP_COLUMN_FROM_WIDTH else 34)),
+        Column(key="offer", header="offer", format=_clip(_offer_length(width))),
         Column(key="region", header="region", format=_clip(15)),
         Column(key="price", header="$/h", justify="right"),
     ]
@@ -106,6 +106,13 @@ def table_columns(width: int) -> list[Column]:
     if width >= REASON_COLUMNS_FROM_WIDTH:
         columns += [Column(key="limiter", header="limit"), Column(key="basis", header="basis")]
     return columns
+
+
+def _offer_length(width: int) -> int:
+    """Return how much of an offer's name a terminal has room for [characters]."""
+    if width < STEP_COLUMN_FROM_WIDTH:
+        return 21
+    return 25 if width < REASON_COLUMNS_FROM_WIDTH else 34
 
 
 def table_row(one: OfferEstimate) -> dict[str, str | None]:
