@@ -104,11 +104,12 @@ class _Walker:
             if value is not None and value not in self.graph.constants:
                 reads[value] = max(size, reads.get(value, 0))
         variables = (*equation.invars, *equation.outvars)
+        sized = equation.outvars if rule.role is Role.POINTWISE else variables
         node = Node(
             name=equation.primitive.name, rule=rule, equation=equation, inputs=tuple(reads),
             outputs=tuple(outputs), reads=tuple(reads.values()), writes=rule.bytes_written(equation),
             layer=self._layer(stack), phase=phase_hint(stack), count=count,
-            work=max(map(elements, variables), default=0), scalar=not any(map(shape_of, variables)),
+            work=max(map(elements, sized), default=0), scalar=not any(map(shape_of, variables)),
         )  # fmt: skip
         self.graph.nodes.append(node)
         return outputs
@@ -129,9 +130,7 @@ class _Walker:
         )  # fmt: skip
         self.graph.nodes.append(node)
 
-    def _scan(
-        self, equation: Equation, inputs: list[int | None], stack: str, count: float
-    ) -> list[int]:
+    def _scan(self, equation: Equation, inputs: list[int | None], stack: str, count: float) -> list[int]:
         params = equation.params
         body, length = params["jaxpr"].jaxpr, params["length"]
         consts, carries = params["num_consts"], params["num_carry"]

@@ -98,8 +98,11 @@ class _Builder:
     def add(self, index: int, node: Node) -> None:
         """Place one node: inside its consumers, in a kernel that exists, or in a new one."""
         reads = self._reads(node)
+        parts = len(node.outputs) > 1  # of a split: each takes its share
         if node.role is Role.POINTWISE and self._recomputes(node, reads):
-            self._operands[node.outputs[0]] = reads
+            for value in node.outputs:
+                size = self.graph.sizes[value]
+                self._operands[value] = {v: min(part, size) for v, part in reads.items()} if parts else reads
             return
         ready = max((self._ready.get(value, 0) for value in reads), default=0)
         number = None
@@ -126,15 +129,17 @@ class _Builder:
         return reads
 
     def _recomputes(self, node: Node, reads: dict[int, int]) -> bool:
-        if any(value in self.outputs for value in node.outputs) or len(node.outputs) != 1:
+        if any(value in self.outputs for value in node.outputs):
             return False
-        users = self.users[node.outputs[0]]
+        users = [user for value in node.outputs for user in self.users[value]]
         fusible = (Role.POINTWISE, Role.REDUCE)
         if not users or not all(self.graph.nodes[user].role in fusible for user in users):
             return False
         if any(self.graph.nodes[user].count > node.count for user in users):
             return not reads  # stays outside the loop
-        stored, again = self.graph.sizes[node.outputs[0]], sum(reads.values())
+        stored, again = self.graph.total_bytes(node.outputs), sum(reads.values())
+        if len(node.outputs) > 1:
+            return True
         return len(reads) <= _MOST_OPERANDS and (
             len(users) == 1 or len(users) * again <= again + (1 + len(users)) * stored
         )

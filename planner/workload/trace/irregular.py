@@ -39,13 +39,13 @@ def _sort_flops(equation: Equation) -> float:
     """Return n log2 n comparisons along the sorted (last) axis [FLOP]."""
     count = elements(equation.invars[0])
     axis = equation.params.get("dimension", -1)
-    length: int = shape_of(equation.invars[0])[axis] if count else 1
+    length = shape_of(equation.invars[0])[axis] if count else 1
     return count * max(1.0, log2(max(length, 1)))
 
 
 def _fft_flops(equation: Equation) -> float:
     """Return 5 n log2 n for each transform, the usual count of a complex radix-2 FFT [FLOP]."""
-    length = prod(equation.params["fft_lengths"])
+    length: int = prod(equation.params["fft_lengths"])
     batch = max(elements(equation.invars[0]), elements(equation.outvars[0])) / max(length, 1)
     return 5.0 * batch * length * log2(max(length, 2))
 
@@ -58,7 +58,7 @@ def _matrix(equation: Equation, operand: int = 0) -> tuple[float, int, int]:
 def _cholesky_flops(equation: Equation) -> float:
     """Golub and Van Loan, "Matrix Computations", 4th ed., 4.2.5: n^3/3."""
     batch, n, _ = _matrix(equation)
-    return batch * n**3 / 3
+    return batch * n**3 / 3.0
 
 
 def _lu_flops(equation: Equation) -> float:

@@ -25,9 +25,7 @@ def _reduces_nothing(equation: Equation) -> bool:
 
 
 _REDUCE = Rule(kind=OpKind.REDUCE, role=Role.REDUCE, flops=_per_input)
-_REDUCE_OR_RENAME = Rule(
-    kind=OpKind.REDUCE, role=Role.REDUCE, flops=_per_input, is_view=_reduces_nothing
-)
+_REDUCE_OR_RENAME = Rule(kind=OpKind.REDUCE, role=Role.REDUCE, flops=_per_input, is_view=_reduces_nothing)
 _PREFIX = Rule(kind=OpKind.REDUCE, role=Role.BARRIER, flops=_per_input)
 
 RULES: dict[str, Rule] = {

@@ -1,0 +1,151 @@
+"""Bytes moved in the three ways of running, by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from gpuplan.workload.ops import Op, OpKind
+
+Trace = Callable[..., Any]
+
+
+def moved(rows: list[Op], way: str = "") -> float:
+    """Return the bytes that rows read and write in one way of running [bytes]."""
+    return sum(
+        (getattr(op, f"{way}bytes_read") + getattr(op, f"{way}bytes_written")) * op.count for op in rows
+    )
+
+
+def test_embedding_moves_only_the_rows_it_looks_up(trace: Trace) -> None:
+    """Batch x tokens rows are read, as many written; the table of 1000 rows is not touched otherwise."""
+
+    def build() -> Any:
+        import keras
+
+        return keras.Sequential([
+            keras.Input((5,), dtype="int32"), keras.layers.Embedding(1000, 16),
+            keras.layers.GlobalAveragePooling1D(),
+        ])  # fmt: skip
+
+    traced = trace(build, batch_size=4, x_dtype="int32")
+    rows_bytes, indices_bytes = 4 * 5 * 16 * 4, 4 * 5 * 4
+    (look_up,) = traced.rows(kind=OpKind.GATHER)
+    assert (look_up.bytes_read, look_up.bytes_written) == (rows_bytes + indices_bytes, rows_bytes)
+    (gradient,) = traced.rows(kind=OpKind.SCATTER)
+    assert (gradient.bytes_read, gradient.bytes_written) == (2 * rows_bytes + indices_bytes, rows_bytes)
+    assert gradient.phase == "backward"
+
+
+def test_batch_normalization_as_one_kernel_reads_twice(trace: Trace) -> None:
+    """Forward: x twice (statistics, then use), y once. Backward: x and dy twice, dx once."""
+
+    def build() -> Any:
+        import keras
+
+        image = keras.Input((16, 16, 8))
+        hidden = keras.layers.Conv2D(8, 1, use_bias=False)(image)
+        hidden = keras.layers.BatchNormalization(name="norm")(hidden)
+        hidden = keras.layers.Conv2D(8, 1, use_bias=False)(hidden)
+        return keras.Model(image, keras.layers.GlobalAveragePooling2D()(hidden))
+
+    traced = trace(build, batch_size=32)
+    tensor_bytes = 32 * 16 * 16 * 8 * 4
+    assert moved(traced.rows(layer="norm", phase="forward"), "layer_") == pytest.approx(
+        3 * tensor_bytes, rel=0.01
+    )
+    assert moved(traced.rows(layer="norm", phase="backward"), "layer_") == pytest.approx(
+        5 * tensor_bytes, rel=0.01
+    )
+
+
+def test_activation_after_a_convolution_is_fused(trace: Trace) -> None:
+    """Bias and ReLU: two kernels of a read and a write by layer, one when fused."""
+
+    def build() -> Any:
+        import keras
+
+        image = keras.Input((16, 16, 8))
+        hidden = keras.layers.Conv2D(8, 1, name="conv")(image)
+        hidden = keras.layers.ReLU(name="relu")(hidden)
+        hidden = keras.layers.Conv2D(8, 1, use_bias=False)(hidden)
+        return keras.Model(image, keras.layers.GlobalAveragePooling2D()(hidden))
+
+    traced = trace(build, batch_size=32, mode="infer")
+    tensor_bytes = 32 * 16 * 16 * 8 * 4
+    rows = [op for op in traced.step.ops if op.kind is OpKind.ELEMENTWISE and op.layer in ("conv", "relu")]
+    assert moved(rows, "layer_") == pytest.approx(4 * tensor_bytes, rel=0.01)
+    assert moved(rows, "fused_") == pytest.approx(2 * tensor_bytes, rel=0.01)
+    assert len({op.fused_group for op in rows}) == 1
+
+
+@pytest.mark.parametrize(("optimizer", "tensors"), [("adam", 7), ("sgd", 3)])
+def test_update_of_a_variable_is_one_kernel(trace: Trace, optimizer: str, tensors: int) -> None:
+    """Adam reads gradient, weight and both moments and writes three; SGD reads two and writes one."""
+
+    def build() -> Any:
+        import keras
+
+        return keras.Sequential([keras.Input((300,)), keras.layers.Dense(400, use_bias=False)])
+
+    traced = trace(build, optimizer=optimizer)
+    rows = [op for op in traced.rows(phase="update") if op.layer_bytes_written > 1000]
+    assert len({op.layer_group for op in rows}) == 1
+    assert moved(rows, "layer_") == pytest.approx(tensors * 300 * 400 * 4, rel=0.001)
+    assert moved(rows, "fused_") == pytest.approx(tensors * 300 * 400 * 4, rel=0.001)
+
+
+def test_each_variable_is_updated_on_its_own(trace: Trace) -> None:
+    """Four variables, four update kernels when every layer call is one kernel."""
+
+    def build() -> Any:
+        import keras
+
+        return keras.Sequential([keras.Input((30,)), keras.layers.Dense(40), keras.layers.Dense(50)])
+
+    updates = trace(build, optimizer="adam").rows(phase="update")
+    assert len({op.layer_group for op in updates if op.layer.startswith("adam")}) == 4
+
+
+def test_dropout_draws_its_random_numbers_in_the_open(trace: Trace) -> None:
+    """One row of random numbers, as many as there are activations."""
+
+    def build() -> Any:
+        import keras
+
+        return keras.Sequential([keras.Input((300,)), keras.layers.Dense(64), keras.layers.Dropout(0.5)])
+
+    drawn = max(trace(build, batch_size=32).rows(kind=OpKind.RANDOM), key=lambda op: op.bytes_written)
+    assert drawn.bytes_written == 32 * 64 * 4
+
+
+@pytest.mark.parametrize("width", [64, 1024])
+def test_fusing_never_moves_more(trace: Trace, width: int) -> None:
+    """Primitive by primitive moves most, layer by layer less, fused across layers least."""
+
+    def build() -> Any:
+        import keras
+
+        layers = keras.layers
+        tokens = keras.Input((16, width))
+        hidden = layers.LayerNormalization()(tokens)
+        hidden = layers.Dense(2 * width, activation="gelu")(hidden)
+        hidden = layers.Add()([tokens, layers.Dense(width)(hidden)])
+        return keras.Model(tokens, layers.Dense(4, activation="softmax")(hidden))
+
+    ops = trace(build, optimizer="adam").step.ops
+    assert moved(ops) > moved(ops, "layer_") > moved(ops, "fused_") > 0
+
+
+def test_rows_without_work_of_their_own_are_left_out(trace: Trace) -> None:
+    """Reshapes cost nothing: a model with many of them has the rows of one without."""
+
+    def build(reshapes: int) -> Any:
+        import keras
+
+        steps = [keras.layers.Reshape((4, 8) if i % 2 == 0 else (32,)) for i in range(reshapes)]
+        return keras.Sequential([keras.Input((10,)), keras.layers.Dense(32), *steps, keras.layers.Flatten()])
+
+    few, many = (trace(lambda n=n: build(n), y_shape=(32,)).step for n in (0, 6))
+    assert len(few.ops) == len(many.ops)

@@ -1,0 +1,98 @@
+"""Memory of a step: exact where variables are counted, never below XLA's own count of the arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+Trace = Callable[..., Any]
+
+
+def image_model() -> Any:
+    """Return a convolutional network with normalization and dropout."""
+    import keras
+
+    layers = keras.layers
+    return keras.Sequential([
+        keras.Input((12, 12, 3)), layers.Conv2D(8, 3), layers.BatchNormalization(), layers.ReLU(),
+        layers.MaxPooling2D(), layers.Dropout(0.3), layers.Flatten(), layers.Dense(4),
+    ])  # fmt: skip
+
+
+def text_model() -> Any:
+    """Return a recurrent network on token numbers."""
+    import keras
+
+    layers = keras.layers
+    return keras.Sequential(
+        [keras.Input((7,), dtype="int32"), layers.Embedding(50, 8), layers.GRU(6), layers.Dense(1)]
+    )
+
+
+def test_variables_are_counted_exactly(trace: Trace) -> None:
+    """Dense 30 -> 50: 1550 parameters; Adam keeps two more of each, a counter and a learning rate."""
+
+    def build() -> Any:
+        import keras
+
+        return keras.Sequential([keras.Input((30,)), keras.layers.Dense(50)])
+
+    memory = trace(build, batch_size=16, optimizer="adam").step.memory
+    assert memory.parameter_bytes == memory.gradient_bytes == 4 * 1550
+    assert memory.optimizer_bytes == 4 * (2 * 1550 + 2)
+    assert memory.state_bytes == 4 * 2  # the loss tracker's total and count
+    assert memory.input_bytes == 4 * 16 * (30 + 50)
+
+
+@pytest.mark.parametrize(("build", "x_dtype"), [(image_model, "float32"), (text_model, "int32")])
+def test_arguments_are_never_below_xla(trace: Trace, build: Callable[[], Any], x_dtype: str) -> None:
+    """`memory_analysis()` of the compiled step; the rest is within a factor 4 of its scratch memory."""
+    import jax
+
+    traced = trace(build, batch_size=4, optimizer="adam", x_dtype=x_dtype)
+    step = jax.jit(traced.model.train_step, donate_argnums=0)
+    xla = step.lower(traced.state(), traced.data()).compile().memory_analysis()
+
+    memory = traced.step.memory
+    resident = memory.parameter_bytes + memory.optimizer_bytes + memory.state_bytes + memory.input_bytes
+    assert xla.argument_size_in_bytes <= resident
+    assert resident <= 1.1 * xla.argument_size_in_bytes + 64
+    ours = memory.activation_bytes + memory.gradient_bytes
+    assert ours / 4 < xla.temp_size_in_bytes < 4 * ours
+
+
+def test_activations_grow_with_the_batch(trace: Trace) -> None:
+    """Eight times the samples: close to eight times the activations, the same variables."""
+    small, large = (trace(image_model, batch_size=size).step.memory for size in (16, 128))
+    assert large.fixed_bytes == small.fixed_bytes
+    assert large.input_bytes == 8 * small.input_bytes
+    assert large.activation_bytes == pytest.approx(8 * small.activation_bytes, rel=0.02)
+
+
+def test_saved_activations_are_all_alive_at_the_turn(trace: Trace) -> None:
+    """Ten tanh layers of 256: each output is needed by the backward pass, so ten of them live together."""
+
+    def build() -> Any:
+        import keras
+
+        dense = [keras.layers.Dense(256, activation="tanh") for _ in range(10)]
+        return keras.Sequential([keras.Input((256,)), *dense])
+
+    memory = trace(build, batch_size=512).step.memory
+    layer_bytes = 512 * 256 * 4
+    assert 10 * layer_bytes <= memory.activation_bytes <= 13 * layer_bytes
+
+
+def test_inference_frees_what_is_used(trace: Trace) -> None:
+    """The same ten layers without a backward pass: input and output of one layer at a time."""
+
+    def build() -> Any:
+        import keras
+
+        dense = [keras.layers.Dense(256, activation="tanh") for _ in range(10)]
+        return keras.Sequential([keras.Input((256,)), *dense])
+
+    memory = trace(build, batch_size=512, mode="infer").step.memory
+    assert memory.activation_bytes <= 2 * 512 * 256 * 4
