@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..ops import Phase
 from .control import inner_jaxprs, most_expensive_branch, trip_count
 from .graph import Graph, Node, Remark
-from .names import join_names, layer_of, phase_hint
+from .names import join_names, layer_of, phase_hint, repeats_of
 from .rule import Equation, Role, Rule, elements, nbytes, shape_of
 from .rules import rule_for
 
@@ -32,7 +33,7 @@ class _Walker:
 
     def __init__(self) -> None:
         self.graph = Graph()
-        self._layers: dict[str, str] = {}
+        self._scopes: dict[str, tuple[str, Phase | None, int]] = {}
         self._integers: dict[int, int] = {}
 
     def inline(
@@ -105,27 +106,30 @@ class _Walker:
                 reads[value] = max(size, reads.get(value, 0))
         variables = (*equation.invars, *equation.outvars)
         sized = equation.outvars if rule.role is Role.POINTWISE else variables
+        layer, phase, times = self._scope(stack)
         node = Node(
             name=equation.primitive.name, rule=rule, equation=equation, inputs=tuple(reads),
             outputs=tuple(outputs), reads=tuple(reads.values()), writes=rule.bytes_written(equation),
-            layer=self._layer(stack), phase=phase_hint(stack), count=count,
+            layer=layer, phase=phase, count=count * times,
             work=max(map(elements, sized), default=0), scalar=not any(map(shape_of, variables)),
         )  # fmt: skip
         self.graph.nodes.append(node)
         return outputs
 
-    def _layer(self, stack: str) -> str:
-        layer = self._layers.get(stack)
-        if layer is None:
-            layer = self._layers[stack] = layer_of(stack)
-        return layer
+    def _scope(self, stack: str) -> tuple[str, Phase | None, int]:
+        """Return layer, phase and number of equal executions of a name stack."""
+        scope = self._scopes.get(stack)
+        if scope is None:
+            scope = self._scopes[stack] = (layer_of(stack), phase_hint(stack), repeats_of(stack))
+        return scope
 
     def _border(self, name: str, inputs: Sequence[int | None], outputs: list[int], stack: str) -> None:
         """Mark where a loop begins or ends: what crosses it lies in memory, and the mark itself is free."""
         reads = {value: 0 for value in inputs if value is not None}
+        layer, phase, _ = self._scope(stack)
         node = Node(
             name=name, rule=_LOOP_BORDER, equation=None, inputs=tuple(reads), outputs=tuple(outputs),
-            reads=tuple(reads.values()), writes=0, layer=self._layer(stack), phase=phase_hint(stack),
+            reads=tuple(reads.values()), writes=0, layer=layer, phase=phase,
             count=1.0, work=0, scalar=False,
         )  # fmt: skip
         self.graph.nodes.append(node)

@@ -59,12 +59,14 @@ class Fusion:
         kernels: In order of their first root.
         kernel_of: For each node, the number of the kernel that it is part of; -1: none.
         groups: For each kernel, the number of the launch that it shares with others.
+        shared: Kernels that run together with others, all their executions in one launch.
         stored: Values that lie in memory.
     """
 
     kernels: list[Kernel]
     kernel_of: list[int]
     groups: list[int]
+    shared: set[int]
     stored: set[int]
 
 
@@ -78,7 +80,8 @@ def fuse(graph: Graph) -> Fusion:
         if kernel_of[index] == -1 and graph.nodes[index].outputs:
             readers = builder.users[graph.nodes[index].outputs[0]]
             kernel_of[index] = kernel_of[readers[0]] if readers else -1
-    return Fusion(builder.kernels, kernel_of, _launches(builder.kernels), builder.stored)
+    groups, shared = _launches(graph, builder.kernels)
+    return Fusion(builder.kernels, kernel_of, groups, shared, builder.stored)
 
 
 class _Builder:
@@ -194,15 +197,21 @@ class _Builder:
                 kernel.results.add(value)
 
 
-def _launches(kernels: list[Kernel]) -> list[int]:
-    """Return the launch that each kernel is part of: small kernels at the end of the step run together."""
-    groups, waiting, started = [], 0, -1
+def _launches(graph: Graph, kernels: list[Kernel]) -> tuple[list[int], set[int]]:
+    """Return the launch that each kernel is part of, and the kernels that share one.
+
+    Small kernels whose results nothing in the step reads run together, a batch at a time.
+    """
+    groups: list[int] = []
+    shared: set[int] = set()
+    waiting, started = 0.0, -1
     for number, kernel in enumerate(kernels):
         if not kernel.terminal or not kernel.results or kernel.work > _HORIZONTAL_ELEMENTS:
             groups.append(number)
             continue
-        if started < 0 or waiting == _HORIZONTAL_BATCH:
-            started, waiting = number, 0
-        waiting += 1
+        if started < 0 or waiting >= _HORIZONTAL_BATCH:
+            started, waiting = number, 0.0
+        waiting += graph.nodes[kernel.root].count
         groups.append(started)
-    return groups
+        shared.add(number)
+    return groups, shared

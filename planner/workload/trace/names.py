@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 from ..ops import Phase
 
-__all__ = ["join_names", "layer_of", "phase_hint"]
+__all__ = ["REPEAT", "join_names", "layer_of", "phase_hint", "repeats_of"]
+
+REPEAT = "gpuplan_repeat_"  # a scope `gpuplan_repeat_12` stands for twelve executions of what is inside
 
 # `transpose(jvp(block/dense))/add` is the backward pass of layer `block/dense/add`.
 _WRAPPER = re.compile(r"(?:transpose|jvp|vmap|pmap)\(|\)")
+_REPEATS = re.compile(REPEAT + r"(\d+)")
 _TRANSFORMS = {"checkpoint", "rematted_computation", "remat", "while", "body", "cond", "closed_call", ""}
 
 
@@ -26,7 +30,19 @@ def layer_of(stack: str) -> str:
         'encoder/attention/softmax'
     """
     parts = _WRAPPER.sub("", stack).split("/")
-    return "/".join(part for part in parts if part not in _TRANSFORMS and "(" not in part)
+    return "/".join(
+        part for part in parts if part not in _TRANSFORMS and "(" not in part and not part.startswith(REPEAT)
+    )
+
+
+def repeats_of(stack: str) -> int:
+    """Return how many equal executions a name stack stands for.
+
+    Example:
+        >>> repeats_of("adam/gpuplan_repeat_12"), repeats_of("adam")
+        (12, 1)
+    """
+    return math.prod(int(count) for count in _REPEATS.findall(stack))
 
 
 def phase_hint(stack: str) -> Phase | None:

@@ -18,6 +18,7 @@ from .layers import group_layers
 from .liveness import peak_bytes
 from .simplify import simplify
 from .table import tabulate, unmodelled
+from .updates import equal_updates_once
 
 __all__ = ["TracedStep", "trace_step"]
 
@@ -86,7 +87,8 @@ def _trace_train(model: Any, batch: tuple[Any, ...]) -> Any:
     state = tuple(map(_abstract_variables, groups))
     x, y, sample_weight = batch
     data = (x, y) if sample_weight is None else (x, y, sample_weight)
-    return jax.make_jaxpr(model.train_step)(state, data)
+    with equal_updates_once(model.optimizer):
+        return jax.make_jaxpr(model.train_step)(state, data)
 
 
 def _trace_infer(model: Any, x: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..model import Unmodelled
@@ -60,8 +60,7 @@ def tabulate(
         row.layer_written += layer.bytes_written
     _absorb_idle(rows, heaviest)
     variants = _Variants(graph, parameters)
-    ops = [_op(row, key, fusion, variants) for key, row in rows.items()]
-    return tuple(op for op in ops if op is not None)
+    return tuple(op for key, row in rows.items() for op in _ops(row, key, fusion, variants))
 
 
 def _heaviest(rows: dict[tuple[int, int], _Row]) -> dict[int, tuple[int, int]]:
@@ -77,6 +76,19 @@ def _absorb_idle(rows: dict[tuple[int, int], _Row], heaviest: dict[int, tuple[in
     """Merge rows that move nothing of their own into the main row of their layer kernel."""
     for key in [key for key, row in rows.items() if row.fused_bytes == 0 and heaviest[key[0]] != key]:
         rows[heaviest[key[0]]].nodes += rows.pop(key).nodes
+
+
+def _ops(row: _Row, key: tuple[int, int], fusion: Fusion, variants: _Variants) -> list[Op]:
+    """Return a row's op; two when its executions are one launch in the fused way and many in the others."""
+    op = _op(row, key, fusion, variants)
+    if op is None or op.count == 1 or key[1] not in fusion.shared:
+        return [op] if op else []
+    read, written = op.fused_bytes_read * op.count, op.fused_bytes_written * op.count
+    together = replace(
+        op, count=1.0, flops=0.0, primitives=0, layer_group=-1, bytes_read=0.0, bytes_written=0.0,
+        layer_bytes_read=0.0, layer_bytes_written=0.0, fused_bytes_read=read, fused_bytes_written=written,
+    )  # fmt: skip
+    return [replace(op, fused_group=-1, fused_bytes_read=0.0, fused_bytes_written=0.0), together]
 
 
 def _op(row: _Row, key: tuple[int, int], fusion: Fusion, variants: _Variants) -> Op | None:
