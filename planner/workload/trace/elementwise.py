@@ -41,5 +41,6 @@ RULES: dict[str, Rule] = {
     "convert_element_type": _CONVERT,
     "reduce_precision": _POINTWISE,
     "broadcast_in_dim": _BROADCAST,
-    "iota": _GENERATE,
+    "broadcast_to": _BROADCAST,
+    **dict.fromkeys(("iota", "iota_2x32_shape", "zeros_like", "empty"), _GENERATE),
 }

@@ -8,7 +8,8 @@ from .rule import Equation, Role, Rule, elements, nbytes, shape_of
 __all__ = ["RULES"]
 
 _FREE = (
-    "bitcast_convert_type", "copy", "copy_p", "device_put", "expand_dims", "mesh_cast",
+    "bitcast_convert_type", "from_edtype", "layout_constraint", "name", "pin", "reshard",
+    "to_edtype", "unpin", "copy", "copy_p", "device_put", "expand_dims", "mesh_cast",
     "optimization_barrier", "pcast", "pvary", "random_unwrap", "random_wrap", "reshape",
     "sharding_constraint", "squeeze", "stop_gradient", "symbolic_zeros", "reduced_vary_cast",
 )  # fmt: skip
@@ -54,6 +55,8 @@ RULES: dict[str, Rule] = {
     "tile": Rule(kind=OpKind.MOVE, role=Role.POINTWISE, is_view=_same_size),
     "slice": Rule(kind=OpKind.MOVE, role=Role.POINTWISE, reads=_reads_its_result, is_view=_same_size),
     "split": Rule(kind=OpKind.MOVE, role=Role.POINTWISE),
+    "unstack": Rule(kind=OpKind.MOVE, role=Role.POINTWISE),
+    "stack": Rule(kind=OpKind.MOVE, role=Role.BARRIER, is_view=_one_operand),
     "concatenate": Rule(kind=OpKind.MOVE, role=Role.BARRIER, is_view=_one_operand),
     "dynamic_slice": Rule(
         kind=OpKind.GATHER, role=Role.POINTWISE, reads=_reads_its_result, is_view=_same_size
