@@ -60,12 +60,15 @@ def _scoreboard(file: Path | None) -> Scoreboard:
         if file is None:
             return leave_one_architecture_out(packaged_corpus(), catalog.accelerators, progress=progress)
         rows = read_measurements(file)
-        return judge(rows, lambda name: resolve_accelerator(catalog, name), Predictor.load(), progress=progress)
+        return judge(
+            rows, lambda name: resolve_accelerator(catalog, name), Predictor.load(), progress=progress
+        )
 
 
 def calibrate(
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Folder that the coefficients and the index are written to.")
+        Path,
+        typer.Option("--output", "-o", help="Folder that the coefficients and the index are written to."),
     ] = Path("profiles"),
 ) -> None:
     """Fit the coefficients on the packaged measurements and write them down.

@@ -26,7 +26,9 @@ TENSOR_SHARE = 0.42
 VECTOR_SHARE = 8 * 128 * 2 / (128 * 128 * 2)
 
 _SIXTEEN_BIT = ("float16", "bfloat16")
-_WINOGRAD_UP_TO_COMPUTE_CAPABILITY = 7.5  # cuDNN's fp32 Winograd; later chips run fp32 products on tensor cores
+_WINOGRAD_UP_TO_COMPUTE_CAPABILITY = (
+    7.5  # cuDNN's fp32 Winograd; later chips run fp32 products on tensor cores
+)
 
 
 def nearest_generation(architecture: str) -> str:

@@ -109,7 +109,9 @@ class Coefficients:
     generations: dict[str, Generation]
     shared: Shared
     hosts: dict[str, Host]
-    intervals: dict[str, tuple[float, float]]  # basis -> 10th and 90th percentile of log(measured / predicted)
+    intervals: dict[
+        str, tuple[float, float]
+    ]  # basis -> 10th and 90th percentile of log(measured / predicted)
     fitted_on: dict[str, Any]  # accelerators, rows, sources, date
 
     def to_json(self) -> dict[str, Any]:

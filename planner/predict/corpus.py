@@ -13,7 +13,17 @@ from ..errors import UsageError
 
 __all__ = ["COLUMNS", "Measurement", "packaged_corpus", "read_measurements"]
 
-COLUMNS = ("model", "batch_size", "accelerator", "devices", "mode", "precision", "compiled", "step_ms", "source")
+COLUMNS = (
+    "model",
+    "batch_size",
+    "accelerator",
+    "devices",
+    "mode",
+    "precision",
+    "compiled",
+    "step_ms",
+    "source",
+)
 STACKS = ("keras", "eager", "tuned")
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 

@@ -102,13 +102,20 @@ def _concatenate(cases: Sequence[Case]) -> tuple[KernelTable, Chip, Any]:
 
     def of_chips(name: str) -> Any:
         return np.concatenate(
-            [np.broadcast_to(getattr(case.chip, name), (length,)) for case, length in zip(cases, lengths, strict=True)]
+            [
+                np.broadcast_to(getattr(case.chip, name), (length,))
+                for case, length in zip(cases, lengths, strict=True)
+            ]
         )
 
     names = ("category", "count", "flops", "bytes_moved", "m", "n", "k", "batch", "winograd")
     columns = {name: of_tables(name) for name in names}
     chip_names = ("peak_flop_per_s", "winograd", "tensor", "vector_flop_per_s", "memory_bytes_per_s", "cores")
-    return KernelTable(dtype=None, dtypes=(), **columns), Chip(**{name: of_chips(name) for name in chip_names}), segment
+    return (
+        KernelTable(dtype=None, dtypes=(), **columns),
+        Chip(**{name: of_chips(name) for name in chip_names}),
+        segment,
+    )
 
 
 def _unpack(values: Any) -> tuple[Generation, Shared, Host]:
@@ -138,7 +145,14 @@ def _log_step(cases: Sequence[Case]) -> Callable[[Any], Any]:
         kernels_s, _, _ = device_parts_s(table, chip, generation, shared, xp=jnp)
         device_s = jax.ops.segment_sum(kernels_s, segment, num_segments=len(cases))
         return jnp.log(
-            step_s(device_s=device_s, launches=launches, input_bytes=input_bytes, host=host, shared=per_case, xp=jnp)
+            step_s(
+                device_s=device_s,
+                launches=launches,
+                input_bytes=input_bytes,
+                host=host,
+                shared=per_case,
+                xp=jnp,
+            )
         )
 
     return log_step
@@ -150,8 +164,8 @@ def fit(cases: Sequence[Case]) -> Fitted:
     Minimizes the soft-L1 loss of log(predicted / measured) plus the priors, with
     `scipy.optimize.least_squares` (trust region, bounds).
     """
-    import jax
     import numpy as np
+    from jax import enable_x64
     from scipy.optimize import least_squares
 
     layout = _Layout(
@@ -160,34 +174,54 @@ def fit(cases: Sequence[Case]) -> Fitted:
     columns = np.array([layout.columns(case) for case in cases])
     measured = np.log([case.step_s for case in cases])
     low, high, start, spread = _bounds(layout)
-    with jax.enable_x64():
-        log_step = _log_step(cases)
-        value = jax.jit(log_step)
-        slope = jax.jit(lambda logs, direction: jax.jvp(log_step, (logs,), (direction,))[1])
+    with enable_x64():
+        value, slopes = _compiled(cases)
 
         def local(logs: Any) -> Any:
             return logs[: len(RANGES), None] + np.where(columns >= 0, logs[columns], 0.0).T
 
         def residuals(logs: Any) -> Any:
-            data = np.asarray(value(local(logs))) - measured
-            return np.concatenate([_soft(data), (logs - start) / spread])
+            return np.concatenate([_soft(np.asarray(value(local(logs))) - measured), (logs - start) / spread])
 
         def jacobian(logs: Any) -> Any:
             point = local(logs)
-            data = np.asarray(value(point)) - measured
-            matrix = np.zeros((len(cases), layout.size))
-            rows = np.arange(len(cases))
-            for index in range(len(RANGES)):
-                direction = np.zeros(point.shape)
-                direction[index] = 1.0
-                column = np.asarray(slope(point, direction)) * _soft_slope(data)
-                matrix[:, index] = column
-                own = columns[:, index] >= 0
-                matrix[rows[own], columns[own, index]] = column[own]
-            return np.vstack([matrix, np.diag(1.0 / spread)])
+            local_slopes = (
+                np.asarray(slopes(point)).T * _soft_slope(np.asarray(value(point)) - measured)[:, None]
+            )
+            return np.vstack([_scattered(local_slopes, columns, layout.size), np.diag(1.0 / spread)])
 
-        found = least_squares(residuals, start, jac=jacobian, bounds=(low, high), xtol=1e-6, ftol=1e-6, max_nfev=60)
+        found = least_squares(
+            residuals, start, jac=jacobian, bounds=(low, high), xtol=1e-5, ftol=1e-5, max_nfev=60
+        )
     return _fitted(found.x, layout)
+
+
+def _compiled(cases: Sequence[Case]) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+    """Return log step times, [cases], and their slopes to each local log, [len(RANGES), cases].
+
+    A case depends on its own local logs alone, so one pass a local log gives the slopes of all cases.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    log_step = _log_step(cases)
+    directions = jnp.broadcast_to(jnp.eye(len(RANGES))[:, :, None], (len(RANGES), len(RANGES), len(cases)))
+
+    def slopes(logs: Any) -> Any:
+        return jax.lax.map(jax.linearize(log_step, logs)[1], directions)
+
+    return jax.jit(log_step), jax.jit(slopes)
+
+
+def _scattered(local_slopes: Any, columns: Any, size: int) -> Any:
+    """Return the matrix of slopes to the whole vector of logs: means first, then each case's own additions."""
+    import numpy as np
+
+    matrix = np.zeros((len(local_slopes), size))
+    matrix[:, : len(RANGES)] = local_slopes
+    rows, locals_ = np.nonzero(columns >= 0)
+    matrix[rows, columns[rows, locals_]] = local_slopes[rows, locals_]
+    return matrix
 
 
 def _soft(residual: Any) -> Any:
@@ -204,7 +238,9 @@ def _soft_slope(residual: Any) -> Any:
     root = np.sqrt(1.0 + (residual / ROBUST_LOG) ** 2)
     soft = np.abs(_soft(residual))
     flat = soft < 1e-6
-    return np.where(flat, 1.0 / ROBUST_LOG, np.abs(residual) / root / np.where(flat, 1.0, soft) / ROBUST_LOG**2)
+    return np.where(
+        flat, 1.0 / ROBUST_LOG, np.abs(residual) / root / np.where(flat, 1.0, soft) / ROBUST_LOG**2
+    )
 
 
 def _bounds(layout: _Layout) -> tuple[Any, Any, Any, Any]:
@@ -228,7 +264,12 @@ def _fitted(logs: Any, layout: _Layout) -> Fitted:
     per_host = logs[len(RANGES) + per_generation.size :].reshape(-1, len(HOST_RANGES))
 
     def named(kind: Any, values: Any) -> Any:
-        return kind(**{name: float(f"{value:.6g}") for name, value in zip(names_of(kind), np.exp(values), strict=True)})
+        return kind(
+            **{
+                name: float(f"{value:.6g}")
+                for name, value in zip(names_of(kind), np.exp(values), strict=True)
+            }
+        )
 
     return Fitted(
         generations={

@@ -47,7 +47,9 @@ class HeldOut:
             for example, predicted in zip(self.examples, self.predicted_s, strict=True)
         ]
 
-    def scored(self, predicted_s: Sequence[float] | None = None, *, basis: str = "modelled") -> list[ScoredRow]:
+    def scored(
+        self, predicted_s: Sequence[float] | None = None, *, basis: str = "modelled"
+    ) -> list[ScoredRow]:
         """Return rows with an interval each, made of the errors on the *other* groups only."""
         mids = self.predicted_s if predicted_s is None else predicted_s
         logs = [math.log(e.case.step_s / mid) for e, mid in zip(self.examples, mids, strict=True)]

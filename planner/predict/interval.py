@@ -44,5 +44,7 @@ def equal_weights(groups: Iterable[str]) -> list[float]:
 
 
 def around(mid_s: float, log_low: float, log_high: float) -> Interval:
-    """Return the interval whose ends are off by the log ratios [measured / predicted], never excluding ``mid_s``."""
-    return Interval(low=mid_s * math.exp(min(log_low, 0.0)), mid=mid_s, high=mid_s * math.exp(max(log_high, 0.0)))
+    """Return the interval whose ends are off by log ratios of measured to predicted, ``mid_s`` always inside."""
+    return Interval(
+        low=mid_s * math.exp(min(log_low, 0.0)), mid=mid_s, high=mid_s * math.exp(max(log_high, 0.0))
+    )

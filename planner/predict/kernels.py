@@ -44,7 +44,7 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class KernelTable:
-    """Kernels as arrays of one length [kernels]; `category` and `dtype` are codes into `CATEGORIES`, `dtypes`."""
+    """Kernels as arrays of one length [kernels]; `category`, `dtype` code `CATEGORIES`, `dtypes`."""
 
     category: Any
     dtype: Any

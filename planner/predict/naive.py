@@ -1,4 +1,4 @@
-"""The rules of thumb that the model has to beat. Each has one constant, fitted on the same rows as the model."""
+"""The rules of thumb that the model has to beat, each with one constant fitted on the same rows."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ RULES: dict[str, Callable[[Case], float]] = {
 }
 
 
-def predict_naively(rule: Callable[[Case], float], fit_on: Sequence[Case], predict: Sequence[Case]) -> list[float]:
+def predict_naively(
+    rule: Callable[[Case], float], fit_on: Sequence[Case], predict: Sequence[Case]
+) -> list[float]:
     """Return the rule's times for ``predict`` [s], scaled by the median ratio to the rows of ``fit_on``.
 
     The ratio is what such a rule calls utilization; the median makes it as good as one constant can be.

@@ -59,7 +59,9 @@ def model_step(
     feed_s = input_bytes / machine.feed_bytes_per_s
     launches = launches_of(table, compiled=compiled)
     whole_s = float(
-        step_s(device_s=device_s, launches=launches, input_bytes=input_bytes, host=machine, shared=shared, xp=np)
+        step_s(
+            device_s=device_s, launches=launches, input_bytes=input_bytes, host=machine, shared=shared, xp=np
+        )
     )
     return ModelledStep(
         total_s=whole_s,
@@ -127,7 +129,9 @@ class Predictor:
             parts_s={name: part * scale for name, part in modelled.parts_s.items()},
         )  # fmt: skip
 
-    def _modelled(self, workload: Workload, accelerator: Accelerator, *, share: float) -> StepTime | Unpredicted:
+    def _modelled(
+        self, workload: Workload, accelerator: Accelerator, *, share: float
+    ) -> StepTime | Unpredicted:
         table = self._table(workload)
         chip = chip_of(accelerator, table=table, precision=workload.precision)
         if isinstance(chip, Unpredicted):
@@ -149,7 +153,11 @@ class Predictor:
         if accelerator.name not in measured_chips:
             return "datasheet", nearest, f"no measurement of {accelerator.name}: efficiencies of {nearest}"
         if chip.tensor.any():
-            return "datasheet", nearest, f"tensor cores of {accelerator.name}: share of peak cited, not fitted"
+            return (
+                "datasheet",
+                nearest,
+                f"tensor cores of {accelerator.name}: share of peak cited, not fitted",
+            )
         return "modelled", nearest, "XLA's fusion is modelled, not measured" if workload.compiled else ""
 
 
@@ -167,7 +175,7 @@ def _limiter(parts_s: dict[str, float]) -> Limiter:
 
 
 def link_bytes_per_s(accelerator: Accelerator) -> float | None:
-    """Return what a device sends to its neighbour in one direction, by datasheet [bytes/s]; None when unknown.
+    """Return what a device can send to its neighbour, by datasheet [bytes/s]; None when unknown.
 
     NVLink and the like where the accelerator has it, else a TPU's ICI, else PCIe. Whether an instance type
     really wires them is not known here.

@@ -4,7 +4,8 @@ Each function returns a compiled Keras model and can be named in the MODEL gramm
 ``models.py:vgg16?image_size=224&classes=1000``.
 
 The small models of PROFET are described with its data (ddps-lab/profet, commit e69477fe6ea4 of 2023-01-01,
-``data_generation/workload/model_info.py``): tf.keras 2.5, SGD, categorical cross-entropy, accuracy, channels last.
+``data_generation/workload/model_info.py``): tf.keras 2.5, SGD, categorical cross-entropy, accuracy metric,
+channels last.
 """
 
 from __future__ import annotations
@@ -69,7 +70,11 @@ def vgg19(image_size: int = 224, classes: int = 1000) -> keras.Model:
 
 def _conv(x: Tensor, channels: int, kernel: int, strides: int = 1, padding: str = "same") -> Tensor:
     return layers.Conv2D(
-        channels, kernel, strides=strides, padding=padding, kernel_regularizer=keras.regularizers.L2(L2_WEIGHT)
+        channels,
+        kernel,
+        strides=strides,
+        padding=padding,
+        kernel_regularizer=keras.regularizers.L2(L2_WEIGHT),
     )(x)
 
 

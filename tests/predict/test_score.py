@@ -24,7 +24,7 @@ def scored(step_s: float, mid: float, accelerator: str = "T4") -> ScoredRow:
 
 
 def test_summary_by_hand() -> None:
-    """Errors 10 %, 50 %, 25 %: median 25, mean 28.3, p90 by linear interpolation 45; one of three is missed."""
+    """Errors 10 %, 50 %, 25 %: median 25, mean 28.3, p90 interpolated 45; one of three is missed."""
     rows = [scored(1.0, 1.1), scored(2.0, 1.0), scored(4.0, 5.0)]
     summary = summarize(rows)
     assert summary.n == 3
