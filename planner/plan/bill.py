@@ -51,6 +51,10 @@ class UsdInterval:
         """Return the sum, bound by bound: both parts are late or early together."""
         return UsdInterval(self.low + other.low, self.mid + other.mid, self.high + other.high)
 
+    def minus(self, other: UsdInterval) -> UsdInterval:
+        """Return the difference, bound by bound."""
+        return UsdInterval(self.low - other.low, self.mid - other.mid, self.high - other.high)
+
     def to_json(self) -> dict[str, str]:
         """Return the three amounts as text, under the keys of the JSON contract."""
         return {"low": format(self.low, "f"), "mid": format(self.mid, "f"), "high": format(self.high, "f")}
@@ -107,12 +111,12 @@ def bill_of_run(*, train_time_s: Interval, usd_per_hour: Decimal, minimum_billed
     times_s = (train_time_s.low, train_time_s.mid, train_time_s.high)
     lines = [BillLine("compute", _usd_at(times_s, usd_per_hour))]
     if train_time_s.low < minimum_billed_s:
-        missing_s = tuple(max(0.0, minimum_billed_s - time_s) for time_s in times_s)
-        lines.append(BillLine(f"minimum billing of {minimum_billed_s:g} s", _usd_at(missing_s, usd_per_hour)))
+        billed = _usd_at(tuple(max(time_s, minimum_billed_s) for time_s in times_s), usd_per_hour)
+        lines.append(BillLine(f"minimum billing of {minimum_billed_s:g} s", billed.minus(lines[0].usd)))
     return Bill(tuple(lines), _total(lines))
 
 
-def _usd_at(durations_s: tuple[float, ...], usd_per_hour: Decimal) -> UsdInterval:
+def _usd_at(durations_s: Iterable[float], usd_per_hour: Decimal) -> UsdInterval:
     """Return the price of the three times of a run: soonest, central, latest."""
     low, mid, high = (rental_usd(duration_s=s, usd_per_hour=usd_per_hour) for s in durations_s)
     return UsdInterval(low, mid, high)
