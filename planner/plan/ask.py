@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from importlib import import_module
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from .estimate import Question, estimate_workload
@@ -46,6 +48,8 @@ def ask(
 
     selection = select(question.filters, catalog_folder=catalog_folder)
     predictor = Predictor.load()
+    # The child process that traces has a core of its own; meanwhile this one loads what comes after.
+    Thread(target=import_module, args=("numpy",), daemon=True).start()
     with around_trace or nullcontext():
         workload = _workload(model, options=options, script_arguments=script_arguments)
     return estimate_workload(workload, selection=selection, predictor=predictor, question=question)

@@ -14,6 +14,7 @@ from .coefficients import Coefficients
 from .corpus import Measurement
 from .fit import Case, Fitted, fit
 from .heldout import Example, HeldOut, interval_of, leave_out
+from .kernels import kernels_of
 from .measured import FORMAT as MEASURED_FORMAT
 from .measured import fingerprint
 
@@ -79,7 +80,9 @@ def measured_index(measurements: Sequence[Measurement]) -> dict[str, Any]:
         if source not in sources:
             sources.append(source)
         row = [m.accelerator, float(f"{m.step_s:.6g}"), sources.index(source)]
-        steps.setdefault(fingerprint(workload_of(m)), []).append(row)
+        workload = workload_of(m)
+        work = fingerprint(workload, kernels_of(workload, compiled=workload.compiled))
+        steps.setdefault(work, []).append(row)
     return {"schema": MEASURED_FORMAT, "sources": sources, "steps": dict(sorted(steps.items()))}
 
 

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
 from ..workload.model import Workload
-from .kernels import kernels_of
+from .kernels import Kernel
 
 __all__ = ["FORMAT", "Measured", "MeasuredStep", "fingerprint", "load_measured"]
 
 FORMAT = "gpuplan.measured-steps/1"
 
 
-def fingerprint(workload: Workload) -> str:
-    """Return a name for the work of a step: equal kernels, precision, mode and way of running, equal name."""
-    kernels = sorted(
-        (k.category, k.dtype, k.count, k.flops, k.bytes_moved, k.m, k.n, k.k, k.batch)
-        for k in kernels_of(workload, compiled=workload.compiled)
+def fingerprint(workload: Workload, kernels: Iterable[Kernel]) -> str:
+    """Return a name for the work of a step: equal kernels, precision, mode and way of running, equal name.
+
+    Args:
+        workload: What runs.
+        kernels: `kernels_of` it, as it runs.
+    """
+    rows = sorted(
+        (k.category, k.dtype, k.count, k.flops, k.bytes_moved, k.m, k.n, k.k, k.batch) for k in kernels
     )
-    what = [workload.mode, workload.precision, workload.compiled, workload.batch_size, kernels]
+    what = [workload.mode, workload.precision, workload.compiled, workload.batch_size, rows]
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:20]
 
 
@@ -41,11 +46,9 @@ class Measured:
 
     steps: dict[str, tuple[MeasuredStep, ...]]
 
-    def find(self, workload: Workload, accelerator: str) -> MeasuredStep | None:
-        """Return the median measurement of this work on that accelerator, or None."""
-        if not self.steps:
-            return None
-        rows = [row for row in self.steps.get(fingerprint(workload), ()) if row.accelerator == accelerator]
+    def find(self, work: str, accelerator: str) -> MeasuredStep | None:
+        """Return the median measurement of the work with that fingerprint on that accelerator, or None."""
+        rows = [row for row in self.steps.get(work, ()) if row.accelerator == accelerator]
         rows.sort(key=lambda row: row.step_s)
         return rows[(len(rows) - 1) // 2] if rows else None
 

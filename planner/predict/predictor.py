@@ -15,7 +15,7 @@ from .collectives import ring_all_reduce_s
 from .device import device_parts_s, launches_of, step_s
 from .interval import around
 from .kernels import KernelTable, kernels_of, table_of
-from .measured import Measured, load_measured
+from .measured import Measured, fingerprint, load_measured
 from .steptime import Basis, Limiter, StepTime, Unpredicted
 
 __all__ = ["ModelledStep", "Predictor", "model_step"]
@@ -74,6 +74,15 @@ def model_step(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What was worked out of a workload (kept alive, so that its id stays its own)."""
+
+    workload: Workload
+    table: KernelTable
+    fingerprint: str
+
+
 @dataclass(frozen=True)
 class Predictor:
     """Predicts steps; keeps what it worked out of a workload for the next accelerator."""
@@ -87,14 +96,14 @@ class Predictor:
         return cls(load_coefficients(), load_measured())
 
     @cached_property
-    def _tables(self) -> dict[tuple[int, bool], tuple[Workload, KernelTable]]:
+    def _known(self) -> dict[int, _Known]:
         return {}
 
-    def _table(self, workload: Workload) -> KernelTable:
-        key = (id(workload), workload.compiled)
-        if key not in self._tables:
-            self._tables[key] = (workload, table_of(kernels_of(workload, compiled=workload.compiled)))
-        return self._tables[key][1]
+    def _work(self, workload: Workload) -> _Known:
+        if id(workload) not in self._known:
+            kernels = kernels_of(workload, compiled=workload.compiled)
+            self._known[id(workload)] = _Known(workload, table_of(kernels), fingerprint(workload, kernels))
+        return self._known[id(workload)]
 
     def step_time(
         self, workload: Workload, accelerator: Accelerator, *, devices: float = 1, look_up: bool = True
@@ -116,7 +125,7 @@ class Predictor:
         return single if devices <= 1 else _on_several(single, workload, accelerator, devices)
 
     def _measured(self, workload: Workload, accelerator: Accelerator) -> StepTime | None:
-        found = self.measured.find(workload, accelerator.name)
+        found = self.measured.find(self._work(workload).fingerprint, accelerator.name)
         if found is None:
             return None
         modelled = self._modelled(workload, accelerator, share=1.0)
@@ -132,7 +141,7 @@ class Predictor:
     def _modelled(
         self, workload: Workload, accelerator: Accelerator, *, share: float
     ) -> StepTime | Unpredicted:
-        table = self._table(workload)
+        table = self._work(workload).table
         chip = chip_of(accelerator, table=table, precision=workload.precision)
         if isinstance(chip, Unpredicted):
             return chip
