@@ -34,6 +34,11 @@ class StepPredictor(Protocol):
         ...
 
 
+# Each device keeps its batch, so the global batch grows with their number, and with it what is learnt from an
+# epoch changes. No more than the largest single host of the catalog is recommended without being asked for.
+MOST_REPLICAS_RECOMMENDED = 16
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
     """What is asked about a workload.
@@ -201,7 +206,9 @@ def _candidate(index: int, one: OfferEstimate) -> Candidate | None:
     """Return what the ranking needs of an offer that could be taken, None for others."""
     time_s, cost_usd = _merit(one)
     step_time_s = one.projection.step_time_s
-    takeable = one.offer.complete and one.projection.memory.fits is True and one.sessions in (1, None)
+    same_training = one.projection.run.replicas <= MOST_REPLICAS_RECOMMENDED
+    fits = one.projection.memory.fits is True
+    takeable = one.offer.complete and fits and same_training and one.sessions in (1, None)
     if not takeable or time_s is None or cost_usd is None or step_time_s is None:
         return None
     lateness = step_time_s.high / step_time_s.mid

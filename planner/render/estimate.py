@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..units import MS_PER_S
-from .numbers import count_text, device_text, duration_text, range_text, usd_text
+from .numbers import count_text, device_text, duration_text, offer_text, range_text, usd_text
 from .output import UNKNOWN, Column, emit_json, emit_rows, json_text
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def table_row(one: OfferEstimate) -> dict[str, str | None]:
     step_time_s, train_time_s = projection.step_time_s, projection.train_time_s
     cells: dict[str, str | None] = {
         "device": device_text(offer.accelerator, offer.devices),
-        "offer": f"{offer.provider} {offer.instance_type}",
+        "offer": offer_text(offer.provider, offer.instance_type),
         "region": offer.region,
         "price": _price_text(one),
         "step": None,
@@ -198,7 +198,7 @@ def _named(one: OfferEstimate) -> str:
     cost = f"${usd_text(float(one.bill.total.mid))}" if one.bill else f"$ {UNKNOWN}"
     kind = offer.purchase.replace("_", " ")
     device = device_text(offer.accelerator, offer.devices)
-    return f"{offer.provider} {offer.instance_type} ({device}), {offer.region}, {kind}: {time}, {cost}"
+    return f"{offer_text(offer.provider, offer.instance_type)} ({device}), {offer.region}, {kind}: {time}, {cost}"
 
 
 def trust_lines(estimate: Estimate, shown: Sequence[OfferEstimate]) -> list[str]:

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from ..units import GIGA, KILO, MEGA, SECONDS_PER_HOUR, TERA
 
-__all__ = ["count_text", "device_text", "duration_text", "range_text", "short_text", "usd_text"]
+__all__ = ["count_text", "device_text", "duration_text", "offer_text", "range_text", "short_text", "usd_text"]
 
 SECONDS_PER_MINUTE = 60.0
 LARGEST_SHARE_DENOMINATOR = 24
@@ -37,6 +37,16 @@ def usd_text(value: float) -> str:
     if value < 0.1 or value >= 1000:
         return short_text(value)
     return f"{value:.2f}"
+
+
+def offer_text(provider: str, instance_type: str) -> str:
+    """Return an offer's name without saying its provider twice.
+
+    Example:
+        >>> offer_text("aws", "p3.2xlarge"), offer_text("vast", "vast:1xK80"), offer_text("colab", "colab-free-t4")
+        ('aws p3.2xlarge', 'vast 1xK80', 'colab free-t4')
+    """
+    return f"{provider} {instance_type.removeprefix(f'{provider}:').removeprefix(f'{provider}-')}"
 
 
 def range_text(low: float, high: float) -> str:

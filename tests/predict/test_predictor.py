@@ -1,0 +1,101 @@
+"""The packaged predictor on a real traced workload."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from gpuplan.offers.load import load_catalog
+from gpuplan.predict.coefficients import Coefficients, load_coefficients
+from gpuplan.predict.corpus import packaged_corpus
+from gpuplan.predict.predictor import Predictor
+from gpuplan.predict.steptime import StepTime, Unpredicted
+from gpuplan.workload.load import load_workload
+from gpuplan.workload.model import Workload
+from gpuplan.workload.options import WorkloadOptions
+
+MODELS = packaged_corpus()[0].base
+
+
+@pytest.fixture(scope="module")
+def workload() -> Workload:
+    options = WorkloadOptions(batch_size=64, precision="float32", compiled=False)
+    return load_workload("models.py:cifar10_cnn?image_size=32&classes=10", options=options, base=MODELS)
+
+
+def step(workload: Workload, accelerator: str, *, devices: float = 1, look_up: bool = False) -> StepTime:
+    found = Predictor.load().step_time(
+        workload, load_catalog().accelerators[accelerator], devices=devices, look_up=look_up
+    )
+    assert isinstance(found, StepTime)
+    return found
+
+
+def test_published_steps_are_looked_up_by_their_work(workload: Workload) -> None:
+    """PROFET measured this workload: 5.3 ms on g4dn.xlarge, 15.4 ms on p2.xlarge (published medians)."""
+    t4 = step(workload, "T4", look_up=True)
+    assert t4.basis == "measured"
+    assert t4.time_s.mid == pytest.approx(5.3e-3, rel=0.02)
+    assert step(workload, "K80", look_up=True).time_s.mid == pytest.approx(15.4e-3, rel=0.02)
+    assert sum(t4.parts_s.values()) == pytest.approx(t4.time_s.mid)
+
+
+def test_parts_add_up_and_the_basis_is_said(workload: Workload) -> None:
+    """Where the time goes sums to the central estimate; a chip with measurements is modelled, others borrow."""
+    modelled, borrowed = step(workload, "V100-16GB"), step(workload, "L4")
+    for one in (modelled, borrowed):
+        assert sum(one.parts_s.values()) == pytest.approx(one.time_s.mid)
+        assert one.time_s.low < one.time_s.mid < one.time_s.high
+        assert one.limiter in one.parts_s
+    assert (modelled.basis, borrowed.basis) == ("modelled", "datasheet")
+    assert borrowed.note
+    assert borrowed.time_s.high / borrowed.time_s.mid > modelled.time_s.high / modelled.time_s.mid
+
+
+def test_every_gpu_of_the_catalog_gets_a_time_or_a_reason(workload: Workload) -> None:
+    """Nothing is silently skipped: a StepTime, or words."""
+    for accelerator in load_catalog().accelerators.values():
+        found = Predictor.load().step_time(workload, accelerator)
+        assert isinstance(found, StepTime) or found.reason
+
+
+def test_an_unknown_peak_is_unknown(workload: Workload) -> None:
+    """Without a bandwidth there is no time, and the reason names it."""
+    blank = load_catalog().accelerators["T4"].model_copy(update={"name": "X", "memory_gb_per_s": None})
+    found = Predictor.load().step_time(workload, blank)
+    assert isinstance(found, Unpredicted)
+    assert "bandwidth" in found.reason
+
+
+def test_half_a_gpu_is_slower_and_eight_pay_for_the_link(workload: Workload) -> None:
+    """Law: a share of a device is never faster than the device; N devices add exactly the all-reduce."""
+    whole = step(workload, "V100-16GB")
+    assert step(workload, "V100-16GB", devices=0.5).time_s.mid > whole.time_s.mid
+    eight = step(workload, "V100-16GB", devices=8)
+    message_s = 2 * 7 / 8 * workload.memory.gradient_bytes / 150e9  # NVLink 2: 300 GB/s both ways
+    assert eight.time_s.mid - whole.time_s.mid == pytest.approx(message_s)
+    assert eight.parts_s["link"] == pytest.approx(message_s)
+
+
+def test_more_bandwidth_and_more_peak_are_never_slower(workload: Workload) -> None:
+    """Law: a better datasheet never lengthens a step."""
+    t4 = load_catalog().accelerators["T4"]
+    base = Predictor.load().step_time(workload, t4, look_up=False)
+    assert isinstance(base, StepTime)
+    for name in ("memory_gb_per_s", "fp32_tflop_per_s"):
+        better = t4.model_copy(update={name: 2 * getattr(t4, name)})
+        faster = Predictor.load().step_time(workload, better, look_up=False)
+        assert isinstance(faster, StepTime)
+        assert faster.time_s.mid <= base.time_s.mid
+
+
+def test_a_compiled_step_is_never_slower_than_kernel_by_kernel(workload: Workload) -> None:
+    """Fusion moves no more bytes and launches no more kernels."""
+    assert step(replace(workload, compiled=True), "T4").time_s.mid < step(workload, "T4").time_s.mid
+
+
+def test_coefficients_survive_a_round_trip(tmp_path: Path) -> None:
+    """What calibrate writes is what predict reads."""
+    coefficients = load_coefficients()
+    assert Coefficients.from_json(coefficients.to_json()) == coefficients
