@@ -14,7 +14,7 @@ from keras import layers
 from vision_blocks import conv, conv_bn, finish, head, image, norm, squeeze_excite
 
 __all__ = [
-    "resnet18", "resnet18_cifar", "resnet34", "resnet50_keras", "resnet50_mxnet", "resnet50_v1", "resnet50_v15",
+    "basic_block", "bottleneck", "resnet18", "resnet18_cifar", "resnet34", "resnet50_keras", "resnet50_mxnet", "resnet50_v1", "resnet50_v15",
     "resnet56_cifar_keras", "resnet101_v15", "resnet200_v2", "resnext50_32x4d", "resnext101_32x4d",
     "resnext101_32x8d", "se_resnext50_32x4d", "se_resnext101_32x4d", "wide_resnet50_2", "wide_resnet101_2",
 ]  # fmt: skip
@@ -31,7 +31,8 @@ def _shortcut(x: Tensor, channels: int, strides: int) -> Tensor:
     return conv_bn(x, channels, 1, strides, activation=None)
 
 
-def _basic(x: Tensor, channels: int, strides: int) -> Tensor:
+def basic_block(x: Tensor, channels: int, strides: int) -> Tensor:
+    """Return the output of two 3x3 convolutions and a shortcut, `channels` deep."""
     y = conv_bn(x, channels, 3, strides)
     y = conv_bn(y, channels, 3, activation=None)
     return layers.ReLU()(layers.Add()([y, _shortcut(x, channels, strides)]))
@@ -78,12 +79,12 @@ def _variant(**options: Any) -> Block:
 
 def resnet18(image_size: int = 224, classes: int = 1000, optimizer: str = "sgd_momentum") -> keras.Model:
     """ResNet-18 (He et al., 2015), projections where the shape changes (fb.resnet.torch, torchvision)."""
-    return _resnet("resnet18", DEPTH_18, _basic, image_size, classes, optimizer)
+    return _resnet("resnet18", DEPTH_18, basic_block, image_size, classes, optimizer)
 
 
 def resnet34(image_size: int = 224, classes: int = 1000, optimizer: str = "sgd_momentum") -> keras.Model:
     """ResNet-34 (He et al., 2015), projections where the shape changes (fb.resnet.torch, torchvision)."""
-    return _resnet("resnet34", DEPTH_50, _basic, image_size, classes, optimizer)
+    return _resnet("resnet34", DEPTH_50, basic_block, image_size, classes, optimizer)
 
 
 def resnet50_v1(
@@ -187,7 +188,7 @@ def resnet18_cifar(image_size: int = 32, classes: int = 10, optimizer: str = "sg
     x = conv_bn(inputs, 64, 3)
     for stage, channels in enumerate(STAGE_CHANNELS):
         for i in range(2):
-            x = _basic(x, channels, 2 if i == 0 and stage > 0 else 1)
+            x = basic_block(x, channels, 2 if i == 0 and stage > 0 else 1)
     return finish(inputs, head(x, classes), "resnet18_cifar", optimizer)
 
 
