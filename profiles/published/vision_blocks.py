@@ -11,8 +11,10 @@ from typing import Any
 import keras
 from keras import layers
 
-__all__ = ["bias_conv", "conv", "conv_bn", "depthwise_bn", "finish", "head", "image", "make_optimizer", "norm",
-           "squeeze_excite"]  # fmt: skip
+__all__ = [
+    "bias_conv", "conv", "conv_bn", "depthwise_bn", "finish", "head", "image", "make_optimizer", "norm",
+    "squeeze_excite",
+]  # fmt: skip
 
 Tensor = Any
 Pair = int | tuple[int, int]
@@ -23,13 +25,21 @@ def image(image_size: int, channels: int = 3) -> Tensor:
     return keras.Input((image_size, image_size, channels))
 
 
-def conv(x: Tensor, channels: int, kernel: Pair, strides: int = 1, *, groups: int = 1, padding: str = "same") -> Tensor:
+def conv(
+    x: Tensor, channels: int, kernel: Pair, strides: int = 1, *, groups: int = 1, padding: str = "same"
+) -> Tensor:
     """Convolve without bias: what goes before a normalization."""
     return layers.Conv2D(channels, kernel, strides=strides, groups=groups, padding=padding, use_bias=False)(x)
 
 
 def bias_conv(
-    x: Tensor, channels: int, kernel: Pair, strides: int = 1, *, padding: str = "same", activation: str | None = "relu"
+    x: Tensor,
+    channels: int,
+    kernel: Pair,
+    strides: int = 1,
+    *,
+    padding: str = "same",
+    activation: str | None = "relu",
 ) -> Tensor:
     """Convolve with bias and activate: networks without normalization."""
     return layers.Conv2D(channels, kernel, strides=strides, padding=padding, activation=activation)(x)

@@ -53,7 +53,7 @@ def alexnet_tf_benchmarks(image_size: int = 227, classes: int = 1001, optimizer:
 
 
 def alexnet_tensorpack(image_size: int = 224, classes: int = 1000, optimizer: str = "rmsprop") -> keras.Model:
-    """AlexNet of tensorpack/benchmarks (other-wrappers): 64, 192, 384, 256, 256 channels, no padding at first."""
+    """AlexNet of tensorpack/benchmarks (other-wrappers): 64, 192, 384, 256, 256 channels, no padding."""
     inputs = image(image_size)
     x = layers.MaxPooling2D(3, strides=2)(bias_conv(inputs, 64, 11, 4, padding="valid"))
     x = layers.MaxPooling2D(3, strides=2)(bias_conv(x, 192, 5))
@@ -64,7 +64,7 @@ def alexnet_tensorpack(image_size: int = 224, classes: int = 1000, optimizer: st
 
 
 def alexnet_mxnet(image_size: int = 224, classes: int = 1000, optimizer: str = "sgd_momentum") -> keras.Model:
-    """AlexNet of MXNet's examples: the paper's channels without groups, response normalization after pooling."""
+    """AlexNet of MXNet's examples: the paper's channels, no groups, response normalization after pooling."""
     inputs = image(image_size)
     x = bias_conv(inputs, 96, 11, 4, padding="valid")
     x = LocalResponseNormalization()(layers.MaxPooling2D(3, strides=2)(x))
@@ -96,8 +96,9 @@ def alexnet_bvlc(image_size: int = 224, classes: int = 1000, optimizer: str = "s
 
 
 def _vgg(
-    name: str, depths: Sequence[int], image_size: int, classes: int, optimizer: str, dropout: float, batch_norm: bool
-) -> keras.Model:
+    name: str, depths: Sequence[int], *, image_size: int, classes: int, optimizer: str, dropout: float,
+    batch_norm: bool,
+) -> keras.Model:  # fmt: skip
     inputs = x = image(image_size)
     for depth, channels in zip(depths, VGG_CHANNELS, strict=True):
         for _ in range(depth):
@@ -116,7 +117,8 @@ def vgg11(
     batch_norm: bool = False,
 ) -> keras.Model:  # fmt: skip
     """Simonyan and Zisserman, 2014, arXiv:1409.1556, configuration A; with batch norm as in torchvision."""
-    return _vgg("vgg11", (1, 1, 2, 2, 2), image_size, classes, optimizer, dropout, batch_norm)
+    return _vgg("vgg11", (1, 1, 2, 2, 2), image_size=image_size, classes=classes, optimizer=optimizer,
+                dropout=dropout, batch_norm=batch_norm)  # fmt: skip
 
 
 def vgg13(
@@ -124,7 +126,8 @@ def vgg13(
     batch_norm: bool = False,
 ) -> keras.Model:  # fmt: skip
     """Simonyan and Zisserman, 2014, arXiv:1409.1556, configuration B; with batch norm as in torchvision."""
-    return _vgg("vgg13", (2, 2, 2, 2, 2), image_size, classes, optimizer, dropout, batch_norm)
+    return _vgg("vgg13", (2, 2, 2, 2, 2), image_size=image_size, classes=classes, optimizer=optimizer,
+                dropout=dropout, batch_norm=batch_norm)  # fmt: skip
 
 
 def vgg16(
@@ -132,7 +135,8 @@ def vgg16(
     batch_norm: bool = False,
 ) -> keras.Model:  # fmt: skip
     """Simonyan and Zisserman, 2014, arXiv:1409.1556, configuration D; with batch norm as in torchvision."""
-    return _vgg("vgg16", (2, 2, 3, 3, 3), image_size, classes, optimizer, dropout, batch_norm)
+    return _vgg("vgg16", (2, 2, 3, 3, 3), image_size=image_size, classes=classes, optimizer=optimizer,
+                dropout=dropout, batch_norm=batch_norm)  # fmt: skip
 
 
 def vgg19(
@@ -140,7 +144,8 @@ def vgg19(
     batch_norm: bool = False,
 ) -> keras.Model:  # fmt: skip
     """Simonyan and Zisserman, 2014, arXiv:1409.1556, configuration E; with batch norm as in torchvision."""
-    return _vgg("vgg19", (2, 2, 4, 4, 4), image_size, classes, optimizer, dropout, batch_norm)
+    return _vgg("vgg19", (2, 2, 4, 4, 4), image_size=image_size, classes=classes, optimizer=optimizer,
+                dropout=dropout, batch_norm=batch_norm)  # fmt: skip
 
 
 def _fire(x: Tensor, squeeze: int, expand: int) -> Tensor:
@@ -157,7 +162,9 @@ def _ceil_pool(x: Tensor) -> Tensor:
     return layers.MaxPooling2D(3, strides=2)(layers.ZeroPadding2D(((0, odd), (0, odd)))(x) if odd else x)
 
 
-def _squeezenet(name: str, stem: Tensor, pools: Sequence[int], inputs: Tensor, classes: int, optimizer: str) -> keras.Model:
+def _squeezenet(
+    name: str, inputs: Tensor, stem: Tensor, pools: Sequence[int], *, classes: int, optimizer: str
+) -> keras.Model:
     x = _ceil_pool(stem)
     for i, (squeeze, expand) in enumerate(FIRES):
         if i in pools:
@@ -171,14 +178,14 @@ def squeezenet1_0(image_size: int = 224, classes: int = 1000, optimizer: str = "
     """SqueezeNet 1.0 (Iandola et al., 2016, arXiv:1602.07360; torchvision)."""
     inputs = image(image_size)
     stem = bias_conv(inputs, 96, 7, 2, padding="valid")
-    return _squeezenet("squeezenet1_0", stem, (3, 7), inputs, classes, optimizer)
+    return _squeezenet("squeezenet1_0", inputs, stem, (3, 7), classes=classes, optimizer=optimizer)
 
 
 def squeezenet1_1(image_size: int = 224, classes: int = 1000, optimizer: str = "sgd_momentum") -> keras.Model:
     """SqueezeNet 1.1, 2.4 times less work than 1.0 (torchvision)."""
     inputs = image(image_size)
     stem = bias_conv(inputs, 64, 3, 2, padding="valid")
-    return _squeezenet("squeezenet1_1", stem, (2, 4), inputs, classes, optimizer)
+    return _squeezenet("squeezenet1_1", inputs, stem, (2, 4), classes=classes, optimizer=optimizer)
 
 
 def cifar10_cnn_keras(image_size: int = 32, classes: int = 10, optimizer: str = "rmsprop") -> keras.Model:

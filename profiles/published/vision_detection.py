@@ -1,7 +1,7 @@
-"""Single-shot detectors behind the published measurements: SSD300, SSD320 with a feature pyramid, EfficientDet.
+"""Single-shot detectors behind the published measurements: SSD300, SSD320 with a pyramid, EfficientDet.
 
-Two-stage detectors (Mask R-CNN) are not here: proposals, non-maximum suppression and sampling have shapes that
-depend on the data. Targets are matched to anchors by the input pipeline, so that the step sees dense targets.
+Two-stage detectors (Mask R-CNN) are not here: proposals, non-maximum suppression and sampling have shapes
+that depend on the data. Targets are matched to anchors before the step, which sees dense targets.
 """
 
 from __future__ import annotations
@@ -47,7 +47,14 @@ def focal_loss(truth: Tensor, predicted: Tensor) -> Tensor:
 
 
 def _detector(
-    inputs: Tensor, boxes: Sequence[Tensor], scores: Sequence[Tensor], classes: int, loss: Any, name: str, optimizer: str
+    name: str,
+    inputs: Tensor,
+    boxes: Sequence[Tensor],
+    scores: Sequence[Tensor],
+    *,
+    classes: int,
+    loss: Any,
+    optimizer: str,
 ) -> keras.Model:
     """Return a model whose output is (anchors, 4 + classes), boxes first."""
     all_boxes = layers.Concatenate(axis=1)([layers.Reshape((-1, 4))(b) for b in boxes])
@@ -73,7 +80,7 @@ EXTRA_BLOCKS = ((256, 512, 2), (256, 512, 2), (128, 256, 2), (128, 256, 1), (128
 def ssd300(
     image_size: int = 300, classes: int = 81, optimizer: str = "sgd_momentum", backbone: str = "resnet50"
 ) -> keras.Model:
-    """SSD300 (Liu et al., 2015, arXiv:1512.02325) on a ResNet-50 (NVIDIA) or ResNet-34 (MLPerf v0.5 to v1.0)."""
+    """SSD300 (Liu et al., 2015, arXiv:1512.02325) on a ResNet-50 (NVIDIA) or ResNet-34 (MLPerf v0.5)."""
     inputs = image(image_size)
     features = [_ssd_backbone(inputs, backbone)]
     for inner, outer, strides in EXTRA_BLOCKS:
@@ -81,12 +88,16 @@ def ssd300(
         features.append(conv_bn(x, outer, 3, strides, padding="same" if strides == 2 else "valid"))
     anchors = (4, 6, 6, 6, 4, 4)
     boxes = [layers.Conv2D(n * 4, 3, padding="same")(f) for n, f in zip(anchors, features, strict=True)]
-    scores = [layers.Conv2D(n * classes, 3, padding="same")(f) for n, f in zip(anchors, features, strict=True)]
-    return _detector(inputs, boxes, scores, classes, multibox_loss, f"ssd300_{backbone}", optimizer)
+    scores = [
+        layers.Conv2D(n * classes, 3, padding="same")(f) for n, f in zip(anchors, features, strict=True)
+    ]
+    return _detector(
+        f"ssd300_{backbone}", inputs, boxes, scores, classes=classes, loss=multibox_loss, optimizer=optimizer
+    )
 
 
 def _pyramid_backbone(inputs: Tensor) -> list[Tensor]:
-    """Return strides 8, 16, 32 of TF-Slim's ResNet-50, which keeps each stage's output before it subsamples."""
+    """Return strides 8, 16, 32 of TF-Slim's ResNet-50: each stage's output before it subsamples."""
     x = layers.MaxPooling2D(3, strides=2, padding="same")(conv_bn(inputs, 64, 7, 2))
     outputs = []
     for depth, channels in zip((3, 4, 6, 3), (64, 128, 256, 512), strict=True):
@@ -110,7 +121,9 @@ def _pyramid(features: Sequence[Tensor], channels: int) -> list[Tensor]:
     return levels
 
 
-def _shared_tower(levels: Sequence[Tensor], depth: int, make: Callable[[], layers.Layer], act: str) -> list[Tensor]:
+def _shared_tower(
+    levels: Sequence[Tensor], depth: int, make: Callable[[], layers.Layer], act: str
+) -> list[Tensor]:
     """Apply convolutions whose weights all levels share; each level normalizes for itself."""
     xs = list(levels)
     for _ in range(depth):
@@ -120,14 +133,16 @@ def _shared_tower(levels: Sequence[Tensor], depth: int, make: Callable[[], layer
 
 
 def ssd320_fpn(image_size: int = 320, classes: int = 91, optimizer: str = "sgd_momentum") -> keras.Model:
-    """SSD on ResNet-50 with a feature pyramid and shared towers of four layers (RetinaNet), as NVIDIA trains it."""
+    """SSD on ResNet-50 with a feature pyramid and shared towers of four layers, as NVIDIA trains it."""
     inputs = image(image_size)
     levels = _pyramid(_pyramid_backbone(inputs), 256)
     make = lambda: layers.Conv2D(256, 3, padding="same", use_bias=False)  # noqa: E731
     box, score = layers.Conv2D(6 * 4, 3, padding="same"), layers.Conv2D(6 * classes, 3, padding="same")
     boxes = [box(x) for x in _shared_tower(levels, 4, make, "relu6")]
     scores = [score(x) for x in _shared_tower(levels, 4, make, "relu6")]
-    return _detector(inputs, boxes, scores, classes, focal_loss, "ssd320_fpn", optimizer)
+    return _detector(
+        "ssd320_fpn", inputs, boxes, scores, classes=classes, loss=focal_loss, optimizer=optimizer
+    )
 
 
 def _b0_features(inputs: Tensor) -> list[Tensor]:
@@ -182,7 +197,7 @@ def _bifpn(levels: Sequence[Tensor], channels: int) -> list[Tensor]:
 
 
 def efficientdet_d0(image_size: int = 512, classes: int = 90, optimizer: str = "sgd_momentum") -> keras.Model:
-    """EfficientDet-D0 (Tan et al., 2019, arXiv:1911.09070): B0, three BiFPN cells of 64 channels, nine anchors."""
+    """EfficientDet-D0 (Tan et al., 2019, arXiv:1911.09070): three BiFPN cells, 64 channels, nine anchors."""
     inputs = image(image_size)
     levels = _b0_features(inputs)
     levels.append(_down(_fit(levels[-1], 64)))
@@ -194,4 +209,6 @@ def efficientdet_d0(image_size: int = 512, classes: int = 90, optimizer: str = "
     score = layers.SeparableConv2D(9 * classes, 3, padding="same")
     boxes = [box(x) for x in _shared_tower(levels, 3, make, "silu")]
     scores = [score(x) for x in _shared_tower(levels, 3, make, "silu")]
-    return _detector(inputs, boxes, scores, classes, focal_loss, "efficientdet_d0", optimizer)
+    return _detector(
+        "efficientdet_d0", inputs, boxes, scores, classes=classes, loss=focal_loss, optimizer=optimizer
+    )

@@ -13,8 +13,10 @@ __all__ = ["efficientnet", "efficientnet_v2", "mbconv", "regnety"]
 
 Tensor = Any
 Row = tuple[int, ...]
-B0_ROWS = ((3, 1, 1, 16, 1), (3, 2, 6, 24, 2), (5, 2, 6, 40, 2), (3, 2, 6, 80, 3), (5, 1, 6, 112, 3), (5, 2, 6, 192, 4),
-           (3, 1, 6, 320, 1))  # kernel, strides, expansion, channels, depth  # fmt: skip
+B0_ROWS = (
+    (3, 1, 1, 16, 1), (3, 2, 6, 24, 2), (5, 2, 6, 40, 2), (3, 2, 6, 80, 3), (5, 1, 6, 112, 3), (5, 2, 6, 192, 4),
+    (3, 1, 6, 320, 1),
+)  # kernel, strides, expansion, channels, depth  # fmt: skip
 V1_SCALES = {"b0": (1.0, 1.0), "b1": (1.0, 1.1), "b2": (1.1, 1.2), "b3": (1.2, 1.4), "b4": (1.4, 1.8),
              "b5": (1.6, 2.2), "b6": (1.8, 2.6), "b7": (2.0, 3.1)}  # width, depth  # fmt: skip
 
@@ -34,7 +36,9 @@ def _residual(x: Tensor, y: Tensor, strides: int) -> Tensor:
     return layers.Add()([x, y]) if strides == 1 and x.shape[-1] == y.shape[-1] else y
 
 
-def mbconv(x: Tensor, kernel: int, strides: int, expansion: int, channels: int, *, wide_se: bool = False) -> Tensor:
+def mbconv(
+    x: Tensor, kernel: int, strides: int, expansion: int, channels: int, *, wide_se: bool = False
+) -> Tensor:
     """Return a mobile inverted bottleneck with squeeze-and-excitation, SiLU.
 
     Args:
@@ -53,7 +57,11 @@ def mbconv(x: Tensor, kernel: int, strides: int, expansion: int, channels: int, 
 
 
 def efficientnet(
-    image_size: int = 224, classes: int = 1000, optimizer: str = "rmsprop", variant: str = "b0", wide_se: bool = False
+    image_size: int = 224,
+    classes: int = 1000,
+    optimizer: str = "rmsprop",
+    variant: str = "b0",
+    wide_se: bool = False,
 ) -> keras.Model:
     """EfficientNet B0 to B7 (Tan and Le, 2019, arXiv:1905.11946); `wide_se` is NVIDIA's widese variant."""
     width, depth = V1_SCALES[variant]
@@ -61,7 +69,9 @@ def efficientnet(
     x = conv_bn(inputs, _divisible(32 * width), 3, 2, activation="silu")
     for kernel, strides, expansion, channels, repeats in B0_ROWS:
         for i in range(math.ceil(repeats * depth)):
-            x = mbconv(x, kernel, strides if i == 0 else 1, expansion, _divisible(channels * width), wide_se=wide_se)
+            x = mbconv(
+                x, kernel, strides if i == 0 else 1, expansion, _divisible(channels * width), wide_se=wide_se
+            )
     x = conv_bn(x, _divisible(1280 * width), 1, activation="silu")
     name = f"efficientnet_{variant}" + "_widese" * wide_se
     return finish(inputs, head(x, classes, dropout=0.2), name, optimizer)
@@ -74,10 +84,18 @@ def _fused_mbconv(x: Tensor, strides: int, expansion: int, channels: int) -> Ten
     return _residual(x, conv_bn(y, channels, 1, activation=None), strides)
 
 
-# Fused, strides, expansion, channels, depth; the stem's channels are those of the first row, but for B0 to B3.
-V2_BASE = ((1, 1, 1, 16, 1), (1, 2, 4, 32, 2), (1, 2, 4, 48, 2), (0, 2, 4, 96, 3), (0, 1, 6, 112, 5), (0, 2, 6, 192, 8))
+# Fused, strides, expansion, channels, depth; the stem has the channels of the first row, but for B0 to B3.
+V2_BASE = (
+    (1, 1, 1, 16, 1),
+    (1, 2, 4, 32, 2),
+    (1, 2, 4, 48, 2),
+    (0, 2, 4, 96, 3),
+    (0, 1, 6, 112, 5),
+    (0, 2, 6, 192, 8),
+)
 V2_ROWS = {
-    "s": ((1, 1, 1, 24, 2), (1, 2, 4, 48, 4), (1, 2, 4, 64, 4), (0, 2, 4, 128, 6), (0, 1, 6, 160, 9), (0, 2, 6, 256, 15)),
+    "s": ((1, 1, 1, 24, 2), (1, 2, 4, 48, 4), (1, 2, 4, 64, 4), (0, 2, 4, 128, 6), (0, 1, 6, 160, 9),
+          (0, 2, 6, 256, 15)),
     "m": ((1, 1, 1, 24, 3), (1, 2, 4, 48, 5), (1, 2, 4, 80, 5), (0, 2, 4, 160, 7), (0, 1, 6, 176, 14),
           (0, 2, 6, 304, 18), (0, 1, 6, 512, 5)),
     "l": ((1, 1, 1, 32, 4), (1, 2, 4, 64, 7), (1, 2, 4, 96, 7), (0, 2, 4, 192, 10), (0, 1, 6, 224, 19),
@@ -105,7 +123,11 @@ def efficientnet_v2(
     for fused, strides, expansion, channels, depth in rows:
         for i in range(depth):
             step = strides if i == 0 else 1
-            x = _fused_mbconv(x, step, expansion, channels) if fused else mbconv(x, 3, step, expansion, channels)
+            x = (
+                _fused_mbconv(x, step, expansion, channels)
+                if fused
+                else mbconv(x, 3, step, expansion, channels)
+            )
     x = conv_bn(x, features, 1, activation="silu")
     return finish(inputs, head(x, classes, dropout=0.2), f"efficientnet_v2_{variant}", optimizer)
 
@@ -133,7 +155,7 @@ def _regnet_block(x: Tensor, channels: int, group_width: int, strides: int) -> T
 def regnety(
     image_size: int = 224, classes: int = 1000, optimizer: str = "sgd_momentum", variant: str = "040"
 ) -> keras.Model:
-    """RegNetY (Radosavovic et al., 2020, arXiv:2003.13678); the variant is its MFLOPs over ten: 004 to 080."""
+    """RegNetY (Radosavovic et al., 2020, arXiv:2003.13678); the variant is in 100 MFLOPs: 004 to 080."""
     group_width, widths, depths = REGNETY[variant]
     inputs = image(image_size)
     x = conv_bn(inputs, 32, 3, 2)

@@ -167,7 +167,9 @@ def inception_v4(image_size: int = 299, classes: int = 1001, optimizer: str = "s
     return finish(inputs, head(x, classes, dropout=0.2), "inception_v4", optimizer)
 
 
-def inception_resnet_v2(image_size: int = 299, classes: int = 1000, optimizer: str = "sgd_momentum") -> keras.Model:
+def inception_resnet_v2(
+    image_size: int = 299, classes: int = 1000, optimizer: str = "sgd_momentum"
+) -> keras.Model:
     """Inception-ResNet-v2 (Szegedy et al., 2016) of keras.applications: normalization without a scale."""
     shape = (image_size, image_size, 3)
     model = keras.applications.InceptionResNetV2(weights=None, input_shape=shape, classes=classes)

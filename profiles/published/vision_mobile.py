@@ -11,6 +11,7 @@ from vision_blocks import bias_conv, conv_bn, depthwise_bn, finish, head, image,
 __all__ = ["mnasnet", "mobilenet_v3_large", "mobilenet_v3_small", "shufflenet_v2"]
 
 Tensor = Any
+V3Row = tuple[int, int, int, bool, str, int]  # kernel, hidden, channels, squeeze, activation, strides
 
 
 def _divisible(channels: float, divisor: int = 8) -> int:
@@ -25,12 +26,14 @@ def _inverted(x: Tensor, channels: int, kernel: int, strides: int, expansion: in
     return layers.Add()([x, y]) if strides == 1 and x.shape[-1] == channels else y
 
 
-MNASNET = ((24, 3, 2, 3, 3), (40, 5, 2, 3, 3), (80, 5, 2, 6, 3), (96, 3, 1, 6, 2), (192, 5, 2, 6, 4), (320, 3, 1, 6, 1))
-
-
-def _mnasnet_channels(channels: int, alpha: float) -> int:
-    """Round as torchvision does: up when the nearest multiple of 8 is more than 10 % down."""
-    return _divisible(channels * alpha)
+MNASNET = (
+    (24, 3, 2, 3, 3),
+    (40, 5, 2, 3, 3),
+    (80, 5, 2, 6, 3),
+    (96, 3, 1, 6, 2),
+    (192, 5, 2, 6, 4),
+    (320, 3, 1, 6, 1),
+)
 
 
 def mnasnet(
@@ -38,11 +41,11 @@ def mnasnet(
 ) -> keras.Model:
     """MNASNet-B1 (Tan et al., 2018, arXiv:1807.11626) of torchvision, depth multiplier `alpha`."""
     inputs = image(image_size)
-    x = conv_bn(inputs, _mnasnet_channels(32, alpha), 3, 2)
-    x = conv_bn(depthwise_bn(x, 3), _mnasnet_channels(16, alpha), 1, activation=None)
+    x = conv_bn(inputs, _divisible(32 * alpha), 3, 2)
+    x = conv_bn(depthwise_bn(x, 3), _divisible(16 * alpha), 1, activation=None)
     for channels, kernel, strides, expansion, depth in MNASNET:
         for i in range(depth):
-            x = _inverted(x, _mnasnet_channels(channels, alpha), kernel, strides if i == 0 else 1, expansion)
+            x = _inverted(x, _divisible(channels * alpha), kernel, strides if i == 0 else 1, expansion)
     x = conv_bn(x, 1280, 1)
     return finish(inputs, head(x, classes, dropout=0.2), f"mnasnet_{alpha}", optimizer)
 
@@ -69,7 +72,8 @@ def _shuffle_unit(x: Tensor, channels: int, strides: int) -> Tensor:
 
 
 SHUFFLENET_CHANNELS = {
-    0.5: (48, 96, 192, 1024), 1.0: (116, 232, 464, 1024), 1.5: (176, 352, 704, 1024), 2.0: (244, 488, 976, 2048),
+    0.5: (48, 96, 192, 1024), 1.0: (116, 232, 464, 1024), 1.5: (176, 352, 704, 1024),
+    2.0: (244, 488, 976, 2048),
 }  # fmt: skip
 
 
@@ -87,7 +91,8 @@ def shufflenet_v2(
     return finish(inputs, head(x, classes), f"shufflenet_v2_{width}", optimizer)
 
 
-def _v3_block(x: Tensor, kernel: int, hidden: int, channels: int, se: bool, activation: str, strides: int) -> Tensor:
+def _v3_block(x: Tensor, row: V3Row) -> Tensor:
+    kernel, hidden, channels, se, activation, strides = row
     y = x if hidden == x.shape[-1] else conv_bn(x, hidden, 1, activation=activation)
     y = depthwise_bn(y, kernel, strides, activation=activation)
     if se:
@@ -98,36 +103,51 @@ def _v3_block(x: Tensor, kernel: int, hidden: int, channels: int, se: bool, acti
 
 RE, HS = "relu", "hard_swish"
 V3_LARGE = (
-    (3, 16, 16, False, RE, 1), (3, 64, 24, False, RE, 2), (3, 72, 24, False, RE, 1), (5, 72, 40, True, RE, 2),
-    (5, 120, 40, True, RE, 1), (5, 120, 40, True, RE, 1), (3, 240, 80, False, HS, 2), (3, 200, 80, False, HS, 1),
-    (3, 184, 80, False, HS, 1), (3, 184, 80, False, HS, 1), (3, 480, 112, True, HS, 1), (3, 672, 112, True, HS, 1),
+    (3, 16, 16, False, RE, 1), (3, 64, 24, False, RE, 2), (3, 72, 24, False, RE, 1),
+    (5, 72, 40, True, RE, 2), (5, 120, 40, True, RE, 1), (5, 120, 40, True, RE, 1),
+    (3, 240, 80, False, HS, 2), (3, 200, 80, False, HS, 1), (3, 184, 80, False, HS, 1),
+    (3, 184, 80, False, HS, 1), (3, 480, 112, True, HS, 1), (3, 672, 112, True, HS, 1),
     (5, 672, 160, True, HS, 2), (5, 960, 160, True, HS, 1), (5, 960, 160, True, HS, 1),
 )  # fmt: skip
 V3_SMALL = (
-    (3, 16, 16, True, RE, 2), (3, 72, 24, False, RE, 2), (3, 88, 24, False, RE, 1), (5, 96, 40, True, HS, 2),
-    (5, 240, 40, True, HS, 1), (5, 240, 40, True, HS, 1), (5, 120, 48, True, HS, 1), (5, 144, 48, True, HS, 1),
-    (5, 288, 96, True, HS, 2), (5, 576, 96, True, HS, 1), (5, 576, 96, True, HS, 1),
+    (3, 16, 16, True, RE, 2), (3, 72, 24, False, RE, 2), (3, 88, 24, False, RE, 1),
+    (5, 96, 40, True, HS, 2), (5, 240, 40, True, HS, 1), (5, 240, 40, True, HS, 1),
+    (5, 120, 48, True, HS, 1), (5, 144, 48, True, HS, 1), (5, 288, 96, True, HS, 2),
+    (5, 576, 96, True, HS, 1), (5, 576, 96, True, HS, 1),
 )  # fmt: skip
 
 
-def _mobilenet_v3(name: str, rows: tuple[tuple[Any, ...], ...], hidden: int, features: int, inputs: Tensor,
-                  classes: int, optimizer: str) -> keras.Model:  # fmt: skip
+def _mobilenet_v3(
+    name: str,
+    rows: tuple[V3Row, ...],
+    widths: tuple[int, int],
+    *,
+    image_size: int,
+    classes: int,
+    optimizer: str,
+) -> keras.Model:
+    hidden, features = widths
+    inputs = image(image_size)
     x = conv_bn(inputs, 16, 3, 2, activation=HS)
     for row in rows:
-        x = _v3_block(x, *row)
+        x = _v3_block(x, row)
     x = layers.GlobalAveragePooling2D(keepdims=True)(conv_bn(x, hidden, 1, activation=HS))
     x = layers.Flatten()(bias_conv(x, features, 1, activation=HS))
     outputs = layers.Dense(classes, activation="softmax")(layers.Dropout(0.2)(x))
     return finish(inputs, outputs, name, optimizer)
 
 
-def mobilenet_v3_large(image_size: int = 224, classes: int = 1000, optimizer: str = "sgd_momentum") -> keras.Model:
+def mobilenet_v3_large(
+    image_size: int = 224, classes: int = 1000, optimizer: str = "sgd_momentum"
+) -> keras.Model:
     """MobileNet v3 large (Howard et al., 2019, arXiv:1905.02244), timm's mobilenetv3_large_100."""
-    inputs = image(image_size)
-    return _mobilenet_v3("mobilenet_v3_large", V3_LARGE, 960, 1280, inputs, classes, optimizer)
+    name, widths = "mobilenet_v3_large", (960, 1280)
+    return _mobilenet_v3(name, V3_LARGE, widths, image_size=image_size, classes=classes, optimizer=optimizer)
 
 
-def mobilenet_v3_small(image_size: int = 224, classes: int = 1000, optimizer: str = "sgd_momentum") -> keras.Model:
+def mobilenet_v3_small(
+    image_size: int = 224, classes: int = 1000, optimizer: str = "sgd_momentum"
+) -> keras.Model:
     """MobileNet v3 small (Howard et al., 2019), timm's mobilenetv3_small_100."""
-    inputs = image(image_size)
-    return _mobilenet_v3("mobilenet_v3_small", V3_SMALL, 576, 1024, inputs, classes, optimizer)
+    name, widths = "mobilenet_v3_small", (576, 1024)
+    return _mobilenet_v3(name, V3_SMALL, widths, image_size=image_size, classes=classes, optimizer=optimizer)

@@ -1,7 +1,7 @@
 """Residual networks behind the published measurements: v1, v1.5, v2, ResNeXt, Wide ResNet, SE, CIFAR.
 
-``v1`` strides in the first 1x1 convolution of a bottleneck (He et al., 2015, arXiv:1512.03385), ``v1.5`` in the
-3x3 one (fb.resnet.torch, torchvision, MLPerf). Weight decay is left out: optimizers fold it into their update.
+``v1`` strides in the first 1x1 convolution of a bottleneck (He et al., 2015, arXiv:1512.03385), ``v1.5`` in
+the 3x3 one (fb.resnet.torch, torchvision, MLPerf). Weight decay is left out: optimizers fold it in.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from keras import layers
 from vision_blocks import conv, conv_bn, finish, head, image, norm, squeeze_excite
 
 __all__ = [
-    "basic_block", "bottleneck", "resnet18", "resnet18_cifar", "resnet34", "resnet50_keras", "resnet50_mxnet", "resnet50_v1", "resnet50_v15",
-    "resnet56_cifar_keras", "resnet101_v15", "resnet200_v2", "resnext50_32x4d", "resnext101_32x4d",
-    "resnext101_32x8d", "se_resnext50_32x4d", "se_resnext101_32x4d", "wide_resnet50_2", "wide_resnet101_2",
+    "basic_block", "bottleneck", "resnet18", "resnet18_cifar", "resnet34", "resnet50_keras",
+    "resnet50_mxnet", "resnet50_v1", "resnet50_v15", "resnet56_cifar_keras", "resnet101_v15",
+    "resnet200_v2", "resnext50_32x4d", "resnext101_32x4d", "resnext101_32x8d", "se_resnext50_32x4d",
+    "se_resnext101_32x4d", "wide_resnet50_2", "wide_resnet101_2",
 ]  # fmt: skip
 
 Tensor = Any
 Block = Callable[[Tensor, int, int], Tensor]
+Sizes = tuple[int, int, str]  # image size, classes, optimizer
 STAGE_CHANNELS = (64, 128, 256, 512)
 DEPTH_18, DEPTH_50, DEPTH_101 = (2, 2, 2, 2), (3, 4, 6, 3), (3, 4, 23, 3)
 
@@ -39,7 +41,14 @@ def basic_block(x: Tensor, channels: int, strides: int) -> Tensor:
 
 
 def bottleneck(
-    x: Tensor, channels: int, strides: int, *, first: bool = False, groups: int = 1, width: int = 64, se: int = 0
+    x: Tensor,
+    channels: int,
+    strides: int,
+    *,
+    first: bool = False,
+    groups: int = 1,
+    width: int = 64,
+    se: int = 0,
 ) -> Tensor:
     """Return a bottleneck's output, four times `channels` deep.
 
@@ -62,9 +71,9 @@ def bottleneck(
 
 
 def _resnet(
-    name: str, depths: Sequence[int], block: Block, image_size: int, classes: int, optimizer: str, *,
-    pool_padding: str = "same",
-) -> keras.Model:  # fmt: skip
+    name: str, depths: Sequence[int], block: Block, size: Sizes, *, pool_padding: str = "same"
+) -> keras.Model:
+    image_size, classes, optimizer = size
     inputs = image(image_size)
     x = layers.MaxPooling2D(3, strides=2, padding=pool_padding)(conv_bn(inputs, 64, 7, 2))
     for stage, (depth, channels) in enumerate(zip(depths, STAGE_CHANNELS, strict=True)):
@@ -79,12 +88,12 @@ def _variant(**options: Any) -> Block:
 
 def resnet18(image_size: int = 224, classes: int = 1000, optimizer: str = "sgd_momentum") -> keras.Model:
     """ResNet-18 (He et al., 2015), projections where the shape changes (fb.resnet.torch, torchvision)."""
-    return _resnet("resnet18", DEPTH_18, basic_block, image_size, classes, optimizer)
+    return _resnet("resnet18", DEPTH_18, basic_block, (image_size, classes, optimizer))
 
 
 def resnet34(image_size: int = 224, classes: int = 1000, optimizer: str = "sgd_momentum") -> keras.Model:
     """ResNet-34 (He et al., 2015), projections where the shape changes (fb.resnet.torch, torchvision)."""
-    return _resnet("resnet34", DEPTH_50, basic_block, image_size, classes, optimizer)
+    return _resnet("resnet34", DEPTH_50, basic_block, (image_size, classes, optimizer))
 
 
 def resnet50_v1(
@@ -92,54 +101,76 @@ def resnet50_v1(
 ) -> keras.Model:
     """ResNet-50 v1 of tf_cnn_benchmarks: 1001 classes, plain SGD; pool padding was ``valid`` until 2018."""
     block = _variant(first=True)
-    return _resnet("resnet50_v1", DEPTH_50, block, image_size, classes, optimizer, pool_padding=pool_padding)
+    return _resnet(
+        "resnet50_v1", DEPTH_50, block, (image_size, classes, optimizer), pool_padding=pool_padding
+    )
 
 
 def resnet50_v15(image_size: int = 224, classes: int = 1000, optimizer: str = "sgd_momentum") -> keras.Model:
     """ResNet-50 v1.5 (fb.resnet.torch; Goyal et al., 2017, arXiv:1706.02677; torchvision)."""
-    return _resnet("resnet50_v15", DEPTH_50, _variant(), image_size, classes, optimizer)
+    return _resnet("resnet50_v15", DEPTH_50, _variant(), (image_size, classes, optimizer))
 
 
 def resnet101_v15(image_size: int = 224, classes: int = 1000, optimizer: str = "sgd_momentum") -> keras.Model:
     """ResNet-101 v1.5 (fb.resnet.torch, torchvision)."""
-    return _resnet("resnet101_v15", DEPTH_101, _variant(), image_size, classes, optimizer)
+    return _resnet("resnet101_v15", DEPTH_101, _variant(), (image_size, classes, optimizer))
 
 
-def resnext50_32x4d(image_size: int = 224, classes: int = 1000, optimizer: str = "sgd_momentum") -> keras.Model:
+def resnext50_32x4d(
+    image_size: int = 224, classes: int = 1000, optimizer: str = "sgd_momentum"
+) -> keras.Model:
     """ResNeXt-50, 32 groups of 4 channels (Xie et al., 2016, arXiv:1611.05431)."""
-    return _resnet("resnext50_32x4d", DEPTH_50, _variant(groups=32, width=4), image_size, classes, optimizer)
+    return _resnet(
+        "resnext50_32x4d", DEPTH_50, _variant(groups=32, width=4), (image_size, classes, optimizer)
+    )
 
 
-def resnext101_32x4d(image_size: int = 224, classes: int = 1000, optimizer: str = "sgd_momentum") -> keras.Model:
+def resnext101_32x4d(
+    image_size: int = 224, classes: int = 1000, optimizer: str = "sgd_momentum"
+) -> keras.Model:
     """ResNeXt-101, 32 groups of 4 channels (Xie et al., 2016)."""
-    return _resnet("resnext101_32x4d", DEPTH_101, _variant(groups=32, width=4), image_size, classes, optimizer)
+    return _resnet(
+        "resnext101_32x4d", DEPTH_101, _variant(groups=32, width=4), (image_size, classes, optimizer)
+    )
 
 
-def resnext101_32x8d(image_size: int = 224, classes: int = 1000, optimizer: str = "sgd_momentum") -> keras.Model:
+def resnext101_32x8d(
+    image_size: int = 224, classes: int = 1000, optimizer: str = "sgd_momentum"
+) -> keras.Model:
     """ResNeXt-101, 32 groups of 8 channels (Xie et al., 2016; torchvision)."""
-    return _resnet("resnext101_32x8d", DEPTH_101, _variant(groups=32, width=8), image_size, classes, optimizer)
+    return _resnet(
+        "resnext101_32x8d", DEPTH_101, _variant(groups=32, width=8), (image_size, classes, optimizer)
+    )
 
 
-def se_resnext50_32x4d(image_size: int = 224, classes: int = 1000, optimizer: str = "sgd_momentum") -> keras.Model:
+def se_resnext50_32x4d(
+    image_size: int = 224, classes: int = 1000, optimizer: str = "sgd_momentum"
+) -> keras.Model:
     """SE-ResNeXt-50, reduction 16 (Hu et al., 2017, arXiv:1709.01507; timm's seresnext50_32x4d)."""
     block = _variant(groups=32, width=4, se=16)
-    return _resnet("se_resnext50_32x4d", DEPTH_50, block, image_size, classes, optimizer)
+    return _resnet("se_resnext50_32x4d", DEPTH_50, block, (image_size, classes, optimizer))
 
 
-def se_resnext101_32x4d(image_size: int = 224, classes: int = 1000, optimizer: str = "sgd_momentum") -> keras.Model:
+def se_resnext101_32x4d(
+    image_size: int = 224, classes: int = 1000, optimizer: str = "sgd_momentum"
+) -> keras.Model:
     """SE-ResNeXt-101, reduction 16 (Hu et al., 2017; NVIDIA's DeepLearningExamples)."""
     block = _variant(groups=32, width=4, se=16)
-    return _resnet("se_resnext101_32x4d", DEPTH_101, block, image_size, classes, optimizer)
+    return _resnet("se_resnext101_32x4d", DEPTH_101, block, (image_size, classes, optimizer))
 
 
-def wide_resnet50_2(image_size: int = 224, classes: int = 1000, optimizer: str = "sgd_momentum") -> keras.Model:
+def wide_resnet50_2(
+    image_size: int = 224, classes: int = 1000, optimizer: str = "sgd_momentum"
+) -> keras.Model:
     """Wide ResNet-50-2, bottlenecks twice as wide (Zagoruyko and Komodakis, 2016, arXiv:1605.07146)."""
-    return _resnet("wide_resnet50_2", DEPTH_50, _variant(width=128), image_size, classes, optimizer)
+    return _resnet("wide_resnet50_2", DEPTH_50, _variant(width=128), (image_size, classes, optimizer))
 
 
-def wide_resnet101_2(image_size: int = 224, classes: int = 1000, optimizer: str = "sgd_momentum") -> keras.Model:
+def wide_resnet101_2(
+    image_size: int = 224, classes: int = 1000, optimizer: str = "sgd_momentum"
+) -> keras.Model:
     """Wide ResNet-101-2, bottlenecks twice as wide (Zagoruyko and Komodakis, 2016)."""
-    return _resnet("wide_resnet101_2", DEPTH_101, _variant(width=128), image_size, classes, optimizer)
+    return _resnet("wide_resnet101_2", DEPTH_101, _variant(width=128), (image_size, classes, optimizer))
 
 
 def _preactivated(x: Tensor, channels: int, strides: int, *, project: bool) -> Tensor:
@@ -150,7 +181,9 @@ def _preactivated(x: Tensor, channels: int, strides: int, *, project: bool) -> T
     return layers.Add()([y, shortcut])
 
 
-def _preactivated_resnet(name: str, depths: Sequence[int], inputs: Tensor, stem: Tensor, classes: int, optimizer: str) -> keras.Model:
+def _preactivated_resnet(
+    name: str, depths: Sequence[int], inputs: Tensor, stem: Tensor, *, classes: int, optimizer: str
+) -> keras.Model:
     x = stem
     for stage, (depth, channels) in enumerate(zip(depths, STAGE_CHANNELS, strict=True)):
         for i in range(depth):
@@ -158,7 +191,9 @@ def _preactivated_resnet(name: str, depths: Sequence[int], inputs: Tensor, stem:
     return finish(inputs, head(norm(x), classes), name, optimizer)
 
 
-def resnet50_mxnet(image_size: int = 224, classes: int = 1000, optimizer: str = "sgd_momentum") -> keras.Model:
+def resnet50_mxnet(
+    image_size: int = 224, classes: int = 1000, optimizer: str = "sgd_momentum"
+) -> keras.Model:
     """ResNet-50 v2 (He et al., 2016, arXiv:1603.05027) of MXNet's image-classification examples.
 
     The input is normalized over the batch without a learnt scale, and 3x3 convolutions carry the stride.
@@ -166,19 +201,25 @@ def resnet50_mxnet(image_size: int = 224, classes: int = 1000, optimizer: str = 
     inputs = image(image_size)
     x = layers.BatchNormalization(scale=False)(inputs)
     stem = layers.MaxPooling2D(3, strides=2, padding="same")(conv_bn(x, 64, 7, 2))
-    return _preactivated_resnet("resnet50_mxnet", DEPTH_50, inputs, stem, classes, optimizer)
+    return _preactivated_resnet(
+        "resnet50_mxnet", DEPTH_50, inputs, stem, classes=classes, optimizer=optimizer
+    )
 
 
 def resnet200_v2(image_size: int = 224, classes: int = 1000, optimizer: str = "sgd_momentum") -> keras.Model:
     """ResNet-200 v2 (He et al., 2016; fb.resnet.torch)."""
     inputs = image(image_size)
     stem = layers.MaxPooling2D(3, strides=2, padding="same")(conv_bn(inputs, 64, 7, 2))
-    return _preactivated_resnet("resnet200_v2", (3, 24, 36, 3), inputs, stem, classes, optimizer)
+    return _preactivated_resnet(
+        "resnet200_v2", (3, 24, 36, 3), inputs, stem, classes=classes, optimizer=optimizer
+    )
 
 
 def resnet50_keras(image_size: int = 224, classes: int = 1000, optimizer: str = "sgd") -> keras.Model:
     """ResNet-50 v1 of keras.applications: convolutions have a bias, too."""
-    model = keras.applications.ResNet50(weights=None, input_shape=(image_size, image_size, 3), classes=classes)
+    model = keras.applications.ResNet50(
+        weights=None, input_shape=(image_size, image_size, 3), classes=classes
+    )
     return finish(model.inputs, model.outputs[0], "resnet50_keras", optimizer)
 
 
@@ -193,7 +234,7 @@ def resnet18_cifar(image_size: int = 32, classes: int = 10, optimizer: str = "sg
 
 
 def resnet56_cifar_keras(image_size: int = 32, classes: int = 10, optimizer: str = "adam") -> keras.Model:
-    """ResNet-56 v1 of Keras's cifar10_resnet example: convolutions with bias, 1x1 projections, three stages."""
+    """ResNet-56 v1 of Keras's cifar10_resnet example: convolutions with bias, 1x1 projections."""
 
     def biased(x: Tensor, channels: int, kernel: int, strides: int, *, active: bool) -> Tensor:
         x = layers.Conv2D(channels, kernel, strides=strides, padding="same", kernel_regularizer="l2")(x)

@@ -65,7 +65,9 @@ class WindowAttention(layers.Layer):  # type: ignore[misc]
         qkv = ops.reshape(self.qkv(x), (-1, positions, 3, self.heads, width // self.heads))
         query, key, value = (ops.transpose(qkv[:, :, i], (0, 2, 1, 3)) for i in range(3))
         scores = ops.matmul(query * (width // self.heads) ** -0.5, ops.transpose(key, (0, 1, 3, 2)))
-        bias = ops.reshape(ops.take(self.bias, _relative_index(WINDOW).reshape(-1), axis=0), (positions, positions, -1))
+        bias = ops.reshape(
+            ops.take(self.bias, _relative_index(WINDOW).reshape(-1), axis=0), (positions, positions, -1)
+        )
         scores = scores + ops.cast(ops.transpose(bias, (2, 0, 1)), scores.dtype)
         if self.shift:
             mask = ops.cast(_shift_mask(side, WINDOW, self.shift)[:, None], scores.dtype)

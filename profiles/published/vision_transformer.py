@@ -1,4 +1,4 @@
-"""Transformers and MLP networks on images behind the published measurements: ViT, DeiT, MLP-Mixer, ConvNeXt."""
+"""Transformers and MLPs on images behind the published measurements: ViT, DeiT, MLP-Mixer, ConvNeXt."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ VIT = {  # width, depth, heads, hidden channels of the MLP
 
 
 class ClassToken(layers.Layer):  # type: ignore[misc]
-    """Put a learnt token in front, then add learnt positions. Shape (batch, n, width) to (batch, n + 1, width)."""
+    """Put a learnt token in front, add learnt positions: (batch, n, width) to (batch, n + 1, width)."""
 
     def build(self, shape: tuple[int, ...]) -> None:
         self.token = self.add_weight(shape=(1, 1, shape[2]), initializer="zeros", name="token")
-        self.positions = self.add_weight(shape=(1, shape[1] + 1, shape[2]), initializer="normal", name="positions")
+        self.positions = self.add_weight(
+            shape=(1, shape[1] + 1, shape[2]), initializer="normal", name="positions"
+        )
 
     def call(self, x: Tensor) -> Tensor:
         token = ops.broadcast_to(ops.cast(self.token, x.dtype), (ops.shape(x)[0], 1, x.shape[2]))
@@ -48,9 +50,13 @@ def _encoder_block(x: Tensor, heads: int, hidden: int) -> Tensor:
 
 
 def vit(
-    image_size: int = 224, classes: int = 1000, optimizer: str = "sgd_momentum", variant: str = "base", patch: int = 16
+    image_size: int = 224,
+    classes: int = 1000,
+    optimizer: str = "sgd_momentum",
+    variant: str = "base",
+    patch: int = 16,
 ) -> keras.Model:
-    """Vision Transformer with a class token (Dosovitskiy et al., 2020, arXiv:2010.11929); DeiT without distillation.
+    """Vision Transformer with a class token (Dosovitskiy et al., 2020, arXiv:2010.11929); DeiT, too.
 
     Args:
         image_size: Side [pixels].
@@ -90,7 +96,9 @@ class LayerScale(layers.Layer):  # type: ignore[misc]
     """Multiply each channel by a learnt factor."""
 
     def build(self, shape: tuple[int, ...]) -> None:
-        self.gamma = self.add_weight(shape=(shape[-1],), initializer=keras.initializers.Constant(1e-6), name="gamma")
+        self.gamma = self.add_weight(
+            shape=(shape[-1],), initializer=keras.initializers.Constant(1e-6), name="gamma"
+        )
 
     def call(self, x: Tensor) -> Tensor:
         return x * ops.cast(self.gamma, x.dtype)

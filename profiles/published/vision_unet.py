@@ -58,15 +58,15 @@ def nnunet_2d(
 ) -> keras.Model:
     """2D U-Net of nnU-Net (Isensee et al., 2018, arXiv:1809.10486) as NVIDIA builds it for brain tumours.
 
-    Instance normalization, leaky ReLU, five strided steps from 32 to 512 channels, no deep supervision. The size
-    is that of Task01 in NVIDIA's configuration, which its benchmark script uses by default.
+    Instance normalization, leaky ReLU, five strided steps from 32 to 512 channels, no deep supervision. The
+    size is that of Task01 in NVIDIA's configuration, which its benchmark script uses by default.
     """
     inputs = keras.Input((height, width, channels))
     return _nnunet("nnunet_2d", inputs, (32, 64, 128, 256, 512, 512), classes, optimizer)
 
 
 def nnunet_3d(side: int = 128, channels: int = 4, classes: int = 4, optimizer: str = "adam") -> keras.Model:
-    """3D U-Net of nnU-Net (Isensee et al., 2018) as NVIDIA builds it for brain tumours: 32 to 320 channels."""
+    """3D U-Net of nnU-Net (Isensee et al., 2018), NVIDIA's for brain tumours: 32 to 320 channels."""
     inputs = keras.Input((side, side, side, channels))
     return _nnunet("nnunet_3d", inputs, (32, 64, 128, 256, 320, 320), classes, optimizer)
 
@@ -89,7 +89,7 @@ def _up(x: Tensor, channels: int) -> Tensor:
 
 
 def vnet(side: int = 32, classes: int = 3, optimizer: str = "rmsprop") -> keras.Model:
-    """V-Net (Milletari et al., 2016, arXiv:1606.04797) as NVIDIA builds it for the hippocampus: 3x3x3, batch norm."""
+    """V-Net (Milletari et al., 2016, arXiv:1606.04797) as NVIDIA builds it for the hippocampus: 3x3x3."""
     inputs = keras.Input((side, side, side, 1))
     x = layers.Add()([_norm_conv(inputs, 16, 3), layers.Concatenate()([inputs] * 16)])
     skips = [x]
