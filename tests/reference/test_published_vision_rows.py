@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import importlib
 import inspect
-import json
 import os
 import re
 import sys
@@ -142,9 +141,36 @@ def test_step_times_follow_from_what_was_published(row_id: str, step_ms: float |
     assert found.get(row_id) == (None if step_ms is None else pytest.approx(step_ms, abs=1e-3))
 
 
-def test_arguments_parse_as_the_grammar_reads_them() -> None:
-    """Numbers and booleans are JSON, anything else is text: `004` stays a name."""
-    values = {part.split("=")[1] for row in _rows() for part in row["model"].split("?")[1].split("&")}
+def test_several_devices_gain_no_more_than_their_number() -> None:
+    """A step on n devices, n batches, takes at least as long as on one, within the spread of a source (10 %).
 
-    assert json.loads("false") is False
-    assert {"true", "false"} >= {value for value in values if value.lower() in ("true", "false")}
+    Compared with the fastest row of one device of the same file, network, stack, precision, batch and input.
+    """
+    rows = [row for row in _rows() if row["accelerator"] != "CPU"]
+    single: dict[tuple[str, ...], float] = {}
+    for row in rows:
+        if row["devices"] == "1":
+            single[_setting(row)] = min(single.get(_setting(row), float("inf")), float(row["step_ms"]))
+    compared = [
+        single[_setting(row)] / float(row["step_ms"])
+        for row in rows
+        if row["devices"] != "1" and _setting(row) in single
+    ]
+
+    assert len(compared) > 500
+    assert max(compared) < 1.10
+
+
+def _setting(row: dict[str, str]) -> tuple[str, ...]:
+    names = (
+        "model",
+        "accelerator",
+        "precision",
+        "compiled",
+        "stack",
+        "framework",
+        "batch_size",
+        "work",
+        "input",
+    )
+    return (_row_id(row).split(":")[0], *(row[name] for name in names))
