@@ -26,7 +26,7 @@ TOTALS = {
     "tf_benchmarks_page": (28, 84, 0, 32),
     "tensorpack_benchmarks": (18, 46, 0, 6),
     "keras_mxnet_aws": (22, 16, 4, 17),
-    "minimaxir_keras": (0, 0, 0, 51),
+    "minimaxir_keras": (0, 0, 0, 34),
     "cnn_benchmarks_cloud": (38, 0, 38, 96),
     "mxnet_perf": (63, 0, 349, 30),
     "u39kun": (4, 0, 4, 20),
