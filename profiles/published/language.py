@@ -3,8 +3,8 @@
 Each function returns a compiled Keras model and can be named in the MODEL grammar:
 ``language.py:bert_pretraining?layers=24&width=1024&heads=16&sequence_length=128``.
 
-Where the source trained with LAMB the models are compiled with Adam: both keep two numbers a weight; LAMB's two
-norms a tensor are left out. Fused and vendor-made kernels are the stack's business, not the model's.
+Where the source trained with LAMB the models are compiled with Adam: both keep two numbers a weight; LAMB's
+two norms a tensor are left out. Fused and vendor-made kernels are the stack's business, not the model's.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ def _pooled(x: Tensor) -> Tensor:
 
 
 def bert_pretraining(
-    layers: int = 12, width: int = 768, heads: int = 12, sequence_length: int = 128, predictions: int = 20,
+    *, layers: int = 12, width: int = 768, heads: int = 12, sequence_length: int = 128, predictions: int = 20,
     vocabulary: int = 30522,
 ) -> keras.Model:  # fmt: skip
-    """BERT with both heads of its pre-training: masked tokens and next sentence (arXiv:1810.04805, section 3.1).
+    """BERT with both heads of its pre-training, masked tokens and next sentence (arXiv:1810.04805, 3.1).
 
     Args:
         predictions: Positions a sequence whose token is predicted; 0 computes the logits of all positions,
@@ -84,9 +84,10 @@ def bert_pretraining(
 
 
 def bert_span(
-    layers: int = 24, width: int = 1024, heads: int = 16, sequence_length: int = 384, vocabulary: int = 30522
-) -> keras.Model:
-    """BERT fine-tuned on SQuAD: where the answer starts and ends (arXiv:1810.04805, section 4.2); no pooler."""
+    *, layers: int = 24, width: int = 1024, heads: int = 16, sequence_length: int = 384,
+    vocabulary: int = 30522,
+) -> keras.Model:  # fmt: skip
+    """BERT fine-tuned on SQuAD: where the answer starts and ends (arXiv:1810.04805, 4.2); no pooler."""
     inputs, x, _ = _bert_encoder(
         num_layers=layers, width=width, heads=heads, length=sequence_length, vocabulary=vocabulary
     )
@@ -97,8 +98,8 @@ def bert_span(
 
 
 def bert_classification(
-    layers: int = 12, width: int = 768, heads: int = 12, sequence_length: int = 128, vocabulary: int = 28996,
-    classes: int = 2,
+    *, layers: int = 12, width: int = 768, heads: int = 12, sequence_length: int = 128,
+    vocabulary: int = 28996, classes: int = 2,
 ) -> keras.Model:  # fmt: skip
     """BERT fine-tuned on GLUE: a class a sequence (arXiv:1810.04805, section 4.1); AdamW."""
     inputs, x, _ = _bert_encoder(
@@ -111,8 +112,8 @@ def bert_classification(
 
 
 def bert_tagging(
-    layers: int = 12, width: int = 768, heads: int = 12, sequence_length: int = 128, vocabulary: int = 28996,
-    classes: int = 4,
+    *, layers: int = 12, width: int = 768, heads: int = 12, sequence_length: int = 128,
+    vocabulary: int = 28996, classes: int = 4,
 ) -> keras.Model:  # fmt: skip
     """BERT fine-tuned to name entities, a class a token: BioBERT (Lee et al., 2020, arXiv:1901.08746)."""
     inputs, x, _ = _bert_encoder(
@@ -134,8 +135,9 @@ def _mpt_block(x: Tensor, heads: int) -> Tensor:
 
 
 def mpt(
-    layers: int = 12, width: int = 768, heads: int = 12, sequence_length: int = 2048, vocabulary: int = 50368
-) -> keras.Model:
+    *, layers: int = 12, width: int = 768, heads: int = 12, sequence_length: int = 2048,
+    vocabulary: int = 50368,
+) -> keras.Model:  # fmt: skip
     """MosaicML's MPT: a GPT with learned positions and one table for input and output (llm-foundry, 2023).
 
     Normalization comes first, all dense layers have biases, nothing is dropped, query, key and value are one
@@ -164,7 +166,7 @@ def _feed(x: Tensor, inner: int) -> Tensor:
 
 
 def transformer(
-    layers: int = 6, width: int = 512, heads: int = 8, inner: int = 2048, source_length: int = 30,
+    *, layers: int = 6, width: int = 512, heads: int = 8, inner: int = 2048, source_length: int = 30,
     target_length: int = 30, source_vocabulary: int = 2911, target_vocabulary: int = 3149,
 ) -> keras.Model:  # fmt: skip
     """The Transformer of Vaswani et al., 2017, arXiv:1706.03762, base size, translating.

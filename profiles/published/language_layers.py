@@ -16,7 +16,7 @@ Tensor = Any
 
 
 class TokenEmbedding(layers.Embedding):
-    """An embedding whose table also turns hidden states into logits (Press and Wolf, 2017, arXiv:1608.05859)."""
+    """An embedding whose table also makes the logits (Press and Wolf, 2017, arXiv:1608.05859)."""
 
     def call(self, inputs: Tensor, reverse: bool = False) -> Tensor:
         """Return (..., width) for token ids, or (..., tokens) for hidden states when ``reverse``."""

@@ -1,4 +1,4 @@
-"""Recurrent and plain networks behind the published measurements, as their scripts define them.
+"""Recurrent networks behind the published measurements, as their scripts define them.
 
 Each function returns a compiled Keras model and can be named in the MODEL grammar:
 ``recurrent.py:lstm_language_model?sequence_length=35``.
@@ -11,13 +11,13 @@ from typing import Any
 import keras
 from keras import layers
 
-__all__ = ["lstm_language_model", "lstm_text_generation", "mnist_mlp", "text_generator"]
+__all__ = ["lstm_language_model", "lstm_text_generation", "text_generator"]
 
 Tensor = Any
 
 
 def lstm_language_model(
-    vocabulary: int = 33278, width: int = 200, depth: int = 2, sequence_length: int = 35
+    *, vocabulary: int = 33278, width: int = 200, depth: int = 2, sequence_length: int = 35
 ) -> keras.Model:
     """PyTorch's example word_language_model on WikiText-2: two LSTMs, dropout 0.2, table and output not tied.
 
@@ -34,7 +34,7 @@ def lstm_language_model(
 
 
 def lstm_text_generation(
-    sequence_length: int = 40, characters: int = 57, width: int = 128, unroll: bool = False
+    *, sequence_length: int = 40, characters: int = 57, width: int = 128, unroll: bool = False
 ) -> keras.Model:
     """Keras's example lstm_text_generation: one LSTM on one-hot characters, softmax, RMSprop.
 
@@ -45,7 +45,8 @@ def lstm_text_generation(
     """
     inputs = keras.Input((sequence_length, characters))
     x = layers.LSTM(width, unroll=unroll)(inputs)
-    model = keras.Model(inputs, layers.Dense(characters, activation="softmax")(x), name="lstm_text_generation")
+    outputs = layers.Dense(characters, activation="softmax")(x)
+    model = keras.Model(inputs, outputs, name="lstm_text_generation")
     model.compile(optimizer="rmsprop", loss="categorical_crossentropy")
     return model
 
@@ -54,7 +55,7 @@ def _normalized(x: Tensor, units: int) -> Tensor:
     return layers.ReLU()(layers.BatchNormalization()(layers.Dense(units, use_bias=False)(x)))
 
 
-def text_generator(sequence_length: int = 40, characters: int = 57) -> keras.Model:
+def text_generator(*, sequence_length: int = 40, characters: int = 57) -> keras.Model:
     """Max Woolf's text_generator_keras: embedding, LSTM, a main and an auxiliary output; Adam.
 
     The script's second hidden layer of 256 feeds no output, so it is no part of the model that is trained
@@ -67,14 +68,4 @@ def text_generator(sequence_length: int = 40, characters: int = 57) -> keras.Mod
     model = keras.Model(ids, [main, auxiliary], name="text_generator")
     losses = ["categorical_crossentropy", "categorical_crossentropy"]
     model.compile(optimizer="adam", loss=losses, loss_weights=[1.0, 0.2])
-    return model
-
-
-def mnist_mlp(units: int = 512, classes: int = 10) -> keras.Model:
-    """Keras's example mnist_mlp: two hidden layers with dropout 0.2, RMSprop."""
-    inputs = x = keras.Input((784,))
-    for _ in range(2):
-        x = layers.Dropout(0.2)(layers.Dense(units, activation="relu")(x))
-    model = keras.Model(inputs, layers.Dense(classes, activation="softmax")(x), name="mnist_mlp")
-    model.compile(optimizer="rmsprop", loss="categorical_crossentropy", metrics=["accuracy"])
     return model

@@ -21,8 +21,8 @@ Tensor = Any
 BANDS = ((0, 19997), (19997, 39997), (39997, 199997), (199997, 267735))  # ranks of words, NVIDIA's cutoffs
 
 # Which share of WikiText-103's tokens falls into each band of ranks after the first. Estimated from what is
-# published (267,735 words that occur three times or more, 0.4 % of the tokens unknown) with a power law through
-# the tail; the whole adaptive tail is about 5 % of a step's work, so a wrong share moves it by about 1 %.
+# published (267,735 words that occur three times or more, 0.4 % of the tokens unknown) with a power law
+# through the tail; the adaptive tail is about 5 % of a step's work: a wrong share moves it by about 1 %.
 TAIL_SHARES = (0.03, 0.03, 0.002)
 
 
@@ -134,9 +134,10 @@ def _block(
 
 
 class AdaptiveTokens(layers.Layer):
-    """Adaptive input and softmax over bands of ranks, with tied tables (Grave et al., 2017, arXiv:1609.04309).
+    """Adaptive input and softmax over bands of ranks, tables tied (Grave et al., 2017, arXiv:1609.04309).
 
-    Called with ids (batch, length) it embeds; called with hidden states and a band it gives that band's logits.
+    Called with ids (batch, length) it embeds; called with hidden states and a band, it gives that band's
+    logits.
 
     Args:
         width: Width of the hidden states.
@@ -215,7 +216,7 @@ def _tails(x: Tensor, tokens: AdaptiveTokens) -> list[Tensor]:
 
 
 def transformer_xl(
-    layers: int = 16, width: int = 512, heads: int = 8, inner: int = 2048, sequence_length: int = 192,
+    *, layers: int = 16, width: int = 512, heads: int = 8, inner: int = 2048, sequence_length: int = 192,
     memory_length: int = 192, dropout: float = 0.1, attention_dropout: float = 0.0, division: int = 1,
 ) -> keras.Model:  # fmt: skip
     """Transformer-XL, base (the defaults) or large, with memory, relative positions and adaptive softmax.
