@@ -256,3 +256,20 @@ def test_bert_rows_stay_below_the_peak() -> None:
         tokens = row.batch_size * arguments["sequence_length"]
         rate = 72 * tokens * arguments["layers"] * arguments["width"] ** 2 / row.step_s
         assert rate < 0.85 * peaks[row.accelerator[:4], row.precision], row.source
+
+
+def test_mpt_rows_have_the_model_flops_utilization_that_was_published() -> None:
+    """llm-foundry's README gives it beside each rate: (6 N + 12 l d s) FLOPs a token (Chowdhery et al., 2022,
+    arXiv:2204.02311, appendix B) over the A100's 312 TFLOP/s."""
+    rows = _table(PUBLISHED / "llm_foundry_language.csv")
+    assert len(rows) > 100
+    for row in rows:
+        arguments = parse_reference(row["model"], base=PUBLISHED).arguments
+        depth, d, s = (arguments[name] for name in ("layers", "width", "sequence_length"))
+        parameters = depth * (12 * d**2 + 13 * d) + (s + arguments["vocabulary"] + 2) * d
+        tokens_per_s = int(row["batch_size"]) * s / float(row["step_ms"]) * 1e3
+
+        utilization = tokens_per_s * (6 * parameters + 12 * depth * d * s) / 312e12
+
+        published = float(row["notes"].split("MFU ")[1].split(" %")[0])
+        assert utilization * 100 == pytest.approx(published, abs=0.25), row["source"]
