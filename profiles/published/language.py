@@ -1,0 +1,190 @@
+"""Transformers behind the published measurements, built as their authors describe them.
+
+Each function returns a compiled Keras model and can be named in the MODEL grammar:
+``language.py:bert_pretraining?layers=24&width=1024&heads=16&sequence_length=128``.
+
+Where the source trained with LAMB the models are compiled with Adam: both keep two numbers a weight; LAMB's
+two norms a tensor are left out. Fused and vendor-made kernels are the stack's business, not the model's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import layers, ops
+from language_layers import (
+    Bias,
+    GatherPositions,
+    LearnedPositions,
+    SinusoidPositions,
+    TokenEmbedding,
+    encoder_block,
+    feed_forward,
+)
+
+__all__ = ["bert_classification", "bert_pretraining", "bert_span", "bert_tagging", "mpt", "transformer"]
+
+Tensor = Any
+SEGMENTS = 2
+BERT_POSITIONS = 512
+
+
+def _cross_entropy() -> keras.losses.Loss:
+    return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+
+def _token_ids(name: str, length: int) -> Tensor:
+    return keras.Input((length,), dtype="int32", name=name)
+
+
+def _bert_encoder(
+    *, num_layers: int, width: int, heads: int, length: int, vocabulary: int, dropout: float = 0.1
+) -> tuple[list[Tensor], Tensor, TokenEmbedding]:
+    """Devlin et al., 2019, arXiv:1810.04805, section 3: the encoder, its inputs and its token table."""
+    ids, segments = _token_ids("token_ids", length), _token_ids("segment_ids", length)
+    present = _token_ids("input_mask", length)
+    tokens = TokenEmbedding(vocabulary, width)
+    x = layers.Add()([tokens(ids), layers.Embedding(SEGMENTS, width)(segments)])
+    x = layers.LayerNormalization(epsilon=1e-12)(LearnedPositions(BERT_POSITIONS)(x))
+    x = layers.Dropout(dropout)(x)
+    mask = ops.cast(ops.expand_dims(present, 1), "bool")
+    for _ in range(num_layers):
+        x = encoder_block(x, mask, heads=heads, inner=4 * width, activation="gelu", dropout=dropout)
+    return [ids, segments, present], x, tokens
+
+
+def _pooled(x: Tensor) -> Tensor:
+    return layers.Dense(x.shape[-1], activation="tanh")(x[:, 0])
+
+
+def bert_pretraining(
+    *, layers: int = 12, width: int = 768, heads: int = 12, sequence_length: int = 128, predictions: int = 20,
+    vocabulary: int = 30522,
+) -> keras.Model:  # fmt: skip
+    """BERT with both heads of its pre-training, masked tokens and next sentence (arXiv:1810.04805, 3.1).
+
+    Args:
+        predictions: Positions a sequence whose token is predicted; 0 computes the logits of all positions,
+            as NVIDIA's PyTorch code did until its "dense sequence output" of 2020.
+    """
+    inputs, x, tokens = _bert_encoder(
+        num_layers=layers, width=width, heads=heads, length=sequence_length, vocabulary=vocabulary
+    )
+    next_sentence = keras.layers.Dense(2, name="next_sentence")(_pooled(x))
+    if predictions:
+        positions = _token_ids("masked_positions", predictions)
+        inputs, x = [*inputs, positions], GatherPositions()(x, positions)
+    x = keras.layers.Dense(width, activation="gelu")(x)
+    x = keras.layers.LayerNormalization(epsilon=1e-12)(x)
+    masked = Bias(name="masked_tokens")(tokens(x, reverse=True))
+    model = keras.Model(inputs, [masked, next_sentence], name="bert_pretraining")
+    model.compile(optimizer="adam", loss=[_cross_entropy(), _cross_entropy()])
+    return model
+
+
+def bert_span(
+    *, layers: int = 24, width: int = 1024, heads: int = 16, sequence_length: int = 384,
+    vocabulary: int = 30522,
+) -> keras.Model:  # fmt: skip
+    """BERT fine-tuned on SQuAD: where the answer starts and ends (arXiv:1810.04805, 4.2); no pooler."""
+    inputs, x, _ = _bert_encoder(
+        num_layers=layers, width=width, heads=heads, length=sequence_length, vocabulary=vocabulary
+    )
+    logits = keras.layers.Dense(2)(x)
+    model = keras.Model(inputs, [logits[..., 0], logits[..., 1]], name="bert_span")
+    model.compile(optimizer="adam", loss=[_cross_entropy(), _cross_entropy()])
+    return model
+
+
+def bert_classification(
+    *, layers: int = 12, width: int = 768, heads: int = 12, sequence_length: int = 128,
+    vocabulary: int = 28996, classes: int = 2,
+) -> keras.Model:  # fmt: skip
+    """BERT fine-tuned on GLUE: a class a sequence (arXiv:1810.04805, section 4.1); AdamW."""
+    inputs, x, _ = _bert_encoder(
+        num_layers=layers, width=width, heads=heads, length=sequence_length, vocabulary=vocabulary
+    )
+    logits = keras.layers.Dense(classes)(keras.layers.Dropout(0.1)(_pooled(x)))
+    model = keras.Model(inputs, logits, name="bert_classification")
+    model.compile(optimizer="adamw", loss=_cross_entropy())
+    return model
+
+
+def bert_tagging(
+    *, layers: int = 12, width: int = 768, heads: int = 12, sequence_length: int = 128,
+    vocabulary: int = 28996, classes: int = 4,
+) -> keras.Model:  # fmt: skip
+    """BERT fine-tuned to name entities, a class a token: BioBERT (Lee et al., 2020, arXiv:1901.08746)."""
+    inputs, x, _ = _bert_encoder(
+        num_layers=layers, width=width, heads=heads, length=sequence_length, vocabulary=vocabulary
+    )
+    model = keras.Model(inputs, keras.layers.Dense(classes)(x), name="bert_tagging")
+    model.compile(optimizer="adam", loss=_cross_entropy())
+    return model
+
+
+def _mpt_block(x: Tensor, heads: int) -> Tensor:
+    length, width = x.shape[1:]
+    qkv = layers.Dense(3 * width)(layers.LayerNormalization(epsilon=1e-5)(x))
+    q, k, v = ops.split(layers.Reshape((length, 3 * heads, width // heads))(qkv), 3, axis=2)
+    attended = layers.Reshape((length, width))(ops.dot_product_attention(q, k, v, is_causal=True))
+    x = layers.Add()([x, layers.Dense(width)(attended)])
+    normed = layers.LayerNormalization(epsilon=1e-5)(x)
+    return layers.Add()([x, feed_forward(normed, inner=4 * width, activation="gelu", dropout=0.0)])
+
+
+def mpt(
+    *, layers: int = 12, width: int = 768, heads: int = 12, sequence_length: int = 2048,
+    vocabulary: int = 50368,
+) -> keras.Model:  # fmt: skip
+    """MosaicML's MPT: a GPT with learned positions and one table for input and output (llm-foundry, 2023).
+
+    Normalization comes first, all dense layers have biases, nothing is dropped, query, key and value are one
+    matrix product; DecoupledAdamW (AdamW here).
+    """
+    ids = _token_ids("token_ids", sequence_length)
+    tokens = TokenEmbedding(vocabulary, width)
+    x = LearnedPositions(sequence_length)(tokens(ids))
+    for _ in range(layers):
+        x = _mpt_block(x, heads)
+    logits = tokens(keras.layers.LayerNormalization(epsilon=1e-5)(x), reverse=True)
+    model = keras.Model(ids, logits, name="mpt")
+    model.compile(optimizer="adamw", loss=_cross_entropy())
+    return model
+
+
+def _attend(x: Tensor, memory: Tensor, *, heads: int, causal: bool, mask: Tensor) -> Tensor:
+    attention = layers.MultiHeadAttention(heads, x.shape[-1] // heads, dropout=0.1)
+    attended = attention(x, memory, attention_mask=mask, use_causal_mask=causal)
+    return layers.LayerNormalization(epsilon=1e-5)(layers.Add()([x, layers.Dropout(0.1)(attended)]))
+
+
+def _feed(x: Tensor, inner: int) -> Tensor:
+    fed = feed_forward(x, inner=inner, activation="relu", dropout=0.1)
+    return layers.LayerNormalization(epsilon=1e-5)(layers.Add()([x, fed]))
+
+
+def transformer(
+    *, layers: int = 6, width: int = 512, heads: int = 8, inner: int = 2048, source_length: int = 30,
+    target_length: int = 30, source_vocabulary: int = 2911, target_vocabulary: int = 3149,
+) -> keras.Model:  # fmt: skip
+    """The Transformer of Vaswani et al., 2017, arXiv:1706.03762, base size, translating.
+
+    As in jadore801120/attention-is-all-you-need-pytorch: a table for each language, the target's also makes
+    the logits, and the sinusoids are tables that are not trained.
+    """
+    source, target = _token_ids("source_ids", source_length), _token_ids("target_ids", target_length)
+    present = _token_ids("source_mask", source_length)
+    mask = ops.cast(ops.expand_dims(present, 1), "bool")
+    x = SinusoidPositions()(keras.layers.Embedding(source_vocabulary, width)(source))
+    for _ in range(layers):
+        x = _feed(_attend(x, x, heads=heads, causal=False, mask=mask), inner)
+    tokens = TokenEmbedding(target_vocabulary, width)
+    y = SinusoidPositions()(tokens(target))
+    for _ in range(layers):
+        y = _attend(y, y, heads=heads, causal=True, mask=None)
+        y = _feed(_attend(y, x, heads=heads, causal=False, mask=mask), inner)
+    model = keras.Model([source, target, present], tokens(y, reverse=True), name="transformer")
+    model.compile(optimizer="adam", loss=_cross_entropy())
+    return model
