@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 __all__ = ["register"]
 
+FITTED = "profet_keras_aws"
+
 
 def register(app: typer.Typer) -> None:
     """Add the commands to an application."""
@@ -51,14 +53,14 @@ def accuracy(
 def _scoreboard(file: Path | None) -> Scoreboard:
     from ..offers.load import load_catalog, resolve_accelerator
     from ..predict.accuracy import judge, leave_one_architecture_out
-    from ..predict.corpus import packaged_corpus, read_measurements
+    from ..predict.corpus import collection, read_measurements
     from ..predict.predictor import Predictor
     from ..render.progress import status
 
     catalog = load_catalog()
     with status("predicting") as progress:
         if file is None:
-            return leave_one_architecture_out(packaged_corpus(), catalog.accelerators, progress=progress)
+            return leave_one_architecture_out(collection(FITTED), catalog.accelerators, progress=progress)
         rows = read_measurements(file)
         return judge(
             rows, lambda name: resolve_accelerator(catalog, name), Predictor.load(), progress=progress
@@ -86,12 +88,12 @@ def calibrate(
     from ..offers.load import load_catalog
     from ..predict.calibrate import calibrate as fit_all
     from ..predict.calibrate import measured_index, write_json
-    from ..predict.corpus import packaged_corpus
+    from ..predict.corpus import collection
     from ..render.progress import status
 
     if not output.is_dir():
         raise UsageError(f"`{output}` is not a folder", hint="create it, or name another with `-o`")
-    catalog, corpus = load_catalog(), packaged_corpus()
+    catalog, corpus = load_catalog(), collection(FITTED)
     with status("fitting") as progress:
         coefficients = fit_all(corpus, catalog.accelerators, progress=progress)
         index: dict[str, Any] = measured_index(corpus)

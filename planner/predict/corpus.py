@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 from ..errors import UsageError
 
-__all__ = ["COLUMNS", "Measurement", "packaged_corpus", "read_measurements"]
+__all__ = ["COLUMNS", "Measurement", "collection", "packaged_corpus", "read_measurements"]
 
 COLUMNS = (
     "model",
@@ -24,6 +24,7 @@ COLUMNS = (
     "step_ms",
     "source",
 )
+LEFT_OUT = "left_out"  # lists of rows that could not be rebuilt, with the reason
 STACKS = ("keras", "eager", "tuned")
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
@@ -42,6 +43,16 @@ class Measurement:
         stack: `keras`, `eager` or `tuned`.
         host: Instance type that it ran on; empty when unknown.
         feed: How the data came in (`numpy`, `synthetic`, ...); empty when unknown.
+        framework: `tensorflow1`, `pytorch`, `mxnet`, ...; empty when unknown.
+        layout: `nchw`, `nhwc`; anything else when it does not matter or is unknown.
+        distribution: How several devices were kept together (`nccl`, `parameter_server`, ...).
+        hosts: Machines [-]; None when unknown.
+        work: `train`, `infer`, or `forward_backward`: a training step without the optimizer.
+        accumulation: Passes for each optimizer step; None when unknown [-].
+        recompute: Whether the backward pass repeats part of the forward pass.
+        flash_attention: Whether attention ran as one fused kernel.
+        assumed: What about the row was inferred, not published (`precision`, `compiled`).
+        collection: File that the row was read from, without its suffix.
     """
 
     model: str
@@ -57,6 +68,16 @@ class Measurement:
     source: str
     host: str = ""
     feed: str = ""
+    framework: str = ""
+    layout: str = ""
+    distribution: str = "none"
+    hosts: int | None = 1
+    work: str = "train"
+    accumulation: int | None = 1
+    recompute: bool = False
+    flash_attention: bool = False
+    assumed: tuple[str, ...] = ()
+    collection: str = ""
 
     @property
     def architecture(self) -> str:
@@ -64,7 +85,7 @@ class Measurement:
         return self.model.split("?")[0].rsplit(":", 1)[-1].rsplit(".", 1)[-1]
 
 
-def _parse(row: dict[str, str], base: Path) -> Measurement:
+def _parse(row: dict[str, str], path: Path) -> Measurement:
     missing = [name for name in COLUMNS if not (row.get(name) or "").strip()]
     if missing:
         raise ValueError(f"`{missing[0]}` is empty")
@@ -79,12 +100,31 @@ def _parse(row: dict[str, str], base: Path) -> Measurement:
     if stack not in STACKS:
         raise ValueError(f"`stack` must be one of {', '.join(STACKS)}, not `{stack}`")
     return Measurement(
-        model=row["model"], base=base, batch_size=int(row["batch_size"]), accelerator=row["accelerator"],
+        model=row["model"], base=path.parent, collection=path.stem, batch_size=int(row["batch_size"]), accelerator=row["accelerator"],
         devices=int(row["devices"]), mode=cast('Literal["train", "infer"]', row["mode"]),
         precision=row["precision"], compiled=_BOOLEANS[row["compiled"].lower()], stack=stack,
         step_s=step_ms / 1e3, source=row["source"], host=row.get("instance_type") or "",
-        feed=row.get("input") or "",
+        feed=row.get("input") or "", **_circumstances(row),
     )  # fmt: skip
+
+
+def _circumstances(row: dict[str, str]) -> dict[str, Any]:
+    """Return the optional columns, which only published files have."""
+    return {
+        "framework": row.get("framework") or "",
+        "layout": row.get("layout") or "",
+        "distribution": row.get("distribution") or "none",
+        "hosts": _count(row.get("hosts", "1")),
+        "work": row.get("work") or row["mode"],
+        "accumulation": _count(row.get("accumulation", "1")),
+        "recompute": row.get("activation_checkpointing") == "true",
+        "flash_attention": row.get("attention") == "flash",
+        "assumed": tuple(name for name in ("precision", "compiled") if row.get(f"{name}_known") == "false"),
+    }
+
+
+def _count(text: str | None) -> int | None:
+    return int(text) if text else None
 
 
 def read_measurements(path: Path) -> tuple[Measurement, ...]:
@@ -113,7 +153,7 @@ def _require_columns(names: Sequence[str] | None, path: Path) -> None:
 
 def _row(row: dict[str, str], line: int, path: Path) -> Measurement:
     try:
-        return _parse(row, path.parent)
+        return _parse(row, path)
     except ValueError as problem:
         raise UsageError(f"{path}:{line}: {problem}") from problem
 
@@ -121,4 +161,15 @@ def _row(row: dict[str, str], line: int, path: Path) -> Measurement:
 def packaged_corpus() -> tuple[Measurement, ...]:
     """Return every published measurement that ships with the program."""
     folder = Path(str(resources.files("gpuplan.profiles.published")))
-    return tuple(row for path in sorted(folder.glob("*.csv")) for row in read_measurements(path))
+    paths = sorted(path for path in folder.glob("*.csv") if not path.name.startswith(LEFT_OUT))
+    return tuple(row for path in paths for row in read_measurements(path))
+
+
+def collection(name: str) -> tuple[Measurement, ...]:
+    """Return the rows of one published file.
+
+    Example:
+        >>> len(collection("profet_keras_aws"))
+        849
+    """
+    return read_measurements(Path(str(resources.files("gpuplan.profiles.published"))) / f"{name}.csv")

@@ -9,13 +9,15 @@ import jsonschema
 import pytest
 from gpuplan.offers.load import load_catalog
 from gpuplan.predict.accuracy import Scoreboard, leave_one_architecture_out
-from gpuplan.predict.corpus import packaged_corpus
+from gpuplan.predict.corpus import collection
 from gpuplan.render.accuracy import scoreboard_rows
 
 
 @pytest.fixture(scope="module")
 def board() -> Scoreboard:
-    return leave_one_architecture_out(packaged_corpus(), load_catalog().accelerators, progress=lambda _: None)
+    return leave_one_architecture_out(
+        collection("profet_keras_aws"), load_catalog().accelerators, progress=lambda _: None
+    )
 
 
 def test_architectures_left_out_one_by_one(board: Scoreboard) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from gpuplan.errors import UsageError
-from gpuplan.predict.corpus import COLUMNS, Measurement, packaged_corpus, read_measurements
+from gpuplan.predict.corpus import COLUMNS, Measurement, collection, packaged_corpus, read_measurements
 from gpuplan.predict.score import ScoredRow, by, row_to_json, summarize
 from gpuplan.units import Interval
 
@@ -50,9 +50,19 @@ def test_a_row_has_the_keys_of_the_contract() -> None:
     assert measured(1.0).architecture == "vgg11"
 
 
-def test_the_packaged_corpus_holds_profet_whole() -> None:
-    """849 rows of nine architectures on four GPUs, as published."""
+def test_the_packaged_corpus_is_large() -> None:
+    """At least 1,200 single-device training rows, 300 on several devices, 250 of inference; nothing twice."""
     corpus = packaged_corpus()
+    training = [m for m in corpus if m.mode == "train"]
+    assert sum(m.devices == 1 for m in training) >= 1200
+    assert sum(m.devices > 1 for m in training) >= 300
+    assert sum(m.mode == "infer" for m in corpus) >= 250
+    assert len({m.source for m in corpus}) == len(corpus)
+
+
+def test_profet_is_whole() -> None:
+    """849 rows of nine architectures on four GPUs, as published."""
+    corpus = collection("profet_keras_aws")
     assert len(corpus) == 849
     assert len({m.architecture for m in corpus}) == 9
     assert {m.accelerator for m in corpus} == {"K80", "M60", "T4", "V100-16GB"}
