@@ -100,7 +100,8 @@ def _parse(row: dict[str, str], path: Path) -> Measurement:
     if stack not in STACKS:
         raise ValueError(f"`stack` must be one of {', '.join(STACKS)}, not `{stack}`")
     return Measurement(
-        model=row["model"], base=path.parent, collection=path.stem, batch_size=int(row["batch_size"]), accelerator=row["accelerator"],
+        model=row["model"], base=path.parent, collection=path.stem,
+        batch_size=int(row["batch_size"]), accelerator=row["accelerator"],
         devices=int(row["devices"]), mode=cast('Literal["train", "infer"]', row["mode"]),
         precision=row["precision"], compiled=_BOOLEANS[row["compiled"].lower()], stack=stack,
         step_s=step_ms / 1e3, source=row["source"], host=row.get("instance_type") or "",
