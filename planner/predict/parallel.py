@@ -206,7 +206,8 @@ def several_devices(
 
 def _note(kind: LinkKind, devices: float) -> str:
     names = {"nvlink": "NVLink", "pcie": "PCIe", "ici": "ICI", "network": "the network"}
-    return f"data parallel: gradients of {devices:g} devices summed over {names[kind]}"
+    unfitted = " (its share of the datasheet rate is assumed)" if kind == "ici" else ""
+    return f"data parallel: gradients of {devices:g} devices summed over {names[kind]}{unfitted}"
 
 
 def _widened(single_s: Interval, mid_s: float, ratio: tuple[float, float]) -> Interval:

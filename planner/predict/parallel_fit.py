@@ -20,14 +20,9 @@ from .scaling_interval import nested_interval, spread
 from .score import ScoredRow
 
 __all__ = [
-    "HeldOutScaling",
-    "calibrate_parallel",
-    "fit_parallel",
-    "leave_out_scaling",
-    "parallel_to_json",
-    "predicted_s",
-    "write_parallel",
-]
+    "HeldOutScaling", "calibrate_parallel", "fit_parallel", "leave_out_scaling", "parallel_to_json",
+    "predicted_s", "write_parallel",
+]  # fmt: skip
 
 # Starting point and prior spread in log units. Links: NCCL's own tests reach 0.8 of NVLink and half of PCIe on
 # large messages, less on a model's buckets; a fifth is common on sockets. Decoding: some 200 JPEGs a second and
