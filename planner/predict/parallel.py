@@ -246,7 +246,7 @@ def strong_scaling(
         devices: Numbers to look at; a batch that does not divide evenly waits for its larger parts [-].
 
     Example:
-        >>> strong_scaling(lambda n, batch: 0.01 + 0.001 * batch, global_batch=90, devices=(1, 3))
-        {1: 900.0, 3: 2250.0}
+        >>> strong_scaling(lambda n, batch: 0.5 + 0.25 * batch, global_batch=6, devices=(1, 3))
+        {1: 3.0, 3: 6.0}
     """
     return {n: global_batch / step_s_of(n, math.ceil(global_batch / n)) for n in devices}
