@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from ..offers.rows import CPU, Accelerator
@@ -11,6 +11,8 @@ from .calibrate import leave_out_accelerators
 from .cases import examples_of
 from .corpus import Measurement, collection
 from .heldout import Example, HeldOut, leave_out
+from .parallel_fit import leave_out_scaling
+from .scaling import Form, Pair, pairs_of
 from .score import ScoredRow
 
 __all__ = ["Bench", "Predicted", "family_of", "judged_rows", "source_of", "training_rows"]
@@ -87,11 +89,13 @@ class Bench:
 
     Args:
         measurements: Rows to fit on and to predict.
+        corpus: All published rows, among them the steps on several devices; may be empty.
         accelerators: The catalog's, by name.
         progress: Is told what is being done.
     """
 
     measurements: Sequence[Measurement]
+    corpus: Sequence[Measurement] = ()
     accelerators: Mapping[str, Accelerator]
     progress: Progress
 
@@ -124,6 +128,28 @@ class Bench:
             return Predicted()
         held_out = leave_out_accelerators(self.examples, progress=self.progress)
         return _predicted(held_out, basis="datasheet")
+
+    @cached_property
+    def pairs(self) -> list[Pair]:
+        """Steps on several devices, each with the step on one that was published beside it."""
+        return pairs_of(self.corpus, self.accelerators)[0]
+
+    def scaling_without_source(self, forms: Container[Form]) -> Predicted:
+        """Predict steps on several devices from the published step on one, each publisher left out in turn.
+
+        The rule of thumb is that of perfect scaling: the step takes as long as on one device.
+        """
+        rows: list[ScoredRow] = []
+        perfect: list[ScoredRow] = []
+        for form in sorted({pair.form for pair in self.pairs if pair.form in forms}):
+            pairs = [pair for pair in self.pairs if pair.form == form]
+            if len({source_of(pair.measurement) for pair in pairs}) < 2:
+                continue
+            self.progress(f"several devices, {form}")
+            held_out = leave_out_scaling(pairs, group_of=source_of)
+            rows += [replace(row, basis="modelled") for row in held_out.scored()]
+            perfect += replace(held_out, predicted_s=tuple(pair.single_s for pair in pairs)).scored()
+        return Predicted(rows=tuple(rows), rules={"perfect_scaling": tuple(perfect)})
 
     def _leave_out(
         self, examples: Sequence[Example], group_of: Callable[[Example], str], *, basis: str

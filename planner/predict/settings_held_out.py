@@ -36,10 +36,6 @@ class Setting:
     predict: Callable[[Bench], Predicted]
     among: Callable[[Bench], Predicted] | None = None
 
-    def choices(self, bench: Bench) -> Predicted:
-        """Return the rows among which machines are chosen."""
-        return (self.among or self.predict)(bench)
-
 
 def _is_profet(m: Measurement) -> bool:
     return m.collection == PROFET
@@ -55,6 +51,10 @@ def _is_transformer(m: Measurement) -> bool:
 
 def _has_known_stack(m: Measurement) -> bool:
     return _chip(m) in PASCAL_TO_AMPERE and m.precision in KNOWN_PRECISIONS and not m.assumed
+
+
+def _is_one_host(m: Measurement) -> bool:
+    return m.devices in (2, 4, 8) and m.hosts == 1
 
 
 SETTINGS: dict[str, Setting] = {
@@ -112,6 +112,23 @@ SETTINGS: dict[str, Setting] = {
             protocol="The same networks, predicted from the datasheet by coefficients fitted on the rows of all "
             "other chips.",
             predict=lambda bench: bench.without_accelerator.where(_is_transformer),
+        ),
+        Setting(
+            name="devices",
+            title="2, 4 and 8 devices of one host, source left out",
+            protocol="Every training step on 2, 4 or 8 devices of one host that average their gradients among "
+            "themselves, predicted from the step on one device published beside it, by constants fitted on the "
+            "rows of all other publishers.",
+            predict=lambda bench: bench.scaling_without_source(("all_reduce",)).where(_is_one_host),
+        ),
+        Setting(
+            name="devices-older",
+            title="Parameter servers and one process for all devices, source left out",
+            protocol="The same for parameter servers and for one process that splits each batch, which most "
+            "frameworks have left behind.",
+            predict=lambda bench: bench.scaling_without_source(("parameter_server", "one_process")).where(
+                _is_one_host
+            ),
         ),
     )
 }
