@@ -93,6 +93,10 @@ class SettingScore:
         return {
             "title": self.setting.title,
             "protocol": self.setting.protocol,
+            "pool": {
+                "n": len(self.predicted.pool),
+                "sources": len({source_of(m) for m in self.predicted.pool}),
+            },
             "n": len(rows),
             "summary": summarize(rows).to_json(),
             "over_sources": mean_over(by_source),

@@ -63,10 +63,14 @@ def judged_rows() -> Sequence[Measurement]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predicted:
-    """Rows predicted without what was held out, and the same rows by the rules of thumb."""
+    """Rows predicted without what was held out, and the same rows by the rules of thumb.
+
+    ``pool`` holds every measurement that took part: what is held out is taken from it, the rest is fitted on.
+    """
 
     rows: tuple[ScoredRow, ...] = ()
     rules: Mapping[str, tuple[ScoredRow, ...]] = field(default_factory=dict)
+    pool: tuple[Measurement, ...] = ()
 
     def where(self, keep: Keep) -> Predicted:
         """Return the rows whose measurement passes."""
@@ -75,12 +79,14 @@ class Predicted:
             rules={
                 name: tuple(row for row in rows if keep(row.measurement)) for name, rows in self.rules.items()
             },
+            pool=self.pool,
         )
 
 
 def _predicted(held_out: HeldOut, *, basis: str) -> Predicted:
     rules = {name: tuple(held_out.scored(times, basis=name)) for name, times in held_out.naive_s.items()}
-    return Predicted(rows=tuple(held_out.scored(basis=basis)), rules=rules)
+    pool = tuple(example.measurement for example in held_out.examples)
+    return Predicted(rows=tuple(held_out.scored(basis=basis)), rules=rules, pool=pool)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +155,8 @@ class Bench:
             held_out = leave_out_scaling(pairs, group_of=source_of)
             rows += [replace(row, basis="modelled") for row in held_out.scored()]
             perfect += replace(held_out, predicted_s=tuple(pair.single_s for pair in pairs)).scored()
-        return Predicted(rows=tuple(rows), rules={"perfect_scaling": tuple(perfect)})
+        pool = tuple(row.measurement for row in rows)
+        return Predicted(rows=tuple(rows), rules={"perfect_scaling": tuple(perfect)}, pool=pool)
 
     def _leave_out(
         self, examples: Sequence[Example], group_of: Callable[[Example], str], *, basis: str

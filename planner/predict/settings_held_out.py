@@ -64,7 +64,7 @@ SETTINGS: dict[str, Setting] = {
             name="architecture",
             title="PROFET's rows, architecture left out",
             protocol="Each of PROFET's nine Keras networks on K80, M60, T4 and V100, predicted by coefficients "
-            "fitted on the single-device training rows of all other architectures of all sources.",
+            "fitted on the single-device training rows of all other architectures.",
             predict=lambda bench: bench.without_architecture.where(_is_profet),
         ),
         Setting(
@@ -76,7 +76,7 @@ SETTINGS: dict[str, Setting] = {
         ),
         Setting(
             name="all",
-            title="All sources, architecture left out",
+            title="Every row, architecture left out",
             protocol="Every single-device training row, predicted by coefficients fitted on the rows of all "
             "other architectures.",
             predict=lambda bench: bench.without_architecture,
