@@ -14,6 +14,7 @@ from .heldout import Example, HeldOut, leave_out
 from .parallel_fit import leave_out_scaling
 from .scaling import Form, Pair, pairs_of
 from .score import ScoredRow
+from .transfer_score import Batches, carry_over, scored, scored_rules
 
 __all__ = ["Bench", "Predicted", "family_of", "judged_rows", "source_of", "training_rows"]
 
@@ -120,7 +121,29 @@ class Bench:
     @cached_property
     def without_architecture(self) -> Predicted:
         """Predictions by fits that have seen no variant of the architecture."""
-        return self._leave_out(self.examples, lambda e: family_of(e.measurement), basis="modelled")
+        held_out = self.architecture_held_out
+        return Predicted() if held_out is None else _predicted(held_out, basis="modelled")
+
+    @cached_property
+    def architecture_held_out(self) -> HeldOut | None:
+        """Fits that have seen no variant of an architecture; None when there is but one."""
+        return self._held_out(self.examples, lambda e: family_of(e.measurement))
+
+    def from_profile(self, keep: Keep, *, source: str | None, batches: Batches) -> Predicted:
+        """Predict architectures by fits without them, and by their profiles on other accelerators.
+
+        Args:
+            keep: Rows that are predicted, and whose errors are learnt from.
+            source: Accelerator that was profiled; None: each in turn.
+            batches: Which of the batch sizes measured there are known.
+        """
+        held_out = self.architecture_held_out
+        if held_out is None:
+            return Predicted()
+        self.progress(f"from a profile on {source or 'each accelerator'}")
+        carried = carry_over(held_out, source=source, batches=batches, keep=keep)
+        pool = tuple(example.measurement for example in held_out.examples)
+        return Predicted(rows=scored(carried), rules=scored_rules(carried), pool=pool)
 
     @cached_property
     def without_source(self) -> Predicted:
@@ -161,7 +184,10 @@ class Bench:
     def _leave_out(
         self, examples: Sequence[Example], group_of: Callable[[Example], str], *, basis: str
     ) -> Predicted:
+        held_out = self._held_out(examples, group_of)
+        return Predicted() if held_out is None else _predicted(held_out, basis=basis)
+
+    def _held_out(self, examples: Sequence[Example], group_of: Callable[[Example], str]) -> HeldOut | None:
         if len({group_of(example) for example in examples}) < 2:
-            return Predicted()  # nothing would be left to fit on
-        held_out = leave_out(examples, group_of=group_of, progress=self.progress)
-        return _predicted(held_out, basis=basis)
+            return None  # nothing would be left to fit on
+        return leave_out(examples, group_of=group_of, progress=self.progress)

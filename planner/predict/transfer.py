@@ -16,7 +16,7 @@ from ..units import MS_PER_S
 from .interval import around
 from .steptime import Limiter, StepTime
 from .transfer_fit import winsorized
-from .transfer_law import Law, Points, Step, condition, covariance, points_of
+from .transfer_law import PARTS, Law, Points, Step, condition, covariance, points_of
 
 __all__ = [
     "FORMAT", "Correction", "Library", "Profile", "Transfer", "load_transfer", "predict_from_profile",
@@ -63,10 +63,27 @@ class Profile:
     accelerator: str
     steps: tuple[tuple[int, float], ...]
 
+    def step_s(self, batch_size: int) -> float:
+        """Return the time of a step there [s]: measured, else by its fixed and per-sample parts.
+
+        Proportional to the batch size when only one other was measured.
+
+        Example:
+            >>> profile = Profile(accelerator="T4", steps=((16, 0.020), (64, 0.050)))
+            >>> round(profile.step_s(32), 6), round(profile.step_s(64), 6)
+            (0.03, 0.05)
+        """
+        if batch_size in dict(self.steps):
+            return dict(self.steps)[batch_size]
+        split = split_fixed_per_sample(*zip(*self.steps, strict=True))
+        if split is None:
+            return self.steps[0][1] / self.steps[0][0] * batch_size
+        return split[0] + split[1] * batch_size
+
     def note(self) -> str:
         """Return one sentence on what a prediction from this profile rests on."""
         sizes = ", ".join(str(batch_size) for batch_size, _ in self.steps)
-        split = split_fixed_per_sample(*zip(*self.steps, strict=True)) if self.steps else None
+        split = split_fixed_per_sample(*zip(*self.steps, strict=True))
         parts = "" if split is None else (
             f" ({split[0] * MS_PER_S:.3g} ms a step and {split[1] * MS_PER_S:.3g} ms a sample there)"
         )  # fmt: skip
@@ -153,22 +170,19 @@ class Transfer:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON types; the library as one row a step."""
-        rows = [
-            [s.work, s.accelerator, s.batch_size, _short(s.modelled_s), _short_all(s.parts_s), s.input_bytes,
-             s.launches, _short(log_ratio)]
-            for s, log_ratio in zip(self.library.steps, self.library.log_ratios, strict=True)
-        ]  # fmt: skip
+        pairs = zip(self.library.steps, self.library.log_ratios, strict=True)
+        rows = [[*_row(step), _short(log_ratio)] for step, log_ratio in pairs]
         return {"schema": FORMAT, "law": self.law.to_json(), "ends": self.ends, "library": rows}
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> Transfer:
         """Read what `to_json` wrote; KeyError, TypeError or ValueError on anything else."""
-        names = ("work", "accelerator", "batch_size", "modelled_s", "parts_s", "input_bytes", "launches")
         rows = data["library"]
-        steps = tuple(Step(**dict(zip(names, row[:-1], strict=True))) for row in rows)
         return Transfer(
             law=Law.from_json(data["law"]),
-            library=Library(steps=steps, log_ratios=tuple(row[-1] for row in rows)),
+            library=Library(
+                steps=tuple(_step(row[:-1]) for row in rows), log_ratios=tuple(row[-1] for row in rows)
+            ),
             ends={name: (low, high) for name, (low, high) in data["ends"].items()},
         )
 
@@ -177,8 +191,18 @@ def _short(value: float) -> float:
     return float(f"{value:.5g}")
 
 
-def _short_all(values: dict[str, float]) -> dict[str, float]:
-    return {name: _short(value) for name, value in values.items()}
+def _row(step: Step) -> list[Any]:
+    parts = [_short(step.parts_s[name]) for name in PARTS]
+    return [
+        step.work, step.accelerator, step.batch_size, _short(step.modelled_s), parts, step.input_bytes,
+        step.launches,
+    ]  # fmt: skip
+
+
+def _step(row: Sequence[Any]) -> Step:
+    names = ("work", "accelerator", "batch_size", "modelled_s", "parts_s", "input_bytes", "launches")
+    values = dict(zip(names, row, strict=True))
+    return Step(**{**values, "parts_s": dict(zip(PARTS, values["parts_s"], strict=True))})
 
 
 def predict_from_profile(

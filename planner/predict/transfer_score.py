@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from .corpus import Measurement
@@ -12,11 +12,21 @@ from .fit import Fitted
 from .heldout import Example, HeldOut, interval_of, model_case
 from .interval import around
 from .score import ScoredRow
-from .transfer import Library, Transfer
+from .transfer import Library, Profile, Transfer
 from .transfer_fit import fit_law
 from .transfer_law import Step, points_of
 
-__all__ = ["Batches", "Carried", "carry_over", "fit_transfer", "score_transfer", "step_of", "work_of"]
+__all__ = [
+    "Batches",
+    "Carried",
+    "carry_over",
+    "fit_transfer",
+    "score_transfer",
+    "scored",
+    "scored_rules",
+    "step_of",
+    "work_of",
+]
 
 Batches = Literal["all", "two"]
 Keep = Callable[[Measurement], bool]
@@ -66,6 +76,7 @@ class Carried:
         source: Accelerator that the profile was measured on.
         mid_s: Predicted time [s].
         spread: Its standard deviation [log units].
+        rules_s: What rules of thumb make of the same profile [s].
     """
 
     measurement: Measurement
@@ -73,6 +84,7 @@ class Carried:
     source: str
     mid_s: float
     spread: float
+    rules_s: dict[str, float]
 
     @property
     def scaled_error(self) -> float:
@@ -93,6 +105,18 @@ def _works(examples: Sequence[Example]) -> Iterator[dict[str, list[int]]]:
         m = example.measurement
         works.setdefault(work_of(m), {}).setdefault(m.accelerator, []).append(row)
     yield from works.values()
+
+
+def _by_datasheet(profiled: Sequence[Example], target: Example) -> dict[str, float]:
+    """Return the measured time by the ratio of peaks, and of bandwidths, of the two chips [s]."""
+    source, sizes = profiled[0], [(e.measurement.batch_size, e.measurement.step_s) for e in profiled]
+    profile = Profile(accelerator=source.measurement.accelerator, steps=tuple(sizes))
+    there_s = profile.step_s(target.measurement.batch_size)
+    here, there = target.case.chip, source.case.chip
+    return {
+        "peak_ratio": there_s * float(there.vector_flop_per_s / here.vector_flop_per_s),
+        "bandwidth_ratio": there_s * float(there.memory_bytes_per_s / here.memory_bytes_per_s),
+    }
 
 
 def _carry_group(
@@ -116,7 +140,7 @@ def _carry_group(
                 mid_s = steps[row].modelled_s * math.exp(correction.log_ratio)
                 yield Carried(
                     measurement=held[row].measurement, group=group, source=name, mid_s=mid_s,
-                    spread=correction.spread,
+                    spread=correction.spread, rules_s=_by_datasheet([held[i] for i in known], held[row]),
                 )  # fmt: skip
 
 
@@ -152,12 +176,17 @@ def _ends(carried: Sequence[Carried]) -> tuple[float, float]:
 def score_transfer(
     held_out: HeldOut, *, source: str | None = None, batches: Batches = "all", keep: Keep = lambda _: True
 ) -> tuple[ScoredRow, ...]:
-    """Return `carry_over` as rows to score, each with an interval from the errors on the other groups.
+    """Return `carry_over` as rows to score."""
+    return scored(carry_over(held_out, source=source, batches=batches, keep=keep))
+
+
+def scored(carried: Sequence[Carried]) -> tuple[ScoredRow, ...]:
+    """Return rows with an interval each, made of the errors on the *other* groups only.
 
     A row's ``basis`` names the accelerator that it was scaled from.
     """
-    carried = carry_over(held_out, source=source, batches=batches, keep=keep)
-    ends = {group: _ends([c for c in carried if c.group != group]) for group in {c.group for c in carried}}
+    groups = {c.group for c in carried}
+    ends = {group: _ends([c for c in carried if c.group != group]) for group in groups if len(groups) > 1}
     return tuple(
         ScoredRow(
             measurement=c.measurement, basis=f"scaled from {c.source}",
@@ -165,6 +194,12 @@ def score_transfer(
         )
         for c in carried
     )  # fmt: skip
+
+
+def scored_rules(carried: Sequence[Carried]) -> dict[str, tuple[ScoredRow, ...]]:
+    """Return what rules of thumb make of the same profiles, by name of the rule."""
+    rules = carried[0].rules_s if carried else {}
+    return {rule: scored([replace(c, mid_s=c.rules_s[rule], spread=1.0) for c in carried]) for rule in rules}
 
 
 def fit_transfer(held_out: HeldOut, fitted: Fitted, *, keep: Keep = lambda _: True) -> Transfer:
