@@ -120,7 +120,8 @@ def measure(options: argparse.Namespace) -> int:
     start = time.monotonic()
     backends = options.backend or [name for name in ("jax", "torch") if find_spec(name)]
     platform = "cpu" if options.device == "cpu" else "tpu" if options.device == "tpu" else "gpu"
-    probes = probe(backends, platform=platform)
+    probes = seeing(probe(backends, platform=platform), platform=platform, required=options.backend or ())
+    backends = list(probes)
     device = probes[backends[0]]["device"]
     session = session_of(options, probes, platform=platform, stop_at=start + options.budget_s)
     capability = device["compute_capability"]
@@ -139,7 +140,7 @@ def measure(options: argparse.Namespace) -> int:
 
 
 def probe(backends: Sequence[str], *, platform: str) -> dict[str, dict[str, Any]]:
-    """Return device and software of each backend; RefusalError where one does not see the device.
+    """Return what each backend answers about device and software.
 
     Each is asked in a process of its own, so that this one never holds the device.
     """
@@ -151,13 +152,31 @@ def probe(backends: Sequence[str], *, platform: str) -> dict[str, dict[str, Any]
         return ask({"do": "probe", "backend": backend}, environment, within_s=PROBE_S)
 
     with ThreadPoolExecutor() as pool:
-        answers = dict(zip(backends, pool.map(asked, backends), strict=True))
-    for backend, answer in answers.items():
-        if answer["event"] == "failed":
-            raise RefusalError(f"{backend} finds no {platform}: {answer['message']}")
-        if answer["device"]["platform"] != platform:
-            raise RefusalError(f"{backend} computes on a {answer['device']['platform']}, not a {platform}")
-    return answers
+        return dict(zip(backends, pool.map(asked, backends), strict=True))
+
+
+def seeing(
+    answers: Mapping[str, dict[str, Any]], *, platform: str, required: Sequence[str]
+) -> dict[str, dict[str, Any]]:
+    """Return the answers of the backends that see the device, and say which do not.
+
+    Raises:
+        RefusalError: None does, or one that was asked for does not.
+    """
+    blind = {name: why for name, answer in answers.items() if (why := _blindness(answer, platform))}
+    if len(blind) == len(answers) or set(blind) & set(required):
+        raise RefusalError("; ".join(f"{name} {why}" for name, why in blind.items()))
+    for name, why in blind.items():
+        say(f"left out: {name} {why}")
+    return {name: answer for name, answer in answers.items() if name not in blind}
+
+
+def _blindness(answer: Mapping[str, Any], platform: str) -> str | None:
+    """Return why a backend cannot be timed on a platform; None when it can."""
+    if answer["event"] == "failed":
+        return f"finds no {platform}: {answer['message']}"
+    found = answer["device"]["platform"]
+    return None if found == platform else f"computes on a {found}, not a {platform}"
 
 
 def session_of(

@@ -25,7 +25,7 @@ class Rules:
         settle_steps: Warm-up ends once this many steps in a row, each synchronized, agree [-].
         settle_within: Largest distance of those from their median, as a share of it [-].
         warm_up_steps: Warm-up ends after this many steps even if they never agree [-].
-        warm_up_s: ... or after this long [s].
+        warm_up_s: ... or after this long, the first step not counted [s].
         window_s: Length of a window; a step that takes longer is a window of its own [s].
         windows: Fewest windows [-].
         windows_most: More windows follow, up to this many, while the spread is above ``spread_wanted`` [-].
@@ -111,7 +111,7 @@ def warm_up(step: Action, synchronize: Action, *, rules: Rules, clock: Clock) ->
         steps_s.append(_window(step, synchronize, steps=1, clock=clock))
         if settled(steps_s, rules=rules):
             return WarmUp(steps_s=tuple(steps_s), settled=True)
-        enough = len(steps_s) >= rules.settle_steps and sum(steps_s) >= rules.warm_up_s
+        enough = len(steps_s) >= rules.settle_steps and sum(steps_s[1:]) >= rules.warm_up_s
         if enough or len(steps_s) >= rules.warm_up_steps:
             return WarmUp(steps_s=tuple(steps_s), settled=False)
 
