@@ -33,6 +33,7 @@ class Generation:
         stream, pool, irregular: Share of the datasheet memory bandwidth reached by elementwise work and
             reductions, by window reductions, by gathers and scatters [-].
         launch_s: Time from one kernel's end to the next one's full speed [s].
+        step_latency_s: Time of one step of a product's k loop when too few tiles run to hide it [s].
     """
 
     conv_fprop: float
@@ -45,6 +46,7 @@ class Generation:
     pool: float
     irregular: float
     launch_s: float
+    step_latency_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +58,7 @@ class Shared:
         quantization: How whole the waves are beyond the first, 0..1 [-].
         split_cost: Relative cost of each doubling of a split k loop [-].
         sharpness: How well arithmetic and memory traffic of one kernel overlap (power of a p-norm) [-].
+        dot_sharpness: The same for matrix products [-].
         host_sharpness: The same for the device's work and the host's dispatch [-].
     """
 
@@ -63,6 +66,7 @@ class Shared:
     quantization: float
     split_cost: float
     sharpness: float
+    dot_sharpness: float
     host_sharpness: float
 
 

@@ -6,12 +6,16 @@ from typing import Any
 
 from .coefficients import Chip, Generation, Host, Shared
 from .kernels import CATEGORIES, KernelTable
-from .roofline import TILES, soft_max, tiled_work_flops
+from .roofline import TILES, best_tiling_s, soft_max
 
-__all__ = ["device_parts_s", "kernel_s", "launches_of", "step_s", "tile_rates"]
+__all__ = ["contraction_s", "device_parts_s", "launches_of", "step_s", "tile_rates"]
 
 K_STEP = 8.0  # elements of the k loop that a tile loads at a time (CUTLASS default for fp32 SIMT kernels)
 _CONTRACTIONS = 5
+# cuDNN's float32 convolutions run the whole k loop of an output tile on one core, but for the gradient of the
+# weights; cuBLAS splits where it helps.
+_DOT = CATEGORIES.index("dot")
+_FIRST_SPLITTING = CATEGORIES.index("conv_wgrad")
 
 
 def tile_rates(exponent: Any) -> list[Any]:
@@ -27,22 +31,17 @@ def _by_category(generation: Generation, names: tuple[str, ...], category: Any, 
     return chosen
 
 
-def kernel_s(
-    table: KernelTable, chip: Chip, generation: Generation, shared: Shared, *, busy_flops: Any, xp: Any
-) -> tuple[Any, Any]:
-    """Return arithmetic and memory time of one launch of each kernel [s], arrays of [kernels].
-
-    Args:
-        busy_flops: `tiled_work_flops` of the contractions, anything for the others [FLOP].
-    """
-    contraction = table.category < _CONTRACTIONS
-    compute_rate = _by_category(generation, CATEGORIES[:_CONTRACTIONS] + ("dot",) * 3, table.category, xp)
+def contraction_s(table: KernelTable, chip: Chip, generation: Generation, shared: Shared, *, xp: Any) -> Any:
+    """Return the arithmetic time of one launch of each contraction [s]; anything for other kernels."""
+    share = _by_category(generation, CATEGORIES[:_CONTRACTIONS] + ("dot",) * 3, table.category, xp)
     gain = xp.where(table.winograd & chip.winograd, generation.winograd_gain, 1.0)
-    contraction_s = busy_flops / (chip.peak_flop_per_s * compute_rate * gain)
-    compute_s = xp.where(contraction, contraction_s, table.flops / chip.vector_flop_per_s)
-    streams = ("stream",) * _CONTRACTIONS + ("stream", "pool", "irregular")
-    bandwidth = _by_category(generation, streams, table.category, xp)
-    return compute_s, table.bytes_moved / (chip.memory_bytes_per_s * bandwidth)
+    return best_tiling_s(
+        m=table.m, n=table.n, k=table.k, batch=table.batch, cores=chip.cores,
+        core_flop_per_s=chip.peak_flop_per_s / chip.cores * share * gain,
+        tile_rates=tile_rates(shared.tile_exponent), k_step=K_STEP, quantization=shared.quantization,
+        split_cost=shared.split_cost, may_split=table.category >= _FIRST_SPLITTING,
+        step_latency_s=generation.step_latency_s, xp=xp,
+    )  # fmt: skip
 
 
 def device_parts_s(
@@ -52,13 +51,17 @@ def device_parts_s(
 
     The total of a launch is the soft maximum of arithmetic and memory, plus the launch gap.
     """
-    busy = tiled_work_flops(
-        m=table.m, n=table.n, k=table.k, batch=table.batch, cores=chip.cores,
-        tile_rates=tile_rates(shared.tile_exponent), k_step=K_STEP, quantization=shared.quantization,
-        split_cost=shared.split_cost, xp=xp,
-    )  # fmt: skip
-    compute_s, memory_s = kernel_s(table, chip, generation, shared, busy_flops=busy, xp=xp)
-    total_s = soft_max(compute_s, memory_s, sharpness=shared.sharpness, xp=xp) + generation.launch_s
+    contraction = table.category < _CONTRACTIONS
+    compute_s = xp.where(
+        contraction,
+        contraction_s(table, chip, generation, shared, xp=xp),
+        table.flops / chip.vector_flop_per_s,
+    )
+    streams = ("stream",) * _CONTRACTIONS + ("stream", "pool", "irregular")
+    bandwidth = _by_category(generation, streams, table.category, xp)
+    memory_s = table.bytes_moved / (chip.memory_bytes_per_s * bandwidth)
+    sharpness = xp.where(table.category == _DOT, shared.dot_sharpness, shared.sharpness)
+    total_s = soft_max(compute_s, memory_s, sharpness=sharpness, xp=xp) + generation.launch_s
     return total_s * table.count, compute_s * table.count, memory_s * table.count
 
 

@@ -26,10 +26,12 @@ GENERATION_RANGES: dict[str, Range] = {
     "depthwise": (0.1, 0.005, 1.0), "dot": (0.7, 0.05, 1.1), "winograd_gain": (1.5, 1.0, 2.25),
     "stream": (0.75, 0.2, 1.0), "pool": (0.4, 0.05, 1.0), "irregular": (0.3, 0.02, 1.0),
     "launch_s": (4e-6, 5e-7, 5e-5),
+    "step_latency_s": (4e-7, 2e-8, 4e-6),
 }  # fmt: skip
 SHARED_RANGES: dict[str, Range] = {
     "tile_exponent": (0.5, 0.05, 1.5), "quantization": (0.5, 0.01, 1.0), "split_cost": (0.1, 0.01, 1.0),
-    "sharpness": (3.0, 1.0, 10.0), "host_sharpness": (4.0, 1.0, 10.0),
+    "sharpness": (3.0, 1.0, 10.0),
+    "dot_sharpness": (3.0, 1.0, 10.0), "host_sharpness": (4.0, 1.0, 10.0),
 }  # fmt: skip
 HOST_RANGES: dict[str, Range] = {
     "fixed_s": (1e-3, 1e-5, 2e-2), "dispatch_s": (2e-5, 1e-6, 2e-4), "feed_bytes_per_s": (4e9, 3e8, 1e11),
