@@ -12,7 +12,7 @@ from ..offers.rows import Accelerator
 from .cases import examples_of, workload_of
 from .coefficients import Coefficients
 from .corpus import Measurement
-from .fit import Case, Fitted, fit
+from .fit import fit
 from .heldout import Example, HeldOut, interval_of, leave_out
 from .kernels import kernels_of
 from .measured import FORMAT as MEASURED_FORMAT
@@ -28,24 +28,24 @@ Progress = Callable[[str], None]
 REPEAT_NOISE = 0.039
 MEASURED_LOG = math.log1p(1.28 * REPEAT_NOISE)
 
-# Which measured generation stands in for one that is left out: the nearest in time.
-STAND_INS = {"Kepler": "Maxwell", "Maxwell": "Kepler", "Volta": "Turing", "Turing": "Volta"}
-
-
 def leave_out_architectures(examples: Sequence[Example], *, progress: Progress) -> HeldOut:
     """Predict every model architecture by a fit that has not seen it."""
     return leave_out(examples, group_of=lambda e: e.measurement.architecture, progress=progress)
 
 
-def _stand_in(case: Case, fitted: Fitted) -> str:
-    return STAND_INS[case.generation] if case.generation not in fitted.generations else case.generation
-
-
 def leave_out_accelerators(examples: Sequence[Example], *, progress: Progress) -> HeldOut:
-    """Predict every accelerator from its datasheet and the efficiencies of the nearest generation."""
-    return leave_out(
-        examples, group_of=lambda e: e.measurement.accelerator, progress=progress, generation_of=_stand_in
-    )
+    """Predict every accelerator from its datasheet alone; a generation that only it had gets the mean."""
+    return leave_out(examples, group_of=lambda e: family_of(e.measurement.accelerator), progress=progress)
+
+
+def family_of(accelerator: str) -> str:
+    """Return the accelerator without its memory size and form: what is left out together.
+
+    Example:
+        >>> family_of("V100-32GB"), family_of("A100-40GB-PCIe"), family_of("T4")
+        ('V100', 'A100', 'T4')
+    """
+    return accelerator.split("-", maxsplit=1)[0]
 
 
 def calibrate(
@@ -57,7 +57,7 @@ def calibrate(
     models = leave_out_architectures(examples, progress=progress)
     chips = leave_out_accelerators(examples, progress=progress)
     return Coefficients(
-        generations=fitted.generations, shared=fitted.shared, hosts=fitted.hosts,
+        generations=fitted.generations, shared=fitted.shared, stacks=fitted.stacks, hosts=fitted.hosts,
         intervals={
             "measured": (-MEASURED_LOG, MEASURED_LOG),
             "modelled": interval_of(models.log_ratios, models.groups),
@@ -81,7 +81,7 @@ def measured_index(measurements: Sequence[Measurement]) -> dict[str, Any]:
             sources.append(source)
         row = [m.accelerator, float(f"{m.step_s:.6g}"), sources.index(source)]
         workload = workload_of(m)
-        work = fingerprint(workload, kernels_of(workload, compiled=workload.compiled))
+        work = fingerprint(workload, kernels_of(workload.ops, compiled=workload.compiled))
         steps.setdefault(work, []).append(row)
     return {"schema": MEASURED_FORMAT, "sources": sources, "steps": dict(sorted(steps.items()))}
 

@@ -12,11 +12,12 @@ from ..offers.rows import Accelerator
 from ..workload.load import load_workload
 from ..workload.model import Workload
 from ..workload.options import WorkloadOptions
-from .chip import chip_of, nearest_generation
+from .chip import chip_of, generation_of
 from .corpus import Measurement
 from .fit import Case
 from .heldout import Example
 from .kernels import kernels_of, table_of
+from .runs import host_of, input_bytes_of, ops_as_run, pressure_of, stack_of
 from .steptime import Unpredicted
 
 __all__ = ["examples_of", "workload_of", "workloads_of"]
@@ -66,23 +67,23 @@ def examples_of(
         UsageError: An accelerator is not in the catalog, or lacks the numbers that a prediction needs.
     """
     workloads = workloads_of(measurements, progress=progress)
-    tables = {key: table_of(kernels_of(w, compiled=w.compiled)) for key, w in workloads.items()}
-    examples = []
-    for measurement in measurements:
-        accelerator = accelerators.get(measurement.accelerator)
-        if accelerator is None:
-            raise UsageError(
-                f"unknown accelerator `{measurement.accelerator}` in measurements of {measurement.model}",
-                hint=near_names_hint(measurement.accelerator, accelerators, see_all="gpuplan accelerators"),
-            )
-        workload, table = workloads[_key(measurement)], tables[_key(measurement)]
-        chip = chip_of(accelerator, table=table, precision=workload.precision)
-        if isinstance(chip, Unpredicted):
-            raise UsageError(f"cannot judge {measurement.model} on {accelerator.name}: {chip.reason}")
-        case = Case(
-            table=table, chip=chip, generation=nearest_generation(accelerator.architecture),
-            host=measurement.host, compiled=workload.compiled,
-            input_bytes=workload.memory.input_bytes, step_s=measurement.step_s,
-        )  # fmt: skip
-        examples.append(Example(measurement=measurement, case=case))
-    return examples
+    return [_example(m, workloads[_key(m)], accelerators) for m in measurements]
+
+
+def _example(m: Measurement, workload: Workload, accelerators: Mapping[str, Accelerator]) -> Example:
+    accelerator = accelerators.get(m.accelerator)
+    if accelerator is None:
+        raise UsageError(
+            f"unknown accelerator `{m.accelerator}` in measurements of {m.model}",
+            hint=near_names_hint(m.accelerator, accelerators, see_all="gpuplan accelerators"),
+        )
+    table = table_of(kernels_of(ops_as_run(m, workload), compiled=m.compiled))
+    chip = chip_of(accelerator, table=table, precision=m.precision)
+    if isinstance(chip, Unpredicted):
+        raise UsageError(f"cannot judge {m.model} on {accelerator.name}: {chip.reason}")
+    case = Case(
+        table=table, chip=chip, generation=generation_of(accelerator), stack=stack_of(m), host=host_of(m),
+        compiled=m.compiled, input_bytes=input_bytes_of(m, workload),
+        pressure=pressure_of(workload.memory, accelerator), step_s=m.step_s,
+    )  # fmt: skip
+    return Example(measurement=m, case=case)

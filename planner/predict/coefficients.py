@@ -16,7 +16,7 @@ from typing import Any
 from ..errors import UsageError
 
 __all__ = [
-    "FORMAT", "Chip", "Coefficients", "Generation", "Host", "Shared", "load_coefficients", "names_of",
+    "FORMAT", "Chip", "Coefficients", "Generation", "Host", "Shared", "Stack", "load_coefficients", "names_of",
 ]  # fmt: skip
 
 FORMAT = "gpuplan.efficiency/1"
@@ -29,6 +29,7 @@ class Generation:
     Args:
         conv_fprop, conv_dgrad, conv_wgrad, depthwise, dot: Share of the datasheet peak that large contractions
             reach [-].
+        conv_tensor, dot_tensor: Share of the tensor units' peak that large convolutions, products reach [-].
         winograd_gain: How much less arithmetic 3x3, stride 1 convolutions of float32 cost [-].
         stream, pool, irregular: Share of the datasheet memory bandwidth reached by elementwise work and
             reductions, by window reductions, by gathers and scatters [-].
@@ -41,6 +42,8 @@ class Generation:
     conv_wgrad: float
     depthwise: float
     dot: float
+    conv_tensor: float
+    dot_tensor: float
     winograd_gain: float
     stream: float
     pool: float
@@ -60,6 +63,8 @@ class Shared:
         sharpness: How well arithmetic and memory traffic of one kernel overlap (power of a p-norm) [-].
         dot_sharpness: The same for matrix products [-].
         host_sharpness: The same for the device's work and the host's dispatch [-].
+        pressure_slope: How much slower steps get beyond full memory, where no workspace is left, per unit of
+            (memory needed / memory usable) above 1, in log time [-].
     """
 
     tile_exponent: float
@@ -68,6 +73,21 @@ class Shared:
     sharpness: float
     dot_sharpness: float
     host_sharpness: float
+    pressure_slope: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """How a framework, as it was used, differs from the mean of all.
+
+    Args:
+        contraction, tensor: Rate of products on scalar units, on tensor units [-].
+        stream: Bandwidth of everything that is bound by memory [-].
+    """
+
+    contraction: float
+    tensor: float
+    stream: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,8 +130,9 @@ class Chip:
 class Coefficients:
     """Everything that was fitted, and on what."""
 
-    generations: dict[str, Generation]
+    generations: dict[str, Generation]  # "" is the mean: what a generation without measurements gets
     shared: Shared
+    stacks: dict[str, Stack]
     hosts: dict[str, Host]
     intervals: dict[
         str, tuple[float, float]
@@ -128,13 +149,14 @@ class Coefficients:
         return Coefficients(
             generations={name: Generation(**row) for name, row in data["generations"].items()},
             shared=Shared(**data["shared"]),
+            stacks={name: Stack(**row) for name, row in data["stacks"].items()},
             hosts={name: Host(**row) for name, row in data["hosts"].items()},
             intervals={basis: (ends[0], ends[1]) for basis, ends in data["intervals"].items()},
             fitted_on=data["fitted_on"],
         )
 
 
-def names_of(kind: type[Generation] | type[Shared] | type[Host]) -> tuple[str, ...]:
+def names_of(kind: type[Generation] | type[Shared] | type[Stack] | type[Host]) -> tuple[str, ...]:
     """Return the field names of a group of coefficients, in order."""
     return tuple(field.name for field in fields(kind))
 

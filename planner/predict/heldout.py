@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from .coefficients import Coefficients
 from .corpus import Measurement
 from .fit import Case, Fitted, fit
 from .interval import LEVEL, around, equal_weights, weighted_quantile
@@ -72,21 +71,17 @@ def interval_of(log_ratios: Sequence[float], groups: Sequence[str]) -> tuple[flo
     return low, weighted_quantile(log_ratios, weights, 1.0 - tail)
 
 
-def predict_case(case: Case, fitted: Fitted, *, generation: str | None = None) -> float:
-    """Return the modelled time of a case [s]."""
-    coefficients = Coefficients(
-        generations=fitted.generations, shared=fitted.shared, hosts=fitted.hosts, intervals={}, fitted_on={}
-    )
+def predict_case(case: Case, fitted: Fitted) -> float:
+    """Return the modelled time of a case [s]; what the fit has not seen gets the mean of its kind."""
     return model_step(
-        case.table, case.chip, fitted.generations[generation or case.generation], coefficients,
-        compiled=case.compiled, input_bytes=case.input_bytes, host=case.host,
+        case.table, case.chip, fitted, generation=case.generation, stack=case.stack, host=case.host,
+        compiled=case.compiled, input_bytes=case.input_bytes, pressure=case.pressure,
     ).total_s  # fmt: skip
 
 
 def leave_out(
-    examples: Sequence[Example], *, group_of: Callable[[Example], str], progress: Progress,
-    generation_of: Callable[[Case, Fitted], str] = lambda case, _: case.generation,
-) -> HeldOut:  # fmt: skip
+    examples: Sequence[Example], *, group_of: Callable[[Example], str], progress: Progress
+) -> HeldOut:
     """Fit once without each group and predict the group."""
     groups = [group_of(example) for example in examples]
     predicted: dict[int, float] = {}
@@ -97,8 +92,7 @@ def leave_out(
         held = [i for i, g in enumerate(groups) if g == group]
         fitted = fit(rest)
         for i in held:
-            case = examples[i].case
-            predicted[i] = predict_case(case, fitted, generation=generation_of(case, fitted))
+            predicted[i] = predict_case(examples[i].case, fitted)
         for name, rule in RULES.items():
             times = predict_naively(rule, rest, [examples[i].case for i in held])
             naive[name].update(zip(held, times, strict=True))

@@ -9,19 +9,22 @@ from typing import Any, cast
 from ..offers.rows import Accelerator
 from ..units import GIGA
 from ..workload.model import Workload
-from .chip import chip_of, nearest_generation
-from .coefficients import Chip, Coefficients, Generation, load_coefficients
+from .chip import chip_of, generation_of
+from .coefficients import Chip, Coefficients, load_coefficients
 from .collectives import ring_all_reduce_s
 from .device import device_parts_s, launches_of, step_s
+from .fit import Fitted
 from .interval import around
 from .kernels import KernelTable, kernels_of, table_of
 from .measured import Measured, fingerprint, load_measured
+from .runs import kind_of_run, pressure_of
 from .steptime import Basis, Limiter, StepTime, Unpredicted
 
 __all__ = ["ModelledStep", "Predictor", "model_step"]
 
 BITS_PER_BYTE = 8.0
-GENERIC_HOST = ""  # the mean of the hosts that were measured
+KERAS_STACK = "tensorflow2 keras"
+MEAN = ""  # of what was measured: what stands for everything that was not
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,36 +36,38 @@ class ModelledStep:
 
 
 def model_step(
-    table: KernelTable, chip: Chip, generation: Generation, coefficients: Coefficients, *,
-    compiled: bool, input_bytes: float, host: str = GENERIC_HOST,
+    table: KernelTable, chip: Chip, coefficients: Fitted | Coefficients, *, generation: str,
+    compiled: bool, input_bytes: float, pressure: float = 0.0, stack: str = MEAN, host: str = MEAN,
 ) -> ModelledStep:  # fmt: skip
     """Return the modelled time of one step on one device.
 
     Args:
         table: Kernels of the step.
         chip: What the accelerator can attain, for these kernels.
-        generation: Fitted shares of its architecture.
-        coefficients: The shared and host coefficients.
+        coefficients: What was fitted.
+        generation, stack, host: Which coefficients apply; those without measurements get the mean.
         compiled: True: the host launches one program; False: it dispatches every kernel.
         input_bytes: One batch, fed from the host [bytes].
-        host: Name of a fitted host; unknown ones behave as the mean.
+        pressure: Memory needed over memory usable [-].
     """
     import numpy as np
 
     shared = coefficients.shared
-    machine = coefficients.hosts.get(host, coefficients.hosts[GENERIC_HOST])
-    total, compute, memory = device_parts_s(table, chip, generation, shared, xp=np)
-    gaps_s = float(generation.launch_s * table.count.sum())
-    busy = total - generation.launch_s * table.count
+    own = coefficients.generations.get(generation, coefficients.generations[MEAN])
+    framework = coefficients.stacks.get(stack, coefficients.stacks[MEAN])
+    machine = coefficients.hosts.get(host, coefficients.hosts[MEAN])
+    total, compute, memory = device_parts_s(table, chip, own, framework, shared, xp=np)
+    gaps_s = float(own.launch_s * table.count.sum())
+    busy = total - own.launch_s * table.count
     compute_s = float(busy[compute >= memory].sum())
     device_s = float(total.sum())
     feed_s = input_bytes / machine.feed_bytes_per_s
-    launches = launches_of(table, compiled=compiled)
     whole_s = float(
         step_s(
-            device_s=device_s, launches=launches, input_bytes=input_bytes, host=machine, shared=shared, xp=np
+            device_s=device_s, launches=launches_of(table, compiled=compiled), input_bytes=input_bytes,
+            pressure=pressure, host=machine, shared=shared, xp=np,
         )
-    )
+    )  # fmt: skip
     return ModelledStep(
         total_s=whole_s,
         parts_s={
@@ -101,7 +106,7 @@ class Predictor:
 
     def _work(self, workload: Workload) -> _Known:
         if id(workload) not in self._known:
-            kernels = kernels_of(workload, compiled=workload.compiled)
+            kernels = kernels_of(workload.ops, compiled=workload.compiled)
             self._known[id(workload)] = _Known(workload, table_of(kernels), fingerprint(workload, kernels))
         return self._known[id(workload)]
 
@@ -145,29 +150,25 @@ class Predictor:
         chip = chip_of(accelerator, table=table, precision=workload.precision)
         if isinstance(chip, Unpredicted):
             return chip
-        basis, name, note = self._basis(workload, accelerator, chip)
         step = model_step(
-            table, _part_of(chip, share), self.coefficients.generations[name], self.coefficients,
-            compiled=workload.compiled, input_bytes=workload.memory.input_bytes,
+            table, _part_of(chip, share), self.coefficients, generation=generation_of(accelerator),
+            stack=KERAS_STACK, compiled=workload.compiled, input_bytes=workload.memory.input_bytes,
+            pressure=pressure_of(workload.memory, accelerator, share=share),
         )  # fmt: skip
-        width = "datasheet" if workload.compiled else basis
+        basis, note = self._basis(workload, accelerator)
         return StepTime(
-            time_s=around(step.total_s, *self.coefficients.intervals[width]), basis=basis,
+            time_s=around(step.total_s, *self.coefficients.intervals[basis]), basis=basis,
             limiter=_limiter(step.parts_s), parts_s=step.parts_s, note=note,
         )  # fmt: skip
 
-    def _basis(self, workload: Workload, accelerator: Accelerator, chip: Chip) -> tuple[Basis, str, str]:
-        nearest = nearest_generation(accelerator.architecture)
-        measured_chips = self.coefficients.fitted_on["accelerators"]
-        if accelerator.name not in measured_chips:
-            return "datasheet", nearest, f"no measurement of {accelerator.name}: efficiencies of {nearest}"
-        if chip.tensor.any():
-            return (
-                "datasheet",
-                nearest,
-                f"tensor cores of {accelerator.name}: share of peak cited, not fitted",
-            )
-        return "modelled", nearest, "XLA's fusion is modelled, not measured" if workload.compiled else ""
+    def _basis(self, workload: Workload, accelerator: Accelerator) -> tuple[Basis, str]:
+        """Return `modelled` where the fit has rows of this chip at this precision and way of running."""
+        kind = kind_of_run(accelerator.name, workload.precision, compiled=workload.compiled)
+        if kind in self.coefficients.fitted_on["runs"]:
+            return "modelled", ""
+        known = generation_of(accelerator) in self.coefficients.generations
+        whose = f"of {accelerator.architecture}" if known else "the mean of all chips"
+        return "datasheet", f"no measurement of {kind} was fitted: efficiencies are {whose}"
 
 
 def _part_of(chip: Chip, share: float) -> Chip:
