@@ -28,6 +28,7 @@ Progress = Callable[[str], None]
 REPEAT_NOISE = 0.039
 MEASURED_LOG = math.log1p(1.28 * REPEAT_NOISE)
 
+
 def leave_out_architectures(examples: Sequence[Example], *, progress: Progress) -> HeldOut:
     """Predict every model architecture by a fit that has not seen it."""
     return leave_out(examples, group_of=lambda e: e.measurement.architecture, progress=progress)

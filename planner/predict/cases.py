@@ -16,11 +16,12 @@ from .chip import chip_of, generation_of
 from .corpus import Measurement
 from .fit import Case
 from .heldout import Example
-from .kernels import kernels_of, table_of
-from .runs import host_of, input_bytes_of, ops_as_run, pressure_of, stack_of
+from .kernels import KernelTable, table_of
+from .runs import host_of, is_fed_from_host, pressure_of, stack_of
 from .steptime import Unpredicted
+from .store import Traced, load_store, run_key, trace_of
 
-__all__ = ["examples_of", "workload_of", "workloads_of"]
+__all__ = ["examples_of", "traces_of", "workload_of", "workloads_of"]
 
 Key = tuple[Path, str, int, str, str, bool]
 Progress = Callable[[str], None]
@@ -58,32 +59,42 @@ def workloads_of(measurements: Sequence[Measurement], *, progress: Progress) -> 
             raise
 
 
+def traces_of(measurements: Sequence[Measurement], *, progress: Progress) -> dict[str, Traced]:
+    """Return what the measured runs launch, by `run_key`: packaged where it is known, traced where it is not."""
+    known = load_store()
+    missing = [m for m in measurements if run_key(m) not in known]
+    workloads = workloads_of(missing, progress=progress)
+    return known | {run_key(m): trace_of(m, workloads[_key(m)]) for m in missing}
+
+
 def examples_of(
     measurements: Sequence[Measurement], accelerators: Mapping[str, Accelerator], *, progress: Progress
 ) -> list[Example]:
-    """Return single-device training measurements as examples to fit or to be judged on.
+    """Return measurements on one device as examples to fit or to be judged on.
 
     Raises:
         UsageError: An accelerator is not in the catalog, or lacks the numbers that a prediction needs.
     """
-    workloads = workloads_of(measurements, progress=progress)
-    return [_example(m, workloads[_key(m)], accelerators) for m in measurements]
+    traces = traces_of(measurements, progress=progress)
+    tables = {key: table_of(traces[key].kernels) for key in {run_key(m) for m in measurements}}
+    return [_example(m, traces[run_key(m)], tables[run_key(m)], accelerators) for m in measurements]
 
 
-def _example(m: Measurement, workload: Workload, accelerators: Mapping[str, Accelerator]) -> Example:
+def _example(
+    m: Measurement, traced: Traced, table: KernelTable, accelerators: Mapping[str, Accelerator]
+) -> Example:
     accelerator = accelerators.get(m.accelerator)
     if accelerator is None:
         raise UsageError(
             f"unknown accelerator `{m.accelerator}` in measurements of {m.model}",
             hint=near_names_hint(m.accelerator, accelerators, see_all="gpuplan accelerators"),
         )
-    table = table_of(kernels_of(ops_as_run(m, workload), compiled=m.compiled))
     chip = chip_of(accelerator, table=table, precision=m.precision)
     if isinstance(chip, Unpredicted):
         raise UsageError(f"cannot judge {m.model} on {accelerator.name}: {chip.reason}")
     case = Case(
         table=table, chip=chip, generation=generation_of(accelerator), stack=stack_of(m), host=host_of(m),
-        compiled=m.compiled, input_bytes=input_bytes_of(m, workload),
-        pressure=pressure_of(workload.memory, accelerator), step_s=m.step_s,
+        compiled=m.compiled, input_bytes=traced.input_bytes if is_fed_from_host(m) else 0,
+        pressure=pressure_of(traced.memory_bytes, accelerator), step_s=m.step_s,
     )  # fmt: skip
     return Example(measurement=m, case=case)

@@ -155,11 +155,15 @@ def _log_step(cases: Sequence[Case]) -> Callable[[Any], Any]:
     return log_step
 
 
-def fit(cases: Sequence[Case]) -> Fitted:
+def fit(cases: Sequence[Case], *, near: Fitted | None = None) -> Fitted:
     """Fit all coefficients on the cases.
 
     Minimizes the soft-L1 loss of log(predicted / measured) plus the priors, with
     `scipy.optimize.least_squares` (trust region, bounds).
+
+    Args:
+        cases: What was measured.
+        near: Where to begin the search; it changes how long it takes, not what is minimized.
     """
     import numpy as np
     from jax import enable_x64
@@ -169,6 +173,7 @@ def fit(cases: Sequence[Case]) -> Fitted:
     columns = np.array([layout.columns(case) for case in cases])
     measured = np.log([case.step_s for case in cases])
     low, high, start, spread = _bounds(layout)
+    begin = start if near is None else np.clip(_logs_of(near, layout), low + 1e-6, high - 1e-6)
     with enable_x64():
         value, slopes = _compiled(cases)
 
@@ -186,7 +191,7 @@ def fit(cases: Sequence[Case]) -> Fitted:
             return np.vstack([_scattered(local_slopes, columns, layout.size), np.diag(1.0 / spread)])
 
         found = least_squares(
-            residuals, start, jac=jacobian, bounds=(low, high), xtol=1e-5, ftol=1e-5, max_nfev=60
+            residuals, begin, jac=jacobian, bounds=(low, high), xtol=1e-5, ftol=1e-5, max_nfev=60
         )
     return _fitted(found.x, layout)
 
@@ -252,6 +257,22 @@ def _bounds(layout: _Layout) -> tuple[Any, Any, Any, Any]:
     low = np.concatenate([logs[:, 1], np.full(extra, -2.0)])
     high = np.concatenate([logs[:, 2], np.full(extra, 2.0)])
     return low, high, start, np.concatenate([np.full(len(RANGES), PRIOR_LOG), *spreads])
+
+
+def _logs_of(fitted: Fitted, layout: _Layout) -> Any:
+    """Return the vector of logs that stands for coefficients, as far as the layout has room for them."""
+    import numpy as np
+
+    means: list[float] = []
+    additions: list[float] = []
+    for group in GROUPS:
+        members = getattr(fitted, f"{group.name}s") if group.name else {"": fitted.shared}
+        mean = np.log([getattr(members[""], name) for name in group.ranges])
+        means += list(mean)
+        for member in layout.members.get(group.name, ()):
+            own = members.get(member, members[""])
+            additions += list(np.log([getattr(own, name) for name in group.ranges]) - mean)
+    return np.array([*means, *additions])
 
 
 def _fitted(logs: Any, layout: _Layout) -> Fitted:

@@ -82,7 +82,11 @@ def predict_case(case: Case, fitted: Fitted) -> float:
 def leave_out(
     examples: Sequence[Example], *, group_of: Callable[[Example], str], progress: Progress
 ) -> HeldOut:
-    """Fit once without each group and predict the group."""
+    """Fit once without each group and predict the group.
+
+    The searches begin at the fit of everything and end at the minimum for what is left.
+    """
+    whole = fit([example.case for example in examples])
     groups = [group_of(example) for example in examples]
     predicted: dict[int, float] = {}
     naive: dict[str, dict[int, float]] = {rule: {} for rule in RULES}
@@ -90,7 +94,7 @@ def leave_out(
         progress(group)
         rest = [e.case for e, g in zip(examples, groups, strict=True) if g != group]
         held = [i for i, g in enumerate(groups) if g == group]
-        fitted = fit(rest)
+        fitted = fit(rest, near=whole)
         for i in held:
             predicted[i] = predict_case(examples[i].case, fitted)
         for name, rule in RULES.items():

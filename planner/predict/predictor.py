@@ -153,7 +153,7 @@ class Predictor:
         step = model_step(
             table, _part_of(chip, share), self.coefficients, generation=generation_of(accelerator),
             stack=KERAS_STACK, compiled=workload.compiled, input_bytes=workload.memory.input_bytes,
-            pressure=pressure_of(workload.memory, accelerator, share=share),
+            pressure=pressure_of(workload.memory.total_bytes, accelerator, share=share),
         )  # fmt: skip
         basis, note = self._basis(workload, accelerator)
         return StepTime(

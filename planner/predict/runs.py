@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from ..offers.rows import Accelerator
 from ..units import GIB
-from ..workload.model import Memory, Workload
+from ..workload.model import Workload
 from ..workload.ops import Op
 from .corpus import Measurement
 
-__all__ = ["host_of", "input_bytes_of", "kind_of_run", "ops_as_run", "pressure_of", "stack_of"]
+__all__ = ["host_of", "is_fed_from_host", "kind_of_run", "ops_as_run", "pressure_of", "stack_of"]
 
 # What crosses to the device in every step; data sets that a framework reads itself are copied while the step
 # before runs, and synthetic data stays on the device.
@@ -42,9 +42,9 @@ def kind_of_run(accelerator: str, precision: str, *, compiled: bool) -> str:
     return f"{accelerator} {precision}{' with XLA' if compiled else ''}"
 
 
-def input_bytes_of(m: Measurement, workload: Workload) -> int:
-    """Return what comes from the host in a step [bytes]."""
-    return workload.memory.input_bytes if m.feed in FED_FROM_HOST else 0
+def is_fed_from_host(m: Measurement) -> bool:
+    """Return whether a batch has to come from the host before each step can begin."""
+    return m.feed in FED_FROM_HOST
 
 
 def ops_as_run(m: Measurement, workload: Workload) -> tuple[Op, ...]:
@@ -64,7 +64,7 @@ def ops_as_run(m: Measurement, workload: Workload) -> tuple[Op, ...]:
     return ops
 
 
-def pressure_of(memory: Memory, accelerator: Accelerator, *, share: float = 1.0) -> float:
+def pressure_of(memory_bytes: float, accelerator: Accelerator, *, share: float = 1.0) -> float:
     """Return memory needed over memory usable [-]; 0 where the accelerator's memory is not known."""
     usable_gib = accelerator.usable_gib or accelerator.memory_gib
-    return memory.total_bytes / (usable_gib * GIB * share) if usable_gib else 0.0
+    return memory_bytes / (usable_gib * GIB * share) if usable_gib else 0.0
