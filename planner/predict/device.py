@@ -7,9 +7,9 @@ from typing import Any
 
 from .coefficients import Chip, Generation, Host, Shared, Stack
 from .kernels import CATEGORIES, CONTRACTIONS, KernelTable
-from .roofline import TILES, best_tiling_s, soft_max
+from .roofline import best_tiling_s, soft_max
 
-__all__ = ["contraction_s", "device_parts_s", "launches_of", "step_s", "tile_rates"]
+__all__ = ["contraction_s", "device_parts_s", "launches_of", "step_s"]
 
 K_STEP = 8.0  # elements of the k loop that a tile loads at a time (CUTLASS default for fp32 SIMT kernels)
 # cuDNN's float32 convolutions run the whole k loop of an output tile on one core, but for the gradient of the
@@ -17,12 +17,6 @@ K_STEP = 8.0  # elements of the k loop that a tile loads at a time (CUTLASS defa
 _DEPTHWISE = CATEGORIES.index("depthwise")
 _DOT = CATEGORIES.index("dot")
 _FIRST_SPLITTING = CATEGORIES.index("conv_wgrad")
-
-
-def tile_rates(exponent: Any) -> list[Any]:
-    """Return each tile's rate relative to the largest: its arithmetic intensity to a power [-]."""
-    largest = TILES[0][0] * TILES[0][1] / (TILES[0][0] + TILES[0][1])
-    return [(rows * columns / (rows + columns) / largest) ** exponent for rows, columns in TILES]
 
 
 def _by_category(generation: Generation, names: tuple[str, ...], category: Any, xp: Any) -> Any:
@@ -54,7 +48,7 @@ def contraction_s(
     return best_tiling_s(
         m=table.m, n=table.n, k=table.k, batch=table.batch, cores=chip.cores,
         core_flop_per_s=chip.peak_flop_per_s / chip.cores * share,
-        tile_rates=tile_rates(shared.tile_exponent), k_step=K_STEP, quantization=shared.quantization,
+        tile_exponent=shared.tile_exponent, k_step=K_STEP, quantization=shared.quantization,
         split_cost=shared.split_cost, may_split=(table.category >= _FIRST_SPLITTING) | chip.tensor,
         step_latency_s=generation.step_latency_s, xp=xp,
     )  # fmt: skip

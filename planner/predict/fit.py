@@ -174,7 +174,7 @@ def fit(cases: Sequence[Case], *, near: Fitted | None = None) -> Fitted:
     measured = np.log([case.step_s for case in cases])
     low, high, start, spread = _bounds(layout)
     begin = start if near is None else np.clip(_logs_of(near, layout), low + 1e-6, high - 1e-6)
-    with enable_x64():
+    with enable_x64(False):
         value, slopes = _compiled(cases)
 
         def local(logs: Any) -> Any:

@@ -6,10 +6,9 @@ Seconds, bytes, FLOP and their rates everywhere.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-__all__ = ["SPLITS", "TILES", "best_tiling_s", "soft_max", "tiling_s"]
+__all__ = ["SPLITS", "TILES", "best_tiling_s", "soft_max", "tile_rate", "tiling_s"]
 
 # Output tiles that cuBLAS and cuDNN choose among, and the rate of each relative to the best: a smaller tile
 # reads more operand bytes from shared memory per FLOP. The arithmetic intensity of a t x u tile against
@@ -17,6 +16,8 @@ __all__ = ["SPLITS", "TILES", "best_tiling_s", "soft_max", "tiling_s"]
 TILES = ((128, 128), (128, 64), (64, 128), (64, 64), (64, 32), (32, 64), (32, 32), (16, 128))
 # How many ways the k loop may be divided among cores when there are too few output tiles.
 SPLITS = (1, 4, 16, 64)
+TILINGS = tuple((rows, columns, splits) for rows, columns in TILES for splits in SPLITS)
+NEVER_S = 1e6  # a time that no product takes: what a tiling that is not allowed costs
 # Tiles that one core keeps in flight at a time, to hide the latency of memory.
 TILES_PER_CORE = 4.0
 _TINY_S = 1e-15  # keeps the gradient of 0^p finite; a thousandth of a clock tick
@@ -40,8 +41,8 @@ def soft_max(a: Any, b: Any, *, sharpness: float, xp: Any) -> Any:
 
 
 def tiling_s(
-    *, m: Any, n: Any, k: Any, batch: Any, cores: Any, core_flop_per_s: Any, tile: tuple[int, int],
-    splits: int, k_step: float, quantization: Any, step_latency_s: Any, xp: Any,
+    *, m: Any, n: Any, k: Any, batch: Any, cores: Any, core_flop_per_s: Any, rows: Any, columns: Any,
+    splits: Any, k_step: float, quantization: Any, split_cost: Any, step_latency_s: Any, xp: Any,
 ) -> Any:  # fmt: skip
     """Return the time of products by one tiling [s].
 
@@ -53,40 +54,60 @@ def tiling_s(
         m, n, k, batch: The product, ``batch`` independent ones [-].
         cores: Streaming multiprocessors (GPU), matrix units (TPU) or cores (CPU) [-].
         core_flop_per_s: What one core attains with this tile [FLOP/s].
-        tile: Rows and columns of the output that one core computes at a time [-].
+        rows, columns: Of the output that one core computes at a time [-].
         splits: Parts that the k loop is divided into [-].
         k_step: Granularity of the k loop [-].
         quantization: 0: waves may be fractional beyond the first; 1: whole waves only [-].
+        split_cost: Relative cost of each doubling of the split (partial sums are added up) [-].
         step_latency_s: Of one step of the k loop when nothing hides it [s].
     """
-    rows, columns = tile
     waves = xp.ceil(m / rows) * xp.ceil(n / columns) * batch * splits / cores
     waves = xp.maximum(waves + quantization * (xp.ceil(waves) - waves), 1.0)
     k_steps = xp.ceil(k / (splits * k_step))
     busy_s = waves * rows * columns * k_steps * k_step * 2.0 / core_flop_per_s
-    return xp.maximum(busy_s, xp.maximum(waves / TILES_PER_CORE, 1.0) * k_steps * step_latency_s)
+    waiting_s = xp.maximum(waves / TILES_PER_CORE, 1.0) * k_steps * step_latency_s
+    return xp.maximum(busy_s, waiting_s) * (1.0 + split_cost * xp.log2(splits))
 
 
 def best_tiling_s(
-    *, m: Any, n: Any, k: Any, batch: Any, cores: Any, core_flop_per_s: Any, tile_rates: Any, k_step: float,
+    *, m: Any, n: Any, k: Any, batch: Any, cores: Any, core_flop_per_s: Any, tile_exponent: Any, k_step: float,
     quantization: Any, split_cost: Any, may_split: Any, step_latency_s: Any, xp: Any,
 ) -> Any:  # fmt: skip
     """Return the time of products by the fastest of the tilings that a library would choose from [s].
 
+    The choice is made first and timed after, so that a gradient follows the chosen tiling alone.
+
     Args:
         core_flop_per_s: What one core attains with the best tile [FLOP/s].
-        tile_rates: Rate of each tile of `TILES` relative to the best, 0..1 [-].
+        tile_exponent: How a tile's rate falls with its arithmetic intensity [-].
         split_cost: Relative cost of each doubling of the split (partial sums are added up) [-].
         may_split: Whether the k loop of a product may be split at all.
     """
-    whole = split = None
-    for tile, rate in zip(TILES, tile_rates, strict=True):
-        for splits in SPLITS:
-            time_s = tiling_s(
-                m=m, n=n, k=k, batch=batch, cores=cores, core_flop_per_s=core_flop_per_s * rate, tile=tile,
-                splits=splits, k_step=k_step, quantization=quantization, step_latency_s=step_latency_s, xp=xp,
-            ) * (1.0 + split_cost * math.log2(splits))  # fmt: skip
-            if splits == 1:
-                whole = time_s if whole is None else xp.minimum(whole, time_s)
-            split = time_s if split is None else xp.minimum(split, time_s)
-    return xp.where(may_split, split, whole)
+
+    def time_s(rows: Any, columns: Any, splits: Any) -> Any:
+        rate = tile_rate(rows, columns, tile_exponent)
+        return tiling_s(
+            m=m, n=n, k=k, batch=batch, cores=cores, core_flop_per_s=core_flop_per_s * rate, rows=rows,
+            columns=columns, splits=splits, k_step=k_step, quantization=quantization, split_cost=split_cost,
+            step_latency_s=step_latency_s, xp=xp,
+        )  # fmt: skip
+
+    candidates = [
+        time_s(float(rows), float(columns), float(splits))
+        + (0.0 if splits == 1 else xp.where(may_split, 0.0, NEVER_S))
+        for rows, columns, splits in TILINGS
+    ]
+    chosen = xp.argmin(xp.stack(candidates), axis=0)
+    rows, columns, splits = (xp.asarray(column)[chosen] for column in zip(*TILINGS, strict=True))
+    return time_s(rows * 1.0, columns * 1.0, splits * 1.0)
+
+
+def tile_rate(rows: Any, columns: Any, exponent: Any) -> Any:
+    """Return a tile's rate relative to the largest: its arithmetic intensity to a power [-].
+
+    Example:
+        >>> tile_rate(32, 32, 0.5)
+        0.5
+    """
+    largest = TILES[0][0] * TILES[0][1] / (TILES[0][0] + TILES[0][1])
+    return (rows * columns / (rows + columns) / largest) ** exponent
