@@ -11,6 +11,7 @@ from .calibrate import leave_out_architectures
 from .cases import examples_of, workload_of
 from .corpus import Measurement
 from .predictor import Predictor
+from .runs import is_fed_from_host
 from .score import ScoredRow, Summary, by, row_to_json, summarize
 from .steptime import StepTime
 
@@ -80,7 +81,10 @@ def judge(
     for m in measurements:
         progress(m.model)
         accelerator = resolve(m.accelerator)
-        step = predictor.step_time(workload_of(m), accelerator, devices=m.devices, look_up=False)
+        step = predictor.step_time(
+            workload_of(m), accelerator, devices=m.devices, look_up=False,
+            stack=m.stack, fed=is_fed_from_host(m),
+        )  # fmt: skip
         if isinstance(step, StepTime):
             rows.append(ScoredRow(measurement=m, predicted_s=step.time_s, basis=step.basis))
         else:

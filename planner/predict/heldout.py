@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -13,7 +14,7 @@ from .naive import RULES, predict_naively
 from .predictor import model_step
 from .score import ScoredRow
 
-__all__ = ["Example", "HeldOut", "interval_of", "leave_out", "predict_case"]
+__all__ = ["Example", "HeldOut", "interval_of", "leave_out", "packed", "predict_case"]
 
 Progress = Callable[[str], None]
 
@@ -77,6 +78,33 @@ def predict_case(case: Case, fitted: Fitted) -> float:
         case.table, case.chip, fitted, generation=case.generation, stack=case.stack, host=case.host,
         compiled=case.compiled, input_bytes=case.input_bytes, pressure=case.pressure,
     ).total_s  # fmt: skip
+
+
+def packed(names: Sequence[str], *, alone_from: int, folds: int) -> dict[str, str]:
+    """Return the fold of each name: names with many rows alone, the others packed into folds of like size.
+
+    Leaving several out at once is stricter than one by one, and saves fits.
+
+    Args:
+        names: One a row.
+        alone_from: Rows from which a name is a fold of its own [-].
+        folds: Folds for the others [-].
+
+    Example:
+        >>> packed(["a", "a", "a", "b", "c", "d"], alone_from=3, folds=2)
+        {'a': 'a', 'b': 'others 1', 'c': 'others 2', 'd': 'others 1'}
+    """
+    counts = Counter(names)
+    sizes = [0] * folds
+    found: dict[str, str] = {}
+    for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+        if count >= alone_from:
+            found[name] = name
+            continue
+        smallest = sizes.index(min(sizes))
+        sizes[smallest] += count
+        found[name] = f"others {smallest + 1}"
+    return found
 
 
 def leave_out(

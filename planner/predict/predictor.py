@@ -23,7 +23,6 @@ from .steptime import Basis, Limiter, StepTime, Unpredicted
 __all__ = ["ModelledStep", "Predictor", "model_step"]
 
 BITS_PER_BYTE = 8.0
-KERAS_STACK = "tensorflow2 keras"
 MEAN = ""  # of what was measured: what stands for everything that was not
 
 
@@ -111,8 +110,9 @@ class Predictor:
         return self._known[id(workload)]
 
     def step_time(
-        self, workload: Workload, accelerator: Accelerator, *, devices: float = 1, look_up: bool = True
-    ) -> StepTime | Unpredicted:
+        self, workload: Workload, accelerator: Accelerator, *, devices: float = 1, look_up: bool = True,
+        stack: str = "keras", fed: bool = True,
+    ) -> StepTime | Unpredicted:  # fmt: skip
         """Return the time of one step, every device working on ``workload.batch_size`` samples.
 
         Args:
@@ -120,10 +120,12 @@ class Predictor:
             accelerator: On what.
             devices: How many; a fraction is that share of one device's cores, rates and bandwidth.
             look_up: Whether a measurement of the same work may be used.
+            stack: `keras`, `eager` (PyTorch) or `tuned` (a vendor's container).
+            fed: Whether every batch is copied from the host before its step.
         """
         single = self._measured(workload, accelerator) if look_up and devices >= 1 else None
         if single is None:
-            modelled = self._modelled(workload, accelerator, share=min(devices, 1.0))
+            modelled = self._modelled(workload, accelerator, share=min(devices, 1.0), stack=stack, fed=fed)
             if isinstance(modelled, Unpredicted):
                 return modelled
             single = modelled
@@ -133,7 +135,7 @@ class Predictor:
         found = self.measured.find(self._work(workload).fingerprint, accelerator.name)
         if found is None:
             return None
-        modelled = self._modelled(workload, accelerator, share=1.0)
+        modelled = self._modelled(workload, accelerator, share=1.0, stack="keras", fed=True)
         if isinstance(modelled, Unpredicted):
             return None
         scale = found.step_s / modelled.time_s.mid
@@ -144,7 +146,7 @@ class Predictor:
         )  # fmt: skip
 
     def _modelled(
-        self, workload: Workload, accelerator: Accelerator, *, share: float
+        self, workload: Workload, accelerator: Accelerator, *, share: float, stack: str, fed: bool
     ) -> StepTime | Unpredicted:
         table = self._work(workload).table
         chip = chip_of(accelerator, table=table, precision=workload.precision)
@@ -152,7 +154,8 @@ class Predictor:
             return chip
         step = model_step(
             table, _part_of(chip, share), self.coefficients, generation=generation_of(accelerator),
-            stack=KERAS_STACK, compiled=workload.compiled, input_bytes=workload.memory.input_bytes,
+            stack=stack, host=stack, compiled=workload.compiled,
+            input_bytes=workload.memory.input_bytes if fed else 0.0,
             pressure=pressure_of(workload.memory.total_bytes, accelerator, share=share),
         )  # fmt: skip
         basis, note = self._basis(workload, accelerator)

@@ -14,7 +14,7 @@ __all__ = ["host_of", "is_fed_from_host", "kind_of_run", "ops_as_run", "pressure
 
 # What crosses to the device in every step; data sets that a framework reads itself are copied while the step
 # before runs, and synthetic data stays on the device.
-FED_FROM_HOST = ("numpy", "generator", "")
+FED_FROM_HOST = ("numpy", "generator")
 
 
 def stack_of(m: Measurement) -> str:
@@ -44,7 +44,7 @@ def kind_of_run(accelerator: str, precision: str, *, compiled: bool) -> str:
 
 def is_fed_from_host(m: Measurement) -> bool:
     """Return whether a batch has to come from the host before each step can begin."""
-    return m.feed in FED_FROM_HOST
+    return m.feed in FED_FROM_HOST or (not m.feed and m.stack == "keras")
 
 
 def ops_as_run(m: Measurement, workload: Workload) -> tuple[Op, ...]:
