@@ -25,24 +25,77 @@ def accuracy(
     file: Annotated[
         Path | None, typer.Argument(help="CSV of your own measurements; without it, the packaged corpus.")
     ] = None,
+    *,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Compute one setting (architecture, profet, source, accelerator ...); repeat for more."
+        ),
+    ] = None,
+    recorded: Annotated[
+        bool, typer.Option("--recorded", help="Print what was computed last and shipped, at once.")
+    ] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Exit with 3 when anything is worse than what was recorded.")
+    ] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Also record the scores in this file.")
+    ] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print a page of documentation.")] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Print how far off predictions are, on models that nothing was fitted to.
+    """Print how far off predictions are, on what nothing was fitted to.
 
-    Without FILE every published architecture is predicted by coefficients fitted on the others, beside three
-    rules of thumb. With FILE your measurements are predicted with the packaged coefficients.
+    Without FILE the published measurements are predicted in several settings, each by coefficients fitted
+    without an architecture, a source or an accelerator, beside three rules of thumb. With FILE your
+    measurements are predicted with the packaged coefficients.
 
     Examples:
 
-      gpuplan accuracy
+      gpuplan accuracy --recorded
+
+      gpuplan accuracy --setting source --setting accelerator
 
       gpuplan accuracy my_runs.csv --json
     """
+    from .accuracy_settings import emit_settings, judged_file, recorded_board, settings_board
+
+    about_settings = {
+        "--setting": bool(setting), "--recorded": recorded, "--check": check, "--output": output is not None,
+        "--markdown": markdown,
+    }  # fmt: skip
+    _refuse(about_settings, file=file, recorded=recorded, as_json=json_)
+    if file is not None:
+        _emit_own(judged_file(file), as_json=json_)
+        return
+    board = recorded_board(setting or []) if recorded else settings_board(setting or [])
+    emit_settings(board, output=output, markdown=markdown, as_json=json_)
+    if check:
+        _stop_when_worse(board)
+
+
+def _refuse(options: dict[str, bool], *, file: Path | None, recorded: bool, as_json: bool) -> None:
+    """UsageError for options that contradict each other."""
+    from ..errors import UsageError
+
+    given = [name for name, is_given in options.items() if is_given]
+    if file is not None and given:
+        raise UsageError(
+            f"`{given[0]}` is about the published measurements, not about `{file}`",
+            hint=f"leave out `{given[0]}`, or the file",
+        )
+    if recorded and (options["--check"] or options["--output"]):
+        other = "--check" if options["--check"] else "--output"
+        raise UsageError(
+            f"`--recorded` computes nothing that `{other}` could use", hint="leave out one of them"
+        )
+
+
+def _emit_own(board: Scoreboard, *, as_json: bool) -> None:
     from ..render.accuracy import scoreboard_columns, scoreboard_rows
     from ..render.output import emit_json, emit_rows
 
-    board = _scoreboard(file)
-    if json_:
+    if as_json:
         emit_json("gpuplan.accuracy/1", board.to_json())
     else:
         emit_rows(scoreboard_columns(), scoreboard_rows(board), title=board.protocol)
@@ -50,21 +103,15 @@ def accuracy(
         typer.echo(f"not predicted: {measurement.model} on {measurement.accelerator}: {reason}", err=True)
 
 
-def _scoreboard(file: Path | None) -> Scoreboard:
-    from ..offers.load import load_catalog, resolve_accelerator
-    from ..predict.accuracy import judge, leave_one_architecture_out
-    from ..predict.corpus import collection, read_measurements
-    from ..predict.predictor import Predictor
-    from ..render.progress import status
+def _stop_when_worse(board: dict[str, Any]) -> None:
+    """NoAnswerError (exit 3) when a score is worse than the packaged record, by more than noise."""
+    from ..errors import NoAnswerError
+    from ..predict.record import packaged_record, worsened
 
-    catalog = load_catalog()
-    with status("predicting") as progress:
-        if file is None:
-            return leave_one_architecture_out(collection(FITTED), catalog.accelerators, progress=progress)
-        rows = read_measurements(file)
-        return judge(
-            rows, lambda name: resolve_accelerator(catalog, name), Predictor.load(), progress=progress
-        )
+    lines = worsened(packaged_record()["settings"], board["settings"])
+    if lines:
+        hint = "if it is meant, record it with `gpuplan accuracy --output profiles/accuracy.json`"
+        raise NoAnswerError("worse than recorded: " + "; ".join(lines), hint=hint)
 
 
 def calibrate(

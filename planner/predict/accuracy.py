@@ -1,23 +1,122 @@
-"""The evidence: scoreboards on models that the fit has not seen, and on a user's own measurements."""
+"""The evidence: scores on what no fit has seen, in every setting, and on a user's own measurements."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..offers.rows import Accelerator
-from .calibrate import leave_out_architectures
-from .cases import examples_of, workload_of
+from ..offers.rows import Accelerator, Offer
+from ..offers.typical import CLOUDS, machine_prices
+from .bench import Bench, Predicted, source_of
+from .cases import workload_of
 from .corpus import Measurement
+from .decision import PriceOf, candidates_of, decide_all, summarize_decisions
 from .predictor import Predictor
 from .runs import is_fed_from_host
-from .score import ScoredRow, Summary, by, row_to_json, summarize
+from .score import ScoredRow, Summary, by, mean_over, row_to_json, summarize
+from .settings_held_out import HEADLINE, Setting
 from .steptime import StepTime
 
-__all__ = ["Scoreboard", "judge", "leave_one_architecture_out"]
+__all__ = ["Prices", "Scoreboard", "SettingScore", "evaluate", "judge"]
 
 Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prices:
+    """What a machine costs, by accelerator and devices: at the cheapest seller, and at the large clouds."""
+
+    anybody: Mapping[tuple[str, float], Offer]
+    clouds: Mapping[tuple[str, float], Offer]
+
+    @staticmethod
+    def of(offers: Sequence[Offer]) -> Prices:
+        """Return the prices in a list of offers."""
+        return Prices(anybody=machine_prices(offers), clouds=machine_prices(offers, providers=CLOUDS))
+
+    def to_json(self, machines: Iterable[tuple[str, int]]) -> dict[str, Any]:
+        """Return the prices of some machines as plain JSON types."""
+        return {
+            f"{name} x {devices}": {
+                "anybody": _offer_json(self.anybody.get((name, float(devices)))),
+                "clouds": _offer_json(self.clouds.get((name, float(devices)))),
+            }
+            for name, devices in sorted(set(machines))
+        }
+
+
+def _offer_json(offer: Offer | None) -> dict[str, Any] | None:
+    if offer is None:
+        return None
+    return {
+        "usd_per_hour": format(offer.usd_per_hour or 0, "f"), "provider": offer.provider,
+        "instance_type": offer.instance_type, "region": offer.region, "status": offer.status,
+        "price_as_of": offer.price_as_of,
+    }  # fmt: skip
+
+
+def _lookup(machines: Mapping[tuple[str, float], Offer]) -> PriceOf:
+    def price_of(accelerator: str, devices: int) -> float | None:
+        offer = machines.get((accelerator, float(devices)))
+        return None if offer is None or offer.usd_per_hour is None else float(offer.usd_per_hour)
+
+    return price_of
+
+
+def decision_json(rows: Sequence[ScoredRow], prices: Prices) -> dict[str, Any]:
+    """Return what choosing a machine by these predictions loses, as plain JSON types."""
+    anywhere = summarize_decisions(decide_all(rows, _lookup(prices.anybody))).to_json()
+    at_clouds = summarize_decisions(decide_all(rows, _lookup(prices.clouds))).to_json()
+    return {**anywhere, "cheapest_at_clouds": at_clouds["cheapest"]}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingScore:
+    """One setting, and what was predicted in it.
+
+    Args:
+        setting: How it was held out.
+        predicted: Rows that are counted; at least one.
+        choices: Rows among which machines are chosen.
+        prices: What they cost.
+    """
+
+    setting: Setting
+    predicted: Predicted
+    choices: Predicted
+    prices: Prices
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the scores without the rows, as plain JSON types."""
+        rows, rules = self.predicted.rows, self.predicted.rules
+        by_source = by(rows, source_of)
+        return {
+            "title": self.setting.title,
+            "protocol": self.setting.protocol,
+            "n": len(rows),
+            "summary": summarize(rows).to_json(),
+            "over_sources": mean_over(by_source),
+            "decision": decision_json(self.choices.rows, self.prices),
+            "by_source": _json(by_source),
+            "by_accelerator": _json(by(rows, lambda m: m.accelerator)),
+            "by_model": _json(by(rows, lambda m: m.architecture)),
+            "by_precision": _json(by(rows, lambda m: m.precision)),
+            "rules_of_thumb": {name: summarize(judged).to_json() for name, judged in rules.items()},
+            "rules_decision": {
+                name: decision_json(judged, self.prices) for name, judged in self.choices.rules.items()
+            },
+            "prices": self.prices.to_json(_machines(self.choices.rows)),
+        }
+
+
+def _machines(rows: Sequence[ScoredRow]) -> set[tuple[str, int]]:
+    """Return what was chosen among: accelerators and devices."""
+    return {(c.accelerator, c.devices) for choice in candidates_of(rows, lambda *_: None) for c in choice}
+
+
+def _json(summaries: Mapping[str, Summary]) -> dict[str, Any]:
+    return {name: summary.to_json() for name, summary in summaries.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,15 +125,17 @@ class Scoreboard:
 
     Args:
         protocol: What the rows were predicted without.
-        rows: Predicted rows.
+        rows: Predicted rows: those of the first setting, or a user's own.
         rules: Scores of the rules of thumb on the same rows, fitted and left out alike.
         unpredicted: Measurements that got no prediction, with the reason.
+        settings: Scores of every setting that has rows, by name; empty for a user's own rows.
     """
 
     protocol: str
     rows: tuple[ScoredRow, ...]
     rules: dict[str, Summary] = field(default_factory=dict)
     unpredicted: tuple[tuple[Measurement, str], ...] = ()
+    settings: dict[str, Any] = field(default_factory=dict)
 
     def by_accelerator(self) -> dict[str, Summary]:
         """Return a summary for each accelerator."""
@@ -49,26 +150,35 @@ class Scoreboard:
         return {
             "protocol": self.protocol,
             "summary": summarize(self.rows).to_json() if self.rows else None,
-            "by_accelerator": {name: s.to_json() for name, s in self.by_accelerator().items()},
-            "by_model": {name: s.to_json() for name, s in self.by_model().items()},
-            "rules_of_thumb": {name: s.to_json() for name, s in self.rules.items()},
+            "by_accelerator": _json(self.by_accelerator()),
+            "by_model": _json(self.by_model()),
+            "rules_of_thumb": _json(self.rules),
+            "settings": self.settings,
             "rows": [row_to_json(row) for row in self.rows],
             "unpredicted": [{"model": m.model, "accelerator": m.accelerator, "reason": reason}
                             for m, reason in self.unpredicted],
         }  # fmt: skip
 
 
-def leave_one_architecture_out(
-    measurements: Sequence[Measurement], accelerators: Mapping[str, Accelerator], *, progress: Progress
-) -> Scoreboard:
-    """Predict every architecture of the corpus by a fit and an interval that have not seen it."""
-    examples = examples_of(measurements, accelerators, progress=progress)
-    held_out = leave_out_architectures(examples, progress=progress)
-    rules = {name: summarize(held_out.scored(times, basis=name)) for name, times in held_out.naive_s.items()}
+def evaluate(bench: Bench, settings: Sequence[Setting], prices: Prices) -> Scoreboard:
+    """Return the scores of settings; one that has no rows to judge is not among them.
+
+    The rows are those of the headline setting, or of the first one when that is not asked for.
+    """
+    scores = [
+        SettingScore(setting=s, predicted=s.predict(bench), choices=s.choices(bench), prices=prices)
+        for s in settings
+        if s.predict(bench).rows
+    ]
+    shown = next((s for s in scores if s.setting.name == HEADLINE), scores[0] if scores else None)
+    if shown is None:
+        return Scoreboard(protocol="no rows to judge", rows=())
     return Scoreboard(
-        protocol="every architecture predicted by coefficients fitted on the others (leave one architecture out)",
-        rows=tuple(held_out.scored()), rules=rules,
-    )  # fmt: skip
+        protocol=shown.setting.protocol,
+        rows=shown.predicted.rows,
+        rules={name: summarize(rows) for name, rows in shown.predicted.rules.items()},
+        settings={score.setting.name: score.to_json() for score in scores},
+    )
 
 
 def judge(

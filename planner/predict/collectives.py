@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["ring_all_reduce_s"]
+import math
+
+__all__ = ["exposed_s", "ring_all_reduce_s"]
 
 
 def ring_all_reduce_s(
@@ -29,3 +31,24 @@ def ring_all_reduce_s(
     return (
         2.0 * (devices - 1.0) / devices * message_bytes / link_bytes_per_s + 2.0 * (devices - 1.0) * latency_s
     )
+
+
+def exposed_s(*, exchange_s: float, hidden_at_most_s: float) -> float:
+    """Return what is left of an exchange that runs beside the backward pass [s].
+
+    The part that hides is a smooth minimum of both (a p-norm of order -3): gradients come late in the pass, so
+    that an exchange as long as the pass does not hide whole. Never negative, never more than the exchange.
+
+    Args:
+        exchange_s: The exchange on its own [s].
+        hidden_at_most_s: Time in which it may run beside other work [s].
+
+    Example:
+        >>> exposed_s(exchange_s=0.015, hidden_at_most_s=0.0)
+        0.015
+    """
+    if exchange_s <= 0.0 or hidden_at_most_s <= 0.0:
+        return max(exchange_s, 0.0)
+    smaller, larger = sorted((exchange_s, hidden_at_most_s))
+    hidden_s = smaller / math.cbrt(1.0 + (smaller / larger) ** 3)
+    return exchange_s - hidden_s

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, cast
+from typing import cast
 
 from ..offers.rows import Accelerator
-from ..units import GIGA
 from ..workload.model import Workload
 from .chip import chip_of, generation_of
 from .coefficients import Chip, Coefficients, load_coefficients
-from .collectives import ring_all_reduce_s
 from .device import device_parts_s, launches_of, step_s
 from .fit import Fitted
 from .interval import around
 from .kernels import KernelTable, kernels_of, table_of
 from .measured import Measured, fingerprint, load_measured
+from .parallel import several_devices
 from .runs import kind_of_run, pressure_of
 from .steptime import Basis, Limiter, StepTime, Unpredicted
 
@@ -129,7 +128,11 @@ class Predictor:
             if isinstance(modelled, Unpredicted):
                 return modelled
             single = modelled
-        return single if devices <= 1 else _on_several(single, workload, accelerator, devices)
+        if devices <= 1:
+            return single
+        return several_devices(
+            single, gradient_bytes=workload.memory.gradient_bytes, accelerator=accelerator, devices=devices
+        )
 
     def _measured(self, workload: Workload, accelerator: Accelerator) -> StepTime | None:
         found = self.measured.find(self._work(workload).fingerprint, accelerator.name)
@@ -185,35 +188,3 @@ def _part_of(chip: Chip, share: float) -> Chip:
 
 def _limiter(parts_s: dict[str, float]) -> Limiter:
     return cast("Limiter", max(parts_s, key=lambda name: parts_s[name]))
-
-
-def link_bytes_per_s(accelerator: Accelerator) -> float | None:
-    """Return what a device can send to its neighbour, by datasheet [bytes/s]; None when unknown.
-
-    NVLink and the like where the accelerator has it, else a TPU's ICI, else PCIe. Whether an instance type
-    really wires them is not known here.
-    """
-    if accelerator.link_gb_per_s_total:
-        return accelerator.link_gb_per_s_total / 2.0 * GIGA
-    if accelerator.ici_gbit_per_s_per_direction:
-        return accelerator.ici_gbit_per_s_per_direction / BITS_PER_BYTE * GIGA
-    if accelerator.pcie_gb_per_s_per_direction:
-        return accelerator.pcie_gb_per_s_per_direction * GIGA
-    return None
-
-
-def _on_several(
-    single: StepTime, workload: Workload, accelerator: Accelerator, devices: float
-) -> StepTime | Unpredicted:
-    link = link_bytes_per_s(accelerator)
-    if link is None:
-        return Unpredicted(f"no link between {accelerator.name} devices is known")
-    link_s = ring_all_reduce_s(
-        message_bytes=workload.memory.gradient_bytes, devices=devices, link_bytes_per_s=link
-    )
-    parts: dict[str, Any] = {**single.parts_s, "link": link_s}
-    note = "data parallel: ideal scaling minus one all-reduce at datasheet link speed"
-    return StepTime(
-        time_s=single.time_s.plus(link_s), basis=single.basis, limiter=_limiter(parts), parts_s=parts,
-        note="; ".join(filter(None, (single.note, note))),
-    )  # fmt: skip

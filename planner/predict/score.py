@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..units import MS_PER_S, Interval
 from .corpus import Measurement
 
-__all__ = ["ScoredRow", "Summary", "by", "row_to_json", "summarize"]
+__all__ = ["ScoredRow", "Summary", "by", "mean_over", "percentile", "row_to_json", "summarize"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +41,7 @@ class Summary:
         median_ape, mean_ape, p90_ape: Absolute error as a share of the measurement [-].
         coverage_80: Share of measurements inside their 80 % interval [-].
         bias: Geometric mean of predicted / measured, minus 1 [-].
+        median_log_ratio, mean_log_ratio: Of |log(predicted / measured)|, which weighs half and twice alike [-].
     """
 
     n: int
@@ -49,13 +50,15 @@ class Summary:
     p90_ape: float
     coverage_80: float
     bias: float
+    median_log_ratio: float
+    mean_log_ratio: float
 
     def to_json(self) -> dict[str, float]:
         """Return plain JSON types."""
         return asdict(self)
 
 
-def _percentile(values: Sequence[float], probability: float) -> float:
+def percentile(values: Sequence[float], probability: float) -> float:
     """Return the percentile with linear interpolation between order statistics."""
     ordered = sorted(values)
     position = probability * (len(ordered) - 1)
@@ -70,11 +73,13 @@ def summarize(rows: Sequence[ScoredRow]) -> Summary:
     logs = [math.log(row.predicted_s.mid / row.measurement.step_s) for row in rows]
     return Summary(
         n=len(rows),
-        median_ape=_percentile(errors, 0.5),
+        median_ape=percentile(errors, 0.5),
         mean_ape=sum(errors) / len(errors),
-        p90_ape=_percentile(errors, 0.9),
+        p90_ape=percentile(errors, 0.9),
         coverage_80=sum(row.covered for row in rows) / len(rows),
         bias=math.expm1(sum(logs) / len(logs)),
+        median_log_ratio=percentile([abs(log) for log in logs], 0.5),
+        mean_log_ratio=sum(abs(log) for log in logs) / len(logs),
     )
 
 
@@ -82,6 +87,13 @@ def by(rows: Sequence[ScoredRow], key: Callable[[Measurement], str]) -> dict[str
     """Return a summary for each value of a key, sorted by it."""
     names = sorted({key(row.measurement) for row in rows})
     return {name: summarize([row for row in rows if key(row.measurement) == name]) for name in names}
+
+
+def mean_over(summaries: Mapping[str, Summary]) -> dict[str, float]:
+    """Return the mean of the errors and of the coverage of some groups, each counting once however large."""
+    names = ("median_ape", "mean_ape", "coverage_80")
+    means = {name: sum(getattr(s, name) for s in summaries.values()) / len(summaries) for name in names}
+    return {"n": len(summaries), **means}
 
 
 def row_to_json(row: ScoredRow) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from datetime import date
 from decimal import Decimal
 from typing import Any, Literal
 
-__all__ = ["UNKNOWN", "Column", "emit_json", "emit_rows", "json_text", "tsv_text"]
+__all__ = ["UNKNOWN", "Column", "emit_json", "emit_rows", "emit_text", "json_text", "tsv_text"]
 
 UNKNOWN = "–"  # what a table shows for None
 
@@ -51,6 +51,11 @@ def emit_rows(
 def emit_json(schema: str, payload: Mapping[str, Any]) -> None:
     """Write one JSON object that names its schema (``gpuplan.offers/1``) to standard output."""
     _write(lambda: sys.stdout.write(json_text(schema, payload)))
+
+
+def emit_text(text: str) -> None:
+    """Write a page of text to standard output as it is."""
+    _write(lambda: sys.stdout.write(text))
 
 
 def json_text(schema: str, payload: Mapping[str, Any]) -> str:

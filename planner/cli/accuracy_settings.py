@@ -1,0 +1,82 @@
+"""The scoreboards of `gpuplan accuracy`: of a user's file, of the settings computed now, or of the record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..predict.accuracy import Scoreboard
+
+__all__ = ["emit_settings", "judged_file", "recorded_board", "settings_board"]
+
+Board = dict[str, Any]
+
+
+def judged_file(file: Path) -> Scoreboard:
+    """Return how the packaged coefficients do on a user's measurements."""
+    from ..offers.load import load_catalog, resolve_accelerator
+    from ..predict.accuracy import judge
+    from ..predict.corpus import read_measurements
+    from ..predict.predictor import Predictor
+    from ..render.progress import status
+
+    catalog, rows = load_catalog(), read_measurements(file)
+    with status("predicting") as progress:
+        return judge(
+            rows, lambda name: resolve_accelerator(catalog, name), Predictor.load(), progress=progress
+        )
+
+
+def settings_board(names: Sequence[str]) -> Board:
+    """Compute some settings (all when none is named), under the keys of the JSON contract."""
+    from ..offers.load import load_catalog
+    from ..predict.accuracy import Prices, evaluate
+    from ..predict.bench import Bench, judged_rows
+    from ..predict.settings_held_out import settings_named
+    from ..render.progress import status
+
+    settings, catalog = settings_named(names), load_catalog()
+    with status("predicting") as progress:
+        bench = Bench(measurements=judged_rows(), accelerators=catalog.accelerators, progress=progress)
+        return evaluate(bench, settings, Prices.of(catalog.offers)).to_json()
+
+
+def recorded_board(names: Sequence[str]) -> Board:
+    """Return settings as they were recorded, under the same keys, without the rows behind them."""
+    from ..predict.record import packaged_record
+    from ..predict.settings_held_out import HEADLINE, settings_named
+
+    wanted = {setting.name for setting in settings_named(names)}
+    settings = {name: s for name, s in packaged_record()["settings"].items() if name in wanted}
+    shown = settings.get(HEADLINE) or next(iter(settings.values()), None)
+    keys = ("protocol", "summary", "by_accelerator", "by_model", "rules_of_thumb")
+    return {**{key: shown[key] if shown else None for key in keys}, "settings": settings, "rows": []}
+
+
+def emit_settings(board: Board, *, output: Path | None, markdown: bool, as_json: bool) -> None:
+    """Print settings as a table, a page or JSON, and record them when a file is named."""
+    from ..predict.record import rounded
+    from ..render.accuracy import setting_columns, setting_rows
+    from ..render.accuracy_page import accuracy_page
+    from ..render.output import emit_json, emit_rows, emit_text
+
+    if output is not None:
+        _record(board["settings"], output)
+    if as_json:
+        emit_json("gpuplan.accuracy/1", board)
+    elif markdown:
+        emit_text(accuracy_page(rounded(board["settings"])))
+    else:
+        emit_rows(setting_columns(), setting_rows(board["settings"]))
+
+
+def _record(settings: Mapping[str, Any], path: Path) -> None:
+    """Write the record, keeping from the one that is there the settings that were not computed."""
+    from ..predict.calibrate import write_json
+    from ..predict.record import read_record, record_of
+    from ..predict.settings_held_out import SETTINGS
+
+    before = read_record(path) if path.exists() else None
+    write_json(path, record_of(settings, order=SETTINGS, before=before))

@@ -1,0 +1,131 @@
+"""The settings that the program is judged in: what is held out, and which rows are looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from ..errors import UsageError, near_names_hint
+from .bench import Bench, Predicted, family_of
+from .corpus import Measurement
+
+__all__ = ["HEADLINE", "SETTINGS", "Setting", "settings_named"]
+
+PROFET = "profet_keras_aws"
+TRANSFORMERS = ("bert", "mpt", "transformer", "transformer_xl")
+KNOWN_PRECISIONS = ("float32", "tf32", "mixed_float16", "mixed_bfloat16")
+DATASHEET_CHIPS = ("P100", "V100", "T4", "A100")
+PASCAL_TO_AMPERE = (*DATASHEET_CHIPS, "RTX3090")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One way to be judged.
+
+    Args:
+        name: What `--setting` takes.
+        title: A few words.
+        protocol: One sentence: what was fitted on, what was held out, which rows are counted.
+        predict: Makes the predictions, out of a bench that shares them between settings.
+        among: Rows among which machines are chosen, where they are more than those that are counted.
+    """
+
+    name: str
+    title: str
+    protocol: str
+    predict: Callable[[Bench], Predicted]
+    among: Callable[[Bench], Predicted] | None = None
+
+    def choices(self, bench: Bench) -> Predicted:
+        """Return the rows among which machines are chosen."""
+        return (self.among or self.predict)(bench)
+
+
+def _is_profet(m: Measurement) -> bool:
+    return m.collection == PROFET
+
+
+def _chip(m: Measurement) -> str:
+    return m.accelerator.split("-", maxsplit=1)[0]
+
+
+def _is_transformer(m: Measurement) -> bool:
+    return family_of(m) in TRANSFORMERS
+
+
+def _has_known_stack(m: Measurement) -> bool:
+    return _chip(m) in PASCAL_TO_AMPERE and m.precision in KNOWN_PRECISIONS and not m.assumed
+
+
+SETTINGS: dict[str, Setting] = {
+    setting.name: setting
+    for setting in (
+        Setting(
+            name="architecture",
+            title="PROFET's rows, architecture left out",
+            protocol="Each of PROFET's nine Keras networks on K80, M60, T4 and V100, predicted by coefficients "
+            "fitted on the single-device training rows of all other architectures of all sources.",
+            predict=lambda bench: bench.without_architecture.where(_is_profet),
+        ),
+        Setting(
+            name="profet",
+            title="PROFET's rows alone, architecture left out",
+            protocol="The same rows, predicted by coefficients fitted on PROFET's other eight networks only. "
+            "Small enough that every test run recomputes it.",
+            predict=lambda bench: bench.architecture_left_out(_is_profet),
+        ),
+        Setting(
+            name="all",
+            title="All sources, architecture left out",
+            protocol="Every single-device training row, predicted by coefficients fitted on the rows of all "
+            "other architectures.",
+            predict=lambda bench: bench.without_architecture,
+        ),
+        Setting(
+            name="source",
+            title="Source left out",
+            protocol="Every single-device training row from Pascal to Ampere in fp32, TF32 or mixed precision "
+            "whose precision and compilation were published, predicted by coefficients fitted on the rows of "
+            "all other publishers. Machines are chosen among all chips.",
+            predict=lambda bench: bench.without_source.where(_has_known_stack),
+            among=lambda bench: bench.without_source,
+        ),
+        Setting(
+            name="accelerator",
+            title="Accelerator left out",
+            protocol="Every single-device training row on P100, V100, T4 and A100, predicted from the datasheet "
+            "by coefficients fitted on the rows of all other chips; all memory sizes and forms of a chip are "
+            "left out together. Machines are chosen among all chips, each left out in its turn.",
+            predict=lambda bench: bench.without_accelerator.where(lambda m: _chip(m) in DATASHEET_CHIPS),
+            among=lambda bench: bench.without_accelerator,
+        ),
+        Setting(
+            name="transformers",
+            title="Transformers, architecture left out",
+            protocol="BERT, MPT, Transformer and Transformer-XL, each predicted by coefficients fitted on the "
+            "single-device training rows of all other architectures; BERT's heads are left out together.",
+            predict=lambda bench: bench.without_architecture.where(_is_transformer),
+        ),
+        Setting(
+            name="transformers-accelerator",
+            title="Transformers, accelerator left out",
+            protocol="The same networks, predicted from the datasheet by coefficients fitted on the rows of all "
+            "other chips.",
+            predict=lambda bench: bench.without_accelerator.where(_is_transformer),
+        ),
+    )
+}
+HEADLINE = "architecture"
+
+
+def settings_named(names: Iterable[str]) -> tuple[Setting, ...]:
+    """Return settings by name, in the order of the register; all of them when none is named.
+
+    UsageError for a name that is unknown.
+    """
+    wanted = list(names)
+    for name in wanted:
+        if name not in SETTINGS:
+            hint = near_names_hint(name, SETTINGS, see_all="gpuplan accuracy --help")
+            raise UsageError(f"unknown setting `{name}` in `--setting`", hint=hint)
+    return tuple(setting for setting in SETTINGS.values() if not wanted or setting.name in wanted)

@@ -1,0 +1,147 @@
+"""The scores of all settings as a page of documentation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from .accuracy import GROUPS, percent, signed_percent
+from .output import UNKNOWN
+
+__all__ = ["accuracy_page"]
+
+Scores = Mapping[str, Any]
+
+PREFACE = """\
+# How far off the predictions are
+
+This page is generated; do not edit it. Every number is of rows that the fit has not seen.
+
+```sh
+gpuplan accuracy --output profiles/accuracy.json             # compute every setting and record it
+gpuplan accuracy --recorded --markdown > docs/accuracy.md    # this page, from the record
+```
+
+An error is |predicted / measured - 1|. *Median*, *mean* and *p90* are over rows; *by source* is the mean of
+the sources' mean errors, each counting once, so that no source dominates. *Bias* is the geometric mean of
+predicted / measured, minus 1. *|log|* is |log(predicted / measured)|, which weighs half and twice alike
+(median, mean). *In 80 %* is the share of rows inside their 80 % prediction interval, which is made of the
+errors on the other groups only. The rules of thumb each have one constant, fitted on the same rows as the
+model: FLOPs over peak, bytes over bandwidth, and the larger of the two.
+"""
+
+CHOICES = """\
+## What choosing by the predictions loses
+
+Of the workloads above, those that one source measured on three accelerators or more, with the same network,
+batch size, precision, stack and number of devices (TF32 counts as float32, CPUs are left out). *Lost* is
+what the machine chosen by prediction costs over the best one, by the measured times: dollars for the
+cheapest, hours for the fastest. *Right* is the share of workloads where the choice was the best. Where the
+rules of thumb lose nothing either, one machine was so much cheaper that there was little to choose. *Rank*
+is Spearman's correlation of predicted and measured times.
+"""
+
+PRICES = """\
+## Prices
+
+Dollars an hour of the cheapest complete machine with that many devices, on demand, of the whole catalog:
+marketplaces and hosted notebooks are among the sellers. *At clouds* counts AWS, Azure and Google Cloud
+alone. An offer that can be had goes before one that is being withdrawn (`legacy`), and that before one that
+is gone (`retired`): a chip that nobody rents out any more has the price that it was last listed at.
+"""
+
+
+def accuracy_page(settings: Mapping[str, Scores]) -> str:
+    """Return the scores of settings as a page in Markdown, the same for the same scores."""
+    parts = [
+        PREFACE,
+        "## All settings\n",
+        _table(_HEAD, [_score_cells(name, s["summary"], s["over_sources"]) for name, s in settings.items()]),
+        "\n".join(f"- **{name}**: {s['title']}. {s['protocol']}" for name, s in settings.items()) + "\n",
+        CHOICES,
+        _table(_CHOICE_HEAD, [cells for name, s in settings.items() for cells in _choice_cells(name, s)]),
+        PRICES,
+        _table(_PRICE_HEAD, [_price_cells(name, price) for name, price in _all_prices(settings).items()]),
+        *(part for name, scores in settings.items() for part in _setting_parts(name, scores)),
+    ]
+    return "\n".join(parts)
+
+
+_HEAD = ("setting", "rows", "median", "mean", "p90", "by source", "bias", "in 80 %", "|log|")
+_CHOICE_HEAD = (
+    "setting", "by", "priced", "lost $ mean", "median", "p90", "right", "at clouds: lost $", "right",
+    "workloads", "lost hours mean", "p90", "right", "rank",
+)  # fmt: skip
+_PRICE_HEAD = (
+    "accelerator", "devices", "$/h", "machine", "state", "as of", "at clouds: $/h", "machine", "state", "as of",
+)  # fmt: skip
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    escaped = [name.replace("|", "\\|") for name in head]
+    lines = [escaped, ["---"] + ["--:"] * (len(head) - 1), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + "\n"
+
+
+def _score_cells(name: str, summary: Scores, over_sources: Scores | None = None) -> list[str]:
+    return [
+        name, str(summary["n"]), percent(summary["median_ape"]), percent(summary["mean_ape"]),
+        percent(summary["p90_ape"]),
+        percent(over_sources["mean_ape"]) + f" of {over_sources['n']}" if over_sources else "",
+        signed_percent(summary["bias"]), percent(summary["coverage_80"]),
+        f"{summary['median_log_ratio']:.3f}, {summary['mean_log_ratio']:.3f}",
+    ]  # fmt: skip
+
+
+def _choice_cells(name: str, scores: Scores) -> Iterator[list[str]]:
+    if scores["decision"]["fastest"] is None:
+        return
+    yield [name, "gpuplan", *_decision_cells(scores["decision"])]
+    for rule, decision in scores["rules_decision"].items():
+        yield ["", rule, *_decision_cells(decision)]
+
+
+def _decision_cells(decision: Scores) -> list[str]:
+    rank = decision["rank_correlation"]
+    return [
+        *_regret_cells(decision["cheapest"], ("n", "mean_regret", "median_regret", "p90_regret", "top1")),
+        *_regret_cells(decision["cheapest_at_clouds"], ("mean_regret", "top1")),
+        *_regret_cells(decision["fastest"], ("n", "mean_regret", "p90_regret", "top1")),
+        UNKNOWN if rank is None else f"{rank:.3f}",
+    ]
+
+
+def _regret_cells(summary: Scores | None, keys: Sequence[str]) -> list[str]:
+    if summary is None:
+        return [UNKNOWN] * len(keys)
+    return [str(summary[key]) if key == "n" else percent(summary[key]) for key in keys]
+
+
+def _all_prices(settings: Mapping[str, Scores]) -> dict[str, Scores]:
+    """Return the prices of all settings; they are the same wherever a machine is in several."""
+    return dict(sorted({name: p for s in settings.values() for name, p in s["prices"].items()}.items()))
+
+
+def _price_cells(name: str, price: Scores) -> list[str]:
+    return [*name.rsplit(" x ", 1), *_offer_cells(price["anybody"]), *_offer_cells(price["clouds"])]
+
+
+def _offer_cells(offer: Scores | None) -> list[str]:
+    if offer is None:
+        return [UNKNOWN] * 4
+    machine = f"{offer['provider']} {offer['instance_type']}"
+    return [offer["usd_per_hour"], machine, offer["status"], offer["price_as_of"] or UNKNOWN]
+
+
+def _setting_parts(name: str, scores: Scores) -> Iterator[str]:
+    yield f"## {scores['title']}\n"
+    yield f"{scores['protocol']}\n"
+    yield f"```sh\ngpuplan accuracy --setting {name}\n```\n"
+    for key, title in (*((f"by_{group}", group) for group in GROUPS), ("rules_of_thumb", "rule of thumb")):
+        if len(scores[key]) > 1:
+            rows = [_without_source(_score_cells(group, s)) for group, s in scores[key].items()]
+            yield _table(_without_source((title, *_HEAD[1:])), rows)
+
+
+def _without_source(cells: Sequence[str]) -> list[str]:
+    return [*cells[:5], *cells[6:]]
