@@ -8,7 +8,7 @@ from typing import Any
 
 from ..offers.rows import Accelerator, Offer
 from ..offers.typical import CLOUDS, machine_prices
-from .bench import Bench, Predicted, source_of
+from .bench import Bench, Predicted
 from .cases import workload_of
 from .corpus import Measurement
 from .decision import PriceOf, candidates_of, decide_all, summarize_decisions
@@ -90,7 +90,7 @@ class SettingScore:
     def to_json(self) -> dict[str, Any]:
         """Return the scores without the rows, as plain JSON types."""
         rows, rules = self.predicted.rows, self.predicted.rules
-        by_source = by(rows, source_of)
+        by_source = by(rows, lambda m: m.origin)
         return {
             "title": self.setting.title,
             "protocol": self.setting.protocol,

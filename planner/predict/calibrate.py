@@ -42,7 +42,7 @@ def leave_out_architectures(examples: Sequence[Example], *, progress: Progress) 
 
 def leave_out_accelerators(examples: Sequence[Example], *, progress: Progress) -> HeldOut:
     """Predict every accelerator from its datasheet alone; a generation that only it had gets the mean."""
-    return leave_out(examples, group_of=lambda e: family_of(e.measurement.accelerator), progress=progress)
+    return leave_out(examples, group_of=lambda e: e.measurement.chip, progress=progress)
 
 
 def leave_out_sources(examples: Sequence[Example], *, progress: Progress) -> HeldOut:
@@ -57,16 +57,6 @@ def single_device_training(measurements: Sequence[Measurement]) -> list[Measurem
         m for m in measurements
         if m.mode == "train" and m.devices == 1 and m.accelerator != "CPU" and not m.accelerator.startswith("TPU")
     ]  # fmt: skip
-
-
-def family_of(accelerator: str) -> str:
-    """Return the accelerator without its memory size and form: what is left out together.
-
-    Example:
-        >>> family_of("V100-32GB"), family_of("A100-40GB-PCIe"), family_of("T4")
-        ('V100', 'A100', 'T4')
-    """
-    return accelerator.split("-", maxsplit=1)[0]
 
 
 def calibrate(

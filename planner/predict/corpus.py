@@ -94,9 +94,18 @@ class Measurement:
     @property
     def origin(self) -> str:
         """Who published it: the collection without what it is a part of."""
-        return self.collection.removesuffix("_vision").removesuffix("_language")
+        name = self.collection
+        for part in PARTS_OF_A_SOURCE:
+            name = name.removesuffix(part)
+        return name
+
+    @property
+    def chip(self) -> str:
+        """The accelerator without its memory size and form: what is left out together."""
+        return self.accelerator.split("-", maxsplit=1)[0]
 
 
+PARTS_OF_A_SOURCE = ("_vision", "_language", "_infer")  # files that hold one publisher's rows between them
 # Architectures whose variants are near copies of each other: what is left out together when one is left out.
 FAMILIES = (
     "alexnet", "bert", "cifar10_cnn", "efficientnet", "inception_v1", "mobilenet_v3", "nnunet", "resnet18",
