@@ -69,7 +69,7 @@ def calibrate(
     models = leave_out_architectures(examples, progress=progress)
     chips = leave_out_accelerators(examples, progress=progress)
     return Coefficients(
-        generations=fitted.generations, shared=fitted.shared,
+        generations=fitted.generations, trend=fitted.trend, shared=fitted.shared,
         stacks=fitted.stacks | means_of_classes(fitted.stacks),
         hosts=fitted.hosts | means_of_classes(fitted.hosts),
         intervals={

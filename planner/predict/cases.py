@@ -17,6 +17,7 @@ from .corpus import Measurement
 from .fit import Case
 from .heldout import Example
 from .kernels import KernelTable, table_of
+from .ranges import LAST_YEAR
 from .runs import host_of, is_fed_from_host, pressure_of, stack_of
 from .steptime import Unpredicted
 from .store import Traced, load_store, run_key, trace_of
@@ -94,6 +95,7 @@ def _example(
         raise UsageError(f"cannot judge {m.model} on {accelerator.name}: {chip.reason}")
     case = Case(
         table=table, chip=chip, generation=generation_of(accelerator), stack=stack_of(m), host=host_of(m),
+        year=accelerator.year or LAST_YEAR,
         compiled=m.compiled, input_bytes=traced.input_bytes if is_fed_from_host(m) else 0,
         pressure=pressure_of(traced.memory_bytes, accelerator), step_s=m.step_s,
     )  # fmt: skip

@@ -130,7 +130,8 @@ class Chip:
 class Coefficients:
     """Everything that was fitted, and on what."""
 
-    generations: dict[str, Generation]  # "" is the mean: what a generation without measurements gets
+    generations: dict[str, Generation]  # "" is the mean, in the middle of the measured years
+    trend: dict[str, float]  # what a year adds to the log of a generation's coefficients
     shared: Shared
     stacks: dict[str, Stack]
     hosts: dict[str, Host]
@@ -148,6 +149,7 @@ class Coefficients:
         """Read what `to_json` wrote; KeyError or TypeError on anything else."""
         return Coefficients(
             generations={name: Generation(**row) for name, row in data["generations"].items()},
+            trend=data["trend"],
             shared=Shared(**data["shared"]),
             stacks={name: Stack(**row) for name, row in data["stacks"].items()},
             hosts={name: Host(**row) for name, row in data["hosts"].items()},

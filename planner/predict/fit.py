@@ -13,7 +13,7 @@ from typing import Any, cast
 from .coefficients import Chip, Generation, Host, Shared, Stack, names_of
 from .device import device_parts_s, launches_of, step_s
 from .kernels import CONTRACTIONS, KernelTable
-from .ranges import GROUPS, PRIOR_LOG, ROBUST_LOG
+from .ranges import GROUPS, NEVER_RISING, PRIOR_LOG, ROBUST_LOG, TREND_SPREAD_LOG, age_of
 
 __all__ = ["Case", "Fitted", "fit"]
 
@@ -28,6 +28,7 @@ class Case:
         table: Kernels of the step.
         chip: What the accelerator can attain for them.
         generation, stack, host: Which coefficients apply.
+        year: When the accelerator came out.
         compiled: Whether the host launches one program, or every kernel.
         input_bytes: What comes from the host in a step [bytes].
         pressure: Memory needed over memory usable [-].
@@ -39,6 +40,7 @@ class Case:
     generation: str
     stack: str
     host: str
+    year: int
     compiled: bool
     input_bytes: float
     pressure: float
@@ -50,6 +52,7 @@ class Fitted:
     """Coefficients that a fit found."""
 
     generations: dict[str, Generation]
+    trend: dict[str, float]
     shared: Shared
     stacks: dict[str, Stack]
     hosts: dict[str, Host]
@@ -57,19 +60,26 @@ class Fitted:
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """Columns of the vector of logs: the means first, then what each member of a group adds to them."""
+    """Columns of the vector of logs.
+
+    The means first, then what a later year adds to those of the generations, then what each member adds.
+    """
 
     members: dict[str, tuple[str, ...]]
+    years: dict[str, int]
 
     @staticmethod
     def of(cases: Sequence[Case]) -> _Layout:
         """Return the layout for the members that occur in some cases."""
         names = [group.name for group in GROUPS if group.name]
-        return _Layout({name: tuple(sorted({getattr(case, name) for case in cases})) for name in names})
+        return _Layout(
+            {name: tuple(sorted({getattr(case, name) for case in cases})) for name in names},
+            {case.generation: case.year for case in cases},
+        )
 
     def first(self, name: str) -> int:
         """Return the column of a group's first member."""
-        column = len(RANGES)
+        column = len(RANGES) + len(TREND_SPREAD_LOG)
         for group in GROUPS:
             if group.name == name:
                 break
@@ -78,7 +88,11 @@ class _Layout:
 
     @property
     def size(self) -> int:
-        return len(RANGES) + sum(len(self.members.get(g.name, ())) * len(g.ranges) for g in GROUPS)
+        return (
+            len(RANGES)
+            + len(TREND_SPREAD_LOG)
+            + sum(len(self.members.get(g.name, ())) * len(g.ranges) for g in GROUPS)
+        )
 
     def columns(self, case: Case) -> list[int]:
         """Return, for each coefficient of a case, the column of its own addition; -1 where there is none."""
@@ -171,14 +185,18 @@ def fit(cases: Sequence[Case], *, near: Fitted | None = None) -> Fitted:
 
     layout = _Layout.of(cases)
     columns = np.array([layout.columns(case) for case in cases])
+    ages = np.array([age_of(case.year) for case in cases])
+    trend = slice(len(RANGES), len(RANGES) + len(TREND_SPREAD_LOG))
     measured = np.log([case.step_s for case in cases])
     low, high, start, spread = _bounds(layout)
-    begin = start if near is None else np.clip(_logs_of(near, layout), low + 1e-6, high - 1e-6)
+    begin = start if near is None else np.clip(_logs_of(near, layout), low + 1e-10, high - 1e-10)
     with enable_x64(False):
         value, slopes = _compiled(cases)
 
         def local(logs: Any) -> Any:
-            return logs[: len(RANGES), None] + np.where(columns >= 0, logs[columns], 0.0).T
+            found = logs[: len(RANGES), None] + np.where(columns >= 0, logs[columns], 0.0).T
+            found[: len(TREND_SPREAD_LOG)] += logs[trend, None] * ages
+            return found
 
         def residuals(logs: Any) -> Any:
             return np.concatenate([_soft(np.asarray(value(local(logs))) - measured), (logs - start) / spread])
@@ -188,7 +206,9 @@ def fit(cases: Sequence[Case], *, near: Fitted | None = None) -> Fitted:
             local_slopes = (
                 np.asarray(slopes(point)).T * _soft_slope(np.asarray(value(point)) - measured)[:, None]
             )
-            return np.vstack([_scattered(local_slopes, columns, layout.size), np.diag(1.0 / spread)])
+            matrix = _scattered(local_slopes, columns, layout.size)
+            matrix[:, trend] = local_slopes[:, : len(TREND_SPREAD_LOG)] * ages[:, None]
+            return np.vstack([matrix, np.diag(1.0 / spread)])
 
         found = least_squares(
             residuals, begin, jac=jacobian, bounds=(low, high), xtol=1e-5, ftol=1e-5, max_nfev=60
@@ -255,8 +275,15 @@ def _bounds(layout: _Layout) -> tuple[Any, Any, Any, Any]:
     extra = layout.size - len(RANGES)
     start = np.concatenate([logs[:, 0], np.zeros(extra)])
     low = np.concatenate([logs[:, 1], np.full(extra, -2.0)])
-    high = np.concatenate([logs[:, 2], np.full(extra, 2.0)])
-    return low, high, start, np.concatenate([np.full(len(RANGES), PRIOR_LOG), *spreads])
+    rise = [0.0 if name in NEVER_RISING else 2.0 for name in TREND_SPREAD_LOG]
+    high = np.concatenate([logs[:, 2], rise, np.full(extra - len(rise), 2.0)])
+    high[len(RANGES) :] = np.maximum(high[len(RANGES) :], 1e-9)
+    return (
+        low,
+        high,
+        start,
+        np.concatenate([np.full(len(RANGES), PRIOR_LOG), list(TREND_SPREAD_LOG.values()), *spreads]),
+    )
 
 
 def _logs_of(fitted: Fitted, layout: _Layout) -> Any:
@@ -269,10 +296,12 @@ def _logs_of(fitted: Fitted, layout: _Layout) -> Any:
         members = getattr(fitted, f"{group.name}s") if group.name else {"": fitted.shared}
         mean = np.log([getattr(members[""], name) for name in group.ranges])
         means += list(mean)
+        drift = np.array([fitted.trend[name] for name in group.ranges]) if group.name == "generation" else 0.0
         for member in layout.members.get(group.name, ()):
             own = members.get(member, members[""])
-            additions += list(np.log([getattr(own, name) for name in group.ranges]) - mean)
-    return np.array([*means, *additions])
+            age = age_of(layout.years[member]) if group.name == "generation" else 0.0
+            additions += list(np.log([getattr(own, name) for name in group.ranges]) - mean - drift * age)
+    return np.array([*means, *fitted.trend.values(), *additions])
 
 
 def _fitted(logs: Any, layout: _Layout) -> Fitted:
@@ -281,6 +310,7 @@ def _fitted(logs: Any, layout: _Layout) -> Fitted:
 
     found: list[Any] = []
     mean_at = 0
+    drift = logs[len(RANGES) : len(RANGES) + len(TREND_SPREAD_LOG)]
     for group in GROUPS:
         width = len(group.ranges)
         mean = logs[mean_at : mean_at + width]
@@ -288,10 +318,14 @@ def _fitted(logs: Any, layout: _Layout) -> Fitted:
         named = {"": _named(group.kind, np.exp(mean))}
         for number, member in enumerate(layout.members.get(group.name, ())):
             start = layout.first(group.name) + number * width
-            named[member] = _named(group.kind, np.exp(mean + logs[start : start + width]))
+            own = mean + logs[start : start + width]
+            if group.name == "generation":
+                own = own + drift * age_of(layout.years[member])
+            named[member] = _named(group.kind, np.exp(own))
         found.append(named if group.name else named[""])
     generations, shared, stacks, hosts = found
-    return Fitted(generations=generations, shared=shared, stacks=stacks, hosts=hosts)
+    trend = {name: float(f"{slope:.6g}") for name, slope in zip(TREND_SPREAD_LOG, drift, strict=True)}
+    return Fitted(generations=generations, trend=trend, shared=shared, stacks=stacks, hosts=hosts)
 
 
 def _named(kind: Any, values: Any) -> Any:

@@ -76,7 +76,7 @@ def predict_case(case: Case, fitted: Fitted) -> float:
     """Return the modelled time of a case [s]; what the fit has not seen gets the mean of its kind."""
     return model_step(
         case.table, case.chip, fitted, generation=case.generation, stack=case.stack, host=case.host,
-        compiled=case.compiled, input_bytes=case.input_bytes, pressure=case.pressure,
+        year=case.year, compiled=case.compiled, input_bytes=case.input_bytes, pressure=case.pressure,
     ).total_s  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import cast
@@ -9,13 +10,14 @@ from typing import cast
 from ..offers.rows import Accelerator
 from ..workload.model import Workload
 from .chip import chip_of, generation_of
-from .coefficients import Chip, Coefficients, load_coefficients
+from .coefficients import Chip, Coefficients, Generation, load_coefficients
 from .device import device_parts_s, launches_of, step_s
 from .fit import Fitted
 from .interval import around
 from .kernels import KernelTable, kernels_of, table_of
 from .measured import Measured, fingerprint, load_measured
 from .parallel import several_devices
+from .ranges import LAST_YEAR, age_of
 from .runs import kind_of_run, pressure_of
 from .steptime import Basis, Limiter, StepTime, Unpredicted
 
@@ -35,7 +37,7 @@ class ModelledStep:
 
 def model_step(
     table: KernelTable, chip: Chip, coefficients: Fitted | Coefficients, *, generation: str,
-    compiled: bool, input_bytes: float, pressure: float = 0.0, stack: str = MEAN, host: str = MEAN,
+    year: int, compiled: bool, input_bytes: float, pressure: float = 0.0, stack: str = MEAN, host: str = MEAN,
 ) -> ModelledStep:  # fmt: skip
     """Return the modelled time of one step on one device.
 
@@ -44,6 +46,7 @@ def model_step(
         chip: What the accelerator can attain, for these kernels.
         coefficients: What was fitted.
         generation, stack, host: Which coefficients apply; those without measurements get the mean.
+        year: When the accelerator came out: the mean of generations drifts with it.
         compiled: True: the host launches one program; False: it dispatches every kernel.
         input_bytes: One batch, fed from the host [bytes].
         pressure: Memory needed over memory usable [-].
@@ -51,7 +54,7 @@ def model_step(
     import numpy as np
 
     shared = coefficients.shared
-    own = coefficients.generations.get(generation, coefficients.generations[MEAN])
+    own = coefficients.generations.get(generation) or drifted(coefficients, year=year)
     framework = coefficients.stacks.get(stack, coefficients.stacks[MEAN])
     machine = coefficients.hosts.get(host, coefficients.hosts[MEAN])
     total, compute, memory = device_parts_s(table, chip, own, framework, shared, xp=np)
@@ -74,6 +77,14 @@ def model_step(
             "launch": gaps_s + whole_s - device_s - feed_s,
             "input": feed_s,
         },
+    )
+
+
+def drifted(coefficients: Fitted | Coefficients, *, year: int) -> Generation:
+    """Return what is expected of a generation of that year that was never measured."""
+    mean, age = coefficients.generations[MEAN], age_of(year)
+    return Generation(
+        **{name: getattr(mean, name) * math.exp(slope * age) for name, slope in coefficients.trend.items()}
     )
 
 
@@ -157,7 +168,7 @@ class Predictor:
             return chip
         step = model_step(
             table, _part_of(chip, share), self.coefficients, generation=generation_of(accelerator),
-            stack=stack, host=stack, compiled=workload.compiled,
+            year=accelerator.year or LAST_YEAR, stack=stack, host=stack, compiled=workload.compiled,
             input_bytes=workload.memory.input_bytes if fed else 0.0,
             pressure=pressure_of(workload.memory.total_bytes, accelerator, share=share),
         )  # fmt: skip

@@ -11,7 +11,10 @@ from dataclasses import dataclass
 
 from .coefficients import Generation, Host, Shared, Stack, names_of
 
-__all__ = ["GROUPS", "PRIOR_LOG", "ROBUST_LOG", "Group", "Range"]
+__all__ = [
+    "GROUPS", "LAST_YEAR", "NEVER_RISING", "PRIOR_LOG", "ROBUST_LOG", "TREND_SPREAD_LOG", "Group", "Range",
+    "age_of",
+]  # fmt: skip
 
 Range = tuple[float, float, float]  # start, lowest, highest
 PRIOR_LOG = 1.0  # prior spread of the means around their starting points, in log units
@@ -78,3 +81,22 @@ GROUPS = (
         0.4,
     ),
 )  # fmt: skip
+
+# Efficiencies drift from one generation to the next: caches and schedulers got better, memory faster than
+# GDDR5 is used better. What a year adds to the log of a coefficient is fitted too, and serves chips of
+# generations that were never measured. Prior spread of the slope, per year.
+TREND_SPREAD_LOG = {
+    name: 0.15 if name in ("launch_s", "step_latency_s") else 0.06 for name in GROUPS[0].ranges
+}  # fmt: skip
+NEVER_RISING = ("launch_s", "step_latency_s")  # clocks and schedulers do not get slower with the years
+FIRST_YEAR, MIDDLE_YEAR, LAST_YEAR = 2014, 2017, 2020  # of the measured chips
+
+
+def age_of(year: int) -> float:
+    """Return years after the middle of the measured chips; beyond them nothing is extrapolated [years].
+
+    Example:
+        >>> age_of(2018), age_of(2024)
+        (1.0, 3.0)
+    """
+    return float(min(max(year, FIRST_YEAR), LAST_YEAR) - MIDDLE_YEAR)
