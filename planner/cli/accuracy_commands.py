@@ -87,6 +87,8 @@ def _refuse(options: dict[str, bool], *, file: Path | None, recorded: bool, as_j
         raise UsageError(
             f"`--recorded` computes nothing that `{other}` could use", hint="leave out one of them"
         )
+    if as_json and options["--markdown"]:
+        raise UsageError("`--markdown` and `--json` both say what to print", hint="leave out one of them")
 
 
 def _emit_own(board: Scoreboard, *, as_json: bool) -> None:

@@ -34,12 +34,16 @@ def settings_board(names: Sequence[str]) -> Board:
     from ..offers.load import load_catalog
     from ..predict.accuracy import Prices, evaluate
     from ..predict.bench import Bench, judged_rows
+    from ..predict.corpus import packaged_corpus
     from ..predict.settings_held_out import settings_named
     from ..render.progress import status
 
     settings, catalog = settings_named(names), load_catalog()
     with status("predicting") as progress:
-        bench = Bench(measurements=judged_rows(), accelerators=catalog.accelerators, progress=progress)
+        bench = Bench(
+            measurements=judged_rows(), corpus=packaged_corpus(), accelerators=catalog.accelerators,
+            progress=progress,
+        )  # fmt: skip
         return evaluate(bench, settings, Prices.of(catalog.offers)).to_json()
 
 

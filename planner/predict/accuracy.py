@@ -94,6 +94,10 @@ class SettingScore:
         return {
             "title": self.setting.title,
             "protocol": self.setting.protocol,
+            "pool": {
+                "n": len(self.predicted.pool),
+                "sources": len({m.origin for m in self.predicted.pool}),
+            },
             "n": len(rows),
             "summary": summarize(rows).to_json(),
             "over_sources": mean_over(by_source),
@@ -165,11 +169,8 @@ def evaluate(bench: Bench, settings: Sequence[Setting], prices: Prices) -> Score
 
     The rows are those of the headline setting, or of the first one when that is not asked for.
     """
-    scores = [
-        SettingScore(setting=s, predicted=s.predict(bench), choices=s.choices(bench), prices=prices)
-        for s in settings
-        if s.predict(bench).rows
-    ]
+    judged = [_judged(setting, bench, prices) for setting in settings]
+    scores = [score for score in judged if score.predicted.rows]
     shown = next((s for s in scores if s.setting.name == HEADLINE), scores[0] if scores else None)
     if shown is None:
         return Scoreboard(protocol="no rows to judge", rows=())
@@ -179,6 +180,12 @@ def evaluate(bench: Bench, settings: Sequence[Setting], prices: Prices) -> Score
         rules={name: summarize(rows) for name, rows in shown.predicted.rules.items()},
         settings={score.setting.name: score.to_json() for score in scores},
     )
+
+
+def _judged(setting: Setting, bench: Bench, prices: Prices) -> SettingScore:
+    predicted = setting.predict(bench)
+    choices = setting.among(bench) if setting.among else predicted
+    return SettingScore(setting=setting, predicted=predicted, choices=choices, prices=prices)
 
 
 def judge(

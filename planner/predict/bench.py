@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from ..offers.rows import Accelerator
@@ -16,6 +16,8 @@ from .calibrate import (
 from .cases import examples_of
 from .corpus import Measurement, packaged_corpus
 from .heldout import Example, HeldOut, leave_out
+from .parallel_fit import leave_out_scaling
+from .scaling import Form, Pair, pairs_of
 from .score import ScoredRow
 
 __all__ = ["Bench", "Predicted", "judged_rows"]
@@ -31,10 +33,14 @@ def judged_rows() -> list[Measurement]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predicted:
-    """Rows predicted without what was held out, and the same rows by the rules of thumb."""
+    """Rows predicted without what was held out, and the same rows by the rules of thumb.
+
+    ``pool`` holds every measurement that took part: what is held out is taken from it, the rest is fitted on.
+    """
 
     rows: tuple[ScoredRow, ...] = ()
     rules: Mapping[str, tuple[ScoredRow, ...]] = field(default_factory=dict)
+    pool: tuple[Measurement, ...] = ()
 
     def where(self, keep: Keep) -> Predicted:
         """Return the rows whose measurement passes."""
@@ -43,12 +49,14 @@ class Predicted:
             rules={
                 name: tuple(row for row in rows if keep(row.measurement)) for name, rows in self.rules.items()
             },
+            pool=self.pool,
         )
 
 
 def _predicted(held_out: HeldOut, *, basis: str) -> Predicted:
     rules = {name: tuple(held_out.scored(times, basis=name)) for name, times in held_out.naive_s.items()}
-    return Predicted(rows=tuple(held_out.scored(basis=basis)), rules=rules)
+    pool = tuple(example.measurement for example in held_out.examples)
+    return Predicted(rows=tuple(held_out.scored(basis=basis)), rules=rules, pool=pool)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,11 +65,13 @@ class Bench:
 
     Args:
         measurements: Rows to fit on and to predict.
+        corpus: All published rows, among them the steps on several devices; may be empty.
         accelerators: The catalog's, by name.
         progress: Is told what is being done.
     """
 
     measurements: Sequence[Measurement]
+    corpus: Sequence[Measurement] = ()
     accelerators: Mapping[str, Accelerator]
     progress: Progress
 
@@ -102,3 +112,26 @@ class Bench:
             return Predicted()
         held_out = leave_out_accelerators(self.examples, progress=self.progress)
         return _predicted(held_out, basis="datasheet")
+
+    @cached_property
+    def pairs(self) -> list[Pair]:
+        """Steps on several devices, each with the step on one that was published beside it."""
+        return pairs_of(self.corpus, self.accelerators)[0]
+
+    def scaling_without_source(self, forms: Container[Form]) -> Predicted:
+        """Predict steps on several devices from the published step on one, each publisher left out in turn.
+
+        The rule of thumb is that of perfect scaling: the step takes as long as on one device.
+        """
+        rows: list[ScoredRow] = []
+        perfect: list[ScoredRow] = []
+        for form in sorted({pair.form for pair in self.pairs if pair.form in forms}):
+            pairs = [pair for pair in self.pairs if pair.form == form]
+            if len({pair.measurement.origin for pair in pairs}) < 2:
+                continue
+            self.progress(f"several devices, {form}")
+            held_out = leave_out_scaling(pairs, group_of=lambda m: m.origin)
+            rows += [replace(row, basis="modelled") for row in held_out.scored()]
+            perfect += replace(held_out, predicted_s=tuple(pair.single_s for pair in pairs)).scored()
+        pool = tuple(row.measurement for row in rows)
+        return Predicted(rows=tuple(rows), rules={"perfect_scaling": tuple(perfect)}, pool=pool)

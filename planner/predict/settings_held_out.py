@@ -36,10 +36,6 @@ class Setting:
     predict: Callable[[Bench], Predicted]
     among: Callable[[Bench], Predicted] | None = None
 
-    def choices(self, bench: Bench) -> Predicted:
-        """Return the rows among which machines are chosen."""
-        return (self.among or self.predict)(bench)
-
 
 def _is_profet(m: Measurement) -> bool:
     return m.collection == PROFET
@@ -53,6 +49,10 @@ def _has_known_stack(m: Measurement) -> bool:
     return m.chip in PASCAL_TO_AMPERE and m.precision in KNOWN_PRECISIONS and not m.assumed
 
 
+def _is_one_host(m: Measurement) -> bool:
+    return m.devices in (2, 4, 8) and m.hosts == 1
+
+
 SETTINGS: dict[str, Setting] = {
     setting.name: setting
     for setting in (
@@ -60,7 +60,7 @@ SETTINGS: dict[str, Setting] = {
             name="architecture",
             title="PROFET's rows, architecture left out",
             protocol="Each of PROFET's nine Keras networks on K80, M60, T4 and V100, predicted by coefficients "
-            "fitted on the single-device training rows of all other architectures of all sources.",
+            "fitted on the single-device training rows of all other architectures.",
             predict=lambda bench: bench.without_architecture.where(_is_profet),
         ),
         Setting(
@@ -72,7 +72,7 @@ SETTINGS: dict[str, Setting] = {
         ),
         Setting(
             name="all",
-            title="All sources, architecture left out",
+            title="Every row, architecture left out",
             protocol="Every single-device training row, predicted by coefficients fitted on the rows of all "
             "other architectures.",
             predict=lambda bench: bench.without_architecture,
@@ -108,6 +108,23 @@ SETTINGS: dict[str, Setting] = {
             protocol="The same networks, predicted from the datasheet by coefficients fitted on the rows of all "
             "other chips.",
             predict=lambda bench: bench.without_accelerator.where(_is_transformer),
+        ),
+        Setting(
+            name="devices",
+            title="2, 4 and 8 devices of one host, source left out",
+            protocol="Every training step on 2, 4 or 8 devices of one host that average their gradients among "
+            "themselves, predicted from the step on one device published beside it, by constants fitted on the "
+            "rows of all other publishers.",
+            predict=lambda bench: bench.scaling_without_source(("all_reduce",)).where(_is_one_host),
+        ),
+        Setting(
+            name="devices-older",
+            title="Parameter servers and one process for all devices, source left out",
+            protocol="The same for parameter servers and for one process that splits each batch, which most "
+            "frameworks have left behind.",
+            predict=lambda bench: bench.scaling_without_source(("parameter_server", "one_process")).where(
+                _is_one_host
+            ),
         ),
     )
 }

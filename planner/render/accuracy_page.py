@@ -27,7 +27,9 @@ the sources' mean errors, each counting once, so that no source dominates. *Bias
 predicted / measured, minus 1. *|log|* is |log(predicted / measured)|, which weighs half and twice alike
 (median, mean). *In 80 %* is the share of rows inside their 80 % prediction interval, which is made of the
 errors on the other groups only. The rules of thumb each have one constant, fitted on the same rows as the
-model: FLOPs over peak, bytes over bandwidth, and the larger of the two.
+model: FLOPs over peak, bytes over bandwidth, and the larger of the two. That for several devices is perfect
+scaling: a step takes as long as on one. *Pool* is every row that took part, and from how many sources: what
+is held out is taken from it, and the rest of it is fitted on.
 """
 
 CHOICES = """\
@@ -56,7 +58,7 @@ def accuracy_page(settings: Mapping[str, Scores]) -> str:
     parts = [
         PREFACE,
         "## All settings\n",
-        _table(_HEAD, [_score_cells(name, s["summary"], s["over_sources"]) for name, s in settings.items()]),
+        _table(_HEAD, [_setting_cells(name, s) for name, s in settings.items()]),
         "\n".join(f"- **{name}**: {s['title']}. {s['protocol']}" for name, s in settings.items()) + "\n",
         CHOICES,
         _table(_CHOICE_HEAD, [cells for name, s in settings.items() for cells in _choice_cells(name, s)]),
@@ -67,7 +69,8 @@ def accuracy_page(settings: Mapping[str, Scores]) -> str:
     return "\n".join(parts)
 
 
-_HEAD = ("setting", "rows", "median", "mean", "p90", "by source", "bias", "in 80 %", "|log|")
+_SCORES = ("median", "mean", "p90", "bias", "in 80 %", "|log|")
+_HEAD = ("setting", "rows", "pool (sources)", "by source", *_SCORES)
 _CHOICE_HEAD = (
     "setting", "by", "priced", "lost $ mean", "median", "p90", "right", "at clouds: lost $", "right",
     "workloads", "lost hours mean", "p90", "right", "rank",
@@ -83,13 +86,19 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + "\n"
 
 
-def _score_cells(name: str, summary: Scores, over_sources: Scores | None = None) -> list[str]:
+def _score_cells(summary: Scores) -> list[str]:
     return [
-        name, str(summary["n"]), percent(summary["median_ape"]), percent(summary["mean_ape"]),
-        percent(summary["p90_ape"]),
-        percent(over_sources["mean_ape"]) + f" of {over_sources['n']}" if over_sources else "",
+        percent(summary["median_ape"]), percent(summary["mean_ape"]), percent(summary["p90_ape"]),
         signed_percent(summary["bias"]), percent(summary["coverage_80"]),
         f"{summary['median_log_ratio']:.3f}, {summary['mean_log_ratio']:.3f}",
+    ]  # fmt: skip
+
+
+def _setting_cells(name: str, scores: Scores) -> list[str]:
+    pool, sources = scores["pool"], scores["over_sources"]
+    by_source = f"{percent(sources['mean_ape'])} ({sources['n']})"
+    return [
+        name, str(scores["n"]), f"{pool['n']} ({pool['sources']})", by_source, *_score_cells(scores["summary"]),
     ]  # fmt: skip
 
 
@@ -139,9 +148,5 @@ def _setting_parts(name: str, scores: Scores) -> Iterator[str]:
     yield f"```sh\ngpuplan accuracy --setting {name}\n```\n"
     for key, title in (*((f"by_{group}", group) for group in GROUPS), ("rules_of_thumb", "rule of thumb")):
         if len(scores[key]) > 1:
-            rows = [_without_source(_score_cells(group, s)) for group, s in scores[key].items()]
-            yield _table(_without_source((title, *_HEAD[1:])), rows)
-
-
-def _without_source(cells: Sequence[str]) -> list[str]:
-    return [*cells[:5], *cells[6:]]
+            rows = [[group, str(s["n"]), *_score_cells(s)] for group, s in scores[key].items()]
+            yield _table((title, "rows", *_SCORES), rows)

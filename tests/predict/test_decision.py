@@ -104,7 +104,12 @@ def test_only_workloads_on_three_accelerators_are_choices() -> None:
     """Two accelerators are none; other batch sizes, sources or stacks are other workloads; a CPU is no choice."""
     pair = [row("T4", 1, 1), row("K80", 2, 2)]
     assert candidates_of(pair, no_price) == []
-    for other in ({"batch_size": 64}, {"collection": "x"}, {"stack": "eager"}, {"precision": "mixed_float16"}):
+    for other in (
+        {"batch_size": 64},
+        {"collection": "x"},
+        {"stack": "eager"},
+        {"precision": "mixed_float16"},
+    ):
         assert candidates_of([*pair, row("M60", 3, 3, **other)], no_price) == []
     assert candidates_of([*pair, row("CPU", 3, 3)], no_price) == []
     assert len(candidates_of([*pair, row("M60", 3, 3)], no_price)) == 1

@@ -8,16 +8,26 @@ from importlib import resources
 import jsonschema
 import pytest
 from gpuplan.offers.load import load_catalog
-from gpuplan.predict.accuracy import Scoreboard, leave_one_architecture_out
+from gpuplan.predict.accuracy import Prices, Scoreboard, evaluate
+from gpuplan.predict.bench import Bench
 from gpuplan.predict.corpus import collection
-from gpuplan.render.accuracy import scoreboard_rows
+from gpuplan.predict.record import packaged_record, worsened
+from gpuplan.predict.settings_held_out import settings_named
+from gpuplan.render.accuracy import scoreboard_rows, setting_rows
+
+# The setting that every test run recomputes; `gpuplan accuracy --check` does so for all of them.
+RECOMPUTED = "profet"
 
 
 @pytest.fixture(scope="module")
 def board() -> Scoreboard:
-    return leave_one_architecture_out(
-        collection("profet_keras_aws"), load_catalog().accelerators, progress=lambda _: None
+    catalog = load_catalog()
+    bench = Bench(
+        measurements=collection("profet_keras_aws"),
+        accelerators=catalog.accelerators,
+        progress=lambda _: None,
     )
+    return evaluate(bench, settings_named([RECOMPUTED]), Prices.of(catalog.offers))
 
 
 def test_architectures_left_out_one_by_one(board: Scoreboard) -> None:
@@ -29,6 +39,13 @@ def test_architectures_left_out_one_by_one(board: Scoreboard) -> None:
     assert 0.70 <= scores["coverage_80"] <= 0.90
 
 
+def test_nothing_got_worse_than_was_recorded(board: Scoreboard) -> None:
+    """Median, mean, coverage and regret, by more than the noise that `worsened` states."""
+    recorded = packaged_record()["settings"]
+    assert RECOMPUTED in recorded
+    assert worsened(recorded, board.settings) == []
+
+
 def test_rules_of_thumb_are_far_behind(board: Scoreboard) -> None:
     """Scaling by FLOPS or by bandwidth errs at least twice as much, fitted and left out alike."""
     own = board.to_json()["summary"]
@@ -37,8 +54,18 @@ def test_rules_of_thumb_are_far_behind(board: Scoreboard) -> None:
         assert board.rules[name].mean_ape > 2 * own["mean_ape"]
 
 
+def test_choosing_by_prediction_loses_little(board: Scoreboard) -> None:
+    """212 workloads ran on three GPUs or more: at most 3 % of the dollars and of the hours are lost."""
+    decision = board.settings[RECOMPUTED]["decision"]
+    for choice in ("cheapest", "cheapest_at_clouds", "fastest"):
+        assert decision[choice]["n"] == 212
+        assert decision[choice]["mean_regret"] <= 0.03
+    assert decision["rank_correlation"] > 0.95
+
+
 def test_the_scoreboard_is_complete_and_matches_its_schema(board: Scoreboard) -> None:
-    """A line for everything, each GPU, each model and each rule; the JSON validates."""
+    """A line for everything, each source, GPU, precision, model and rule; the JSON validates."""
     assert len(scoreboard_rows(board)) == 1 + 4 + 9 + 3
+    assert len(setting_rows(board.settings)) == 1 + (1 + 4 + 1 + 9) + 3
     schema = json.loads((resources.files("gpuplan.schemas") / "gpuplan.accuracy.json").read_text())
     jsonschema.validate({"schema": "gpuplan.accuracy/1", **board.to_json()}, schema)

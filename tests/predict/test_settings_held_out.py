@@ -9,6 +9,7 @@ from gpuplan.errors import UsageError
 from gpuplan.offers.load import load_catalog
 from gpuplan.predict.bench import Bench, judged_rows
 from gpuplan.predict.corpus import FAMILIES, collection, packaged_corpus
+from gpuplan.predict.score import summarize
 from gpuplan.predict.settings_held_out import HEADLINE, SETTINGS, settings_named
 
 
@@ -39,7 +40,9 @@ def test_no_other_network_hides_under_two_names() -> None:
     families: dict[str, set[str]] = {}
     for m in packaged_corpus():
         if m.architecture not in told_apart:
-            stem = re.sub(r"(_(keras|mxnet|tensorpack|bvlc|cifar|tf_benchmarks|v1|v2|v15))+$", "", m.architecture)
+            stem = re.sub(
+                r"(_(keras|mxnet|tensorpack|bvlc|cifar|tf_benchmarks|v1|v2|v15))+$", "", m.architecture
+            )
             families.setdefault(stem, set()).add(m.family)
     assert {stem: f for stem, f in families.items() if len(f) > 1} == {}
 
@@ -73,6 +76,30 @@ def test_settings_come_by_name_in_their_order() -> None:
 
 def test_nothing_is_predicted_when_nothing_is_left_to_fit_on() -> None:
     """One architecture of one source on one chip: no setting has rows."""
-    rows = [m for m in collection("profet_keras_aws") if (m.architecture, m.accelerator) == ("mnist_cnn", "T4")]
+    rows = [
+        m for m in collection("profet_keras_aws") if (m.architecture, m.accelerator) == ("mnist_cnn", "T4")
+    ]
     bench = Bench(measurements=rows[:1], accelerators=load_catalog().accelerators, progress=lambda _: None)
-    assert {name: setting.predict(bench).rows for name, setting in SETTINGS.items()} == dict.fromkeys(SETTINGS, ())
+    assert {name: setting.predict(bench).rows for name, setting in SETTINGS.items()} == dict.fromkeys(
+        SETTINGS, ()
+    )
+
+
+def test_scaling_is_judged_on_sources_left_out() -> None:
+    """Every all-reduce row of one host, each in its place, and nearer than perfect scaling is.
+
+    Parameter servers are judged apart: no row is in both settings.
+    """
+    bench = Bench(
+        measurements=(),
+        corpus=packaged_corpus(),
+        accelerators=load_catalog().accelerators,
+        progress=lambda _: None,
+    )
+    predicted = SETTINGS["devices"].predict(bench)
+    assert len(predicted.rows) >= 300
+    assert {row.measurement.devices for row in predicted.rows} == {2, 4, 8}
+    assert not {row.measurement.distribution for row in predicted.rows} & {"parameter_server", "kvstore"}
+    own, rule = (summarize(rows) for rows in (predicted.rows, predicted.rules["perfect_scaling"]))
+    assert own.n == rule.n
+    assert own.mean_ape < rule.mean_ape

@@ -1,0 +1,130 @@
+"""The record of accuracy: rounded, merged, compared; and the page that is made of it."""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from gpuplan.errors import UsageError
+from gpuplan.predict.record import (
+    FORMAT,
+    inputs_fingerprint,
+    packaged_record,
+    read_record,
+    record_of,
+    rounded,
+    worsened,
+)
+from gpuplan.predict.settings_held_out import SETTINGS
+from gpuplan.render.accuracy_page import accuracy_page
+
+ROOT = Path(__file__).parents[2]
+
+
+def scores(
+    *, median: float = 0.08, mean: float = 0.12, coverage: float = 0.8, regret: float | None = 0.01
+) -> Any:
+    choice = None if regret is None else {"mean_regret": regret}
+    return {
+        "s": {
+            "summary": {"median_ape": median, "mean_ape": mean, "coverage_80": coverage},
+            "decision": {"cheapest": choice, "fastest": choice},
+        }
+    }
+
+
+def test_noise_is_a_point_or_a_tenth_of_the_error() -> None:
+    """8 % may become 8.9 but not 9.1; 40 % may become 43.9 but not 44.1."""
+    assert worsened(scores(median=0.08), scores(median=0.089)) == []
+    assert worsened(scores(median=0.08), scores(median=0.091)) == ["s: median_ape was 0.0800, is 0.0910"]
+    assert worsened(scores(mean=0.40), scores(mean=0.439)) == []
+    assert len(worsened(scores(mean=0.40), scores(mean=0.441))) == 1
+
+
+def test_coverage_may_go_neither_way() -> None:
+    """From 80 %, five points either way are noise, six are not; coming closer to 80 is never worse."""
+    assert worsened(scores(coverage=0.8), scores(coverage=0.76)) == []
+    assert len(worsened(scores(coverage=0.8), scores(coverage=0.74))) == 1
+    assert len(worsened(scores(coverage=0.8), scores(coverage=0.86))) == 1
+    assert worsened(scores(coverage=0.6), scores(coverage=0.8)) == []
+
+
+def test_regret_may_grow_by_a_point() -> None:
+    """1 % may become 1.9 but not 2.1, for dollars and for hours; unknown is not compared."""
+    assert worsened(scores(regret=0.01), scores(regret=0.019)) == []
+    assert len(worsened(scores(regret=0.01), scores(regret=0.021))) == 2
+    assert worsened(scores(regret=None), scores(regret=0.5)) == []
+
+
+def test_better_is_never_worse() -> None:
+    """All errors gone."""
+    assert worsened(scores(), scores(median=0.0, mean=0.0, regret=0.0)) == []
+
+
+def test_a_record_keeps_what_was_not_computed_again() -> None:
+    """Settings come in the register's order; one that is no longer there is dropped; digits are cut."""
+    before = {"settings": {"b": {"n": 1}, "gone": {"n": 2}, "a": {"n": 3}}}
+    record = record_of({"a": {"n": 4, "x": 0.123456}}, order=["a", "b", "c"], before=before)
+    assert record["schema"] == FORMAT
+    assert list(record["settings"]) == ["a", "b"]
+    assert record["settings"]["a"] == {"n": 4, "x": 0.1235, "inputs": inputs_fingerprint()}
+    assert record["settings"]["b"] == {"n": 1}
+
+
+@pytest.mark.parametrize("text", [None, "{", '{"schema": "other/1"}', "{}"])
+def test_what_is_no_record_is_one_line(tmp_path: Path, text: str | None) -> None:
+    """A missing file, a broken one, one of something else: path, and how to write it anew."""
+    path = tmp_path / "accuracy.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(UsageError, match="cannot read the record of accuracy") as raised:
+        read_record(path)
+    assert str(path) in str(raised.value)
+    assert "--output" in (raised.value.hint or "")
+
+
+def test_the_packaged_record_is_of_these_rows_and_coefficients() -> None:
+    """Whoever changes the rows or fits anew computes every setting again.
+
+    Run `gpuplan accuracy --output profiles/accuracy.json` when this fails.
+    """
+    recorded = {name: scores["inputs"] for name, scores in packaged_record()["settings"].items()}
+    assert recorded == dict.fromkeys(recorded, inputs_fingerprint())
+
+
+def test_the_packaged_record_is_valid() -> None:
+    """Every setting in it is in the register and matches the schema of the JSON contract."""
+    settings = packaged_record()["settings"]
+    assert "profet" in settings
+    assert set(settings) <= set(SETTINGS)
+    assert [(s["title"], s["protocol"]) for s in settings.values()] == [
+        (SETTINGS[name].title, SETTINGS[name].protocol) for name in settings
+    ]
+    schema = json.loads((resources.files("gpuplan.schemas") / "gpuplan.accuracy.json").read_text())
+    for setting in settings.values():
+        jsonschema.validate(setting, {"$defs": schema["$defs"], "$ref": "#/$defs/setting"})
+    assert rounded(settings) == settings
+
+
+def test_the_page_is_what_the_record_says() -> None:
+    """docs/accuracy.md is generated; nothing in it is written by hand.
+
+    Run `gpuplan accuracy --recorded --markdown > docs/accuracy.md` when this fails.
+    """
+    page = accuracy_page(packaged_record()["settings"])
+    assert (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8") == page
+
+
+def test_the_page_names_every_setting_with_its_rows_and_rules() -> None:
+    """A heading, the protocol, the command and the number of rows for each; the rules beside it."""
+    settings = packaged_record()["settings"]
+    page = accuracy_page(settings)
+    for name, setting in settings.items():
+        assert f"## {setting['title']}\n" in page
+        assert f"gpuplan accuracy --setting {name}\n" in page
+        assert f"| {name} | {setting['n']} |" in page
+        assert all(f"| {rule} |" in page for rule in setting["rules_of_thumb"])
