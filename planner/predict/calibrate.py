@@ -15,7 +15,7 @@ from .cases import examples_of, workload_of
 from .coefficients import Coefficients
 from .corpus import STACKS, Measurement
 from .fit import fit
-from .heldout import Example, HeldOut, interval_of, leave_out, packed
+from .heldout import Example, HeldOut, leave_out, packed
 from .kernels import kernels_of
 from .measured import FORMAT as MEASURED_FORMAT
 from .measured import fingerprint
@@ -73,9 +73,9 @@ def calibrate(
         stacks=fitted.stacks | means_of_classes(fitted.stacks),
         hosts=fitted.hosts | means_of_classes(fitted.hosts),
         intervals={
-            "measured": (-MEASURED_LOG, MEASURED_LOG),
-            "modelled": interval_of(models.log_ratios, models.groups),
-            "datasheet": interval_of(chips.log_ratios, chips.groups),
+            "measured": dict.fromkeys(STACKS, (-MEASURED_LOG, MEASURED_LOG)),
+            "modelled": models.intervals(),
+            "datasheet": chips.intervals(),
         },
         fitted_on={
             "runs": sorted({kind_of_run(m.accelerator, m.precision, compiled=m.compiled) for m in rows}),

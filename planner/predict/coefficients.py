@@ -135,9 +135,8 @@ class Coefficients:
     shared: Shared
     stacks: dict[str, Stack]
     hosts: dict[str, Host]
-    intervals: dict[
-        str, tuple[float, float]
-    ]  # basis -> 10th and 90th percentile of log(measured / predicted)
+    # basis -> stack -> 10th and 90th percentile of log(measured / predicted) on what was held out
+    intervals: dict[str, dict[str, tuple[float, float]]]
     fitted_on: dict[str, Any]  # accelerators, rows, sources, date
 
     def to_json(self) -> dict[str, Any]:
@@ -153,7 +152,10 @@ class Coefficients:
             shared=Shared(**data["shared"]),
             stacks={name: Stack(**row) for name, row in data["stacks"].items()},
             hosts={name: Host(**row) for name, row in data["hosts"].items()},
-            intervals={basis: (ends[0], ends[1]) for basis, ends in data["intervals"].items()},
+            intervals={
+                basis: {stack: (ends[0], ends[1]) for stack, ends in stacks.items()}
+                for basis, stacks in data["intervals"].items()
+            },
             fitted_on=data["fitted_on"],
         )
 

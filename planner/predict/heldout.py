@@ -16,6 +16,7 @@ from .score import ScoredRow
 
 __all__ = ["Example", "HeldOut", "interval_of", "leave_out", "packed", "predict_case"]
 
+FEWEST_GROUPS = 3  # with errors on fewer groups a stack has no interval of its own
 Progress = Callable[[str], None]
 
 
@@ -50,18 +51,33 @@ class HeldOut:
     def scored(
         self, predicted_s: Sequence[float] | None = None, *, basis: str = "modelled"
     ) -> list[ScoredRow]:
-        """Return rows with an interval each, made of the errors on the *other* groups only."""
+        """Return rows with an interval each, made of the errors on the *other* groups of the same stack only."""
         mids = self.predicted_s if predicted_s is None else predicted_s
         logs = [math.log(e.case.step_s / mid) for e, mid in zip(self.examples, mids, strict=True)]
-        ends = {group: self._interval_without(group, logs) for group in set(self.groups)}
+        kinds = [e.measurement.stack for e in self.examples]
+        ends = {
+            (group, kind): self._interval_without(group, kind, logs)
+            for group, kind in set(zip(self.groups, kinds, strict=True))
+        }
         return [
-            ScoredRow(measurement=example.measurement, predicted_s=around(mid, *ends[group]), basis=basis)
-            for example, mid, group in zip(self.examples, mids, self.groups, strict=True)
+            ScoredRow(
+                measurement=example.measurement, predicted_s=around(mid, *ends[group, kind]), basis=basis
+            )
+            for example, mid, group, kind in zip(self.examples, mids, self.groups, kinds, strict=True)
         ]
 
-    def _interval_without(self, group: str, logs: Sequence[float]) -> tuple[float, float]:
-        kept = [(log, other) for log, other in zip(logs, self.groups, strict=True) if other != group]
-        return interval_of([log for log, _ in kept], [other for _, other in kept])
+    def _interval_without(self, group: str, kind: str, logs: Sequence[float]) -> tuple[float, float]:
+        each = zip(logs, self.groups, self.examples, strict=True)
+        kept = [(log, other, e.measurement.stack) for log, other, e in each if other != group]
+        alike = [(log, other) for log, other, stack in kept if stack == kind]
+        if len({other for _, other in alike}) < FEWEST_GROUPS:
+            alike = [(log, other) for log, other, _ in kept]
+        return interval_of([log for log, _ in alike], [other for _, other in alike])
+
+    def intervals(self) -> dict[str, tuple[float, float]]:
+        """Return, for each stack, the interval for a group that is none of these."""
+        stacks = {e.measurement.stack for e in self.examples}
+        return {stack: self._interval_without("", stack, self.log_ratios) for stack in sorted(stacks)}
 
 
 def interval_of(log_ratios: Sequence[float], groups: Sequence[str]) -> tuple[float, float]:

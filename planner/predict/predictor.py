@@ -154,7 +154,7 @@ class Predictor:
             return None
         scale = found.step_s / modelled.time_s.mid
         return StepTime(
-            time_s=around(found.step_s, *self.coefficients.intervals["measured"]), basis="measured",
+            time_s=around(found.step_s, *self.coefficients.intervals["measured"]["keras"]), basis="measured",
             limiter=modelled.limiter, note=f"measured: {found.source}",
             parts_s={name: part * scale for name, part in modelled.parts_s.items()},
         )  # fmt: skip
@@ -174,7 +174,7 @@ class Predictor:
         )  # fmt: skip
         basis, note = self._basis(workload, accelerator)
         return StepTime(
-            time_s=around(step.total_s, *self.coefficients.intervals[basis]), basis=basis,
+            time_s=around(step.total_s, *self.coefficients.intervals[basis][stack]), basis=basis,
             limiter=_limiter(step.parts_s), parts_s=step.parts_s, note=note,
         )  # fmt: skip
 
