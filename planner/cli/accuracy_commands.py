@@ -30,6 +30,10 @@ def accuracy(
             help="Compute one setting (architecture, profet, source, accelerator ...); repeat for more."
         ),
     ] = None,
+    from_: Annotated[
+        str | None,
+        typer.Option("--from", help="Compute what a profile on this accelerator says of the others."),
+    ] = None,
     recorded: Annotated[
         bool, typer.Option("--recorded", help="Print what was computed last and shipped, at once.")
     ] = False,
@@ -54,19 +58,25 @@ def accuracy(
 
       gpuplan accuracy --setting source --setting accelerator
 
+      gpuplan accuracy --from T4
+
       gpuplan accuracy my_runs.csv --json
     """
-    from .accuracy_settings import emit_settings, judged_file, recorded_board, settings_board
+    from .accuracy_settings import emit_settings, judged_file, recorded_board, settings_board, settings_from
 
     about_settings = {
-        "--setting": bool(setting), "--recorded": recorded, "--check": check, "--output": output is not None,
+        "--setting": bool(setting), "--from": from_ is not None, "--recorded": recorded, "--check": check,
+        "--output": output is not None,
         "--markdown": markdown,
     }  # fmt: skip
     _refuse(about_settings, file=file, recorded=recorded, as_json=json_)
     if file is not None:
         _emit_own(judged_file(file), as_json=json_)
         return
-    board = recorded_board(setting or []) if recorded else settings_board(setting or [])
+    if from_ is not None:
+        board = settings_from(from_)
+    else:
+        board = recorded_board(setting or []) if recorded else settings_board(setting or [])
     emit_settings(board, output=output, markdown=markdown, as_json=json_)
     if check:
         _stop_when_worse(board)
@@ -87,6 +97,9 @@ def _refuse(options: dict[str, bool], *, file: Path | None, recorded: bool, as_j
         raise UsageError(
             f"`--recorded` computes nothing that `{other}` could use", hint="leave out one of them"
         )
+    if options["--from"] and (options["--setting"] or recorded):
+        other = "--setting" if options["--setting"] else "--recorded"
+        raise UsageError(f"`--from` is a setting of its own, beside `{other}`", hint="leave out one of them")
     if as_json and options["--markdown"]:
         raise UsageError("`--markdown` and `--json` both say what to print", hint="leave out one of them")
 

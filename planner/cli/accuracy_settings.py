@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..predict.accuracy import Scoreboard
+    from ..predict.settings_held_out import Setting
 
-__all__ = ["emit_settings", "judged_file", "recorded_board", "settings_board"]
+__all__ = ["emit_settings", "judged_file", "recorded_board", "settings_board", "settings_from"]
 
 Board = dict[str, Any]
 
@@ -29,16 +30,38 @@ def judged_file(file: Path) -> Scoreboard:
         )
 
 
+def settings_from(profiled: str) -> Board:
+    """Compute what a profile on one of the accelerators with published rows says of the others.
+
+    UsageError for an accelerator that has none.
+    """
+    from ..errors import UsageError, near_names_hint
+    from ..predict.bench import judged_rows
+    from ..predict.settings_held_out import from_profile
+
+    measured = {m.accelerator for m in judged_rows()}
+    found = next((name for name in measured if name.lower() == profiled.lower()), None)
+    if found is None:
+        hint = near_names_hint(profiled, measured, see_all="gpuplan accuracy --recorded")
+        raise UsageError(f"no published rows on `{profiled}` in `--from`", hint=hint)
+    return _computed([from_profile(found)])
+
+
 def settings_board(names: Sequence[str]) -> Board:
     """Compute some settings (all when none is named), under the keys of the JSON contract."""
+    from ..predict.settings_held_out import settings_named
+
+    return _computed(settings_named(names))
+
+
+def _computed(settings: Sequence[Setting]) -> Board:
     from ..offers.load import load_catalog
     from ..predict.accuracy import Prices, evaluate
     from ..predict.bench import Bench, judged_rows
     from ..predict.corpus import packaged_corpus
-    from ..predict.settings_held_out import settings_named
     from ..render.progress import status
 
-    settings, catalog = settings_named(names), load_catalog()
+    catalog = load_catalog()
     with status("predicting") as progress:
         bench = Bench(
             measurements=judged_rows(), corpus=packaged_corpus(), accelerators=catalog.accelerators,

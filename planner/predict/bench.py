@@ -19,6 +19,7 @@ from .heldout import Example, HeldOut, leave_out
 from .parallel_fit import leave_out_scaling
 from .scaling import Form, Pair, pairs_of
 from .score import ScoredRow
+from .transfer_score import Batches, carry_over, scored, scored_rules
 
 __all__ = ["Bench", "Predicted", "judged_rows"]
 
@@ -93,10 +94,31 @@ class Bench:
     @cached_property
     def without_architecture(self) -> Predicted:
         """Predictions by fits that have seen no variant of the architecture."""
+        held_out = self.architecture_held_out
+        return Predicted() if held_out is None else _predicted(held_out, basis="modelled")
+
+    @cached_property
+    def architecture_held_out(self) -> HeldOut | None:
+        """Fits that have seen no variant of an architecture; None when there is but one."""
         if len({e.measurement.family for e in self.examples}) < 2:
+            return None
+        return leave_out_architectures(self.examples, progress=self.progress)
+
+    def from_profile(self, keep: Keep, *, source: str | None, batches: Batches) -> Predicted:
+        """Predict architectures by fits without them, and by their profiles on other accelerators.
+
+        Args:
+            keep: Rows that are predicted, and whose errors are learnt from.
+            source: Accelerator that was profiled; None: each in turn.
+            batches: Which of the batch sizes measured there are known.
+        """
+        held_out = self.architecture_held_out
+        if held_out is None:
             return Predicted()
-        held_out = leave_out_architectures(self.examples, progress=self.progress)
-        return _predicted(held_out, basis="modelled")
+        self.progress(f"from a profile on {source or 'each accelerator'}")
+        carried = carry_over(held_out, source=source, batches=batches, keep=keep)
+        pool = tuple(example.measurement for example in held_out.examples)
+        return Predicted(rows=scored(carried), rules=scored_rules(carried), pool=pool)
 
     @cached_property
     def without_source(self) -> Predicted:

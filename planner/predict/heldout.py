@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from .coefficients import Coefficients
 from .corpus import Measurement
 from .fit import Case, Fitted, fit
 from .interval import LEVEL, around, equal_weights, weighted_quantile
 from .naive import RULES, predict_naively
-from .predictor import model_step
+from .predictor import ModelledStep, model_step
 from .score import ScoredRow
 
-__all__ = ["Example", "HeldOut", "interval_of", "leave_out", "packed", "predict_case"]
+__all__ = ["Example", "HeldOut", "interval_of", "leave_out", "model_case", "packed", "predict_case"]
 
 FEWEST_GROUPS = 3  # with errors on fewer groups a stack has no interval of its own
 Progress = Callable[[str], None]
@@ -32,13 +33,15 @@ class Example:
 class HeldOut:
     """Predictions of every example by a fit without its group.
 
-    ``log_ratios`` are log(measured / predicted), in the order of the examples; ``naive_s`` the rules' times.
+    ``log_ratios`` are log(measured / predicted), in the order of the examples; ``naive_s`` the rules' times;
+    ``fits`` what was fitted without each group.
     """
 
     examples: tuple[Example, ...]
     groups: tuple[str, ...]
     predicted_s: tuple[float, ...]
     naive_s: dict[str, tuple[float, ...]]
+    fits: dict[str, Fitted] = field(default_factory=dict)
 
     @property
     def log_ratios(self) -> list[float]:
@@ -88,12 +91,17 @@ def interval_of(log_ratios: Sequence[float], groups: Sequence[str]) -> tuple[flo
     return low, weighted_quantile(log_ratios, weights, 1.0 - tail)
 
 
-def predict_case(case: Case, fitted: Fitted) -> float:
-    """Return the modelled time of a case [s]; what the fit has not seen gets the mean of its kind."""
+def model_case(case: Case, fitted: Fitted | Coefficients) -> ModelledStep:
+    """Return the modelled time of a case and its parts; what the fit has not seen gets the mean of its kind."""
     return model_step(
         case.table, case.chip, fitted, generation=case.generation, stack=case.stack, host=case.host,
         year=case.year, compiled=case.compiled, input_bytes=case.input_bytes, pressure=case.pressure,
-    ).total_s  # fmt: skip
+    )  # fmt: skip
+
+
+def predict_case(case: Case, fitted: Fitted | Coefficients) -> float:
+    """Return the modelled time of a case [s]."""
+    return model_case(case, fitted).total_s
 
 
 def packed(names: Sequence[str], *, alone_from: int, folds: int) -> dict[str, str]:
@@ -134,11 +142,12 @@ def leave_out(
     groups = [group_of(example) for example in examples]
     predicted: dict[int, float] = {}
     naive: dict[str, dict[int, float]] = {rule: {} for rule in RULES}
+    fits: dict[str, Fitted] = {}
     for group in sorted(set(groups)):
         progress(group)
         rest = [e.case for e, g in zip(examples, groups, strict=True) if g != group]
         held = [i for i, g in enumerate(groups) if g == group]
-        fitted = fit(rest, near=whole)
+        fits[group] = fitted = fit(rest, near=whole)
         for i in held:
             predicted[i] = predict_case(examples[i].case, fitted)
         for name, rule in RULES.items():
@@ -148,4 +157,5 @@ def leave_out(
     return HeldOut(
         examples=tuple(examples), groups=tuple(groups), predicted_s=tuple(predicted[i] for i in order),
         naive_s={name: tuple(times[i] for i in order) for name, times in naive.items()},
+        fits=fits,
     )  # fmt: skip

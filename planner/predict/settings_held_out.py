@@ -9,7 +9,7 @@ from ..errors import UsageError, near_names_hint
 from .bench import Bench, Predicted
 from .corpus import Measurement
 
-__all__ = ["HEADLINE", "SETTINGS", "Setting", "settings_named"]
+__all__ = ["HEADLINE", "SETTINGS", "Setting", "from_profile", "settings_named"]
 
 PROFET = "profet_keras_aws"
 TRANSFORMERS = ("bert", "mpt", "transformer", "transformer_xl")
@@ -51,6 +51,18 @@ def _has_known_stack(m: Measurement) -> bool:
 
 def _is_one_host(m: Measurement) -> bool:
     return m.devices in (2, 4, 8) and m.hosts == 1
+
+
+def from_profile(source: str) -> Setting:
+    """Return the setting that knows of each architecture only what it took on one accelerator."""
+    return Setting(
+        name=f"from-{source.lower()}",
+        title=f"From a profile on {source}, architecture left out",
+        protocol=f"PROFET's rows on the other GPUs, each network predicted by coefficients fitted without it "
+        f"and by its measured steps on {source} at the same image size and every batch size; how errors carry "
+        "over is learnt from the other networks.",
+        predict=lambda bench: bench.from_profile(_is_profet, source=source, batches="all"),
+    )
 
 
 SETTINGS: dict[str, Setting] = {
@@ -108,6 +120,15 @@ SETTINGS: dict[str, Setting] = {
             protocol="The same networks, predicted from the datasheet by coefficients fitted on the rows of all "
             "other chips.",
             predict=lambda bench: bench.without_accelerator.where(_is_transformer),
+        ),
+        from_profile("T4"),
+        Setting(
+            name="from-each",
+            title="From two batch sizes on any other GPU, architecture left out",
+            protocol="The same for every ordered pair of PROFET's four GPUs, from the smallest and the largest "
+            "batch size measured on the first. Machines are chosen by the profile on T4.",
+            predict=lambda bench: bench.from_profile(_is_profet, source=None, batches="two"),
+            among=lambda bench: bench.from_profile(_is_profet, source="T4", batches="two"),
         ),
         Setting(
             name="devices",

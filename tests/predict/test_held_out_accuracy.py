@@ -10,7 +10,6 @@ import pytest
 from gpuplan.offers.load import load_catalog
 from gpuplan.predict.accuracy import Prices, Scoreboard, evaluate
 from gpuplan.predict.bench import Bench
-from gpuplan.predict.corpus import collection
 from gpuplan.predict.record import packaged_record, worsened
 from gpuplan.predict.settings_held_out import settings_named
 from gpuplan.render.accuracy import scoreboard_rows, setting_rows
@@ -20,14 +19,8 @@ RECOMPUTED = "profet"
 
 
 @pytest.fixture(scope="module")
-def board() -> Scoreboard:
-    catalog = load_catalog()
-    bench = Bench(
-        measurements=collection("profet_keras_aws"),
-        accelerators=catalog.accelerators,
-        progress=lambda _: None,
-    )
-    return evaluate(bench, settings_named([RECOMPUTED]), Prices.of(catalog.offers))
+def board(profet_bench: Bench) -> Scoreboard:
+    return evaluate(profet_bench, settings_named([RECOMPUTED]), Prices.of(load_catalog().offers))
 
 
 def test_architectures_left_out_one_by_one(board: Scoreboard) -> None:

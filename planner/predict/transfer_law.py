@@ -1,0 +1,174 @@
+"""How far errors of the model are alike: the covariance of log(measured / modelled) between two steps.
+
+A Gaussian process (Rasmussen & Williams, 2006, "Gaussian Processes for Machine Learning", ISBN 026218253X,
+equations 2.23 and 2.24). What the model gets wrong about one workload is written as a sum of
+
+- an error of each kind of time (compute, memory, launch, input), weighed by its share of the step: one that
+  every accelerator has in common, and one of each accelerator. So an error of the host stays with steps that the
+  host rules, and separates from the error of what each sample costs;
+- a wiggle along the batch size, where a library changes its algorithms;
+- what the steps of other workloads, much like this one, were off by on the same and on other accelerators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, astuple, dataclass
+from typing import Any
+
+__all__ = ["PARTS", "Law", "Points", "Step", "condition", "covariance", "points_of"]
+
+PARTS = ("compute", "memory bandwidth", "launch", "input")
+
+# How much each feature has to differ for two steps to count as one unit apart: a factor e in time or in
+# of the batch size (about), a factor 4 in the size of a sample or in launches, a third of the time of the step.
+LOG_STEP, LOG_BATCH, LOG_SAMPLE, LOG_LAUNCHES, SHARE = 1.0, 1.0, 1.4, 1.4, 0.33
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A modelled step, and what it is like.
+
+    Args:
+        work: Name of the workload, equal at every batch size and on every accelerator.
+        accelerator: Name of the accelerator.
+        batch_size: Samples in a step [-].
+        modelled_s: What the model says [s].
+        parts_s: Where the modelled time goes, under the names in `PARTS` [s].
+        input_bytes: One batch of data [bytes].
+        launches: Kernels in a step [-].
+    """
+
+    work: str
+    accelerator: str
+    batch_size: int
+    modelled_s: float
+    parts_s: dict[str, float]
+    input_bytes: float
+    launches: float
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """Steps as arrays: `shares` [steps, 4], `features` [steps, features], the others [steps]."""
+
+    work: Any
+    accelerator: Any
+    log_batch: Any
+    shares: Any
+    features: Any
+
+    def __getitem__(self, rows: Any) -> Points:
+        """Return some of the steps, by index array."""
+        return Points(
+            self.work[rows], self.accelerator[rows], self.log_batch[rows], self.shares[rows],
+            self.features[rows],
+        )  # fmt: skip
+
+    def __len__(self) -> int:
+        return len(self.log_batch)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Law:
+    """Standard deviations of the errors, in log units, and lengths over which they change.
+
+    Args:
+        common: Of each kind of time, one workload on all accelerators; in the order of `PARTS`.
+        own: The same, of one accelerator alone.
+        level: Of a workload as a whole, on all accelerators.
+        wiggle_common, wiggle_own: Along the batch size.
+        wiggle_length: Over which factor of batch size the wiggle changes [log units].
+        noise: Of a measurement.
+        alike_common, alike_own: What steps of any workloads that are alike share, on all and on one accelerator.
+        alike_length: How unlike they may be, in units of the features.
+    """
+
+    common: tuple[float, float, float, float] = (0.3, 0.2, 0.3, 0.3)
+    own: tuple[float, float, float, float] = (0.1, 0.1, 0.2, 0.2)
+    level: float = 0.1
+    wiggle_common: float = 0.05
+    wiggle_own: float = 0.05
+    wiggle_length: float = 1.4
+    noise: float = 0.04
+    alike_common: float = 0.2
+    alike_own: float = 0.2
+    alike_length: float = 2.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON types."""
+        return asdict(self)
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> Law:
+        """Read what `to_json` wrote; TypeError on anything else."""
+        return Law(**{**data, "common": tuple(data["common"]), "own": tuple(data["own"])})
+
+    def values(self) -> tuple[Any, ...]:
+        """Return the numbers in order, the tuples whole."""
+        return astuple(self)
+
+
+def points_of(steps: Sequence[Step]) -> Points:
+    """Return steps as NumPy arrays."""
+    import numpy as np
+
+    batch = np.array([step.batch_size for step in steps], float)
+    sample_bytes = np.array([step.input_bytes for step in steps], float) / batch
+    parts = np.array([[max(step.parts_s[name], 0.0) for name in PARTS] for step in steps]).reshape(-1, 4)
+    shares = parts / parts.sum(axis=1, keepdims=True)
+    columns = [
+        np.log([step.modelled_s for step in steps]) / LOG_STEP,
+        np.log(batch) / LOG_BATCH,
+        np.log(np.maximum(sample_bytes, 1.0)) / LOG_SAMPLE,
+        np.log(np.maximum([step.launches for step in steps], 1.0)) / LOG_LAUNCHES,
+    ]
+    return Points(
+        work=np.array([step.work for step in steps]),
+        accelerator=np.array([step.accelerator for step in steps]),
+        log_batch=np.log(batch), shares=shares, features=np.column_stack([*columns, shares / SHARE]),
+    )  # fmt: skip
+
+
+def within_work(law: Law, first: Points, second: Points) -> Any:
+    """Return the covariance of steps of one workload, [..., first, second]; leading axes are workloads."""
+    import numpy as np
+
+    same_chip = first.accelerator[..., :, None] == second.accelerator[..., None, :]
+    by_part = np.asarray(law.common) ** 2, np.asarray(law.own) ** 2
+    mixed = [(first.shares * variance) @ np.swapaxes(second.shares, -1, -2) for variance in by_part]
+    apart = (first.log_batch[..., :, None] - second.log_batch[..., None, :]) / law.wiggle_length
+    wiggle = np.exp(-0.5 * apart**2) * (law.wiggle_common**2 + same_chip * law.wiggle_own**2)
+    return mixed[0] + same_chip * mixed[1] + wiggle + law.level**2
+
+
+def covariance(law: Law, first: Points, second: Points) -> Any:
+    """Return the covariance of the errors of two lists of steps, without noise, array of [first, second]."""
+    import numpy as np
+
+    same_chip = first.accelerator[:, None] == second.accelerator[None, :]
+    same_work = first.work[:, None] == second.work[None, :]
+    a, b = first.features, second.features
+    squared = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1)[None, :] - 2.0 * a @ b.T
+    alike = np.exp(-0.5 * np.maximum(squared, 0.0) / law.alike_length**2)
+    return same_work * within_work(law, first, second) + alike * (
+        law.alike_common**2 + same_chip * law.alike_own**2
+    )
+
+
+def condition(mean: Any, spread: Any, known: Sequence[int], values: Any, *, noise: float) -> tuple[Any, Any]:
+    """Return mean and covariance of errors after some became known up to noise.
+
+    Args:
+        mean: Before, array of [steps].
+        spread: Covariance before, array of [steps, steps].
+        known: Indices of the steps that became known.
+        values: Their errors, array of [known].
+        noise: Standard deviation of a measurement [log units].
+    """
+    import numpy as np
+
+    rows = np.asarray(known, int)
+    blurred = spread[np.ix_(rows, rows)] + noise**2 * np.eye(len(rows))
+    gain = np.linalg.solve(blurred, spread[rows]).T
+    return mean + gain @ (values - mean[rows]), spread - gain @ spread[rows]

@@ -1,0 +1,263 @@
+"""What a profile on one accelerator says of the others: formulas by hand, and the promise on what is unseen."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gpuplan.errors import UsageError
+from gpuplan.predict.bench import Bench
+from gpuplan.predict.score import summarize
+from gpuplan.predict.settings_held_out import SETTINGS
+from gpuplan.predict.transfer import (
+    Library,
+    Profile,
+    Transfer,
+    load_transfer,
+    predict_from_profile,
+    split_fixed_per_sample,
+)
+from gpuplan.predict.transfer_fit import WINSOR_LOG, fit_law, winsorized
+from gpuplan.predict.transfer_law import PARTS, Law, Step, condition, covariance, points_of
+from hypothesis import given
+from hypothesis import strategies as st
+
+NOTHING = (0.0, 0.0, 0.0, 0.0)
+ENDS = {"few": (-1.3, 1.3), "many": (-1.2, 1.2)}
+# One error for the whole workload, the same on every accelerator, and all but exact measurements.
+LEVEL_ONLY = Law(
+    common=NOTHING, own=NOTHING, level=1.0, wiggle_common=0.0, wiggle_own=0.0, noise=1e-6,
+    alike_common=0.0, alike_own=0.0,
+)  # fmt: skip
+
+
+def step(
+    accelerator: str = "T4", *, batch_size: int = 16, modelled_s: float = 0.1,
+    parts: tuple[float, ...] = (0.7, 0.2, 0.05, 0.05), work: str = "net",
+) -> Step:  # fmt: skip
+    return Step(
+        work=work, accelerator=accelerator, batch_size=batch_size, modelled_s=modelled_s,
+        parts_s={name: modelled_s * share for name, share in zip(PARTS, parts, strict=True)},
+        input_bytes=1e6, launches=100.0,
+    )  # fmt: skip
+
+
+def transfer(law: Law, library: Library | None = None) -> Transfer:
+    return Transfer(law=law, library=library or Library(), ends=ENDS)
+
+
+def test_fixed_and_per_sample_parts_of_two_batch_sizes() -> None:
+    """20 ms at 16 and 50 ms at 64: 30 ms for 48 samples, so 0.625 ms each and 10 ms besides."""
+    split = split_fixed_per_sample([16, 64], [0.020, 0.050])
+    assert split == (pytest.approx(0.010), pytest.approx(0.000625))
+
+
+def test_no_part_of_a_step_is_negative() -> None:
+    """A step that grows faster than its batch has no fixed part, and a step that shrinks none per sample."""
+    assert split_fixed_per_sample([16, 32], [0.010, 0.030])[0] == 0.0  # type: ignore[index]
+    assert split_fixed_per_sample([16, 32], [0.030, 0.010])[1] == 0.0  # type: ignore[index]
+
+
+def test_one_batch_size_cannot_be_split() -> None:
+    """A line needs two points; a rule of thumb then takes the step as proportional to the batch."""
+    assert split_fixed_per_sample([16], [0.02]) is None
+    assert Profile(accelerator="T4", steps=((16, 0.02),)).step_s(64) == pytest.approx(0.08)
+
+
+@pytest.mark.parametrize("law", [Law(), LEVEL_ONLY])
+def test_a_model_that_was_right_is_not_corrected(law: Law) -> None:
+    """Measured as modelled on T4: the prediction for V100 is what was modelled."""
+    found = transfer(law).corrections([step(batch_size=16), step(batch_size=64)], [0.1, 0.1], [step("V100")])
+    assert found[0].log_ratio == pytest.approx(0.0, abs=1e-12)
+
+
+def test_an_error_that_all_share_is_removed() -> None:
+    """The only error possible is of the workload as a whole: 1.5 times as long on T4, so on V100."""
+    found = transfer(LEVEL_ONLY).corrections([step()], [0.15], [step("V100")])[0]
+    assert math.exp(found.log_ratio) == pytest.approx(1.5)
+    assert found.spread == pytest.approx(0.0, abs=1e-5)
+
+
+def test_an_error_of_the_accelerator_alone_stays_there() -> None:
+    """Nothing in common: T4's error says nothing of V100."""
+    law = replace(LEVEL_ONLY, level=0.0, own=(0.5, 0.5, 0.5, 0.5))
+    assert transfer(law).corrections([step()], [0.15], [step("V100")])[0].log_ratio == 0.0
+
+
+def test_half_the_variance_in_common_carries_half_the_error() -> None:
+    """Regression to the mean: variances 1 in common and 1 of its own, so half of log 1.5 is expected."""
+    law = replace(LEVEL_ONLY, own=(1.0, 1.0, 1.0, 1.0), common=NOTHING)
+    all_compute = (1.0, 0.0, 0.0, 0.0)
+    found = transfer(law).corrections(
+        [step(parts=all_compute)], [0.15], [step("V100", parts=all_compute)]
+    )  # fmt: skip
+    assert found[0].log_ratio == pytest.approx(0.5 * math.log(1.5), rel=1e-6)
+
+
+def test_an_error_of_the_host_does_not_reach_a_step_without_host_time() -> None:
+    """Twice the launch time where everything is launches says nothing of a step that only computes."""
+    law = replace(LEVEL_ONLY, level=0.0, common=(0.3, 0.3, 0.3, 0.3))
+    host, device = (0.0, 0.0, 1.0, 0.0), (1.0, 0.0, 0.0, 0.0)
+    profiled = [step(parts=host)]
+    found = transfer(law).corrections(
+        profiled, [0.2], [step("V100", parts=device), step("V100", parts=host)]
+    )  # fmt: skip
+    assert found[0].log_ratio == 0.0
+    assert found[1].log_ratio == pytest.approx(math.log(2.0), rel=1e-6)
+
+
+def test_what_alike_steps_of_others_were_off_by_is_expected_of_a_new_one() -> None:
+    """One workload with the same features was 1.2 times slower on V100: so is this one, but for noise."""
+    law = replace(LEVEL_ONLY, level=0.0, alike_own=0.2, noise=0.02)
+    library = Library(steps=(step("V100", work="other"),), log_ratios=(math.log(1.2),))
+    mean, _ = transfer(law, library).before([step("V100"), step("T4")])
+    assert mean[0] == pytest.approx(math.log(1.2) * 0.2**2 / (0.2**2 + 0.02**2))
+    assert mean[1] == 0.0
+
+
+def test_odd_measurements_count_as_large_ones() -> None:
+    """Errors are cut off, so that one row that is ten times too slow does not set the rest."""
+    assert winsorized([-9.0, 0.1, 2.3]).tolist() == [-WINSOR_LOG, 0.1, WINSOR_LOG]
+
+
+@given(
+    logs=st.lists(st.floats(-0.5, 0.5), min_size=1, max_size=4),
+    factor=st.floats(0.5, 2.0),
+)
+def test_correction_is_linear_in_the_errors(logs: list[float], factor: float) -> None:
+    """Errors that are `factor` times as large lead to a correction that is `factor` times as large."""
+    profiled = [step(batch_size=16 * 2**i) for i in range(len(logs))]
+    targets = [step("V100", batch_size=32), step("K80", batch_size=128)]
+
+    def corrected(errors: list[float]) -> list[float]:
+        measured = [s.modelled_s * math.exp(error) for s, error in zip(profiled, errors, strict=True)]
+        return [c.log_ratio for c in transfer(Law()).corrections(profiled, measured, targets)]
+
+    once, scaled = corrected(logs), corrected([factor * log for log in logs])
+    assert scaled == pytest.approx([factor * value for value in once], abs=1e-9)
+
+
+@given(count=st.integers(1, 5))
+def test_a_longer_profile_is_never_less_certain(count: int) -> None:
+    """Knowing one more batch size cannot widen the spread of what is predicted."""
+    profiled = [step(batch_size=16 * 2**i) for i in range(count)]
+    times, target = [0.11] * count, [step("V100", batch_size=64)]
+    shorter = (
+        transfer(Law()).corrections(profiled[:-1], times[:-1], target)[0].spread if count > 1 else math.inf
+    )
+    assert transfer(Law()).corrections(profiled, times, target)[0].spread <= shorter + 1e-12
+
+
+def test_covariance_is_symmetric_and_positive() -> None:
+    """As of any covariance, on steps that differ in everything."""
+    steps = [
+        step(chip, batch_size=size, modelled_s=0.01 * size, work=work)
+        for chip in ("T4", "V100", "K80") for size in (16, 64, 256) for work in ("net", "other")
+    ]  # fmt: skip
+    points = points_of(steps)
+    matrix = covariance(Law(), points, points)
+    assert np.allclose(matrix, matrix.T)
+    assert np.linalg.eigvalsh(matrix).min() > -1e-9
+
+
+def test_what_was_measured_without_noise_is_known() -> None:
+    """Mean as measured, variance gone."""
+    mean, spread = condition(np.zeros(2), np.array([[1.0, 0.5], [0.5, 1.0]]), [0], [0.4], noise=0.0)
+    assert mean.tolist() == [0.4, 0.2]
+    assert spread.tolist() == [[0.0, 0.0], [0.0, 0.75]]
+
+
+def test_the_law_learns_what_carries_over() -> None:
+    """Forty workloads whose error is made to be all common, or all of one accelerator: the fit tells which."""
+    random = np.random.default_rng(7)
+    compute = (0.97, 0.01, 0.01, 0.01)
+    chips = ("T4", "V100", "K80")
+    steps = [step(chip, work=str(work), parts=compute) for work in range(40) for chip in chips]
+    common = np.repeat(random.normal(0.0, 0.25, 40), len(chips))
+    own = random.normal(0.0, 0.25, 40 * len(chips))
+    shared, apart = fit_law(points_of(steps), list(common)), fit_law(points_of(steps), list(own))
+
+    def carried(law: Law) -> float:
+        errors = transfer(law).corrections([steps[0]], [0.1 * math.exp(0.2)], [steps[1]])
+        return errors[0].log_ratio / 0.2
+
+    library_free = {"alike_common": 0.0, "alike_own": 0.0}
+    assert carried(replace(shared, **library_free)) > 0.9
+    assert carried(replace(apart, **library_free)) < 0.25
+
+
+def test_a_prediction_says_what_it_rests_on() -> None:
+    """Parts add up to the estimate, which lies in its interval; the note names accelerator, sizes and parts."""
+    profile = Profile(accelerator="T4", steps=((16, 0.020), (64, 0.050)))
+    profiled = [step(modelled_s=0.02), step(batch_size=64, modelled_s=0.04)]
+    found = predict_from_profile(
+        profile, profiled=profiled, target=step("V100", modelled_s=0.01), transfer=transfer(Law())
+    )
+    assert sum(found.parts_s.values()) == pytest.approx(found.time_s.mid)
+    assert found.time_s.low < found.time_s.mid < found.time_s.high
+    assert found.basis == "modelled"
+    assert found.limiter == "compute"
+    assert found.note == (
+        "scaled from T4, measured at batch size 16, 64 (10 ms a step and 0.625 ms a sample there)"
+    )
+
+
+def test_transfer_coefficients_survive_a_file(tmp_path: Path) -> None:
+    """Written and read, they predict the same to the digits that are kept."""
+    library = Library(steps=(step("V100", work="other"),), log_ratios=(0.2,))
+    written = transfer(Law(), library)
+    path = tmp_path / "transfer.json"
+    path.write_text(json.dumps(written.to_json()))
+    read = load_transfer(path)
+    assert read.to_json() == written.to_json()
+    assert read.law == written.law
+    profiled, targets = [step()], [step("V100"), step("K80")]
+    for one, other in zip(
+        read.corrections(profiled, [0.12], targets),
+        written.corrections(profiled, [0.12], targets),
+        strict=True,
+    ):
+        assert one.log_ratio == pytest.approx(other.log_ratio)
+        assert one.spread == pytest.approx(other.spread)
+
+
+def test_a_file_that_is_none_is_named(tmp_path: Path) -> None:
+    """Which file, and how to write it anew."""
+    path = tmp_path / "transfer.json"
+    path.write_text("{}")
+    with pytest.raises(UsageError, match=r"transfer\.json") as raised:
+        load_transfer(path)
+    assert "calibrate" in (raised.value.hint or "")
+
+
+def test_from_a_profile_on_t4_to_architectures_left_out(profet_bench: Bench) -> None:
+    """PROFET's rows on K80, M60 and V100, beside 11.8 % mean that PROFET publishes for its own predictions."""
+    predicted = SETTINGS["from-t4"].predict(profet_bench)
+    scores = summarize(predicted.rows)
+    assert scores.n == 632
+    assert scores.mean_ape <= 0.075
+    assert scores.median_ape <= 0.038
+    assert 0.74 <= scores.coverage_80 <= 0.86
+    for rows in predicted.rules.values():
+        assert summarize(rows).mean_ape > 2 * scores.mean_ape
+
+
+def test_from_two_batch_sizes_on_any_other_gpu(profet_bench: Bench) -> None:
+    """All twelve ordered pairs, beside 13.6 % mean for PROFET itself; no pair is hopeless."""
+    rows = SETTINGS["from-each"].predict(profet_bench).rows
+    scores = summarize(rows)
+    assert scores.n == 3 * 849
+    assert scores.mean_ape <= 0.086
+    assert scores.median_ape <= 0.050
+    assert 0.74 <= scores.coverage_80 <= 0.86
+    pairs = {(row.basis, row.measurement.accelerator) for row in rows}
+    assert len(pairs) == 12
+    worst = max(
+        summarize([r for r in rows if (r.basis, r.measurement.accelerator) == pair]).mean_ape
+        for pair in pairs
+    )
+    assert worst <= 0.15
