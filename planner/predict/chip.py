@@ -61,6 +61,23 @@ def _uses_winograd(accelerator: Accelerator, dtype: str, *, tensor: bool) -> boo
     )
 
 
+# A V100's streaming multiprocessor on tensor cores: 125 TFLOP/s over 80 of them (NVIDIA, "Tesla V100 GPU
+# Architecture", 2017, table 1). The k loop's latency and the waves of tiles were fitted on cores of this kind.
+CORE_TFLOP_PER_S = 125.0 / 80.0
+
+
+def _cores(accelerator: Accelerator, *, peak_flop_per_s: float) -> float:
+    """Return how many cores of a GPU's kind work on tiles.
+
+    A systolic array streams one tile after the other without waiting between the steps of the k loop; it is
+    taken for as many cores of a GPU as its peak is worth.
+    """
+    cores = float(accelerator.sms_or_cores or 1)
+    if accelerator.kind in ("gpu", "cpu"):
+        return cores
+    return max(cores, peak_flop_per_s / (CORE_TFLOP_PER_S * TERA))
+
+
 def chip_of(accelerator: Accelerator, *, table: KernelTable, precision: str) -> Chip | Unpredicted:
     """Return the chip as these kernels see it, or why it cannot be known.
 
@@ -91,5 +108,5 @@ def chip_of(accelerator: Accelerator, *, table: KernelTable, precision: str) -> 
         tensor=np.array([tensor for _, tensor in peaks])[table.dtype] & contraction,
         vector_flop_per_s=vector * TERA,
         memory_bytes_per_s=accelerator.memory_gb_per_s * GIGA,
-        cores=float(accelerator.sms_or_cores or 1),
+        cores=_cores(accelerator, peak_flop_per_s=max(attainable)),
     )

@@ -86,7 +86,7 @@ SETTINGS: dict[str, Setting] = {
             name="all",
             title="Every row, architecture left out",
             protocol="Every single-device training row, predicted by coefficients fitted on the rows of all "
-            "other architectures.",
+            "other architectures; those with few rows are left out several at a time.",
             predict=lambda bench: bench.without_architecture,
         ),
         Setting(
