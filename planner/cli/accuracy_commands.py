@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
 __all__ = ["register"]
 
-FITTED = "profet_keras_aws"
-
 
 def register(app: typer.Typer) -> None:
     """Add the commands to an application."""
@@ -150,12 +148,12 @@ def calibrate(
     from ..offers.load import load_catalog
     from ..predict.calibrate import calibrate as fit_all
     from ..predict.calibrate import measured_index, write_json
-    from ..predict.corpus import collection
+    from ..predict.corpus import packaged_corpus
     from ..render.progress import status
 
     if not output.is_dir():
         raise UsageError(f"`{output}` is not a folder", hint="create it, or name another with `-o`")
-    catalog, corpus = load_catalog(), collection(FITTED)
+    catalog, corpus = load_catalog(), packaged_corpus()
     with status("fitting") as progress:
         coefficients = fit_all(corpus, catalog.accelerators, progress=progress)
         index: dict[str, Any] = measured_index(corpus)

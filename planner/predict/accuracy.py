@@ -8,11 +8,12 @@ from typing import Any
 
 from ..offers.rows import Accelerator, Offer
 from ..offers.typical import CLOUDS, machine_prices
-from .bench import Bench, Predicted, source_of
+from .bench import Bench, Predicted
 from .cases import workload_of
 from .corpus import Measurement
 from .decision import PriceOf, candidates_of, decide_all, summarize_decisions
 from .predictor import Predictor
+from .runs import is_fed_from_host
 from .score import ScoredRow, Summary, by, mean_over, row_to_json, summarize
 from .settings_held_out import HEADLINE, Setting
 from .steptime import StepTime
@@ -89,13 +90,13 @@ class SettingScore:
     def to_json(self) -> dict[str, Any]:
         """Return the scores without the rows, as plain JSON types."""
         rows, rules = self.predicted.rows, self.predicted.rules
-        by_source = by(rows, source_of)
+        by_source = by(rows, lambda m: m.origin)
         return {
             "title": self.setting.title,
             "protocol": self.setting.protocol,
             "pool": {
                 "n": len(self.predicted.pool),
-                "sources": len({source_of(m) for m in self.predicted.pool}),
+                "sources": len({m.origin for m in self.predicted.pool}),
             },
             "n": len(rows),
             "summary": summarize(rows).to_json(),
@@ -197,7 +198,10 @@ def judge(
     for m in measurements:
         progress(m.model)
         accelerator = resolve(m.accelerator)
-        step = predictor.step_time(workload_of(m), accelerator, devices=m.devices, look_up=False)
+        step = predictor.step_time(
+            workload_of(m), accelerator, devices=m.devices, look_up=False,
+            stack=m.stack, fed=is_fed_from_host(m),
+        )  # fmt: skip
         if isinstance(step, StepTime):
             rows.append(ScoredRow(measurement=m, predicted_s=step.time_s, basis=step.basis))
         else:

@@ -6,60 +6,30 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from ..offers.rows import CPU, Accelerator
-from .calibrate import leave_out_accelerators
+from ..offers.rows import Accelerator
+from .calibrate import (
+    leave_out_accelerators,
+    leave_out_architectures,
+    leave_out_sources,
+    single_device_training,
+)
 from .cases import examples_of
-from .corpus import Measurement, collection
+from .corpus import Measurement, packaged_corpus
 from .heldout import Example, HeldOut, leave_out
 from .parallel_fit import leave_out_scaling
 from .scaling import Form, Pair, pairs_of
 from .score import ScoredRow
 from .transfer_score import Batches, carry_over, scored, scored_rules
 
-__all__ = ["Bench", "Predicted", "family_of", "judged_rows", "source_of", "training_rows"]
+__all__ = ["Bench", "Predicted", "judged_rows"]
 
 Progress = Callable[[str], None]
 Keep = Callable[[Measurement], bool]
 
-# One network under several names: variants that differ in a stride, a head or a framework's habits. They are
-# left out together, or a network would be predicted from itself.
-FAMILIES = {
-    "alexnet_bvlc": "alexnet", "alexnet_mxnet": "alexnet", "alexnet_tensorpack": "alexnet",
-    "alexnet_tf_benchmarks": "alexnet", "bert_classification": "bert", "bert_pretraining": "bert",
-    "bert_span": "bert", "bert_tagging": "bert", "cifar10_cnn_keras": "cifar10_cnn",
-    "mobilenet_v3_large": "mobilenet_v3", "mobilenet_v3_small": "mobilenet_v3", "resnet18_cifar": "resnet18",
-    "resnet50_keras": "resnet50", "resnet50_mxnet": "resnet50", "resnet50_v1": "resnet50",
-    "resnet50_v15": "resnet50", "resnext101_32x4d": "resnext101", "resnext101_32x8d": "resnext101",
-    "squeezenet1_0": "squeezenet", "squeezenet1_1": "squeezenet",
-}  # fmt: skip
-FITTED = "profet_keras_aws"
-PARTS_OF_A_SOURCE = ("_vision", "_language", "_infer")  # files that hold one publisher's rows between them
 
-
-def family_of(measurement: Measurement) -> str:
-    """Return the architecture by the one name that all its variants share.
-
-    What is left out together when an architecture is left out.
-    """
-    return FAMILIES.get(measurement.architecture, measurement.architecture)
-
-
-def source_of(measurement: Measurement) -> str:
-    """Return who published a row: its file, without what distinguishes the publisher's files."""
-    name = measurement.collection
-    for part in PARTS_OF_A_SOURCE:
-        name = name.removesuffix(part)
-    return name
-
-
-def training_rows(measurements: Sequence[Measurement]) -> list[Measurement]:
-    """Return the training steps on one device that is not a CPU."""
-    return [m for m in measurements if m.mode == "train" and m.devices == 1 and m.accelerator != CPU]
-
-
-def judged_rows() -> Sequence[Measurement]:
-    """Return the published rows that the model is fitted to and judged on."""
-    return collection(FITTED)
+def judged_rows() -> list[Measurement]:
+    """Return the published rows that the model is fitted to and judged on: training steps of one GPU."""
+    return single_device_training(packaged_corpus())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +86,10 @@ class Bench:
         examples = [e for e in self.examples if keep(e.measurement)]
         if len(examples) == len(self.examples):
             return self.without_architecture
-        return self._leave_out(examples, lambda e: family_of(e.measurement), basis="modelled")
+        if len({e.measurement.family for e in examples}) < 2:
+            return Predicted()  # nothing would be left to fit on
+        held_out = leave_out(examples, group_of=lambda e: e.measurement.family, progress=self.progress)
+        return _predicted(held_out, basis="modelled")
 
     @cached_property
     def without_architecture(self) -> Predicted:
@@ -127,7 +100,9 @@ class Bench:
     @cached_property
     def architecture_held_out(self) -> HeldOut | None:
         """Fits that have seen no variant of an architecture; None when there is but one."""
-        return self._held_out(self.examples, lambda e: family_of(e.measurement))
+        if len({e.measurement.family for e in self.examples}) < 2:
+            return None
+        return leave_out_architectures(self.examples, progress=self.progress)
 
     def from_profile(self, keep: Keep, *, source: str | None, batches: Batches) -> Predicted:
         """Predict architectures by fits without them, and by their profiles on other accelerators.
@@ -148,7 +123,9 @@ class Bench:
     @cached_property
     def without_source(self) -> Predicted:
         """Predictions by fits that have seen no row of the publisher."""
-        return self._leave_out(self.examples, lambda e: source_of(e.measurement), basis="modelled")
+        if len({e.measurement.origin for e in self.examples}) < 2:
+            return Predicted()
+        return _predicted(leave_out_sources(self.examples, progress=self.progress), basis="modelled")
 
     @cached_property
     def without_accelerator(self) -> Predicted:
@@ -172,22 +149,11 @@ class Bench:
         perfect: list[ScoredRow] = []
         for form in sorted({pair.form for pair in self.pairs if pair.form in forms}):
             pairs = [pair for pair in self.pairs if pair.form == form]
-            if len({source_of(pair.measurement) for pair in pairs}) < 2:
+            if len({pair.measurement.origin for pair in pairs}) < 2:
                 continue
             self.progress(f"several devices, {form}")
-            held_out = leave_out_scaling(pairs, group_of=source_of)
+            held_out = leave_out_scaling(pairs, group_of=lambda m: m.origin)
             rows += [replace(row, basis="modelled") for row in held_out.scored()]
             perfect += replace(held_out, predicted_s=tuple(pair.single_s for pair in pairs)).scored()
         pool = tuple(row.measurement for row in rows)
         return Predicted(rows=tuple(rows), rules={"perfect_scaling": tuple(perfect)}, pool=pool)
-
-    def _leave_out(
-        self, examples: Sequence[Example], group_of: Callable[[Example], str], *, basis: str
-    ) -> Predicted:
-        held_out = self._held_out(examples, group_of)
-        return Predicted() if held_out is None else _predicted(held_out, basis=basis)
-
-    def _held_out(self, examples: Sequence[Example], group_of: Callable[[Example], str]) -> HeldOut | None:
-        if len({group_of(example) for example in examples}) < 2:
-            return None  # nothing would be left to fit on
-        return leave_out(examples, group_of=group_of, progress=self.progress)

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from ..offers.rows import Accelerator
 from .cases import examples_of, workload_of
 from .coefficients import Coefficients
-from .corpus import Measurement
-from .fit import Case, Fitted, fit
-from .heldout import Example, HeldOut, interval_of, leave_out
+from .corpus import STACKS, Measurement
+from .fit import fit
+from .heldout import Example, HeldOut, leave_out, packed
 from .kernels import kernels_of
 from .measured import FORMAT as MEASURED_FORMAT
 from .measured import fingerprint
+from .runs import kind_of_run
 
 __all__ = ["calibrate", "leave_out_accelerators", "leave_out_architectures", "measured_index"]
 
@@ -26,49 +29,83 @@ Progress = Callable[[str], None]
 # workloads; 90th percentile 3.9 %: nine repeats each, ddps-lab/profet@e69477fe6ea4). An 80 % interval of a
 # normal distribution is 1.28 standard deviations wide; the 90th percentile is taken as the deviation.
 REPEAT_NOISE = 0.039
+ALONE_FROM = 85  # rows from which a family of architectures is left out by itself
+FOLDS = 5  # for the others
 MEASURED_LOG = math.log1p(1.28 * REPEAT_NOISE)
-
-# Which measured generation stands in for one that is left out: the nearest in time.
-STAND_INS = {"Kepler": "Maxwell", "Maxwell": "Kepler", "Volta": "Turing", "Turing": "Volta"}
 
 
 def leave_out_architectures(examples: Sequence[Example], *, progress: Progress) -> HeldOut:
-    """Predict every model architecture by a fit that has not seen it."""
-    return leave_out(examples, group_of=lambda e: e.measurement.architecture, progress=progress)
-
-
-def _stand_in(case: Case, fitted: Fitted) -> str:
-    return STAND_INS[case.generation] if case.generation not in fitted.generations else case.generation
+    """Predict every family of architectures by a fit that has seen none of it, on no chip and in no source."""
+    folds = packed([e.measurement.family for e in examples], alone_from=ALONE_FROM, folds=FOLDS)
+    return leave_out(examples, group_of=lambda e: folds[e.measurement.family], progress=progress)
 
 
 def leave_out_accelerators(examples: Sequence[Example], *, progress: Progress) -> HeldOut:
-    """Predict every accelerator from its datasheet and the efficiencies of the nearest generation."""
-    return leave_out(
-        examples, group_of=lambda e: e.measurement.accelerator, progress=progress, generation_of=_stand_in
-    )
+    """Predict every accelerator from its datasheet alone; a generation that only it had gets the mean."""
+    return leave_out(examples, group_of=lambda e: e.measurement.chip, progress=progress)
+
+
+def leave_out_sources(examples: Sequence[Example], *, progress: Progress) -> HeldOut:
+    """Predict every source by a fit without it."""
+    folds = packed([e.measurement.origin for e in examples], alone_from=ALONE_FROM // 2, folds=2)
+    return leave_out(examples, group_of=lambda e: folds[e.measurement.origin], progress=progress)
+
+
+def single_device_training(measurements: Sequence[Measurement]) -> list[Measurement]:
+    """Return the rows that are fitted on: training steps of one GPU."""
+    return [
+        m for m in measurements
+        if m.mode == "train" and m.devices == 1 and m.accelerator != "CPU" and not m.accelerator.startswith("TPU")
+    ]  # fmt: skip
 
 
 def calibrate(
     measurements: Sequence[Measurement], accelerators: Mapping[str, Accelerator], *, progress: Progress
 ) -> Coefficients:
     """Fit on all measurements; take the intervals from the errors on what was left out."""
-    examples = examples_of(measurements, accelerators, progress=progress)
+    rows = single_device_training(measurements)
+    examples = examples_of(rows, accelerators, progress=progress)
     fitted = fit([example.case for example in examples])
     models = leave_out_architectures(examples, progress=progress)
     chips = leave_out_accelerators(examples, progress=progress)
     return Coefficients(
-        generations=fitted.generations, shared=fitted.shared, hosts=fitted.hosts,
+        generations=fitted.generations, trend=fitted.trend, shared=fitted.shared,
+        stacks=fitted.stacks | means_of_classes(fitted.stacks),
+        hosts=fitted.hosts | means_of_classes(fitted.hosts),
         intervals={
-            "measured": (-MEASURED_LOG, MEASURED_LOG),
-            "modelled": interval_of(models.log_ratios, models.groups),
-            "datasheet": interval_of(chips.log_ratios, chips.groups),
+            "measured": dict.fromkeys(STACKS, (-MEASURED_LOG, MEASURED_LOG)),
+            "modelled": models.intervals(),
+            "datasheet": chips.intervals(),
         },
         fitted_on={
-            "accelerators": sorted({m.accelerator for m in measurements}),
-            "architectures": sorted({m.architecture for m in measurements}),
-            "rows": len(measurements),
+            "runs": sorted({kind_of_run(m.accelerator, m.precision, compiled=m.compiled) for m in rows}),
+            "architectures": sorted({m.architecture for m in rows}),
+            "sources": dict(sorted(Counter(m.origin for m in rows).items())),
+            "rows": len(rows),
         },
     )  # fmt: skip
+
+
+def means_of_classes(members: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the geometric mean over each of the classes that a user can name: `keras`, `eager`, `tuned`.
+
+    A host that is an instance type ran Keras. Keras on backends that are gone (MXNet, CNTK, TensorFlow 1) is
+    no guide to Keras today.
+    """
+
+    def class_of(name: str) -> str | None:
+        if name.endswith(" keras"):
+            return "keras" if name.startswith("tensorflow2") else None
+        return next((kind for kind in STACKS if f" {kind}" in name), "keras")
+
+    found = {}
+    for kind in STACKS:
+        alike = [value for name, value in members.items() if name and class_of(name) == kind]
+        names = [field.name for field in fields(alike[0])]
+        found[kind] = type(alike[0])(
+            **{n: math.exp(sum(math.log(getattr(one, n)) for one in alike) / len(alike)) for n in names}
+        )
+    return found
 
 
 def measured_index(measurements: Sequence[Measurement]) -> dict[str, Any]:
@@ -81,7 +118,7 @@ def measured_index(measurements: Sequence[Measurement]) -> dict[str, Any]:
             sources.append(source)
         row = [m.accelerator, float(f"{m.step_s:.6g}"), sources.index(source)]
         workload = workload_of(m)
-        work = fingerprint(workload, kernels_of(workload, compiled=workload.compiled))
+        work = fingerprint(workload, kernels_of(workload.ops, compiled=workload.compiled))
         steps.setdefault(work, []).append(row)
     return {"schema": MEASURED_FORMAT, "sources": sources, "steps": dict(sorted(steps.items()))}
 

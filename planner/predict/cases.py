@@ -12,14 +12,17 @@ from ..offers.rows import Accelerator
 from ..workload.load import load_workload
 from ..workload.model import Workload
 from ..workload.options import WorkloadOptions
-from .chip import chip_of, nearest_generation
+from .chip import chip_of, generation_of
 from .corpus import Measurement
 from .fit import Case
 from .heldout import Example
-from .kernels import kernels_of, table_of
+from .kernels import KernelTable, table_of
+from .ranges import LAST_YEAR
+from .runs import host_of, is_fed_from_host, pressure_of, stack_of
 from .steptime import Unpredicted
+from .store import Traced, load_store, run_key, trace_of
 
-__all__ = ["examples_of", "workload_of", "workloads_of"]
+__all__ = ["examples_of", "traces_of", "workload_of", "workloads_of"]
 
 Key = tuple[Path, str, int, str, str, bool]
 Progress = Callable[[str], None]
@@ -57,32 +60,43 @@ def workloads_of(measurements: Sequence[Measurement], *, progress: Progress) -> 
             raise
 
 
+def traces_of(measurements: Sequence[Measurement], *, progress: Progress) -> dict[str, Traced]:
+    """Return what the measured runs launch, by `run_key`: packaged where it is known, traced where it is not."""
+    known = load_store()
+    missing = [m for m in measurements if run_key(m) not in known]
+    workloads = workloads_of(missing, progress=progress)
+    return known | {run_key(m): trace_of(m, workloads[_key(m)]) for m in missing}
+
+
 def examples_of(
     measurements: Sequence[Measurement], accelerators: Mapping[str, Accelerator], *, progress: Progress
 ) -> list[Example]:
-    """Return single-device training measurements as examples to fit or to be judged on.
+    """Return measurements on one device as examples to fit or to be judged on.
 
     Raises:
         UsageError: An accelerator is not in the catalog, or lacks the numbers that a prediction needs.
     """
-    workloads = workloads_of(measurements, progress=progress)
-    tables = {key: table_of(kernels_of(w, compiled=w.compiled)) for key, w in workloads.items()}
-    examples = []
-    for measurement in measurements:
-        accelerator = accelerators.get(measurement.accelerator)
-        if accelerator is None:
-            raise UsageError(
-                f"unknown accelerator `{measurement.accelerator}` in measurements of {measurement.model}",
-                hint=near_names_hint(measurement.accelerator, accelerators, see_all="gpuplan accelerators"),
-            )
-        workload, table = workloads[_key(measurement)], tables[_key(measurement)]
-        chip = chip_of(accelerator, table=table, precision=workload.precision)
-        if isinstance(chip, Unpredicted):
-            raise UsageError(f"cannot judge {measurement.model} on {accelerator.name}: {chip.reason}")
-        case = Case(
-            table=table, chip=chip, generation=nearest_generation(accelerator.architecture),
-            host=measurement.host, compiled=workload.compiled,
-            input_bytes=workload.memory.input_bytes, step_s=measurement.step_s,
-        )  # fmt: skip
-        examples.append(Example(measurement=measurement, case=case))
-    return examples
+    traces = traces_of(measurements, progress=progress)
+    tables = {key: table_of(traces[key].kernels) for key in {run_key(m) for m in measurements}}
+    return [_example(m, traces[run_key(m)], tables[run_key(m)], accelerators) for m in measurements]
+
+
+def _example(
+    m: Measurement, traced: Traced, table: KernelTable, accelerators: Mapping[str, Accelerator]
+) -> Example:
+    accelerator = accelerators.get(m.accelerator)
+    if accelerator is None:
+        raise UsageError(
+            f"unknown accelerator `{m.accelerator}` in measurements of {m.model}",
+            hint=near_names_hint(m.accelerator, accelerators, see_all="gpuplan accelerators"),
+        )
+    chip = chip_of(accelerator, table=table, precision=m.precision)
+    if isinstance(chip, Unpredicted):
+        raise UsageError(f"cannot judge {m.model} on {accelerator.name}: {chip.reason}")
+    case = Case(
+        table=table, chip=chip, generation=generation_of(accelerator), stack=stack_of(m), host=host_of(m),
+        year=accelerator.year or LAST_YEAR,
+        compiled=m.compiled, input_bytes=traced.input_bytes if is_fed_from_host(m) else 0,
+        pressure=pressure_of(traced.memory_bytes, accelerator), step_s=m.step_s,
+    )  # fmt: skip
+    return Example(measurement=m, case=case)

@@ -8,18 +8,7 @@ from .coefficients import Chip
 from .kernels import CONTRACTIONS, KernelTable
 from .steptime import Unpredicted
 
-__all__ = ["TENSOR_SHARE", "chip_of", "nearest_generation", "peak_tflop_per_s"]
-
-# Architecture -> the nearest one with measurements. Basis `datasheet` when the two differ.
-# Pascal to Hopper, Blackwell: the same SIMT and tensor-core families as Volta, NVIDIA's first with both.
-# Everything that is not an NVIDIA GPU borrows from Volta too, for want of anything nearer.
-MEASURED = ("Kepler", "Maxwell", "Volta", "Turing")
-NEAREST_UNMEASURED = "Volta"
-
-# Tensor cores reach a smaller share of their peak than scalar units do. ResNet-50 training on V100: 803 to
-# 1,492 images/s in mixed precision against 249 to 432 in float32, a factor of 3.3 where the peaks differ by
-# 8 (NVIDIA DeepLearningExamples, DLPerf and Lambda, collected rows, batch 32 and more).
-TENSOR_SHARE = 0.42
+__all__ = ["chip_of", "generation_of", "peak_tflop_per_s"]
 
 # A TPU's vector unit has 8 x 128 lanes and 2 operations a lane against a 128 x 128 matrix unit (Jouppi et al.,
 # "Ten Lessons From Three Generations Shaped Google's TPUv4i", ISCA 2021, doi:10.1109/ISCA52012.2021.00010).
@@ -31,9 +20,15 @@ _WINOGRAD_UP_TO_COMPUTE_CAPABILITY = (
 )
 
 
-def nearest_generation(architecture: str) -> str:
-    """Return the architecture with measurements whose efficiencies stand for this one's."""
-    return architecture if architecture in MEASURED else NEAREST_UNMEASURED
+def generation_of(accelerator: Accelerator) -> str:
+    """Return what shares its efficiencies: the architecture; NVIDIA's GA10x apart from the GA100.
+
+    Both are called Ampere; GA10x (compute capability 8.6) has two float32 units where GA100 has one and
+    tensor cores of half the rate (NVIDIA, "Ampere GA102 GPU Architecture", 2021, appendix).
+    """
+    if accelerator.architecture == "Ampere" and accelerator.compute_capability == "8.6":
+        return "Ampere-GA10x"
+    return accelerator.architecture
 
 
 def peak_tflop_per_s(accelerator: Accelerator, dtype: str, *, tf32: bool) -> tuple[float | None, bool]:
@@ -66,6 +61,23 @@ def _uses_winograd(accelerator: Accelerator, dtype: str, *, tensor: bool) -> boo
     )
 
 
+# A V100's streaming multiprocessor on tensor cores: 125 TFLOP/s over 80 of them (NVIDIA, "Tesla V100 GPU
+# Architecture", 2017, table 1). The k loop's latency and the waves of tiles were fitted on cores of this kind.
+CORE_TFLOP_PER_S = 125.0 / 80.0
+
+
+def _cores(accelerator: Accelerator, *, peak_flop_per_s: float) -> float:
+    """Return how many cores of a GPU's kind work on tiles.
+
+    A systolic array streams one tile after the other without waiting between the steps of the k loop; it is
+    taken for as many cores of a GPU as its peak is worth.
+    """
+    cores = float(accelerator.sms_or_cores or 1)
+    if accelerator.kind in ("gpu", "cpu"):
+        return cores
+    return max(cores, peak_flop_per_s / (CORE_TFLOP_PER_S * TERA))
+
+
 def chip_of(accelerator: Accelerator, *, table: KernelTable, precision: str) -> Chip | Unpredicted:
     """Return the chip as these kernels see it, or why it cannot be known.
 
@@ -84,7 +96,7 @@ def chip_of(accelerator: Accelerator, *, table: KernelTable, precision: str) -> 
     if accelerator.memory_gb_per_s is None:
         return Unpredicted(f"no published memory bandwidth for {accelerator.name}")
     vector = accelerator.fp32_tflop_per_s or max(peak or 0.0 for peak, _ in peaks) * VECTOR_SHARE
-    attainable = [(peak or vector) * TERA * (TENSOR_SHARE if tensor else 1.0) for peak, tensor in peaks]
+    attainable = [(peak or vector) * TERA for peak, _ in peaks]
     winograd = [
         _uses_winograd(accelerator, dtype, tensor=tensor)
         for dtype, (_, tensor) in zip(dtypes, peaks, strict=True)
@@ -96,5 +108,5 @@ def chip_of(accelerator: Accelerator, *, table: KernelTable, precision: str) -> 
         tensor=np.array([tensor for _, tensor in peaks])[table.dtype] & contraction,
         vector_flop_per_s=vector * TERA,
         memory_bytes_per_s=accelerator.memory_gb_per_s * GIGA,
-        cores=float(accelerator.sms_or_cores or 1),
+        cores=_cores(accelerator, peak_flop_per_s=max(attainable)),
     )

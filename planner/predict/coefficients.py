@@ -16,7 +16,7 @@ from typing import Any
 from ..errors import UsageError
 
 __all__ = [
-    "FORMAT", "Chip", "Coefficients", "Generation", "Host", "Shared", "load_coefficients", "names_of",
+    "FORMAT", "Chip", "Coefficients", "Generation", "Host", "Shared", "Stack", "load_coefficients", "names_of",
 ]  # fmt: skip
 
 FORMAT = "gpuplan.efficiency/1"
@@ -29,10 +29,12 @@ class Generation:
     Args:
         conv_fprop, conv_dgrad, conv_wgrad, depthwise, dot: Share of the datasheet peak that large contractions
             reach [-].
+        conv_tensor, dot_tensor: Share of the tensor units' peak that large convolutions, products reach [-].
         winograd_gain: How much less arithmetic 3x3, stride 1 convolutions of float32 cost [-].
         stream, pool, irregular: Share of the datasheet memory bandwidth reached by elementwise work and
             reductions, by window reductions, by gathers and scatters [-].
         launch_s: Time from one kernel's end to the next one's full speed [s].
+        step_latency_s: Time of one step of a product's k loop when too few tiles run to hide it [s].
     """
 
     conv_fprop: float
@@ -40,11 +42,14 @@ class Generation:
     conv_wgrad: float
     depthwise: float
     dot: float
+    conv_tensor: float
+    dot_tensor: float
     winograd_gain: float
     stream: float
     pool: float
     irregular: float
     launch_s: float
+    step_latency_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,14 +61,33 @@ class Shared:
         quantization: How whole the waves are beyond the first, 0..1 [-].
         split_cost: Relative cost of each doubling of a split k loop [-].
         sharpness: How well arithmetic and memory traffic of one kernel overlap (power of a p-norm) [-].
+        dot_sharpness: The same for matrix products [-].
         host_sharpness: The same for the device's work and the host's dispatch [-].
+        pressure_slope: How much slower steps get beyond full memory, where no workspace is left, per unit of
+            (memory needed / memory usable) above 1, in log time [-].
     """
 
     tile_exponent: float
     quantization: float
     split_cost: float
     sharpness: float
+    dot_sharpness: float
     host_sharpness: float
+    pressure_slope: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """How a framework, as it was used, differs from the mean of all.
+
+    Args:
+        contraction, tensor: Rate of products on scalar units, on tensor units [-].
+        stream: Bandwidth of everything that is bound by memory [-].
+    """
+
+    contraction: float
+    tensor: float
+    stream: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,12 +130,13 @@ class Chip:
 class Coefficients:
     """Everything that was fitted, and on what."""
 
-    generations: dict[str, Generation]
+    generations: dict[str, Generation]  # "" is the mean, in the middle of the measured years
+    trend: dict[str, float]  # what a year adds to the log of a generation's coefficients
     shared: Shared
+    stacks: dict[str, Stack]
     hosts: dict[str, Host]
-    intervals: dict[
-        str, tuple[float, float]
-    ]  # basis -> 10th and 90th percentile of log(measured / predicted)
+    # basis -> stack -> 10th and 90th percentile of log(measured / predicted) on what was held out
+    intervals: dict[str, dict[str, tuple[float, float]]]
     fitted_on: dict[str, Any]  # accelerators, rows, sources, date
 
     def to_json(self) -> dict[str, Any]:
@@ -123,14 +148,19 @@ class Coefficients:
         """Read what `to_json` wrote; KeyError or TypeError on anything else."""
         return Coefficients(
             generations={name: Generation(**row) for name, row in data["generations"].items()},
+            trend=data["trend"],
             shared=Shared(**data["shared"]),
+            stacks={name: Stack(**row) for name, row in data["stacks"].items()},
             hosts={name: Host(**row) for name, row in data["hosts"].items()},
-            intervals={basis: (ends[0], ends[1]) for basis, ends in data["intervals"].items()},
+            intervals={
+                basis: {stack: (ends[0], ends[1]) for stack, ends in stacks.items()}
+                for basis, stacks in data["intervals"].items()
+            },
             fitted_on=data["fitted_on"],
         )
 
 
-def names_of(kind: type[Generation] | type[Shared] | type[Host]) -> tuple[str, ...]:
+def names_of(kind: type[Generation] | type[Shared] | type[Stack] | type[Host]) -> tuple[str, ...]:
     """Return the field names of a group of coefficients, in order."""
     return tuple(field.name for field in fields(kind))
 

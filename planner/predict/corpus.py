@@ -84,6 +84,34 @@ class Measurement:
         """The model without its arguments: what is left out together when models are left out."""
         return self.model.split("?")[0].rsplit(":", 1)[-1].rsplit(".", 1)[-1]
 
+    @property
+    def family(self) -> str:
+        """The architecture without its variant (`resnet50_v15` is a `resnet50`)."""
+        return next(
+            (family for family in FAMILIES if self.architecture.startswith(family)), self.architecture
+        )
+
+    @property
+    def origin(self) -> str:
+        """Who published it: the collection without what it is a part of."""
+        name = self.collection
+        for part in PARTS_OF_A_SOURCE:
+            name = name.removesuffix(part)
+        return name
+
+    @property
+    def chip(self) -> str:
+        """The accelerator without its memory size and form: what is left out together."""
+        return self.accelerator.split("-", maxsplit=1)[0]
+
+
+PARTS_OF_A_SOURCE = ("_vision", "_language", "_infer")  # files that hold one publisher's rows between them
+# Architectures whose variants are near copies of each other: what is left out together when one is left out.
+FAMILIES = (
+    "alexnet", "bert", "cifar10_cnn", "efficientnet", "inception_v1", "mobilenet_v3", "nnunet", "resnet18",
+    "resnet50", "resnext", "se_resnext", "shufflenet", "squeezenet", "wide_resnet",
+)  # fmt: skip
+
 
 def _parse(row: dict[str, str], path: Path) -> Measurement:
     missing = [name for name in COLUMNS if not (row.get(name) or "").strip()]

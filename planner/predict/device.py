@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from typing import Any
 
-from .coefficients import Chip, Generation, Host, Shared
-from .kernels import CATEGORIES, KernelTable
-from .roofline import TILES, soft_max, tiled_work_flops
+from .coefficients import Chip, Generation, Host, Shared, Stack
+from .kernels import CATEGORIES, CONTRACTIONS, KernelTable
+from .roofline import best_tiling_s, soft_max
 
-__all__ = ["device_parts_s", "kernel_s", "launches_of", "step_s", "tile_rates"]
+__all__ = ["contraction_s", "device_parts_s", "launches_of", "step_s"]
 
 K_STEP = 8.0  # elements of the k loop that a tile loads at a time (CUTLASS default for fp32 SIMT kernels)
-_CONTRACTIONS = 5
-
-
-def tile_rates(exponent: Any) -> list[Any]:
-    """Return each tile's rate relative to the largest: its arithmetic intensity to a power [-]."""
-    largest = TILES[0][0] * TILES[0][1] / (TILES[0][0] + TILES[0][1])
-    return [(rows * columns / (rows + columns) / largest) ** exponent for rows, columns in TILES]
+# cuDNN's float32 convolutions run the whole k loop of an output tile on one core, but for the gradient of the
+# weights; cuBLAS splits where it helps.
+_DEPTHWISE = CATEGORIES.index("depthwise")
+_DOT = CATEGORIES.index("dot")
+_FIRST_SPLITTING = CATEGORIES.index("conv_wgrad")
 
 
 def _by_category(generation: Generation, names: tuple[str, ...], category: Any, xp: Any) -> Any:
@@ -27,38 +26,49 @@ def _by_category(generation: Generation, names: tuple[str, ...], category: Any, 
     return chosen
 
 
-def kernel_s(
-    table: KernelTable, chip: Chip, generation: Generation, shared: Shared, *, busy_flops: Any, xp: Any
-) -> tuple[Any, Any]:
-    """Return arithmetic and memory time of one launch of each kernel [s], arrays of [kernels].
+def _first(coefficients: Any, count: int) -> Any:
+    """Return coefficients for the first rows, where they are arrays of [kernels]."""
+    values = {field.name: getattr(coefficients, field.name) for field in fields(coefficients)}
+    return replace(
+        coefficients,
+        **{name: value[:count] for name, value in values.items() if getattr(value, "ndim", 0) == 1},
+    )
 
-    Args:
-        busy_flops: `tiled_work_flops` of the contractions, anything for the others [FLOP].
-    """
-    contraction = table.category < _CONTRACTIONS
-    compute_rate = _by_category(generation, CATEGORIES[:_CONTRACTIONS] + ("dot",) * 3, table.category, xp)
+
+def contraction_s(
+    table: KernelTable, chip: Chip, generation: Generation, stack: Stack, shared: Shared, *, xp: Any
+) -> Any:
+    """Return the arithmetic time of one launch of each contraction [s], array of [table.contractions]."""
+    table, chip = _first(table, table.contractions), _first(chip, table.contractions)
+    generation, stack, shared = (_first(c, table.contractions) for c in (generation, stack, shared))
+    scalar = _by_category(generation, CONTRACTIONS, table.category, xp) * stack.contraction
+    matrix = xp.where(table.category == _DOT, generation.dot_tensor, generation.conv_tensor) * stack.tensor
     gain = xp.where(table.winograd & chip.winograd, generation.winograd_gain, 1.0)
-    contraction_s = busy_flops / (chip.peak_flop_per_s * compute_rate * gain)
-    compute_s = xp.where(contraction, contraction_s, table.flops / chip.vector_flop_per_s)
-    streams = ("stream",) * _CONTRACTIONS + ("stream", "pool", "irregular")
-    bandwidth = _by_category(generation, streams, table.category, xp)
-    return compute_s, table.bytes_moved / (chip.memory_bytes_per_s * bandwidth)
+    share = xp.where(chip.tensor & (table.category != _DEPTHWISE), matrix, scalar * gain)
+    return best_tiling_s(
+        m=table.m, n=table.n, k=table.k, batch=table.batch, cores=chip.cores,
+        core_flop_per_s=chip.peak_flop_per_s / chip.cores * share,
+        tile_exponent=shared.tile_exponent, k_step=K_STEP, quantization=shared.quantization,
+        split_cost=shared.split_cost, may_split=(table.category >= _FIRST_SPLITTING) | chip.tensor,
+        step_latency_s=generation.step_latency_s, xp=xp,
+    )  # fmt: skip
 
 
 def device_parts_s(
-    table: KernelTable, chip: Chip, generation: Generation, shared: Shared, *, xp: Any
+    table: KernelTable, chip: Chip, generation: Generation, stack: Stack, shared: Shared, *, xp: Any
 ) -> tuple[Any, Any, Any]:
     """Return total time, arithmetic time and memory time of each row, all launches together [s].
 
     The total of a launch is the soft maximum of arithmetic and memory, plus the launch gap.
     """
-    busy = tiled_work_flops(
-        m=table.m, n=table.n, k=table.k, batch=table.batch, cores=chip.cores,
-        tile_rates=tile_rates(shared.tile_exponent), k_step=K_STEP, quantization=shared.quantization,
-        split_cost=shared.split_cost, xp=xp,
-    )  # fmt: skip
-    compute_s, memory_s = kernel_s(table, chip, generation, shared, busy_flops=busy, xp=xp)
-    total_s = soft_max(compute_s, memory_s, sharpness=shared.sharpness, xp=xp) + generation.launch_s
+    elementwise_s = (table.flops / chip.vector_flop_per_s)[table.contractions :]
+    products_s = contraction_s(table, chip, generation, stack, shared, xp=xp)
+    compute_s = xp.concatenate([products_s, elementwise_s])
+    streams = ("stream",) * len(CONTRACTIONS) + ("stream", "pool", "irregular")
+    bandwidth = _by_category(generation, streams, table.category, xp) * stack.stream
+    memory_s = table.bytes_moved / (chip.memory_bytes_per_s * bandwidth)
+    sharpness = xp.where(table.category == _DOT, shared.dot_sharpness, shared.sharpness)
+    total_s = soft_max(compute_s, memory_s, sharpness=sharpness, xp=xp) + generation.launch_s
     return total_s * table.count, compute_s * table.count, memory_s * table.count
 
 
@@ -68,15 +78,17 @@ def launches_of(table: KernelTable, *, compiled: bool) -> float:
 
 
 def step_s(
-    *, device_s: Any, launches: Any, input_bytes: Any, host: Host, shared: Shared, xp: Any
-) -> Any:  # fmt: skip
+    *, device_s: Any, launches: Any, input_bytes: Any, pressure: Any, host: Host, shared: Shared, xp: Any
+) -> Any:
     """Return the step's wall time [s]: device work and host dispatch overlap, the rest adds.
 
     Args:
         device_s: Sum over the kernels [s].
         launches: Kernels per step that the host dispatches one by one [-].
         input_bytes: One batch as it comes from the host [bytes].
+        pressure: Memory needed over memory usable [-].
     """
+    starved_s = device_s * xp.exp(shared.pressure_slope * xp.maximum(pressure - 1.0, 0.0))
     dispatch_s = launches * host.dispatch_s
-    overlapped_s = soft_max(device_s, dispatch_s, sharpness=shared.host_sharpness, xp=xp)
+    overlapped_s = soft_max(starved_s, dispatch_s, sharpness=shared.host_sharpness, xp=xp)
     return overlapped_s + host.fixed_s + input_bytes / host.feed_bytes_per_s

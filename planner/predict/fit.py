@@ -8,48 +8,42 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
-from .coefficients import Chip, Generation, Host, Shared, names_of
+from .coefficients import Chip, Generation, Host, Shared, Stack, names_of
 from .device import device_parts_s, launches_of, step_s
-from .kernels import KernelTable
+from .kernels import CONTRACTIONS, KernelTable
+from .ranges import GROUPS, NEVER_RISING, PRIOR_LOG, ROBUST_LOG, TREND_SPREAD_LOG, age_of
 
 __all__ = ["Case", "Fitted", "fit"]
 
-Range = tuple[float, float, float]  # start, lowest, highest
-
-# Starting points and bounds of the shared means. Shares of peak and bandwidth start at what micro-benchmarks
-# of these chips call good (Jia et al., 2018, "Dissecting the NVIDIA Volta GPU Architecture via
-# Microbenchmarking", arXiv:1804.06826: 0.7 to 0.9); times are orders of magnitude. The data decides.
-GENERATION_RANGES: dict[str, Range] = {
-    "conv_fprop": (0.6, 0.05, 1.2), "conv_dgrad": (0.6, 0.05, 1.2), "conv_wgrad": (0.5, 0.05, 1.2),
-    "depthwise": (0.1, 0.005, 1.0), "dot": (0.7, 0.05, 1.1), "winograd_gain": (1.5, 1.0, 2.25),
-    "stream": (0.75, 0.2, 1.0), "pool": (0.4, 0.05, 1.0), "irregular": (0.3, 0.02, 1.0),
-    "launch_s": (4e-6, 5e-7, 5e-5),
-}  # fmt: skip
-SHARED_RANGES: dict[str, Range] = {
-    "tile_exponent": (0.5, 0.05, 1.5), "quantization": (0.5, 0.01, 1.0), "split_cost": (0.1, 0.01, 1.0),
-    "sharpness": (3.0, 1.0, 10.0), "host_sharpness": (4.0, 1.0, 10.0),
-}  # fmt: skip
-HOST_RANGES: dict[str, Range] = {
-    "fixed_s": (1e-3, 1e-5, 2e-2), "dispatch_s": (2e-5, 1e-6, 2e-4), "feed_bytes_per_s": (4e9, 3e8, 1e11),
-}  # fmt: skip
-RANGES = (*GENERATION_RANGES.values(), *SHARED_RANGES.values(), *HOST_RANGES.values())
-SPREAD_LOG = 0.3  # prior spread of one generation or host around the shared mean, in log units
-PRIOR_LOG = 1.0  # prior spread of the shared means around their starting points
-ROBUST_LOG = 0.15  # residuals beyond this count linearly (soft L1), so that odd rows do not rule
+RANGES = tuple(bounds for group in GROUPS for bounds in group.ranges.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One measured step, ready to fit: its kernels, its chip and its time."""
+    """One measured step, ready to fit: its kernels, its chip and its time.
+
+    Args:
+        table: Kernels of the step.
+        chip: What the accelerator can attain for them.
+        generation, stack, host: Which coefficients apply.
+        year: When the accelerator came out.
+        compiled: Whether the host launches one program, or every kernel.
+        input_bytes: What comes from the host in a step [bytes].
+        pressure: Memory needed over memory usable [-].
+        step_s: Measured time [s].
+    """
 
     table: KernelTable
     chip: Chip
     generation: str
+    stack: str
     host: str
+    year: int
     compiled: bool
     input_bytes: float
+    pressure: float
     step_s: float
 
 
@@ -58,36 +52,59 @@ class Fitted:
     """Coefficients that a fit found."""
 
     generations: dict[str, Generation]
+    trend: dict[str, float]
     shared: Shared
+    stacks: dict[str, Stack]
     hosts: dict[str, Host]
 
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """Columns of the vector of logs: means, then what each generation and host adds to them.
+    """Columns of the vector of logs.
 
-    A case sees `len(RANGES)` local logs: its generation's, the shared ones, its host's.
+    The means first, then what a later year adds to those of the generations, then what each member adds.
     """
 
-    generations: tuple[str, ...]
-    hosts: tuple[str, ...]
+    members: dict[str, tuple[str, ...]]
+    years: dict[str, int]
+
+    @staticmethod
+    def of(cases: Sequence[Case]) -> _Layout:
+        """Return the layout for the members that occur in some cases."""
+        names = [group.name for group in GROUPS if group.name]
+        return _Layout(
+            {name: tuple(sorted({getattr(case, name) for case in cases})) for name in names},
+            {case.generation: case.year for case in cases},
+        )
+
+    def first(self, name: str) -> int:
+        """Return the column of a group's first member."""
+        column = len(RANGES) + len(TREND_SPREAD_LOG)
+        for group in GROUPS:
+            if group.name == name:
+                break
+            column += len(self.members.get(group.name, ())) * len(group.ranges)
+        return column
 
     @property
     def size(self) -> int:
         return (
-            len(RANGES) + len(self.generations) * len(GENERATION_RANGES) + len(self.hosts) * len(HOST_RANGES)
+            len(RANGES)
+            + len(TREND_SPREAD_LOG)
+            + sum(len(self.members.get(g.name, ())) * len(g.ranges) for g in GROUPS)
         )
 
     def columns(self, case: Case) -> list[int]:
-        """Return, for each local log, the column of the addition; -1 where there is none."""
-        first_host = len(RANGES) + len(self.generations) * len(GENERATION_RANGES)
-        own = len(RANGES) + self.generations.index(case.generation) * len(GENERATION_RANGES)
-        host = first_host + self.hosts.index(case.host) * len(HOST_RANGES)
-        return [
-            *range(own, own + len(GENERATION_RANGES)),
-            *[-1] * len(SHARED_RANGES),
-            *range(host, host + len(HOST_RANGES)),
-        ]
+        """Return, for each coefficient of a case, the column of its own addition; -1 where there is none."""
+        columns: list[int] = []
+        for group in GROUPS:
+            width = len(group.ranges)
+            if not group.name:
+                columns += [-1] * width
+                continue
+            own = self.first(group.name) + self.members[group.name].index(getattr(case, group.name)) * width
+            columns += range(own, own + width)
+        return columns
 
 
 def _concatenate(cases: Sequence[Case]) -> tuple[KernelTable, Chip, Any]:
@@ -96,36 +113,33 @@ def _concatenate(cases: Sequence[Case]) -> tuple[KernelTable, Chip, Any]:
 
     lengths = [len(case.table.count) for case in cases]
     segment = np.repeat(np.arange(len(cases)), lengths)
+    category = np.concatenate([case.table.category for case in cases])
+    order = np.argsort(category >= len(CONTRACTIONS), kind="stable")
 
     def of_tables(name: str) -> Any:
-        return np.concatenate([getattr(case.table, name) for case in cases])
+        return np.concatenate([getattr(case.table, name) for case in cases])[order]
 
     def of_chips(name: str) -> Any:
-        return np.concatenate(
-            [
-                np.broadcast_to(getattr(case.chip, name), (length,))
-                for case, length in zip(cases, lengths, strict=True)
-            ]
-        )
+        each = zip(cases, lengths, strict=True)
+        return np.concatenate([np.broadcast_to(getattr(case.chip, name), (n,)) for case, n in each])[order]
 
     names = ("category", "count", "flops", "bytes_moved", "m", "n", "k", "batch", "winograd")
-    columns = {name: of_tables(name) for name in names}
     chip_names = ("peak_flop_per_s", "winograd", "tensor", "vector_flop_per_s", "memory_bytes_per_s", "cores")
-    return (
-        KernelTable(dtype=None, dtypes=(), **columns),
-        Chip(**{name: of_chips(name) for name in chip_names}),
-        segment,
-    )
+    table = KernelTable(
+        contractions=sum(case.table.contractions for case in cases), dtype=None, dtypes=(),
+        **{name: of_tables(name) for name in names},
+    )  # fmt: skip
+    return table, Chip(**{name: of_chips(name) for name in chip_names}), segment[order]
 
 
-def _unpack(values: Any) -> tuple[Generation, Shared, Host]:
+def _unpack(values: Any) -> tuple[Generation, Shared, Stack, Host]:
     """Return named coefficients from local values, array of [len(RANGES), ...]."""
-    a, b = len(GENERATION_RANGES), len(GENERATION_RANGES) + len(SHARED_RANGES)
-    return (
-        Generation(**dict(zip(names_of(Generation), values[:a], strict=True))),
-        Shared(**dict(zip(names_of(Shared), values[a:b], strict=True))),
-        Host(**dict(zip(names_of(Host), values[b:], strict=True))),
-    )
+    found, start = [], 0
+    for group in GROUPS:
+        names = names_of(group.kind)
+        found.append(group.kind(**dict(zip(names, values[start : start + len(names)], strict=True))))
+        start += len(names)
+    return cast("tuple[Generation, Shared, Stack, Host]", tuple(found))
 
 
 def _log_step(cases: Sequence[Case]) -> Callable[[Any], Any]:
@@ -137,48 +151,52 @@ def _log_step(cases: Sequence[Case]) -> Callable[[Any], Any]:
     table, chip, segment = _concatenate(cases)
     launches = np.array([launches_of(case.table, compiled=case.compiled) for case in cases])
     input_bytes = np.array([case.input_bytes for case in cases])
+    pressure = np.array([case.pressure for case in cases])
 
     def log_step(logs: Any) -> Any:
         values = jnp.exp(logs)
-        generation, shared, _ = _unpack(values[:, segment])
-        _, per_case, host = _unpack(values)
-        kernels_s, _, _ = device_parts_s(table, chip, generation, shared, xp=jnp)
+        generation, shared, stack, _ = _unpack(values[:, segment])
+        _, per_case, _, host = _unpack(values)
+        kernels_s, _, _ = device_parts_s(table, chip, generation, stack, shared, xp=jnp)
         device_s = jax.ops.segment_sum(kernels_s, segment, num_segments=len(cases))
         return jnp.log(
             step_s(
-                device_s=device_s,
-                launches=launches,
-                input_bytes=input_bytes,
-                host=host,
-                shared=per_case,
-                xp=jnp,
+                device_s=device_s, launches=launches, input_bytes=input_bytes, pressure=pressure, host=host,
+                shared=per_case, xp=jnp,
             )
-        )
+        )  # fmt: skip
 
     return log_step
 
 
-def fit(cases: Sequence[Case]) -> Fitted:
+def fit(cases: Sequence[Case], *, near: Fitted | None = None) -> Fitted:
     """Fit all coefficients on the cases.
 
     Minimizes the soft-L1 loss of log(predicted / measured) plus the priors, with
     `scipy.optimize.least_squares` (trust region, bounds).
+
+    Args:
+        cases: What was measured.
+        near: Where to begin the search; it changes how long it takes, not what is minimized.
     """
     import numpy as np
     from jax import enable_x64
     from scipy.optimize import least_squares
 
-    layout = _Layout(
-        tuple(sorted({case.generation for case in cases})), tuple(sorted({case.host for case in cases}))
-    )
+    layout = _Layout.of(cases)
     columns = np.array([layout.columns(case) for case in cases])
+    ages = np.array([age_of(case.year) for case in cases])
+    trend = slice(len(RANGES), len(RANGES) + len(TREND_SPREAD_LOG))
     measured = np.log([case.step_s for case in cases])
     low, high, start, spread = _bounds(layout)
-    with enable_x64():
+    begin = start if near is None else np.clip(_logs_of(near, layout), low + 1e-10, high - 1e-10)
+    with enable_x64(False):
         value, slopes = _compiled(cases)
 
         def local(logs: Any) -> Any:
-            return logs[: len(RANGES), None] + np.where(columns >= 0, logs[columns], 0.0).T
+            found = logs[: len(RANGES), None] + np.where(columns >= 0, logs[columns], 0.0).T
+            found[: len(TREND_SPREAD_LOG)] += logs[trend, None] * ages
+            return found
 
         def residuals(logs: Any) -> Any:
             return np.concatenate([_soft(np.asarray(value(local(logs))) - measured), (logs - start) / spread])
@@ -188,10 +206,12 @@ def fit(cases: Sequence[Case]) -> Fitted:
             local_slopes = (
                 np.asarray(slopes(point)).T * _soft_slope(np.asarray(value(point)) - measured)[:, None]
             )
-            return np.vstack([_scattered(local_slopes, columns, layout.size), np.diag(1.0 / spread)])
+            matrix = _scattered(local_slopes, columns, layout.size)
+            matrix[:, trend] = local_slopes[:, : len(TREND_SPREAD_LOG)] * ages[:, None]
+            return np.vstack([matrix, np.diag(1.0 / spread)])
 
         found = least_squares(
-            residuals, start, jac=jacobian, bounds=(low, high), xtol=1e-5, ftol=1e-5, max_nfev=60
+            residuals, begin, jac=jacobian, bounds=(low, high), xtol=1e-5, ftol=1e-5, max_nfev=60
         )
     return _fitted(found.x, layout)
 
@@ -247,36 +267,66 @@ def _bounds(layout: _Layout) -> tuple[Any, Any, Any, Any]:
     import numpy as np
 
     logs = np.log(np.array(RANGES))
+    spreads = [
+        np.full(len(layout.members[group.name]) * len(group.ranges), group.spread_log)
+        for group in GROUPS
+        if group.name
+    ]
     extra = layout.size - len(RANGES)
     start = np.concatenate([logs[:, 0], np.zeros(extra)])
     low = np.concatenate([logs[:, 1], np.full(extra, -2.0)])
-    high = np.concatenate([logs[:, 2], np.full(extra, 2.0)])
-    spread = np.concatenate([np.full(len(RANGES), PRIOR_LOG), np.full(extra, SPREAD_LOG)])
-    return low, high, start, spread
+    rise = [0.0 if name in NEVER_RISING else 2.0 for name in TREND_SPREAD_LOG]
+    high = np.concatenate([logs[:, 2], rise, np.full(extra - len(rise), 2.0)])
+    high[len(RANGES) :] = np.maximum(high[len(RANGES) :], 1e-9)
+    return (
+        low,
+        high,
+        start,
+        np.concatenate([np.full(len(RANGES), PRIOR_LOG), list(TREND_SPREAD_LOG.values()), *spreads]),
+    )
+
+
+def _logs_of(fitted: Fitted, layout: _Layout) -> Any:
+    """Return the vector of logs that stands for coefficients, as far as the layout has room for them."""
+    import numpy as np
+
+    means: list[float] = []
+    additions: list[float] = []
+    for group in GROUPS:
+        members = getattr(fitted, f"{group.name}s") if group.name else {"": fitted.shared}
+        mean = np.log([getattr(members[""], name) for name in group.ranges])
+        means += list(mean)
+        drift = np.array([fitted.trend[name] for name in group.ranges]) if group.name == "generation" else 0.0
+        for member in layout.members.get(group.name, ()):
+            own = members.get(member, members[""])
+            age = age_of(layout.years[member]) if group.name == "generation" else 0.0
+            additions += list(np.log([getattr(own, name) for name in group.ranges]) - mean - drift * age)
+    return np.array([*means, *fitted.trend.values(), *additions])
 
 
 def _fitted(logs: Any, layout: _Layout) -> Fitted:
+    """Return named coefficients: the mean of each group under the empty name, and every member."""
     import numpy as np
 
-    a, b = len(GENERATION_RANGES), len(RANGES) - len(HOST_RANGES)
-    means = logs[: len(RANGES)]
-    per_generation = logs[len(RANGES) :][: len(layout.generations) * a].reshape(-1, a)
-    per_host = logs[len(RANGES) + per_generation.size :].reshape(-1, len(HOST_RANGES))
+    found: list[Any] = []
+    mean_at = 0
+    drift = logs[len(RANGES) : len(RANGES) + len(TREND_SPREAD_LOG)]
+    for group in GROUPS:
+        width = len(group.ranges)
+        mean = logs[mean_at : mean_at + width]
+        mean_at += width
+        named = {"": _named(group.kind, np.exp(mean))}
+        for number, member in enumerate(layout.members.get(group.name, ())):
+            start = layout.first(group.name) + number * width
+            own = mean + logs[start : start + width]
+            if group.name == "generation":
+                own = own + drift * age_of(layout.years[member])
+            named[member] = _named(group.kind, np.exp(own))
+        found.append(named if group.name else named[""])
+    generations, shared, stacks, hosts = found
+    trend = {name: float(f"{slope:.6g}") for name, slope in zip(TREND_SPREAD_LOG, drift, strict=True)}
+    return Fitted(generations=generations, trend=trend, shared=shared, stacks=stacks, hosts=hosts)
 
-    def named(kind: Any, values: Any) -> Any:
-        return kind(
-            **{
-                name: float(f"{value:.6g}")
-                for name, value in zip(names_of(kind), np.exp(values), strict=True)
-            }
-        )
 
-    return Fitted(
-        generations={
-            name: named(Generation, means[:a] + own)
-            for name, own in zip(layout.generations, per_generation, strict=True)
-        },
-        shared=named(Shared, means[a:b]),
-        hosts={"": named(Host, means[b:])}
-        | {name: named(Host, means[b:] + own) for name, own in zip(layout.hosts, per_host, strict=True)},
-    )
+def _named(kind: Any, values: Any) -> Any:
+    return kind(**{name: float(f"{value:.6g}") for name, value in zip(names_of(kind), values, strict=True)})

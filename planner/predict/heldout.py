@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -14,8 +15,9 @@ from .naive import RULES, predict_naively
 from .predictor import ModelledStep, model_step
 from .score import ScoredRow
 
-__all__ = ["Example", "HeldOut", "interval_of", "leave_out", "model_case", "predict_case"]
+__all__ = ["Example", "HeldOut", "interval_of", "leave_out", "model_case", "packed", "predict_case"]
 
+FEWEST_GROUPS = 3  # with errors on fewer groups a stack has no interval of its own
 Progress = Callable[[str], None]
 
 
@@ -52,18 +54,33 @@ class HeldOut:
     def scored(
         self, predicted_s: Sequence[float] | None = None, *, basis: str = "modelled"
     ) -> list[ScoredRow]:
-        """Return rows with an interval each, made of the errors on the *other* groups only."""
+        """Return rows with an interval each, made of the errors on the *other* groups of the same stack only."""
         mids = self.predicted_s if predicted_s is None else predicted_s
         logs = [math.log(e.case.step_s / mid) for e, mid in zip(self.examples, mids, strict=True)]
-        ends = {group: self._interval_without(group, logs) for group in set(self.groups)}
+        kinds = [e.measurement.stack for e in self.examples]
+        ends = {
+            (group, kind): self._interval_without(group, kind, logs)
+            for group, kind in set(zip(self.groups, kinds, strict=True))
+        }
         return [
-            ScoredRow(measurement=example.measurement, predicted_s=around(mid, *ends[group]), basis=basis)
-            for example, mid, group in zip(self.examples, mids, self.groups, strict=True)
+            ScoredRow(
+                measurement=example.measurement, predicted_s=around(mid, *ends[group, kind]), basis=basis
+            )
+            for example, mid, group, kind in zip(self.examples, mids, self.groups, kinds, strict=True)
         ]
 
-    def _interval_without(self, group: str, logs: Sequence[float]) -> tuple[float, float]:
-        kept = [(log, other) for log, other in zip(logs, self.groups, strict=True) if other != group]
-        return interval_of([log for log, _ in kept], [other for _, other in kept])
+    def _interval_without(self, group: str, kind: str, logs: Sequence[float]) -> tuple[float, float]:
+        each = zip(logs, self.groups, self.examples, strict=True)
+        kept = [(log, other, e.measurement.stack) for log, other, e in each if other != group]
+        alike = [(log, other) for log, other, stack in kept if stack == kind]
+        if len({other for _, other in alike}) < FEWEST_GROUPS:
+            alike = [(log, other) for log, other, _ in kept]
+        return interval_of([log for log, _ in alike], [other for _, other in alike])
+
+    def intervals(self) -> dict[str, tuple[float, float]]:
+        """Return, for each stack, the interval for a group that is none of these."""
+        stacks = {e.measurement.stack for e in self.examples}
+        return {stack: self._interval_without("", stack, self.log_ratios) for stack in sorted(stacks)}
 
 
 def interval_of(log_ratios: Sequence[float], groups: Sequence[str]) -> tuple[float, float]:
@@ -74,27 +91,54 @@ def interval_of(log_ratios: Sequence[float], groups: Sequence[str]) -> tuple[flo
     return low, weighted_quantile(log_ratios, weights, 1.0 - tail)
 
 
-def model_case(case: Case, fitted: Fitted | Coefficients, *, generation: str | None = None) -> ModelledStep:
-    """Return the modelled time of a case and its parts."""
-    coefficients = Coefficients(
-        generations=fitted.generations, shared=fitted.shared, hosts=fitted.hosts, intervals={}, fitted_on={}
-    )
+def model_case(case: Case, fitted: Fitted | Coefficients) -> ModelledStep:
+    """Return the modelled time of a case and its parts; what the fit has not seen gets the mean of its kind."""
     return model_step(
-        case.table, case.chip, fitted.generations[generation or case.generation], coefficients,
-        compiled=case.compiled, input_bytes=case.input_bytes, host=case.host,
+        case.table, case.chip, fitted, generation=case.generation, stack=case.stack, host=case.host,
+        year=case.year, compiled=case.compiled, input_bytes=case.input_bytes, pressure=case.pressure,
     )  # fmt: skip
 
 
-def predict_case(case: Case, fitted: Fitted, *, generation: str | None = None) -> float:
+def predict_case(case: Case, fitted: Fitted | Coefficients) -> float:
     """Return the modelled time of a case [s]."""
-    return model_case(case, fitted, generation=generation).total_s
+    return model_case(case, fitted).total_s
+
+
+def packed(names: Sequence[str], *, alone_from: int, folds: int) -> dict[str, str]:
+    """Return the fold of each name: names with many rows alone, the others packed into folds of like size.
+
+    Leaving several out at once is stricter than one by one, and saves fits.
+
+    Args:
+        names: One a row.
+        alone_from: Rows from which a name is a fold of its own [-].
+        folds: Folds for the others [-].
+
+    Example:
+        >>> packed(["a", "a", "a", "b", "c", "d"], alone_from=3, folds=2)
+        {'a': 'a', 'b': 'others 1', 'c': 'others 2', 'd': 'others 1'}
+    """
+    counts = Counter(names)
+    sizes = [0] * folds
+    found: dict[str, str] = {}
+    for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+        if count >= alone_from:
+            found[name] = name
+            continue
+        smallest = sizes.index(min(sizes))
+        sizes[smallest] += count
+        found[name] = f"others {smallest + 1}"
+    return found
 
 
 def leave_out(
-    examples: Sequence[Example], *, group_of: Callable[[Example], str], progress: Progress,
-    generation_of: Callable[[Case, Fitted], str] = lambda case, _: case.generation,
-) -> HeldOut:  # fmt: skip
-    """Fit once without each group and predict the group."""
+    examples: Sequence[Example], *, group_of: Callable[[Example], str], progress: Progress
+) -> HeldOut:
+    """Fit once without each group and predict the group.
+
+    The searches begin at the fit of everything and end at the minimum for what is left.
+    """
+    whole = fit([example.case for example in examples])
     groups = [group_of(example) for example in examples]
     predicted: dict[int, float] = {}
     naive: dict[str, dict[int, float]] = {rule: {} for rule in RULES}
@@ -103,10 +147,9 @@ def leave_out(
         progress(group)
         rest = [e.case for e, g in zip(examples, groups, strict=True) if g != group]
         held = [i for i, g in enumerate(groups) if g == group]
-        fits[group] = fitted = fit(rest)
+        fits[group] = fitted = fit(rest, near=whole)
         for i in held:
-            case = examples[i].case
-            predicted[i] = predict_case(case, fitted, generation=generation_of(case, fitted))
+            predicted[i] = predict_case(examples[i].case, fitted)
         for name, rule in RULES.items():
             times = predict_naively(rule, rest, [examples[i].case for i in held])
             naive[name].update(zip(held, times, strict=True))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..workload.model import Workload
 from ..workload.ops import Op, OpKind
 
 __all__ = ["CATEGORIES", "CONTRACTIONS", "Kernel", "KernelTable", "kernels_of", "table_of"]
@@ -44,7 +43,12 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class KernelTable:
-    """Kernels as arrays of one length [kernels]; `category`, `dtype` code `CATEGORIES`, `dtypes`."""
+    """Kernels as arrays of one length [kernels], contractions first.
+
+    `category` and `dtype` are codes into `CATEGORIES` and `dtypes`; `contractions` is how many rows are one.
+    """
+
+    contractions: int
 
     category: Any
     dtype: Any
@@ -109,15 +113,15 @@ def _one_kernel(members: list[Op], *, compiled: bool) -> Kernel:
     )  # fmt: skip
 
 
-def kernels_of(workload: Workload, *, compiled: bool) -> tuple[Kernel, ...]:
+def kernels_of(ops: Sequence[Op], *, compiled: bool) -> tuple[Kernel, ...]:
     """Return what is launched in a step, equal kernels merged into one row with a count.
 
     Args:
-        workload: The traced workload.
+        ops: Of the traced workload.
         compiled: True: elementwise chains are fused as XLA does; False: one kernel a layer call and phase.
     """
-    contractions = [op for op in workload.ops if _category(op) in CONTRACTIONS]
-    others = [op for op in workload.ops if _category(op) not in CONTRACTIONS]
+    contractions = [op for op in ops if _category(op) in CONTRACTIONS]
+    others = [op for op in ops if _category(op) not in CONTRACTIONS]
     merged: dict[tuple[Any, ...], list[Kernel]] = {}
     for kernel in [*map(_contraction, contractions), *_grouped(others, compiled=compiled)]:
         key = (kernel.category, kernel.dtype, kernel.flops, kernel.bytes_moved,
@@ -138,13 +142,14 @@ def table_of(kernels: Iterable[Kernel]) -> KernelTable:
     """Return the kernels as NumPy arrays."""
     import numpy as np
 
-    rows = list(kernels)
+    rows = sorted(kernels, key=lambda kernel: kernel.category not in CONTRACTIONS)
     dtypes = tuple(sorted({row.dtype for row in rows}))
 
     def column(name: str, dtype: type = float) -> Any:
         return np.array([getattr(row, name) for row in rows], dtype=dtype)
 
     return KernelTable(
+        contractions=sum(row.category in CONTRACTIONS for row in rows),
         category=np.array([CATEGORIES.index(row.category) for row in rows], dtype=int),
         dtype=np.array([dtypes.index(row.dtype) for row in rows], dtype=int),
         dtypes=dtypes,

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, cast
+from typing import cast
 
 from ..offers.rows import Accelerator
-from ..units import GIGA
 from ..workload.model import Workload
-from .chip import chip_of, nearest_generation
+from .chip import chip_of, generation_of
 from .coefficients import Chip, Coefficients, Generation, load_coefficients
-from .collectives import ring_all_reduce_s
 from .device import device_parts_s, launches_of, step_s
+from .fit import Fitted
 from .interval import around
 from .kernels import KernelTable, kernels_of, table_of
 from .measured import Measured, fingerprint, load_measured
+from .parallel import several_devices
+from .ranges import LAST_YEAR, age_of
+from .runs import kind_of_run, pressure_of
 from .steptime import Basis, Limiter, StepTime, Unpredicted
 
 __all__ = ["ModelledStep", "Predictor", "model_step"]
 
 BITS_PER_BYTE = 8.0
-GENERIC_HOST = ""  # the mean of the hosts that were measured
+MEAN = ""  # of what was measured: what stands for everything that was not
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,36 +36,39 @@ class ModelledStep:
 
 
 def model_step(
-    table: KernelTable, chip: Chip, generation: Generation, coefficients: Coefficients, *,
-    compiled: bool, input_bytes: float, host: str = GENERIC_HOST,
+    table: KernelTable, chip: Chip, coefficients: Fitted | Coefficients, *, generation: str,
+    year: int, compiled: bool, input_bytes: float, pressure: float = 0.0, stack: str = MEAN, host: str = MEAN,
 ) -> ModelledStep:  # fmt: skip
     """Return the modelled time of one step on one device.
 
     Args:
         table: Kernels of the step.
         chip: What the accelerator can attain, for these kernels.
-        generation: Fitted shares of its architecture.
-        coefficients: The shared and host coefficients.
+        coefficients: What was fitted.
+        generation, stack, host: Which coefficients apply; those without measurements get the mean.
+        year: When the accelerator came out: the mean of generations drifts with it.
         compiled: True: the host launches one program; False: it dispatches every kernel.
         input_bytes: One batch, fed from the host [bytes].
-        host: Name of a fitted host; unknown ones behave as the mean.
+        pressure: Memory needed over memory usable [-].
     """
     import numpy as np
 
     shared = coefficients.shared
-    machine = coefficients.hosts.get(host, coefficients.hosts[GENERIC_HOST])
-    total, compute, memory = device_parts_s(table, chip, generation, shared, xp=np)
-    gaps_s = float(generation.launch_s * table.count.sum())
-    busy = total - generation.launch_s * table.count
+    own = coefficients.generations.get(generation) or drifted(coefficients, year=year)
+    framework = coefficients.stacks.get(stack, coefficients.stacks[MEAN])
+    machine = coefficients.hosts.get(host, coefficients.hosts[MEAN])
+    total, compute, memory = device_parts_s(table, chip, own, framework, shared, xp=np)
+    gaps_s = float(own.launch_s * table.count.sum())
+    busy = total - own.launch_s * table.count
     compute_s = float(busy[compute >= memory].sum())
     device_s = float(total.sum())
     feed_s = input_bytes / machine.feed_bytes_per_s
-    launches = launches_of(table, compiled=compiled)
     whole_s = float(
         step_s(
-            device_s=device_s, launches=launches, input_bytes=input_bytes, host=machine, shared=shared, xp=np
+            device_s=device_s, launches=launches_of(table, compiled=compiled), input_bytes=input_bytes,
+            pressure=pressure, host=machine, shared=shared, xp=np,
         )
-    )
+    )  # fmt: skip
     return ModelledStep(
         total_s=whole_s,
         parts_s={
@@ -71,6 +77,14 @@ def model_step(
             "launch": gaps_s + whole_s - device_s - feed_s,
             "input": feed_s,
         },
+    )
+
+
+def drifted(coefficients: Fitted | Coefficients, *, year: int) -> Generation:
+    """Return what is expected of a generation of that year that was never measured."""
+    mean, age = coefficients.generations[MEAN], age_of(year)
+    return Generation(
+        **{name: getattr(mean, name) * math.exp(slope * age) for name, slope in coefficients.trend.items()}
     )
 
 
@@ -101,13 +115,14 @@ class Predictor:
 
     def _work(self, workload: Workload) -> _Known:
         if id(workload) not in self._known:
-            kernels = kernels_of(workload, compiled=workload.compiled)
+            kernels = kernels_of(workload.ops, compiled=workload.compiled)
             self._known[id(workload)] = _Known(workload, table_of(kernels), fingerprint(workload, kernels))
         return self._known[id(workload)]
 
     def step_time(
-        self, workload: Workload, accelerator: Accelerator, *, devices: float = 1, look_up: bool = True
-    ) -> StepTime | Unpredicted:
+        self, workload: Workload, accelerator: Accelerator, *, devices: float = 1, look_up: bool = True,
+        stack: str = "keras", fed: bool = True,
+    ) -> StepTime | Unpredicted:  # fmt: skip
         """Return the time of one step, every device working on ``workload.batch_size`` samples.
 
         Args:
@@ -115,59 +130,62 @@ class Predictor:
             accelerator: On what.
             devices: How many; a fraction is that share of one device's cores, rates and bandwidth.
             look_up: Whether a measurement of the same work may be used.
+            stack: `keras`, `eager` (PyTorch) or `tuned` (a vendor's container).
+            fed: Whether every batch is copied from the host before its step.
         """
         single = self._measured(workload, accelerator) if look_up and devices >= 1 else None
         if single is None:
-            modelled = self._modelled(workload, accelerator, share=min(devices, 1.0))
+            modelled = self._modelled(workload, accelerator, share=min(devices, 1.0), stack=stack, fed=fed)
             if isinstance(modelled, Unpredicted):
                 return modelled
             single = modelled
-        return single if devices <= 1 else _on_several(single, workload, accelerator, devices)
+        if devices <= 1:
+            return single
+        return several_devices(
+            single, gradient_bytes=workload.memory.gradient_bytes, accelerator=accelerator, devices=devices
+        )
 
     def _measured(self, workload: Workload, accelerator: Accelerator) -> StepTime | None:
         found = self.measured.find(self._work(workload).fingerprint, accelerator.name)
         if found is None:
             return None
-        modelled = self._modelled(workload, accelerator, share=1.0)
+        modelled = self._modelled(workload, accelerator, share=1.0, stack="keras", fed=True)
         if isinstance(modelled, Unpredicted):
             return None
         scale = found.step_s / modelled.time_s.mid
         return StepTime(
-            time_s=around(found.step_s, *self.coefficients.intervals["measured"]), basis="measured",
+            time_s=around(found.step_s, *self.coefficients.intervals["measured"]["keras"]), basis="measured",
             limiter=modelled.limiter, note=f"measured: {found.source}",
             parts_s={name: part * scale for name, part in modelled.parts_s.items()},
         )  # fmt: skip
 
     def _modelled(
-        self, workload: Workload, accelerator: Accelerator, *, share: float
+        self, workload: Workload, accelerator: Accelerator, *, share: float, stack: str, fed: bool
     ) -> StepTime | Unpredicted:
         table = self._work(workload).table
         chip = chip_of(accelerator, table=table, precision=workload.precision)
         if isinstance(chip, Unpredicted):
             return chip
-        basis, name, note = self._basis(workload, accelerator, chip)
         step = model_step(
-            table, _part_of(chip, share), self.coefficients.generations[name], self.coefficients,
-            compiled=workload.compiled, input_bytes=workload.memory.input_bytes,
+            table, _part_of(chip, share), self.coefficients, generation=generation_of(accelerator),
+            year=accelerator.year or LAST_YEAR, stack=stack, host=stack, compiled=workload.compiled,
+            input_bytes=workload.memory.input_bytes if fed else 0.0,
+            pressure=pressure_of(workload.memory.total_bytes, accelerator, share=share),
         )  # fmt: skip
-        width = "datasheet" if workload.compiled else basis
+        basis, note = self._basis(workload, accelerator)
         return StepTime(
-            time_s=around(step.total_s, *self.coefficients.intervals[width]), basis=basis,
+            time_s=around(step.total_s, *self.coefficients.intervals[basis][stack]), basis=basis,
             limiter=_limiter(step.parts_s), parts_s=step.parts_s, note=note,
         )  # fmt: skip
 
-    def _basis(self, workload: Workload, accelerator: Accelerator, chip: Chip) -> tuple[Basis, str, str]:
-        nearest = nearest_generation(accelerator.architecture)
-        measured_chips = self.coefficients.fitted_on["accelerators"]
-        if accelerator.name not in measured_chips:
-            return "datasheet", nearest, f"no measurement of {accelerator.name}: efficiencies of {nearest}"
-        if chip.tensor.any():
-            return (
-                "datasheet",
-                nearest,
-                f"tensor cores of {accelerator.name}: share of peak cited, not fitted",
-            )
-        return "modelled", nearest, "XLA's fusion is modelled, not measured" if workload.compiled else ""
+    def _basis(self, workload: Workload, accelerator: Accelerator) -> tuple[Basis, str]:
+        """Return `modelled` where the fit has rows of this chip at this precision and way of running."""
+        kind = kind_of_run(accelerator.name, workload.precision, compiled=workload.compiled)
+        if kind in self.coefficients.fitted_on["runs"]:
+            return "modelled", ""
+        known = generation_of(accelerator) in self.coefficients.generations
+        whose = f"of {accelerator.architecture}" if known else "the mean of all chips"
+        return "datasheet", f"no measurement of {kind} was fitted: efficiencies are {whose}"
 
 
 def _part_of(chip: Chip, share: float) -> Chip:
@@ -181,35 +199,3 @@ def _part_of(chip: Chip, share: float) -> Chip:
 
 def _limiter(parts_s: dict[str, float]) -> Limiter:
     return cast("Limiter", max(parts_s, key=lambda name: parts_s[name]))
-
-
-def link_bytes_per_s(accelerator: Accelerator) -> float | None:
-    """Return what a device can send to its neighbour, by datasheet [bytes/s]; None when unknown.
-
-    NVLink and the like where the accelerator has it, else a TPU's ICI, else PCIe. Whether an instance type
-    really wires them is not known here.
-    """
-    if accelerator.link_gb_per_s_total:
-        return accelerator.link_gb_per_s_total / 2.0 * GIGA
-    if accelerator.ici_gbit_per_s_per_direction:
-        return accelerator.ici_gbit_per_s_per_direction / BITS_PER_BYTE * GIGA
-    if accelerator.pcie_gb_per_s_per_direction:
-        return accelerator.pcie_gb_per_s_per_direction * GIGA
-    return None
-
-
-def _on_several(
-    single: StepTime, workload: Workload, accelerator: Accelerator, devices: float
-) -> StepTime | Unpredicted:
-    link = link_bytes_per_s(accelerator)
-    if link is None:
-        return Unpredicted(f"no link between {accelerator.name} devices is known")
-    link_s = ring_all_reduce_s(
-        message_bytes=workload.memory.gradient_bytes, devices=devices, link_bytes_per_s=link
-    )
-    parts: dict[str, Any] = {**single.parts_s, "link": link_s}
-    note = "data parallel: ideal scaling minus one all-reduce at datasheet link speed"
-    return StepTime(
-        time_s=single.time_s.plus(link_s), basis=single.basis, limiter=_limiter(parts), parts_s=parts,
-        note="; ".join(filter(None, (single.note, note))),
-    )  # fmt: skip

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["SPLITS", "TILES", "soft_max", "tiled_work_flops", "tiles_busy_flops"]
+__all__ = ["SPLITS", "TILES", "best_tiling_s", "soft_max", "tile_rate", "tiling_s"]
 
 # Output tiles that cuBLAS and cuDNN choose among, and the rate of each relative to the best: a smaller tile
 # reads more operand bytes from shared memory per FLOP. The arithmetic intensity of a t x u tile against
 # shared memory is t*u/(t+u); CUTLASS documents the tile family ("Efficient GEMM in CUDA", NVIDIA, 2017).
-TILES = ((128, 128), (128, 64), (64, 64), (64, 32), (32, 32))
+TILES = ((128, 128), (128, 64), (64, 128), (64, 64), (64, 32), (32, 64), (32, 32), (16, 128))
 # How many ways the k loop may be divided among cores when there are too few output tiles.
-SPLITS = (1, 2, 4, 8, 16)
+SPLITS = (1, 4, 16, 64)
+TILINGS = tuple((rows, columns, splits) for rows, columns in TILES for splits in SPLITS)
+NEVER_S = 1e6  # a time that no product takes: what a tiling that is not allowed costs
+# Tiles that one core keeps in flight at a time, to hide the latency of memory.
+TILES_PER_CORE = 4.0
 _TINY_S = 1e-15  # keeps the gradient of 0^p finite; a thousandth of a clock tick
 
 
@@ -36,47 +40,74 @@ def soft_max(a: Any, b: Any, *, sharpness: float, xp: Any) -> Any:
     return larger * (1.0 + ratio**sharpness) ** (1.0 / sharpness)
 
 
-def tiles_busy_flops(
-    *, m: Any, n: Any, k: Any, batch: Any, cores: float, tile: tuple[int, int], splits: int, k_step: float,
-    quantization: Any, xp: Any,
+def tiling_s(
+    *, m: Any, n: Any, k: Any, batch: Any, cores: Any, core_flop_per_s: Any, rows: Any, columns: Any,
+    splits: Any, k_step: float, quantization: Any, split_cost: Any, step_latency_s: Any, xp: Any,
 ) -> Any:  # fmt: skip
-    """Return the FLOPs that the chip could have done while one tiling runs [FLOP].
+    """Return the time of products by one tiling [s].
 
-    Every output tile is padded to the full tile, the k loop to its step; tiles run in waves of ``cores``.
-    Less than one wave occupies the chip as long as a full one.
+    Every output tile is padded to the full tile, the k loop to its step. Tiles run in waves of ``cores``;
+    less than one wave takes as long as a full one. Each step of the k loop waits for memory at least once,
+    which only `TILES_PER_CORE` tiles at a time can hide: a few tiles with a long loop are bound by latency.
 
     Args:
         m, n, k, batch: The product, ``batch`` independent ones [-].
         cores: Streaming multiprocessors (GPU), matrix units (TPU) or cores (CPU) [-].
-        tile: Rows and columns of the output that one core computes at a time [-].
+        core_flop_per_s: What one core attains with this tile [FLOP/s].
+        rows, columns: Of the output that one core computes at a time [-].
         splits: Parts that the k loop is divided into [-].
         k_step: Granularity of the k loop [-].
         quantization: 0: waves may be fractional beyond the first; 1: whole waves only [-].
+        split_cost: Relative cost of each doubling of the split (partial sums are added up) [-].
+        step_latency_s: Of one step of the k loop when nothing hides it [s].
     """
-    rows, columns = tile
-    tiles = xp.ceil(m / rows) * xp.ceil(n / columns) * batch * splits
-    waves = tiles / cores
+    waves = xp.ceil(m / rows) * xp.ceil(n / columns) * batch * splits / cores
     waves = xp.maximum(waves + quantization * (xp.ceil(waves) - waves), 1.0)
-    k_padded = xp.ceil(k / (splits * k_step)) * k_step
-    return waves * cores * rows * columns * k_padded * 2.0
+    k_steps = xp.ceil(k / (splits * k_step))
+    busy_s = waves * rows * columns * k_steps * k_step * 2.0 / core_flop_per_s
+    waiting_s = xp.maximum(waves / TILES_PER_CORE, 1.0) * k_steps * step_latency_s
+    return xp.maximum(busy_s, waiting_s) * (1.0 + split_cost * xp.log2(splits))
 
 
-def tiled_work_flops(
-    *, m: Any, n: Any, k: Any, batch: Any, cores: float, tile_rates: Any, k_step: float, quantization: Any,
-    split_cost: Any, xp: Any,
+def best_tiling_s(
+    *, m: Any, n: Any, k: Any, batch: Any, cores: Any, core_flop_per_s: Any, tile_exponent: Any, k_step: float,
+    quantization: Any, split_cost: Any, may_split: Any, step_latency_s: Any, xp: Any,
 ) -> Any:  # fmt: skip
-    """Return the busy FLOPs of the best tiling, slower tiles charged by their rate [FLOP].
+    """Return the time of products by the fastest of the tilings that a library would choose from [s].
+
+    The choice is made first and timed after, so that a gradient follows the chosen tiling alone.
 
     Args:
-        tile_rates: Rate of each tile of `TILES` relative to the fastest, 0..1 [-].
+        core_flop_per_s: What one core attains with the best tile [FLOP/s].
+        tile_exponent: How a tile's rate falls with its arithmetic intensity [-].
         split_cost: Relative cost of each doubling of the split (partial sums are added up) [-].
+        may_split: Whether the k loop of a product may be split at all.
     """
-    best = None
-    for tile, rate in zip(TILES, tile_rates, strict=True):
-        for doublings, splits in enumerate(SPLITS):
-            busy = tiles_busy_flops(
-                m=m, n=n, k=k, batch=batch, cores=cores, tile=tile, splits=splits, k_step=k_step,
-                quantization=quantization, xp=xp,
-            ) * (1.0 + split_cost * doublings) / rate  # fmt: skip
-            best = busy if best is None else xp.minimum(best, busy)
-    return best
+
+    def time_s(rows: Any, columns: Any, splits: Any) -> Any:
+        rate = tile_rate(rows, columns, tile_exponent)
+        return tiling_s(
+            m=m, n=n, k=k, batch=batch, cores=cores, core_flop_per_s=core_flop_per_s * rate, rows=rows,
+            columns=columns, splits=splits, k_step=k_step, quantization=quantization, split_cost=split_cost,
+            step_latency_s=step_latency_s, xp=xp,
+        )  # fmt: skip
+
+    candidates = [
+        time_s(float(rows), float(columns), float(splits))
+        + (0.0 if splits == 1 else xp.where(may_split, 0.0, NEVER_S))
+        for rows, columns, splits in TILINGS
+    ]
+    chosen = xp.argmin(xp.stack(candidates), axis=0)
+    rows, columns, splits = (xp.asarray(column)[chosen] for column in zip(*TILINGS, strict=True))
+    return time_s(rows * 1.0, columns * 1.0, splits * 1.0)
+
+
+def tile_rate(rows: Any, columns: Any, exponent: Any) -> Any:
+    """Return a tile's rate relative to the largest: its arithmetic intensity to a power [-].
+
+    Example:
+        >>> tile_rate(32, 32, 0.5)
+        0.5
+    """
+    largest = TILES[0][0] * TILES[0][1] / (TILES[0][0] + TILES[0][1])
+    return (rows * columns / (rows + columns) / largest) ** exponent

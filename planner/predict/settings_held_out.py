@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ..errors import UsageError, near_names_hint
-from .bench import Bench, Predicted, family_of
+from .bench import Bench, Predicted
 from .corpus import Measurement
 
 __all__ = ["HEADLINE", "SETTINGS", "Setting", "from_profile", "settings_named"]
@@ -41,16 +41,12 @@ def _is_profet(m: Measurement) -> bool:
     return m.collection == PROFET
 
 
-def _chip(m: Measurement) -> str:
-    return m.accelerator.split("-", maxsplit=1)[0]
-
-
 def _is_transformer(m: Measurement) -> bool:
-    return family_of(m) in TRANSFORMERS
+    return m.family in TRANSFORMERS
 
 
 def _has_known_stack(m: Measurement) -> bool:
-    return _chip(m) in PASCAL_TO_AMPERE and m.precision in KNOWN_PRECISIONS and not m.assumed
+    return m.chip in PASCAL_TO_AMPERE and m.precision in KNOWN_PRECISIONS and not m.assumed
 
 
 def _is_one_host(m: Measurement) -> bool:
@@ -90,7 +86,7 @@ SETTINGS: dict[str, Setting] = {
             name="all",
             title="Every row, architecture left out",
             protocol="Every single-device training row, predicted by coefficients fitted on the rows of all "
-            "other architectures.",
+            "other architectures; those with few rows are left out several at a time.",
             predict=lambda bench: bench.without_architecture,
         ),
         Setting(
@@ -108,7 +104,7 @@ SETTINGS: dict[str, Setting] = {
             protocol="Every single-device training row on P100, V100, T4 and A100, predicted from the datasheet "
             "by coefficients fitted on the rows of all other chips; all memory sizes and forms of a chip are "
             "left out together. Machines are chosen among all chips, each left out in its turn.",
-            predict=lambda bench: bench.without_accelerator.where(lambda m: _chip(m) in DATASHEET_CHIPS),
+            predict=lambda bench: bench.without_accelerator.where(lambda m: m.chip in DATASHEET_CHIPS),
             among=lambda bench: bench.without_accelerator,
         ),
         Setting(

@@ -5,53 +5,70 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from gpuplan.predict.collectives import ring_all_reduce_s
-from gpuplan.predict.device import tile_rates
 from gpuplan.predict.interval import around, equal_weights, weighted_quantile
-from gpuplan.predict.roofline import TILES, soft_max, tiled_work_flops, tiles_busy_flops
+from gpuplan.predict.roofline import TILES, best_tiling_s, soft_max, tile_rate, tiling_s
 from hypothesis import given
 from hypothesis import strategies as st
 
 sizes = st.integers(1, 8192).map(float)
 
 
-def busy(**changes: object) -> float:
+def tiling(**changes: object) -> float:
     facts = {
-        "m": 128.0, "n": 128.0, "k": 64.0, "batch": 1.0, "cores": 4.0, "tile": (128, 128), "splits": 1,
-        "k_step": 8.0, "quantization": 1.0, "xp": np,
+        "m": 128.0, "n": 128.0, "k": 64.0, "batch": 1.0, "cores": 4.0, "core_flop_per_s": 1e12, "rows": 128.0,
+        "columns": 128.0, "splits": 1.0, "k_step": 8.0, "quantization": 1.0, "split_cost": 0.1,
+        "step_latency_s": 0.0, "xp": np,
     }  # fmt: skip
-    return float(tiles_busy_flops(**{**facts, **changes}))  # type: ignore[arg-type]
+    return float(tiling_s(**{**facts, **changes}))  # type: ignore[arg-type]
 
 
-def best(*, m: float, n: float, k: float, cores: float = 80.0) -> float:
+def best(*, m: float, n: float, k: float, may_split: bool = True) -> float:
+    one = np.array([1.0])
     return float(
-        tiled_work_flops(
-            m=m, n=n, k=k, batch=1.0, cores=cores, tile_rates=tile_rates(0.5), k_step=8.0, quantization=0.5,
-            split_cost=0.1, xp=np,
-        )
+        best_tiling_s(
+            m=m * one, n=n * one, k=k * one, batch=one, cores=80.0, core_flop_per_s=1e12, tile_exponent=0.5,
+            k_step=8.0, quantization=0.5, split_cost=0.1, may_split=np.array([may_split]), step_latency_s=1e-7,
+            xp=np,
+        )[0]
     )  # fmt: skip
 
 
-def test_one_tile_on_four_cores_keeps_three_of_them_idle() -> None:
-    """By hand: one 128x128 tile of k = 64 is 2*128*128*64 FLOPs on one core; four cores wait for it."""
-    assert busy() == 4 * 2 * 128 * 128 * 64
+TILE_S = 2 * 128 * 128 * 64 / 1e12
+
+
+def test_one_tile_takes_as_long_as_a_full_wave() -> None:
+    """By hand: one 128x128 tile of k = 64 is 2*128*128*64 FLOPs on one core, and so is one on each of four."""
+    assert tiling() == pytest.approx(TILE_S)
+    assert tiling(m=4 * 128.0) == pytest.approx(TILE_S)
 
 
 def test_five_tiles_on_four_cores_take_two_whole_waves() -> None:
     """By hand: m = 5 tiles; two waves of four cores when only whole waves count, 5/4 when fractions do."""
-    wave = 4 * 2 * 128 * 128 * 64
-    assert busy(m=5 * 128.0) == 2 * wave
-    assert busy(m=5 * 128.0, quantization=0.0) == pytest.approx(1.25 * wave)
+    assert tiling(m=5 * 128.0) == pytest.approx(2 * TILE_S)
+    assert tiling(m=5 * 128.0, quantization=0.0) == pytest.approx(1.25 * TILE_S)
 
 
 def test_edges_are_padded_to_full_tiles_and_k_to_its_step() -> None:
-    """By hand: 129 rows need two tiles; k = 65 loops 9 steps of 8."""
-    assert busy(m=129.0, k=65.0, cores=2.0) == 2 * 2 * 128 * 128 * 72
+    """By hand: 129 rows need two tiles on one core; k = 65 loops 9 steps of 8."""
+    assert tiling(m=129.0, k=65.0, cores=1.0) == pytest.approx(2 * 2 * 128 * 128 * 72 / 1e12)
+
+
+def test_a_long_loop_on_few_tiles_waits_for_memory() -> None:
+    """By hand: 1,000 steps of 1 us with nothing to hide them; 16 tiles a core run four at a time."""
+    assert tiling(k=8000.0, step_latency_s=1e-6, core_flop_per_s=1e18) == pytest.approx(1e-3)
+    many = tiling(m=16 * 128.0, k=8000.0, cores=1.0, step_latency_s=1e-6, core_flop_per_s=1e18)
+    assert many == pytest.approx(4e-3)
+
+
+def test_splitting_shortens_the_loop_and_costs_a_little() -> None:
+    """By hand: four parts run on four cores in a quarter of the time, plus 2 doublings of 10 %."""
+    assert tiling(splits=4.0) == pytest.approx(TILE_S / 4 * 1.2)
 
 
 @given(m=sizes, n=sizes, k=sizes)
-def test_a_chip_is_never_busy_for_less_than_the_work(m: float, n: float, k: float) -> None:
-    """Law: padding, waves and slower tiles only add to 2 m n k."""
-    assert best(m=m, n=n, k=k) >= 2 * m * n * k * (1 - 1e-12)
+def test_no_tiling_beats_the_peak(m: float, n: float, k: float) -> None:
+    """Law: padding, waves, latency and slower tiles only add to 2 m n k over the peak of all cores."""
+    assert best(m=m, n=n, k=k) >= 2 * m * n * k / 80e12 * (1 - 1e-12)
 
 
 @given(m=sizes, n=sizes, k=sizes)
@@ -60,11 +77,16 @@ def test_more_rows_never_take_less_time(m: float, n: float, k: float) -> None:
     assert best(m=m + 1, n=n, k=k) >= best(m=m, n=n, k=k) * (1 - 1e-12)
 
 
+@given(m=sizes, n=sizes, k=sizes)
+def test_a_freer_choice_is_never_slower(m: float, n: float, k: float) -> None:
+    """Law: being allowed to split the loop can only help."""
+    assert best(m=m, n=n, k=k) <= best(m=m, n=n, k=k, may_split=False)
+
+
 def test_tile_rates_follow_arithmetic_intensity() -> None:
     """By hand: t*u/(t+u) of 128x128 is 64, of 32x32 it is 16; exponent 1/2 halves the rate."""
-    rates = tile_rates(0.5)
-    assert rates[0] == 1.0
-    assert rates[TILES.index((32, 32))] == pytest.approx(0.5)
+    assert tile_rate(*TILES[0], 0.5) == 1.0
+    assert tile_rate(32, 32, 0.5) == pytest.approx(0.5)
 
 
 @given(a=st.floats(0, 1e3), b=st.floats(0, 1e3), p=st.floats(1, 10))

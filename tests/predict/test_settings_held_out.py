@@ -7,8 +7,8 @@ import re
 import pytest
 from gpuplan.errors import UsageError
 from gpuplan.offers.load import load_catalog
-from gpuplan.predict.bench import FAMILIES, Bench, family_of, source_of, training_rows
-from gpuplan.predict.corpus import collection, packaged_corpus
+from gpuplan.predict.bench import Bench, judged_rows
+from gpuplan.predict.corpus import FAMILIES, collection, packaged_corpus
 from gpuplan.predict.score import summarize
 from gpuplan.predict.settings_held_out import HEADLINE, SETTINGS, settings_named
 
@@ -17,7 +17,7 @@ def test_one_network_under_several_names_is_left_out_as_one() -> None:
     """ResNet-50 of six sources is one family, so is BERT with its heads; ResNet-18 is another."""
     names: dict[str, set[str]] = {}
     for m in packaged_corpus():
-        names.setdefault(family_of(m), set()).add(m.architecture)
+        names.setdefault(m.family, set()).add(m.architecture)
     assert names["resnet50"] == {
         "resnet50", "resnet50_keras", "resnet50_mxnet", "resnet50_v1", "resnet50_v15",
     }  # fmt: skip
@@ -26,38 +26,39 @@ def test_one_network_under_several_names_is_left_out_as_one() -> None:
 
 
 def test_no_family_is_made_up() -> None:
-    """Every name in the table is an architecture of the corpus."""
-    assert set(FAMILIES) <= {m.architecture for m in packaged_corpus()}
+    """Every name in the table begins the name of an architecture of the corpus."""
+    names = {m.architecture for m in packaged_corpus()}
+    assert all(any(name.startswith(family) for name in names) for family in FAMILIES)
 
 
 def test_no_other_network_hides_under_two_names() -> None:
     """Names that differ only in a version or in whose implementation it is belong to one family.
 
-    EfficientNet and EfficientNetV2 are two networks, and so are the versions of Inception and ShuffleNet.
+    The versions of Inception are two networks.
     """
-    told_apart = {"efficientnet_v2", "inception_v1", "inception_v4", "shufflenet_v2"}
+    told_apart = {"inception_v1", "inception_v4"}
     families: dict[str, set[str]] = {}
     for m in packaged_corpus():
         if m.architecture not in told_apart:
             stem = re.sub(
                 r"(_(keras|mxnet|tensorpack|bvlc|cifar|tf_benchmarks|v1|v2|v15))+$", "", m.architecture
             )
-            families.setdefault(stem, set()).add(family_of(m))
+            families.setdefault(stem, set()).add(m.family)
     assert {stem: f for stem, f in families.items() if len(f) > 1} == {}
 
 
 def test_files_of_one_publisher_are_one_source() -> None:
     """NVIDIA's three files are left out together; every source keeps all its rows."""
     corpus = packaged_corpus()
-    assert {m.collection for m in corpus if source_of(m) == "nvidia_dle"} == {
+    assert {m.collection for m in corpus if m.origin == "nvidia_dle"} == {
         "nvidia_dle_vision", "nvidia_dle_language", "nvidia_dle_infer",
     }  # fmt: skip
-    assert not any(source_of(m).endswith(("_vision", "_language", "_infer")) for m in corpus)
+    assert not any(m.origin.endswith(("_vision", "_language", "_infer")) for m in corpus)
 
 
 def test_training_rows_are_those_of_one_accelerator() -> None:
     """No CPU, no inference, no second device; at least 1,200 of them."""
-    rows = training_rows(packaged_corpus())
+    rows = judged_rows()
     assert len(rows) >= 1200
     assert {(m.mode, m.devices) for m in rows} == {("train", 1)}
     assert "CPU" not in {m.accelerator for m in rows}

@@ -239,8 +239,8 @@ def test_from_a_profile_on_t4_to_architectures_left_out(profet_bench: Bench) -> 
     predicted = SETTINGS["from-t4"].predict(profet_bench)
     scores = summarize(predicted.rows)
     assert scores.n == 632
-    assert scores.mean_ape <= 0.075
-    assert scores.median_ape <= 0.038
+    assert scores.mean_ape <= 0.088
+    assert scores.median_ape <= 0.045
     assert 0.74 <= scores.coverage_80 <= 0.86
     for rows in predicted.rules.values():
         assert summarize(rows).mean_ape > 2 * scores.mean_ape

@@ -1,0 +1,102 @@
+"""Where the fit starts, how far it may go, and how alike the members of a group are expected to be.
+
+Shares of peak and bandwidth start at what micro-benchmarks of these chips call good (Jia et al., 2018,
+"Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking", arXiv:1804.06826: 0.7 to 0.9); times are
+orders of magnitude. The data decides within the bounds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .coefficients import Generation, Host, Shared, Stack, names_of
+
+__all__ = [
+    "GROUPS", "LAST_YEAR", "NEVER_RISING", "PRIOR_LOG", "ROBUST_LOG", "TREND_SPREAD_LOG", "Group", "Range",
+    "age_of",
+]  # fmt: skip
+
+Range = tuple[float, float, float]  # start, lowest, highest
+PRIOR_LOG = 1.0  # prior spread of the means around their starting points, in log units
+ROBUST_LOG = 0.15  # residuals beyond this count linearly (soft L1), so that odd rows do not rule
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Coefficients that belong together.
+
+    Args:
+        name: What a case calls its member (`generation`, `stack`, `host`); empty when all cases share one.
+        kind: The coefficients.
+        ranges: Start and bounds of the mean over the members, by coefficient.
+        spread_log: Prior spread of a member around the mean, in log units.
+    """
+
+    name: str
+    kind: type[Generation] | type[Shared] | type[Stack] | type[Host]
+    ranges: dict[str, Range]
+    spread_log: float
+
+    def __post_init__(self) -> None:
+        if tuple(self.ranges) != names_of(self.kind):
+            raise ValueError(f"the ranges of {self.kind.__name__} are not in the order of its fields")
+
+
+GROUPS = (
+    Group(
+        "generation",
+        Generation,
+        {
+            "conv_fprop": (0.6, 0.05, 1.2), "conv_dgrad": (0.6, 0.05, 1.2), "conv_wgrad": (0.5, 0.05, 1.2),
+            "depthwise": (0.1, 0.005, 1.0), "dot": (0.7, 0.05, 1.1), "conv_tensor": (0.4, 0.03, 1.0),
+            "dot_tensor": (0.5, 0.05, 1.0), "winograd_gain": (1.8, 1.0, 2.25), "stream": (0.75, 0.2, 1.0),
+            "pool": (0.5, 0.05, 1.0), "irregular": (0.3, 0.02, 1.0), "launch_s": (4e-6, 5e-7, 5e-5),
+            "step_latency_s": (4e-7, 2e-8, 4e-6),
+        },
+        0.3,
+    ),
+    Group(
+        "",
+        Shared,
+        {
+            "tile_exponent": (0.5, 0.05, 1.5), "quantization": (0.5, 0.01, 1.0), "split_cost": (0.1, 0.01, 1.0),
+            "sharpness": (3.0, 1.0, 10.0), "dot_sharpness": (3.0, 1.0, 10.0), "host_sharpness": (4.0, 1.0, 10.0),
+            "pressure_slope": (0.5, 0.01, 3.0),
+        },
+        0.0,
+    ),
+    Group(
+        "stack",
+        Stack,
+        {"contraction": (1.0, 0.95, 1.05), "tensor": (1.0, 0.95, 1.05), "stream": (1.0, 0.95, 1.05)},
+        0.25,
+    ),
+    Group(
+        "host",
+        Host,
+        {
+            "fixed_s": (1e-3, 1e-5, 2e-2), "dispatch_s": (2e-5, 1e-6, 2e-4),
+            "feed_bytes_per_s": (4e9, 3e8, 1e11),
+        },
+        0.4,
+    ),
+)  # fmt: skip
+
+# Efficiencies drift from one generation to the next: caches and schedulers got better, memory faster than
+# GDDR5 is used better. What a year adds to the log of a coefficient is fitted too, and serves chips of
+# generations that were never measured. Prior spread of the slope, per year.
+TREND_SPREAD_LOG = {
+    name: 0.15 if name in ("launch_s", "step_latency_s") else 0.06 for name in GROUPS[0].ranges
+}  # fmt: skip
+NEVER_RISING = ("launch_s", "step_latency_s")  # clocks and schedulers do not get slower with the years
+FIRST_YEAR, MIDDLE_YEAR, LAST_YEAR = 2014, 2017, 2020  # of the measured chips
+
+
+def age_of(year: int) -> float:
+    """Return years after the middle of the measured chips; beyond them nothing is extrapolated [years].
+
+    Example:
+        >>> age_of(2018), age_of(2024)
+        (1.0, 3.0)
+    """
+    return float(min(max(year, FIRST_YEAR), LAST_YEAR) - MIDDLE_YEAR)

@@ -1,0 +1,70 @@
+"""How a measured step was run, in the terms of the model: which work, which stack, which host, which memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..offers.rows import Accelerator
+from ..units import GIB
+from ..workload.model import Workload
+from ..workload.ops import Op
+from .corpus import Measurement
+
+__all__ = ["host_of", "is_fed_from_host", "kind_of_run", "ops_as_run", "pressure_of", "stack_of"]
+
+# What crosses to the device in every step; data sets that a framework reads itself are copied while the step
+# before runs, and synthetic data stays on the device.
+FED_FROM_HOST = ("numpy", "generator")
+
+
+def stack_of(m: Measurement) -> str:
+    """Return the name of the stack that ran a measurement: framework, how it was used, odd layouts apart.
+
+    MXNet channels last is up to 13 times slower than channels first (its own performance page), and is a
+    stack of its own.
+    """
+    layout = " nhwc" if m.framework == "mxnet" and m.layout == "nhwc" else ""
+    return f"{m.framework} {m.stack}{layout}"
+
+
+def host_of(m: Measurement) -> str:
+    """Return the name of the host: the instance type where Keras dispatched kernels, else the stack."""
+    return m.host if m.stack == "keras" and m.host else stack_of(m)
+
+
+def kind_of_run(accelerator: str, precision: str, *, compiled: bool) -> str:
+    """Return what a fit has to have seen to call a prediction modelled.
+
+    Example:
+        >>> kind_of_run("T4", "float32", compiled=True)
+        'T4 float32 with XLA'
+    """
+    return f"{accelerator} {precision}{' with XLA' if compiled else ''}"
+
+
+def is_fed_from_host(m: Measurement) -> bool:
+    """Return whether a batch has to come from the host before each step can begin."""
+    return m.feed in FED_FROM_HOST or (not m.feed and m.stack == "keras")
+
+
+def ops_as_run(m: Measurement, workload: Workload) -> tuple[Op, ...]:
+    """Return the ops that a measured pass really ran.
+
+    No optimizer where only forward and backward were timed; its share of the optimizer step where passes are
+    accumulated; the forward pass twice where activations are recomputed.
+    """
+    ops = workload.ops
+    if m.work == "forward_backward":
+        ops = tuple(op for op in ops if op.phase != "update")
+    if m.accumulation is not None and m.accumulation > 1:
+        passes = m.accumulation
+        ops = tuple(replace(op, count=op.count / passes) if op.phase == "update" else op for op in ops)
+    if m.recompute:
+        ops = tuple(replace(op, count=op.count * 2) if op.phase == "forward" else op for op in ops)
+    return ops
+
+
+def pressure_of(memory_bytes: float, accelerator: Accelerator, *, share: float = 1.0) -> float:
+    """Return memory needed over memory usable [-]; 0 where the accelerator's memory is not known."""
+    usable_gib = accelerator.usable_gib or accelerator.memory_gib
+    return memory_bytes / (usable_gib * GIB * share) if usable_gib else 0.0

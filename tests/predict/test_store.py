@@ -1,0 +1,71 @@
+"""The packaged kernels are what the tracer says today."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from gpuplan.predict.calibrate import single_device_training
+from gpuplan.predict.cases import workload_of
+from gpuplan.predict.corpus import Measurement, collection, packaged_corpus
+from gpuplan.predict.heldout import packed
+from gpuplan.predict.runs import kind_of_run, ops_as_run, stack_of
+from gpuplan.predict.store import load_store, run_key, trace_of
+
+SAMPLE = 8
+
+
+def every_run() -> dict[str, Measurement]:
+    return {run_key(m): m for m in packaged_corpus() if m.accelerator != "CPU"}
+
+
+def test_every_measured_run_is_packaged() -> None:
+    """Each published row but those of CPUs finds its kernels without tracing."""
+    assert set(every_run()) == set(load_store())
+
+
+def test_a_sample_traced_again_is_the_same() -> None:
+    """A few runs, drawn anew whenever the corpus changes: equal kernels, equal bytes."""
+    runs, store = every_run(), load_store()
+    for key in random.Random(len(runs)).sample(sorted(runs), SAMPLE):
+        m = runs[key]
+        assert trace_of(m, workload_of(m)) == store[key], key
+
+
+@pytest.fixture(scope="module")
+def row() -> Measurement:
+    return next(m for m in collection("profet_keras_aws") if m.architecture == "mnist_cnn")
+
+
+def test_a_pass_without_optimizer_has_no_update(row: Measurement) -> None:
+    """Forward and backward only; an accumulated pass carries its share; recomputation repeats the forward."""
+    workload = workload_of(row)
+    phases = {op.phase for op in ops_as_run(replace(row, work="forward_backward"), workload)}
+    assert phases == {"forward", "backward"}
+
+    def updates(m: Measurement) -> float:
+        return sum(op.count for op in ops_as_run(m, workload) if op.phase == "update")
+
+    def forwards(m: Measurement) -> float:
+        return sum(op.count for op in ops_as_run(m, workload) if op.phase == "forward")
+
+    assert updates(replace(row, accumulation=4)) == pytest.approx(updates(row) / 4)
+    assert forwards(replace(row, recompute=True)) == pytest.approx(2 * forwards(row))
+
+
+def test_names_of_stacks_and_runs(row: Measurement) -> None:
+    """MXNet channels last is a stack of its own; XLA makes another run of it."""
+    assert stack_of(row) == "tensorflow2 keras"
+    odd = replace(row, framework="mxnet", stack="tuned", layout="nhwc")
+    assert stack_of(odd) == "mxnet tuned nhwc"
+    assert kind_of_run("T4", "tf32", compiled=False) == "T4 tf32"
+
+
+def test_families_are_left_out_whole() -> None:
+    """All of BERT, all of ResNet-50, in whatever source, fall into one fold."""
+    rows = single_device_training(packaged_corpus())
+    folds = packed([m.family for m in rows], alone_from=85, folds=5)
+    assert folds["resnet50"] == "resnet50"
+    assert {m.family for m in rows if "bert" in m.architecture} == {"bert"}
+    assert {m.origin for m in rows if "nvidia" in m.collection} == {"nvidia_dle"}
