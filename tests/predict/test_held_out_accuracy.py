@@ -14,6 +14,9 @@ from gpuplan.predict.record import packaged_record, worsened
 from gpuplan.predict.settings_held_out import settings_named
 from gpuplan.render.accuracy import scoreboard_rows, setting_rows
 
+# One process works out what both files look at.
+pytestmark = pytest.mark.xdist_group("held out")
+
 # The setting that every test run recomputes; `gpuplan accuracy --check` does so for all of them.
 RECOMPUTED = "profet"
 

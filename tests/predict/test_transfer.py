@@ -26,6 +26,9 @@ from gpuplan.predict.transfer_law import PARTS, Law, Step, condition, covariance
 from hypothesis import given
 from hypothesis import strategies as st
 
+# One process works out what both files look at.
+pytestmark = pytest.mark.xdist_group("held out")
+
 NOTHING = (0.0, 0.0, 0.0, 0.0)
 ENDS = {"few": (-1.3, 1.3), "many": (-1.2, 1.2)}
 # One error for the whole workload, the same on every accelerator, and all but exact measurements.
