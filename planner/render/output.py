@@ -118,7 +118,8 @@ def _tsv_cell(value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, Decimal):
         return format(value, "f")
-    return " ".join(str(value).split())
+    text = str(value)
+    return text if type(value) in (float, int) else " ".join(text.split())
 
 
 def _table_cell(column: Column, value: Any) -> str:
