@@ -84,7 +84,8 @@ class Law:
         alike_length: How unlike they may be, in units of the features.
 
     The last three are chosen, not fitted, by comparing a few on PROFET's rows: of 0.1 to 0.3, 0.1 to 0.3 and
-    1 to 2, none moves the mean error of what was left out by more than half a point. The others' defaults are where `fit_law` starts.
+    1 to 2, none moves the mean error of what was left out by more than half a point. The
+    others' defaults are where `fit_law` starts.
     """
 
     common: tuple[float, float, float, float] = (0.3, 0.2, 0.3, 0.3)
