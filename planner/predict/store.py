@@ -1,8 +1,7 @@
 """The kernels of every published measurement, traced once and packaged.
 
 Tracing hundreds of networks takes minutes; what comes out depends only on the tracer and on
-``profiles/published/*.py``. ``gpuplan calibrate --trace`` writes the file anew, and a test traces a sample of it
-again.
+``profiles/published/*.py``. `write_store` writes the file, and a test traces a sample of it again.
 """
 
 from __future__ import annotations
