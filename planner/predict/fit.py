@@ -13,11 +13,10 @@ from typing import Any, cast
 from .coefficients import Chip, Generation, Host, Shared, Stack, names_of
 from .device import device_parts_s, launches_of, step_s
 from .kernels import CONTRACTIONS, KernelTable
-from .ranges import GROUPS, NEVER_RISING, PRIOR_LOG, ROBUST_LOG, TREND_SPREAD_LOG, age_of
+from .layout import RANGES, Fitted, Layout, bounds_of, fitted_of, logs_of
+from .ranges import GROUPS, ROBUST_LOG, TREND_SPREAD_LOG, age_of
 
-__all__ = ["Case", "Fitted", "fit"]
-
-RANGES = tuple(bounds for group in GROUPS for bounds in group.ranges.values())
+__all__ = ["Case", "fit"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,66 +44,6 @@ class Case:
     input_bytes: float
     pressure: float
     step_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fitted:
-    """Coefficients that a fit found."""
-
-    generations: dict[str, Generation]
-    trend: dict[str, float]
-    shared: Shared
-    stacks: dict[str, Stack]
-    hosts: dict[str, Host]
-
-
-@dataclass(frozen=True, slots=True)
-class _Layout:
-    """Columns of the vector of logs.
-
-    The means first, then what a later year adds to those of the generations, then what each member adds.
-    """
-
-    members: dict[str, tuple[str, ...]]
-    years: dict[str, int]
-
-    @staticmethod
-    def of(cases: Sequence[Case]) -> _Layout:
-        """Return the layout for the members that occur in some cases."""
-        names = [group.name for group in GROUPS if group.name]
-        return _Layout(
-            {name: tuple(sorted({getattr(case, name) for case in cases})) for name in names},
-            {case.generation: case.year for case in cases},
-        )
-
-    def first(self, name: str) -> int:
-        """Return the column of a group's first member."""
-        column = len(RANGES) + len(TREND_SPREAD_LOG)
-        for group in GROUPS:
-            if group.name == name:
-                break
-            column += len(self.members.get(group.name, ())) * len(group.ranges)
-        return column
-
-    @property
-    def size(self) -> int:
-        return (
-            len(RANGES)
-            + len(TREND_SPREAD_LOG)
-            + sum(len(self.members.get(g.name, ())) * len(g.ranges) for g in GROUPS)
-        )
-
-    def columns(self, case: Case) -> list[int]:
-        """Return, for each coefficient of a case, the column of its own addition; -1 where there is none."""
-        columns: list[int] = []
-        for group in GROUPS:
-            width = len(group.ranges)
-            if not group.name:
-                columns += [-1] * width
-                continue
-            own = self.first(group.name) + self.members[group.name].index(getattr(case, group.name)) * width
-            columns += range(own, own + width)
-        return columns
 
 
 def _concatenate(cases: Sequence[Case]) -> tuple[KernelTable, Chip, Any]:
@@ -183,13 +122,13 @@ def fit(cases: Sequence[Case], *, near: Fitted | None = None) -> Fitted:
     from jax import enable_x64
     from scipy.optimize import least_squares
 
-    layout = _Layout.of(cases)
+    layout = Layout.of(cases)
     columns = np.array([layout.columns(case) for case in cases])
     ages = np.array([age_of(case.year) for case in cases])
     trend = slice(len(RANGES), len(RANGES) + len(TREND_SPREAD_LOG))
     measured = np.log([case.step_s for case in cases])
-    low, high, start, spread = _bounds(layout)
-    begin = start if near is None else np.clip(_logs_of(near, layout), low + 1e-10, high - 1e-10)
+    low, high, start, spread = bounds_of(layout)
+    begin = start if near is None else np.clip(logs_of(near, layout), low + 1e-10, high - 1e-10)
     with enable_x64(False):
         value, slopes = _compiled(cases)
 
@@ -213,7 +152,7 @@ def fit(cases: Sequence[Case], *, near: Fitted | None = None) -> Fitted:
         found = least_squares(
             residuals, begin, jac=jacobian, bounds=(low, high), xtol=1e-5, ftol=1e-5, max_nfev=60
         )
-    return _fitted(found.x, layout)
+    return fitted_of(found.x, layout)
 
 
 def _compiled(cases: Sequence[Case]) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
@@ -261,72 +200,3 @@ def _soft_slope(residual: Any) -> Any:
     return np.where(
         flat, 1.0 / ROBUST_LOG, np.abs(residual) / root / np.where(flat, 1.0, soft) / ROBUST_LOG**2
     )
-
-
-def _bounds(layout: _Layout) -> tuple[Any, Any, Any, Any]:
-    import numpy as np
-
-    logs = np.log(np.array(RANGES))
-    spreads = [
-        np.full(len(layout.members[group.name]) * len(group.ranges), group.spread_log)
-        for group in GROUPS
-        if group.name
-    ]
-    extra = layout.size - len(RANGES)
-    start = np.concatenate([logs[:, 0], np.zeros(extra)])
-    low = np.concatenate([logs[:, 1], np.full(extra, -2.0)])
-    rise = [0.0 if name in NEVER_RISING else 2.0 for name in TREND_SPREAD_LOG]
-    high = np.concatenate([logs[:, 2], rise, np.full(extra - len(rise), 2.0)])
-    high[len(RANGES) :] = np.maximum(high[len(RANGES) :], 1e-9)
-    return (
-        low,
-        high,
-        start,
-        np.concatenate([np.full(len(RANGES), PRIOR_LOG), list(TREND_SPREAD_LOG.values()), *spreads]),
-    )
-
-
-def _logs_of(fitted: Fitted, layout: _Layout) -> Any:
-    """Return the vector of logs that stands for coefficients, as far as the layout has room for them."""
-    import numpy as np
-
-    means: list[float] = []
-    additions: list[float] = []
-    for group in GROUPS:
-        members = getattr(fitted, f"{group.name}s") if group.name else {"": fitted.shared}
-        mean = np.log([getattr(members[""], name) for name in group.ranges])
-        means += list(mean)
-        drift = np.array([fitted.trend[name] for name in group.ranges]) if group.name == "generation" else 0.0
-        for member in layout.members.get(group.name, ()):
-            own = members.get(member, members[""])
-            age = age_of(layout.years[member]) if group.name == "generation" else 0.0
-            additions += list(np.log([getattr(own, name) for name in group.ranges]) - mean - drift * age)
-    return np.array([*means, *fitted.trend.values(), *additions])
-
-
-def _fitted(logs: Any, layout: _Layout) -> Fitted:
-    """Return named coefficients: the mean of each group under the empty name, and every member."""
-    import numpy as np
-
-    found: list[Any] = []
-    mean_at = 0
-    drift = logs[len(RANGES) : len(RANGES) + len(TREND_SPREAD_LOG)]
-    for group in GROUPS:
-        width = len(group.ranges)
-        mean = logs[mean_at : mean_at + width]
-        mean_at += width
-        named = {"": _named(group.kind, np.exp(mean))}
-        for number, member in enumerate(layout.members.get(group.name, ())):
-            start = layout.first(group.name) + number * width
-            own = mean + logs[start : start + width]
-            if group.name == "generation":
-                own = own + drift * age_of(layout.years[member])
-            named[member] = _named(group.kind, np.exp(own))
-        found.append(named if group.name else named[""])
-    generations, shared, stacks, hosts = found
-    trend = {name: float(f"{slope:.6g}") for name, slope in zip(TREND_SPREAD_LOG, drift, strict=True)}
-    return Fitted(generations=generations, trend=trend, shared=shared, stacks=stacks, hosts=hosts)
-
-
-def _named(kind: Any, values: Any) -> Any:
-    return kind(**{name: float(f"{value:.6g}") for name, value in zip(names_of(kind), values, strict=True)})

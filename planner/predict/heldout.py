@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 
 from .coefficients import Coefficients
 from .corpus import Measurement
-from .fit import Case, Fitted, fit
+from .fit import Case, fit
 from .interval import LEVEL, around, equal_weights, weighted_quantile
+from .layout import Fitted
 from .naive import RULES, predict_naively
 from .predictor import ModelledStep, model_step
 from .score import ScoredRow

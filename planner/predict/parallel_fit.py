@@ -15,7 +15,7 @@ from typing import Any
 from .corpus import Measurement
 from .interval import around
 from .parallel import ANY_METHOD, FORMAT, Method, Parallel, Shares, step_on_several_s
-from .scaling import FORMS, Pair, origin
+from .scaling import FORMS, Pair
 from .scaling_interval import nested_interval, spread
 from .score import ScoredRow
 
@@ -118,7 +118,7 @@ class HeldOutScaling:
 
 
 def leave_out_scaling(
-    pairs: Sequence[Pair], *, group_of: Callable[[Measurement], str] = origin,
+    pairs: Sequence[Pair], *, group_of: Callable[[Measurement], str] = lambda m: m.origin,
     judged: Sequence[Pair] | None = None,
 ) -> HeldOutScaling:  # fmt: skip
     """Fit once without each group (a source, say, or an architecture) and predict the group.

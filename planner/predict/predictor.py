@@ -12,9 +12,9 @@ from ..workload.model import Workload
 from .chip import chip_of, generation_of
 from .coefficients import Chip, Coefficients, Generation, load_coefficients
 from .device import device_parts_s, launches_of, step_s
-from .fit import Fitted
 from .interval import around
 from .kernels import KernelTable, kernels_of, table_of
+from .layout import Fitted
 from .measured import Measured, fingerprint, load_measured
 from .parallel import several_devices
 from .ranges import LAST_YEAR, age_of

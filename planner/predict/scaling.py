@@ -19,7 +19,7 @@ from .links import MACHINES, UNKNOWN, Link, Machine, link_between
 
 __all__ = [
     "FORMS", "Facts", "Form", "Pair", "Unpaired", "facts_of", "facts_to_json", "form_of", "machine_of",
-    "method_of", "origin", "packaged_facts", "pairs_of",
+    "method_of", "packaged_facts", "pairs_of",
 ]  # fmt: skip
 
 Form = Literal["all_reduce", "parameter_server", "one_process"]
@@ -136,11 +136,6 @@ class Unpaired:
     reason: str
 
 
-def origin(measurement: Measurement) -> str:
-    """Return who published a row: its collection, whichever list of models it was put in."""
-    return re.sub("_(vision|language)$", "", measurement.collection)
-
-
 def form_of(measurement: Measurement) -> Form:
     """Return how gradients meet: an all-reduce, a server, or one process that splits the batch."""
     if measurement.distribution in SERVERS:
@@ -164,7 +159,7 @@ def method_of(measurement: Measurement) -> str:
 
 def machine_of(measurement: Measurement) -> Machine:
     """Return what is known of the host that a row was measured on."""
-    by_collection = COLLECTION_MACHINES.get((origin(measurement), measurement.accelerator), UNKNOWN)
+    by_collection = COLLECTION_MACHINES.get((measurement.origin, measurement.accelerator), UNKNOWN)
     return MACHINES.get(measurement.host, by_collection)
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from .corpus import Measurement
-from .fit import Fitted
 from .heldout import Example, HeldOut, interval_of, model_case
 from .interval import around
+from .layout import Fitted
 from .score import ScoredRow
 from .transfer import Library, Profile, Transfer
 from .transfer_fit import fit_law

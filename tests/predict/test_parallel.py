@@ -31,7 +31,7 @@ from gpuplan.predict.parallel_fit import (
     parallel_to_json,
     predicted_s,
 )
-from gpuplan.predict.scaling import Pair, facts_of, form_of, origin, packaged_facts, pairs_of
+from gpuplan.predict.scaling import Pair, facts_of, form_of, packaged_facts, pairs_of
 from gpuplan.predict.scaling_interval import nested_interval, spread
 from gpuplan.predict.score import summarize
 from gpuplan.predict.steptime import StepTime, Unpredicted
@@ -259,7 +259,7 @@ def test_sources_left_out_are_predicted_within_a_tenth(held_out: HeldOutScaling)
     assert summary.n >= 500
     assert summary.mean_ape < 0.09
     assert 0.72 <= summary.coverage_80 <= 0.88
-    assert {origin(row.measurement) for row in rows} >= {"nvidia_dle", "lambda_tensorflow", "dlperf"}
+    assert {row.measurement.origin for row in rows} >= {"nvidia_dle", "lambda_tensorflow", "dlperf"}
 
 
 def test_the_model_beats_ideal_scaling(held_out: HeldOutScaling) -> None:

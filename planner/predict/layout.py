@@ -1,0 +1,161 @@
+"""The vector that a fit searches in: where each coefficient sits, how far it may go, and back to names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from .coefficients import Generation, Host, Shared, Stack, names_of
+from .ranges import GROUPS, NEVER_RISING, PRIOR_LOG, TREND_SPREAD_LOG, age_of
+
+__all__ = ["RANGES", "Fitted", "Layout", "bounds_of", "fitted_of", "logs_of"]
+
+RANGES = tuple(bounds for group in GROUPS for bounds in group.ranges.values())
+
+
+class Member(Protocol):
+    """Whatever says which coefficients apply to it."""
+
+    @property
+    def generation(self) -> str: ...
+
+    @property
+    def stack(self) -> str: ...
+
+    @property
+    def host(self) -> str: ...
+
+    @property
+    def year(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fitted:
+    """Coefficients that a fit found."""
+
+    generations: dict[str, Generation]
+    trend: dict[str, float]
+    shared: Shared
+    stacks: dict[str, Stack]
+    hosts: dict[str, Host]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Columns of the vector of logs.
+
+    The means first, then what a later year adds to those of the generations, then what each member adds.
+    """
+
+    members: dict[str, tuple[str, ...]]
+    years: dict[str, int]
+
+    @staticmethod
+    def of(members: Iterable[Member]) -> Layout:
+        """Return the layout for the members that occur in some cases."""
+        cases = list(members)
+        names = [group.name for group in GROUPS if group.name]
+        return Layout(
+            {name: tuple(sorted({getattr(case, name) for case in cases})) for name in names},
+            {case.generation: case.year for case in cases},
+        )
+
+    def first(self, name: str) -> int:
+        """Return the column of a group's first member."""
+        column = len(RANGES) + len(TREND_SPREAD_LOG)
+        for group in GROUPS:
+            if group.name == name:
+                break
+            column += len(self.members.get(group.name, ())) * len(group.ranges)
+        return column
+
+    @property
+    def size(self) -> int:
+        return (
+            len(RANGES)
+            + len(TREND_SPREAD_LOG)
+            + sum(len(self.members.get(g.name, ())) * len(g.ranges) for g in GROUPS)
+        )
+
+    def columns(self, case: Member) -> list[int]:
+        """Return, for each coefficient of a case, the column of its own addition; -1 where there is none."""
+        columns: list[int] = []
+        for group in GROUPS:
+            width = len(group.ranges)
+            if not group.name:
+                columns += [-1] * width
+                continue
+            own = self.first(group.name) + self.members[group.name].index(getattr(case, group.name)) * width
+            columns += range(own, own + width)
+        return columns
+
+
+def bounds_of(layout: Layout) -> tuple[Any, Any, Any, Any]:
+    """Return lowest, highest, start and prior spread of each column, in logs."""
+    import numpy as np
+
+    logs = np.log(np.array(RANGES))
+    spreads = [
+        np.full(len(layout.members[group.name]) * len(group.ranges), group.spread_log)
+        for group in GROUPS
+        if group.name
+    ]
+    extra = layout.size - len(RANGES)
+    start = np.concatenate([logs[:, 0], np.zeros(extra)])
+    low = np.concatenate([logs[:, 1], np.full(extra, -2.0)])
+    rise = [0.0 if name in NEVER_RISING else 2.0 for name in TREND_SPREAD_LOG]
+    high = np.concatenate([logs[:, 2], rise, np.full(extra - len(rise), 2.0)])
+    high[len(RANGES) :] = np.maximum(high[len(RANGES) :], 1e-9)
+    return (
+        low,
+        high,
+        start,
+        np.concatenate([np.full(len(RANGES), PRIOR_LOG), list(TREND_SPREAD_LOG.values()), *spreads]),
+    )
+
+
+def logs_of(fitted: Fitted, layout: Layout) -> Any:
+    """Return the vector of logs that stands for coefficients, as far as the layout has room for them."""
+    import numpy as np
+
+    means: list[float] = []
+    additions: list[float] = []
+    for group in GROUPS:
+        members = getattr(fitted, f"{group.name}s") if group.name else {"": fitted.shared}
+        mean = np.log([getattr(members[""], name) for name in group.ranges])
+        means += list(mean)
+        drift = np.array([fitted.trend[name] for name in group.ranges]) if group.name == "generation" else 0.0
+        for member in layout.members.get(group.name, ()):
+            own = members.get(member, members[""])
+            age = age_of(layout.years[member]) if group.name == "generation" else 0.0
+            additions += list(np.log([getattr(own, name) for name in group.ranges]) - mean - drift * age)
+    return np.array([*means, *fitted.trend.values(), *additions])
+
+
+def fitted_of(logs: Any, layout: Layout) -> Fitted:
+    """Return named coefficients: the mean of each group under the empty name, and every member."""
+    import numpy as np
+
+    found: list[Any] = []
+    mean_at = 0
+    drift = logs[len(RANGES) : len(RANGES) + len(TREND_SPREAD_LOG)]
+    for group in GROUPS:
+        width = len(group.ranges)
+        mean = logs[mean_at : mean_at + width]
+        mean_at += width
+        named = {"": _named(group.kind, np.exp(mean))}
+        for number, member in enumerate(layout.members.get(group.name, ())):
+            start = layout.first(group.name) + number * width
+            own = mean + logs[start : start + width]
+            if group.name == "generation":
+                own = own + drift * age_of(layout.years[member])
+            named[member] = _named(group.kind, np.exp(own))
+        found.append(named if group.name else named[""])
+    generations, shared, stacks, hosts = found
+    trend = {name: float(f"{slope:.6g}") for name, slope in zip(TREND_SPREAD_LOG, drift, strict=True)}
+    return Fitted(generations=generations, trend=trend, shared=shared, stacks=stacks, hosts=hosts)
+
+
+def _named(kind: Any, values: Any) -> Any:
+    return kind(**{name: float(f"{value:.6g}") for name, value in zip(names_of(kind), values, strict=True)})
