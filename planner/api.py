@@ -70,6 +70,7 @@ def estimate(
             filters leave no offer. A run that fits nowhere is no error: see `recommendation`.
     """
     from .errors import UsageError
+    from .offers.load import catalog_of
     from .plan.ask import ask
     from .plan.estimate import Question
     from .plan.limits import duration_s_of
@@ -94,5 +95,5 @@ def estimate(
         batch_size=batch_size, samples=samples, epochs=epochs, steps=steps, precision=precision, mode=mode,
         loss=loss, optimizer=optimizer,
     )  # fmt: skip
-    answer = ask(model, question, options=options, catalog_folder=settings.catalog_dir)
+    answer = ask(model, question, options=options, catalog=catalog_of(settings))
     return Estimate(**{field.name: getattr(answer, field.name) for field in fields(answer)})

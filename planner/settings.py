@@ -3,23 +3,31 @@
 A project file is `gpuplan.toml`, or `[tool.gpuplan]` in `pyproject.toml`.
 
     cache_dir    folder of traced workloads         default: the platform's cache folder
+    data_dir     folder of refreshed prices         default: the platform's data folder
     catalog_dir  folder of a catalog of one's own   default: the catalog that comes with gpuplan
     providers    whose offers to look at            default: all
     regions      where                              default: all
+    currency     what money is shown in             default: USD
 
-Lists are TOML arrays in files, and separated by commas in the environment.
+Lists are TOML arrays in files, and separated by commas in the environment. Files also hold the user's own world
+(`tax`, `exchange_rate`, `discount`, `committed`, `machine`): see ``settings_own``.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .errors import UsageError, near_names_hint
+
+if TYPE_CHECKING:
+    from .settings_own import Committed, Discount, ExchangeRate, Machine, Tax
 
 __all__ = ["NAMES", "Setting", "Settings", "apply_cache_dir", "load_settings", "project_file"]
 
@@ -41,15 +49,27 @@ class Settings:
 
     Args:
         cache_dir: None: the platform's cache folder.
+        data_dir: None: the platform's data folder.
         catalog_dir: None: the catalog that comes with gpuplan.
         providers, regions: Filters that apply when no flag is given; empty: all.
+        currency: Three letters; one that is not USD has its exchange rate.
+        tax: None: no tax is added.
+        exchange_rate: By currency.
+        discount, committed, machine: In the order of the file.
         origins: Where each of these was read (`GPUPLAN_REGIONS`, a file's path, `default`).
     """
 
     cache_dir: Path | None = None
+    data_dir: Path | None = None
     catalog_dir: Path | None = None
     providers: tuple[str, ...] = ()
     regions: tuple[str, ...] = ()
+    currency: str = "USD"
+    tax: Tax | None = None
+    exchange_rate: Mapping[str, ExchangeRate] = field(default_factory=dict)
+    discount: tuple[Discount, ...] = ()
+    committed: tuple[Committed, ...] = ()
+    machine: tuple[Machine, ...] = ()
     origins: Mapping[str, str]
 
 
@@ -69,14 +89,41 @@ def _names(value: object, where: str) -> tuple[str, ...]:
     raise UsageError(f"{where} is not a list of names: {value!r}", hint='write it as ["aws", "gcp"]')
 
 
+def _currency(value: object, where: str) -> str:
+    """Return a currency's code; UsageError unless it is three letters."""
+    if not isinstance(value, str) or not re.fullmatch("[A-Za-z]{3}", value):
+        raise UsageError(f"{where} is not a currency: {value!r}", hint='write three letters: "EUR"')
+    return value.upper()
+
+
+def _own(key: str) -> Callable[[object, str], Any]:
+    """Return the reader of a part of the user's own world; it is loaded when there is something to read."""
+
+    def read(value: object, where: str) -> Any:
+        from .settings_files import read_own
+
+        return read_own(key, value, where)
+
+    return read
+
+
 _READERS: dict[str, Callable[[object, str], Any]] = {
     "cache_dir": _folder,
+    "data_dir": _folder,
     "catalog_dir": _folder,
     "providers": _names,
     "regions": _names,
+    "currency": _currency,
 }
-NAMES = tuple(_READERS)
-_DEFAULTS: dict[str, Any] = {"cache_dir": None, "catalog_dir": None, "providers": (), "regions": ()}
+_OWN: dict[str, Callable[[object, str], Any]] = {
+    key: _own(key) for key in ("tax", "exchange_rate", "discount", "committed", "machine")
+}
+NAMES = tuple(_READERS)  # those that the environment can set
+_FILE_NAMES = (*NAMES, *_OWN)
+_DEFAULTS: dict[str, Any] = {
+    "cache_dir": None, "data_dir": None, "catalog_dir": None, "providers": (), "regions": (), "currency": "USD",
+    "tax": None, "exchange_rate": {}, "discount": (), "committed": (), "machine": (),
+}  # fmt: skip
 
 
 def load_settings(
@@ -109,6 +156,7 @@ def load_settings(
         found.update(layer)
     found.update({name: Setting(value, "flag") for name, value in (flags or {}).items() if value})
     values = {name: setting.value for name, setting in found.items()}
+    _require_exchange_rate(found)
     return Settings(**values, origins={name: setting.origin for name, setting in found.items()})
 
 
@@ -135,6 +183,17 @@ def project_file(folder: Path) -> tuple[Path, dict[str, Any]] | None:
     return None
 
 
+def _require_exchange_rate(found: Mapping[str, Setting]) -> None:
+    """Raise UsageError when money is to be shown in a currency whose rate nobody told."""
+    currency = found["currency"]
+    if currency.value != "USD" and currency.value not in found["exchange_rate"].value:
+        example = f"{currency.value} = {{ per_usd = 0.92, as_of = 2026-11-02 }}"
+        raise UsageError(
+            f"no exchange rate for `currency` {currency.value} (from {currency.origin})",
+            hint=f"add `{example}` below `[exchange_rate]` in gpuplan.toml",
+        )
+
+
 def _layers(*, environ: Mapping[str, str], folder: Path, user_file: Path) -> Iterator[dict[str, Setting]]:
     """Yield what each source sets, the strongest first."""
     variables = {name: environ.get(ENVIRONMENT_PREFIX + name.upper()) for name in NAMES}
@@ -153,12 +212,12 @@ def _layers(*, environ: Mapping[str, str], folder: Path, user_file: Path) -> Ite
 def _from_table(table: Mapping[str, Any], path: Path) -> dict[str, Setting]:
     """Return the settings of a file's table; relative folders count from the file's own."""
     settings = {}
+    readers = _READERS | _OWN
     for key, raw in table.items():
-        if key not in _READERS:
-            raise UsageError(
-                f"unknown setting `{key}` in {path}", hint=near_names_hint(key, NAMES, see_all=DOCUMENTATION)
-            )
-        value = _READERS[key](raw, f"`{key}` in {path}")
+        if key not in readers:
+            hint = near_names_hint(key, _FILE_NAMES, see_all=DOCUMENTATION)
+            raise UsageError(f"unknown setting `{key}` in {path}", hint=hint)
+        value = readers[key](raw, f"`{key}` in {path}")
         settings[key] = Setting(path.parent / value if isinstance(value, Path) else value, str(path))
     return settings
 
@@ -166,7 +225,7 @@ def _from_table(table: Mapping[str, Any], path: Path) -> dict[str, Setting]:
 def _read_toml(path: Path) -> dict[str, Any]:
     """Return a TOML file's content; UsageError with the place when it cannot be read."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"), parse_float=Decimal)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is no valid TOML: {error}", hint="mend the file, or remove it") from error
     except OSError as error:

@@ -43,7 +43,7 @@ def test_the_stronger_source_wins(tmp_path: Path) -> None:
     assert settings.providers == ("aws", "azure")
     assert settings.cache_dir == Path("/c")
     assert settings.catalog_dir == tmp_path / "mine", "relative folders count from the file"
-    assert settings.origins == {
+    assert {name: origin for name, origin in settings.origins.items() if origin != "default"} == {
         "regions": "flag",
         "providers": "GPUPLAN_PROVIDERS",
         "cache_dir": str(project / "gpuplan.toml"),

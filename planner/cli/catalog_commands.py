@@ -44,13 +44,14 @@ def offers(  # noqa: PLR0917 (typer passes everything by name)
 
     Example: gpuplan offers --accelerator T4 --purchase spot --no-retired
     """
-    from ..offers.load import load_catalog
+    from ..offers.load import catalog_of
     from ..offers.local import local_offer
     from ..offers.query import select_offers
     from ..render.catalog import OFFER_COLUMNS, offer_row
     from ..render.output import emit_json, emit_rows
+    from ..settings import load_settings
 
-    catalog = load_catalog(folder)
+    catalog = catalog_of(load_settings(flags={"catalog_dir": folder}))
     found = select_offers(
         (*catalog.offers, local_offer(catalog)[0]),
         accelerators=accelerator or (),

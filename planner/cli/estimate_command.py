@@ -72,6 +72,7 @@ def estimate(  # noqa: PLR0917 - one argument a flag
     every offer as TSV.
     """
     from ..errors import UsageError
+    from ..offers.load import catalog_of
     from ..plan.ask import ask
     from ..plan.estimate import Question
     from ..plan.limits import duration_s_of
@@ -108,7 +109,7 @@ def estimate(  # noqa: PLR0917 - one argument a flag
     )  # fmt: skip
     result = ask(
         model, question, options=options, script_arguments=script_arguments or (),
-        catalog_folder=settings.catalog_dir, around_trace=tracing(model),
+        catalog=catalog_of(settings), around_trace=tracing(model),
     )  # fmt: skip
     _show(result, question, output=output, as_json=json_, show_all=show_all)
 

@@ -6,12 +6,13 @@ Each part is read when it is first asked for, and kept: listing accelerators rea
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import date
 from functools import cached_property, lru_cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ..errors import UsageError
 from .cpu import cpu_accelerator, host_of, unknown_cpu
@@ -28,6 +29,7 @@ from .files import (
 )
 from .names import Names
 from .notebooks import Notebooks, notebook_offers
+from .own import machine_offers, with_committed_prices
 from .rows import (
     CPU,
     Accelerator,
@@ -42,7 +44,11 @@ from .rows import (
     UnitRate,
 )
 
-__all__ = ["Catalog", "device_of", "load_catalog", "price_files", "resolve_accelerator"]
+if TYPE_CHECKING:
+    from ..settings import Settings
+    from ..settings_own import Committed, Machine
+
+__all__ = ["Catalog", "catalog_of", "device_of", "load_catalog", "price_files", "resolve_accelerator"]
 
 GENERIC_HOST = "Generic AVX2"
 R = TypeVar("R", bound=Row)
@@ -54,9 +60,15 @@ class Catalog:
 
     Args:
         folder: Where the files are.
+        machines: The user's own, among the offers as the provider ``own``.
+        committed: Prices that the user has instead of those of the list.
+        today: The day for which committed prices are looked up.
     """
 
     folder: Traversable
+    machines: tuple[Machine, ...] = ()
+    committed: tuple[Committed, ...] = ()
+    today: date = date.min
 
     @cached_property
     def accelerators(self) -> dict[str, Accelerator]:
@@ -81,13 +93,15 @@ class Catalog:
 
     @cached_property
     def offers(self) -> tuple[Offer, ...]:
-        """Every dated price and every notebook tier; this machine is not among them."""
+        """Every dated price, every notebook tier and the user's own machines; this one is not among them."""
         priced = tuple(
             located.row
             for file in price_files(self.folder)
             for located in stop_at_first(*read_prices(file, file.name.removesuffix(".csv"), self.sources))
         )
-        return priced + notebook_offers(self.notebooks)
+        listed = priced + notebook_offers(self.notebooks)
+        own = machine_offers(self.machines, self.names)
+        return with_committed_prices(listed, self.committed, today=self.today) + own
 
     @cached_property
     def hosts(self) -> dict[str, Host]:
@@ -155,6 +169,19 @@ def load_catalog(folder: Path | None = None) -> Catalog:
     if not folder.is_dir():
         raise UsageError(f"no catalog folder `{folder}`", hint="give a folder with prices/ in it")
     return Catalog(folder)
+
+
+def catalog_of(settings: Settings, *, today: date | None = None) -> Catalog:
+    """Return the catalog that a user's settings ask for: theirs or the packaged one, with what is their own.
+
+    UsageError when their folder does not exist.
+    """
+    catalog = load_catalog(settings.catalog_dir)
+    if not (settings.machine or settings.committed):
+        return catalog
+    return replace(
+        catalog, machines=settings.machine, committed=settings.committed, today=today or date.today()
+    )
 
 
 def resolve_accelerator(catalog: Catalog, name: str) -> Accelerator:

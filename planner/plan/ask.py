@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
-from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from .result import Estimate
 from .select import select
 
 if TYPE_CHECKING:
+    from ..offers.load import Catalog
     from ..workload.model import Workload
     from ..workload.options import WorkloadOptions
 
@@ -26,7 +26,7 @@ def ask(
     *,
     options: WorkloadOptions,
     script_arguments: Sequence[str] = (),
-    catalog_folder: Path | None = None,
+    catalog: Catalog | None = None,
     around_trace: AbstractContextManager[object] | None = None,
 ) -> Estimate:
     """Return the answer to a question about a model.
@@ -38,7 +38,7 @@ def ask(
         question: Filters, order and limits.
         options: What is said about the run beside the model.
         script_arguments: What a training script finds in `sys.argv`.
-        catalog_folder: A catalog of one's own; None: the one that comes with gpuplan.
+        catalog: What is for rent (``catalog_of(settings)``); None: what comes with gpuplan.
         around_trace: Entered while the model is traced (to show that it takes a while).
 
     Raises:
@@ -46,7 +46,7 @@ def ask(
     """
     from ..predict.predictor import Predictor
 
-    selection = select(question.filters, catalog_folder=catalog_folder)
+    selection = select(question.filters, catalog=catalog)
     predictor = Predictor.load()
     # The child process that traces has a core of its own; meanwhile this one loads what comes after.
     Thread(target=import_module, args=("numpy",), daemon=True).start()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ..units import SECONDS_PER_HOUR
@@ -74,12 +73,12 @@ class Selection:
     catalog_as_of: str
 
 
-def select(filters: Filters, *, catalog_folder: Path | None = None) -> Selection:
+def select(filters: Filters, *, catalog: Catalog | None = None) -> Selection:
     """Return the offers that pass the filters.
 
     Args:
         filters: Which offers to look at.
-        catalog_folder: A catalog of one's own; None: the one that comes with gpuplan.
+        catalog: What is for rent (``catalog_of(settings)``); None: what comes with gpuplan.
 
     Raises:
         UsageError: A filter names what the catalog does not have, or the catalog cannot be read.
@@ -89,7 +88,7 @@ def select(filters: Filters, *, catalog_folder: Path | None = None) -> Selection
     from ..offers.local import local_offer
     from ..offers.query import select_offers
 
-    catalog = load_catalog(catalog_folder)
+    catalog = catalog or load_catalog()
     own = Selected(*local_offer(catalog)) if filters.include_local else None
     chosen = select_offers(
         catalog.offers if own is None else (*catalog.offers, own.offer),

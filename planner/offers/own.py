@@ -1,0 +1,68 @@
+"""The user's own machines and committed prices, put among the offers of the catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import date
+
+from ..settings_own import Committed, Machine, committed_for
+from .names import Names
+from .rows import Offer
+
+__all__ = ["OWN_PROVIDER", "machine_offers", "with_committed_prices"]
+
+OWN_PROVIDER = "own"
+_SOURCE = "gpuplan.toml of the user"
+
+
+def machine_offers(machines: Iterable[Machine], names: Names) -> tuple[Offer, ...]:
+    """Return the user's machines as offers of the provider ``own``.
+
+    UsageError when an accelerator is none of the catalog's.
+    """
+    return tuple(
+        Offer(
+            provider=OWN_PROVIDER,
+            instance_type=machine.name,
+            accelerator=names.resolve(machine.accelerator),
+            devices=machine.devices,
+            vcpus=machine.vcpus,
+            memory_gib=machine.memory_gib,
+            region=OWN_PROVIDER,
+            purchase="on_demand",
+            usd_per_hour=machine.usd_per_hour,
+            price_as_of=None,
+            price_source=_SOURCE,
+            status="active",
+            note=machine.note or "your own machine: its purchase is not counted",
+        )
+        for machine in machines
+    )
+
+
+def with_committed_prices(
+    offers: Sequence[Offer], committed: Sequence[Committed], *, today: date
+) -> tuple[Offer, ...]:
+    """Return the offers, with the committed price where the user has one; its note keeps the list price."""
+    if not committed:
+        return tuple(offers)
+    return tuple(_committed(offer, committed, today) for offer in offers)
+
+
+def _committed(offer: Offer, committed: Sequence[Committed], today: date) -> Offer:
+    """Return an offer at its committed price, or as it is."""
+    entry = committed_for(offer, committed, today=today)
+    if entry is None:
+        return offer
+    listed = "no list price" if offer.usd_per_hour is None else f"list price {offer.usd_per_hour} USD/h"
+    term = f" until {entry.until}" if entry.until else ""
+    notes = (f"committed price{term}, {listed}", entry.note, offer.note)
+    return offer.model_copy(
+        update={
+            "usd_per_hour": entry.usd_per_hour,
+            "price_as_of": None,
+            "price_source": _SOURCE,
+            "estimated": False,
+            "note": "; ".join(note for note in notes if note),
+        }
+    )

@@ -1,0 +1,152 @@
+"""The user's own world, from `gpuplan.toml`: what a price list does not know.
+
+    currency = "EUR"                                  # what money is shown in; prices stay USD
+    tax = { name = "VAT", percent = 19 }
+
+    [exchange_rate]
+    EUR = { per_usd = 0.92, as_of = 2026-11-02, source = "ECB reference rate" }
+
+    [[discount]]                                      # negotiated: off the list price
+    provider = "aws"
+    instance_type = "p4d*"                            # shell patterns; what is left out means all
+    purchase = "on_demand"
+    percent = 12.5
+
+    [[committed]]                                     # reserved or committed: instead of the list price
+    provider = "gcp"
+    instance_type = "a2-highgpu-1g"
+    region = "us-central1"
+    usd_per_hour = 2.31
+    until = 2027-06-30
+
+    [[machine]]                                       # one's own
+    name = "lab-3090"
+    accelerator = "RTX 3090"
+    devices = 2
+    usd_per_hour = 0.15                               # power
+
+Nothing is applied here: ``offers.own`` puts committed prices and machines among the offers, the bill takes
+discount, tax and currency. Percentages and money are Decimal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import date
+from decimal import Decimal
+from fnmatch import fnmatchcase
+from typing import Annotated, Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+__all__ = [
+    "USD", "Committed", "Discount", "ExchangeRate", "Machine", "Priced", "Tax", "committed_for",
+    "discount_for",
+]  # fmt: skip
+
+USD = "USD"
+CurrencyCode = Annotated[str, StringConstraints(pattern=r"^[A-Z]{3}$")]
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$")]
+Purchase = Literal["on_demand", "spot"]
+
+
+class Priced(Protocol):
+    """What an offer says that a discount can ask for."""
+
+    @property
+    def provider(self) -> str: ...
+    @property
+    def instance_type(self) -> str: ...
+    @property
+    def accelerator(self) -> str: ...
+    @property
+    def region(self) -> str: ...
+    @property
+    def purchase(self) -> Purchase: ...
+
+
+class _Entry(BaseModel):
+    """Base of all entries: frozen, and a misspelt key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Tax(_Entry):
+    """What is added to a bill: a share of all its lines."""
+
+    name: str = "tax"
+    percent: Annotated[Decimal, Field(ge=0, lt=100)]
+
+
+class ExchangeRate(_Entry):
+    """How much of a currency one US dollar buys, since when, and who says so."""
+
+    per_usd: Annotated[Decimal, Field(gt=0)]
+    as_of: date | None = None
+    source: str = ""
+
+
+class _Which(_Entry):
+    """Which offers an entry is about: shell patterns in any case; ``*`` is all."""
+
+    provider: str = "*"
+    instance_type: str = "*"
+    accelerator: str = "*"
+    region: str = "*"
+    until: date | None = None  # the last day on which it holds
+    note: str = ""
+
+    def holds_for(self, offer: Priced, *, today: date) -> bool:
+        """Return whether the entry is about an offer, and still in force."""
+        if self.until is not None and today > self.until:
+            return False
+        return all(
+            fnmatchcase(str(getattr(offer, field)).lower(), str(getattr(self, field)).lower())
+            for field in ("provider", "instance_type", "accelerator", "region")
+        )
+
+
+class Discount(_Which):
+    """What is negotiated: a share off the list price of the offers that it names."""
+
+    purchase: Purchase | None = None  # None: both
+    percent: Annotated[Decimal, Field(gt=0, lt=100)]
+
+    def holds_for(self, offer: Priced, *, today: date) -> bool:
+        """Return whether the discount is about an offer, and still in force."""
+        return self.purchase in (None, offer.purchase) and super().holds_for(offer, today=today)
+
+
+class Committed(_Which):
+    """A reserved or committed price: it replaces the on-demand price of the offers that it names."""
+
+    usd_per_hour: Annotated[Decimal, Field(gt=0)]
+
+
+class Machine(_Entry):
+    """A machine of the user's own, and what an hour of it costs (power, a colleague's fee; not its purchase)."""
+
+    name: Name
+    accelerator: str
+    devices: Annotated[float, Field(gt=0)] = 1.0
+    usd_per_hour: Annotated[Decimal, Field(ge=0)]
+    vcpus: Annotated[float, Field(gt=0)] | None = None
+    memory_gib: Annotated[float, Field(gt=0)] | None = None
+    note: str = ""
+
+
+def discount_for(offer: Priced, discounts: Iterable[Discount], *, today: date) -> Discount | None:
+    """Return the largest discount that holds for an offer; discounts do not add up. None when there is none.
+
+    A committed price is final: ask for a discount only where ``committed_for`` says None.
+    """
+    fitting = [entry for entry in discounts if entry.holds_for(offer, today=today)]
+    return max(fitting, key=lambda entry: entry.percent, default=None)
+
+
+def committed_for(offer: Priced, committed: Iterable[Committed], *, today: date) -> Committed | None:
+    """Return the lowest committed price that holds for an on-demand offer; None when there is none."""
+    if offer.purchase != "on_demand":
+        return None
+    fitting = [entry for entry in committed if entry.holds_for(offer, today=today)]
+    return min(fitting, key=lambda entry: entry.usd_per_hour, default=None)
