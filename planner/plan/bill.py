@@ -28,7 +28,6 @@ NOT_BILLED: tuple[str, ...] = (
     "disk",
     "egress",
     "tax",
-    "rework after spot preemption",
 )
 
 _NANO_USD = Decimal("1e-9")

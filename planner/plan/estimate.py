@@ -16,6 +16,8 @@ from .rank import Candidate, SortBy, cheapest, cheapest_within_s, fastest, faste
 from .result import Estimate, OfferEstimate, Projection, Recommendation
 from .run import run_length
 from .select import Filters, Selected, Selection
+from .spot_bill import compare_with_on_demand, with_interruptions
+from .spot_outlook import SpotOutlooks, SpotTerms
 
 if TYPE_CHECKING:
     from ..offers.rows import Accelerator
@@ -48,6 +50,7 @@ class Question:
         sort: What "best first" means.
         deadline_s: Longest time of the run [s].
         budget_usd: Highest cost of the run [USD].
+        spot: What is said about interruptions of spot machines.
 
     Raises:
         UsageError: A limit that is not positive.
@@ -57,6 +60,7 @@ class Question:
     sort: SortBy = "cost"
     deadline_s: float | None = None
     budget_usd: float | None = None
+    spot: SpotTerms = field(default_factory=SpotTerms)
 
     def __post_init__(self) -> None:
         if self.deadline_s is not None:
@@ -83,6 +87,11 @@ def estimate_workload(
 
     _require_run_length(workload, question)
     priced = _priced(workload, selection.offers, predictor)
+    if selection.spot is not None:
+        memory = workload.memory
+        state_bytes = memory.parameter_bytes + memory.optimizer_bytes + memory.state_bytes
+        outlooks = SpotOutlooks(facts=selection.spot, state_bytes=state_bytes, terms=question.spot)
+        priced = compare_with_on_demand([with_interruptions(one, outlooks) for one in priced])
     ordered = tuple(sorted(priced, key=lambda one: _rank_key(one, question.sort)))
     return Estimate(
         workload=workload,
@@ -213,6 +222,8 @@ def _candidate(index: int, one: OfferEstimate) -> Candidate | None:
         return None
     lateness = step_time_s.high / step_time_s.mid
     late_s = time_s * lateness
+    if one.spot is not None:
+        late_s = max(late_s * one.spot.moments.wall_s / one.spot.work_s, one.spot.wall_p90_s)
     dear_usd = float(one.bill.total.high) if one.bill else cost_usd * lateness
     return Candidate(key=index, time_s=time_s, cost_usd=cost_usd, late_s=late_s, dear_usd=dear_usd)
 

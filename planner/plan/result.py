@@ -17,6 +17,7 @@ from .run import RunLength
 if TYPE_CHECKING:
     from ..offers.rows import Offer
     from ..workload.model import Workload
+    from .spot_outlook import SpotOutlook
 
 __all__ = ["SCHEMA", "Estimate", "OfferEstimate", "Projection", "Recommendation"]
 
@@ -61,6 +62,7 @@ class OfferEstimate:
         bill: None when the price or the run's time is unknown.
         usd_per_1000_steps: Central estimate, without minimum charges; None when unknown [USD].
         session_s: Longest time the machine can be held in one piece; None when no limit is known [s].
+        spot: What interruptions do to the run; None on demand, or when the run's time is unknown.
     """
 
     offer: Offer
@@ -68,6 +70,7 @@ class OfferEstimate:
     bill: Bill | None
     usd_per_1000_steps: Decimal | None
     session_s: float | None = None
+    spot: SpotOutlook | None = None
 
     @property
     def is_free(self) -> bool:
@@ -91,7 +94,10 @@ class OfferEstimate:
             interrupted = (
                 f"a session ends after {session_s / SECONDS_PER_HOUR:g} h: this run takes {sessions} sessions"
             )
-        return tuple(note for note in (*self.projection.notes, interrupted, self.offer.note) if note)
+        taken_back = "" if self.spot is None else self.spot.note
+        return tuple(
+            note for note in (*self.projection.notes, taken_back, interrupted, self.offer.note) if note
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return one entry of `offers[]`."""
@@ -126,6 +132,7 @@ class OfferEstimate:
             "basis": step.basis if step else None,
             "limiter": step.limiter if step else None,
             "sessions": self.sessions,
+            "spot": None if self.spot is None else self.spot.to_json(_float(offer.usd_per_hour)),
             "notes": list(self.notes),
         }
 
@@ -218,6 +225,11 @@ class Estimate:
             "region": offer.region,
             "purchase": offer.purchase,
         }
+
+
+def _float(usd: Decimal | None) -> float | None:
+    """Return an amount for arithmetic that has no need of exactness."""
+    return None if usd is None else float(usd)
 
 
 def _money(usd: Decimal | None) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -12,6 +12,7 @@ from .limits import require_positive
 if TYPE_CHECKING:
     from ..offers.load import Catalog
     from ..offers.rows import Accelerator, Offer
+    from ..offers.spot import SpotFacts
 
 __all__ = ["Filters", "Selected", "Selection", "select"]
 
@@ -67,10 +68,12 @@ class Selection:
     Args:
         offers: In the catalog's order.
         catalog_as_of: Date of the newest price.
+        spot: What the catalog knows of interruptions; None when no offer is at spot prices.
     """
 
     offers: tuple[Selected, ...]
     catalog_as_of: str
+    spot: SpotFacts | None = None
 
 
 def select(filters: Filters, *, catalog: Catalog | None = None) -> Selection:
@@ -104,7 +107,17 @@ def select(filters: Filters, *, catalog: Catalog | None = None) -> Selection:
     return Selection(
         offers=tuple(own if own is not None and offer is own.offer else describe(offer) for offer in chosen),
         catalog_as_of=catalog.as_of,
+        spot=_spot_facts(catalog, chosen),
     )
+
+
+def _spot_facts(catalog: Catalog, offers: Iterable[Offer]) -> SpotFacts | None:
+    """Return what is known of interruptions when any offer can be interrupted."""
+    if all(offer.purchase != "spot" for offer in offers):
+        return None
+    from ..offers.spot import load_spot_facts
+
+    return load_spot_facts(catalog.folder)
 
 
 def _describer(catalog: Catalog) -> Callable[[Offer], Selected]:

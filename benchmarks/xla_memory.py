@@ -1,0 +1,161 @@
+"""What XLA says that a training step needs in memory on a CUDA target, compiled without a GPU.
+
+    pip install 'jax[cuda12]'                                    # about 5 GB; no driver and no GPU are needed
+    python benchmarks/xla_memory.py -o profiles/xla_memory.csv   # some 30 s a row; goes on where it stopped
+    gpuplan accuracy --memory                                    # what gpuplan predicts for the rows
+
+Each row is compiled in a process of its own. The targets' descriptions are XLA's form of the data sheet.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+COLUMNS = (
+    "model", "batch_size", "precision", "target", "argument_bytes", "output_bytes", "alias_bytes", "temp_bytes",
+    "jax", "source",
+)  # fmt: skip
+# (cores, lanes a core, shared memory a core, clock in GHz, bandwidth in B/s, L2, memory, compute capability)
+TARGETS = {
+    "V100-16GB": (80, 64, 98304, 98304, 1.53, 898048000000, 6291456, 16935682048, 7, 0),
+    "A100-40GB": (108, 64, 167936, 166912, 1.41, 1555200000000, 41943040, 42331013120, 8, 0),
+}
+DESCRIPTION = """
+gpu_device_info {{
+  threads_per_block_limit: 1024 threads_per_warp: 32 shared_memory_per_block: 49152
+  core_count: {0} fpus_per_core: {1} shared_memory_per_core: {2} shared_memory_per_block_optin: {3}
+  clock_rate_ghz: {4} memory_bandwidth: {5} l2_cache_size: {6} device_memory_size: {7}
+  cuda_compute_capability {{ major: {8} minor: {9} }}
+  threads_per_core_limit: 2048 registers_per_core_limit: 65536 registers_per_block_limit: 65536
+  block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535
+}}
+platform_name: "CUDA"
+dnn_version_info {{ major: 9 minor: 10 patch: 0 }}
+device_description_str: "{name}"
+"""
+CASES = (
+    ("ResNet50", 64, "float32"), ("ResNet50", 128, "mixed_float16"), ("VGG16", 32, "float32"),
+    ("MobileNetV2", 64, "float32"), ("DenseNet121", 32, "float32"), ("EfficientNetB0", 64, "mixed_float16"),
+    ("InceptionV3", 64, "float32"), ("Xception", 32, "mixed_float16"), ("ConvNeXtTiny", 32, "float32"),
+    ("benchmarks/workloads.py:cifar_cnn", 512, "float32"),
+    ("benchmarks/workloads.py:wide_resnet", 128, "float32"),
+    ("benchmarks/workloads.py:unet?image_size=128", 16, "float32"),
+    ("benchmarks/workloads.py:unet_3d", 4, "float32"), ("benchmarks/workloads.py:mlp", 512, "float32"),
+    ("benchmarks/workloads.py:tabular", 4096, "float32"),
+    ("benchmarks/workloads.py:encoder", 32, "float32"), ("benchmarks/workloads.py:encoder", 64, "mixed_float16"),
+    ("benchmarks/workloads.py:decoder", 4, "mixed_float16"),
+    ("benchmarks/workloads.py:vision_transformer", 64, "float32"),
+    ("benchmarks/workloads.py:lstm_language", 64, "float32"),
+    ("benchmarks/workloads.py:audio_tcn", 32, "float32"),
+)  # fmt: skip
+
+
+def compiled_memory(model: str, batch_size: int, precision: str, target: str) -> dict[str, object]:
+    """Return `memory_analysis()` of the training step that `fit()` compiles, for a target."""
+    os.environ["KERAS_BACKEND"], os.environ["JAX_PLATFORMS"] = "jax", "cpu"
+    import jax
+    from gpuplan.workload.options import WorkloadOptions
+    from jax.experimental import topologies
+    from jax.sharding import SingleDeviceSharding
+
+    text = DESCRIPTION.format(*TARGETS[target], name=target)
+    topology = topologies.get_topology_desc(platform="cuda", target_config=text, topology="1x1x1")
+    place = SingleDeviceSharding(topology.devices[0])
+    found: dict[str, object] = {}
+
+    def there(spec: object) -> object:
+        return jax.ShapeDtypeStruct(spec.shape, spec.dtype, sharding=place)
+
+    from gpuplan.workload.trace import step as tracing
+
+    ordinary = tracing._trace_train
+
+    def trace_and_compile(keras_model: object, batch: tuple[object, ...]) -> object:
+        groups = (
+            keras_model.trainable_variables, keras_model.non_trainable_variables,
+            keras_model.optimizer.variables, keras_model.metrics_variables,
+        )  # fmt: skip
+        state = tuple(tracing._abstract_variables(group) for group in groups)
+        data = tuple(part for part in batch if part is not None)
+        step = jax.jit(keras_model.train_step, donate_argnums=0)
+        arguments = jax.tree.map(there, (state, data))
+        analysis = step.trace(*arguments).lower().compile().memory_analysis()
+        for name in ("argument", "output", "alias", "temp"):
+            found[f"{name}_bytes"] = getattr(analysis, f"{name}_size_in_bytes")
+        return ordinary(keras_model, batch)
+
+    tracing._trace_train = trace_and_compile
+    _load(model, WorkloadOptions(batch_size=batch_size, precision=precision))
+    return {**found, "jax": jax.__version__}
+
+
+def _load(model: str, options: object) -> None:
+    from gpuplan.workload import capture_child
+    from gpuplan.workload.abstract import abstract_variables
+    from gpuplan.workload.reference import parse_reference
+
+    reference = parse_reference(model, base=ROOT)
+    capture_child._import_keras("jax")
+    capture_child._set_precision(options.precision)
+    request = {"base": str(ROOT)}
+    with abstract_variables():
+        capture_child._describe_model(reference, request, options, ())
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("-o", "--output", type=Path, default=ROOT / "profiles" / "xla_memory.csv")
+    parser.add_argument("--target", choices=TARGETS, action="append")
+    parser.add_argument("--one", nargs=4, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.one:
+        model, batch_size, precision, target = arguments.one
+        print("RESULT" + json.dumps(compiled_memory(model, int(batch_size), precision, target)))
+        return 0
+    known = []
+    if arguments.output.exists():
+        known = list(csv.DictReader(arguments.output.open()))
+    done = {(row["model"], row["batch_size"], row["precision"], row["target"]) for row in known}
+    for target in arguments.target or TARGETS:
+        for model, batch_size, precision in CASES:
+            key = (model, str(batch_size), precision, target)
+            if key not in done:
+                row = _in_a_process(key)
+                if row is not None:
+                    known.append(row)
+                    _write(arguments.output, known)
+    return 0
+
+
+def _in_a_process(key: tuple[str, ...]) -> dict[str, object] | None:
+    command = [sys.executable, __file__, "--one", *key]
+    finished = subprocess.run(command, capture_output=True, text=True, check=False)
+    lines = [line for line in finished.stdout.splitlines() if line.startswith("RESULT")]
+    if not lines:
+        print(f"{' '.join(key)}: {finished.stderr.strip().splitlines()[-1:]}", file=sys.stderr)
+        return None
+    print(" ".join(key), lines[0], file=sys.stderr)
+    names = ("model", "batch_size", "precision", "target")
+    return {**dict(zip(names, key, strict=True)), **json.loads(lines[0][6:]), "source": "memory_analysis()"}
+
+
+def _write(path: Path, rows: list[dict[str, object]]) -> None:
+    temporary = path.with_name(f".{path.name}.part")
+    with temporary.open("w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    temporary.replace(path)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,195 @@
+"""What interruptions do to a run on a spot machine: expected and 90th-percentile hours, checkpoints, rework."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from ..units import GIGA, SECONDS_PER_HOUR, Interval
+from .limits import require_positive
+from .spot import Moments, Segments, checkpoint_interval_s, percentile_s, segments_of
+from .spot_law import law_of
+from .spot_renewal import interrupted_run
+
+if TYPE_CHECKING:
+    from ..offers.rows import Offer
+    from ..offers.spot import Hazard, SpotFacts
+
+__all__ = ["SpotOutlook", "SpotOutlooks", "SpotTerms"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpotTerms:
+    """What the user says about interruptions; None: as the catalog assumes.
+
+    Args:
+        up_hours: Mean life of a machine [h].
+        interval_s: Work between two checkpoints [s].
+        save_s: One checkpoint [s].
+        restart_s: From a new machine's start until it works on [s].
+
+    Raises:
+        UsageError: A number that is not positive.
+    """
+
+    up_hours: float | None = None
+    interval_s: float | None = None
+    save_s: float | None = None
+    restart_s: float | None = None
+
+    def __post_init__(self) -> None:
+        given = {
+            "--spot-life": self.up_hours, "--checkpoint-every": self.interval_s,
+            "--checkpoint-time": self.save_s, "--restart-time": self.restart_s,
+        }  # fmt: skip
+        for flag, value in given.items():
+            if value is not None:
+                require_positive(value, what=flag, example="1h")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpotOutlook:
+    """A run on a spot machine.
+
+    Args:
+        hazard: How long machines live, and how that is known.
+        run: The run in segments, at the central estimate of its length.
+        moments: Of its time.
+        work_s: The run without any of this, at its central estimate [s].
+        loses: Whether the same machine on demand is expected to cost no more; None when it has no price there.
+        saves_share: What is saved against it, 0..1; negative when spot is dearer; None when unknown [-].
+    """
+
+    hazard: Hazard
+    run: Segments
+    moments: Moments
+    work_s: float
+    loses: bool | None = None
+    saves_share: float | None = None
+
+    @property
+    def interval_s(self) -> float:
+        """Work between two checkpoints [s]."""
+        return self.run.segment_s - self.run.save_s
+
+    @property
+    def checkpoint_share(self) -> float:
+        """Time for checkpoints, of the undisturbed work [-]."""
+        return self.run.count * self.run.save_s / self.work_s
+
+    @property
+    def rework_share(self) -> float:
+        """Billed time of lost work and restarts, of the undisturbed work [-]."""
+        return max(0.0, self.moments.billed_s - self.run.undisturbed_s) / self.work_s
+
+    @property
+    def billed_p90_s(self) -> float:
+        """90th percentile of what is billed [s]."""
+        m = self.moments
+        return self._p90(m.billed_s, m.billed_s2)
+
+    @property
+    def wall_p90_s(self) -> float:
+        """90th percentile of the time on the clock [s]."""
+        m = self.moments
+        return self._p90(m.wall_s, m.wall_s2)
+
+    def _p90(self, mean_s: float, variance_s2: float) -> float:
+        return percentile_s(
+            undisturbed_s=self.run.undisturbed_s, mean_s=mean_s, variance_s2=variance_s2,
+            undisturbed=self.moments.undisturbed,
+        )  # fmt: skip
+
+    def billed_s(self, train_time_s: Interval) -> Interval:
+        """Return what is expected to be billed, over the interval of the run's length [s]."""
+        return train_time_s.scaled(self.moments.billed_s / self.work_s)
+
+    def wall_s(self, train_time_s: Interval) -> Interval:
+        """Return the expected time on the clock, waits included, over the interval of the run's length [s]."""
+        return train_time_s.scaled(self.moments.wall_s / self.work_s)
+
+    @property
+    def note(self) -> str:
+        """What to know, in a sentence."""
+        count, life = self.moments.preemptions, self.hazard.up_hours
+        taken = f"taken back {count:.2g} times on average (lives of {life:.3g} h, {self.hazard.basis})"
+        if self.loses:
+            return f"spot loses here: {taken}, it costs no less than on demand"
+        saved = "" if self.saves_share is None else f", {100 * self.saves_share:.0f} % cheaper than on demand"
+        return f"spot: {taken}{saved}"
+
+    def to_json(self, usd_per_hour: float | None) -> dict[str, Any]:
+        """Return the entry `offers[].spot`; money at the offer's price."""
+        price = None if usd_per_hour is None else usd_per_hour / SECONDS_PER_HOUR
+        hazard, m = self.hazard, self.moments
+        return {
+            "hours_to_preemption": hazard.up_hours, "median_hours_to_preemption": hazard.median_up_hours,
+            "hours_to_next_machine": hazard.down_hours, "life_hours_max": hazard.life_hours_max,
+            "notice_s": hazard.notice_s, "basis": hazard.basis, "source": hazard.source,
+            "checkpoint_interval_s": self.interval_s, "checkpoint_s": self.run.save_s,
+            "restart_s": self.run.restart_s, "preemptions": m.preemptions,
+            "hours": {"expected": m.wall_s / SECONDS_PER_HOUR, "p90": self.wall_p90_s / SECONDS_PER_HOUR},
+            "cost_usd": None if price is None else {
+                "expected": f"{m.billed_s * price:.9f}", "p90": f"{self.billed_p90_s * price:.9f}",
+            },
+            "loses_to_on_demand": self.loses, "saves_share": self.saves_share,
+        }  # fmt: skip
+
+
+@dataclass
+class SpotOutlooks:
+    """Works out the outlook of offers, and remembers it by machine.
+
+    Args:
+        facts: What the catalog knows of interruptions.
+        state_bytes: What a checkpoint holds: weights, optimizer, other state [bytes].
+        terms: What the user says.
+    """
+
+    facts: SpotFacts
+    state_bytes: float
+    terms: SpotTerms = field(default_factory=SpotTerms)
+    _known: dict[object, SpotOutlook | None] = field(default_factory=dict)
+
+    @property
+    def save_s(self) -> float:
+        """One checkpoint [s]."""
+        cost = self.facts.checkpoint
+        return self.terms.save_s or cost.fixed_s + self.state_bytes / (cost.write_gb_per_s * GIGA)
+
+    def of(self, offer: Offer, train_time_s: Interval) -> SpotOutlook | None:
+        """Return the outlook of a run on an offer at spot prices; None when it can never be finished."""
+        from ..offers.spot import hazard_of
+
+        hazard = self._as_given(hazard_of(offer, self.facts))
+        key = (hazard, train_time_s.mid)
+        if key not in self._known:
+            self._known[key] = self._work_out(hazard, train_time_s.mid)
+        return self._known[key]
+
+    def _as_given(self, hazard: Hazard) -> Hazard:
+        if self.terms.up_hours is None:
+            return hazard
+        return replace(
+            hazard, up_hours=self.terms.up_hours, median_up_hours=None, basis="given", source="--spot-life"
+        )
+
+    def _work_out(self, hazard: Hazard, work_s: float) -> SpotOutlook | None:
+        restart_s = self.terms.restart_s or self.facts.checkpoint.restart_s
+        median, longest = hazard.median_up_hours, hazard.life_hours_max
+        mean_s = hazard.up_hours * SECONDS_PER_HOUR
+        law = law_of(
+            mean_s=mean_s, median_s=median and median * SECONDS_PER_HOUR,
+            longest_s=longest and longest * SECONDS_PER_HOUR,
+        )  # fmt: skip
+        interval_s = self.terms.interval_s or checkpoint_interval_s(save_s=self.save_s, mean_life_s=mean_s)
+        run = segments_of(
+            work_s=work_s, interval_s=interval_s, save_s=self.save_s, restart_s=restart_s,
+            wait_s=hazard.down_hours * SECONDS_PER_HOUR,
+        )  # fmt: skip
+        try:
+            moments = interrupted_run(run, law)
+        except OverflowError:  # exp of hundreds: a segment far longer than any life
+            return None
+        finishes = moments.billed_s < 1e3 * run.undisturbed_s
+        return SpotOutlook(hazard=hazard, run=run, moments=moments, work_s=work_s) if finishes else None
