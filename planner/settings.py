@@ -5,6 +5,8 @@ A project file is `gpuplan.toml`, or `[tool.gpuplan]` in `pyproject.toml`.
     cache_dir    folder of traced workloads         default: the platform's cache folder
     data_dir     folder of refreshed prices         default: the platform's data folder
     catalog_dir  folder of a catalog of one's own   default: the catalog that comes with gpuplan
+    state_dir    folder of launched runs            default: the platform's state folder
+    owner        whose machines are launched        default: the account's name
     providers    whose offers to look at            default: all
     regions      where                              default: all
     currency     what money is shown in             default: USD
@@ -51,6 +53,8 @@ class Settings:
         cache_dir: None: the platform's cache folder.
         data_dir: None: the platform's data folder.
         catalog_dir: None: the catalog that comes with gpuplan.
+        state_dir: None: the platform's state folder.
+        owner: Whose machines are launched and may be ended; empty: the account's name.
         providers, regions: Filters that apply when no flag is given; empty: all.
         currency: Three letters; one that is not USD has its exchange rate.
         tax: None: no tax is added.
@@ -62,6 +66,8 @@ class Settings:
     cache_dir: Path | None = None
     data_dir: Path | None = None
     catalog_dir: Path | None = None
+    state_dir: Path | None = None
+    owner: str = ""
     providers: tuple[str, ...] = ()
     regions: tuple[str, ...] = ()
     currency: str = "USD"
@@ -96,6 +102,15 @@ def _currency(value: object, where: str) -> str:
     return value.upper()
 
 
+def _owner(value: object, where: str) -> str:
+    """Return an owner's name; UsageError unless it can stand in every cloud's tags."""
+    if not isinstance(value, str) or not re.fullmatch("[a-z][a-z0-9-]{0,62}", value):
+        raise UsageError(
+            f"{where} is not a name: {value!r}", hint="write lower-case letters, digits and hyphens"
+        )
+    return value
+
+
 def _own(key: str) -> Callable[[object, str], Any]:
     """Return the reader of a part of the user's own world; it is loaded when there is something to read."""
 
@@ -111,6 +126,8 @@ _READERS: dict[str, Callable[[object, str], Any]] = {
     "cache_dir": _folder,
     "data_dir": _folder,
     "catalog_dir": _folder,
+    "state_dir": _folder,
+    "owner": _owner,
     "providers": _names,
     "regions": _names,
     "currency": _currency,
@@ -121,7 +138,8 @@ _OWN: dict[str, Callable[[object, str], Any]] = {
 NAMES = tuple(_READERS)  # those that the environment can set
 _FILE_NAMES = (*NAMES, *_OWN)
 _DEFAULTS: dict[str, Any] = {
-    "cache_dir": None, "data_dir": None, "catalog_dir": None, "providers": (), "regions": (), "currency": "USD",
+    "cache_dir": None, "data_dir": None, "catalog_dir": None, "state_dir": None, "owner": "",
+    "providers": (), "regions": (), "currency": "USD",
     "tax": None, "exchange_rate": {}, "discount": (), "committed": (), "machine": (),
 }  # fmt: skip
 

@@ -1,0 +1,69 @@
+"""Time, as something that can be handed in: tests pass a clock that moves when it is slept on."""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Protocol
+
+__all__ = ["Clock", "Pace", "SystemClock"]
+
+
+class Clock(Protocol):
+    """What the engine knows of time."""
+
+    def now(self) -> datetime:
+        """Return this machine's idea of the time, in UTC: for records, never for deadlines of a cloud."""
+        ...
+
+    def monotonic(self) -> float:
+        """Return seconds that only ever grow [s]."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Wait [s]."""
+        ...
+
+
+class SystemClock:
+    """The real one."""
+
+    def now(self) -> datetime:
+        """Return the time in UTC."""
+        return datetime.now(tz=UTC)
+
+    def monotonic(self) -> float:
+        """Return seconds since some moment [s]."""
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait [s]."""
+        time.sleep(seconds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How patient the engine is.
+
+    Args:
+        tries: How often a call is sent at most when it was throttled or nobody knows what came of it [-].
+        first_wait_s, longest_wait_s: Between tries: doubled each time, with jitter, up to the longest [s].
+        poll_s: Between looks at something that takes its time [s].
+        ending_s: How long a machine may take to be gone once it was told to end [s].
+    """
+
+    tries: int = 6
+    first_wait_s: float = 1.0
+    longest_wait_s: float = 30.0
+    poll_s: float = 5.0
+    ending_s: float = 600.0
+
+    def wait_s(self, tries: int) -> float:
+        """Return how long to wait after so many tries: exponential backoff with full jitter [s].
+
+        M. Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015, "full jitter".
+        """
+        ceiling = min(self.longest_wait_s, self.first_wait_s * 2.0**tries)
+        return random.uniform(0.5, 1.0) * ceiling

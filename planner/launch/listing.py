@@ -1,0 +1,117 @@
+"""`ps`: what the ledger knows of, and, asked for, what the clouds show under our tags."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from ..plan.bill import rental_usd
+from .adapter import Adapter, Machine
+from .history import AttemptHistory, History
+
+__all__ = ["ListedMachine", "from_cloud", "from_ledger", "listed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedMachine:
+    """A row of `gpuplan ps`.
+
+    Args:
+        id: By which `gpuplan stop` ends it: the machine's own, or the run's when no answer brought one.
+        state: As its cloud says, or as the ledger last knew.
+        spent_usd: So far, by the planned price; None when no price or start is known [USD].
+        source: `cloud` when it was seen just now, `ledger` when that is all there is.
+        in_ledger: False: found by its tags, and started from elsewhere, or this ledger was lost.
+    """
+
+    id: str
+    provider: str
+    instance_type: str
+    region: str
+    state: str
+    started_at: datetime | None
+    cap_at: datetime | None
+    spent_usd: Decimal | None
+    run: str
+    attempt: int
+    owner: str
+    source: str
+    in_ledger: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """Return an entry of `machines[]`."""
+        return {
+            "id": self.id, "provider": self.provider, "instance_type": self.instance_type,
+            "region": self.region, "state": self.state,
+            "started_at": self.started_at.isoformat() if self.started_at else None,
+            "cap_at": self.cap_at.isoformat() if self.cap_at else None,
+            "spent_usd": None if self.spent_usd is None else format(self.spent_usd, "f"),
+            "run": self.run, "attempt": self.attempt, "owner": self.owner, "source": self.source,
+            "in_ledger": self.in_ledger,
+        }  # fmt: skip
+
+
+def listed(
+    histories: Sequence[History],
+    adapters: Mapping[str, Adapter],
+    *,
+    regions: Sequence[str] | None,
+    now: datetime,
+) -> list[ListedMachine]:
+    """Return what exists, as the ledger knows it and as the given providers show it.
+
+    Args:
+        histories: Of all runs of the ledger.
+        adapters: Those that are to be asked, by name.
+        regions: Where they are asked; None: wherever the account can have machines.
+        now: By this computer's clock, for what only the ledger knows.
+
+    Raises:
+        CloudFault: A provider does not answer.
+    """
+    seen = [machine for adapter in adapters.values() for machine in adapter.machines(regions)]
+    known = {(history.run, one.attempt.number) for history in histories for one in history.attempts()}
+    rows = [from_cloud(machine, in_ledger=(machine.run, machine.attempt) in known) for machine in seen]
+    shown = {(machine.run, machine.attempt) for machine in seen}
+    for history in histories:
+        rows += [
+            from_ledger(history, one, now=now)
+            for one in _open_attempts(history)
+            if (history.run, one.attempt.number) not in shown
+        ]
+    return sorted(rows, key=lambda row: (row.run, row.attempt, row.id))
+
+
+def from_cloud(machine: Machine, *, in_ledger: bool) -> ListedMachine:
+    """Return a machine as its cloud shows it."""
+    lived_s = (machine.seen_at - machine.started_at).total_seconds()
+    price = machine.usd_per_hour
+    return ListedMachine(
+        id=machine.id, provider=machine.provider, instance_type=machine.instance_type, region=machine.region,
+        state=machine.state, started_at=machine.started_at, cap_at=machine.cap_at,
+        spent_usd=None if price is None else rental_usd(duration_s=lived_s, usd_per_hour=price),
+        run=machine.run, attempt=machine.attempt, owner=machine.owner, source="cloud", in_ledger=in_ledger,
+    )  # fmt: skip
+
+
+def from_ledger(history: History, past: AttemptHistory, *, now: datetime) -> ListedMachine:
+    """Return an attempt that is not known to be over, as the ledger has it."""
+    candidate, started = past.attempt.candidate, past.machine_started_at
+    lived_s = (now - started).total_seconds() if started else None
+    price = candidate.usd_per_hour
+    return ListedMachine(
+        id=past.machine_id or history.run, provider=past.plan.request.provider,
+        instance_type=candidate.instance_type, region=candidate.region, state=history.state,
+        started_at=started, cap_at=started + timedelta(seconds=candidate.cap_s) if started else None,
+        spent_usd=rental_usd(duration_s=lived_s, usd_per_hour=price) if lived_s and lived_s > 0 else None,
+        run=history.run, attempt=past.attempt.number, owner=past.plan.request.owner, source="ledger",
+        in_ledger=True,
+    )  # fmt: skip
+
+
+def _open_attempts(history: History) -> Iterable[AttemptHistory]:
+    """Yield attempts of which something may exist."""
+    return (one for one in history.attempts() if one.begun and not one.is_over)

@@ -1,0 +1,69 @@
+"""Names, tags and tokens of what is made: everything can be found again, and nothing is made twice."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from decimal import Decimal
+
+from .request import Candidate, LaunchRequest
+
+__all__ = ["TAG_RUN", "resource_name", "run_name", "tags_of", "token_of", "usd_from_tag"]
+
+TAG_RUN = "gpuplan-run"
+MICRO = Decimal(10) ** 6
+_NAMESPACE = uuid.uuid5(uuid.NAMESPACE_DNS, "gpuplan.launch")
+
+
+def token_of(*, request: LaunchRequest, number: int, candidate: Candidate, zone: str | None) -> str:
+    """Return the idempotency token of an attempt: a UUID that the same attempt always gets, and no other.
+
+    Region, zone, type and purchase option are part of it, because clouds compare a token within a region or
+    a zone only and refuse it with other parameters
+    (docs.aws.amazon.com/ec2/latest/devguide/ec2-api-idempotency.html).
+    """
+    parts = (
+        request.owner, request.run, str(number), candidate.region, zone or "", candidate.instance_type,
+        candidate.purchase,
+    )  # fmt: skip
+    return str(uuid.uuid5(_NAMESPACE, "\n".join(parts)))
+
+
+def resource_name(request: LaunchRequest, number: int) -> str:
+    """Return the name of what an attempt makes: lower case, digits and hyphens, below 63 characters."""
+    return f"gpuplan-{request.run}-{number}"
+
+
+def tags_of(*, request: LaunchRequest, number: int, candidate: Candidate) -> dict[str, str]:
+    """Return the tags that go into the call that makes a machine, in letters that every cloud accepts.
+
+    The cap is a length of time, counted from when the cloud says that the machine started: no clock of ours
+    is in it.
+    """
+    return {
+        TAG_RUN: request.run,
+        "gpuplan-attempt": str(number),
+        "gpuplan-owner": request.owner,
+        "gpuplan-cap-s": str(candidate.cap_s),
+        "gpuplan-microusd-per-hour": str(int(candidate.usd_per_hour * MICRO)),
+    }
+
+
+def usd_from_tag(text: str | None) -> Decimal | None:
+    """Return a price from its tag; None when there is none.
+
+    Example:
+        >>> usd_from_tag("526000")
+        Decimal('0.526')
+    """
+    return Decimal(text) / MICRO if text and text.isdecimal() else None
+
+
+def run_name(fingerprint: str, sequence: int) -> str:
+    """Return the name of a run: the same plan gives the same name until its run has finished.
+
+    Example:
+        >>> run_name("plan", 1)
+        'r5b79bd5f-1'
+    """
+    return f"r{hashlib.sha256(fingerprint.encode()).hexdigest()[:8]}-{sequence}"

@@ -1,0 +1,116 @@
+"""Sending a call until it is settled: written down first, repeated with the same token, written down after."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .adapter import Adapter
+from .calls import Call, kept, look_up, params_sha256, resolve
+from .clock import Clock, Pace
+from .events import EventName, LaunchEvent
+from .faults import RETRIED, CloudFault, FaultKind
+from .ledger import RunLog
+
+__all__ = ["Sender"]
+
+
+class Sender:
+    """What sends the calls of one run.
+
+    Args:
+        adapter: Of the run's provider.
+        log: The run's journal; held by the caller.
+        clock, pace: Time.
+        tell: Takes each event as it happens.
+    """
+
+    def __init__(self, *, adapter: Adapter, log: RunLog, clock: Clock, pace: Pace, tell: Any) -> None:
+        self.adapter, self.log, self.clock, self.pace = adapter, log, clock, pace
+        self._tell = tell
+
+    def tell(
+        self, event: EventName, message: str, *, number: int = 0, step: str = "", **details: Any
+    ) -> None:
+        """Pass an event on."""
+        self._tell(
+            LaunchEvent(
+                at=self.clock.now(), event=event, run=self.log.run, attempt=number, step=step, message=message,
+                details=details,
+            )
+        )  # fmt: skip
+
+    def settle(self, call: Call, known: Mapping[str, Mapping[str, Any]], *, number: int) -> dict[str, Any]:
+        """Send a call until it is done or refused, and return what it keeps.
+
+        Raises:
+            CloudFault: Refused; or of a retried kind, when patience ended first.
+        """
+        params = resolve(call.params, known)
+        self.log.record(
+            "intent", attempt=number, step=call.step, operation=f"{call.service}.{call.operation}",
+            region=call.region, token=call.token, params_sha256=params_sha256(params),
+        )  # fmt: skip
+        try:
+            reply = self._repeated(call, params, number=number)
+        except CloudFault as fault:
+            if fault.kind is not FaultKind.EXISTS or call.find is None:
+                raise
+            found = self.settle_quietly(call.find, known, number=number)
+            values = kept(call.find, found)
+        else:
+            values = kept(call, reply)
+        self.log.record("done", attempt=number, step=call.step, kept=values)
+        return values
+
+    def settle_quietly(
+        self, call: Call, known: Mapping[str, Mapping[str, Any]], *, number: int
+    ) -> dict[str, Any]:
+        """Send a call that makes nothing until it is done or refused, and return the reply."""
+        return self._repeated(call, resolve(call.params, known), number=number)
+
+    def _repeated(self, call: Call, params: Mapping[str, Any], *, number: int) -> dict[str, Any]:
+        """Send a call until it brings what it expects."""
+        until = self.clock.monotonic() + call.patience_s
+        while True:
+            try:
+                reply = self._retried(call, params, number=number)
+            except CloudFault as fault:
+                if fault.kind is not FaultKind.ABSENT or self.clock.monotonic() >= until:
+                    raise
+            else:
+                unmet = _unmet(call, reply)
+                if not unmet:
+                    return reply
+                if self.clock.monotonic() >= until:
+                    raise CloudFault(FaultKind.INVALID, "NotAsExpected", f"`{call.step}`: {unmet}")
+            self.clock.sleep(self.pace.poll_s)
+
+    def _retried(self, call: Call, params: Mapping[str, Any], *, number: int) -> dict[str, Any]:
+        """Send a call again while it is throttled or its outcome unknown; every fault is written down."""
+        for tries in range(1, self.pace.tries + 1):
+            try:
+                return self.adapter.send(call, params)
+            except CloudFault as fault:
+                self.log.record(
+                    "fault", attempt=number, step=call.step, kind=fault.kind, code=fault.code,
+                    message=str(fault), scope=fault.scope,
+                )  # fmt: skip
+                if fault.kind not in RETRIED or tries == self.pace.tries:
+                    raise
+                wait_s = self.pace.wait_s(tries)
+                self.tell(
+                    "retry", f"{call.step}: {fault} ({fault.kind}); again in {wait_s:.1f} s", number=number,
+                    step=call.step, kind=fault.kind, code=fault.code,
+                )  # fmt: skip
+                self.clock.sleep(wait_s)
+        raise AssertionError("unreachable: the last try raises")
+
+
+def _unmet(call: Call, reply: Mapping[str, Any]) -> str:
+    """Return which expectation does not hold; empty when all do."""
+    for path, wanted in call.expects.items():
+        found = look_up(reply, path)
+        if found is None or (wanted is not None and found != wanted):
+            return f"{path} is {found!r}, not {'set' if wanted is None else repr(wanted)}"
+    return ""

@@ -1,0 +1,99 @@
+"""Launch plans, events and machines as text. Never computes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from typing import Any
+
+from .output import Column
+
+__all__ = ["MACHINE_COLUMNS", "event_line", "plan_text"]
+
+
+def _wide(key: str) -> Column:
+    """Return a column that TSV has and a terminal leaves out."""
+    return Column(key=key, header=key, terminal=False)
+
+
+MACHINE_COLUMNS = (
+    Column(key="id", header="Id"),
+    Column(key="run", header="Run"),
+    Column(key="provider", header="Provider"),
+    Column(key="instance_type", header="Instance type"),
+    Column(key="region", header="Region"),
+    Column(key="state", header="State"),
+    Column(key="started_at", header="Started", format=lambda at: at[:16].replace("T", " ")),
+    Column(key="cap_at", header="Ends by", format=lambda at: at[:16].replace("T", " ")),
+    Column(key="spent_usd", header="USD", justify="right", format=lambda usd: f"{Decimal(usd):.2f}"),
+    Column(key="source", header="Seen by"),
+    _wide("attempt"),
+    _wide("owner"),
+    _wide("in_ledger"),
+)
+
+
+def plan_text(plan: Mapping[str, Any], *, calls: bool = True) -> str:
+    """Return a launch plan as text: what, for how much, what ends it, and (if asked) every call."""
+    request, first = plan["request"], plan["attempts"][0]
+    lines = [
+        f"run {request['run']}: {_machine(first)}",
+        f"  runs         {' '.join((request['spec']['script'], *request['spec']['arguments']))}"
+        f"  (source {request['spec']['source']})",
+        f"  price        ${plan['usd_per_hour']} an hour",
+        f"  at most      {_hours(plan['cap_s'])}, ${Decimal(plan['worst_case_usd']):.2f} in all",
+    ]
+    lines += [f"  ends by      {_layer(layer)}" for layer in first["layers"]]
+    lines += [f"  stop it      {way}" for way in plan["stop"]]
+    lines += [f"  if not had   {_machine(attempt)}" for attempt in plan["attempts"][1:]]
+    lines += [f"  note         {note}" for note in plan["notes"]]
+    for attempt in plan["attempts"] if calls else ():
+        lines += ["", f"attempt {attempt['number']}: {_machine(attempt)}", *_calls(attempt["calls"])]
+    return "\n".join(lines) + "\n"
+
+
+def event_line(event: Mapping[str, Any], *, as_json: bool) -> str:
+    """Return an event as a line: for people, or as one JSON object."""
+    if as_json:
+        return json.dumps({"schema": "gpuplan.launch-event/1", **event}, ensure_ascii=False)
+    return f"{event['at'][11:19]} {event['event']:<8} {event['message']}"
+
+
+def _machine(attempt: Mapping[str, Any]) -> str:
+    """Return what an attempt starts, in words."""
+    one = attempt["candidate"]
+    devices = "" if one["devices"] == 1 else f"{one['devices']:g}× "
+    place = attempt["zone"] or one["region"]
+    return f"{one['instance_type']} ({devices}{one['accelerator']}), {place}, {one['purchase'].replace('_', ' ')}"
+
+
+def _layer(layer: Mapping[str, Any]) -> str:
+    """Return a cap layer in words."""
+    unproven = f" ({layer['unproven']})" if layer["unproven"] else ""
+    where = "the cloud" if layer["where"] == "cloud" else "the machine"
+    return f"{where}, after {_hours(layer['fires_after_s'])}: {layer['how']}{unproven}"
+
+
+def _calls(calls: Iterable[Mapping[str, Any]]) -> Iterable[str]:
+    """Yield every call, its parameters as JSON, and what undoes it."""
+    for position, call in enumerate(calls, start=1):
+        makes = call["makes"] and f"makes a {call['makes']}"
+        role = " · ".join(filter(None, (makes, call["arms"] and f"arms {call['arms']}")))
+        name = f"{call['service']}.{call['operation']} in {call['region']}"
+        yield f"  {position}. {name}  [{role}]" if role else f"  {position}. {name}"
+        yield from (f"     {line}" for line in json.dumps(call["params"], indent=2).splitlines())
+        if call["expects"]:
+            yield f"     expects {json.dumps(call['expects'])}"
+        for undo in call["undo"]:
+            yield f"     undone by {undo['service']}.{undo['operation']} {json.dumps(undo['params'])}"
+
+
+def _hours(seconds: float) -> str:
+    """Return a length of time in words.
+
+    Example:
+        >>> _hours(90), _hours(5400)
+        ('1.5 min', '1.5 h')
+    """
+    return f"{seconds / 60:.3g} min" if seconds < 3600 else f"{seconds / 3600:.3g} h"

@@ -1,0 +1,64 @@
+"""A launcher on the cloud in memory, in a folder of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from gpuplan.launch.blueprint import LaunchPlan
+from gpuplan.launch.clock import Pace
+from gpuplan.launch.events import LaunchEvent
+from gpuplan.launch.ledger import Ledger
+from gpuplan.launch.planning import make_plan
+from gpuplan.launch.request import LaunchRequest, RunSpec
+from gpuplan.launch.service import Launcher
+from launch.fake_cloud import FakeAdapter, FakeClock, FakeCloud, candidate
+
+SPEC = RunSpec(script="train.py", source="folder:/nowhere")
+
+
+@dataclass
+class Bench:
+    """A computer with a ledger, and a cloud that outlives it."""
+
+    folder: Path
+    clock: FakeClock = field(default_factory=FakeClock)
+    events: list[LaunchEvent] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.cloud = FakeCloud(self.clock)
+        self.adapter = FakeAdapter(self.cloud)
+        self.restart()
+
+    def restart(self) -> None:
+        """A new process: nothing is left but the files and the cloud."""
+        self.launcher = Launcher(
+            ledger=Ledger(self.folder, owner="me", clock=self.clock),
+            state_dir=self.folder,
+            clock=self.clock,
+            tell=self.events.append,
+            pace=Pace(tries=3),
+            _adapters={"fake": self.adapter},
+        )
+
+    def plan(self, *regions: str, run: str = "r1", attempt: int = 1) -> LaunchPlan:
+        request = LaunchRequest(
+            run=run,
+            attempt=attempt,
+            owner="me",
+            made_at=self.clock.now(),
+            provider="fake",
+            candidates=tuple(candidate(region) for region in regions or ("here",)),
+            spec=SPEC,
+        )
+        return make_plan(request, self.adapter)
+
+    def happened(self) -> list[str]:
+        return [event.event for event in self.events]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    return Bench(tmp_path)

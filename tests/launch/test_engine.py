@@ -1,0 +1,235 @@
+"""Apply, stop and reap on a fake cloud in memory: by its meter, nothing is made twice and nothing is forgotten."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import timedelta
+
+import pytest
+from gpuplan.errors import CredentialsError, GpuplanError, NoAnswerError, UsageError
+from gpuplan.launch.faults import FaultKind
+from launch.conftest import Bench
+
+
+class KilledError(BaseException):
+    """What a SIGKILL does to a process, as far as what it leaves behind."""
+
+
+def test_a_plan_comes_up_and_is_stopped(bench: Bench) -> None:
+    """Group, machine, read-back; then machine and group are gone, and the run is finished."""
+    bench.launcher.launch(bench.plan())
+    (machine,) = bench.cloud.alive()
+    assert machine.params["tags"]["gpuplan-owner"] == "me"
+    assert bench.launcher.ledger.run("r1").history().state == "running"
+
+    bench.launcher.stop_run("r1")
+
+    assert bench.cloud.alive() == []
+    assert bench.cloud.groups == {}
+    assert bench.launcher.ledger.run("r1").history().finished == "stopped"
+
+
+def test_launching_again_starts_nothing_twice(bench: Bench) -> None:
+    """The same plan twice is the same run."""
+    bench.launcher.launch(bench.plan())
+    bench.launcher.launch(bench.plan())
+
+    assert len(bench.cloud.rented) == 1
+
+
+def test_no_capacity_goes_on_to_the_next_region_and_leaves_nothing(bench: Bench) -> None:
+    """In the plan's order, with another token, the first group removed."""
+    bench.cloud.faults["create_machine"] = [("before", FaultKind.CAPACITY)]
+    up = bench.launcher.launch(bench.plan("here", "there"))
+
+    assert up.attempt.candidate.region == "there"
+    assert list(bench.cloud.groups.values()) == ["gpuplan-r1-2"]
+
+
+def test_a_quota_of_the_account_skips_every_other_candidate(bench: Bench) -> None:
+    """Another region would answer the same; the answer is no, with the quota's name."""
+    bench.cloud.faults["create_machine"] = [("before", FaultKind.QUOTA)] * 2
+    with pytest.raises(NoAnswerError, match="none of 2 candidates is to be had") as caught:
+        bench.launcher.launch(bench.plan("here", "there"))
+
+    assert "quota" in caught.value.hint
+    assert bench.cloud.groups == {}
+
+
+@pytest.mark.parametrize("kind", [FaultKind.UNKNOWN, FaultKind.THROTTLED])
+def test_a_lost_answer_is_asked_for_again_with_the_same_token(bench: Bench, kind: FaultKind) -> None:
+    """One machine, although two requests arrived."""
+    bench.cloud.faults["create_machine"] = [("after", kind)]
+    bench.launcher.launch(bench.plan())
+
+    assert len(bench.cloud.rented) == 1
+    assert bench.cloud.sent.count("create_machine") == 2
+
+
+def test_a_machine_nobody_answered_for_is_found_by_its_tags(bench: Bench) -> None:
+    """Every answer is lost: after the last try it is looked for, and shows up late."""
+    bench.cloud.faults["create_machine"] = [("after", FaultKind.UNKNOWN)] * 3
+    bench.cloud.invisible_s = 30.0
+    bench.launcher.launch(bench.plan())
+
+    assert "adopted" in bench.happened()
+    assert len(bench.cloud.rented) == 1
+
+
+def test_while_an_outcome_is_unknown_nothing_else_is_started(bench: Bench) -> None:
+    """No answer and no machine: the run stays open, the second region is not tried, stop settles it."""
+    bench.cloud.faults["create_machine"] = [("before", FaultKind.UNKNOWN)] * 3
+    with pytest.raises(GpuplanError, match="nobody can say whether"):
+        bench.launcher.launch(bench.plan("here", "there"))
+    assert bench.cloud.rented == {}
+    assert bench.launcher.ledger.run("r1").history().state == "unknown"
+
+    before_s = bench.clock.elapsed_s
+    bench.launcher.stop_run("r1")
+    assert bench.clock.elapsed_s - before_s >= bench.adapter.visibility_s
+    assert bench.cloud.groups == {}
+
+
+def test_a_layer_that_does_not_arm_ends_the_machine_at_once(bench: Bench) -> None:
+    """The cap cannot be read back: machine and group go, and the error says so."""
+    bench.cloud.faults["get_machine"] = [("before", FaultKind.INVALID)]
+    with pytest.raises(GpuplanError, match="fake refused"):
+        bench.launcher.launch(bench.plan())
+
+    assert bench.cloud.alive() == []
+    assert bench.cloud.groups == {}
+
+
+def test_expired_credentials_name_the_machine_and_the_way_to_end_it(bench: Bench) -> None:
+    """Nothing can be undone without credentials; the cap holds, and a later command goes on."""
+    bench.cloud.faults["get_machine"] = [("before", FaultKind.CREDENTIALS)]
+    with pytest.raises(
+        CredentialsError, match="m-1 ends by itself after 3600 s; by hand: fake end gpuplan-r1-1"
+    ):
+        bench.launcher.launch(bench.plan())
+    bench.restart()
+    bench.launcher.launch(bench.plan())
+
+    assert len(bench.cloud.rented) == 1
+    assert bench.launcher.ledger.run("r1").history().state == "running"
+
+
+def test_a_kill_at_any_step_ends_in_one_machine_or_none(bench: Bench) -> None:
+    """Killed before the n-th call, for every n; the same command again brings up exactly one."""
+    for position in itertools.count():
+        run = f"k{position}"
+        left = iter(range(position))
+
+        def die(_: str, left: object = left) -> None:
+            if next(left, None) is None:
+                raise KilledError
+
+        bench.adapter.before_send = die
+        try:
+            bench.launcher.launch(bench.plan(run=run))
+        except KilledError:
+            bench.adapter.before_send = lambda _: None
+            bench.restart()
+            bench.launcher.launch(bench.plan(run=run))
+            assert len([one for one in bench.cloud.alive() if one.params["tags"]["gpuplan-run"] == run]) == 1
+        else:
+            break
+    assert position == 3  # group, machine, read-back
+
+
+def test_a_kill_after_the_machine_was_made_is_ended_by_stop(bench: Bench) -> None:
+    """Between creating and recording: the journal has the intent, the tags have the machine."""
+    original = bench.adapter._create_machine
+
+    def create_and_die(params: dict[str, object]) -> dict[str, object]:
+        original(params)
+        raise KilledError
+
+    bench.adapter._create_machine = create_and_die
+    with pytest.raises(KilledError):
+        bench.launcher.launch(bench.plan())
+    bench.restart()
+    bench.launcher.stop_run("r1")
+
+    assert len(bench.cloud.rented) == 1
+    assert bench.cloud.alive() == []
+
+
+def test_reap_ends_what_is_past_its_cap_and_nothing_of_others(bench: Bench) -> None:
+    """By the cloud's clock, whatever this computer's says; another owner's machine is left alone."""
+    bench.launcher.launch(bench.plan())
+    (mine,) = bench.cloud.alive()
+    foreign_tags = {**mine.params["tags"], "gpuplan-owner": "you", "gpuplan-cap-s": "10"}
+    foreign = bench.cloud.create({**mine.params, "token": "t", "tags": foreign_tags})
+    mine.params["tags"]["gpuplan-cap-s"] = "3600"
+    bench.clock.skew -= timedelta(hours=2)
+    bench.clock.sleep(3605)
+
+    ended = bench.launcher.reap(["fake"], regions=None)
+
+    assert [machine.id for machine in ended] == [mine.id]
+    assert mine.ended is not None
+    assert foreign.ended == foreign.started + timedelta(seconds=70)  # its own cap
+
+
+def test_stop_leaves_a_foreign_machine_with_our_tags_alone(bench: Bench) -> None:
+    """Same run tag, other owner."""
+    bench.launcher.launch(bench.plan())
+    (mine,) = bench.cloud.alive()
+    foreign = bench.cloud.create(
+        {
+            **mine.params,
+            "token": "t",
+            "group": "g-theirs",
+            "tags": {**mine.params["tags"], "gpuplan-owner": "you"},
+        }
+    )
+    bench.launcher.stop_run("r1")
+
+    assert foreign.ended is None
+    assert mine.ended is not None
+
+
+def test_another_computer_ends_a_machine_by_its_tags(
+    bench: Bench, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The ledger is lost; owner and tags are not."""
+    bench.launcher.launch(bench.plan())
+    bench.folder = tmp_path_factory.mktemp("other-computer")
+    bench.restart()
+    (target,) = bench.launcher.to_stop([], providers=["fake"], regions=None)
+    bench.launcher.stop(target)
+
+    assert bench.cloud.alive() == []
+
+
+def test_two_processes_do_not_work_on_one_run(bench: Bench) -> None:
+    """The second is told so, and nothing is sent."""
+    with (
+        bench.launcher.ledger.open_run("r1").held(),
+        pytest.raises(GpuplanError, match="another gpuplan process"),
+    ):
+        bench.launcher.launch(bench.plan())
+    assert bench.cloud.sent == []
+
+
+def test_a_plan_of_a_run_that_has_moved_on_is_refused(bench: Bench) -> None:
+    """A file that was written before the run was stopped starts nothing."""
+    plan = bench.plan()
+    bench.launcher.launch(plan)
+    bench.launcher.stop_run("r1")
+    with pytest.raises(UsageError, match="has moved on"):
+        bench.launcher.launch(plan)
+
+
+def test_a_torn_line_in_the_journal_is_ignored_and_closed(bench: Bench) -> None:
+    """A crash in the middle of a record: what was whole counts, and the next record stands alone."""
+    bench.launcher.launch(bench.plan())
+    journal = bench.folder / "runs" / "r1" / "journal.jsonl"
+    whole = bench.launcher.ledger.run("r1").history().records
+    with journal.open("a") as file:
+        file.write('{"at": "2026-')
+    log = bench.launcher.ledger.run("r1")
+    assert log.history().records == whole
+    log.record("note")
+    assert [record["event"] for record in log.history().records][-1] == "note"
