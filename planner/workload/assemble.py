@@ -16,7 +16,7 @@ from .options import DEFAULT_BATCH_SIZE, WorkloadOptions, steps_of_run
 from .spec import ArraySpec, SpecTree, map_specs
 from .targets import fitting_loss, target_specs, validate_names
 
-__all__ = ["Run", "assemble_workload"]
+__all__ = ["Run", "assemble_workload", "batch_size_of", "compile_model", "input_specs", "symbolic_output"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ def assemble_workload(model: Any, *, run: Run, options: WorkloadOptions) -> Work
     """
     validate_names(loss=options.loss, optimizer=options.optimizer)
     notes = list(run.notes)
-    batch_size = _batch_size(model, run, options, notes)
+    batch_size = batch_size_of(model, run, options, notes)
     try:
         return _assemble(model, run=run, options=options, batch_size=batch_size, notes=notes)
     except (GpuplanError, MemoryError):
@@ -64,12 +64,12 @@ def _assemble(
 ) -> Workload:
     from .trace import trace_step
 
-    x = run.feed.x if run.feed is not None else _input_specs(model, run.text)
+    x = run.feed.x if run.feed is not None else input_specs(model, run.text)
     y = run.feed.y if run.feed is not None else None
     weight = run.feed.sample_weight if run.feed is not None else None
-    output = _symbolic_output(model, x, batch_size)
+    output = symbolic_output(model, x, batch_size)
     if options.mode == "train":
-        y = _compile(model, output, y, options=options, given=run.feed is not None, notes=notes)
+        y = compile_model(model, output, y, options=options, given=run.feed is not None, notes=notes)
         _build_training_state(model, y, output)
     with _on_one_device(model):
         traced = trace_step(
@@ -98,7 +98,7 @@ def _assemble(
 # --- what is fed ------------------------------------------------------------------------------------------
 
 
-def _batch_size(model: Any, run: Run, options: WorkloadOptions, notes: list[str]) -> int:
+def batch_size_of(model: Any, run: Run, options: WorkloadOptions, notes: list[str]) -> int:
     """Return the batch size that was asked for, else captured, else fixed by the model, else Keras's own."""
     fixed = _fixed_batch_size(model)
     if fixed is not None and options.batch_size not in (None, fixed):
@@ -118,7 +118,7 @@ def _fixed_batch_size(model: Any) -> int | None:
     return next((tensor.shape[0] for tensor in inputs if tensor.shape[0] is not None), None)
 
 
-def _input_specs(model: Any, text: str) -> SpecTree:
+def input_specs(model: Any, text: str) -> SpecTree:
     import keras
 
     tensors = _attribute(model, "input")
@@ -177,7 +177,7 @@ def _length_of_run(
 # --- building ---------------------------------------------------------------------------------------------
 
 
-def _symbolic_output(model: Any, x: SpecTree, batch_size: int) -> Any:
+def symbolic_output(model: Any, x: SpecTree, batch_size: int) -> Any:
     """Return the model's output as KerasTensors; builds a model that was not built yet."""
     import keras
 
@@ -190,7 +190,7 @@ def _symbolic_output(model: Any, x: SpecTree, batch_size: int) -> Any:
     return model(map_specs(lambda spec: keras.KerasTensor((batch_size, *spec.shape), spec.dtype), x))
 
 
-def _compile(
+def compile_model(
     model: Any, output: Any, y: SpecTree, *, options: WorkloadOptions, given: bool, notes: list[str]
 ) -> SpecTree:
     """Compile a model that is not compiled, or that is asked for another loss; return its targets."""

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 from ..errors import GpuplanError, UsageError
 from .cache import hash_file
 from .faults import one_line
-from .options import WorkloadOptions, keras_policy
+from .options import WorkloadOptions
 from .reference import Reference, parse_reference
 
 __all__ = ["main"]
@@ -55,11 +55,12 @@ def _finish(answer: dict[str, Any], result_path: Path) -> NoReturn:
 
 def _answer(request: dict[str, Any], result_path: Path) -> dict[str, Any]:
     from .abstract import NOT_ABSTRACT, abstract_variables
+    from .concrete import set_precision
 
     options = WorkloadOptions.from_json(request["options"])
     reference = parse_reference(request["reference"], base=Path(request["base"]))
     _import_keras(request["backend"])
-    _set_precision(options.precision)
+    set_precision(options.precision)
     with abstract_variables() as works:
         notes = () if works else (NOT_ABSTRACT,)
         if reference.kind == "script":
@@ -79,19 +80,6 @@ def _import_keras(wanted_backend: str | None) -> None:
         del os.environ["KERAS_BACKEND"]
     else:
         os.environ["KERAS_BACKEND"] = wanted_backend
-
-
-def _set_precision(precision: str | None) -> None:
-    """Set the dtype policy, and keep the user's code from setting another."""
-    if precision is None:
-        return
-    import keras
-
-    keras.config.set_dtype_policy(keras_policy(precision))
-    for module in (keras.config, keras.mixed_precision):
-        for name in ("set_dtype_policy", "set_global_policy"):
-            if hasattr(module, name):
-                setattr(module, name, lambda policy: None)
 
 
 def _backend_note() -> tuple[str, bool | None]:

@@ -1,0 +1,135 @@
+"""`gpuplan profile`: measure a model's step time here."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from ..plan.profile_run import Request
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to an application."""
+    app.command()(profile)
+
+
+def profile(  # noqa: PLR0917 - one argument a flag
+    model: Annotated[
+        str,
+        typer.Argument(metavar="MODEL", help="Script, function, Keras application or .keras file."),
+    ],
+    script_arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- ARGS]", help="What a script finds in sys.argv.")
+    ] = None,
+    batch_size: Annotated[
+        list[int] | None,
+        typer.Option(help="Samples per step; repeat for more. Default: its own and a quarter."),
+    ] = None,
+    backend: Annotated[
+        Literal["jax", "tensorflow", "torch"] | None,
+        typer.Option(help="Keras's backend. Default: KERAS_BACKEND, else jax."),
+    ] = None,
+    device: Annotated[Literal["cpu", "gpu", "tpu"] | None, typer.Option(help="Where to compute.")] = None,
+    precision: Annotated[
+        list[str] | None, typer.Option(help="float32, tf32, mixed_float16, ...; repeat for more.")
+    ] = None,
+    mode: Annotated[
+        Literal["train", "infer"], typer.Option(help="Training steps, or predictions.")
+    ] = "train",
+    data: Annotated[
+        Literal["synthetic", "script"],
+        typer.Option(help="Random data of the true shapes, or what the script feeds to fit()."),
+    ] = "synthetic",
+    loss: Annotated[str | None, typer.Option(help="Of a model that is not compiled: a Keras loss.")] = None,
+    optimizer: Annotated[str | None, typer.Option(help="Likewise: a Keras optimizer.")] = None,
+    max_time: Annotated[
+        float, typer.Option(help="Longest time of windows, twice a configuration [s].")
+    ] = 20.0,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Also write the profile here.")
+    ] = None,
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Measure the step time of a model on this machine, as fit() runs it and alone.
+
+    Each configuration has a process of its own. Compilation and warm-up are kept apart; windows of many steps
+    follow until the 95 % interval of their median is 2 % wide. Ctrl-C keeps what was measured.
+
+    Examples:
+
+      gpuplan profile train.py -o profile.json
+
+      gpuplan profile ResNet50 --batch-size 8 --batch-size 32 --backend torch
+
+      gpuplan profile train.py --data script -- --images photos/
+    """
+    from ..plan.profile_run import Request, profile
+    from ..render.files import require_writable
+    from ..render.profile import emit_profile, watching
+    from ..workload.options import WorkloadOptions
+
+    if output is not None:
+        require_writable(output, flag="-o")
+    request = Request(
+        model=model, batch_sizes=tuple(batch_size or ()), precisions=tuple(precision or ()), backend=backend,
+        device=device, data=data, options=WorkloadOptions(mode=mode, loss=loss, optimizer=optimizer),
+        argv=tuple(script_arguments or ()), rules=_rules(max_time), typed=" ".join(sys.argv),
+    )  # fmt: skip
+    _require_sensible(request)
+    with watching() as on_event:
+        document = profile(request, on_event=on_event, keep=lambda doc: _keep(output, doc))
+    _keep(output, document)
+    emit_profile(document, as_json=json_)
+    _say(document, output)
+
+
+def _require_sensible(request: Request) -> None:
+    """UsageError for a batch size, a precision or a combination that cannot be, before anything starts."""
+    from ..errors import UsageError
+    from ..workload.options import WorkloadOptions
+
+    for batch_size in request.batch_sizes:
+        WorkloadOptions(batch_size=batch_size)
+    for precision in request.precisions:
+        WorkloadOptions(precision=precision)
+    if request.data == "script" and request.options.mode == "infer":
+        raise UsageError("--data script feeds fit(), and --mode infer predicts", hint="leave out one of them")
+    if request.data == "script" and request.batch_sizes:
+        raise UsageError("--data script has batches of its own", hint="leave out `--batch-size`")
+
+
+def _rules(max_time: float) -> Any:
+    from ..errors import UsageError
+    from ..measure.windows import Rules
+
+    if not max_time > 0:
+        raise UsageError(f"--max-time {max_time:g} is no time", hint="give seconds, as in `--max-time 20`")
+    return Rules(most_s=max_time, least_s=min(Rules().least_s, max_time), warm_up_s=min(4.0, max_time))
+
+
+def _keep(output: Path | None, document: dict[str, Any]) -> None:
+    from ..render.files import write_text
+    from ..render.profile import profile_json
+
+    if output is not None:
+        write_text(output, profile_json(document))
+
+
+def _say(document: dict[str, Any], output: Path | None) -> None:
+    """Tell on standard error what was found, and fail when nothing was measured."""
+    from ..errors import GpuplanError
+    from ..render.profile import sentences_of
+
+    for sentence in sentences_of(document):
+        typer.echo(sentence, err=True)
+    if output is not None:
+        typer.echo(f"wrote {output}", err=True)
+    if not any(row["status"] == "measured" for row in document["rows"]):
+        last = document["rows"][-1] if document["rows"] else {"message": "nothing was run"}
+        raise GpuplanError(f"nothing was measured: {last['message']}", hint="see above")

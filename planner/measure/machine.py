@@ -1,0 +1,236 @@
+"""What a number was measured on: processor, memory, device, driver, clocks, versions. Unknown is null."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import sys
+from collections.abc import Iterator
+from importlib import import_module, metadata
+from pathlib import Path
+from typing import Any
+
+from ..units import MIB
+
+__all__ = [
+    "backend_facts", "device_peak_bytes", "device_state", "environment", "host_facts", "processor_name",
+    "resident_peak_bytes",
+]  # fmt: skip
+
+PACKAGES = (
+    "keras", "numpy", "jax", "jaxlib", "tensorflow", "tensorflow-cpu", "torch", "torch-xla", "libtpu", "gpuplan",
+    "jax-cuda12-plugin", "jax-cuda13-plugin", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "nvidia-cublas-cu12",
+)  # fmt: skip
+# Variables of the environment that change what runs, or how fast.
+TELLING = (
+    "CUDA_VISIBLE_DEVICES", "CUDA_LAUNCH_BLOCKING", "JAX_PLATFORMS", "XLA_FLAGS", "XLA_PYTHON_CLIENT_PREALLOCATE",
+    "XLA_PYTHON_CLIENT_MEM_FRACTION", "NVIDIA_TF32_OVERRIDE", "LIBTPU_INIT_ARGS", "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "TF_XLA_FLAGS", "TF_ENABLE_ONEDNN_OPTS",
+    "PYTORCH_CUDA_ALLOC_CONF", "KERAS_TORCH_DEVICE",
+)  # fmt: skip
+GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+BATTERY = Path("/sys/class/power_supply")
+CPUINFO = Path("/proc/cpuinfo")
+
+
+def environment(backend: str) -> dict[str, Any]:
+    """Return everything that a reader of the numbers may want to know; run it where the backend is loaded."""
+    return {
+        "host": host_facts(),
+        "device": backend_facts(backend),
+        "device_state": device_state(),
+        "packages": _versions(),
+        "variables": {name: os.environ[name] for name in TELLING if name in os.environ},
+    }
+
+
+def host_facts() -> dict[str, Any]:
+    """Return the processor, memory, clocks, power and load of the host."""
+    import psutil
+
+    with contextlib.suppress(OSError, NotImplementedError, RuntimeError):
+        clock = psutil.cpu_freq()
+    load = os.getloadavg() if hasattr(os, "getloadavg") else (None,)
+    return {
+        "processor": processor_name(),
+        "logical_cores": os.cpu_count(),
+        "usable_cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
+        "physical_cores": psutil.cpu_count(logical=False),
+        "clock_mhz": round(clock.current, 1) if clock else None,
+        "clock_max_mhz": clock.max or None if clock else None,
+        "governor": _read(GOVERNOR),
+        "on_battery": _on_battery(),
+        "memory_bytes": psutil.virtual_memory().total,
+        "memory_available_bytes": psutil.virtual_memory().available,
+        "load_1_min": load[0],
+        "system": platform.platform(),
+        "python": platform.python_version(),
+    }
+
+
+def processor_name() -> str:
+    """Return the processor's name; its architecture where the system does not tell."""
+    for line in (_read(CPUINFO) or "").splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return None
+
+
+def _on_battery() -> bool | None:
+    import psutil
+
+    battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") and BATTERY.exists() else None
+    return None if battery is None or battery.power_plugged is None else not battery.power_plugged
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[package] = metadata.version(package)
+    return found
+
+
+# --- the device, as the backend sees it -------------------------------------------------------------------
+
+
+def backend_facts(backend: str) -> dict[str, Any]:
+    """Return platform (`cpu`, `gpu`, `tpu`), name, number, memory and threads of what a backend computes on."""
+    found = {"jax": _jax, "tensorflow": _tensorflow, "torch": _torch}[backend]()
+    if found["platform"] == "cpu":
+        found["name"] = processor_name()
+    return {"backend": backend, **found}
+
+
+def _jax() -> dict[str, Any]:
+    import jax
+
+    device = jax.devices()[0]
+    memory = (device.memory_stats() or {}).get("bytes_limit")
+    return {
+        "platform": device.platform, "name": device.device_kind, "count": jax.device_count(),
+        "memory_bytes": memory, "threads": None,
+    }  # fmt: skip
+
+
+def _tensorflow() -> dict[str, Any]:
+    import tensorflow as tf
+
+    gpus, tpus = tf.config.list_physical_devices("GPU"), tf.config.list_logical_devices("TPU")
+    threads = tf.config.threading.get_intra_op_parallelism_threads() or None
+    if not gpus:
+        kind = "tpu" if tpus else "cpu"
+        return {
+            "platform": kind,
+            "name": kind,
+            "count": len(tpus) or 1,
+            "memory_bytes": None,
+            "threads": threads,
+        }
+    details = tf.config.experimental.get_device_details(gpus[0])
+    name = details.get("device_name", "unknown")
+    return {"platform": "gpu", "name": name, "count": len(gpus), "memory_bytes": None, "threads": threads}
+
+
+def _torch() -> dict[str, Any]:
+    import torch
+
+    threads = torch.get_num_threads()
+    if not torch.cuda.is_available() or os.environ.get("KERAS_TORCH_DEVICE") == "cpu":
+        return {"platform": "cpu", "name": "cpu", "count": 1, "memory_bytes": None, "threads": threads}
+    facts = torch.cuda.get_device_properties(0)
+    return {
+        "platform": "gpu", "name": facts.name, "count": torch.cuda.device_count(),
+        "memory_bytes": facts.total_memory, "threads": threads,
+    }  # fmt: skip
+
+
+# --- the device, as its driver sees it --------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _nvml() -> Iterator[Any]:
+    """Yield nvidia-ml-py, or None where it or the driver is absent."""
+    try:
+        nvml: Any = import_module("pynvml")
+        nvml.nvmlInit()
+    except Exception:  # absent package, absent driver, wrong version: all mean that nothing is known
+        yield None
+        return
+    try:
+        yield nvml
+    finally:
+        nvml.nvmlShutdown()
+
+
+def device_state() -> dict[str, Any] | None:
+    """Return driver, clocks, power, heat and memory of the first visible NVIDIA GPU; None without one."""
+    with _nvml() as nvml:
+        if nvml is None:
+            return None
+        first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0] or "0"
+        try:
+            handle = nvml.nvmlDeviceGetHandleByIndex(int(first) if first.isdigit() else 0)
+        except nvml.NVMLError:
+            return None
+        return {name: _asked(nvml, question, handle) for name, question in _questions(nvml).items()}
+
+
+def _asked(nvml: Any, question: Any, handle: Any) -> Any:
+    try:
+        answer = question(handle)
+    except (nvml.NVMLError, AttributeError):
+        return None
+    return answer.decode() if isinstance(answer, bytes) else answer
+
+
+def _questions(nvml: Any) -> dict[str, Any]:
+    return {
+        "name": nvml.nvmlDeviceGetName,
+        "driver": lambda _: nvml.nvmlSystemGetDriverVersion(),
+        "sm_mhz": lambda h: nvml.nvmlDeviceGetClockInfo(h, nvml.NVML_CLOCK_SM),
+        "sm_max_mhz": lambda h: nvml.nvmlDeviceGetMaxClockInfo(h, nvml.NVML_CLOCK_SM),
+        "memory_mhz": lambda h: nvml.nvmlDeviceGetClockInfo(h, nvml.NVML_CLOCK_MEM),
+        "power_w": lambda h: nvml.nvmlDeviceGetPowerUsage(h) / 1e3,
+        "power_limit_w": lambda h: nvml.nvmlDeviceGetEnforcedPowerLimit(h) / 1e3,
+        "power_state": lambda h: int(nvml.nvmlDeviceGetPerformanceState(h)),
+        "temperature_c": lambda h: nvml.nvmlDeviceGetTemperature(h, nvml.NVML_TEMPERATURE_GPU),
+        "throttle_reasons": nvml.nvmlDeviceGetCurrentClocksThrottleReasons,
+        "memory_used_bytes": lambda h: nvml.nvmlDeviceGetMemoryInfo(h).used,
+        "memory_bytes": lambda h: nvml.nvmlDeviceGetMemoryInfo(h).total,
+    }
+
+
+def resident_peak_bytes() -> int | None:
+    """Return the largest resident memory of this process so far [bytes]; None where the system does not tell."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    unit = 1 if sys.platform == "darwin" else MIB // 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def device_peak_bytes(backend: str) -> int | None:
+    """Return the peak of device memory that the backend allocated [bytes]; None where it does not count (CPU)."""
+    if backend == "jax":
+        import jax
+
+        return (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        if not tf.config.list_physical_devices("GPU"):
+            return None
+        return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
+    import torch
+
+    return int(torch.cuda.max_memory_allocated()) if torch.cuda.is_available() else None

@@ -1,0 +1,166 @@
+"""Measure one Keras model at one batch size, in this process: the loop of `fit()`, and its step alone."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from .machine import device_peak_bytes, device_state, resident_peak_bytes
+from .windows import Meter, Rules, time_windows
+
+__all__ = ["OUT_OF_MEMORY", "Subject", "is_out_of_memory", "measure"]
+
+Tell = Callable[[str, Meter], None]
+# What the frameworks say when memory is used up.
+OUT_OF_MEMORY = (
+    "RESOURCE_EXHAUSTED", "out of memory", "OutOfMemory", "Out of memory", "OOM when allocating",
+    "Failed to allocate", "can't allocate memory", "not enough memory", "Unable to allocate",
+)  # fmt: skip
+EPOCHS_LOOKED_AT = 3
+STEPS_LOOKED_AT = 4
+WITHOUT_END = 10**6
+# The arguments of the script's fit() that say what is fed; everything else of it is not measured.
+FED = (
+    "x",
+    "y",
+    "batch_size",
+    "validation_split",
+    "shuffle",
+    "class_weight",
+    "sample_weight",
+    "steps_per_epoch",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What is measured.
+
+    Args:
+        model: A compiled Keras model.
+        data: `(x, y, sample_weight)` as NumPy arrays of many samples; None where not given.
+        batch_size: Samples of a step [-].
+        fed: Arguments of the script's own `fit()`, to be fed from its own data; empty: from ``data``.
+        backend: Keras's.
+        mode: Training steps, or predictions.
+    """
+
+    model: Any
+    data: tuple[Any, Any, Any]
+    batch_size: int
+    fed: Mapping[str, Any] = field(default_factory=dict)
+    backend: str
+    mode: Literal["train", "infer"] = "train"
+
+    @property
+    def first_batch(self) -> tuple[Any, ...]:
+        """The first batch, as a step takes it."""
+        import keras
+
+        batch = keras.tree.map_structure(
+            lambda array: None if array is None else array[: self.batch_size], self.data
+        )
+        x, y, weight = batch
+        if self.mode == "infer":
+            return (x,)
+        return (x, y) if weight is None else (x, y, weight)
+
+    def fit_arguments(self) -> dict[str, Any]:
+        """Return what `fit()` is fed, validation never due."""
+        if self.fed:
+            given = {name: self.fed[name] for name in FED if self.fed.get(name) is not None}
+            return given | {"validation_freq": WITHOUT_END + 1}
+        x, y, weight = self.data
+        return {"x": x, "y": y, "sample_weight": weight, "batch_size": self.batch_size}
+
+
+def measure(subject: Subject, *, rules: Rules, tell: Tell) -> dict[str, Any]:
+    """Return a row of the profile: times, warm-up, raw samples, memory.
+
+    Args:
+        subject: What is measured; its model is worn out afterwards.
+        rules: When to start and to stop.
+        tell: Called after each window with the phase (`fit`, `step`) and the meter.
+    """
+    loop = _fit_loop if subject.mode == "train" else _predict_loop
+    fit, prepare, epoch = loop(subject, rules, tell)
+    row: dict[str, Any] = {"fit": fit.to_json(), "prepare": prepare, "epoch": epoch}
+    row["state_while_timed"] = device_state()
+    step = _step_alone(subject, rules, tell)
+    row["step"] = None if step is None else step.to_json()
+    row["memory"] = {
+        "device_peak_bytes": device_peak_bytes(subject.backend),
+        "host_peak_bytes": resident_peak_bytes(),
+    }
+    return row
+
+
+def _fit_loop(subject: Subject, rules: Rules, tell: Tell) -> tuple[Meter, dict[str, Any], dict[str, Any]]:
+    from .recorder import StepRecorder
+
+    meter = Meter(rules)
+    recorder = StepRecorder(meter, stop=True, on_window=lambda m: tell("fit", m))
+    subject.model.fit(**subject.fit_arguments(), epochs=WITHOUT_END, verbose=0, callbacks=[recorder])
+    middle_s = meter.summary().median_s if meter.steps_s else None
+    first_s = recorder.first_step_s
+    compile_s = None if first_s is None or middle_s is None else max(first_s - middle_s, 0.0)
+    return meter, {"first_step_s": first_s, "compile_s": compile_s}, _epoch_facts(subject, rules, middle_s)
+
+
+def _epoch_facts(subject: Subject, rules: Rules, step_s: float | None) -> dict[str, Any]:
+    """Return what an epoch costs beside its steps [s]: shuffling, starting the iterator, collecting the logs."""
+    from .recorder import StepRecorder
+
+    if step_s is None or subject.fed:
+        return {"beside_steps_s": None}
+    beside = []
+    for _ in range(EPOCHS_LOOKED_AT):
+        recorder = StepRecorder(Meter(rules), most_steps=STEPS_LOOKED_AT)
+        subject.model.fit(**subject.fit_arguments(), epochs=1, verbose=0, callbacks=[recorder])
+        epoch = recorder.epochs[0]
+        if epoch.first_s is not None and epoch.last_s is not None and epoch.ended_s is not None:
+            beside.append(epoch.first_s - epoch.began_s - step_s + epoch.ended_s - epoch.last_s)
+    return {"beside_steps_s": statistics.median(beside) if beside else None}
+
+
+def _predict_loop(subject: Subject, rules: Rules, tell: Tell) -> tuple[Meter, dict[str, Any], dict[str, Any]]:
+    from .recorder import PredictRecorder
+
+    meter = Meter(rules)
+    first = None
+    while not meter.done:
+        recorder = PredictRecorder(meter, on_window=lambda m: tell("fit", m))
+        subject.model.predict(subject.data[0], batch_size=subject.batch_size, verbose=0, callbacks=[recorder])
+        first = recorder.first_step_s if first is None else first
+    compile_s = None if first is None else max(first - meter.summary().median_s, 0.0)
+    return meter, {"first_step_s": first, "compile_s": compile_s}, {"beside_steps_s": None}
+
+
+def _step_alone(subject: Subject, rules: Rules, tell: Tell) -> Meter | None:
+    """Time the compiled step without its loop; None on several devices, whose batches the loop distributes."""
+    import keras
+
+    from .stepper import stepper_of
+
+    if keras.distribution.distribution() is not None:
+        return None
+    stepper = stepper_of(subject.model, subject.first_batch, backend=subject.backend, mode=subject.mode)
+    meter = Meter(rules)
+    time_windows(
+        stepper.step, stepper.synchronize, meter=meter, clock=time.perf_counter, steps_per_call=stepper.steps,
+        on_window=lambda m: tell("step", m),
+    )  # fmt: skip
+    return meter
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an error says that memory is used up.
+
+    Example:
+        >>> is_out_of_memory(RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1 bytes"))
+        True
+    """
+    return isinstance(error, MemoryError) or any(text in str(error) for text in OUT_OF_MEMORY)

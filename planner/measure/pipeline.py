@@ -1,0 +1,119 @@
+"""How fast a data pipeline delivers when nothing waits for a device."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from .statistics import summarize
+
+__all__ = ["MOST_S", "measure_pipeline"]
+
+MOST_S = 4.0  # for each number of workers [s]
+WINDOW_S = 0.2
+WARM_UP_SHARE = 0.25
+
+
+def measure_pipeline(
+    fed: Mapping[str, Any], *, batch_size: int, workers: tuple[int, ...] = (1, 2), most_s: float = MOST_S,
+    clock: Callable[[], float] = time.perf_counter,
+) -> list[dict[str, Any]]:  # fmt: skip
+    """Return samples per second of what a script feeds to `fit()`: as it stands, and with other workers.
+
+    A `keras.utils.PyDataset` is tried with each number of workers; everything else only as it is.
+
+    Args:
+        fed: Arguments of `fit()`.
+        batch_size: Samples of a batch [-].
+        workers: Numbers of workers to try [-].
+        most_s: Time for each [s].
+        clock: Seconds, monotonic.
+    """
+    import keras
+
+    data = fed["x"]
+    rows = [_timed(fed, batch_size, None, most_s, clock)]
+    if isinstance(data, keras.utils.PyDataset):
+        before = data.workers
+        rows[0]["workers"] = before
+        for count in (count for count in workers if count != before):
+            data.workers = count
+            rows.append(_timed(fed, batch_size, count, most_s, clock))
+        data.workers = before
+    return rows
+
+
+def _timed(
+    fed: Mapping[str, Any], batch_size: int, workers: int | None, most_s: float, clock: Callable[[], float]
+) -> dict[str, Any]:
+    batches = _batches(fed)
+    begin_s, cpu_s = clock(), _processor_s()
+    end_s = begin_s
+    steps_s: list[float] = []
+    counts: list[int] = []
+    warm_until = begin_s + WARM_UP_SHARE * most_s
+    since_s, seen = begin_s, 0
+    for _ in batches:
+        end_s = clock()
+        seen += 1
+        if end_s - since_s < WINDOW_S:
+            continue
+        if end_s >= warm_until:
+            steps_s.append((end_s - since_s) / seen)
+            counts.append(seen)
+        since_s, seen = end_s, 0
+        if end_s - begin_s >= most_s:
+            break
+    spent_s = _processor_s() - cpu_s
+    return _row(steps_s, counts, batch_size, workers, cores=spent_s / max(end_s - begin_s, 1e-9))
+
+
+def _row(
+    steps_s: list[float], counts: list[int], batch_size: int, workers: int | None, *, cores: float
+) -> dict[str, Any]:
+    if not steps_s:
+        return {
+            "workers": workers, "samples_per_s": None, "cores": cores, "samples_per_s_per_core": None,
+            "windows": 0, "spread": None,
+        }  # fmt: skip
+    found = summarize(steps_s, counts)
+    rate = batch_size / found.median_s
+    return {
+        "workers": workers, "samples_per_s": rate, "cores": cores,
+        "samples_per_s_per_core": rate / cores if cores > 0 else None,
+        "windows": found.windows, "spread": found.spread,
+    }  # fmt: skip
+
+
+def _processor_s() -> float:
+    """Return the processor time of this process and its children, the living ones included [s]."""
+    import psutil
+
+    used = os.times()
+    total_s = used.user + used.system + used.children_user + used.children_system
+    for child in psutil.Process().children(recursive=True):
+        try:
+            times = child.cpu_times()
+        except psutil.Error:
+            continue
+        total_s += times.user + times.system
+    return total_s
+
+
+def _batches(fed: Mapping[str, Any]) -> Iterator[Any]:
+    """Yield batches as `fit()` would get them, epoch after epoch; nothing when they cannot be read twice."""
+    from keras.src.trainers.epoch_iterator import EpochIterator  # the public face of it is fit() alone
+
+    names = ("x", "y", "sample_weight", "batch_size", "steps_per_epoch", "shuffle", "class_weight")
+    given = {name: fed[name] for name in names if fed.get(name) is not None}
+    iterator = EpochIterator(**given)
+    while True:
+        count = 0
+        for _, _, batch in iterator:
+            count += 1
+            yield batch
+        if count == 0:
+            return
+        iterator.reset()

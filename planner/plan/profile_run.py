@@ -1,0 +1,232 @@
+"""`gpuplan profile`: which configurations, each in a process of its own, and the file that comes of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from ..errors import UsageError
+from ..measure.findings import findings_of, limit_of
+from ..measure.windows import Rules
+from ..workload.options import WorkloadOptions
+from ..workload.reference import parse_reference
+from .profile_worker import Outcome, Worker
+
+__all__ = ["BACKENDS", "SCHEMA", "Request", "profile"]
+
+SCHEMA = "gpuplan.profile/1"
+BACKENDS = ("jax", "tensorflow", "torch")
+SWEEP = 4  # the default sweep's other batch is this many times smaller [-]
+OnEvent = Callable[[dict[str, Any]], None]
+Keep = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What is to be measured.
+
+    Args:
+        model: A MODEL reference.
+        batch_sizes: To be measured; empty: the model's own and a quarter of it [-].
+        precisions: To be measured; empty: the model's own.
+        backend: Keras's; None: `KERAS_BACKEND`, else JAX.
+        device: Where; None: where the backend computes by itself.
+        data: Random data of the true shapes, or the script's own.
+        options: Mode, loss, optimizer, samples and epochs.
+        argv: Arguments of a script.
+        rules: When to start and to stop.
+        typed: The options as typed, for advice that does not repeat them.
+    """
+
+    model: str
+    batch_sizes: tuple[int, ...] = ()
+    precisions: tuple[str, ...] = ()
+    backend: str | None = None
+    device: Literal["cpu", "gpu", "tpu"] | None = None
+    data: Literal["synthetic", "script"] = "synthetic"
+    options: WorkloadOptions = field(default_factory=WorkloadOptions)
+    argv: tuple[str, ...] = ()
+    rules: Rules = field(default_factory=Rules)
+    typed: str = ""
+
+
+def profile(
+    request: Request, *, on_event: OnEvent = lambda message: None, keep: Keep = lambda doc: None
+) -> dict[str, Any]:
+    """Measure every configuration and return the profile.
+
+    Args:
+        request: What.
+        on_event: Told what goes on: `begin`, `ready`, `warm`, `window`, `done`, `failed`.
+        keep: Called with the whole document whenever there is more of it; also before KeyboardInterrupt leaves.
+
+    Raises:
+        UsageError, GpuplanError: The model cannot be built; nothing was measured.
+        KeyboardInterrupt: After what was measured was kept.
+    """
+    base = Path.cwd()
+    reference = parse_reference(request.model, base=base)
+    if reference.kind == "json":
+        raise UsageError(f"`{request.model}` is a file of results", hint="give the model that it was made of")
+    backend = _backend(request.backend)
+    document = _document(request, backend)
+    for configuration in _configurations(request, document):
+        on_event({"event": "begin", **configuration})
+        worker = Worker(_child_request(request, backend, configuration, base), on_event)
+        try:
+            outcome = worker.run()
+        except KeyboardInterrupt:
+            worker.stop()
+            _add(document, worker.interrupted(), configuration, request)
+            document["status"] = "interrupted"
+            keep(_finished(document))
+            raise
+        finally:
+            worker.stop()
+        _add(document, outcome, configuration, request)
+        keep(_finished(document))
+    document["status"] = "complete"
+    return _finished(document)
+
+
+def _backend(wanted: str | None) -> str:
+    name = wanted or os.environ.get("KERAS_BACKEND") or "jax"
+    if name not in BACKENDS:
+        raise UsageError(f"unknown backend `{name}`", hint=f"choose one of {', '.join(BACKENDS)}")
+    from importlib.util import find_spec
+
+    if find_spec(name) is None:
+        raise UsageError(f"{name} is not installed", hint=f"`pip install 'gpuplan[{name}]'`")
+    return name
+
+
+def _document(request: Request, backend: str) -> dict[str, Any]:
+    from .._version import __version__
+
+    return {
+        "schema": SCHEMA, "gpuplan_version": __version__, "status": "running", "source": "profile",
+        "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "model": request.model, "mode": request.options.mode, "backend": backend, "data": request.data,
+        "rules": request.rules.to_json(), "accelerator": None, "devices": 1, "environment": None,
+        "rows": [], "splits": [], "largest_batch_size": None, "run": None, "workloads": [], "notes": [],
+    }  # fmt: skip
+
+
+def _configurations(request: Request, document: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield batch sizes and precisions; without batch sizes, the model's own tells the other one."""
+    for precision in request.precisions or (None,):
+        tried: set[int] = set()
+        for batch_size in request.batch_sizes or (request.options.batch_size,):
+            yield from _unless_too_big(document, batch_size, precision)
+            tried |= {row["batch_size"] for row in document["rows"] if row["batch_size"]}
+        if not request.batch_sizes and tried and request.data == "synthetic":
+            own = max(tried)
+            other = own // SWEEP if own >= SWEEP else own * SWEEP
+            fixed = any("fixed" in (row["message"] or "") for row in document["rows"])
+            if not fixed:
+                yield from _unless_too_big(document, other, precision)
+
+
+def _unless_too_big(
+    document: dict[str, Any], batch_size: int | None, precision: str | None
+) -> Iterator[dict[str, Any]]:
+    """Yield a configuration unless a smaller one of its precision has not fitted."""
+    full = [
+        row["batch_size"] for row in document["rows"]
+        if row["status"] == "out_of_memory" and row["asked_precision"] == precision and row["batch_size"]
+    ]  # fmt: skip
+    if batch_size is not None and full and batch_size >= min(full):
+        return
+    yield {"batch_size": batch_size, "precision": precision}
+
+
+def _child_request(
+    request: Request, backend: str, configuration: dict[str, Any], base: Path
+) -> dict[str, Any]:
+    options = replace(request.options, **configuration)
+    return {
+        "reference": request.model, "base": str(base), "options": options.to_json(), "argv": list(request.argv),
+        "backend": backend, "device": request.device, "data": request.data, "rules": request.rules.to_json(),
+    }  # fmt: skip
+
+
+# --- what comes of it -------------------------------------------------------------------------------------
+
+
+def _add(document: dict[str, Any], outcome: Outcome, configuration: dict[str, Any], request: Request) -> None:
+    """Add a row."""
+    row = outcome.row
+    prepare = row.get("prepare", {})
+    measured = {
+        "batch_size": row.get("batch_size") or configuration["batch_size"],
+        "precision": configuration["precision"] or prepare.get("precision"),
+        "asked_precision": configuration["precision"],
+        "status": outcome.status, "message": outcome.message,
+        "fit": row.get("fit"), "step": row.get("step"), "epoch": row.get("epoch"), "prepare": prepare,
+        "memory": row.get("memory"), "pipeline": row.get("pipeline"),
+        "load": outcome.busy.to_json() if outcome.busy is not None else None,
+        "state_while_timed": row.get("state_while_timed"), "limit": None, "findings": [],
+    }  # fmt: skip
+    if measured["fit"] is not None:
+        measured["findings"] = findings_of(
+            measured, busy=outcome.busy, rules=request.rules, options=request.typed
+        )
+    document["rows"].append(measured)
+    if outcome.environment is not None and document["environment"] is None:
+        document["environment"] = outcome.environment
+        document["accelerator"] = _accelerator(outcome.environment["device"])
+
+
+def _accelerator(device: dict[str, Any]) -> str | None:
+    """Return the catalog's name of a device; None for one that the catalog does not know."""
+    from ..offers.load import load_catalog
+    from ..offers.rows import CPU
+
+    if device["platform"] == "cpu":
+        return str(CPU)
+    try:
+        return load_catalog().names.resolve(device["name"])
+    except UsageError:
+        return None
+
+
+def _finished(document: dict[str, Any]) -> dict[str, Any]:
+    """Return the document with what follows from all of its rows."""
+    rows = document["rows"]
+    document["splits"] = list(_splits(rows))
+    for row in rows:
+        if row["fit"] is not None:
+            row["limit"], said = limit_of(row, fixed_s=_fixed_s(document, row))
+            if said and said not in row["findings"]:
+                row["findings"].append(said)
+    failed = [row["batch_size"] for row in rows if row["status"] == "out_of_memory" and row["batch_size"]]
+    fitted = [row["batch_size"] for row in rows if row["status"] == "measured"]
+    document["largest_batch_size"] = {
+        "fitted": max(fitted, default=None), "out_of_memory_at": min(failed, default=None),
+    }  # fmt: skip
+    return document
+
+
+def _fixed_s(document: dict[str, Any], row: dict[str, Any]) -> float | None:
+    for split in document["splits"]:
+        if split["precision"] == row["precision"]:
+            return float(split["fixed_s"])
+    return None
+
+
+def _splits(rows: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield, for each precision with two batch sizes, the fixed part of a step and what a sample adds."""
+    from ..predict.transfer import split_fixed_per_sample
+
+    for precision in dict.fromkeys(row["precision"] for row in rows):
+        mine = [
+            (row["batch_size"], row["fit"]["median_s"]) for row in rows
+            if row["precision"] == precision and row["fit"] and row["fit"]["median_s"] and row["batch_size"]
+        ]  # fmt: skip
+        found = split_fixed_per_sample(*zip(*mine, strict=True)) if mine else None
+        if found is not None:
+            yield {"precision": precision, "fixed_s": found[0], "per_sample_s": found[1]}

@@ -1,0 +1,119 @@
+"""A profile as a table, TSV or JSON, and its progress while it is measured. Nothing is computed here."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from ..units import GIB, MS_PER_S
+from .numbers import short_text
+from .output import Column, emit_json, emit_rows, json_text
+
+__all__ = ["Watcher", "emit_profile", "profile_json", "sentences_of", "watching"]
+
+_COLUMNS = [
+    Column(key="batch_size", header="batch", justify="right"),
+    Column(key="precision", header="precision"),
+    Column(key="status", header="status"),
+    Column(key="fit_ms", header="fit step ms", format=lambda v: f"{v:.4g}", justify="right"),
+    Column(key="width", header="± of median", format=lambda v: f"{v / 2:.1%}", justify="right"),
+    Column(key="step_ms", header="step alone ms", format=lambda v: f"{v:.4g}", justify="right"),
+    Column(key="samples_per_s", header="samples/s", format=short_text, justify="right"),
+    Column(key="compile_s", header="compile s", format=short_text, justify="right"),
+    Column(key="device_peak_bytes", header="device GiB", format=lambda v: f"{v / GIB:.2f}", justify="right"),
+    Column(key="host_peak_bytes", header="host GiB", format=lambda v: f"{v / GIB:.2f}", justify="right"),
+    Column(key="limit", header="limit"),
+]
+
+
+def emit_profile(document: Mapping[str, Any], *, as_json: bool) -> None:
+    """Write a profile to standard output, and on a terminal what it says in sentences."""
+    if as_json:
+        body = dict(document)
+        emit_json(body.pop("schema"), body)
+        return
+    emit_rows(_COLUMNS, [_row(row) for row in document["rows"]], title=title_of(document))
+
+
+def profile_json(document: Mapping[str, Any]) -> str:
+    """Return a profile as the text of its file."""
+    body = dict(document)
+    return json_text(body.pop("schema"), body)
+
+
+def title_of(document: Mapping[str, Any]) -> str:
+    """Return what was measured, on what, in one line."""
+    device = (document["environment"] or {}).get("device") or {}
+    parts = [document["model"], document["backend"], device.get("name") or "unknown device", document["mode"]]
+    return " · ".join(str(part) for part in parts)
+
+
+def sentences_of(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what there is to say: what separates into fixed and per sample, what was found, what is doubtful."""
+    for split in document["splits"]:
+        fixed_ms, sample_ms = split["fixed_s"] * MS_PER_S, split["per_sample_s"] * MS_PER_S
+        yield f"{split['precision']}: {fixed_ms:.3g} ms a step and {sample_ms:.3g} ms a sample"
+    for row in document["rows"]:
+        about = f"batch {row['batch_size']}"
+        if row["message"]:
+            yield f"{about}: {row['status'].replace('_', ' ')}: {row['message']}"
+        for finding in row["findings"]:
+            yield f"{about}: {finding}"
+    yield from document["notes"]
+
+
+def _row(row: Mapping[str, Any]) -> dict[str, Any]:
+    fit, step, memory = (row[name] or {} for name in ("fit", "step", "memory"))
+    fit_s, step_s = fit.get("median_s"), step.get("median_s")
+    return {
+        "batch_size": row["batch_size"], "precision": row["precision"], "status": row["status"],
+        "fit_ms": None if fit_s is None else fit_s * MS_PER_S, "width": fit.get("width"),
+        "step_ms": None if step_s is None else step_s * MS_PER_S,
+        "samples_per_s": None if fit_s is None else row["batch_size"] / fit_s,
+        "compile_s": row["prepare"].get("compile_s"), "limit": row["limit"],
+        "device_peak_bytes": memory.get("device_peak_bytes"), "host_peak_bytes": memory.get("host_peak_bytes"),
+    }  # fmt: skip
+
+
+class Watcher:
+    """Turns messages of a measurement into one line of text."""
+
+    def __init__(self) -> None:
+        self._about = ""
+        self._windows = 0
+
+    def line(self, message: Mapping[str, Any]) -> str:
+        """Return what goes on, with the estimate so far."""
+        event = message["event"]
+        if event == "begin":
+            size = message["batch_size"] or "?"
+            self._about = f"batch {size}" + (f" · {message['precision']}" if message["precision"] else "")
+            return f"{self._about}: starting a process, building the model"
+        if event == "ready":
+            self._windows = 0
+            self._about = f"batch {message['batch_size']} · {message['facts']['precision']}"
+            return f"{self._about}: compiling"
+        if event == "warm":
+            return f"{self._about}: warming up, {message['step_s'] * MS_PER_S:.4g} ms a step"
+        if event == "window":
+            self._windows += 1
+            width = message["width"]
+            sure = "" if width is None else f" ± {width / 2:.1%}"
+            what = "fit()" if message["phase"] == "fit" else "the step alone"
+            return f"{self._about}: {what} {message['median_s'] * MS_PER_S:.4g} ms{sure} ({self._windows} windows)"
+        return f"{self._about}: {event}"
+
+
+@contextmanager
+def watching() -> Iterator[Any]:
+    """Show a line that follows the measurement (stderr, terminals only); yields what takes messages."""
+    if not sys.stderr.isatty():
+        yield lambda message: None
+        return
+    from rich.console import Console
+
+    watcher = Watcher()
+    with Console(stderr=True).status("starting") as status:
+        yield lambda message: status.update(watcher.line(message))

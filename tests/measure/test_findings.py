@@ -1,0 +1,121 @@
+"""What is said about doubtful measurements, and what limits a step."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from gpuplan.measure.findings import findings_of, limit_of
+from gpuplan.measure.load import Busy, LoadWatch, Other
+from gpuplan.measure.windows import Meter, Rules
+
+RULES = Rules(most_s=1.0, least_s=0.5)
+
+
+def row(**changes: Any) -> dict[str, Any]:
+    """A row of a steady measurement: 10 ms a step at batch size 32."""
+    meter = Meter(RULES)
+    for i in range(1, 200):
+        meter.ended(0.01 * i)
+    return {"batch_size": 32, "fit": meter.to_json(), "step": {"median_s": 0.009}, "pipeline": None} | changes
+
+
+def busy(other: float, *most: Other, stolen: float = 0.0) -> Busy:
+    return Busy(wall_s=2.0, cores=2, own_cores=1.0, other_cores=other, stolen_cores=stolen, most=most)
+
+
+def test_a_calm_and_steady_measurement_has_no_findings() -> None:
+    """Nothing to say."""
+    assert findings_of(row(), busy=busy(0.05), rules=RULES) == []
+
+
+def test_another_process_is_named_with_its_share_and_the_way_out() -> None:
+    """0.8 of two cores are 40 % of the CPU."""
+    (finding,) = findings_of(row(), busy=busy(0.8, Other(pid=77, name="ffmpeg", cores=0.8)), rules=RULES)
+
+    assert finding == (
+        "unsteady: another process used 40 % of the CPU: `ffmpeg` (process 77); try again when it has ended"
+    )
+
+
+def test_the_hypervisor_is_named_when_it_is_the_culprit() -> None:
+    """Time that other guests took looks like nobody's from inside."""
+    (finding,) = findings_of(row(), busy=busy(0.8, stolen=0.7), rules=RULES)
+
+    assert "hypervisor's other guests took 40 %" in finding
+
+
+def test_advice_knows_the_options_in_use() -> None:
+    """Whoever asked for more time is not told to ask for more time."""
+    unsure = row()
+    unsure["fit"] |= {"stopped": "time", "width": 0.08}
+
+    assert "try `--max-time 4`" in findings_of(unsure, busy=None, rules=RULES)[0]
+    assert "--max-time" not in findings_of(unsure, busy=None, rules=RULES, options="--max-time 1")[0]
+
+
+def test_drift_and_spread_are_told_with_their_size() -> None:
+    """The second half 8 % slower, half of the windows 20 % apart."""
+    shaky = row()
+    shaky["fit"] |= {"drift": 0.08, "spread": 0.2}
+    said = " ".join(findings_of(shaky, busy=None, rules=RULES))
+
+    assert "1.080 times the first" in said
+    assert "more than 20%" in said
+
+
+def test_what_does_not_grow_with_the_batch_is_launch_bound() -> None:
+    """9 ms of 10 ms are there whatever the batch size."""
+    limit, said = limit_of(row(), fixed_s=0.009)
+
+    assert limit == "host"
+    assert said.startswith("launch-bound: 90%")
+    assert limit_of(row(), fixed_s=0.001) == ("device", "")
+    assert limit_of(row(), fixed_s=None) == (None, "")
+
+
+def test_a_loader_that_is_no_faster_than_fit_is_the_limit() -> None:
+    """fit() takes 32 samples each 100 ms, so does the loader alone, and the step could take 3,556 a second."""
+    slow = row(step={"median_s": 0.009})
+    slow["fit"] |= {"median_s": 0.1}
+    slow["pipeline"] = [
+        {"workers": 1, "samples_per_s": 320.0, "cores": 0.1, "samples_per_s_per_core": 3200.0},
+        {"workers": 4, "samples_per_s": 1200.0, "cores": 0.4, "samples_per_s_per_core": 3000.0},
+    ]
+    limit, said = limit_of(slow, fixed_s=0.001)
+
+    assert limit == "input"
+    assert (
+        said == "input-bound: the data arrives at 320 samples/s, the step could take 3556; "
+        "with workers=4 it delivers 1200"
+    )
+    slow["pipeline"][0]["samples_per_s"] = 4000.0
+    assert limit_of(slow, fixed_s=0.001)[0] == "device"
+
+
+def test_a_real_busy_process_is_found(tmp_path: Any) -> None:
+    """A child that spins is ours or another's, depending on whose pids are given."""
+    spin = [
+        sys.executable,
+        "-c",
+        "import time\nend = time.monotonic() + 20\nwhile time.monotonic() < end: pass",
+    ]
+    other = subprocess.Popen(spin)
+    try:
+        watch = LoadWatch([])
+        end = os.times().elapsed + 1.0
+        while os.times().elapsed < end:
+            pass
+        found = watch.stop()
+    finally:
+        other.kill()
+        other.wait()
+    names = {one.pid for one in found.most}
+
+    assert found.other_cores > 0.3
+    assert names & {other.pid, os.getpid()}
+    assert found.own_cores == 0.0
+    assert found.to_json()["other_share"] == pytest.approx(found.other_cores / found.cores)

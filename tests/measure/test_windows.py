@@ -1,0 +1,107 @@
+"""When a measurement starts and stops, with a clock that the tests move."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from gpuplan.measure.windows import Meter, Rules, time_windows
+
+RULES = Rules(window_s=0.1, warm_up_s=2.0, least_s=1.0, most_s=5.0)
+
+
+class FakeDevice:
+    """A clock that moves when a step is waited for."""
+
+    def __init__(self, step_s: Callable[[int], float]) -> None:
+        self.now_s, self.started, self.ended, self.step_s, self.waits = 0.0, 0, 0, step_s, 0
+
+    def step(self) -> None:
+        self.started += 1
+
+    def synchronize(self) -> None:
+        self.waits += 1
+        while self.ended < self.started:
+            self.now_s += self.step_s(self.ended)
+            self.ended += 1
+
+    def clock(self) -> float:
+        return self.now_s
+
+
+def measured(step_s: Callable[[int], float], rules: Rules = RULES) -> tuple[Meter, FakeDevice]:
+    meter, device = Meter(rules), FakeDevice(step_s)
+    time_windows(device.step, device.synchronize, meter=meter, clock=device.clock)
+    return meter, device
+
+
+def test_steady_steps_are_measured_exactly_and_quickly() -> None:
+    """10 ms a step: settled at once, converged after the shortest time, one synchronization at each end."""
+    meter, device = measured(lambda _: 0.01)
+
+    assert meter.settled is True
+    assert meter.why == "converged"
+    assert meter.summary().median_s == pytest.approx(0.01)
+    assert sum(meter.counts) * 0.01 == pytest.approx(1.0, rel=0.15)
+    windows = len(meter.warm) + len(meter.steps_s)
+    assert 0 <= device.waits - 2 * (1 + windows) <= 4  # one or two that turned out too short
+
+
+def test_what_compiles_or_warms_up_does_not_count() -> None:
+    """Ten slow steps at the start leave no trace in the median or the mean."""
+    meter, _ = measured(lambda step: 0.05 if step < 10 else 0.01)
+
+    assert meter.settled is True
+    assert meter.summary().median_s == pytest.approx(0.01)
+    assert meter.summary().mean_s == pytest.approx(0.01)
+
+
+def test_a_restless_machine_ends_the_warm_up_and_the_measurement_by_time() -> None:
+    """Steps that triple every few windows never settle: said so, and the interval stays wide."""
+    meter, _ = measured(lambda step: 0.01 if (step // 15) % 2 else 0.03)
+
+    assert meter.settled is False
+    assert meter.why == "time"
+    assert (meter.summary().width or 0.0) > RULES.width
+
+
+def test_steps_longer_than_the_budget_still_give_an_interval() -> None:
+    """Six steps of 4 s are 24 s against a budget of 5 s: without them there would be no interval at all."""
+    meter, _ = measured(lambda _: 4.0)
+
+    assert len(meter.steps_s) == 6
+    assert meter.summary().width == 0.0
+    assert meter.why == "converged"
+
+
+def test_several_steps_a_call_are_counted() -> None:
+    """`steps_per_execution=5`: a call of 50 ms is five steps of 10 ms."""
+    meter, device = Meter(RULES), FakeDevice(lambda _: 0.05)
+    time_windows(device.step, device.synchronize, meter=meter, clock=device.clock, steps_per_call=5)
+
+    assert meter.summary().median_s == pytest.approx(0.01)
+
+
+def _ends(times: Iterator[float], meter: Meter) -> None:
+    for now_s in times:
+        meter.ended(now_s)
+
+
+def test_nothing_between_a_pause_and_the_next_step_counts() -> None:
+    """Two epochs of 10 ms steps with 60 s of validation between them."""
+    meter = Meter(RULES)
+    _ends((0.01 * i for i in range(1, 200)), meter)
+    meter.pause()
+    _ends((62.0 + 0.01 * i for i in range(1, 200)), meter)
+
+    assert max(meter.warm + meter.steps_s) == pytest.approx(0.01)
+    assert meter.why == "converged"
+
+
+def test_warm_up_must_settle_before_it_counts() -> None:
+    """Every window is either warm-up or counts."""
+    meter = Meter(RULES)
+    closed = sum(meter.ended(0.01 * i) for i in range(1, 100))
+
+    assert closed == len(meter.warm) + len(meter.steps_s)
+    assert len(meter.warm) == RULES.settle_windows
