@@ -16,7 +16,7 @@ OTHERS_SHARE = 0.10  # of the processor: above, a CPU's times suffer visibly [-]
 DRIFT = 0.03
 SPREAD = 0.10
 INPUT_SHARE = 0.25  # of a step of fit() that is not the step alone, for the data to be the cause [-]
-KEEPS_UP = 1.15  # the pipeline alone may be this much faster than fit() and still be what it waits for [-]
+LOADING_SHARE = 0.5  # of a step of fit() that the pipeline alone would take, for the data to be the cause [-]
 HOST_SHARE = 0.5  # of a step that does not depend on the batch size [-]
 
 
@@ -104,8 +104,7 @@ def _waits_for_input(row: Mapping[str, Any], fit_s: float, step_s: float | None)
     rate = pipeline[0]["samples_per_s"] if pipeline else None
     if step_s is None or rate is None or fit_s - step_s < INPUT_SHARE * fit_s:
         return ""
-    needed = row["batch_size"] / fit_s
-    if rate > KEEPS_UP * needed:
+    if row["batch_size"] / rate < LOADING_SHARE * fit_s:
         return ""
     best = max((one for one in pipeline if one["samples_per_s"]), key=lambda one: one["samples_per_s"])
     advice = "; make the loader cheaper, or cache what it makes"

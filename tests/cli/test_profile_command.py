@@ -39,7 +39,7 @@ from models import tiny
 class Slow(keras.utils.PyDataset):
     def __len__(self): return 20
     def __getitem__(self, index):
-        time.sleep(0.01)
+        time.sleep(0.03)
         return np.zeros((16, 8), "float32"), np.zeros((16, 1), "float32")
 
 tiny().fit(Slow(), epochs=2)
@@ -89,7 +89,7 @@ def test_two_batch_sizes_are_measured_and_kept(in_folder: Path, gpuplan: Callabl
 
 
 def test_a_slow_loader_is_named_input_bound(in_folder: Path, gpuplan: Callable[..., Done]) -> None:
-    """Each batch of 16 takes its loader 10 ms, so no more than 1,600 samples/s arrive, whatever the model."""
+    """Each batch of 16 takes its loader 30 ms, so no more than 533 samples/s arrive, whatever the model."""
     done = gpuplan(
         "profile", "train.py", "--data", "script", "--max-time", "0.5", "--backend", "jax", "--json"
     )  # fmt: skip
@@ -97,8 +97,8 @@ def test_a_slow_loader_is_named_input_bound(in_folder: Path, gpuplan: Callable[.
 
     assert row["limit"] == "input"
     assert "input-bound" in done.err
-    assert 0 < row["pipeline"][0]["samples_per_s"] < 1600
-    assert row["fit"]["median_s"] > 0.0099
+    assert 0 < row["pipeline"][0]["samples_per_s"] < 534
+    assert row["fit"]["median_s"] > 0.0299
 
 
 def test_what_does_not_fit_is_the_limit_found(in_folder: Path, gpuplan: Callable[..., Done]) -> None:
