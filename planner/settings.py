@@ -12,7 +12,8 @@ A project file is `gpuplan.toml`, or `[tool.gpuplan]` in `pyproject.toml`.
     currency     what money is shown in             default: USD
 
 Lists are TOML arrays in files, and separated by commas in the environment. Files also hold the user's own world
-(`tax`, `exchange_rate`, `discount`, `committed`, `machine`): see ``settings_own``.
+(`tax`, `exchange_rate`, `discount`, `committed`, `machine`): see ``settings_own``; and `endpoint`, a table of
+addresses by source of prices.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ class Settings:
         state_dir: None: the platform's state folder.
         owner: Whose machines are launched and may be ended; empty: the account's name.
         providers, regions: Filters that apply when no flag is given; empty: all.
+        endpoint: Other addresses of sources of prices than the vendors' own, by source.
         currency: Three letters; one that is not USD has its exchange rate.
         tax: None: no tax is added.
         exchange_rate: By currency.
@@ -70,6 +72,7 @@ class Settings:
     owner: str = ""
     providers: tuple[str, ...] = ()
     regions: tuple[str, ...] = ()
+    endpoint: Mapping[str, str] = field(default_factory=dict)
     currency: str = "USD"
     tax: Tax | None = None
     exchange_rate: Mapping[str, ExchangeRate] = field(default_factory=dict)
@@ -111,6 +114,15 @@ def _owner(value: object, where: str) -> str:
     return value
 
 
+def _addresses(value: object, where: str) -> dict[str, str]:
+    """Return addresses by name; UsageError unless it is a table of texts."""
+    if isinstance(value, dict) and all(isinstance(address, str) for address in value.values()):
+        return dict(value)
+    raise UsageError(
+        f"{where} is not a table of addresses", hint='write `azure-retail = "https://..."` in it'
+    )
+
+
 def _own(key: str) -> Callable[[object, str], Any]:
     """Return the reader of a part of the user's own world; it is loaded when there is something to read."""
 
@@ -135,12 +147,13 @@ _READERS: dict[str, Callable[[object, str], Any]] = {
 _OWN: dict[str, Callable[[object, str], Any]] = {
     key: _own(key) for key in ("tax", "exchange_rate", "discount", "committed", "machine")
 }
+_OWN["endpoint"] = _addresses
 NAMES = tuple(_READERS)  # those that the environment can set
 _FILE_NAMES = (*NAMES, *_OWN)
 _DEFAULTS: dict[str, Any] = {
     "cache_dir": None, "data_dir": None, "catalog_dir": None, "state_dir": None, "owner": "",
     "providers": (), "regions": (), "currency": "USD",
-    "tax": None, "exchange_rate": {}, "discount": (), "committed": (), "machine": (),
+    "endpoint": {}, "tax": None, "exchange_rate": {}, "discount": (), "committed": (), "machine": (),
 }  # fmt: skip
 
 

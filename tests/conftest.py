@@ -23,6 +23,7 @@ def _no_settings_of_this_machine(tmp_path_factory: pytest.TempPathFactory) -> It
         for name in [name for name in os.environ if name.startswith("GPUPLAN_")]:
             patch.delenv(name)
         patch.setenv("GPUPLAN_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("GPUPLAN_DATA_DIR", str(tmp_path_factory.mktemp("data")))
         patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
         yield
 

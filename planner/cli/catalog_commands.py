@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..errors import NoAnswerError, UsageError, near_names_hint
+from . import refresh_commands
 
 if TYPE_CHECKING:
-    from ..offers.rows import Accelerator
+    from ..offers.rows import Accelerator, Offer
 
 __all__ = ["register"]
 
@@ -24,9 +27,11 @@ def register(app: typer.Typer) -> None:
     """Add the commands of the catalog to an app."""
     app.command("offers")(offers)
     app.command("accelerators")(accelerators)
-    group = typer.Typer(help="Check the catalog of prices and accelerators.", rich_markup_mode=None)
+    group = typer.Typer(
+        help="Refresh and check the catalog of prices and accelerators.", rich_markup_mode=None
+    )
     group.command("check")(check)
-    group.callback()(_group)
+    refresh_commands.register(group)
     app.add_typer(group, name="catalog")
 
 
@@ -67,6 +72,16 @@ def offers(  # noqa: PLR0917 (typer passes everything by name)
         emit_json("gpuplan.offers/1", {"as_of": catalog.as_of, "offers": rows})
     else:
         emit_rows(OFFER_COLUMNS, rows)
+        _warn_of_old_prices(found)
+
+
+def _warn_of_old_prices(found: Sequence[Offer]) -> None:
+    """Say it below a table on a terminal when a price in it is older than 30 days; data carries its dates."""
+    from ..render.age import age_line
+
+    line = age_line(found) if sys.stdout.isatty() else ""
+    if line:
+        typer.echo(f"warning: {line}", err=True)
 
 
 def accelerators(
@@ -115,10 +130,6 @@ def check(
         typer.echo(f"{len(report.findings)} findings in {counts}", err=True)
         raise typer.Exit(1)
     typer.echo(f"ok: {counts}", err=True)
-
-
-def _group() -> None:
-    """Keep ``check`` a subcommand although it is the only one."""
 
 
 def _matching(rows: list[Accelerator], field: str, wanted: list[str]) -> list[Accelerator]:

@@ -60,12 +60,14 @@ class Catalog:
 
     Args:
         folder: Where the files are.
+        refreshed: Where refreshed prices are kept; None: nowhere.
         machines: The user's own, among the offers as the provider ``own``.
         committed: Prices that the user has instead of those of the list.
         today: The day for which committed prices are looked up.
     """
 
     folder: Traversable
+    refreshed: Path | None = None
     machines: tuple[Machine, ...] = ()
     committed: tuple[Committed, ...] = ()
     today: date = date.min
@@ -99,9 +101,18 @@ class Catalog:
             for file in price_files(self.folder)
             for located in stop_at_first(*read_prices(file, file.name.removesuffix(".csv"), self.sources))
         )
-        listed = priced + notebook_offers(self.notebooks)
+        listed = self._with_refreshed(priced) + notebook_offers(self.notebooks)
         own = machine_offers(self.machines, self.names)
         return with_committed_prices(listed, self.committed, today=self.today) + own
+
+    def _with_refreshed(self, packaged: tuple[Offer, ...]) -> tuple[Offer, ...]:
+        """Return prices of the files with refreshed ones in their places."""
+        if self.refreshed is None:
+            return packaged
+        from .refresh.overlay import with_refreshed
+        from .refresh.store import Store
+
+        return with_refreshed(packaged, Store(self.refreshed))
 
     @cached_property
     def hosts(self) -> dict[str, Host]:
@@ -174,13 +185,22 @@ def load_catalog(folder: Path | None = None) -> Catalog:
 def catalog_of(settings: Settings, *, today: date | None = None) -> Catalog:
     """Return the catalog that a user's settings ask for: theirs or the packaged one, with what is their own.
 
-    UsageError when their folder does not exist.
+    Refreshed prices take their places in the packaged catalog, not in a user's. UsageError when their folder
+    does not exist.
     """
+    from .refresh.store import data_folder
+
     catalog = load_catalog(settings.catalog_dir)
-    if not (settings.machine or settings.committed):
+    folder = data_folder(settings.data_dir)
+    refreshed = folder if settings.catalog_dir is None and (folder / "prices").is_dir() else None
+    if not (settings.machine or settings.committed or refreshed):
         return catalog
     return replace(
-        catalog, machines=settings.machine, committed=settings.committed, today=today or date.today()
+        catalog,
+        refreshed=refreshed,
+        machines=settings.machine,
+        committed=settings.committed,
+        today=today or date.today(),
     )
 
 

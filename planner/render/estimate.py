@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..units import MS_PER_S
+from .age import age_line
 from .numbers import count_text, device_text, duration_text, offer_text, range_text, usd_text
 from .output import UNKNOWN, Column, emit_json, emit_rows, json_text
 
@@ -203,7 +204,8 @@ def _named(one: OfferEstimate) -> str:
 
 def trust_lines(estimate: Estimate, shown: Sequence[OfferEstimate]) -> list[str]:
     """Return what the numbers of a table rest on, and what they leave out."""
-    return [line for line in (_prices_line(shown), _bill_line(), _times_line(estimate, shown)) if line]
+    age = age_line(one.offer for one in shown)
+    return [line for line in (_prices_line(shown), age, _bill_line(), _times_line(estimate, shown)) if line]
 
 
 def _prices_line(shown: Sequence[OfferEstimate]) -> str:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-__all__ = ["status"]
+__all__ = ["bar", "status"]
 
 
 @contextmanager
@@ -22,3 +22,23 @@ def status(label: str) -> Iterator[Callable[[str], None]]:
 
     with Console(stderr=True).status(label) as spinner:
         yield lambda detail: spinner.update(f"{label}: {detail}")
+
+
+@contextmanager
+def bar(label: str) -> Iterator[Callable[[str, int, int], None]]:
+    """Show a bar with a label; yields the function that says what is worked on, what is done, and of how much.
+
+    Nothing is shown, and rich is not imported, when stderr is not a terminal.
+    """
+    if not sys.stderr.isatty():
+        yield lambda *_: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task(label, total=None)
+        yield lambda detail, done, total: shown.update(
+            task, description=f"{label}: {detail}", completed=done, total=total
+        )

@@ -7,6 +7,7 @@ import json
 import re
 import sys
 from collections.abc import Callable
+from datetime import date
 from decimal import Decimal
 from html.parser import HTMLParser
 from importlib.resources import files
@@ -16,6 +17,7 @@ import jsonschema
 import pytest
 from gpuplan.plan.estimate import Question, estimate_workload
 from gpuplan.plan.result import Estimate
+from gpuplan.render import age
 from gpuplan.render.estimate import emit_estimate, estimate_json
 from gpuplan.render.html import estimate_html
 from gpuplan.workload.model import Unmodelled
@@ -58,6 +60,12 @@ class Terminal(io.StringIO):
         return True
 
 
+@pytest.fixture(autouse=True)
+def _a_day_on_which_no_price_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Golden texts do not age."""
+    monkeypatch.setattr(age, "today", lambda: date(2025, 7, 1))
+
+
 @pytest.fixture
 def estimate() -> Estimate:
     """The made-up workload on seven offers."""
@@ -67,6 +75,15 @@ def estimate() -> Estimate:
         predictor=FakePredictor(),
         question=Question(deadline_s=3600.0, budget_usd=50.0),
     )
+
+
+def test_old_prices_are_told_below_the_table(monkeypatch: pytest.MonkeyPatch, estimate: Estimate) -> None:
+    """29 days after the newest, 430 after the oldest: how many are old, how old, and what to type."""
+    monkeypatch.setattr(age, "today", lambda: date(2026, 9, 1))
+
+    text = " ".join(shown(monkeypatch, estimate, width=120).split())
+
+    assert "prices are older than 30 days (up to 430): `gpuplan catalog refresh` reads them anew." in text
 
 
 def shown(monkeypatch: pytest.MonkeyPatch, estimate: Estimate, *, width: int, **options: bool) -> str:

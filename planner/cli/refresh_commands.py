@@ -1,0 +1,226 @@
+"""`gpuplan catalog refresh`, `diff`, `age`, `history` and `path`: prices read anew, and what they were."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from ..offers.load import Catalog
+    from ..offers.refresh.run import Job, Outcome
+    from ..offers.refresh.store import Store
+
+__all__ = ["register"]
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
+Providers = Annotated[list[str] | None, typer.Option("--provider", help="Only this provider; repeat.")]
+Regions = Annotated[
+    list[str] | None, typer.Option("--region", help="Only this region; repeat; `all` for every one.")
+]
+
+NO_PRICES = "no prices were refreshed yet: those that came with gpuplan hold"
+
+
+def register(group: typer.Typer) -> None:
+    """Add the commands to the group `catalog`."""
+    group.command("refresh")(refresh)
+    group.command("diff")(diff)
+    group.command("age")(age)
+    group.command("history")(history)
+    group.command("path")(path)
+
+
+def refresh(
+    provider: Providers = None,
+    region: Regions = None,
+    accept_moves: Annotated[
+        bool, typer.Option("--accept-moves", help="Take prices that moved more than threefold.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Read prices anew from the vendors. What looks wrong is told, and the old price stays.
+
+    Without any credentials: AWS, Azure, Vast, and Google Cloud by way of SkyPilot's catalog.
+
+    Example: gpuplan catalog refresh --provider azure --region eastus
+    """
+    from ..offers.load import load_catalog
+    from ..offers.refresh.http import Http
+    from ..offers.refresh.jobs import jobs_of
+    from ..offers.refresh.run import refresh as refresh_provider
+    from ..offers.refresh.store import Store, data_folder
+    from ..render.progress import bar
+    from ..settings import load_settings
+
+    settings = load_settings()
+    jobs = jobs_of(
+        load_catalog(), providers=provider or (), regions=region or (), environ=os.environ,
+        endpoints=settings.endpoint, accept_moves=accept_moves,
+    )  # fmt: skip
+    store = Store(data_folder(settings.data_dir))
+    outcomes = []
+    http = Http()
+    try:
+        with bar("reading prices") as progress:
+            for job in jobs:
+                outcomes.append(refresh_provider(job, store=store, http=http, progress=progress))  # noqa: PERF401
+    finally:
+        http.close()
+    _show_outcomes(outcomes, jobs, store=store, as_json=as_json)
+    _leave(outcomes, asked=bool(provider))
+
+
+def _show_outcomes(outcomes: list[Outcome], jobs: list[Job], *, store: Store, as_json: bool) -> None:
+    """Emit how it went; what was not believed and what is needed goes to standard error."""
+    from ..render.output import emit_json, emit_rows
+    from ..render.prices import OUTCOME_COLUMNS, outcome_lines, outcome_row
+
+    if as_json:
+        found = [outcome.to_json() for outcome in outcomes]
+        emit_json("gpuplan.catalog-refresh/1", {"folder": str(store.folder), "providers": found})
+    else:
+        emit_rows(OUTCOME_COLUMNS, [outcome_row(outcome) for outcome in outcomes if outcome.sources])
+    for line in outcome_lines(outcomes, asked_regions=any(job.request.regions for job in jobs)):
+        typer.echo(line, err=True)
+
+
+def _leave(outcomes: list[Outcome], *, asked: bool) -> None:
+    """Leave with 4 when a provider was asked for that needs credentials, with 1 when a part was refused."""
+    from ..errors import CredentialsError
+
+    for outcome in outcomes:
+        if asked and not outcome.sources:
+            raise CredentialsError(
+                f"the prices of `{outcome.provider}` cannot be read without credentials",
+                hint="; ".join(outcome.needs),
+            )
+    if any(outcome.refused for outcome in outcomes):
+        raise typer.Exit(1)
+
+
+def diff(
+    old: Annotated[Path | None, typer.Argument(help="Another data folder; else the prices before.")] = None,
+    provider: Providers = None,
+    packaged: Annotated[
+        bool, typer.Option("--packaged", help="Against the prices that came with gpuplan.")
+    ] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="For a pull request.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show which prices changed with the last refresh, the largest moves first.
+
+    Example: gpuplan catalog diff --packaged --provider aws
+    """
+    from ..offers.changes import changes_between
+    from ..render.output import emit_json, emit_rows, emit_text
+    from ..render.prices import CHANGE_COLUMNS, changes_markdown
+
+    store = _store()
+    wanted = [name for name in store.providers if not provider or name in provider]
+    if not wanted:
+        typer.echo(NO_PRICES, err=True)
+    before = _before(store, wanted, old=old, packaged=packaged)
+    after = [offer for name in wanted for offer in store.offers(name)]
+    changes = changes_between(before, after)
+    rows = [change.to_json() for change in changes]
+    if as_json:
+        emit_json("gpuplan.catalog-diff/1", {"changes": rows})
+    elif markdown:
+        emit_text(changes_markdown(changes))
+    else:
+        emit_rows(CHANGE_COLUMNS, rows)
+
+
+def _before(store: Store, providers: list[str], *, old: Path | None, packaged: bool) -> list[Any]:
+    """Return the prices to compare with; the packaged ones only of offers that were refreshed."""
+    from ..errors import UsageError
+    from ..offers.load import load_catalog
+    from ..offers.refresh.store import Store
+
+    if packaged:
+        keys = {(name, *offer.key) for name in providers for offer in store.offers(name)}
+        return [
+            offer for offer in load_catalog().offers
+            if (offer.provider, offer.instance_type, offer.region, offer.purchase) in keys
+        ]  # fmt: skip
+    if old is None:
+        return [offer for name in providers for offer in store.offers(name, part="previous")]
+    if not (old / "prices").is_dir():
+        raise UsageError(
+            f"`{old}` has no prices/ in it", hint="give a data folder of `gpuplan catalog refresh`"
+        )
+    return [offer for name in providers for offer in Store(old).offers(name)]
+
+
+def age(provider: Providers = None, as_json: AsJson = False) -> None:
+    """Show how old the prices are, by provider and purchase option.
+
+    Example: gpuplan catalog age --provider gcp
+    """
+    from datetime import date
+
+    from ..offers.age import ages_by_provider
+    from ..render.output import emit_json, emit_rows
+    from ..render.prices import AGE_COLUMNS
+
+    rows = ages_by_provider(_catalog().offers, today=date.today())
+    rows = [row for row in rows if not provider or row["provider"] in provider]
+    if as_json:
+        emit_json("gpuplan.catalog-age/1", {"ages": rows})
+    else:
+        emit_rows(AGE_COLUMNS, rows)
+
+
+def history(
+    instance: Annotated[str, typer.Argument(metavar="INSTANCE", help="An instance type: g5.xlarge.")],
+    region: Annotated[str | None, typer.Option(help="Only in this region.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show every dated price of an instance type: what came with gpuplan, and what was read since.
+
+    Example: gpuplan catalog history g5.xlarge --region us-east-1
+    """
+    from ..errors import UsageError, near_names_hint
+    from ..offers.changes import history_of
+    from ..offers.load import load_catalog
+    from ..render.output import emit_json, emit_rows
+    from ..render.prices import HISTORY_COLUMNS
+
+    offers = load_catalog().offers
+    found = history_of(instance, offers, _store())
+    if not found:
+        names = {offer.instance_type for offer in offers}
+        hint = near_names_hint(instance, names, see_all="gpuplan offers")
+        raise UsageError(f"no price of an instance type `{instance}` is known", hint=hint)
+    rows = [row.to_json() for row in found if region in (None, row.region)]
+    if as_json:
+        emit_json("gpuplan.catalog-history/1", {"prices": rows})
+    else:
+        emit_rows(HISTORY_COLUMNS, rows)
+
+
+def path() -> None:
+    """Print the folder of refreshed prices, which need not be there yet.
+
+    Example: ls "$(gpuplan catalog path)"
+    """
+    typer.echo(str(_store().folder))
+
+
+def _store() -> Store:
+    """Return the refreshed prices that the settings name."""
+    from ..offers.refresh.store import Store, data_folder
+    from ..settings import load_settings
+
+    return Store(data_folder(load_settings().data_dir))
+
+
+def _catalog() -> Catalog:
+    """Return the catalog that the settings ask for."""
+    from ..offers.load import catalog_of
+    from ..settings import load_settings
+
+    return catalog_of(load_settings())

@@ -1,0 +1,121 @@
+"""What changed between two sets of prices, and how the prices of a machine went."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Literal
+
+from .rows import Offer
+
+if TYPE_CHECKING:
+    from .refresh.store import Store
+
+__all__ = ["Change", "PastPrice", "changes_between", "history_of"]
+
+Key = tuple[str, str, str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A price that came, went or moved; ``percent`` is None unless it moved."""
+
+    kind: Literal["changed", "added", "removed"]
+    provider: str
+    instance_type: str
+    region: str
+    purchase: str
+    old_usd_per_hour: Decimal | None
+    new_usd_per_hour: Decimal | None
+    percent: float | None
+    old_as_of: str | None
+    new_as_of: str | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the change under the keys of the JSON contract."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastPrice:
+    """A dated price of an offer, and where it was read."""
+
+    as_of: str
+    provider: str
+    instance_type: str
+    region: str
+    purchase: str
+    usd_per_hour: Decimal
+    estimated: bool
+    source: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the price under the keys of the JSON contract."""
+        return asdict(self)
+
+
+def changes_between(old: Iterable[Offer], new: Iterable[Offer]) -> list[Change]:
+    """Return what came, went or moved, the largest moves first, then what came and went."""
+    before, after = _by_key(old), _by_key(new)
+    changes = []
+    for key in before.keys() | after.keys():
+        change = _change(key, before.get(key), after.get(key))
+        if change is not None:
+            changes.append(change)
+    order = ("changed", "added", "removed")
+    return sorted(
+        changes,
+        key=lambda c: (
+            order.index(c.kind), -abs(c.percent or 0.0), c.provider, c.instance_type, c.region, c.purchase,
+        ),
+    )  # fmt: skip
+
+
+def _by_key(offers: Iterable[Offer]) -> Mapping[Key, Offer]:
+    return {(o.provider, o.instance_type, o.region, o.purchase): o for o in offers if o.usd_per_hour}
+
+
+def _change(key: Key, old: Offer | None, new: Offer | None) -> Change | None:
+    """Return what happened to an offer; None when its price is the same."""
+    before, after = (offer.usd_per_hour if offer else None for offer in (old, new))
+    if before == after:
+        return None
+    provider, instance_type, region, purchase = key
+    return Change(
+        kind="added" if before is None else "removed" if after is None else "changed",
+        provider=provider,
+        instance_type=instance_type,
+        region=region,
+        purchase=purchase,
+        old_usd_per_hour=before,
+        new_usd_per_hour=after,
+        percent=float(after / before - 1) * 100 if before and after else None,
+        old_as_of=old.price_as_of if old else None,
+        new_as_of=new.price_as_of if new else None,
+    )
+
+
+def history_of(instance_type: str, packaged: Iterable[Offer], store: Store) -> list[PastPrice]:
+    """Return every dated price of an instance type, packaged and read since, the oldest first."""
+    wanted = instance_type.lower()
+    found = [
+        PastPrice(
+            as_of=offer.price_as_of, provider=offer.provider, instance_type=offer.instance_type,
+            region=offer.region, purchase=offer.purchase, usd_per_hour=offer.usd_per_hour,
+            estimated=offer.estimated, source=offer.price_source or "",
+        )
+        for offer in packaged
+        if offer.instance_type.lower() == wanted and offer.usd_per_hour and offer.price_as_of
+    ]  # fmt: skip
+    for provider in store.providers:
+        found += [
+            PastPrice(
+                as_of=row.as_of, provider=provider, instance_type=row.instance_type, region=row.region,
+                purchase=row.purchase, usd_per_hour=Decimal(row.usd_per_hour), estimated=False,
+                source=f"{row.url} ({row.sku})",
+            )
+            for row in store.history(provider)
+            if row.instance_type.lower() == wanted
+        ]  # fmt: skip
+    return sorted(found, key=lambda row: (row.provider, row.region, row.purchase, row.as_of))

@@ -1,0 +1,78 @@
+"""From what a user asks to what is read: one job a provider."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ...errors import UsageError, near_names_hint
+from ..load import Catalog
+from .registry import PROVIDERS, sources_of
+from .run import Job
+from .shapes import shapes_of
+from .source import Request
+
+__all__ = ["jobs_of"]
+
+
+def jobs_of(
+    catalog: Catalog,
+    *,
+    providers: Sequence[str] = (),
+    regions: Sequence[str] = (),
+    environ: Mapping[str, str],
+    endpoints: Mapping[str, str],
+    accept_moves: bool = False,
+) -> list[Job]:
+    """Return the jobs of a refresh; UsageError for a provider that has no source.
+
+    Args:
+        catalog: The packaged catalog: what machines are made of, and the prices until now.
+        providers: Only these; empty: all.
+        regions: Only these; ``all``: every region of the catalog; empty: what each source reads unasked.
+        environ: Where credentials and keys are.
+        endpoints: Other addresses, by source name.
+        accept_moves: Take prices that moved a lot.
+    """
+    for name in providers:
+        if name not in PROVIDERS:
+            hint = near_names_hint(name, PROVIDERS, see_all="gpuplan catalog refresh --help")
+            raise UsageError(f"no source of prices is known for `{name}` in `--provider`", hint=hint)
+    jobs = []
+    for provider in dict.fromkeys(providers or PROVIDERS):
+        packaged = [offer for offer in catalog.offers if offer.provider == provider]
+        known_regions = tuple(sorted({offer.region for offer in packaged}))
+        jobs.append(
+            Job(
+                provider=provider,
+                slots=sources_of(provider),
+                shapes=shapes_of(provider, packaged, catalog.names),
+                packaged=packaged,
+                request=Request(
+                    regions=_regions_of(regions, known_regions),
+                    known_regions=known_regions,
+                    environ=environ,
+                    endpoints=endpoints,
+                ),
+                accept_moves=accept_moves,
+            )
+        )
+    wanted = {region for job in jobs for region in job.request.regions}
+    for region in regions:
+        if region not in wanted:
+            raise UsageError(
+                f"no provider that is refreshed has a region `{region}` (in `--region`)",
+                hint=near_names_hint(region, _all_regions(jobs), see_all="gpuplan offers"),
+            )
+    return [job for job in jobs if job.request.regions or not regions]
+
+
+def _regions_of(regions: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
+    """Return which of the regions are a provider's, as the catalog spells them."""
+    if "all" in regions:
+        return ("all",)
+    by_lower = {region.lower(): region for region in known}
+    return tuple(by_lower[region.lower()] for region in regions if region.lower() in by_lower)
+
+
+def _all_regions(jobs: Sequence[Job]) -> set[str]:
+    return {region for job in jobs for region in job.request.known_regions}

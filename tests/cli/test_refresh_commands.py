@@ -1,0 +1,164 @@
+"""`gpuplan catalog refresh`, `diff`, `age`, `history`, `path`: against servers on loopback."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from gpuplan.offers.load import load_catalog
+from offers.refresh.test_aws_and_azure import packaged
+from vendors import aws, azure
+from vendors.server import Asked, Vendor, vendor
+
+KEYS = ("LAMBDA_API_KEY", "RUNPOD_API_KEY", "GCP_API_KEY", "AWS_ACCESS_KEY_ID", "AWS_PROFILE")
+
+
+def document(done: Any, name: str) -> dict[str, Any]:
+    """Return a command's JSON after holding it against its published schema."""
+    published = json.loads(files("gpuplan.schemas").joinpath(f"gpuplan.{name}.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(published)
+    found: dict[str, Any] = json.loads(done.out)
+    jsonschema.validate(found, published)
+    return found
+
+
+def answer(asked: Asked, *, factor: str = "1") -> bytes | dict[str, Any] | None:
+    """Return what AWS and Azure answer for one region each."""
+    if asked.path == "/spot.json":
+        spot = [o for o in load_catalog().offers if o.provider == "aws" and o.purchase == "spot"]
+        return aws.spot_feed(o for o in spot if o.usd_per_hour and not o.estimated)
+    if asked.path.endswith("/us-east-1/index.csv"):
+        offers = packaged("aws", region="us-east-1", purchase="on_demand")
+        moved = {"g5.xlarge": {"PricePerUnit": f"{1.006 * float(factor):.10f}"}}
+        return aws.offer_file(aws.offer_line(o, **moved.get(o.instance_type, {})) for o in offers)
+    known = packaged("azure", region="eastus", purchase="on_demand")
+    return azure.pages({"eastus": [azure.item_of(offer) for offer in known]}, asked)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A data folder of its own, and no credentials."""
+    monkeypatch.setenv("GPUPLAN_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in KEYS:
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def server(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Vendor]:
+    """All keyless sources at one address."""
+    with vendor(answer) as running:
+        for name in ("AWS_BULK", "AWS_SPOT_FEED", "AZURE_RETAIL"):
+            monkeypatch.setenv(f"GPUPLAN_ENDPOINT_{name}", running.url)
+        yield running
+
+
+def test_a_newcomer_refreshes_aws_and_azure(home: Path, server: Vendor, gpuplan: Callable[..., Any]) -> None:
+    """No credentials: prices are there, dated today, offered, and the rest of AWS is told."""
+    done = gpuplan("catalog", "refresh", "--provider", "aws", "--provider", "azure", "--region", "eastus",
+                   "--region", "us-east-1")  # fmt: skip
+
+    assert done.code == 0, done.err
+    header, first, second = done.out.splitlines()
+    assert header.startswith("provider\tsources\taccepted")
+    assert first.startswith("aws\taws-bulk aws-spot-feed\t2\t")
+    assert second.startswith("azure\tazure-retail\t1\t")
+    offers = json.loads(gpuplan("offers", "--provider", "aws", "--region", "us-east-1", "--json").out)[
+        "offers"
+    ]
+    g5 = next(o for o in offers if (o["instance_type"], o["purchase"]) == ("g5.xlarge", "on_demand"))
+    assert g5["usd_per_hour"] == "1.006"
+    assert g5["price_source"].startswith(server.url)
+    assert "2026-07-20" not in {o["price_as_of"] for o in offers}
+    assert str(home) == gpuplan("catalog", "path").out.strip()
+    assert sorted(p.name for p in home.iterdir()) == ["history", "prices", "refresh"]
+
+
+def test_a_changed_price_shows_in_diff_and_history(
+    home: Path, server: Vendor, gpuplan: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1.006 becomes 1.2072: in the diff as JSON and Markdown; the history has both, and the packaged one."""
+    gpuplan("catalog", "refresh", "--provider", "aws")
+    with vendor(lambda asked: answer(asked, factor="1.2")) as later:
+        monkeypatch.setenv("GPUPLAN_ENDPOINT_AWS_BULK", later.url)
+        done = document(gpuplan("catalog", "refresh", "--provider", "aws", "--json"), "catalog-refresh")
+
+    assert [(p["new"], p["changed"]) for p in done["providers"]] == [(0, 1)]
+    (change,) = document(gpuplan("catalog", "diff", "--json"), "catalog-diff")["changes"]
+    assert (change["instance_type"], change["old_usd_per_hour"], change["new_usd_per_hour"]) == (
+        "g5.xlarge", "1.006", "1.2072",
+    )  # fmt: skip
+    assert change["percent"] == pytest.approx(20.0)
+    row = "| changed | aws | g5.xlarge | us-east-1 | on demand | 1.006 | 1.2072 | +20.0 |"
+    assert row in gpuplan("catalog", "diff", "--markdown").out
+    prices = document(
+        gpuplan("catalog", "history", "g5.xlarge", "--region", "us-east-1", "--json"), "catalog-history"
+    )
+    on_demand = [p for p in prices["prices"] if p["purchase"] == "on_demand"]
+    assert [p["usd_per_hour"] for p in on_demand] == ["1.006", "1.006", "1.2072"]
+    assert on_demand[0]["as_of"] == "2026-07-20"
+    assert (home / "previous" / "aws.csv").is_file()
+
+
+def test_ages_are_told_by_provider(home: Path, server: Vendor, gpuplan: Callable[..., Any]) -> None:
+    """Packaged prices age; those of us-east-1, read a moment ago, do not."""
+    before = document(gpuplan("catalog", "age", "--provider", "aws", "--json"), "catalog-age")["ages"]
+    gpuplan("catalog", "refresh", "--provider", "aws")
+    after = document(gpuplan("catalog", "age", "--provider", "aws", "--json"), "catalog-age")["ages"]
+
+    gone = [b["over_30_days"] - a["over_30_days"] for b, a in zip(before, after, strict=True)]
+    assert all(number >= 50 for number in gone)
+    assert after[0]["newest"] > before[0]["newest"]
+
+
+def test_a_refused_provider_is_a_failure_and_says_which(
+    home: Path, gpuplan: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exit 1 and one line; nothing is written."""
+    with vendor(lambda _: None) as running:
+        monkeypatch.setenv("GPUPLAN_ENDPOINT_AZURE_RETAIL", running.url)
+        done = gpuplan("catalog", "refresh", "--provider", "azure", "--region", "eastus")
+
+    assert done.code == 1
+    assert "refused: azure: azure eastus: 127.0.0.1" in done.err
+    assert not (home / "prices").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["refresh", "--provider", "awz"], "no source of prices is known for `awz`"),
+        (["refresh", "--provider", "aws", "--region", "us-east-9"], "has a region `us-east-9`"),
+        (["history", "g5.xlarje"], "no price of an instance type `g5.xlarje`"),
+        (["diff", "/nowhere"], "`/nowhere` has no prices/ in it"),
+    ],
+)
+def test_mistakes_are_one_line(
+    home: Path, gpuplan: Callable[..., Any], arguments: list[str], message: str
+) -> None:
+    """What, where, and what may have been meant."""
+    done = gpuplan("catalog", *arguments)
+
+    assert done.code == 2
+    assert message in done.err
+    assert "hint: " in done.err
+    assert done.out == ""
+
+
+def test_a_damaged_file_is_named(home: Path, server: Vendor, gpuplan: Callable[..., Any]) -> None:
+    """A hand or a disk broke a line: file and line are told, no price is guessed."""
+    gpuplan("catalog", "refresh", "--provider", "aws")
+    path = home / "prices" / "aws.csv"
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([*lines[:5], lines[5].replace("on_demand", "on_demnd"), *lines[6:]]))
+
+    done = gpuplan("offers")
+
+    assert done.code == 2
+    assert "aws.csv, line 6, `purchase`" in done.err

@@ -1,0 +1,212 @@
+"""Contract: AWS and Azure without credentials, from servers on loopback that speak the vendors' formats."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gpuplan.offers.load import load_catalog
+from gpuplan.offers.refresh.jobs import jobs_of
+from gpuplan.offers.refresh.run import Outcome, refresh
+from gpuplan.offers.refresh.store import Store
+from gpuplan.offers.rows import Offer
+from vendors import aws, azure
+from vendors.server import Asked, impatient, vendor
+
+CATALOG = load_catalog()
+
+
+def packaged(provider: str, *, region: str, purchase: str) -> list[Offer]:
+    """Return the packaged prices that a vendor listed itself."""
+    return [
+        offer for offer in CATALOG.offers
+        if (offer.provider, offer.region, offer.purchase) == (provider, region, purchase)
+        and offer.usd_per_hour and not offer.estimated and offer.status != "historical"
+    ]  # fmt: skip
+
+
+def run(
+    store: Store,
+    url: str,
+    provider: str,
+    *,
+    regions: Sequence[str] = (),
+    accept_moves: bool = False,
+    read_s: float = 5.0,
+) -> Outcome:
+    """Return how a refresh went whose sources are all at one address."""
+    names = ("aws-bulk", "aws-spot-feed", "azure-retail")
+    (job,) = jobs_of(
+        CATALOG, providers=(provider,), regions=regions, environ={}, endpoints=dict.fromkeys(names, url),
+        accept_moves=accept_moves,
+    )  # fmt: skip
+    return refresh(job, store=store, http=impatient(read_s=read_s))
+
+
+def amazon(on_demand: Sequence[Offer], spot: Sequence[Offer], extra: Sequence[dict[str, str]] = ()) -> Any:
+    """Return what Amazon answers."""
+
+    def answer(asked: Asked) -> bytes | dict[str, Any] | None:
+        if asked.path == "/spot.json":
+            return aws.spot_feed(spot)
+        region = asked.path.split("/")[-2]
+        lines = [aws.offer_line(o) for o in on_demand if o.region == region]
+        hidden = [line for o in on_demand if o.region == region for line in aws.distractors(o)]
+        return aws.offer_file([*hidden, *lines, *extra]) if lines else None
+
+    return answer
+
+
+def test_amazon_s_prices_equal_the_packaged_ones(tmp_path: Path) -> None:
+    """Over 50 instance types on demand and by the spot feed; what is not plain Linux on demand is not taken."""
+    on_demand = packaged("aws", region="us-east-1", purchase="on_demand")
+    regions = {offer.region for offer in CATALOG.offers if offer.provider == "aws"}
+    spot = [offer for region in sorted(regions) for offer in packaged("aws", region=region, purchase="spot")]
+    store = Store(tmp_path)
+
+    with vendor(amazon(on_demand, spot)) as server:
+        outcome = run(store, server.url, "aws")
+
+    found = {offer.key: offer for offer in store.offers("aws")}
+    assert len(on_demand) >= 50
+    assert len(spot) >= 50
+    assert outcome.suspicions == []
+    assert outcome.same == len(found) == len(on_demand) + len(spot)
+    for offer in (*on_demand, *spot):
+        same = found[offer.instance_type, offer.region, offer.purchase]
+        assert (same.usd_per_hour, same.accelerator, same.devices, same.vcpus, same.memory_gib) == (
+            offer.usd_per_hour, offer.accelerator, offer.devices, offer.vcpus, offer.memory_gib,
+        )  # fmt: skip
+        assert same.url.startswith(server.url)
+        assert same.sku
+        assert (datetime.now(UTC) - same.fetched_at).total_seconds() < 60
+
+
+def test_azure_s_prices_equal_the_packaged_ones(tmp_path: Path) -> None:
+    """Over 50 instance types in three regions, over several pages; Windows and Low Priority are not taken."""
+    regions = ("eastus", "westeurope", "southcentralus", "westus3", "uksouth")
+    items = {}
+    expected = []
+    for region in regions:
+        known = packaged("azure", region=region, purchase="on_demand")
+        expected += known
+        items[region] = [item for offer in known for item in azure_items(offer)]
+    store = Store(tmp_path)
+
+    with vendor(lambda asked: azure.pages(items, asked)) as server:
+        outcome = run(store, server.url, "azure", regions=regions)
+
+    found = {offer.key: offer for offer in store.offers("azure") if offer.purchase == "on_demand"}
+    assert len({offer.instance_type for offer in expected}) >= 50
+    assert outcome.suspicions == []
+    assert {key: offer.usd_per_hour for key, offer in found.items()} == {
+        (o.instance_type, o.region, o.purchase): o.usd_per_hour for o in expected
+    }
+    assert len(server.asked) > 3 * len(regions)
+    spot = next(o for o in store.offers("azure") if o.purchase == "spot")
+    assert spot.usd_per_hour is not None
+    assert spot.usd_per_hour < found[spot.instance_type, spot.region, "on_demand"].usd_per_hour  # type: ignore[operator]
+
+
+def azure_items(offer: Offer) -> list[dict[str, Any]]:
+    """Return a machine's items: the price, one before it, one to come, spot, and what is something else."""
+    usd = float(offer.usd_per_hour or 0)
+    name = offer.instance_type.removeprefix("Standard_")
+    return [
+        azure.item_of(offer, retailPrice=usd * 1.1, effectiveStartDate="2021-01-01T00:00:00Z"),
+        azure.item_of(offer),
+        azure.item_of(offer, retailPrice=usd * 0.9, effectiveStartDate="2099-01-01T00:00:00Z"),
+        azure.item_of(offer, retailPrice=usd / 4, skuName=f"{name} Spot"),
+        azure.item_of(offer, retailPrice=usd * 1.6, productName="Virtual Machines Series Windows"),
+        azure.item_of(offer, retailPrice=usd / 5, skuName=f"{name} Low Priority"),
+        azure.item_of(offer, retailPrice=usd / 2, type="DevTestConsumption"),
+    ]
+
+
+def test_a_new_size_of_a_known_family_is_taken_and_an_unknown_accelerator_is_not(tmp_path: Path) -> None:
+    """The accelerator of a new g6e size is the family's; `p9` is told and left out."""
+    on_demand = packaged("aws", region="us-east-1", purchase="on_demand")
+    g6e = next(offer for offer in on_demand if offer.instance_type.startswith("g6e."))
+    new = aws.offer_line(
+        g6e, **{"Instance Type": "g6e.64xlarge", "GPU": "16", "vCPU": "256", "PricePerUnit": "60.5"}
+    )
+    unknown = aws.offer_line(g6e, **{"Instance Type": "p9.48xlarge", "GPU": "8", "PricePerUnit": "99.0"})
+    store = Store(tmp_path)
+
+    with vendor(amazon(on_demand, [], [new, unknown])) as server:
+        outcome = run(store, server.url, "aws")
+
+    found = {offer.instance_type: offer for offer in store.offers("aws")}
+    assert (found["g6e.64xlarge"].accelerator, found["g6e.64xlarge"].devices) == ("L40S", 16)
+    assert "p9.48xlarge" not in found
+    assert [s.code for s in outcome.suspicions if "p9" in s.what] == ["unknown accelerator"]
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"PricePerUnit": "0.0000000000"}, "not above 0"),
+        ({"PricePerUnit": "1.7000000000"}, "moved"),
+        ({"PricePerUnit": "0.1700000000"}, "moved"),
+    ],
+)
+def test_a_price_that_cannot_be_is_left_out_and_the_old_one_stays(
+    tmp_path: Path, change: dict[str, str], code: str
+) -> None:
+    """g4dn.xlarge costs 0.526: not 0, not threefold up or down. The other prices of the answer are taken."""
+    on_demand = packaged("aws", region="us-east-1", purchase="on_demand")
+    others = [offer for offer in on_demand if offer.instance_type != "g4dn.xlarge"]
+    (g4dn,) = [offer for offer in on_demand if offer.instance_type == "g4dn.xlarge"]
+    store = Store(tmp_path)
+    with vendor(amazon(on_demand, [])) as server:
+        run(store, server.url, "aws")
+
+    with vendor(amazon(others, [], [aws.offer_line(g4dn, **change)])) as server:
+        outcome = run(store, server.url, "aws")
+        kept = {offer.instance_type: offer for offer in store.offers("aws")}["g4dn.xlarge"]
+        looked_at = run(store, server.url, "aws", accept_moves=True)
+
+    doubted = [s for s in outcome.suspicions if s.what.startswith("g4dn.xlarge")]
+    assert [s.code for s in doubted] == [code]
+    assert doubted[0].sku
+    assert kept.usd_per_hour == Decimal("0.526")
+    assert kept.note == "", "it is still listed: only its price is not believed"
+    assert outcome.same == len(others)
+    assert looked_at.changed == (1 if code == "moved" else 0)
+
+
+def test_an_answer_that_is_wrong_as_a_whole_is_refused(tmp_path: Path) -> None:
+    """Far fewer rows; all prices times ten; another currency: all old prices stay, byte for byte."""
+    on_demand = packaged("aws", region="us-east-1", purchase="on_demand")
+    store = Store(tmp_path)
+    with vendor(amazon(on_demand, [])) as server:
+        run(store, server.url, "aws")
+    before = store.path("prices", "aws").read_bytes()
+    tenfold = [o.model_copy(update={"usd_per_hour": (o.usd_per_hour or 0) * 10}) for o in on_demand]
+    in_yuan = [aws.offer_line(offer, Currency="CNY") for offer in on_demand]
+
+    for answer, code in (
+        (amazon(on_demand[: len(on_demand) // 2], []), "far fewer rows"),
+        (amazon(tenfold, []), "most prices moved"),
+        (lambda asked: aws.offer_file(in_yuan) if "offers" in asked.path else None, "currency"),
+    ):
+        with vendor(answer) as server:
+            outcome = run(store, server.url, "aws")
+
+        assert code in [s.code for s in outcome.suspicions if s.refuses]
+        assert store.path("prices", "aws").read_bytes() == before
+
+
+def test_a_machine_that_is_no_longer_listed_stays_and_says_so(tmp_path: Path) -> None:
+    """Its price is not new, and it is not gone without a word."""
+    on_demand = packaged("aws", region="us-east-1", purchase="on_demand")
+    store = Store(tmp_path)
+    for listed in (on_demand, on_demand[1:], on_demand):
+        with vendor(amazon(listed, [])) as server:
+            run(store, server.url, "aws")
+        row = next(o for o in store.offers("aws") if o.instance_type == on_demand[0].instance_type)
+        assert ("not listed on" in row.note) == (listed is not on_demand)

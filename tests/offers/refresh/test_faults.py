@@ -1,0 +1,168 @@
+"""What vendors do wrong: throttling, half answers, wrong JSON, resets, stalls, wrong pages, a wrong clock."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gpuplan.offers.refresh.http import Http, Patience
+from gpuplan.offers.refresh.source import FetchError
+from gpuplan.offers.refresh.store import Store
+from offers.refresh.test_aws_and_azure import CATALOG, amazon, azure_items, packaged, run
+from vendors import aws, azure
+from vendors.server import PASSING, Asked, http_date, impatient, vendor
+
+READ_S = {"stall": 0.3}  # how long bytes are waited for, where waiting is the point
+EASTUS = [
+    item for offer in packaged("azure", region="eastus", purchase="on_demand") for item in azure_items(offer)
+]
+
+
+@pytest.mark.parametrize("fault", PASSING)
+def test_what_passes_is_waited_for(tmp_path: Path, fault: str) -> None:
+    """Three times in a row on one page: the fourth attempt gets it, and nothing is missing."""
+    store = Store(tmp_path)
+
+    with vendor(lambda asked: azure.pages({"eastus": EASTUS}, asked), faults=[fault] * 3) as server:
+        outcome = run(store, server.url, "azure", regions=("eastus",), read_s=READ_S.get(fault, 5.0))
+
+    assert outcome.refused == []
+    assert len(store.offers("azure")) == 2 * len(packaged("azure", region="eastus", purchase="on_demand"))
+
+
+@pytest.mark.parametrize("fault", ["503", "half", "stall", "not json", "reset"])
+def test_what_does_not_pass_leaves_the_old_prices(tmp_path: Path, fault: str) -> None:
+    """Page three fails for good: the region is refused as a whole, one line says why, and the file is the same."""
+    store = Store(tmp_path)
+    with vendor(lambda asked: azure.pages({"eastus": EASTUS}, asked)) as server:
+        run(store, server.url, "azure", regions=("eastus",))
+    before = store.path("prices", "azure").read_bytes()
+
+    faults = ["none", "none", *[fault] * 4]
+    with vendor(lambda asked: azure.pages({"eastus": EASTUS}, asked), faults=faults) as server:
+        outcome = run(store, server.url, "azure", regions=("eastus",), read_s=READ_S.get(fault, 5.0))
+
+    assert outcome.refused == ["azure eastus"]
+    (why,) = outcome.suspicions
+    assert why.code == "failed"
+    assert "127.0.0.1" in why.message
+    assert "\n" not in str(why)
+    assert store.path("prices", "azure").read_bytes() == before
+
+
+@pytest.mark.parametrize("fault", ["half", "reset", "stall", "empty"])
+def test_a_large_file_that_breaks_off_is_read_again(tmp_path: Path, fault: str) -> None:
+    """Half an offer file is never a price list."""
+    on_demand = packaged("aws", region="us-east-1", purchase="on_demand")
+    store = Store(tmp_path)
+
+    with vendor(amazon(on_demand, []), faults=[fault]) as server:
+        outcome = run(store, server.url, "aws", read_s=READ_S.get(fault, 5.0))
+
+    assert outcome.accepted == ["aws us-east-1 on demand"]
+    assert {o.instance_type for o in store.offers("aws")} == {o.instance_type for o in on_demand}
+
+
+def test_a_file_cut_at_a_line_without_a_length_is_refused(tmp_path: Path) -> None:
+    """No header tells its length: the last line is not whole."""
+    on_demand = packaged("aws", region="us-east-1", purchase="on_demand")
+    whole = aws.offer_file(aws.offer_line(offer) for offer in on_demand)
+
+    with vendor(lambda asked: whole[:-40] if "offers" in asked.path else None) as server:
+        outcome = run(Store(tmp_path), server.url, "aws")
+
+    assert "is not whole" in outcome.suspicions[0].message or "cells" in outcome.suspicions[0].message
+
+
+def disordered(page: dict[str, Any], asked: Asked, how: str) -> dict[str, Any]:
+    """Return a page of Azure's as a confused server would send it."""
+    second = asked.query.get("$skip") == "20"
+    if how == "skips a page" and page["NextPageLink"]:
+        page["NextPageLink"] = page["NextPageLink"].replace("$skip=40", "$skip=60")
+    elif how == "goes back" and second:
+        page["NextPageLink"] = page["NextPageLink"].replace("$skip=40", "$skip=0")
+    elif how == "another region" and second:
+        page["Items"][0] = {**page["Items"][0], "armRegionName": "westus"}
+    elif how == "an item lost" and second:
+        page["Items"] = page["Items"][:-1]
+    elif how == "no items" and second:
+        del page["Items"]
+    elif how == "no price" and second:
+        page["Items"] = [{**item, "retailPrice": None} for item in page["Items"]]
+    elif how == "no date" and second:
+        page["Items"] = [{**item, "effectiveStartDate": "soon"} for item in page["Items"]]
+    return page
+
+
+@pytest.mark.parametrize(
+    "how", ["skips a page", "goes back", "another region", "an item lost", "no items", "no price", "no date"]
+)
+def test_pages_that_do_not_follow_one_another_are_refused(tmp_path: Path, how: str) -> None:
+    """Truncated, reordered or doubled pages: nothing of the region is taken."""
+    store = Store(tmp_path)
+
+    def answer(asked: Asked) -> dict[str, Any] | None:
+        page = azure.pages({"eastus": EASTUS}, asked)
+        return None if page is None else disordered(page, asked, how)
+
+    with vendor(answer) as server:
+        outcome = run(store, server.url, "azure", regions=("eastus",))
+
+    assert outcome.refused == ["azure eastus"]
+    assert store.offers("azure") == ()
+
+
+def test_a_clock_that_is_off_is_told_and_the_vendor_s_date_is_used(tmp_path: Path) -> None:
+    """Three days: the prices are dated by the vendor's clock."""
+    store = Store(tmp_path)
+    theirs = datetime.now(UTC) + timedelta(days=3)
+
+    with vendor(lambda asked: azure.pages({"eastus": EASTUS}, asked)) as server:
+        server.date = http_date(theirs)
+        outcome = run(store, server.url, "azure", regions=("eastus",))
+
+    assert [str(s) for s in outcome.suspicions if s.code == "clock"] == [
+        "the clock of this machine: is -72.0 h off the vendor's; the vendor's date is used"
+    ]
+    assert {offer.price_as_of for offer in store.offers("azure")} == {theirs.date().isoformat()}
+
+
+def test_what_a_vendor_asks_to_wait_is_waited_and_no_more_than_a_minute() -> None:
+    """Retry-After of a second is obeyed; of an hour is not waited for; otherwise the pauses grow."""
+    pauses: list[float] = []
+    http = Http(Patience(attempts=4), sleep=pauses.append)
+    with vendor(lambda _: {}, faults=["429", "500", "500"]) as server:
+        http.json(server.url)
+
+    assert pauses[0] == 1.0
+    assert 0.5 <= pauses[1] <= 2.5
+    assert pauses[2] > 1.0
+    with (
+        vendor(lambda _: {}, faults=["429"]) as server,
+        pytest.raises(FetchError, match="answered 429") as caught,
+    ):
+        Http(Patience(longest_wait_s=0.5), sleep=pauses.append).json(server.url)
+    assert caught.value.retry_after_s == 1.0
+    assert len(pauses) == 3
+
+
+def test_a_drip_that_never_ends_is_left() -> None:
+    """Every byte is in time, the answer is not."""
+    http = impatient(answer_s=-1.0, attempts=1)
+
+    with vendor(lambda _: {"some": "answer"}) as server, pytest.raises(FetchError, match="too slowly"):
+        http.json(server.url)
+
+
+def test_an_unreachable_vendor_is_one_line_with_a_way_out(tmp_path: Path) -> None:
+    """Nobody listens."""
+    with vendor(lambda _: {}) as server:
+        gone = server.url
+
+    outcome = run(Store(tmp_path), gone, "azure", regions=("eastus",))
+
+    assert "cannot be reached" in outcome.suspicions[0].message
+    assert "HTTPS_PROXY" in outcome.suspicions[0].message
+    assert CATALOG.offers

@@ -1,0 +1,47 @@
+"""How old a price is, when it is told, and when no money is spent on it."""
+
+from __future__ import annotations
+
+from datetime import date
+
+import pytest
+from gpuplan.errors import NoAnswerError
+from gpuplan.offers.age import age_days, age_warning, require_recent_prices
+from made_up import make_offer
+
+TODAY = date(2026, 11, 21)
+
+
+@pytest.mark.parametrize(
+    ("as_of", "days"),
+    [("2026-11-21", 0), ("2026-10-22", 30), ("2026-10-21", 31), ("2026-10", 21), ("2026-11", 0), ("2026", 0),
+     ("2025", 325), ("2019-2023", 1056), ("2026-12-01", 0)],
+)  # fmt: skip
+def test_a_partial_date_is_as_young_as_it_can_be(as_of: str, days: int) -> None:
+    """Counted by hand from the last day that the date can mean; nothing is younger than today."""
+    assert age_days(as_of, today=TODAY) == days
+
+
+def test_a_warning_from_the_31st_day() -> None:
+    """One sentence with how many and how old; a price without a date does not age."""
+    young = make_offer(price_as_of="2026-10-22")
+    old = make_offer(price_as_of="2026-08-03")
+    own = make_offer(price_as_of=None)
+
+    assert age_warning([young, own], today=TODAY) is None
+    assert age_warning([young, old, own], today=TODAY) == (
+        "1 of 2 prices are older than 30 days (up to 110): `gpuplan catalog refresh` reads them anew."
+    )
+    assert (age_warning([old], today=TODAY) or "").startswith("The price is older than 30 days (up to 110)")
+
+
+def test_no_money_is_spent_on_a_price_of_91_days() -> None:
+    """90 days are taken; 91 are not, unless the user accepts it."""
+    require_recent_prices([make_offer(price_as_of="2026-08-23")], today=TODAY)
+    old = [make_offer(price_as_of="2026-08-22")]
+
+    with pytest.raises(NoAnswerError, match="the price is 91 days old") as caught:
+        require_recent_prices(old, today=TODAY)
+    require_recent_prices(old, today=TODAY, accept_old=True)
+
+    assert "--accept-old-prices" in (caught.value.hint or "")

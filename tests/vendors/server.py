@@ -1,0 +1,147 @@
+"""A server on loopback that gives prepared answers, and misbehaves by a script: one fault a request."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from email.utils import format_datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from gpuplan.offers.refresh.http import Http, Patience
+
+__all__ = ["FAULTS", "PASSING", "Asked", "Vendor", "impatient", "vendor"]
+
+PASSING = ("503", "429", "reset", "half", "not json", "stall", "500")  # another try gets an answer
+FAULTS = (*PASSING, "403", "empty", "404")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request that arrived."""
+
+    method: str
+    path: str
+    query: dict[str, str]
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        """The body as JSON."""
+        return json.loads(self.body)
+
+
+Answer = bytes | dict[str, Any] | list[Any]
+
+
+@dataclass
+class Vendor:
+    """What a running server is asked, and how it misbehaves."""
+
+    url: str
+    faults: deque[str] = field(default_factory=deque)
+    asked: list[Asked] = field(default_factory=list)
+    date: str | None = None  # what the Date header says instead of the time
+    stopped: threading.Event = field(default_factory=threading.Event)
+
+
+def impatient(**changes: Any) -> Http:
+    """Return a client that makes no pauses between attempts; servers that stall want a small ``read_s``."""
+    patience = Patience(**{"connect_s": 5.0, "read_s": 5.0, "answer_s": 20.0, "attempts": 4, **changes})
+    return Http(patience, sleep=lambda _: None)
+
+
+@contextmanager
+def vendor(answer: Callable[[Asked], Answer | None], *, faults: Iterable[str] = ()) -> Iterator[Vendor]:
+    """Run a server; ``answer`` returns what a request gets, None for 404."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
+    server.daemon_threads = True
+    running = Vendor(f"http://127.0.0.1:{server.server_address[1]}", deque(faults))
+    server.RequestHandlerClass = _handler(running, answer)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    try:
+        yield running
+    finally:
+        running.stopped.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _handler(running: Vendor, answer: Callable[[Asked], Answer | None]) -> type[BaseHTTPRequestHandler]:
+    """Return the handler of a server."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+        def date_time_string(self, timestamp: float | None = None) -> str:
+            """Return the date that the test asks for."""
+            return running.date or super().date_time_string(timestamp)
+
+        def do_GET(self) -> None:
+            """Answer."""
+            asked = _asked(self)
+            running.asked.append(asked)
+            fault = running.faults.popleft() if running.faults else "none"
+            found = answer(asked)
+            body = b"" if found is None else found if isinstance(found, bytes) else json.dumps(found).encode()
+            _send(self, body, fault="404" if found is None else fault, stopped=running.stopped)
+
+        do_POST = do_GET  # noqa: N815
+
+    return Handler
+
+
+def _asked(handler: BaseHTTPRequestHandler) -> Asked:
+    """Return the request."""
+    parts = urlsplit(handler.path)
+    query = {key: values[0] for key, values in parse_qs(parts.query).items()}
+    body = handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
+    headers = {key.lower(): value for key, value in handler.headers.items()}
+    return Asked(handler.command, parts.path, query, headers, body)
+
+
+def _send(handler: BaseHTTPRequestHandler, body: bytes, *, fault: str, stopped: threading.Event) -> None:
+    """Send an answer, or what the fault makes of it."""
+    if fault == "reset":
+        linger = struct.pack("ii", 1, 0)  # close with RST
+        handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        handler.close_connection = True
+        return
+    status = int(fault) if fault.isdigit() else 200
+    if status != 200:
+        body = b'{"error": "no"}'
+    if fault == "not json":
+        body = b"<html>We are down for maintenance.</html>"
+    if fault == "empty":
+        body = b""
+    handler.send_response(status)
+    if status in (429, 503):
+        handler.send_header("Retry-After", "1")
+    handler.send_header("Content-Length", str(len(body)))
+    handler.end_headers()
+    if fault in ("half", "stall"):
+        handler.wfile.write(body[: len(body) // 2])
+        handler.wfile.flush()
+        if fault == "stall":
+            stopped.wait(2.0)
+        handler.close_connection = True
+        return
+    handler.wfile.write(body)
+
+
+def http_date(moment: Any) -> str:
+    """Return a moment as a Date header has it."""
+    return format_datetime(moment, usegmt=True)
