@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Literal
 
@@ -45,6 +45,7 @@ def estimate(
     devices: Sequence[float] = (),
     deadline: str | float | None = None,
     budget: float | None = None,
+    assume: Mapping[str, float] | None = None,
     sort: SortBy = "cost",
     retired: bool = False,
 ) -> Estimate:
@@ -62,6 +63,7 @@ def estimate(
         accelerators, providers, regions, purchase, devices: Which offers to look at; empty: all.
         deadline: Longest time of the run: `"12h"`, or a number of seconds [s].
         budget: Highest cost of the run [USD].
+        assume: What you know better than the catalog: `{"boot_s": 90, "dataset_gb": 150}`.
         sort: What comes first in `offers`.
         retired: Also what can no longer be rented.
 
@@ -75,6 +77,7 @@ def estimate(
     from .plan.estimate import Question
     from .plan.limits import duration_s_of
     from .plan.select import Filters
+    from .plan.terms import terms_of
     from .settings import apply_cache_dir, load_settings
     from .workload.options import WorkloadOptions
 
@@ -95,5 +98,8 @@ def estimate(
         batch_size=batch_size, samples=samples, epochs=epochs, steps=steps, precision=precision, mode=mode,
         loss=loss, optimizer=optimizer,
     )  # fmt: skip
-    answer = ask(model, question, options=options, catalog=catalog_of(settings))
+    catalog = catalog_of(settings)
+    given = [f"{key}={value}" for key, value in (assume or {}).items()]
+    terms = terms_of(settings, catalog.costs, assume=given)
+    answer = ask(model, question, options=options, catalog=catalog, terms=terms)
     return Estimate(**{field.name: getattr(answer, field.name) for field in fields(answer)})

@@ -58,6 +58,15 @@ def estimate(  # noqa: PLR0917 - one argument a flag
     ] = None,
     deadline: Annotated[str | None, typer.Option(help="Longest time of the run: 90s, 15m, 12h, 2d.")] = None,
     budget: Annotated[float | None, typer.Option(help="Highest cost of the run in dollars.")] = None,
+    assume: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="What you know better, as boot_s=90 or dataset_gb=150; repeatable (see --breakdown)."
+        ),
+    ] = None,
+    breakdown: Annotated[
+        bool, typer.Option("--breakdown", help="The bills line by line, and what each line rests on.")
+    ] = False,
     sort: Annotated[Literal["cost", "time"], typer.Option(help="What comes first.")] = "cost",
     show_all: Annotated[bool, typer.Option("--all", help="Every offer, not the best per device.")] = False,
     retired: Annotated[bool, typer.Option("--retired", help="Also what can no longer be rented.")] = False,
@@ -77,6 +86,7 @@ def estimate(  # noqa: PLR0917 - one argument a flag
     from ..plan.estimate import Question
     from ..plan.limits import duration_s_of
     from ..plan.select import Filters
+    from ..plan.terms import terms_of
     from ..render.files import require_writable
     from ..settings import apply_cache_dir, load_settings
     from ..workload.options import WorkloadOptions
@@ -107,15 +117,22 @@ def estimate(  # noqa: PLR0917 - one argument a flag
         batch_size=batch_size, samples=samples, epochs=epochs, steps=steps, precision=precision, mode=mode,
         loss=loss, optimizer=optimizer, use_cache=not no_cache,
     )  # fmt: skip
+    rented = catalog_of(settings)
     result = ask(
-        model, question, options=options, script_arguments=script_arguments or (),
-        catalog=catalog_of(settings), around_trace=tracing(model),
+        model, question, options=options, script_arguments=script_arguments or (), catalog=rented,
+        terms=terms_of(settings, rented.costs, assume=assume or ()), around_trace=tracing(model),
     )  # fmt: skip
-    _show(result, question, output=output, as_json=json_, show_all=show_all)
+    _show(result, question, output=output, as_json=json_, show_all=show_all, breakdown=breakdown)
 
 
 def _show(
-    result: Estimate, question: Question, *, output: Path | None, as_json: bool, show_all: bool
+    result: Estimate,
+    question: Question,
+    *,
+    output: Path | None,
+    as_json: bool,
+    show_all: bool,
+    breakdown: bool,
 ) -> None:
     """Emit the result, write the file, and raise when the answer is no."""
     from ..plan.answer import why_no_answer
@@ -124,7 +141,7 @@ def _show(
 
     if output is not None:
         write_text(output, estimate_json(result))
-    emit_estimate(result, as_json=as_json, show_all=show_all)
+    emit_estimate(result, as_json=as_json, show_all=show_all, breakdown=breakdown)
     why = why_no_answer(result, question)
     if why is not None:
         raise why

@@ -9,6 +9,7 @@ from importlib.resources.abc import Traversable
 from typing import TypeVar
 
 from . import laws
+from .costs import COSTS_FILE, ProviderCost, Region, read_costs
 from .files import (
     CatalogError,
     Finding,
@@ -123,6 +124,7 @@ def check_catalog(folder: Traversable, *, today: date) -> Report:
         *_host_findings(reader, today),
         *_notebook_findings(reader, known | {CPU}, today),
         *_coverage_findings(reader, providers, prices),
+        *_cost_findings(folder, {p.row.name for p in providers}, offers),
     ]
     findings = sorted({*reader.findings, *found}, key=lambda f: (f.file, f.line, f.field))
     return Report(tuple(findings), len(accelerators), len(offers), len(prices))
@@ -237,3 +239,25 @@ def _coverage_findings(
     for name in prices:
         if name not in names:
             yield Finding(f"prices/{name}.csv", 1, "provider", f"`{name}` has no row in providers.toml")
+
+
+def _cost_findings(
+    folder: Traversable, providers: set[str], offers: list[Located[Offer]]
+) -> Iterator[Finding]:
+    """Yield what is wrong with the rows beside the prices; a folder without them gets those of gpuplan."""
+    if not (folder / COSTS_FILE).is_file():
+        return
+    try:
+        rows, findings = read_costs(folder)
+    except CatalogError as error:
+        yield from error.findings
+        return
+    yield from findings
+    for located in rows:
+        if isinstance(located.row, ProviderCost | Region) and located.row.provider not in providers:
+            yield located.finding("provider", f"`{located.row.provider}` has no row in providers.toml")
+    known = {(row.row.provider, row.row.region) for row in rows if isinstance(row.row, Region)}
+    clouds = {provider for provider, _ in known}
+    for offer in offers:
+        if offer.row.provider in clouds and (offer.row.provider, offer.row.region) not in known:
+            yield offer.finding("region", f"`{offer.row.region}` is not in regions.csv")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from ..errors import UsageError
+from .costs import Costs, load_costs
 from .cpu import cpu_accelerator, host_of, unknown_cpu
 from .files import (
     CatalogError,
@@ -150,6 +151,11 @@ class Catalog:
     def sources(self) -> dict[str, str]:
         """Full text of every source by its key."""
         return read_text_table(read_table(self.folder, "sources.toml"), "sources")
+
+    @cached_property
+    def costs(self) -> Costs:
+        """What is charged and assumed beside the machines' hours."""
+        return load_costs(self.folder)
 
     @cached_property
     def as_of(self) -> str:

@@ -9,10 +9,10 @@ from ..settings_own import Committed, Machine, committed_for
 from .names import Names
 from .rows import Offer
 
-__all__ = ["OWN_PROVIDER", "machine_offers", "with_committed_prices"]
+__all__ = ["OWN_PROVIDER", "OWN_SOURCE", "machine_offers", "with_committed_prices"]
 
 OWN_PROVIDER = "own"
-_SOURCE = "gpuplan.toml of the user"
+OWN_SOURCE = "gpuplan.toml of the user"
 
 
 def machine_offers(machines: Iterable[Machine], names: Names) -> tuple[Offer, ...]:
@@ -32,7 +32,7 @@ def machine_offers(machines: Iterable[Machine], names: Names) -> tuple[Offer, ..
             purchase="on_demand",
             usd_per_hour=machine.usd_per_hour,
             price_as_of=None,
-            price_source=_SOURCE,
+            price_source=OWN_SOURCE,
             status="active",
             note=machine.note or "your own machine: its purchase is not counted",
         )
@@ -61,7 +61,7 @@ def _committed(offer: Offer, committed: Sequence[Committed], today: date) -> Off
         update={
             "usd_per_hour": entry.usd_per_hour,
             "price_as_of": None,
-            "price_source": _SOURCE,
+            "price_source": OWN_SOURCE,
             "estimated": False,
             "note": "; ".join(note for note in notes if note),
         }

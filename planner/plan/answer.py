@@ -59,7 +59,7 @@ def _nothing_in_time(estimate: Estimate, question: Question) -> NoAnswerError | 
     if chosen.fastest is None:
         return NoAnswerError(asked, hint="no offer that fits has a known time and price")
     best = estimate.offers[chosen.fastest]
-    time_s = best.projection.train_time_s
+    time_s = best.run_time_s
     best_h = "" if time_s is None else f"{_hours(time_s.mid)} (up to {_hours(time_s.high)}), on "
     return NoAnswerError(
         f"{asked}: the fastest takes {best_h}{_name(best)}", hint="allow more time, or train less"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from .estimate import Question, estimate_workload
 from .result import Estimate
 from .select import select
+from .terms import Terms
 
 if TYPE_CHECKING:
     from ..offers.load import Catalog
@@ -27,6 +28,7 @@ def ask(
     options: WorkloadOptions,
     script_arguments: Sequence[str] = (),
     catalog: Catalog | None = None,
+    terms: Terms | None = None,
     around_trace: AbstractContextManager[object] | None = None,
 ) -> Estimate:
     """Return the answer to a question about a model.
@@ -39,20 +41,26 @@ def ask(
         options: What is said about the run beside the model.
         script_arguments: What a training script finds in `sys.argv`.
         catalog: What is for rent (``catalog_of(settings)``); None: what comes with gpuplan.
+        terms: What is charged and assumed beside the training; None: as the catalog has it.
         around_trace: Entered while the model is traced (to show that it takes a while).
 
     Raises:
         GpuplanError: Whatever the user can fix, by its kind.
     """
+    from ..offers.load import load_catalog
     from ..predict.predictor import Predictor
 
+    catalog = catalog or load_catalog()
+    terms = terms or Terms(costs=catalog.costs)
     selection = select(question.filters, catalog=catalog)
     predictor = Predictor.load()
     # The child process that traces has a core of its own; meanwhile this one loads what comes after.
     Thread(target=import_module, args=("numpy",), daemon=True).start()
     with around_trace or nullcontext():
         workload = _workload(model, options=options, script_arguments=script_arguments)
-    return estimate_workload(workload, selection=selection, predictor=predictor, question=question)
+    return estimate_workload(
+        workload, selection=selection, predictor=predictor, question=question, terms=terms
+    )
 
 
 def _workload(model: Any, *, options: WorkloadOptions, script_arguments: Sequence[str]) -> Workload:

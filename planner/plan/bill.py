@@ -2,37 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from decimal import Context, Decimal
+from functools import cached_property
+from typing import Any
 
-from ..units import Interval
+from ..units import SECONDS_PER_HOUR, Interval
+from .phases import TRAINING, Phase, Schedule
 
-__all__ = ["MINIMUM_BILLED_S", "NOT_BILLED", "Bill", "BillLine", "UsdInterval", "bill_of_run", "rental_usd"]
+__all__ = [
+    "NOT_BILLED", "NO_CHARGES", "Bill", "BillLine", "Charges", "UsdInterval", "bill_of_run", "rental_usd",
+]  # fmt: skip
 
-# Shortest time that a provider charges for once a machine has started [s]. Absent: none is known.
-#   aws: "billed on one second increments, with a minimum of 60 seconds" (Linux; on demand and spot),
-#        https://aws.amazon.com/about-aws/whats-new/2017/10/announcing-amazon-ec2-per-second-billing/
-#   gcp: "All vCPUs, GPUs, and GB of memory are charged a minimum of 1 minute", the billing model of
-#        https://cloud.google.com/compute/all-pricing
-MINIMUM_BILLED_S: dict[str, float] = {"aws": 60.0, "gcp": 60.0}
+# What a real bill may also have and this one does not, by name.
+NOT_BILLED: tuple[str, ...] = ("input pipeline stalls",)
 
-# What a real bill also has and this one does not, by name.
-NOT_BILLED: tuple[str, ...] = (
-    "boot and driver start",
-    "data download",
-    "compilation",
-    "validation",
-    "checkpoints",
-    "input pipeline stalls",
-    "disk",
-    "egress",
-    "tax",
-)
-
+HOURS_PER_MONTH = 730.0  # what the clouds divide a month's price of storage by
 _NANO_USD = Decimal("1e-9")
 _WIDE = Context(prec=60)
 _DECIMAL_SECONDS_PER_HOUR = Decimal(3600)
+_NANO = 10**9
+_NANOSECONDS_PER_HOUR = 3600 * _NANO
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +37,6 @@ class UsdInterval:
     mid: Decimal
     high: Decimal
 
-    def plus(self, other: UsdInterval) -> UsdInterval:
-        """Return the sum, bound by bound: both parts are late or early together."""
-        return UsdInterval(self.low + other.low, self.mid + other.mid, self.high + other.high)
-
-    def minus(self, other: UsdInterval) -> UsdInterval:
-        """Return the difference, bound by bound."""
-        return UsdInterval(self.low - other.low, self.mid - other.mid, self.high - other.high)
-
     def to_json(self) -> dict[str, str]:
         """Return the three amounts as text, under the keys of the JSON contract."""
         return {"low": format(self.low, "f"), "mid": format(self.mid, "f"), "high": format(self.high, "f")}
@@ -61,25 +44,129 @@ class UsdInterval:
 
 @dataclass(frozen=True, slots=True)
 class BillLine:
-    """One item of a bill."""
+    """One item of a bill.
+
+    Args:
+        item: What it is called.
+        usd: What it costs; a discount is below zero.
+        because: What the amount rests on.
+        time_s: The time that is paid for; None where no time is [s].
+    """
 
     item: str
     usd: UsdInterval
+    because: str = ""
+    time_s: Interval | None = None
 
-    def to_json(self) -> dict[str, str]:
-        """Return item and amount; `usd` is the central estimate."""
+    def to_json(self, *, detailed: bool = False) -> dict[str, Any]:
+        """Return item and central amount; in detail also the range, the time and the reason."""
         bounds = self.usd.to_json()
-        return {
-            "item": self.item, "usd": bounds["mid"], "usd_low": bounds["low"], "usd_high": bounds["high"],
-        }  # fmt: skip
+        line: dict[str, Any] = {"item": self.item, "usd": bounds["mid"]}
+        if detailed:
+            line |= {
+                "usd_low": bounds["low"], "usd_high": bounds["high"], "because": self.because,
+                "time_s": None if self.time_s is None else self.time_s.to_json(),
+            }  # fmt: skip
+        return line
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Charges:
+    """What is charged beside the machine's hours, each at the soonest, usual and latest.
+
+    Args:
+        minimum_billed_s: Shortest time that is charged for [s].
+        disk_usd_per_hour, egress_usd: None: unknown.
+        discount, tax: Share of the machine's price, and of everything [-].
+        reasons: What each rests on, by item.
+        unknown: Items that cannot be told.
+    """
+
+    minimum_billed_s: float = 0.0
+    disk_usd_per_hour: tuple[float, float, float] | None = None
+    egress_usd: tuple[float, float, float] | None = None
+    discount: Decimal = Decimal(0)
+    tax: Decimal = Decimal(0)
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    unknown: tuple[str, ...] = ()
+
+
+NO_CHARGES = Charges()
+_Nano = tuple[int, int, int]
+
+
 class Bill:
-    """Lines and their exact sum."""
+    """Lines and their exact sum. The sum is worked out at once, the lines when somebody looks."""
 
-    lines: tuple[BillLine, ...]
-    total: UsdInterval
+    def __init__(self, schedule: Schedule, *, usd_per_hour: Decimal, charges: Charges = NO_CHARGES) -> None:
+        self._schedule = schedule
+        self._price_nano = int(usd_per_hour * _NANO)
+        self._charges = charges
+        self._extras = self._beside_the_machine()
+        self._total: _Nano = _added([self._rental(schedule.total_s), *self._extras.values()])
+
+    @property
+    def mid_nano(self) -> int:
+        """Central estimate [1e-9 USD]."""
+        return self._total[1]
+
+    @property
+    def high_nano(self) -> int:
+        """Upper end [1e-9 USD]."""
+        return self._total[2]
+
+    @cached_property
+    def total(self) -> UsdInterval:
+        """What the run costs."""
+        return _usd(self._total)
+
+    @cached_property
+    def lines(self) -> tuple[BillLine, ...]:
+        """Every item that takes time or money; they add up to the total to the nano-dollar."""
+        phases = {phase: self._rental(phase.time_s) for phase in self._schedule.phases}
+        rest = _added([self._rental(self._schedule.total_s), *(_negated(nano) for nano in phases.values())])
+        lines = []
+        for phase, nano in phases.items():
+            whole = _added([nano, rest]) if phase.item == TRAINING else nano
+            lines.append(BillLine(phase.item, _usd(whole), phase.because, phase.time_s))
+        reasons = self._charges.reasons
+        lines += [BillLine(item, _usd(nano), reasons.get(item, "")) for item, nano in self._extras.items()]
+        return tuple(line for line in lines if line.time_s is not None or line.usd.high or line.usd.low)
+
+    def _rental(self, time_s: Interval) -> _Nano:
+        """Return the price of a time on the machine at its three bounds [1e-9 USD]."""
+        price = self._price_nano
+        low, mid, high = (
+            (round(s * _NANO) * price + _NANOSECONDS_PER_HOUR // 2) // _NANOSECONDS_PER_HOUR
+            for s in (time_s.low, time_s.mid, time_s.high)
+        )
+        return (low, mid, high)
+
+    def _beside_the_machine(self) -> dict[str, _Nano]:
+        """Return minimum, disk, egress, discount and tax, those that are known [1e-9 USD]."""
+        charges, total_s = self._charges, self._schedule.total_s
+        rental = self._rental(total_s)
+        extras: dict[str, _Nano] = {}
+        if total_s.low < charges.minimum_billed_s:
+            least_s = charges.minimum_billed_s
+            least = self._rental(Interval(low=least_s, mid=least_s, high=least_s))
+            extras[f"minimum billing of {least_s:g} s"] = _each(lambda i: max(0, least[i] - rental[i]))
+        if charges.disk_usd_per_hour is not None:
+            hours, rate = (
+                [s / SECONDS_PER_HOUR for s in (total_s.low, total_s.mid, total_s.high)],
+                charges.disk_usd_per_hour,
+            )
+            extras["disk"] = _each(lambda i: round(hours[i] * rate[i] * _NANO))
+        if charges.egress_usd is not None:
+            egress = charges.egress_usd
+            extras["egress"] = _each(lambda i: round(egress[i] * _NANO))
+        if charges.discount:
+            machine = _added([rental, *(nano for item, nano in extras.items() if item.startswith("minimum"))])
+            extras["discount"] = _each(lambda i: -int(machine[i] * charges.discount))
+        if charges.tax:
+            subtotal = _added([rental, *extras.values()])
+            extras["tax"] = _each(lambda i: int(subtotal[i] * charges.tax))
+        return extras
 
 
 def rental_usd(*, duration_s: float, usd_per_hour: Decimal) -> Decimal:
@@ -99,31 +186,34 @@ def rental_usd(*, duration_s: float, usd_per_hour: Decimal) -> Decimal:
     return usd.quantize(_NANO_USD, context=_WIDE)
 
 
-def bill_of_run(*, train_time_s: Interval, usd_per_hour: Decimal, minimum_billed_s: float = 0.0) -> Bill:
-    """Return the bill of a run: the time on the machine, and what the provider's minimum adds to it.
+def bill_of_run(*, train_time_s: Interval, usd_per_hour: Decimal, charges: Charges = NO_CHARGES) -> Bill:
+    """Return the bill of a run that is nothing but its training steps.
 
     Args:
         train_time_s: Time of all steps [s].
         usd_per_hour: Price of the offer [USD/h].
-        minimum_billed_s: Shortest time that is charged for [s].
+        charges: What is charged beside.
     """
-    times_s = (train_time_s.low, train_time_s.mid, train_time_s.high)
-    lines = [BillLine("compute", _usd_at(times_s, usd_per_hour))]
-    if train_time_s.low < minimum_billed_s:
-        billed = _usd_at(tuple(max(time_s, minimum_billed_s) for time_s in times_s), usd_per_hour)
-        lines.append(BillLine(f"minimum billing of {minimum_billed_s:g} s", billed.minus(lines[0].usd)))
-    return Bill(tuple(lines), _total(lines))
+    training = Phase(TRAINING, train_time_s, "")
+    return Bill(Schedule((training,), train_time_s), usd_per_hour=usd_per_hour, charges=charges)
 
 
-def _usd_at(durations_s: Iterable[float], usd_per_hour: Decimal) -> UsdInterval:
-    """Return the price of the three times of a run: soonest, central, latest."""
-    low, mid, high = (rental_usd(duration_s=s, usd_per_hour=usd_per_hour) for s in durations_s)
+def _each(amount: Callable[[int], int]) -> _Nano:
+    """Return an amount at the three bounds."""
+    return (amount(0), amount(1), amount(2))
+
+
+def _added(parts: Sequence[_Nano]) -> _Nano:
+    """Return the exact sum, bound by bound."""
+    return _each(lambda i: sum(part[i] for part in parts))
+
+
+def _negated(nano: _Nano) -> _Nano:
+    """Return the amounts with their signs turned."""
+    return _each(lambda i: -nano[i])
+
+
+def _usd(nano: _Nano) -> UsdInterval:
+    """Return whole nano-dollars as dollars, exactly."""
+    low, mid, high = (Decimal(amount).scaleb(-9, _WIDE) for amount in nano)
     return UsdInterval(low, mid, high)
-
-
-def _total(lines: Iterable[BillLine]) -> UsdInterval:
-    """Return the exact sum of the lines."""
-    total = UsdInterval(Decimal(0), Decimal(0), Decimal(0))
-    for line in lines:
-        total = total.plus(line.usd)
-    return total

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import UsageError
 from ..predict.steptime import StepTime, Unpredicted
-from .bill import MINIMUM_BILLED_S, bill_of_run, rental_usd
 from .limits import require_positive
 from .memory import available_bytes, memory_verdict
+from .pricing import price_offers
 from .rank import Candidate, SortBy, cheapest, cheapest_within_s, fastest, fastest_within_usd, pareto
 from .result import Estimate, OfferEstimate, Projection, Recommendation
 from .run import run_length
 from .select import Filters, Selected, Selection
-from .spot_bill import compare_with_on_demand, with_interruptions
-from .spot_outlook import SpotOutlooks, SpotTerms
+from .spot_outlook import SpotTerms
+from .terms import NO_TERMS, Terms
 
 if TYPE_CHECKING:
     from ..offers.rows import Accelerator
@@ -39,6 +39,7 @@ class StepPredictor(Protocol):
 # Each device keeps its batch, so the global batch grows with their number, and with it what is learnt from an
 # epoch changes. No more than the largest single host of the catalog is recommended without being asked for.
 MOST_REPLICAS_RECOMMENDED = 16
+NANO = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +71,12 @@ class Question:
 
 
 def estimate_workload(
-    workload: Workload, *, selection: Selection, predictor: StepPredictor, question: Question
+    workload: Workload,
+    *,
+    selection: Selection,
+    predictor: StepPredictor,
+    question: Question,
+    terms: Terms = NO_TERMS,
 ) -> Estimate:
     """Return what a workload takes and costs on every offer of a selection.
 
@@ -79,6 +85,7 @@ def estimate_workload(
         selection: The offers that pass the question's filters.
         predictor: Knows step times; asked once for each kind and number of devices.
         question: Order and limits.
+        terms: What is charged and assumed beside the training; by default nothing.
 
     Raises:
         UsageError: A deadline or a budget is given for a run of unknown length.
@@ -86,18 +93,20 @@ def estimate_workload(
     from .._version import __version__
 
     _require_run_length(workload, question)
-    priced = _priced(workload, selection.offers, predictor)
-    if selection.spot is not None:
-        memory = workload.memory
-        state_bytes = memory.parameter_bytes + memory.optimizer_bytes + memory.state_bytes
-        outlooks = SpotOutlooks(facts=selection.spot, state_bytes=state_bytes, terms=question.spot)
-        priced = compare_with_on_demand([with_interruptions(one, outlooks) for one in priced])
+    priced = price_offers(
+        workload,
+        selection,
+        terms=terms,
+        spot=question.spot,
+        project=lambda one: project(workload, one, predictor),
+    )
     ordered = tuple(sorted(priced, key=lambda one: _rank_key(one, question.sort)))
     return Estimate(
         workload=workload,
         offers=ordered,
         recommendation=_recommend(ordered, question),
         options=_echo(question),
+        terms=terms,
         catalog_as_of=selection.catalog_as_of,
         version=__version__,
     )
@@ -144,46 +153,6 @@ def _device_bytes(selected: Selected) -> int | None:
     )
 
 
-def _priced(workload: Workload, offers: Sequence[Selected], predictor: StepPredictor) -> list[OfferEstimate]:
-    """Return every offer with its bill; devices that occur in many offers are projected once."""
-    projections: dict[object, Projection] = {}
-    priced = []
-    for selected in offers:
-        key = _projection_key(selected)
-        if key not in projections:
-            projections[key] = project(workload, selected, predictor)
-        priced.append(_price(selected, projections[key]))
-    return priced
-
-
-def _projection_key(selected: Selected) -> object:
-    """Return what a projection depends on: the devices, or the machine that computes by itself."""
-    offer, accelerator = selected.offer, selected.accelerator
-    if accelerator is None or accelerator.kind == "cpu" or offer.provider == "local":
-        return (offer.provider, offer.instance_type)
-    return (accelerator.name, offer.devices)
-
-
-def _price(selected: Selected, projection: Projection) -> OfferEstimate:
-    """Return an offer with its bill."""
-    offer, step_time_s, train_time_s = selected.offer, projection.step_time_s, projection.train_time_s
-    bill = usd_per_1000_steps = None
-    if offer.usd_per_hour is not None and step_time_s is not None:
-        usd_per_1000_steps = rental_usd(duration_s=1000 * step_time_s.mid, usd_per_hour=offer.usd_per_hour)
-    if offer.usd_per_hour is not None and train_time_s is not None:
-        minimum_s = MINIMUM_BILLED_S.get(offer.provider, 0.0)
-        bill = bill_of_run(
-            train_time_s=train_time_s, usd_per_hour=offer.usd_per_hour, minimum_billed_s=minimum_s
-        )
-    return OfferEstimate(
-        offer=offer,
-        projection=projection,
-        bill=bill,
-        usd_per_1000_steps=usd_per_1000_steps,
-        session_s=selected.session_s,
-    )
-
-
 def _rank_key(one: OfferEstimate, sort: SortBy) -> tuple[bool, bool, float, float]:
     """Return where an offer stands: usable before unusable, known before unknown, then the best."""
     usable = one.projection.memory.fits is not False and one.offer.complete and one.sessions in (1, None)
@@ -204,8 +173,8 @@ def _merit(one: OfferEstimate) -> tuple[float | None, float | None]:
     step_time_s = projection.step_time_s
     if step_time_s is None:
         return (None, None)
-    if projection.train_time_s is not None:
-        return (projection.train_time_s.mid, float(one.bill.total.mid) if one.bill else None)
+    if one.run_time_s is not None:
+        return (one.run_time_s.mid, one.bill.mid_nano * NANO if one.bill else None)
     samples = projection.run.global_batch_size
     per_1000 = one.usd_per_1000_steps
     return (step_time_s.mid / samples, None if per_1000 is None else float(per_1000) / (1000 * samples))
@@ -221,10 +190,10 @@ def _candidate(index: int, one: OfferEstimate) -> Candidate | None:
     if not takeable or time_s is None or cost_usd is None or step_time_s is None:
         return None
     lateness = step_time_s.high / step_time_s.mid
-    late_s = time_s * lateness
+    late_s = one.run_time_s.high if one.run_time_s else time_s * lateness
     if one.spot is not None:
-        late_s = max(late_s * one.spot.moments.wall_s / one.spot.work_s, one.spot.wall_p90_s)
-    dear_usd = float(one.bill.total.high) if one.bill else cost_usd * lateness
+        late_s = max(late_s, one.spot.wall_p90_s)
+    dear_usd = one.bill.high_nano * NANO if one.bill else cost_usd * lateness
     return Candidate(key=index, time_s=time_s, cost_usd=cost_usd, late_s=late_s, dear_usd=dear_usd)
 
 

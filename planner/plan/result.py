@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from decimal import Decimal
@@ -12,7 +11,9 @@ from ..predict.steptime import StepTime, Unpredicted
 from ..units import SECONDS_PER_HOUR, Interval
 from .bill import NOT_BILLED, Bill
 from .memory import MemoryVerdict
+from .phases import Schedule
 from .run import RunLength
+from .terms import Terms
 
 if TYPE_CHECKING:
     from ..offers.rows import Offer
@@ -59,18 +60,27 @@ class OfferEstimate:
     Args:
         offer: The row of the catalog.
         projection: Shared by all offers of the same devices.
+        schedule: The run part by part; None when the time of its steps is unknown.
         bill: None when the price or the run's time is unknown.
         usd_per_1000_steps: Central estimate, without minimum charges; None when unknown [USD].
         session_s: Longest time the machine can be held in one piece; None when no limit is known [s].
         spot: What interruptions do to the run; None on demand, or when the run's time is unknown.
+        unbilled: Items that a real bill has and whose price is unknown here.
     """
 
     offer: Offer
     projection: Projection
+    schedule: Schedule | None
     bill: Bill | None
     usd_per_1000_steps: Decimal | None
     session_s: float | None = None
     spot: SpotOutlook | None = None
+    unbilled: tuple[str, ...] = ()
+
+    @property
+    def run_time_s(self) -> Interval | None:
+        """Time of the whole run, from the first charged second to the last, waits included; None: unknown [s]."""
+        return None if self.schedule is None else self.schedule.wall_s
 
     @property
     def is_free(self) -> bool:
@@ -80,10 +90,7 @@ class OfferEstimate:
     @property
     def sessions(self) -> int | None:
         """How many sessions the run takes, by its central estimate; None when its time is unknown [-]."""
-        train_time_s = self.projection.train_time_s
-        if train_time_s is None:
-            return None
-        return 1 if self.session_s is None else max(1, math.ceil(train_time_s.mid / self.session_s))
+        return None if self.schedule is None else self.schedule.sessions
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -99,8 +106,8 @@ class OfferEstimate:
             note for note in (*self.projection.notes, taken_back, interrupted, self.offer.note) if note
         )
 
-    def to_json(self) -> dict[str, Any]:
-        """Return one entry of `offers[]`."""
+    def to_json(self, *, breakdown: bool = False) -> dict[str, Any]:
+        """Return one entry of `offers[]`; its bill with ranges and reasons when a breakdown is wanted."""
         offer, projection = self.offer, self.projection
         step = projection.step_time if isinstance(projection.step_time, StepTime) else None
         return {
@@ -122,8 +129,10 @@ class OfferEstimate:
             "steps": projection.run.steps,
             "global_batch_size": projection.run.global_batch_size,
             "train_time_s": projection.train_time_s.to_json() if projection.train_time_s else None,
+            "run_time_s": self.run_time_s.to_json() if self.run_time_s else None,
             "cost_usd": self.bill.total.to_json() if self.bill else None,
-            "bill": [line.to_json() for line in self.bill.lines] if self.bill else [],
+            "bill": [line.to_json(detailed=breakdown) for line in self.bill.lines] if self.bill else [],
+            "unbilled": list(self.unbilled),
             "usd_per_1000_steps": _money(self.usd_per_1000_steps),
             "memory_bytes": projection.memory.needed_bytes,
             "memory_available_bytes": projection.memory.available_bytes,
@@ -170,6 +179,7 @@ class Estimate:
         offers: Best first, by ``options["sort"]``; what does not fit or is not known comes last.
         recommendation: Positions in ``offers``.
         options: The question, echoed.
+        terms: What was charged and assumed beside the training.
         catalog_as_of: Date of the newest price; None when unknown.
         version: Of gpuplan.
     """
@@ -178,6 +188,7 @@ class Estimate:
     offers: tuple[OfferEstimate, ...]
     recommendation: Recommendation
     options: Mapping[str, Any]
+    terms: Terms
     catalog_as_of: str | None
     version: str
 
@@ -192,17 +203,18 @@ class Estimate:
             first.setdefault((offer.accelerator, offer.devices, offer.provider == "local"), index)
         return tuple(first.values())
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the object behind `--json` and `plan.json`."""
+    def to_json(self, *, breakdown: bool = False) -> dict[str, Any]:
+        """Return the object behind `--json` and `plan.json`, the bills in detail when a breakdown is wanted."""
         return {
             "schema": SCHEMA,
             "gpuplan_version": self.version,
             "catalog": {"as_of": self.catalog_as_of},
             "options": dict(self.options),
             "workload": _workload_json(self.workload),
-            "offers": [offer.to_json() for offer in self.offers],
+            "offers": [offer.to_json(breakdown=breakdown) for offer in self.offers],
             "recommendation": self._recommendation_json(),
             "unmodelled": [asdict(unmodelled) for unmodelled in self.workload.unmodelled],
+            "terms": self.terms.to_json(),
             "not_billed": list(NOT_BILLED),
         }
 

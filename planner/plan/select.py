@@ -10,6 +10,7 @@ from ..units import SECONDS_PER_HOUR
 from .limits import require_positive
 
 if TYPE_CHECKING:
+    from ..offers.costs import Place
     from ..offers.load import Catalog
     from ..offers.rows import Accelerator, Offer
     from ..offers.spot import SpotFacts
@@ -54,11 +55,13 @@ class Selected:
         offer: The row of the catalog, or this machine.
         accelerator: Its device; None when the catalog does not describe it.
         session_s: Longest time it can be held in one piece; None when there is no limit, or none known [s].
+        place: Decides what is assumed of the time around the training.
     """
 
     offer: Offer
     accelerator: Accelerator | None
     session_s: float | None = None
+    place: Place = "vm"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +95,7 @@ def select(filters: Filters, *, catalog: Catalog | None = None) -> Selection:
     from ..offers.query import select_offers
 
     catalog = catalog or load_catalog()
-    own = Selected(*local_offer(catalog)) if filters.include_local else None
+    own = Selected(*local_offer(catalog), place="local") if filters.include_local else None
     chosen = select_offers(
         catalog.offers if own is None else (*catalog.offers, own.offer),
         accelerators=filters.accelerators,
@@ -122,14 +125,17 @@ def _spot_facts(catalog: Catalog, offers: Iterable[Offer]) -> SpotFacts | None:
 
 def _describer(catalog: Catalog) -> Callable[[Offer], Selected]:
     """Return a function that finds an offer's device and session limit, and remembers them by machine."""
+    from ..offers.costs import place_of
     from ..offers.load import device_of
 
-    known: dict[tuple[str, str], tuple[Accelerator | None, float | None]] = {}
+    known: dict[tuple[str, str], tuple[Accelerator | None, float | None, Place]] = {}
 
     def describe(offer: Offer) -> Selected:
         machine = (offer.provider, offer.instance_type)
         if machine not in known:
-            known[machine] = (device_of(catalog, offer), _session_s(catalog, offer))
+            device = device_of(catalog, offer)
+            place = place_of(*machine, kind=device.kind if device else None)
+            known[machine] = (device, _session_s(catalog, offer), place)
         return Selected(offer, *known[machine])
 
     return describe

@@ -83,6 +83,11 @@ class SpotOutlook:
         return max(0.0, self.moments.billed_s - self.run.undisturbed_s) / self.work_s
 
     @property
+    def waiting_share(self) -> float:
+        """Time without a machine, of the undisturbed work; it is not billed [-]."""
+        return max(0.0, self.moments.wall_s - self.moments.billed_s) / self.work_s
+
+    @property
     def billed_p90_s(self) -> float:
         """90th percentile of what is billed [s]."""
         m = self.moments

@@ -5,21 +5,26 @@ from __future__ import annotations
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from ..plan.terms import USD
 from ..units import MS_PER_S
-from .age import age_line
+from .bill import breakdown_text, emit_breakdown
 from .numbers import count_text, device_text, duration_text, offer_text, range_text, usd_text
 from .output import UNKNOWN, Column, emit_json, emit_rows, json_text
+from .trust import trust_lines
 
 if TYPE_CHECKING:
+    from decimal import Decimal
+
     from ..plan.bill import Bill
     from ..plan.result import Estimate, OfferEstimate
+    from ..plan.terms import Currency
 
 __all__ = [
     "emit_estimate", "estimate_json", "shown_offers", "summary_lines", "table_columns", "table_row",
-    "title_text", "trust_lines",
+    "title_text",
 ]  # fmt: skip
 
 ROWS_SHOWN = 25
@@ -32,14 +37,17 @@ _TSV_COLUMNS = [
     for key in (
         "provider", "instance_type", "accelerator", "devices", "region", "purchase", "usd_per_hour",
         "price_as_of", "estimated", "step_time_s_low", "step_time_s_mid", "step_time_s_high",
-        "train_time_s_low", "train_time_s_mid", "train_time_s_high", "cost_usd_low", "cost_usd_mid",
+        "train_time_s_low", "train_time_s_mid", "train_time_s_high", "run_time_s_low", "run_time_s_mid",
+        "run_time_s_high", "cost_usd_low", "cost_usd_mid",
         "cost_usd_high", "usd_per_1000_steps", "memory_bytes", "memory_fits", "largest_batch_size",
         "basis", "limiter", "status",
     )
 ]  # fmt: skip
 
 
-def emit_estimate(estimate: Estimate, *, as_json: bool = False, show_all: bool = False) -> None:
+def emit_estimate(
+    estimate: Estimate, *, as_json: bool = False, show_all: bool = False, breakdown: bool = False
+) -> None:
     """Write an estimate to standard output.
 
     Args:
@@ -47,12 +55,18 @@ def emit_estimate(estimate: Estimate, *, as_json: bool = False, show_all: bool =
         as_json: One object, every offer.
         show_all: On a terminal, every offer; otherwise the best of each kind and number of devices. A pipe
             always gets every offer.
+        breakdown: The bills line by line, each line with what it rests on.
     """
     if as_json:
-        document = estimate.to_json()
+        document = estimate.to_json(breakdown=breakdown)
         emit_json(document.pop("schema"), document)
     elif sys.stdout.isatty():
-        _emit_table(estimate, show_all=show_all, width=shutil.get_terminal_size(FALLBACK_SIZE).columns)
+        width = shutil.get_terminal_size(FALLBACK_SIZE).columns
+        _emit_table(estimate, show_all=show_all, width=width)
+        if breakdown:
+            sys.stdout.write("\n".join([*breakdown_text(estimate, width=width), ""]))
+    elif breakdown:
+        emit_breakdown(estimate)
     else:
         emit_rows(_TSV_COLUMNS, [_tsv_row(one) for one in estimate.offers])
 
@@ -66,7 +80,9 @@ def estimate_json(estimate: Estimate) -> str:
 def _emit_table(estimate: Estimate, *, show_all: bool, width: int) -> None:
     """Print title, table, what was left out, what to take, and what the numbers rest on."""
     shown, left_out = shown_offers(estimate, show_all=show_all)
-    emit_rows(table_columns(width), [table_row(one) for one in shown], title=title_text(estimate))
+    currency = estimate.terms.currency
+    rows = [table_row(one, currency) for one in shown]
+    emit_rows(table_columns(width, currency.code), rows, title=title_text(estimate))
     blocks = [left_out, *summary_lines(estimate), "", *trust_lines(estimate, shown)]
     lines = [line for block in blocks for line in (textwrap.wrap(block, width) or [""])]
     sys.stdout.write("\n" + "\n".join(lines) + "\n")
@@ -90,7 +106,7 @@ def shown_offers(estimate: Estimate, *, show_all: bool) -> tuple[list[OfferEstim
     )
 
 
-def table_columns(width: int) -> list[Column]:
+def table_columns(width: int, currency: str = USD.code) -> list[Column]:
     """Return the columns that fit a terminal of some width [characters]."""
     columns = [
         Column(key="device", header="accelerator", format=_clip(18)),
@@ -102,7 +118,7 @@ def table_columns(width: int) -> list[Column]:
         columns.append(Column(key="step", header="step ms", justify="right"))
     columns += [
         Column(key="time", header="run", justify="right"),
-        Column(key="cost", header="run $", justify="right"),
+        Column(key="cost", header="run $" if currency == USD.code else f"run {currency}", justify="right"),
     ]
     if width >= REASON_COLUMNS_FROM_WIDTH:
         columns += [Column(key="limiter", header="limit"), Column(key="basis", header="basis")]
@@ -116,18 +132,18 @@ def _offer_length(width: int) -> int:
     return 25 if width < REASON_COLUMNS_FROM_WIDTH else 34
 
 
-def table_row(one: OfferEstimate) -> dict[str, str | None]:
+def table_row(one: OfferEstimate, currency: Currency = USD) -> dict[str, str | None]:
     """Return an offer's cells: text for people, None where nothing is known."""
     offer, projection = one.offer, one.projection
-    step_time_s, train_time_s = projection.step_time_s, projection.train_time_s
+    step_time_s, run_time_s = projection.step_time_s, one.run_time_s
     cells: dict[str, str | None] = {
         "device": device_text(offer.accelerator, offer.devices),
         "offer": offer_text(offer.provider, offer.instance_type),
         "region": offer.region,
         "price": _price_text(one),
         "step": None,
-        "time": duration_text(train_time_s.mid) if train_time_s else None,
-        "cost": _cost_text(one.bill),
+        "time": duration_text(run_time_s.mid) if run_time_s else None,
+        "cost": _cost_text(one.bill, currency),
         "limiter": getattr(projection.step_time, "limiter", None),
         "basis": getattr(projection.step_time, "basis", None),
     }
@@ -139,11 +155,11 @@ def table_row(one: OfferEstimate) -> dict[str, str | None]:
     return cells
 
 
-def _cost_text(bill: Bill | None) -> str | None:
-    """Return the range of a bill's total."""
+def _cost_text(bill: Bill | None, currency: Currency) -> str | None:
+    """Return the range of a bill's total in the user's currency."""
     if bill is None:
         return None
-    low, high = float(bill.total.low), float(bill.total.high)
+    low, high = float(currency.of_usd(bill.total.low)), float(currency.of_usd(bill.total.high))
     return range_text(low, high) if high > 0 else usd_text(0.0)
 
 
@@ -185,55 +201,30 @@ def summary_lines(estimate: Estimate) -> list[str]:
         "in budget": chosen.within_budget,
         "free": chosen.free,
     }
+    currency = estimate.terms.currency
     names_of: dict[int, list[str]] = {}
     for name, index in answers.items():
         if index is not None:
             names_of.setdefault(index, []).append(name)
-    return [f"{', '.join(names)}: {_named(estimate.offers[index])}" for index, names in names_of.items()]
+    return [
+        f"{', '.join(names)}: {_named(estimate.offers[index], currency)}" for index, names in names_of.items()
+    ]
 
 
-def _named(one: OfferEstimate) -> str:
+def _amount_text(usd: Decimal, currency: Currency) -> str:
+    """Return an amount with its currency."""
+    text = usd_text(float(currency.of_usd(usd)))
+    return f"${text}" if currency.code == USD.code else f"{text} {currency.code}"
+
+
+def _named(one: OfferEstimate, currency: Currency) -> str:
     """Return an offer with its time and cost in one line."""
-    offer, train_time_s = one.offer, one.projection.train_time_s
-    time = duration_text(train_time_s.mid) if train_time_s else UNKNOWN
-    cost = f"${usd_text(float(one.bill.total.mid))}" if one.bill else f"$ {UNKNOWN}"
+    offer, run_time_s = one.offer, one.run_time_s
+    time = duration_text(run_time_s.mid) if run_time_s else UNKNOWN
+    cost = _amount_text(one.bill.total.mid, currency) if one.bill else f"$ {UNKNOWN}"
     kind = offer.purchase.replace("_", " ")
     device = device_text(offer.accelerator, offer.devices)
     return f"{offer_text(offer.provider, offer.instance_type)} ({device}), {offer.region}, {kind}: {time}, {cost}"
-
-
-def trust_lines(estimate: Estimate, shown: Sequence[OfferEstimate]) -> list[str]:
-    """Return what the numbers of a table rest on, and what they leave out."""
-    age = age_line(one.offer for one in shown)
-    return [line for line in (_prices_line(shown), age, _bill_line(), _times_line(estimate, shown)) if line]
-
-
-def _prices_line(shown: Sequence[OfferEstimate]) -> str:
-    """Return kind and dates of the prices."""
-    dates = sorted(one.offer.price_as_of for one in shown if one.offer.price_as_of)
-    if not dates:
-        return "Prices: none known."
-    marks = ["s = spot"] if any(one.offer.purchase == "spot" for one in shown) else []
-    if any(one.offer.estimated for one in shown):
-        marks.append("~ = estimated from published savings")
-    between = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
-    return "; ".join([f"Prices: list prices of {between}, not live", *marks]) + "."
-
-
-def _bill_line() -> str:
-    """Return what the bill leaves out."""
-    from ..plan.bill import NOT_BILLED
-
-    return f"Not in the bill: {', '.join(NOT_BILLED)}."
-
-
-def _times_line(estimate: Estimate, shown: Sequence[OfferEstimate]) -> str:
-    """Return the bases of the times, and the share of the step that was not understood."""
-    bases = sorted({basis for one in shown if (basis := getattr(one.projection.step_time, "basis", None))})
-    share = sum(unmodelled.bytes_share for unmodelled in estimate.workload.unmodelled)
-    names = ", ".join(unmodelled.name for unmodelled in estimate.workload.unmodelled[:3])
-    unmodelled_text = f"{100 * share:.2g} % of the bytes of a step ({names})" if names else "nothing"
-    return f"Times: {', '.join(bases) or 'none'}; ranges are 80 % intervals; not modelled: {unmodelled_text}."
 
 
 def _clip(length: int) -> Callable[[str], str]:
@@ -254,6 +245,7 @@ def _tsv_row(one: OfferEstimate) -> dict[str, Any]:
     intervals = {
         "step_time_s": projection.step_time_s,
         "train_time_s": projection.train_time_s,
+        "run_time_s": one.run_time_s,
         "cost_usd": one.bill.total if one.bill else None,
     }
     return {

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
-from .estimate import shown_offers, summary_lines, table_columns, table_row, title_text, trust_lines
+from .estimate import shown_offers, summary_lines, table_columns, table_row, title_text
 from .output import UNKNOWN, Column
+from .trust import trust_lines
 
 if TYPE_CHECKING:
     from ..plan.result import Estimate, OfferEstimate
+    from ..plan.terms import Currency
 
 __all__ = ["estimate_html"]
 
@@ -20,10 +22,12 @@ ALL_COLUMNS_WIDTH = 200
 def estimate_html(estimate: Estimate) -> str:
     """Return title, table of the best offers, what to take, and what the numbers rest on."""
     shown, left_out = shown_offers(estimate, show_all=False)
-    columns = table_columns(ALL_COLUMNS_WIDTH)
+    currency = estimate.terms.currency
+    columns = table_columns(ALL_COLUMNS_WIDTH, currency.code)
     notes = [*summary_lines(estimate), left_out, *trust_lines(estimate, shown)]
+    body = _body(columns, shown, currency)
     return (
-        f"<table><caption>{escape(title_text(estimate))}</caption>{_head(columns)}{_body(columns, shown)}"
+        f"<table><caption>{escape(title_text(estimate))}</caption>{_head(columns)}{body}"
         f"</table>{''.join(f'<p>{escape(note)}</p>' for note in notes)}"
     )
 
@@ -33,8 +37,8 @@ def _head(columns: Sequence[Column]) -> str:
     return f"<thead><tr>{''.join(f'<th>{escape(c.header)}</th>' for c in columns)}</tr></thead>"
 
 
-def _body(columns: Sequence[Column], shown: Sequence[OfferEstimate]) -> str:
+def _body(columns: Sequence[Column], shown: Sequence[OfferEstimate], currency: Currency) -> str:
     """Return the rows."""
-    rows = (table_row(one) for one in shown)
+    rows = (table_row(one, currency) for one in shown)
     lines = ("".join(f"<td>{escape(row[c.key] or UNKNOWN)}</td>" for c in columns) for row in rows)
     return f"<tbody>{''.join(f'<tr>{line}</tr>' for line in lines)}</tbody>"

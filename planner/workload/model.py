@@ -65,6 +65,7 @@ class Workload:
         samples: Training samples of an epoch; None when unknown [-].
         epochs: Passes over the samples; None when unknown [-].
         steps: Optimizer steps of the whole run at this batch size on one device; None when unknown [-].
+        validation_samples: Samples that are evaluated after every epoch; None when none are known [-].
         parameters, trainable_parameters: As Keras's `count_params` counts them [-].
         memory: Device memory of a step, by part.
         ops: What the step computes and moves.
@@ -81,6 +82,7 @@ class Workload:
     samples: int | None = None
     epochs: int | None = None
     steps: int | None = None
+    validation_samples: int | None = None
     parameters: int
     trainable_parameters: int
     memory: Memory

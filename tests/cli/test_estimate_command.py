@@ -196,6 +196,6 @@ def test_a_terminal_gets_a_table(saved: str) -> None:
 
     assert (child.returncode, stderr) == (0, b"")
     assert "Prices: list prices of" in text
-    assert "Not in the bill: boot" in text
+    assert "In the bill: boot to shutdown" in text
     assert "cheapest" in text
     assert "--all shows all" in text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 import pytest
-from gpuplan.plan.bill import MINIMUM_BILLED_S, Bill, bill_of_run, rental_usd
+from gpuplan.plan.bill import Bill, Charges, bill_of_run, rental_usd
 from gpuplan.units import Interval
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,7 +36,7 @@ def test_three_steps_a_second_for_ten_hours() -> None:
     assert bill.total.mid == Decimal("30.6")
     assert bill.total.low == Decimal("27.54")
     assert bill.total.high == Decimal("36.72")
-    assert [line.item for line in bill.lines] == ["compute"]
+    assert [line.item for line in bill.lines] == ["training"]
 
 
 def test_a_run_of_15_seconds_pays_the_minimum_of_a_minute() -> None:
@@ -44,11 +44,11 @@ def test_a_run_of_15_seconds_pays_the_minimum_of_a_minute() -> None:
     bill = bill_of_run(
         train_time_s=Interval(low=15, mid=15, high=15),
         usd_per_hour=Decimal("0.60"),
-        minimum_billed_s=MINIMUM_BILLED_S["aws"],
+        charges=Charges(minimum_billed_s=60.0),
     )
 
     assert [(line.item, line.usd.mid) for line in bill.lines] == [
-        ("compute", Decimal("0.0025")),
+        ("training", Decimal("0.0025")),
         ("minimum billing of 60 s", Decimal("0.0075")),
     ]
     assert bill.total.mid == Decimal("0.01")
@@ -57,7 +57,9 @@ def test_a_run_of_15_seconds_pays_the_minimum_of_a_minute() -> None:
 @given(train_time_s=intervals(), price=prices, minimum_s=st.sampled_from([0.0, 60.0, 3600.0]))
 def test_lines_sum_to_the_total_exactly(train_time_s: Interval, price: Decimal, minimum_s: float) -> None:
     """Law: no rounding between the lines of a bill and its total, at any of the three bounds."""
-    bill = bill_of_run(train_time_s=train_time_s, usd_per_hour=price, minimum_billed_s=minimum_s)
+    bill = bill_of_run(
+        train_time_s=train_time_s, usd_per_hour=price, charges=Charges(minimum_billed_s=minimum_s)
+    )
 
     assert sum(line.usd.low for line in bill.lines) == bill.total.low
     assert sum(line.usd.mid for line in bill.lines) == bill.total.mid
@@ -78,7 +80,9 @@ def test_a_total_is_ordered_and_never_below_the_minimum(
     train_time_s: Interval, price: Decimal, minimum_s: float
 ) -> None:
     """Law: low <= mid <= high, and nobody pays less than the provider's minimum."""
-    bill: Bill = bill_of_run(train_time_s=train_time_s, usd_per_hour=price, minimum_billed_s=minimum_s)
+    bill: Bill = bill_of_run(
+        train_time_s=train_time_s, usd_per_hour=price, charges=Charges(minimum_billed_s=minimum_s)
+    )
 
     assert bill.total.low <= bill.total.mid <= bill.total.high
     assert bill.total.low >= rental_usd(duration_s=minimum_s, usd_per_hour=price) - 2 * NANO_USD
@@ -87,7 +91,9 @@ def test_a_total_is_ordered_and_never_below_the_minimum(
 def test_a_machine_at_no_charge_costs_nothing() -> None:
     """Closed form: $0 an hour stays $0, minimum charge or not."""
     bill = bill_of_run(
-        train_time_s=Interval(low=1, mid=2, high=3), usd_per_hour=Decimal(0), minimum_billed_s=60
+        train_time_s=Interval(low=1, mid=2, high=3),
+        usd_per_hour=Decimal(0),
+        charges=Charges(minimum_billed_s=60),
     )
 
     assert bill.total.high == 0

@@ -201,7 +201,7 @@ def test_interruptions_are_lines_of_the_bill() -> None:
     items = {line.item: line.usd.mid for line in spot.bill.lines}
     life_s, segment_s = 7200.0, 1230.0
     billed_s = 3 * life_s * math.exp(300 / life_s) * math.expm1(segment_s / life_s)  # Daly, eq. 20
-    assert items["compute"] == Decimal("0.4")
+    assert items["training"] == Decimal("0.4")
     assert float(items["checkpoints"]) == pytest.approx(0.4 * 90 / 3600)
     assert float(items["rework and restarts"]) == pytest.approx(0.4 * (billed_s - 3 * segment_s) / 3600)
     assert spot.bill.total.mid == sum(items.values())
@@ -226,7 +226,7 @@ def test_on_demand_is_never_interrupted() -> None:
 
     assert on_demand.spot is None
     assert on_demand.to_json()["spot"] is None
-    assert [line.item for line in on_demand.bill.lines] == ["compute"]
+    assert [line.item for line in on_demand.bill.lines] == ["training"]
 
 
 def test_a_run_that_can_never_end_has_no_outlook() -> None:

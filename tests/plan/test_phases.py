@@ -1,0 +1,274 @@
+"""The parts of a run and its whole bill: closed forms by hand, and laws that hold for every run and every term."""
+
+from __future__ import annotations
+
+from datetime import date
+from decimal import Decimal
+
+import pytest
+from gpuplan.errors import UsageError
+from gpuplan.offers.costs import load_costs
+from gpuplan.plan.bill import Bill, Charges
+from gpuplan.plan.charges import Charger
+from gpuplan.plan.estimate import Question, estimate_workload
+from gpuplan.plan.phases import REWORK, TRAINING, Scheduler
+from gpuplan.plan.result import OfferEstimate
+from gpuplan.plan.select import Selected, Selection
+from gpuplan.plan.terms import Currency, Terms, overrides_of
+from gpuplan.settings_own import Discount, Tax
+from gpuplan.workload.model import Workload
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_up import FakePredictor, make_accelerator, make_offer, make_workload
+
+COSTS = load_costs()
+T4 = make_accelerator("T4")
+prices = st.decimals(min_value="0.01", max_value="100", places=4)
+amounts = st.just(0.0) | st.floats(min_value=0.01, max_value=1e5)
+counts = st.integers(1, 500)
+sessions = st.none() | st.floats(1800, 86_400)
+
+
+def priced(workload: Workload | None = None, *, terms: Terms, place: str = "vm", session_s: float | None = None,
+           **offer: object) -> OfferEstimate:  # fmt: skip
+    """Return the made-up workload (3,600 steps of 1 s) on one offer."""
+    selected = Selected(make_offer("T4", **offer), T4, session_s, place)  # type: ignore[arg-type]
+    estimate = estimate_workload(
+        workload or make_workload(),
+        selection=Selection(offers=(selected,), catalog_as_of="2026-01-21"),
+        predictor=FakePredictor(),
+        question=Question(),
+        terms=terms,
+    )
+    return estimate.offers[0]
+
+
+def terms_with(**overrides: float) -> Terms:
+    """Return the packaged terms with every assumption of a VM set by hand."""
+    by_hand = {
+        "boot_s": 60.0, "setup_s": 120.0, "dataset_gb": 20.0, "download_mb_per_s": 100.0, "compile_s": 40.0,
+        "validation_samples": 320.0, "checkpoint_gb": 1.0, "checkpoint_mb_per_s": 100.0, "disk_gb": 73.0,
+        "checkpoint_every_s": 1800.0, "idle_tail_s": 30.0, "egress_gb": 2.0, **overrides,
+    }  # fmt: skip
+    return Terms(costs=COSTS, overrides=by_hand)
+
+
+def test_every_part_of_a_run_by_hand() -> None:
+    """Closed form: 60 s boot, 120 s image, 20 GB at 100 MB/s, 40 s compile, 3,600 steps of 1 s, 10 validation
+    steps an epoch at a third of a step over 36 epochs, 3 checkpoints of 10 s, 30 s tail: 4,200 s. At $0.90 an
+    hour that is $1.05; on top are 73 GB at $0.08 a GB and month of 730 h for 4,200 s, and 2 GB out at $0.09 (AWS).
+    """
+    one = priced(terms=terms_with(), provider="aws", usd_per_hour=Decimal("0.9"))
+    assert one.bill is not None
+    assert one.run_time_s is not None
+    times = {line.item: line.time_s.mid for line in one.bill.lines if line.time_s}
+
+    assert times == pytest.approx({
+        "boot": 60.0, "driver and image": 120.0, "data download": 200.0, "compile": 40.0, "training": 3600.0,
+        "validation": 120.0, "checkpoints": 30.0, "idle tail": 30.0,
+    })  # fmt: skip
+    assert one.run_time_s.mid == pytest.approx(4200.0)
+    by_item = {line.item: float(line.usd.mid) for line in one.bill.lines}
+    assert by_item["training"] == pytest.approx(0.9)
+    assert by_item["disk"] == pytest.approx(73 * 0.08 / 730 * 4200 / 3600)
+    assert by_item["egress"] == pytest.approx(0.18)
+    assert float(one.bill.total.mid) == pytest.approx(1.05 + 73 * 0.08 / 730 * 4200 / 3600 + 0.18)
+
+
+def test_discount_before_tax_by_hand() -> None:
+    """Closed form: 10 % off the machine's $1.05, nothing off disk and egress, then 19 % on what is left."""
+    aws = {"provider": "aws", "usd_per_hour": Decimal("0.9")}
+    plain = priced(terms=terms_with(), **aws).bill
+    base = terms_with()
+    terms = Terms(
+        costs=COSTS, overrides=base.overrides, tax=Tax(name="VAT", percent=Decimal(19)), today=date(2026, 1, 1),
+        discounts=(Discount(provider="aws", percent=Decimal(10)), Discount(provider="gcp", percent=Decimal(50))),
+    )  # fmt: skip
+    bill = priced(terms=terms, **aws).bill
+    assert plain is not None
+    assert bill is not None
+
+    assert float(bill.total.mid) == pytest.approx(1.19 * (float(plain.total.mid) - 0.105))
+    assert [line.item for line in bill.lines][-2:] == ["discount", "tax"]
+
+
+def test_nothing_is_taxed_or_discounted_at_home() -> None:
+    """One's own machine has no boot, no disk to rent and no tax; what it does beside training still takes time."""
+    terms = Terms(costs=COSTS, tax=Tax(percent=Decimal(19)))
+    one = priced(terms=terms, place="local", provider="local", usd_per_hour=Decimal(0))
+    assert one.bill is not None
+
+    assert one.bill.total.high == 0
+    assert {line.item for line in one.bill.lines} == {"compile", "training", "checkpoints"}
+
+
+def test_what_a_provider_does_not_tell_is_named() -> None:
+    """Vast's hosts price disk and traffic themselves: no line, and both named as unknown."""
+    one = priced(terms=Terms(costs=COSTS), place="marketplace", provider="vast")
+    assert one.bill is not None
+
+    assert one.unbilled == ("disk", "egress")
+    assert not {"disk", "egress"} & {line.item for line in one.bill.lines}
+
+
+def test_sessions_start_anew_by_hand() -> None:
+    """Closed form: 150 s of preparation, 10 h of work in sessions of 4 h: 36,000 / 14,250 are 3 sessions; two of
+    them prepare again and repeat half of the 1,800 s between checkpoints.
+    """
+    terms = Terms(costs=COSTS, overrides={
+        "boot_s": 10.0, "setup_s": 20.0, "dataset_gb": 10.0, "download_mb_per_s": 100.0, "compile_s": 20.0,
+        "checkpoint_gb": 0.0, "checkpoint_every_s": 1800.0, "idle_tail_s": 0.0,
+    })  # fmt: skip
+    long = make_workload(epochs=360, steps=36_000)
+    one = priced(long, terms=terms, place="notebook", session_s=4 * 3600.0, provider="colab")
+    assert one.schedule is not None
+
+    assert one.sessions == 3
+    assert one.schedule.time_s(REWORK).mid == pytest.approx(2 * (150 + 900))
+
+
+def test_validation_costs_the_forward_share() -> None:
+    """Law: the forward pass of a step without a table of operations is a third; no samples, no validation."""
+    scheduler = Scheduler(make_workload(), Terms(costs=COSTS))
+
+    assert scheduler.forward_share == pytest.approx(1 / 3)
+    assert "validation" not in {line.item for line in priced(terms=Terms(costs=COSTS)).bill.lines}  # type: ignore[union-attr]
+
+
+def test_every_line_says_what_it_rests_on() -> None:
+    """No amount without a reason, and a given value says that it was given."""
+    one = priced(terms=Terms(costs=COSTS, overrides={"boot_s": 90.0}), provider="aws")
+    assert one.bill is not None
+
+    reasons = {line.item: line.because for line in one.bill.lines}
+    assert all(reasons.values())
+    assert reasons["boot"] == "boot_s = 90, as given"
+    assert "assumed" in reasons["idle tail"]
+
+
+any_terms = st.builds(
+    lambda overrides, tax, percent: Terms(
+        costs=COSTS, overrides=overrides, tax=None if tax is None else Tax(percent=tax), today=date(2026, 1, 1),
+        discounts=() if percent is None else (Discount(percent=percent),),
+    ),
+    st.dictionaries(
+        st.sampled_from(sorted({key for key, _ in COSTS.assumptions} | {"dataset_gb", "compile_s", "disk_gb"})),
+        amounts, max_size=6,
+    ),
+    st.none() | st.decimals(min_value=0, max_value=50, places=2),
+    st.none() | st.decimals(min_value="0.01", max_value="99", places=2),
+)  # fmt: skip
+anywhere = st.sampled_from([
+    ("aws", "vm"), ("gcp", "tpu"), ("azure", "vm"), ("vast", "marketplace"), ("colab", "notebook"),
+    ("local", "local"),
+])  # fmt: skip
+
+
+@settings(deadline=None)
+@given(
+    terms=any_terms,
+    where=anywhere,
+    price=prices,
+    session_s=sessions,
+    epochs=st.integers(1, 500),
+)
+def test_every_bill_adds_up(
+    terms: Terms, where: tuple[str, str], price: Decimal, session_s: float | None, epochs: int
+) -> None:
+    """Law: at all three bounds, the lines are the total, to the nano-dollar; the bounds are in order."""
+    workload = make_workload(epochs=epochs, steps=100 * epochs)
+    one = priced(
+        workload, terms=terms, place=where[1], session_s=session_s, provider=where[0], usd_per_hour=price
+    )
+    bill, run = one.bill, one.run_time_s
+    assert bill is not None
+    assert run is not None
+
+    for end in ("low", "mid", "high"):
+        assert sum(getattr(line.usd, end) for line in bill.lines) == getattr(bill.total, end)
+    assert 0 <= bill.total.low <= bill.total.mid <= bill.total.high
+    assert 0 < run.low <= run.mid <= run.high
+
+
+@settings(deadline=None)
+@given(terms=any_terms, where=anywhere, price=prices, session_s=sessions, runs=st.tuples(counts, counts))
+def test_more_epochs_are_never_cheaper_or_sooner(
+    terms: Terms, where: tuple[str, str], price: Decimal, session_s: float | None, runs: tuple[int, int]
+) -> None:
+    """Law: at every bound; minimum charges, sessions and checkpoints included."""
+    few, many = (
+        priced(make_workload(epochs=n, steps=100 * n), terms=terms, place=where[1], session_s=session_s,
+               provider=where[0], usd_per_hour=price)
+        for n in sorted(runs)
+    )  # fmt: skip
+    assert few.bill is not None
+    assert many.bill is not None
+
+    for end in ("low", "mid", "high"):
+        assert getattr(few.bill.total, end) <= getattr(many.bill.total, end)
+        assert getattr(few.run_time_s, end) <= getattr(many.run_time_s, end)
+
+
+@settings(deadline=None)
+@given(terms=any_terms, where=anywhere, price=prices, dearer=st.decimals("0.0001", "50", places=4))
+def test_a_dearer_price_never_ranks_better(
+    terms: Terms, where: tuple[str, str], price: Decimal, dearer: Decimal
+) -> None:
+    """Law: of two offers that differ in price alone, the dearer one is never first, and never chosen."""
+    offers = [
+        Selected(make_offer("T4", provider=where[0], usd_per_hour=usd, region=region), T4, None, where[1])  # type: ignore[arg-type]
+        for usd, region in ((price + dearer, "a"), (price, "b"))
+    ]
+    estimate = estimate_workload(
+        make_workload(), selection=Selection(offers=tuple(offers), catalog_as_of="2026-01-21"),
+        predictor=FakePredictor(), question=Question(), terms=terms,
+    )  # fmt: skip
+
+    first, second = (one.offer.usd_per_hour for one in estimate.offers)
+    assert first is not None
+    assert second is not None
+    assert first < second
+    assert estimate.recommendation.cheapest == 0
+
+
+@given(
+    usd=st.decimals(min_value="-1e6", max_value="1e9", places=9),
+    rate=st.decimals("0.0001", "20000", places=6),
+)
+def test_any_currency_round_trips(usd: Decimal, rate: Decimal) -> None:
+    """Law: dollars to a currency and back are the same dollars, to the nano-dollar."""
+    currency = Currency(code="EUR", per_usd=rate)
+
+    assert currency.to_usd(currency.of_usd(usd)) == usd
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        ("boot_s", "is no `key=value`", "keys: boot_s, "),
+        ("bot_s=3", "unknown assumption `bot_s`", "did you mean `boot_s`"),
+        ("boot_s=soon", "`soon` is no number of at least zero", "boot_s=90"),
+        ("boot_s=-1", "`-1` is no number of at least zero", "boot_s=90"),
+        ("boot_s=inf", "`inf` is no number of at least zero", "boot_s=90"),
+    ],
+)
+def test_bad_assumptions(text: str, message: str, hint: str) -> None:
+    """One line on what is wrong, one on the way out."""
+    with pytest.raises(UsageError, match=message) as caught:
+        overrides_of([text], COSTS)
+
+    assert hint in (caught.value.hint or "")
+
+
+def test_the_training_line_takes_the_rounding() -> None:
+    """Law: a price of a third of a cent divides into no whole nano-dollars, and the sum is still exact."""
+    charges = Charger(make_workload(), Terms(costs=COSTS)).charges(make_offer("T4", provider="aws"))
+    schedule = Scheduler(make_workload(), Terms(costs=COSTS)).schedule(
+        priced(terms=Terms(costs=COSTS)).projection, place="vm"
+    )
+    assert schedule is not None
+    bill = Bill(schedule, usd_per_hour=Decimal("0.003333333"), charges=charges)
+
+    assert sum(line.usd.mid for line in bill.lines) == bill.total.mid
+    assert Bill(schedule, usd_per_hour=Decimal(0), charges=Charges()).total.high == 0
+    assert {line.item for line in bill.lines} >= {TRAINING, "disk", "boot"}
