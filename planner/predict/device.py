@@ -73,8 +73,10 @@ def device_parts_s(
 
 
 def launches_of(table: KernelTable, *, compiled: bool) -> float:
-    """Return how often the host has to act in a step: once for a compiled program, else for every kernel."""
-    return 1.0 if compiled else float(table.count.sum())
+    """Return how often the host has to act in a step: once for a compiled program, else for every kernel that
+    no library launches by itself.
+    """
+    return 1.0 if compiled else table.dispatched
 
 
 def step_s(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..workload.ops import Op, OpKind
+from .recurrent import by_library
 
 __all__ = ["CATEGORIES", "CONTRACTIONS", "Kernel", "KernelTable", "kernels_of", "table_of"]
 
@@ -27,6 +28,7 @@ class Kernel:
         bytes_moved: To and from memory in one launch [bytes].
         m, n, k, batch: The product behind a contraction; 0, 0, 0, 1 otherwise [-].
         winograd: Whether a Winograd algorithm applies (3x3, stride 1, no dilation, one group).
+        streamed: Whether a library launches it within a call that the host has dispatched already.
     """
 
     category: str
@@ -39,6 +41,7 @@ class Kernel:
     k: int = 0
     batch: int = 1
     winograd: bool = False
+    streamed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,7 @@ class KernelTable:
     """Kernels as arrays of one length [kernels], contractions first.
 
     `category` and `dtype` are codes into `CATEGORIES` and `dtypes`; `contractions` is how many rows are one.
+    `dispatched` is how often the host has to act in a step when nothing is compiled [-].
     """
 
     contractions: int
@@ -61,6 +65,7 @@ class KernelTable:
     k: Any
     batch: Any
     winograd: Any
+    dispatched: float = 0.0
 
 
 def _category(op: Op) -> str:
@@ -113,29 +118,27 @@ def _one_kernel(members: list[Op], *, compiled: bool) -> Kernel:
     )  # fmt: skip
 
 
-def kernels_of(ops: Sequence[Op], *, compiled: bool) -> tuple[Kernel, ...]:
+def kernels_of(ops: Sequence[Op], *, compiled: bool, library: Collection[str] = ()) -> tuple[Kernel, ...]:
     """Return what is launched in a step, equal kernels merged into one row with a count.
 
     Args:
         ops: Of the traced workload.
         compiled: True: elementwise chains are fused as XLA does; False: one kernel a layer call and phase.
+        library: Recurrent layers that a library runs whole (`lstm`, `gru`); others run the loop as traced.
     """
+    dispatched, streamed = by_library(ops, layers=library)
+    inner = (replace(kernel, streamed=True) for kernel in _launched(streamed, compiled=compiled))
+    merged: dict[Kernel, float] = {}
+    for kernel in [*_launched(dispatched, compiled=compiled), *inner]:
+        one = replace(kernel, count=1.0)
+        merged[one] = merged.get(one, 0.0) + kernel.count
+    return tuple(replace(kernel, count=count) for kernel, count in merged.items())
+
+
+def _launched(ops: Sequence[Op], *, compiled: bool) -> list[Kernel]:
     contractions = [op for op in ops if _category(op) in CONTRACTIONS]
     others = [op for op in ops if _category(op) not in CONTRACTIONS]
-    merged: dict[tuple[Any, ...], list[Kernel]] = {}
-    for kernel in [*map(_contraction, contractions), *_grouped(others, compiled=compiled)]:
-        key = (kernel.category, kernel.dtype, kernel.flops, kernel.bytes_moved,
-               kernel.m, kernel.n, kernel.k, kernel.batch, kernel.winograd)  # fmt: skip
-        merged.setdefault(key, []).append(kernel)
-    return tuple(_with_count(group[0], sum(kernel.count for kernel in group)) for group in merged.values())
-
-
-def _with_count(kernel: Kernel, count: float) -> Kernel:
-    return Kernel(
-        category=kernel.category, dtype=kernel.dtype, count=count, flops=kernel.flops,
-        bytes_moved=kernel.bytes_moved, m=kernel.m, n=kernel.n, k=kernel.k, batch=kernel.batch,
-        winograd=kernel.winograd,
-    )  # fmt: skip
+    return [*map(_contraction, contractions), *_grouped(others, compiled=compiled)]
 
 
 def table_of(kernels: Iterable[Kernel]) -> KernelTable:
@@ -155,4 +158,5 @@ def table_of(kernels: Iterable[Kernel]) -> KernelTable:
         dtypes=dtypes,
         count=column("count"), flops=column("flops"), bytes_moved=column("bytes_moved"),
         m=column("m"), n=column("n"), k=column("k"), batch=column("batch"), winograd=column("winograd", bool),
+        dispatched=sum(row.count for row in rows if not row.streamed),
     )  # fmt: skip

@@ -18,7 +18,7 @@ from .layout import Fitted
 from .measured import Measured, fingerprint, load_measured
 from .parallel import several_devices
 from .ranges import LAST_YEAR, age_of
-from .runs import kind_of_run, pressure_of
+from .runs import keras_library, kind_of_run, pressure_of
 from .steptime import Basis, Limiter, StepTime, Unpredicted
 
 __all__ = ["ModelledStep", "Predictor", "model_step"]
@@ -93,7 +93,7 @@ class _Known:
     """What was worked out of a workload (kept alive, so that its id stays its own)."""
 
     workload: Workload
-    table: KernelTable
+    tables: dict[frozenset[str], KernelTable]
     fingerprint: str
 
 
@@ -116,8 +116,15 @@ class Predictor:
     def _work(self, workload: Workload) -> _Known:
         if id(workload) not in self._known:
             kernels = kernels_of(workload.ops, compiled=workload.compiled)
-            self._known[id(workload)] = _Known(workload, table_of(kernels), fingerprint(workload, kernels))
+            self._known[id(workload)] = _Known(workload, {}, fingerprint(workload, kernels))
         return self._known[id(workload)]
+
+    def _table(self, workload: Workload, library: frozenset[str]) -> KernelTable:
+        tables = self._work(workload).tables
+        if library not in tables:
+            kernels = kernels_of(workload.ops, compiled=workload.compiled, library=library)
+            tables[library] = table_of(kernels)
+        return tables[library]
 
     def step_time(
         self, workload: Workload, accelerator: Accelerator, *, devices: float = 1, look_up: bool = True,
@@ -162,7 +169,8 @@ class Predictor:
     def _modelled(
         self, workload: Workload, accelerator: Accelerator, *, share: float, stack: str, fed: bool
     ) -> StepTime | Unpredicted:
-        table = self._work(workload).table
+        library = keras_library(accelerator, keras=workload.versions["keras"], compiled=workload.compiled)
+        table = self._table(workload, library)
         chip = chip_of(accelerator, table=table, precision=workload.precision)
         if isinstance(chip, Unpredicted):
             return chip

@@ -10,11 +10,47 @@ from ..workload.model import Workload
 from ..workload.ops import Op
 from .corpus import Measurement
 
-__all__ = ["host_of", "is_fed_from_host", "kind_of_run", "ops_as_run", "pressure_of", "stack_of"]
+__all__ = [
+    "CUDNN", "host_of", "is_fed_from_host", "keras_library", "kind_of_run", "library_of", "ops_as_run",
+    "pressure_of", "stack_of",
+]  # fmt: skip
 
 # What crosses to the device in every step; data sets that a framework reads itself are copied while the step
 # before runs, and synthetic data stays on the device.
 FED_FROM_HOST = ("numpy", "generator")
+
+CUDNN = frozenset({"lstm", "gru"})
+FIRST_WITH_LSTM_ON_JAX = (3, 14)  # keras/src/backend/jax/rnn.py: `lstm` is a stub in 3.13, cuDNN in 3.14
+
+
+def library_of(m: Measurement) -> frozenset[str]:
+    """Return the recurrent layers that a library ran whole in a measurement.
+
+    PyTorch's LSTM and GRU are cuDNN's on every GPU, and so are those of Keras in TensorFlow 2 unless XLA compiles
+    them. Keras on TensorFlow 1, MXNet and CNTK looped.
+    """
+    looped = m.compiled or m.framework not in ("pytorch", "tensorflow2")
+    return frozenset() if looped else CUDNN
+
+
+def keras_library(accelerator: Accelerator, *, keras: str, compiled: bool) -> frozenset[str]:
+    """Return the recurrent layers that today's Keras or PyTorch hands to a library on an accelerator.
+
+    On PyTorch and TensorFlow (where Keras turns XLA off for a model that holds one) LSTM and GRU. On JAX the LSTM
+    alone, in newer versions of Keras; GRU on JAX, and everything on TPUs, is a loop that XLA compiles
+    (keras/src/backend/*/rnn.py of Keras 3.15).
+
+    Args:
+        accelerator: Where it runs.
+        keras: Version of Keras.
+        compiled: True: on JAX, one program; False: kernel by kernel, on PyTorch or TensorFlow.
+    """
+    if accelerator.kind != "gpu":
+        return frozenset()
+    if not compiled:
+        return CUDNN
+    version = tuple(int(part) for part in keras.split(".")[:2])
+    return frozenset({"lstm"}) if version >= FIRST_WITH_LSTM_ON_JAX else frozenset()
 
 
 def stack_of(m: Measurement) -> str:

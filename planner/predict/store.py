@@ -18,11 +18,11 @@ from typing import Any
 from ..workload.model import Workload
 from .corpus import Measurement
 from .kernels import CATEGORIES, Kernel, kernels_of
-from .runs import ops_as_run
+from .runs import library_of, ops_as_run
 
 __all__ = ["FORMAT", "Traced", "load_store", "run_key", "trace_of", "write_store"]
 
-FORMAT = "gpuplan.kernels/1"
+FORMAT = "gpuplan.kernels/2"
 FILE = "kernels.json.gz"
 
 
@@ -46,7 +46,7 @@ class Traced:
 def run_key(m: Measurement) -> str:
     """Return what a trace depends on, as text: equal keys, equal kernels."""
     policy = "float32" if m.precision == "tf32" else m.precision
-    how = "xla" if m.compiled else "kernels"
+    how = " ".join(["xla" if m.compiled else "kernels", *sorted(library_of(m))])
     passes = m.accumulation or 1
     return f"{m.model} {m.batch_size} {m.mode} {policy} {how} {m.work} /{passes}{' twice' if m.recompute else ''}"
 
@@ -54,7 +54,7 @@ def run_key(m: Measurement) -> str:
 def trace_of(m: Measurement, workload: Workload) -> Traced:
     """Return what a traced workload launches in the way that was measured."""
     return Traced(
-        kernels=kernels_of(ops_as_run(m, workload), compiled=m.compiled),
+        kernels=kernels_of(ops_as_run(m, workload), compiled=m.compiled, library=library_of(m)),
         input_bytes=workload.memory.input_bytes,
         gradient_bytes=workload.memory.gradient_bytes,
         memory_bytes=workload.memory.total_bytes,
@@ -65,14 +65,15 @@ def _row(kernel: Kernel) -> list[Any]:
     return [
         CATEGORIES.index(kernel.category), kernel.dtype, kernel.count, kernel.flops, kernel.bytes_moved,
         kernel.m, kernel.n, kernel.k, kernel.batch, int(kernel.winograd),
+        int(kernel.streamed),
     ]  # fmt: skip
 
 
 def _kernel(row: Sequence[Any]) -> Kernel:
-    category, dtype, count, flops, bytes_moved, m, n, k, batch, winograd = row
+    category, dtype, count, flops, bytes_moved, m, n, k, batch, winograd, streamed = row
     return Kernel(
         category=CATEGORIES[category], dtype=dtype, count=count, flops=flops, bytes_moved=bytes_moved,
-        m=m, n=n, k=k, batch=batch, winograd=bool(winograd),
+        m=m, n=n, k=k, batch=batch, winograd=bool(winograd), streamed=bool(streamed),
     )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from .reference import Reference
 
 __all__ = ["entry_key", "hash_file", "read_entry", "write_entry"]
 
-SCHEMA = "gpuplan.cache/1"
+SCHEMA = "gpuplan.cache/2"
 LARGEST_CACHE_BYTES = 256 * MIB
 
 

@@ -9,7 +9,7 @@ from .ops import Op
 
 __all__ = ["FORMAT", "Memory", "Unmodelled", "Workload"]
 
-FORMAT = "gpuplan.workload/1"
+FORMAT = "gpuplan.workload/2"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

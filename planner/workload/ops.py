@@ -19,9 +19,10 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Literal
 
-__all__ = ["Op", "OpKind", "Phase"]
+__all__ = ["Loop", "LoopPart", "Op", "OpKind", "Phase"]
 
 Phase = Literal["forward", "backward", "update"]
+LoopPart = Literal["chain", "apart", "sum"]
 
 
 class OpKind(StrEnum):
@@ -40,6 +41,23 @@ class OpKind(StrEnum):
     SORT = "sort"
     LINALG = "linalg"  # fft, cholesky, triangular solve, ...
     OTHER = "other"  # not understood: bytes are known from the shapes, FLOPs are not (0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loop:
+    """Where a row stands in the loop over time steps (`scan`) that runs it, the innermost one.
+
+    Args:
+        part: `chain`: each iteration waits for the one before. `apart`: it waits for none, so that all could be
+            done at once. `sum`: like `apart`, and its results are only added up (the gradient of weights).
+        length: Iterations [-].
+        layer: `lstm` or `gru` where the loop is such a Keras layer, with the settings that cuDNN supports;
+            empty for every other loop.
+    """
+
+    part: LoopPart
+    length: int
+    layer: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +87,7 @@ class Op:
         channels_last: Memory layout of a convolution's image operand.
         primitives: How many primitives of the traced step the row stands for: what is launched in one
             execution when every primitive is a kernel [-].
+        loop: Its place in a loop over time; None outside of one.
     """
 
     kind: OpKind
@@ -98,6 +117,7 @@ class Op:
     channels_out: int = 0
     channels_last: bool = True
     primitives: int = 1
+    loop: Loop | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the row as plain JSON types."""
@@ -107,4 +127,5 @@ class Op:
     def from_json(row: dict[str, Any]) -> Op:
         """Read a row that `to_json` wrote."""
         windows = {name: tuple(row[name]) for name in ("kernel", "stride", "dilation")}
-        return Op(**{**row, **windows, "kind": OpKind(row["kind"])})
+        loop = None if row["loop"] is None else Loop(**row["loop"])
+        return Op(**{**row, **windows, "kind": OpKind(row["kind"]), "loop": loop})

@@ -142,7 +142,7 @@ def test_functions_that_return_no_model_say_why(tmp_path: Path, body: str, messa
         ("{}", "no saved workload"),
         ("not json", "no saved workload"),
         ('{"schema": "gpuplan.profile/1"}', r"unknown schema `gpuplan\.profile/1`"),
-        ('{"schema": "gpuplan.workload/1", "model": "x"}', "damaged"),
+        ('{"schema": "gpuplan.workload/2", "model": "x"}', "damaged"),
     ],
 )
 def test_json_that_is_no_workload_is_named(tmp_path: Path, content: str, message: str) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 from ..ops import Phase
 from .control import inner_jaxprs, most_expensive_branch, trip_count
 from .graph import Graph, Node, Remark
-from .names import join_names, layer_of, phase_hint, repeats_of
+from .loops import mark_loop
+from .names import join_names, layer_of, phase_hint, recurrent_layer_of, repeats_of
 from .rule import Equation, Role, Rule, elements, nbytes, shape_of
 from .rules import rule_for
 
@@ -145,7 +146,11 @@ class _Walker:
         slices = [self.graph.new_value(nbytes(part), parent=whole) for part, whole in scanned]
         known = self.values(body.constvars)
         arguments = [*known, *inputs[:consts], *state, *slices]
+        first = len(self.graph.nodes)
         ends = self.inline(body, arguments, stack=stack, count=count * length)
+        mark_loop(
+            self.graph.nodes[first:], state=state, ends=ends, length=length, layer=recurrent_layer_of(stack)
+        )
         self._border("scan_end", [*ends, *inputs[consts:]], [], stack)
         return results
 

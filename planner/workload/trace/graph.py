@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ..ops import Phase
+from ..ops import Loop, Phase
 from .rule import Equation, Role, Rule
 
 __all__ = ["Graph", "Node", "Remark"]
@@ -42,6 +42,7 @@ class Node:
         work: Elements that its loop runs over: of the largest operand or result [-].
         scalar: Whether it works on single numbers only.
         kernel_reversed: Of a convolution: whether its kernel is reversed (an input gradient).
+        loop: Its place in the innermost loop over time; None outside.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Node:
     work: int
     scalar: bool
     kernel_reversed: bool = False
+    loop: Loop | None = None
 
     @property
     def role(self) -> Role:

@@ -7,13 +7,15 @@ import re
 
 from ..ops import Phase
 
-__all__ = ["REPEAT", "join_names", "layer_of", "phase_hint", "repeats_of"]
+__all__ = ["RECURRENT", "REPEAT", "join_names", "layer_of", "phase_hint", "recurrent_layer_of", "repeats_of"]
 
 REPEAT = "gpuplan_repeat_"  # a scope `gpuplan_repeat_12` stands for twelve executions of what is inside
+RECURRENT = "gpuplan_recurrent_"  # a scope `gpuplan_recurrent_lstm` is an LSTM that a library could run whole
 
 # `transpose(jvp(block/dense))/add` is the backward pass of layer `block/dense/add`.
 _WRAPPER = re.compile(r"(?:transpose|jvp|vmap|pmap)\(|\)")
 _REPEATS = re.compile(REPEAT + r"(\d+)")
+_RECURRENT = re.compile(RECURRENT + r"(\w+)")
 _TRANSFORMS = {"checkpoint", "rematted_computation", "remat", "while", "body", "cond", "closed_call", ""}
 
 
@@ -30,9 +32,21 @@ def layer_of(stack: str) -> str:
         'encoder/attention/softmax'
     """
     parts = _WRAPPER.sub("", stack).split("/")
+    ours = (REPEAT, RECURRENT)
     return "/".join(
-        part for part in parts if part not in _TRANSFORMS and "(" not in part and not part.startswith(REPEAT)
+        part for part in parts if part not in _TRANSFORMS and "(" not in part and not part.startswith(ours)
     )
+
+
+def recurrent_layer_of(stack: str) -> str:
+    """Return the kind of recurrent layer that a name stack lies in, if a library could run it; else empty.
+
+    Example:
+        >>> recurrent_layer_of("transpose(jvp(lstm/gpuplan_recurrent_lstm))"), recurrent_layer_of("dense")
+        ('lstm', '')
+    """
+    found = _RECURRENT.findall(stack)
+    return found[-1] if found else ""
 
 
 def repeats_of(stack: str) -> int:

@@ -16,6 +16,7 @@ from .flatten import flatten
 from .fusion import fuse
 from .layers import group_layers
 from .liveness import peak_bytes
+from .recurrent import recurrent_layers_named
 from .simplify import simplify
 from .table import tabulate, unmodelled
 from .updates import equal_updates_once
@@ -49,7 +50,7 @@ def trace_step(
     """
     specs = (x_spec, y_spec, sample_weight_spec)
     batch = tuple(map_specs(lambda spec: _abstract(spec, batch_size), tree) for tree in specs)
-    with _quick_tracing():
+    with _quick_tracing(), recurrent_layers_named(model):
         train = mode == "train"
         closed = _trace_train(model, batch) if train else _trace_infer(model, batch[0])
         graph = flatten(closed)

@@ -110,7 +110,7 @@ def _op(row: _Row, key: tuple[int, int], fusion: Fusion, variants: _Variants) ->
         layer_bytes_read=float(row.layer_read), layer_bytes_written=float(row.layer_written),
         fused_bytes_read=float(row.fused_read), fused_bytes_written=float(row.fused_written),
         layer_group=layer_group, fused_group=fusion.groups[fused_kernel] if fused_kernel >= 0 else -1,
-        primitives=len(row.nodes),
+        primitives=len(row.nodes), loop=main.loop,
     )  # fmt: skip
 
 

@@ -1,0 +1,162 @@
+"""Recurrent layers as cuDNN runs them, against what the loop does."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from functools import cache
+from typing import Literal
+
+import pytest
+from gpuplan.offers.load import load_catalog
+from gpuplan.offers.rows import Accelerator
+from gpuplan.predict.corpus import collection
+from gpuplan.predict.device import launches_of
+from gpuplan.predict.kernels import Kernel, kernels_of, table_of
+from gpuplan.predict.predictor import Predictor
+from gpuplan.predict.runs import CUDNN, keras_library, library_of
+from gpuplan.predict.store import run_key
+from gpuplan.workload.load import workload_of_model
+from gpuplan.workload.model import Workload
+from gpuplan.workload.ops import OpKind
+from gpuplan.workload.options import WorkloadOptions
+
+os.environ.setdefault("KERAS_BACKEND", "jax")
+
+BATCH, UNITS, FEATURES = 16, 32, 24
+STATE_BYTES = 4 * BATCH * UNITS
+
+
+@cache
+def network(layer: str, *, steps: int = 12, mode: Literal["train", "infer"] = "train") -> Workload:
+    """Trace a dense layer on each step and one recurrent layer, kernel by kernel."""
+    import keras
+
+    inputs = keras.Input((steps, FEATURES))
+    hidden = keras.layers.Dense(FEATURES, activation="relu")(inputs)
+    kinds = {"lstm": keras.layers.LSTM, "gru": keras.layers.GRU, "none": keras.layers.Dense}
+    model = keras.Model(inputs, kinds[layer](UNITS)(hidden))
+    model.compile(optimizer="sgd", loss="mse")
+    return workload_of_model(model, options=WorkloadOptions(batch_size=BATCH, mode=mode, compiled=False))
+
+
+def accelerator(name: str) -> Accelerator:
+    return load_catalog().accelerators[name]
+
+
+def inner(workload: Workload) -> list[Kernel]:
+    """Return what the library launches by itself."""
+    return [kernel for kernel in kernels_of(workload.ops, compiled=False, library=CUDNN) if kernel.streamed]
+
+
+def test_a_step_of_an_lstm_is_a_product_and_a_pointwise_kernel() -> None:
+    """By hand, batch 16, 32 units, 12 steps: the product with the recurrent weights and its mirror; 11 + 4 arrays
+    of the state's size forward, 14 backward; the bias's gradient reads the gates' gradients once."""
+    found = sorted(
+        (k.category, k.count, k.m, k.n, k.k, k.bytes_moved / STATE_BYTES) for k in inner(network("lstm"))
+    )
+    assert [row[:5] for row in found] == [
+        ("dot", 12, 16, 32, 128),
+        ("dot", 12, 16, 128, 32),
+        ("stream", 1, 0, 0, 0),
+        ("stream", 12, 0, 0, 0),
+        ("stream", 12, 0, 0, 0),
+    ]
+    assert [row[5] for row in found[2:]] == [4 * 12, 14, 15]
+
+
+def test_what_waits_for_no_step_is_done_for_all_at_once() -> None:
+    """By hand: the input's product and its mirror have 12 x 16 rows; each weight's gradient sums over as many."""
+    kernels = kernels_of(network("lstm").ops, compiled=False, library=CUDNN)
+    ours = {
+        (k.m, k.n, k.k) for k in kernels if k.category == "dot" and k.count == 1 and 128 in (k.m, k.n, k.k)
+    }
+    assert ours == {(192, 128, 24), (192, 24, 128), (128, 24, 192), (128, 32, 192)}
+
+
+@pytest.mark.parametrize("layer", ["lstm", "gru"])
+def test_both_ways_do_the_same_products(layer: str) -> None:
+    """Batching moves fewer bytes in fewer launches, and multiplies as much."""
+    workload = network(layer)
+    looped, whole = (kernels_of(workload.ops, compiled=False, library=how) for how in ((), CUDNN))
+
+    def total(kernels: tuple[Kernel, ...], what: str) -> float:
+        return sum(getattr(k, what) * k.count for k in kernels if k.category == "dot")
+
+    assert total(whole, "flops") == pytest.approx(total(looped, "flops"))
+    assert total(whole, "bytes_moved") < total(looped, "bytes_moved")
+    assert sum(k.count for k in whole) < 0.6 * sum(k.count for k in looped)
+
+
+@pytest.mark.parametrize("layer", ["lstm", "gru"])
+def test_the_host_acts_as_often_for_long_sequences_as_for_short_ones(layer: str) -> None:
+    """One call a layer and direction: the inner steps are the library's. The loop is dispatched step by step."""
+
+    def dispatches(steps: int, library: frozenset[str]) -> float:
+        ops = network(layer, steps=steps).ops
+        return launches_of(table_of(kernels_of(ops, compiled=False, library=library)), compiled=False)
+
+    assert dispatches(12, CUDNN) == dispatches(48, CUDNN)
+    assert dispatches(48, frozenset()) > 3 * dispatches(12, frozenset())
+
+
+def test_inference_keeps_nothing_for_a_backward_pass() -> None:
+    """11 arrays of the state's size, and no second pass."""
+    kernels = inner(network("lstm", mode="infer"))
+    assert [k.bytes_moved / STATE_BYTES for k in kernels if k.category == "stream"] == [11]
+    assert [(k.n, k.k) for k in kernels if k.category == "dot"] == [(128, 32)]
+
+
+def test_a_network_without_recurrent_layers_is_the_same_either_way() -> None:
+    """Nothing to hand over."""
+    ops = network("none").ops
+    assert all(op.loop is None for op in ops)
+    looped, whole = (kernels_of(ops, compiled=True, library=how) for how in ((), CUDNN))
+    assert looped == whole
+
+
+@pytest.mark.parametrize(
+    ("framework", "compiled", "library"),
+    [
+        ("pytorch", False, CUDNN), ("tensorflow2", False, CUDNN), ("tensorflow2", True, frozenset()),
+        ("tensorflow1", False, frozenset()), ("mxnet", False, frozenset()), ("cntk", False, frozenset()),
+    ],
+)  # fmt: skip
+def test_who_ran_recurrent_layers_by_a_library(
+    framework: str, compiled: bool, library: frozenset[str]
+) -> None:
+    """The ways have different keys in the store of kernels, whatever else is equal."""
+    row = replace(collection("profet_keras_aws")[0], framework=framework, compiled=compiled)
+    assert library_of(row) == library
+    assert (run_key(row) == run_key(replace(row, framework="tensorflow1"))) == (not library)
+
+
+@pytest.mark.parametrize(
+    ("name", "keras", "compiled", "library"),
+    [
+        ("T4", "3.15.1", True, {"lstm"}), ("T4", "3.13.2", True, set()), ("T4", "3.13.2", False, {"lstm", "gru"}),
+        ("TPU-v3", "3.15.1", True, set()), ("TPU-v3", "3.15.1", False, set()),
+    ],
+)  # fmt: skip
+def test_what_keras_hands_to_a_library(name: str, keras: str, compiled: bool, library: set[str]) -> None:
+    """Keras's backends: JAX has cuDNN's LSTM since 3.14; PyTorch and TensorFlow have both; TPUs have neither."""
+    assert keras_library(accelerator(name), keras=keras, compiled=compiled) == library
+
+
+def test_a_prediction_follows_the_keras_that_runs() -> None:
+    """Where the LSTM of Keras on JAX was a loop, a step takes longer; a GRU is a loop in both."""
+    predictor, t4 = Predictor.load(), accelerator("T4")
+
+    def step_s(layer: str, keras: str) -> float:
+        workload = replace(network(layer, steps=48), compiled=True, versions={"keras": keras})
+        return predictor.step_time(workload, t4, look_up=False).time_s.mid
+
+    assert step_s("lstm", "3.14.0") < 0.8 * step_s("lstm", "3.13.2")
+    assert step_s("gru", "3.14.0") == step_s("gru", "3.13.2")
+
+
+def test_the_loop_keeps_its_steps_beside_a_library() -> None:
+    """Only the named kinds of layer are handed over."""
+    ops = network("lstm").ops
+    assert kernels_of(ops, compiled=False, library={"gru"}) == kernels_of(ops, compiled=False)
+    assert {op.count for op in ops if op.loop and op.kind is OpKind.DOT} == {12.0}
