@@ -71,35 +71,18 @@ def estimate(
         GpuplanError: Whatever the caller can fix; UsageError for a wrong argument, NoAnswerError when the
             filters leave no offer. A run that fits nowhere is no error: see `recommendation`.
     """
-    from .errors import UsageError
-    from .offers.load import catalog_of
     from .plan.ask import ask
-    from .plan.estimate import Question
-    from .plan.limits import duration_s_of
-    from .plan.select import Filters
-    from .plan.terms import terms_of
-    from .settings import apply_cache_dir, load_settings
+    from .plan.wanted import Wanted
     from .workload.options import WorkloadOptions
 
-    if epochs is not None and steps is not None:
-        raise UsageError("`epochs` and `steps` both say how long the run is", hint="give one of them")
-    settings = load_settings(flags={"providers": tuple(providers), "regions": tuple(regions)})
-    apply_cache_dir(settings)
-    question = Question(
-        filters=Filters(
-            accelerators=tuple(accelerators), providers=settings.providers, regions=settings.regions,
-            purchase=purchase, devices=tuple(devices), include_retired=retired,
-        ),
-        sort=sort,
-        deadline_s=duration_s_of(deadline) if isinstance(deadline, str) else deadline,
-        budget_usd=budget,
-    )  # fmt: skip
+    asked = Wanted(
+        accelerators=accelerators, providers=providers, regions=regions, purchase=purchase, devices=devices,
+        retired=retired, deadline=deadline, budget=budget, sort=sort,
+        assume=[f"{key}={value}" for key, value in (assume or {}).items()],
+    ).resolve()  # fmt: skip
     options = WorkloadOptions(
         batch_size=batch_size, samples=samples, epochs=epochs, steps=steps, precision=precision, mode=mode,
         loss=loss, optimizer=optimizer,
     )  # fmt: skip
-    catalog = catalog_of(settings)
-    given = [f"{key}={value}" for key, value in (assume or {}).items()]
-    terms = terms_of(settings, catalog.costs, assume=given)
-    answer = ask(model, question, options=options, catalog=catalog, terms=terms)
+    answer = ask(model, asked.question, options=options, catalog=asked.catalog, terms=asked.terms)
     return Estimate(**{field.name: getattr(answer, field.name) for field in fields(answer)})

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from .spread import spread
 
 if TYPE_CHECKING:
     from ..predict.accuracy import Scoreboard
@@ -19,32 +22,72 @@ def register(app: typer.Typer) -> None:
     app.command()(calibrate)
 
 
-def accuracy(
-    file: Annotated[
-        Path | None, typer.Argument(help="CSV of your own measurements; without it, the packaged corpus.")
-    ] = None,
-    *,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingFlags:
+    """What is computed of the published measurements, and what becomes of it."""
+
     setting: Annotated[
         list[str] | None,
         typer.Option(
             help="Compute one setting (architecture, profet, source, accelerator ...); repeat for more."
         ),
-    ] = None,
+    ] = None
     from_: Annotated[
         str | None,
         typer.Option("--from", help="Compute what a profile on this accelerator says of the others."),
-    ] = None,
+    ] = None
     recorded: Annotated[
         bool, typer.Option("--recorded", help="Print what was computed last and shipped, at once.")
-    ] = False,
+    ] = False
     check: Annotated[
         bool, typer.Option("--check", help="Exit with 3 when anything is worse than what was recorded.")
-    ] = False,
+    ] = False
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Also record the scores in this file.")
+    ] = None
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print a page of documentation.")] = False
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False
+
+    def refuse(self, file: Path | None) -> None:
+        """Raise UsageError for flags that contradict each other, or the file."""
+        from ..errors import UsageError
+
+        given = self._given()
+        if file is not None and given:
+            raise UsageError(
+                f"`{given[0]}` is about the published measurements, not about `{file}`",
+                hint=f"leave out `{given[0]}`, or the file",
+            )
+        for flag, others, why in CONTRADICTIONS:
+            other = next((other for other in others if other in given), None)
+            if flag in given and other is not None:
+                raise UsageError(why.format(flag, other), hint="leave out one of them")
+        if self.json_ and self.markdown:
+            raise UsageError("`--markdown` and `--json` both say what to print", hint="leave out one of them")
+
+    def _given(self) -> list[str]:
+        """Return the flags that are not about a user's own file."""
+        flags = {
+            "--setting": self.setting, "--from": self.from_, "--recorded": self.recorded,
+            "--check": self.check, "--output": self.output, "--markdown": self.markdown,
+        }  # fmt: skip
+        return [name for name, value in flags.items() if value]
+
+
+# A flag, the flags that it excludes, and what is wrong with both.
+CONTRADICTIONS = (
+    ("--recorded", ("--check", "--output"), "`{}` computes nothing that `{}` could use"),
+    ("--from", ("--setting", "--recorded"), "`{}` is a setting of its own, beside `{}`"),
+)
+
+
+@spread
+def accuracy(
+    file: Annotated[
+        Path | None, typer.Argument(help="CSV of your own measurements; without it, the packaged corpus.")
     ] = None,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print a page of documentation.")] = False,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    *,
+    flags: SettingFlags,
 ) -> None:
     """Print how far off predictions are, on what nothing was fitted to.
 
@@ -64,44 +107,17 @@ def accuracy(
     """
     from .accuracy_settings import emit_settings, judged_file, recorded_board, settings_board, settings_from
 
-    about_settings = {
-        "--setting": bool(setting), "--from": from_ is not None, "--recorded": recorded, "--check": check,
-        "--output": output is not None,
-        "--markdown": markdown,
-    }  # fmt: skip
-    _refuse(about_settings, file=file, recorded=recorded, as_json=json_)
+    flags.refuse(file)
     if file is not None:
-        _emit_own(judged_file(file), as_json=json_)
+        _emit_own(judged_file(file), as_json=flags.json_)
         return
-    if from_ is not None:
-        board = settings_from(from_)
+    if flags.from_ is not None:
+        board = settings_from(flags.from_)
     else:
-        board = recorded_board(setting or []) if recorded else settings_board(setting or [])
-    emit_settings(board, output=output, markdown=markdown, as_json=json_)
-    if check:
+        board = (recorded_board if flags.recorded else settings_board)(flags.setting or [])
+    emit_settings(board, output=flags.output, markdown=flags.markdown, as_json=flags.json_)
+    if flags.check:
         _stop_when_worse(board)
-
-
-def _refuse(options: dict[str, bool], *, file: Path | None, recorded: bool, as_json: bool) -> None:
-    """UsageError for options that contradict each other."""
-    from ..errors import UsageError
-
-    given = [name for name, is_given in options.items() if is_given]
-    if file is not None and given:
-        raise UsageError(
-            f"`{given[0]}` is about the published measurements, not about `{file}`",
-            hint=f"leave out `{given[0]}`, or the file",
-        )
-    if recorded and (options["--check"] or options["--output"]):
-        other = "--check" if options["--check"] else "--output"
-        raise UsageError(
-            f"`--recorded` computes nothing that `{other}` could use", hint="leave out one of them"
-        )
-    if options["--from"] and (options["--setting"] or recorded):
-        other = "--setting" if options["--setting"] else "--recorded"
-        raise UsageError(f"`--from` is a setting of its own, beside `{other}`", hint="leave out one of them")
-    if as_json and options["--markdown"]:
-        raise UsageError("`--markdown` and `--json` both say what to print", hint="leave out one of them")
 
 
 def _emit_own(board: Scoreboard, *, as_json: bool) -> None:

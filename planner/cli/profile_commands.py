@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from .flags import ScriptArguments
+
 if TYPE_CHECKING:
     from ..plan.profile_run import Request
 
@@ -21,12 +23,9 @@ def register(app: typer.Typer) -> None:
 
 def profile(  # noqa: PLR0917 - one argument a flag
     model: Annotated[
-        str,
-        typer.Argument(metavar="MODEL", help="Script, function, Keras application or .keras file."),
+        str, typer.Argument(metavar="MODEL", help="Script, function, Keras application or .keras file.")
     ],
-    script_arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- ARGS]", help="What a script finds in sys.argv.")
-    ] = None,
+    script_arguments: ScriptArguments = None,
     batch_size: Annotated[
         list[int] | None,
         typer.Option(help="Samples per step; repeat for more. Default: its own and a quarter."),

@@ -23,7 +23,7 @@ from .rows import Offer, Row
 
 __all__ = [
     "PRICE_COLUMNS", "CatalogError", "Finding", "Located", "Table", "read_list_table", "read_prices",
-    "read_rows", "read_table", "read_text_table", "stop_at_first",
+    "read_rows", "read_table", "read_text_table", "stop_at_first", "valid_rows",
 ]  # fmt: skip
 
 PRICE_COLUMNS = (
@@ -161,6 +161,11 @@ def read_rows(table: Table, array: str, model: type[R]) -> tuple[list[Located[R]
             for field, message in _messages(error):
                 findings.append(Finding(table.file, table.line_of(array, index, field), field, message))
     return rows, findings
+
+
+def valid_rows(table: Table, array: str, model: type[R]) -> tuple[R, ...]:
+    """Return the rows of ``[[array]]`` without their places; CatalogError when one is broken."""
+    return tuple(located.row for located in stop_at_first(*read_rows(table, array, model)))
 
 
 def read_prices(

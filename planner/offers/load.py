@@ -12,7 +12,7 @@ from functools import cached_property, lru_cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from ..errors import UsageError
 from .costs import Costs, load_costs
@@ -23,27 +23,15 @@ from .files import (
     Table,
     read_list_table,
     read_prices,
-    read_rows,
     read_table,
     read_text_table,
     stop_at_first,
+    valid_rows,
 )
 from .names import Names
-from .notebooks import Notebooks, notebook_offers
+from .notebooks import Notebooks, notebook_offers, read_notebooks
 from .own import machine_offers, with_committed_prices
-from .rows import (
-    CPU,
-    Accelerator,
-    Host,
-    HostSeries,
-    NotebookPlan,
-    NotebookRuntime,
-    Offer,
-    Provider,
-    Row,
-    UnitPrice,
-    UnitRate,
-)
+from .rows import CPU, Accelerator, Host, HostSeries, Offer, Provider
 
 if TYPE_CHECKING:
     from ..settings import Settings
@@ -52,7 +40,6 @@ if TYPE_CHECKING:
 __all__ = ["Catalog", "catalog_of", "device_of", "load_catalog", "price_files", "resolve_accelerator"]
 
 GENERIC_HOST = "Generic AVX2"
-R = TypeVar("R", bound=Row)
 
 
 @dataclass(frozen=True)
@@ -79,7 +66,7 @@ class Catalog:
         spellings: dict[str, list[str]] = {}
         for alias, name in read_text_table(self._accelerator_table, "aliases").items():
             spellings.setdefault(name, []).append(alias)
-        rows = self._rows(self._accelerator_table, "accelerator", Accelerator)
+        rows = valid_rows(self._accelerator_table, "accelerator", Accelerator)
         return {
             row.name: row.model_copy(update={"aliases": tuple(spellings.get(row.name, ()))}) for row in rows
         }
@@ -118,12 +105,12 @@ class Catalog:
     @cached_property
     def hosts(self) -> dict[str, Host]:
         """All CPU families by name."""
-        return {row.family: row for row in self._rows(self._host_table, "host", Host)}
+        return {row.family: row for row in valid_rows(self._host_table, "host", Host)}
 
     @cached_property
     def host_series(self) -> tuple[HostSeries, ...]:
         """Which instance types run on which CPU family."""
-        series = self._rows(self._host_table, "series", HostSeries)
+        series = valid_rows(self._host_table, "series", HostSeries)
         for index, entry in enumerate(series):
             if entry.host not in self.hosts:
                 line = self._host_table.line_of("series", index, "host")
@@ -133,19 +120,13 @@ class Catalog:
     @cached_property
     def notebooks(self) -> Notebooks:
         """Plans, machines, unit prices and rates of hosted notebooks."""
-        table = read_table(self.folder, "notebooks.toml")
-        return Notebooks(
-            plans=self._rows(table, "plan", NotebookPlan),
-            runtimes=self._rows(table, "runtime", NotebookRuntime),
-            unit_prices=self._rows(table, "unit_price", UnitPrice),
-            rates=self._rows(table, "rate", UnitRate),
-        )
+        return read_notebooks(read_table(self.folder, "notebooks.toml"))
 
     @cached_property
     def providers(self) -> dict[str, Provider]:
         """Who sells or gives machines, by name."""
         table = read_table(self.folder, "providers.toml")
-        return {row.name: row for row in self._rows(table, "provider", Provider)}
+        return {row.name: row for row in valid_rows(table, "provider", Provider)}
 
     @cached_property
     def sources(self) -> dict[str, str]:
@@ -170,10 +151,6 @@ class Catalog:
     @cached_property
     def _host_table(self) -> Table:
         return read_table(self.folder, "hosts.toml")
-
-    @staticmethod
-    def _rows(table: Table, array: str, model: type[R]) -> tuple[R, ...]:
-        return tuple(located.row for located in stop_at_first(*read_rows(table, array, model)))
 
 
 def load_catalog(folder: Path | None = None) -> Catalog:

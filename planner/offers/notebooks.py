@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TypeVar
 
+from .files import Table, valid_rows
 from .rows import NotebookPlan, NotebookRuntime, Offer, PartialDate, UnitPrice, UnitRate
 
 __all__ = [
-    "REGION", "Notebooks", "SessionLimits", "notebook_offers", "notebook_usd_per_hour", "session_limits",
+    "REGION", "Notebooks", "SessionLimits", "notebook_offers", "notebook_usd_per_hour", "read_notebooks",
+    "session_limits",
 ]  # fmt: skip
 
 REGION = "any"
@@ -26,6 +28,16 @@ class Notebooks:
     runtimes: tuple[NotebookRuntime, ...]
     unit_prices: tuple[UnitPrice, ...]
     rates: tuple[UnitRate, ...]
+
+
+def read_notebooks(table: Table) -> Notebooks:
+    """Return the rows of `notebooks.toml`; CatalogError when one is broken."""
+    return Notebooks(
+        plans=valid_rows(table, "plan", NotebookPlan),
+        runtimes=valid_rows(table, "runtime", NotebookRuntime),
+        unit_prices=valid_rows(table, "unit_price", UnitPrice),
+        rates=valid_rows(table, "rate", UnitRate),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,7 +32,7 @@ class WorkloadOptions:
         use_cache: Whether an earlier trace of the same content may be reused.
 
     Raises:
-        UsageError: A count that is not positive, or an unknown precision or mode.
+        UsageError: A count that is not positive, both epochs and steps, or an unknown precision or mode.
     """
 
     batch_size: int | None = None
@@ -49,6 +49,8 @@ class WorkloadOptions:
     def __post_init__(self) -> None:
         for name in ("batch_size", "samples", "epochs", "steps"):
             _require_positive(name, getattr(self, name))
+        if self.epochs is not None and self.steps is not None:
+            raise UsageError("`--epochs` and `--steps` both say how long the run is", hint="give one of them")
         if self.precision is not None and self.precision not in PRECISIONS:
             raise UsageError(
                 f"unknown precision `{self.precision}`",

@@ -1,0 +1,106 @@
+"""Arguments and flags that commands share, by subject; `spread` puts a group on a command line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from ..plan.wanted import Wanted
+    from ..workload.options import WorkloadOptions
+
+__all__ = ["LimitFlags", "ModelArgument", "OfferFlags", "OutputFlags", "ScriptArguments", "WorkFlags"]
+
+ModelArgument = Annotated[
+    str, typer.Argument(metavar="MODEL", help="Script, function, Keras application, .keras or .json file.")
+]
+ScriptArguments = Annotated[
+    list[str] | None, typer.Argument(metavar="[-- ARGS]", help="What a script finds in sys.argv.")
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkFlags:
+    """What is said about the run beside the model."""
+
+    batch_size: Annotated[int | None, typer.Option(help="Samples per device and step.")] = None
+    samples: Annotated[int | None, typer.Option(help="Training samples of an epoch.")] = None
+    epochs: Annotated[int | None, typer.Option(help="Passes over the samples.")] = None
+    steps: Annotated[int | None, typer.Option(help="Optimizer steps on one device, instead of epochs.")] = (
+        None
+    )
+    precision: Annotated[
+        str | None, typer.Option(help="float32, tf32, mixed_float16, mixed_bfloat16, float16 or bfloat16.")
+    ] = None
+    mode: Annotated[Literal["train", "infer"], typer.Option(help="Training steps, or predictions.")] = "train"
+    loss: Annotated[str | None, typer.Option(help="Of a model that is not compiled: a Keras loss.")] = None
+    optimizer: Annotated[str | None, typer.Option(help="Likewise: a Keras optimizer.")] = None
+    no_cache: Annotated[bool, typer.Option("--no-cache", help="Trace anew, and keep nothing.")] = False
+
+    def options(self) -> WorkloadOptions:
+        """Return them for tracing; UsageError for what cannot be."""
+        from ..workload.options import WorkloadOptions
+
+        return WorkloadOptions(
+            batch_size=self.batch_size, samples=self.samples, epochs=self.epochs, steps=self.steps,
+            precision=self.precision, mode=self.mode, loss=self.loss, optimizer=self.optimizer,
+            use_cache=not self.no_cache,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitFlags:
+    """How long a run may take, what it may cost, and what is known about both."""
+
+    deadline: Annotated[str | None, typer.Option(help="Longest time of the run: 90s, 15m, 12h, 2d.")] = None
+    budget: Annotated[float | None, typer.Option(help="Highest cost of the run in dollars.")] = None
+    assume: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="What you know better, as boot_s=90 or dataset_gb=150; repeatable (see --breakdown)."
+        ),
+    ] = None
+    sort: Annotated[Literal["cost", "time"], typer.Option(help="What comes first.")] = "cost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfferFlags:
+    """Which offers to look at."""
+
+    accelerator: Annotated[list[str] | None, typer.Option(help="Only this one; repeat for more.")] = None
+    provider: Annotated[list[str] | None, typer.Option(help="Only theirs; repeat for more.")] = None
+    region: Annotated[list[str] | None, typer.Option(help="Only there; repeat for more.")] = None
+    purchase: Annotated[Literal["on-demand", "spot", "any"], typer.Option(help="How to rent.")] = "any"
+    devices: Annotated[list[float] | None, typer.Option(help="Only with so many devices; repeatable.")] = None
+    retired: Annotated[bool, typer.Option("--retired", help="Also what can no longer be rented.")] = False
+    catalog: Annotated[Path | None, typer.Option(help="A folder with your own catalog.")] = None
+
+    def wanted(self, limits: LimitFlags | None = None) -> Wanted:
+        """Return what is asked of the offers, within limits."""
+        from ..plan.wanted import Wanted
+
+        within = limits or LimitFlags()
+        return Wanted(
+            accelerators=self.accelerator or (), providers=self.provider or (), regions=self.region or (),
+            purchase=self.purchase, devices=self.devices or (), retired=self.retired, catalog=self.catalog,
+            deadline=within.deadline, budget=within.budget, sort=within.sort,
+            assume=within.assume or (),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputFlags:
+    """Where the answer goes, beside a table on standard output."""
+
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Also write the JSON here.")] = None
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False
+
+    def require_writable(self) -> None:
+        """Raise UsageError when the file cannot be written: before the work, not after it."""
+        from ..render.files import require_writable
+
+        if self.output is not None:
+            require_writable(self.output, flag="-o")

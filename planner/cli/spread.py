@@ -1,0 +1,52 @@
+"""Groups of flags: a dataclass among a command's parameters becomes one flag for each of its fields."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, fields, is_dataclass
+from functools import wraps
+from typing import Any, TypeVar, get_type_hints
+
+__all__ = ["spread"]
+
+R = TypeVar("R")
+
+
+def spread(command: Callable[..., R]) -> Callable[..., R]:
+    """Return a command whose parameters of a dataclass type are taken apart into the dataclass's fields.
+
+    The command line sees the fields, in their order, each annotated as a flag of its own; the command gets the
+    object. A group belongs behind the command's positional parameters.
+    """
+    hints = get_type_hints(command, include_extras=True)
+    groups = {name: hint for name, hint in hints.items() if is_dataclass(hint) and isinstance(hint, type)}
+
+    @wraps(command)
+    def flat(*args: Any, **flags: Any) -> R:
+        for name, group in groups.items():
+            flags[name] = group(**{field.name: flags.pop(field.name) for field in fields(group)})
+        return command(*args, **flags)
+
+    signature = inspect.signature(command)
+    parameters = [
+        one
+        for name, parameter in signature.parameters.items()
+        for one in (
+            _parameters_of(groups[name])
+            if name in groups
+            else [parameter.replace(annotation=hints.get(name, parameter.annotation))]
+        )
+    ]
+    flat.__signature__ = signature.replace(parameters=parameters, return_annotation=None)  # type: ignore[attr-defined]
+    return flat
+
+
+def _parameters_of(group: type) -> Iterator[inspect.Parameter]:
+    """Yield a keyword for each field of a dataclass."""
+    hints = get_type_hints(group, include_extras=True)
+    for field in fields(group):
+        default = inspect.Parameter.empty if field.default is MISSING else field.default
+        yield inspect.Parameter(
+            field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hints[field.name]
+        )

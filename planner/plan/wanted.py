@@ -1,0 +1,97 @@
+"""What a user asks of the offers, as it was typed, and what it means with their settings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from .estimate import Question
+from .limits import duration_s_of
+from .rank import SortBy
+from .select import Filters
+from .terms import Terms, terms_of
+
+if TYPE_CHECKING:
+    from ..offers.load import Catalog
+    from ..settings import Settings
+
+__all__ = ["Resolved", "Wanted"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """A question, and what it is answered from.
+
+    Args:
+        question: Filters, order and limits.
+        catalog: What is for rent, with what is the user's own.
+        terms: What is charged and assumed beside the hours of training.
+        settings: The user's.
+    """
+
+    question: Question
+    catalog: Catalog
+    terms: Terms
+    settings: Settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What is asked of the offers, on the command line or in Python; empty means all.
+
+    Args:
+        accelerators, providers, regions, purchase, devices: Which offers to look at.
+        retired: Also what can no longer be rented.
+        catalog: A folder with the user's own catalog; None: what the settings say.
+        deadline: Longest time of the run: `12h`, or a number of seconds [s].
+        budget: Highest cost of the run [USD].
+        sort: What comes first.
+        assume: What the user knows better than the catalog: `boot_s=90`.
+    """
+
+    accelerators: Sequence[str] = ()
+    providers: Sequence[str] = ()
+    regions: Sequence[str] = ()
+    purchase: Literal["on-demand", "spot", "any"] = "any"
+    devices: Sequence[float] = ()
+    retired: bool = False
+    catalog: Path | None = None
+    deadline: str | float | None = None
+    budget: float | None = None
+    sort: SortBy = "cost"
+    assume: Sequence[str] = ()
+
+    def resolve(self) -> Resolved:
+        """Read the settings and return the question with the catalog that answers it.
+
+        From here on the cache is where the settings say.
+
+        Raises:
+            UsageError: A setting, a limit or a number of devices that cannot be.
+        """
+        from ..offers.load import catalog_of
+        from ..settings import apply_cache_dir, load_settings
+
+        settings = load_settings(
+            flags={
+                "catalog_dir": self.catalog,
+                "providers": tuple(self.providers),
+                "regions": tuple(self.regions),
+            }
+        )
+        apply_cache_dir(settings)
+        deadline_s = duration_s_of(self.deadline) if isinstance(self.deadline, str) else self.deadline
+        question = Question(
+            filters=self._filters(settings), sort=self.sort, deadline_s=deadline_s, budget_usd=self.budget
+        )
+        catalog = catalog_of(settings)
+        terms = terms_of(settings, catalog.costs, assume=self.assume)
+        return Resolved(question=question, catalog=catalog, terms=terms, settings=settings)
+
+    def _filters(self, settings: Settings) -> Filters:
+        return Filters(
+            accelerators=tuple(self.accelerators), providers=settings.providers, regions=settings.regions,
+            purchase=self.purchase, devices=tuple(self.devices), include_retired=self.retired,
+        )  # fmt: skip
