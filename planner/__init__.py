@@ -15,12 +15,14 @@ if TYPE_CHECKING:
     from ._version import __version__
     from .api import Estimate, estimate
     from .errors import CredentialsError, GpuplanError, NoAnswerError, UsageError
+    from .step_timer import StepTimer
 
 __all__ = [
     "CredentialsError",
     "Estimate",
     "GpuplanError",
     "NoAnswerError",
+    "StepTimer",
     "UsageError",
     "__version__",
     "estimate",
@@ -31,6 +33,7 @@ _HOME = {
     "Estimate": ".api",
     "GpuplanError": ".errors",
     "NoAnswerError": ".errors",
+    "StepTimer": ".step_timer",
     "UsageError": ".errors",
     "__version__": "._version",
     "estimate": ".api",

@@ -36,6 +36,8 @@ def findings_of(row: Mapping[str, Any], *, busy: Busy | None, rules: Rules, opti
         found.append(_disturbed(busy))
     if fit.get("median_s") is None:
         return [*found, "too few steps to say anything: give it more data, or a smaller batch"]
+    if fit.get("spread") is None:
+        return [*found, "too few steps for windows: how sure the number is cannot be told"]
     if fit["warm_up"]["settled"] is False:
         found.append(
             f"the warm-up did not settle within {rules.warm_up_s:g} s: look for what else runs, or heat"
@@ -46,7 +48,7 @@ def findings_of(row: Mapping[str, Any], *, busy: Busy | None, rules: Rules, opti
         found.append(
             f"unsteady: the second half ran at {1 + fit['drift']:.3f} times the first: clocks or heat moved"
         )
-    if fit["spread"] is not None and fit["spread"] > SPREAD:
+    if fit["spread"] > SPREAD:
         found.append(f"unsteady: half of the windows differ by more than {fit['spread']:.0%} of the median")
     return found
 

@@ -16,11 +16,14 @@ from ..workload.options import WorkloadOptions
 from ..workload.reference import parse_reference
 from .profile_worker import Outcome, Worker
 
-__all__ = ["BACKENDS", "SCHEMA", "Request", "profile"]
+__all__ = [
+    "BACKENDS", "SCHEMA", "Request", "accelerator_of", "empty_document", "finished", "profile", "row_of",
+]  # fmt: skip
 
 SCHEMA = "gpuplan.profile/1"
 BACKENDS = ("jax", "tensorflow", "torch")
 SWEEP = 4  # the default sweep's other batch is this many times smaller [-]
+MEASURED = ("fit", "step", "epoch", "memory", "pipeline", "state_while_timed")
 OnEvent = Callable[[dict[str, Any]], None]
 Keep = Callable[[dict[str, Any]], None]
 
@@ -73,7 +76,10 @@ def profile(
     if reference.kind == "json":
         raise UsageError(f"`{request.model}` is a file of results", hint="give the model that it was made of")
     backend = _backend(request.backend)
-    document = _document(request, backend)
+    document = empty_document(
+        model=request.model, mode=request.options.mode, backend=backend, data=request.data,
+        rules=request.rules.to_json(), source="profile",
+    )  # fmt: skip
     for configuration in _configurations(request, document):
         on_event({"event": "begin", **configuration})
         worker = Worker(_child_request(request, backend, configuration, base), on_event)
@@ -83,14 +89,14 @@ def profile(
             worker.stop()
             _add(document, worker.interrupted(), configuration, request)
             document["status"] = "interrupted"
-            keep(_finished(document))
+            keep(finished(document))
             raise
         finally:
             worker.stop()
         _add(document, outcome, configuration, request)
-        keep(_finished(document))
+        keep(finished(document))
     document["status"] = "complete"
-    return _finished(document)
+    return finished(document)
 
 
 def _backend(wanted: str | None) -> str:
@@ -104,15 +110,23 @@ def _backend(wanted: str | None) -> str:
     return name
 
 
-def _document(request: Request, backend: str) -> dict[str, Any]:
+def empty_document(
+    *, model: str, mode: str, backend: str, data: str, rules: dict[str, Any], source: str
+) -> dict[str, Any]:
+    """Return a profile without rows.
+
+    Args:
+        model: What it is called.
+        mode, backend, data, rules, source: See the schema.
+    """
     from .._version import __version__
 
     return {
-        "schema": SCHEMA, "gpuplan_version": __version__, "status": "running", "source": "profile",
+        "schema": SCHEMA, "gpuplan_version": __version__, "status": "running", "source": source,
         "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "model": request.model, "mode": request.options.mode, "backend": backend, "data": request.data,
-        "rules": request.rules.to_json(), "accelerator": None, "devices": 1, "environment": None,
-        "rows": [], "splits": [], "largest_batch_size": None, "run": None, "workloads": [], "notes": [],
+        "model": model, "mode": mode, "backend": backend, "data": data, "rules": rules, "accelerator": None,
+        "devices": 1, "environment": None, "rows": [], "splits": [], "largest_batch_size": None, "run": None,
+        "workloads": [], "notes": [],
     }  # fmt: skip
 
 
@@ -159,17 +173,13 @@ def _child_request(
 
 def _add(document: dict[str, Any], outcome: Outcome, configuration: dict[str, Any], request: Request) -> None:
     """Add a row."""
-    row = outcome.row
-    prepare = row.get("prepare", {})
-    measured = {
-        "batch_size": row.get("batch_size") or configuration["batch_size"],
-        "precision": configuration["precision"] or prepare.get("precision"),
-        "asked_precision": configuration["precision"],
-        "status": outcome.status, "message": outcome.message,
-        "fit": row.get("fit"), "step": row.get("step"), "epoch": row.get("epoch"), "prepare": prepare,
-        "memory": row.get("memory"), "pipeline": row.get("pipeline"),
+    row, prepare = outcome.row, outcome.row.get("prepare", {})
+    measured = row_of(status=outcome.status, batch_size=row.get("batch_size") or configuration["batch_size"])
+    measured |= {name: row.get(name) for name in MEASURED}
+    measured |= {
+        "precision": configuration["precision"] or prepare.get("precision"), "prepare": prepare,
+        "asked_precision": configuration["precision"], "message": outcome.message,
         "load": outcome.busy.to_json() if outcome.busy is not None else None,
-        "state_while_timed": row.get("state_while_timed"), "limit": None, "findings": [],
     }  # fmt: skip
     if measured["fit"] is not None:
         measured["findings"] = findings_of(
@@ -178,10 +188,18 @@ def _add(document: dict[str, Any], outcome: Outcome, configuration: dict[str, An
     document["rows"].append(measured)
     if outcome.environment is not None and document["environment"] is None:
         document["environment"] = outcome.environment
-        document["accelerator"] = _accelerator(outcome.environment["device"])
+        document["accelerator"] = accelerator_of(outcome.environment["device"])
 
 
-def _accelerator(device: dict[str, Any]) -> str | None:
+def row_of(*, status: str, batch_size: int | None) -> dict[str, Any]:
+    """Return a row in which nothing is known yet."""
+    return {
+        "batch_size": batch_size, "precision": None, "asked_precision": None, "status": status, "message": None,
+        **dict.fromkeys(MEASURED), "prepare": {}, "load": None, "limit": None, "findings": [],
+    }  # fmt: skip
+
+
+def accelerator_of(device: dict[str, Any]) -> str | None:
     """Return the catalog's name of a device; None for one that the catalog does not know."""
     from ..offers.load import load_catalog
     from ..offers.rows import CPU
@@ -194,7 +212,7 @@ def _accelerator(device: dict[str, Any]) -> str | None:
         return None
 
 
-def _finished(document: dict[str, Any]) -> dict[str, Any]:
+def finished(document: dict[str, Any]) -> dict[str, Any]:
     """Return the document with what follows from all of its rows."""
     rows = document["rows"]
     document["splits"] = list(_splits(rows))

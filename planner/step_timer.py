@@ -1,0 +1,244 @@
+"""`gpuplan.StepTimer`: a Keras callback that times a run of `fit()`, on any machine, in one line.
+
+model.fit(x, y, epochs=10, callbacks=[gpuplan.StepTimer()])
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import keras
+
+from .measure.findings import findings_of
+from .measure.load import LoadWatch
+from .measure.machine import device_peak_bytes, environment, resident_peak_bytes
+from .measure.recorder import StepRecorder
+from .measure.windows import Meter, Rules
+from .units import MS_PER_S
+
+__all__ = ["StepTimer"]
+
+RULES = Rules(window_s=0.5, warm_up_s=10.0, most_s=float("inf"))
+KEEP_EVERY_S = 60.0
+MOST_WINDOWS = 2000  # more are merged in pairs, so that a long run makes no long file
+SURE_ENOUGH = 0.05  # width of the interval from which on the end of the run is foretold [-]
+SECONDS_PER_MINUTE, SECONDS_PER_HOUR = 60.0, 3600.0
+
+
+class StepTimer(StepRecorder):
+    """Times the steps of `fit()` in windows, foretells the end of the run, and writes a profile.
+
+    It asks for no synchronization of its own and leaves Keras's asynchronous callbacks asynchronous.
+
+    Args:
+        path: Where the profile is written: at the end, and after an epoch once a minute; None: nowhere.
+        name: What the profile calls the model; by default the model's own name.
+        batch_size: Samples of a step over all devices; None: looked up in the call of `fit()`.
+        accelerator: The catalog's name of the device; None: looked up by the device's own name.
+        predict: Whether to compare with what is predicted for this accelerator, when the run has ended. It
+            takes seconds.
+        verbose: Whether to say anything, on standard error.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str] | None = "profile.json", *, name: str | None = None,
+        batch_size: int | None = None, accelerator: str | None = None, predict: bool = True,
+        verbose: bool = True,
+    ) -> None:  # fmt: skip
+        super().__init__(Meter(RULES), on_window=self._on_window)
+        self.path = None if path is None else Path(path)
+        self.name, self.batch_size, self.accelerator = name, batch_size, accelerator
+        self.predict, self.verbose = predict, verbose
+        self.document: dict[str, Any] | None = None
+        self._watch: LoadWatch | None = None
+        self._foretold = False
+        self._kept_s = 0.0
+
+    # --- what Keras calls ---------------------------------------------------------------------------------
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Start the clock, and look up how large a batch is."""
+        self.batch_size = self.batch_size or _batch_size_of_fit()
+        self._watch = LoadWatch([os.getpid()])
+        super().on_train_begin(logs)
+        self._kept_s = self.clock()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Keep what is known, and foretell the end."""
+        super().on_epoch_end(epoch, logs)
+        now_s = self.clock()
+        if now_s - self._kept_s >= KEEP_EVERY_S:  # looking at the machine takes tens of milliseconds
+            self._write("running")
+            self._kept_s = now_s
+        self._foretell()
+
+    def on_train_end(self, logs: Any = None) -> None:
+        """Write the profile, and say how it went."""
+        super().on_train_end(logs)
+        if not self.epochs or not self.epochs[0].steps:
+            return
+        self._write("complete")
+        if self.predict and self.document is not None:
+            from .plan.step_check import compare_with_prediction
+
+            for sentence in compare_with_prediction(self.document, self._model):
+                self._say(sentence)
+            self._keep()
+        if self.path is not None:
+            self._say(f"wrote {self.path}")
+
+    # --- the end of the run -------------------------------------------------------------------------------
+
+    def _on_window(self, meter: Meter) -> None:
+        if len(meter.steps_s) >= MOST_WINDOWS:
+            _merge_pairs(meter)
+        if self._foretold or len(self.epochs) > 1 or not meter.steps_s:
+            return
+        width = meter.summary().width
+        if width is not None and width <= SURE_ENOUGH:
+            self._foretold = True
+            self._foretell()
+
+    def remaining_s(self) -> float | None:
+        """Return how long the run still takes, validation as in the epochs so far [s]; None when unknown."""
+        params = self.params or {}
+        per_epoch, epochs, step_s = params.get("steps"), params.get("epochs"), self.step_s()
+        if not per_epoch or not epochs or step_s is None:
+            return None
+        current = self.epochs[-1]
+        left = epochs - len(self.epochs)
+        steps_left = left * per_epoch + (0 if current.ended_s else max(per_epoch - current.steps, 0))
+        beside = [e.validation_s for e in self.epochs if e.ended_s is not None]
+        validations = left + (0 if current.ended_s else 1)
+        return float(steps_left * step_s + (median(beside) * validations if beside else 0.0))
+
+    def step_s(self) -> float | None:
+        """Return the time of a step so far [s]; None before there is one."""
+        if self.meter.steps_s:
+            return self.meter.summary().median_s
+        if self.meter.warm:
+            return self.meter.warm[-1]
+        epoch = self.epochs[-1] if self.epochs else None
+        per_call = self.steps_per_call
+        if epoch is None or epoch.last_s is None or epoch.first_s is None or epoch.steps <= per_call:
+            return None
+        return (epoch.last_s - epoch.first_s) / (epoch.steps - per_call)
+
+    def _foretell(self) -> None:
+        left_s, step_s = self.remaining_s(), self.step_s()
+        if left_s is None or step_s is None or left_s <= 0:
+            return
+        known = any(epoch.ended_s is not None for epoch in self.epochs)
+        without = "" if known else ", validation not counted yet"
+        self._say(f"{step_s * MS_PER_S:.4g} ms a step; done in {_duration_text(left_s)}{without}")
+
+    def _say(self, text: str) -> None:
+        if self.verbose:
+            sys.stderr.write(f"StepTimer: {text}\n")
+
+    # --- the profile --------------------------------------------------------------------------------------
+
+    def _write(self, status: str) -> None:
+        self.document = self._profile(status)
+        self._keep()
+
+    def _keep(self) -> None:
+        if self.path is not None and self.document is not None:
+            from .render.files import write_text
+            from .render.profile import profile_json
+
+            write_text(self.path, profile_json(self.document))
+
+    def _profile(self, status: str) -> dict[str, Any]:
+        from .plan.profile_run import empty_document, finished, row_of
+
+        backend = keras.backend.backend()
+        devices = _devices()
+        document = empty_document(
+            model=self.name or self._model.name, mode="train", backend=backend, data="script",
+            rules={**self.meter.rules.to_json(), "most_s": None}, source="step_timer",
+        )  # fmt: skip
+        found = environment(backend)
+        document |= {"status": status, "environment": found, "devices": devices, "run": self._run()}
+        document["accelerator"] = self.accelerator or _known_accelerator(found["device"])
+        row = row_of(status="measured", batch_size=self.batch_size and max(1, self.batch_size // devices))
+        row |= {
+            "precision": str(self._model.dtype_policy.name), "fit": self._timing(),
+            "prepare": {"first_step_s": self.first_step_s, "parameters": self._model.count_params()},
+            "memory": {
+                "device_peak_bytes": device_peak_bytes(backend), "host_peak_bytes": resident_peak_bytes(),
+            },
+        }  # fmt: skip
+        if self._watch is not None:
+            busy = self._watch.stop()
+            row["load"] = busy.to_json()
+            row["findings"] = findings_of(row, busy=busy, rules=RULES)
+        document["rows"] = [row]
+        return finished(document)
+
+    def _timing(self) -> dict[str, Any]:
+        """Return the windows; in a run too short for any, the mean of an epoch's steps without its first."""
+        timing = self.meter.to_json() | {"stopped": "stopped"}
+        if not self.meter.steps_s:
+            timing["median_s"] = self.step_s()
+        return timing
+
+    def _run(self) -> dict[str, Any]:
+        params = self.params or {}
+        began_s = self.train_began_s or 0.0
+        return {
+            "finished_at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "epochs_planned": params.get("epochs"), "steps_per_epoch": params.get("steps"),
+            "epochs_s": [e.ended_s - e.began_s for e in self.epochs if e.ended_s is not None],
+            "validation_s": [e.validation_s for e in self.epochs if e.ended_s is not None],
+            "steps": [epoch.steps for epoch in self.epochs],
+            "total_s": None if self.train_ended_s is None else self.train_ended_s - began_s,
+            "global_batch_size": self.batch_size,
+        }  # fmt: skip
+
+
+def _merge_pairs(meter: Meter) -> None:
+    """Make half as many windows, twice as long."""
+    pairs = list(zip(meter.steps_s[::2], meter.steps_s[1::2], strict=False))
+    counts = list(zip(meter.counts[::2], meter.counts[1::2], strict=False))
+    merged = [(a * n + b * m) / (n + m) for (a, b), (n, m) in zip(pairs, counts, strict=True)]
+    meter.steps_s[:] = merged
+    meter.counts[:] = [n + m for n, m in counts]
+    meter.rules = replace(meter.rules, window_s=2 * meter.rules.window_s)
+
+
+def _batch_size_of_fit() -> int | None:
+    """Return the batch size of the `fit()` that is calling: Keras tells its callbacks everything else."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        iterator = frame.f_locals.get("epoch_iterator")
+        adapter = getattr(iterator, "data_adapter", None)
+        if adapter is not None:
+            size = getattr(adapter, "batch_size", None)
+            return int(size) if size else None
+        frame = frame.f_back
+    return None
+
+
+def _devices() -> int:
+    distribution = keras.distribution.distribution()
+    return 1 if distribution is None else int(distribution.device_mesh.devices.size)
+
+
+def _known_accelerator(device: dict[str, Any]) -> str | None:
+    from .plan.profile_run import accelerator_of
+
+    return accelerator_of(device)
+
+
+def _duration_text(seconds: float) -> str:
+    from .render.numbers import duration_text
+
+    return duration_text(seconds)
