@@ -122,7 +122,7 @@ def _send(handler: BaseHTTPRequestHandler, body: bytes, *, fault: str, stopped: 
         return
     status = int(fault) if fault.isdigit() else 200
     if status != 200:
-        body = b'{"error": "no"}'
+        body = json.dumps({"error": {"code": status, "message": "no", "status": "NO"}}).encode()
     if fault == "not json":
         body = b"<html>We are down for maintenance.</html>"
     if fault == "empty":

@@ -112,6 +112,20 @@ class Http:
         """Return a JSON answer, GET or (with a body) POST."""
         return self.retry(lambda: self._json_once(url, params=params, headers=headers, body=body))
 
+    def text(self, url: str) -> str:
+        """Return a text in UTF-8."""
+
+        def attempt() -> str:
+            with _translated(url), self._request("GET", url) as response:
+                self._require_good(response)
+                body = self._whole_body(response)
+            try:
+                return body.decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise FetchError(f"{_host(url)} did not answer in UTF-8", kind="malformed") from error
+
+        return self.retry(attempt)
+
     @contextmanager
     def stream(self, url: str) -> Iterator[io.BufferedReader]:
         """Open a large file for reading line by line; a whole retry is the caller's (``retry``)."""

@@ -40,12 +40,13 @@ def jobs_of(
     jobs = []
     for provider in dict.fromkeys(providers or PROVIDERS):
         packaged = [offer for offer in catalog.offers if offer.provider == provider]
+        shapes = shapes_of(provider, packaged, catalog.names)
         known_regions = tuple(sorted({offer.region for offer in packaged}))
         jobs.append(
             Job(
                 provider=provider,
-                slots=sources_of(provider),
-                shapes=shapes_of(provider, packaged, catalog.names),
+                slots=sources_of(provider, shapes),
+                shapes=shapes,
                 packaged=packaged,
                 request=Request(
                     regions=_regions_of(regions, known_regions),

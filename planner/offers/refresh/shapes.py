@@ -77,7 +77,7 @@ def shapes_of(provider: str, offers: Iterable[Offer], names: Names) -> Shapes:
             offer.accelerator, offer.devices, offer.vcpus, offer.memory_gib, offer.status, offer.complete
         )
         for offer in offers
-        if offer.provider == provider and offer.status != "historical"
+        if offer.provider == provider and offer.status != "historical" and "@" not in offer.instance_type
     }
     by_family: dict[str, set[str]] = {}
     for instance_type, shape in known.items():
