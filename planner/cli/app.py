@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from ..errors import GpuplanError
-from . import accuracy_commands, catalog_commands, estimate_command, profile_commands
+from . import accuracy_commands, breakeven_command, catalog_commands, estimate_command, profile_commands
 
 __all__ = ["app", "run"]
 
@@ -59,6 +59,7 @@ def gpuplan(
 
 
 estimate_command.register(app)
+breakeven_command.register(app)
 catalog_commands.register(app)
 accuracy_commands.register(app)
 profile_commands.register(app)

@@ -11,8 +11,8 @@ from .files import Table, valid_rows
 from .rows import NotebookPlan, NotebookRuntime, Offer, PartialDate, UnitPrice, UnitRate
 
 __all__ = [
-    "REGION", "Notebooks", "SessionLimits", "notebook_offers", "notebook_usd_per_hour", "read_notebooks",
-    "session_limits",
+    "REGION", "Notebooks", "SessionLimits", "bundle_usd", "notebook_offers", "notebook_usd_per_hour", "plan_of",
+    "read_notebooks", "session_limits",
 ]  # fmt: skip
 
 REGION = "any"
@@ -86,10 +86,28 @@ def notebook_offers(notebooks: Notebooks) -> tuple[Offer, ...]:
 
 def session_limits(notebooks: Notebooks, offer: Offer) -> SessionLimits | None:
     """Return the limits of a notebook's session; None for an offer that is no notebook."""
+    found = _plan_and_runtime(notebooks, offer)
+    return None if found is None else _limits(*found)
+
+
+def plan_of(notebooks: Notebooks, offer: Offer) -> NotebookPlan | None:
+    """Return what one subscribes to for an offer; None for an offer that is no notebook."""
+    found = _plan_and_runtime(notebooks, offer)
+    return None if found is None else found[0]
+
+
+def bundle_usd(notebooks: Notebooks, plan: NotebookPlan) -> Decimal | None:
+    """Return the smallest amount that can be paid on a plan [USD]; None when nothing is sold there."""
+    unit = _newest(u for u in notebooks.unit_prices if (u.provider, u.plan) == (plan.provider, plan.plan))
+    return None if unit is None else unit.usd
+
+
+def _plan_and_runtime(notebooks: Notebooks, offer: Offer) -> tuple[NotebookPlan, NotebookRuntime] | None:
+    """Return the rows that an offer was made of."""
     for runtime in notebooks.runtimes:
         for plan in notebooks.plans:
             if plan.provider == runtime.provider and _name(plan, runtime) == offer.instance_type:
-                return _limits(plan, runtime)
+                return plan, runtime
     return None
 
 

@@ -4,21 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from importlib import import_module
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from .estimate import Question, estimate_workload
 from .result import Estimate
-from .select import select
+from .select import Selection, select
 from .terms import Terms
 
 if TYPE_CHECKING:
     from ..offers.load import Catalog
+    from ..predict.predictor import Predictor
     from ..workload.model import Workload
     from ..workload.options import WorkloadOptions
 
-__all__ = ["ask"]
+__all__ = ["Prepared", "ask", "prepare"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """Everything that an answer is worked out from.
+
+    Args:
+        workload: What runs.
+        selection: The offers.
+        predictor: Knows step times.
+        catalog: What is for rent.
+        terms: What is charged and assumed beside the training.
+    """
+
+    workload: Workload
+    selection: Selection
+    predictor: Predictor
+    catalog: Catalog
+    terms: Terms
 
 
 def ask(
@@ -33,8 +54,6 @@ def ask(
 ) -> Estimate:
     """Return the answer to a question about a model.
 
-    What can go wrong cheaply (filters, the catalog) goes wrong before the model is traced.
-
     Args:
         model: A MODEL reference, or a Keras model.
         question: Filters, order and limits.
@@ -47,6 +66,33 @@ def ask(
     Raises:
         GpuplanError: Whatever the user can fix, by its kind.
     """
+    ready = prepare(
+        model, question, options=options, script_arguments=script_arguments, catalog=catalog, terms=terms,
+        around_trace=around_trace,
+    )  # fmt: skip
+    return estimate_workload(
+        ready.workload,
+        selection=ready.selection,
+        predictor=ready.predictor,
+        question=question,
+        terms=ready.terms,
+    )
+
+
+def prepare(
+    model: Any,
+    question: Question,
+    *,
+    options: WorkloadOptions,
+    script_arguments: Sequence[str] = (),
+    catalog: Catalog | None = None,
+    terms: Terms | None = None,
+    around_trace: AbstractContextManager[object] | None = None,
+) -> Prepared:
+    """Return what an answer is worked out from; the arguments are those of ``ask``.
+
+    What can go wrong cheaply (filters, the catalog) goes wrong before the model is traced.
+    """
     from ..offers.load import load_catalog
     from ..predict.predictor import Predictor
 
@@ -58,9 +104,7 @@ def ask(
     Thread(target=import_module, args=("numpy",), daemon=True).start()
     with around_trace or nullcontext():
         workload = _workload(model, options=options, script_arguments=script_arguments)
-    return estimate_workload(
-        workload, selection=selection, predictor=predictor, question=question, terms=terms
-    )
+    return Prepared(workload=workload, selection=selection, predictor=predictor, catalog=catalog, terms=terms)
 
 
 def _workload(model: Any, *, options: WorkloadOptions, script_arguments: Sequence[str]) -> Workload:

@@ -106,6 +106,11 @@ class Bill:
         self._total: _Nano = _added([self._rental(schedule.total_s), *self._extras.values()])
 
     @property
+    def nano(self) -> tuple[int, int, int]:
+        """Lower end, central estimate and upper end [1e-9 USD]."""
+        return self._total
+
+    @property
     def mid_nano(self) -> int:
         """Central estimate [1e-9 USD]."""
         return self._total[1]

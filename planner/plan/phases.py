@@ -203,8 +203,8 @@ def _download(workload: Workload, place: Place, terms: Terms) -> list[Phase]:
     if rate is None or size is None or min(rate) <= 0:
         return []
     fast, usual, slow = (gb * GB / (r * MEGA) for gb, r in zip(size, reversed(rate), strict=True))
-    what = "as given" if terms.given("dataset_gb") is not None else "as it is fed"
-    because = f"{size[1]:.3g} GB {what}; {terms.because('download_mb_per_s', place)}"
+    what = "as given" if terms.given("dataset_gb") is not None else terms.because("dataset_share", "any")
+    because = f"{size[1]:.3g} GB, {what}; {terms.because('download_mb_per_s', place)}"
     return [Phase("data download", _interval((fast, usual, slow)), because)]
 
 

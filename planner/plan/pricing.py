@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .select import Selected, Selection
     from .terms import Terms
 
-__all__ = ["Pricer", "compare_with_on_demand", "price_offers"]
+__all__ = ["Pricer", "compare_with_on_demand", "outlooks_for", "price_offers"]
 
 
 class Pricer:
@@ -94,12 +94,7 @@ def price_offers(
         spot: What the user says about interruptions.
         project: Gives the workload's time on an offer's devices; asked once for each kind and number of them.
     """
-    outlooks = None
-    if selection.spot is not None:
-        memory = workload.memory
-        state_bytes = memory.parameter_bytes + memory.optimizer_bytes + memory.state_bytes
-        outlooks = SpotOutlooks(facts=selection.spot, state_bytes=state_bytes, terms=spot)
-    pricer = Pricer(workload, terms, outlooks)
+    pricer = Pricer(workload, terms, outlooks_for(workload, selection, spot))
     projections: dict[object, Projection] = {}
     priced = []
     for selected in selection.offers:
@@ -108,6 +103,15 @@ def price_offers(
             projections[key] = project(selected)
         priced.append(pricer.price(selected, projections[key]))
     return compare_with_on_demand(priced)
+
+
+def outlooks_for(workload: Workload, selection: Selection, spot: SpotTerms) -> SpotOutlooks | None:
+    """Return what works out interruptions for a workload; None when the catalog knows nothing of them."""
+    if selection.spot is None:
+        return None
+    memory = workload.memory
+    state_bytes = memory.parameter_bytes + memory.optimizer_bytes + memory.state_bytes
+    return SpotOutlooks(facts=selection.spot, state_bytes=state_bytes, terms=spot)
 
 
 def compare_with_on_demand(offers: Iterable[OfferEstimate]) -> list[OfferEstimate]:

@@ -1,0 +1,83 @@
+"""`gpuplan breakeven`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from .flags import LimitFlags, ModelArgument, OfferFlags, OutputFlags, ScriptArguments, WorkFlags
+from .spread import spread
+
+__all__ = ["register"]
+
+EPILOG = """Examples:
+
+  gpuplan breakeven train.py --hour-value 20 --runs 10
+
+  gpuplan breakeven train.py --against colab-free,local,aws:g4dn.xlarge,cloud:spot --hour-value 20
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to an application."""
+    app.command(epilog=EPILOG)(breakeven)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RivalFlags:
+    """Who competes, how often, and what one's own time is worth."""
+
+    against: Annotated[
+        str | None,
+        typer.Option(
+            help="Ways, with commas: colab-free,local,aws:g4dn.xlarge,cloud:spot. Else the usual six."
+        ),
+    ] = None
+    hour_value: Annotated[float, typer.Option(help="What an hour of your own time is worth, in dollars.")] = (
+        0.0
+    )
+    runs: Annotated[int, typer.Option(help="How often the work is done.")] = 1
+    hours_a_day: Annotated[
+        float, typer.Option(help="That you sit at a notebook that has to be kept open.")
+    ] = 8.0
+
+
+@spread
+def breakeven(
+    model: ModelArgument,
+    script_arguments: ScriptArguments = None,
+    *,
+    rivals: RivalFlags,
+    work: WorkFlags,
+    offers: OfferFlags,
+    limits: LimitFlags,
+    out: OutputFlags,
+) -> None:
+    """Compare free notebooks, paid ones, your machine and the clouds: money, time, and from where on it turns."""
+    from ..plan.ask import prepare
+    from ..plan.breakeven import Rivalry, compare
+    from ..render.breakeven import emit_breakeven, verdict_text
+    from ..render.files import write_text
+    from ..render.output import json_text
+    from .progress import tracing
+
+    names = tuple(name.strip() for name in (rivals.against or "").split(",") if name.strip())
+    rivalry = Rivalry(
+        against=names, runs=rivals.runs, hour_value_usd=rivals.hour_value, hours_a_day=rivals.hours_a_day
+    )
+    options = work.options()
+    out.require_writable()
+    asked = offers.wanted(limits).resolve()
+    ready = prepare(
+        model, asked.question, options=options, script_arguments=script_arguments or (),
+        catalog=asked.catalog, terms=asked.terms, around_trace=tracing(model),
+    )  # fmt: skip
+    result = compare(ready, rivalry, question=asked.question)
+    if out.output is not None:
+        document = result.to_json()
+        write_text(
+            out.output, json_text(document.pop("schema"), {"verdict": verdict_text(result), **document})
+        )
+    emit_breakeven(result, as_json=out.json_)

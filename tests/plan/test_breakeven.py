@@ -1,0 +1,187 @@
+"""Free against paid: money, one's own time and the calendar by hand, and where the cheapest way changes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+from importlib.resources import files
+from itertools import pairwise
+
+import pytest
+from gpuplan.errors import NoAnswerError, UsageError
+from gpuplan.offers.load import Catalog
+from gpuplan.offers.notebooks import notebook_offers
+from gpuplan.plan.ask import Prepared
+from gpuplan.plan.breakeven import Breakeven, Rivalry, Turn, compare, turns
+from gpuplan.plan.calendar import Availability, calendar_hours
+from gpuplan.plan.estimate import Question
+from gpuplan.plan.select import Selected, Selection
+from gpuplan.plan.terms import Terms
+from gpuplan.workload.model import Workload
+from hypothesis import given
+from hypothesis import strategies as st
+from made_up import FakePredictor, make_accelerator, make_offer, make_workload
+
+CATALOG = Catalog(files("gpuplan.catalog"))
+T4 = make_accelerator("T4")
+NOTEBOOK = {one.instance_type: one for one in notebook_offers(CATALOG.notebooks)}
+BY_HAND = {
+    "boot_s": 0.0, "setup_s": 0.0, "dataset_gb": 0.0, "compile_s": 0.0, "idle_tail_s": 0.0, "checkpoint_gb": 0.0,
+    "disk_gb": 0.0, "egress_gb": 0.0, "hands_on_min": 6.0, "attention_share": 0.05, "free_hours_a_day": 4.0,
+    "checkpoint_every_s": 1800.0,
+}  # fmt: skip
+
+
+weeks = st.none() | st.floats(1, 168)
+
+
+def comparison(
+    workload: Workload | None = None, *, rivalry: Rivalry | None = None, price: str = "0.5", **assumed: float
+) -> Breakeven:
+    """Return the made-up hour on a T4: free and paid Colab, Kaggle at half the time, and AWS at some price."""
+    aws = make_offer("T4", provider="aws", instance_type="g4dn.xlarge", usd_per_hour=Decimal(price))
+    offers = [
+        Selected(NOTEBOOK["colab-free-t4"], T4, 12 * 3600.0, "notebook"),
+        Selected(NOTEBOOK["colab-payg-t4"], T4, 12 * 3600.0, "notebook"),
+        Selected(NOTEBOOK["kaggle-free-t4x2"], T4, 12 * 3600.0, "notebook"),
+        Selected(aws, T4),
+    ]
+    ready = Prepared(
+        workload=workload or make_workload(),
+        selection=Selection(offers=tuple(offers), catalog_as_of="2026-01-21"),
+        predictor=FakePredictor(), catalog=CATALOG,  # type: ignore[arg-type]
+        terms=Terms(costs=CATALOG.costs, overrides={**BY_HAND, **assumed}),
+    )  # fmt: skip
+    asked = rivalry or Rivalry(against=("colab-free", "aws:g4dn.xlarge"), hour_value_usd=20.0)
+    return compare(ready, asked, question=Question())
+
+
+def test_an_hour_on_free_colab_by_hand() -> None:
+    """Closed form: 1 h on it; 6 min to start and 3 min to watch are 0.15 h of one's own, $3 at $20. AWS: $0.50 and
+    6 min, $2.
+    """
+    result = comparison()
+    free, aws = sorted(result.ways, key=lambda way: way.money_usd.mid)
+
+    assert free.machine_h.mid == pytest.approx(1.0)
+    assert free.own_h == pytest.approx(0.15)
+    assert free.total_usd == pytest.approx(3.0)
+    assert (aws.money_usd.mid, aws.own_h) == pytest.approx((0.5, 0.1))
+    assert aws.total_usd == pytest.approx(2.5)
+    assert result.best is aws
+
+
+def test_free_is_cheapest_when_time_is_worth_nothing() -> None:
+    """Law: at $0 an hour nothing beats $0."""
+    result = comparison(rivalry=Rivalry(against=("colab-free", "aws:g4dn.xlarge")))
+
+    assert result.best.contender.name == "colab-free"
+    assert result.by_epochs == ()
+
+
+def test_the_turning_point_by_hand() -> None:
+    """Closed form: 1/36 h an epoch. Free: (0.1 + 0.05 t) h at $10 is 1 + 0.5 t; AWS at $0.20 an hour: 1 + 0.2 t,
+    so AWS wins from the first epoch on. At $0.60 it is 1 + 0.6 t, so free wins, until 144 epochs fill a session of
+    4 h: the second one costs $1 to start, and 0.1 t is less than that.
+    """
+    always = Rivalry(against=("colab-free", "aws:g4dn.xlarge"), hour_value_usd=10.0)
+
+    assert comparison(rivalry=always, price="0.2").best.contender.name == "aws:g4dn.xlarge"
+    assert comparison(rivalry=always, price="0.2").by_epochs == ()
+    dearer = comparison(
+        rivalry=always, price="0.6"
+    )  # 0.6 t against 0.5 t: free, until a second session costs $1
+    assert dearer.best.contender.name == "colab-free"
+    assert dearer.by_epochs is not None
+    assert dearer.by_epochs[0] == Turn(
+        at=145, before="colab-free", to="aws:g4dn.xlarge"
+    )  # 144 epochs fill 4 h
+
+
+def test_paid_units_come_in_bundles() -> None:
+    """Closed form: an hour of T4 burns 1.07 units of $0.0999, but the smallest bundle is $9.99."""
+    result = comparison(rivalry=Rivalry(against=("colab-payg-t4",)))
+
+    assert float(result.best.contender.offer.bill.total.mid) == pytest.approx(0.106893)  # type: ignore[union-attr]
+    assert result.best.money_usd.mid == pytest.approx(9.99)
+    many = comparison(rivalry=Rivalry(against=("colab-payg-t4",), runs=100))  # 107 units: two bundles
+    assert many.best.money_usd.mid == pytest.approx(19.98)
+
+
+def test_kaggle_waits_for_next_weeks_quota() -> None:
+    """Closed form: 1,260 epochs on 2 T4 are 17.5 h (50 steps of 1 s an epoch), three sessions of 8 h; three runs
+    are 52.5 h: 30 in the first week, 22.5 in the second, at 8 h a day: two full days and 6.5 h.
+    """
+    long = make_workload(epochs=1260, steps=126_000)
+    result = comparison(long, rivalry=Rivalry(against=("kaggle-free-t4x2",), runs=3))
+
+    assert result.best.machine_h.mid == pytest.approx(
+        52.5 + 3 * 2 * 0.25
+    )  # two new sessions repeat 15 min each
+    assert result.best.sessions == 9
+    assert calendar_hours(52.5, Availability(hours_a_day=8.0, hours_a_week=30.0)) == pytest.approx(
+        168 + 48 + 6.5
+    )
+
+
+def test_a_smaller_chance_takes_longer() -> None:
+    """Law: at a chance of one half the calendar doubles, and so do the tries."""
+    sure = comparison(rivalry=Rivalry(against=("colab-free",)))
+    doubtful = comparison(rivalry=Rivalry(against=("colab-free",)), chance=0.5)
+
+    assert doubtful.best.calendar_h == pytest.approx(2 * sure.best.calendar_h)
+    assert doubtful.best.own_h == pytest.approx(sure.best.own_h + 0.1)
+
+
+@given(
+    hours=st.floats(0.01, 1e4),
+    more=st.floats(0, 1e3),
+    a_day=st.floats(0.5, 24),
+    week=st.none() | st.floats(1, 168),
+)
+def test_more_hours_never_end_sooner(hours: float, more: float, a_day: float, week: float | None) -> None:
+    """Law: of the calendar, at any daily hours and quota; and it never runs faster than the machine."""
+    availability = Availability(hours_a_day=a_day, hours_a_week=week)
+
+    assert calendar_hours(hours, availability) >= hours * (1 - 1e-12)
+    assert calendar_hours(hours + more, availability) >= calendar_hours(hours, availability) - 1e-9
+
+
+@given(at=st.lists(st.integers(2, 99_999), min_size=1, max_size=3, unique=True).map(sorted))
+def test_turns_are_found_where_they_are(at: list[int]) -> None:
+    """Law: ways that change at some numbers are found to change there, unless two lie within a grid step."""
+    found = turns(lambda n: f"way {sum(n >= one for one in at)}")
+
+    if all(later > 1.13 * earlier + 1 for earlier, later in pairwise(at)):
+        assert [turn.at for turn in found] == at
+    assert found[-1].to == f"way {len(at)}"
+
+
+@pytest.mark.parametrize(
+    ("rivalry", "message"),
+    [
+        ({"runs": 0}, "--runs must be above zero"),
+        ({"hours_a_day": 25.0}, "a day has 24"),
+        ({"hour_value_usd": -1.0}, "--hour-value must be at least zero"),
+    ],
+)
+def test_bad_questions(rivalry: dict[str, float], message: str) -> None:
+    """One line each."""
+    with pytest.raises(UsageError, match=message):
+        Rivalry(**rivalry)  # type: ignore[arg-type]
+
+
+def test_an_unknown_way_and_one_that_is_too_small() -> None:
+    """A name that means nothing is an error with examples; a model that fits nowhere is no answer."""
+    with pytest.raises(UsageError, match="`colb-free` in `--against` means no offer"):
+        comparison(rivalry=Rivalry(against=("colb-free",)))
+    huge = make_workload()
+    huge = make_workload(memory=replace(huge.memory, parameter_bytes=2**40))
+    with pytest.raises(NoAnswerError, match="can run it"):
+        comparison(huge)
+
+
+def test_the_length_of_the_run_is_needed() -> None:
+    """Without it there is nothing to compare, and the flags to add are named."""
+    with pytest.raises(UsageError, match="needs the length of the run"):
+        comparison(make_workload(samples=None, epochs=None, steps=None))
