@@ -154,15 +154,23 @@ def mpt(
     return model
 
 
-def _attend(x: Tensor, memory: Tensor, *, heads: int, causal: bool, mask: Tensor) -> Tensor:
+def _attend(x: Tensor, memory: Tensor, *, heads: int, causal: bool, mask: Tensor, words: Tensor) -> Tensor:
     attention = layers.MultiHeadAttention(heads, x.shape[-1] // heads, dropout=0.1)
     attended = attention(x, memory, attention_mask=mask, use_causal_mask=causal)
-    return layers.LayerNormalization(epsilon=1e-5)(layers.Add()([x, layers.Dropout(0.1)(attended)]))
+    x = layers.LayerNormalization(epsilon=1e-5)(layers.Add()([x, layers.Dropout(0.1)(attended)]))
+    return layers.Multiply()([x, words])
 
 
-def _feed(x: Tensor, inner: int) -> Tensor:
+def _feed(x: Tensor, inner: int, *, words: Tensor) -> Tensor:
     fed = feed_forward(x, inner=inner, activation="relu", dropout=0.1)
-    return layers.LayerNormalization(epsilon=1e-5)(layers.Add()([x, fed]))
+    x = layers.LayerNormalization(epsilon=1e-5)(layers.Add()([x, fed]))
+    return layers.Multiply()([x, words])
+
+
+def _padding(ids: Tensor) -> tuple[Tensor, Tensor]:
+    """Return which tokens may be attended to, (batch, 1, length), and 1 or 0 for each, (batch, length, 1)."""
+    real = ops.not_equal(ids, 0)
+    return ops.expand_dims(real, 1), ops.expand_dims(ops.cast(real, keras.config.floatx()), -1)
 
 
 def transformer(
@@ -172,19 +180,23 @@ def transformer(
     """The Transformer of Vaswani et al., 2017, arXiv:1706.03762, base size, translating.
 
     As in jadore801120/attention-is-all-you-need-pytorch: a table for each language, the target's also makes
-    the logits, and the sinusoids are tables that are not trained.
+    the logits, which are scaled, and the sinusoids are tables that are not trained. Token 0 is padding: it is
+    not attended to, and every sublayer's result is multiplied by 0 there.
     """
     source, target = _token_ids("source_ids", source_length), _token_ids("target_ids", target_length)
-    present = _token_ids("source_mask", source_length)
-    mask = ops.cast(ops.expand_dims(present, 1), "bool")
+    real, words = _padding(source)
     x = SinusoidPositions()(keras.layers.Embedding(source_vocabulary, width)(source))
     for _ in range(layers):
-        x = _feed(_attend(x, x, heads=heads, causal=False, mask=mask), inner)
+        x = _attend(x, x, heads=heads, causal=False, mask=real, words=words)
+        x = _feed(x, inner, words=words)
     tokens = TokenEmbedding(target_vocabulary, width)
+    real_target, words_target = _padding(target)
     y = SinusoidPositions()(tokens(target))
     for _ in range(layers):
-        y = _attend(y, y, heads=heads, causal=True, mask=None)
-        y = _feed(_attend(y, x, heads=heads, causal=False, mask=mask), inner)
-    model = keras.Model([source, target, present], tokens(y, reverse=True), name="transformer")
+        y = _attend(y, y, heads=heads, causal=True, mask=real_target, words=words_target)
+        y = _attend(y, x, heads=heads, causal=False, mask=real, words=words_target)
+        y = _feed(y, inner, words=words_target)
+    logits = keras.layers.Rescaling(width**-0.5)(tokens(y, reverse=True))
+    model = keras.Model([source, target], logits, name="transformer")
     model.compile(optimizer="adam", loss=_cross_entropy())
     return model

@@ -97,11 +97,15 @@ class GatherPositions(layers.Layer):
         return (hidden_shape[0], positions_shape[1], hidden_shape[2])
 
 
-def feed_forward(x: Tensor, *, inner: int, activation: str, dropout: float) -> Tensor:
-    """Two dense layers on every position, then dropout."""
+def feed_forward(
+    x: Tensor, *, inner: int, activation: str, dropout: float, inner_dropout: float = 0.0
+) -> Tensor:
+    """Two dense layers on every position, then dropout; dropout between them as well if it is not 0."""
     width = x.shape[-1]
-    x = layers.Dense(width)(layers.Dense(inner, activation=activation)(x))
-    return layers.Dropout(dropout)(x)
+    x = layers.Dense(inner, activation=activation)(x)
+    if inner_dropout:
+        x = layers.Dropout(inner_dropout)(x)
+    return layers.Dropout(dropout)(layers.Dense(width)(x))
 
 
 def encoder_block(

@@ -3,7 +3,8 @@
 Each function returns a compiled Keras model and can be named in the MODEL grammar:
 ``transformer_xl.py:transformer_xl?layers=16&width=512&heads=8&sequence_length=192&memory_length=192``.
 
-Dai et al., 2019, arXiv:1901.02860. Trained with LAMB; Adam here, which keeps the same two numbers a weight.
+Dai et al., 2019, arXiv:1901.02860. Trained with LAMB, gradients clipped to a global norm of 0.25
+(NVIDIA/DeepLearningExamples, Transformer-XL, `pytorch/train.py` and `tf/main.py`).
 """
 
 from __future__ import annotations
@@ -129,7 +130,8 @@ def _block(
     attended = RelativeAttention(attention_dropout)(queries, by_head(k), by_head(v), distances)
     projected = layers.Dense(width, use_bias=False)(layers.Reshape((length, width))(attended))
     x = layers.LayerNormalization(epsilon=1e-5)(layers.Add()([x, layers.Dropout(dropout)(projected)]))
-    fed = feed_forward(x, inner=inner, activation="relu", dropout=dropout)
+    # Dropout between the two dense layers too: `PositionwiseFF`, and `positionwise_FF` in TensorFlow.
+    fed = feed_forward(x, inner=inner, activation="relu", dropout=dropout, inner_dropout=dropout)
     return layers.LayerNormalization(epsilon=1e-5)(layers.Add()([x, fed]))
 
 
@@ -237,7 +239,8 @@ def transformer_xl(
     x = keras.layers.Dropout(dropout)(x)
     outputs = [tokens(x, band=0), *_tails(x, tokens)]
     model = keras.Model(ids, outputs, name="transformer_xl")
-    model.compile(optimizer="adam", loss=[_cross_entropy() for _ in outputs])
+    optimizer = keras.optimizers.Lamb(global_clipnorm=0.25)
+    model.compile(optimizer=optimizer, loss=[_cross_entropy() for _ in outputs])
     return model
 
 

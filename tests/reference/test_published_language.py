@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import importlib.util
+import os
 import sys
 from collections.abc import Iterator
 from functools import cache
@@ -18,6 +19,8 @@ from gpuplan.workload.load import load_workload
 from gpuplan.workload.model import Workload
 from gpuplan.workload.options import WorkloadOptions
 from gpuplan.workload.reference import parse_reference
+
+os.environ.setdefault("KERAS_BACKEND", "jax")
 
 PUBLISHED = Path(__file__).parents[2] / "profiles" / "published"
 TABLES = sorted(set(PUBLISHED.glob("*_language.csv")) - {PUBLISHED / "left_out_language.csv"})
@@ -150,6 +153,19 @@ def test_transformer_xl_has_the_parameters_of_its_layers(arguments: dict[str, An
     by_hand = layers * layer + 2 * d + tables + 3 * (d + 1) + 267_735
 
     assert _trainable(_build("transformer_xl", "transformer_xl", **arguments)) == by_hand
+
+
+def test_transformer_xl_drops_and_updates_as_its_scripts_do() -> None:
+    """NVIDIA's `PositionwiseFF` drops after each of its dense layers, so that a layer drops three times; words,
+    distances and the last hidden states once. LAMB, gradients clipped to a global norm of 0.25."""
+    import keras
+
+    model = _build("transformer_xl", "transformer_xl", layers=2)
+
+    dropped = [layer for layer in model.layers if isinstance(layer, keras.layers.Dropout)]
+    assert len({id(layer) for layer in dropped}) == 2 * 3 + 2  # words and distances share one
+    assert isinstance(model.optimizer, keras.optimizers.Lamb)
+    assert model.optimizer.global_clipnorm == 0.25
 
 
 def test_lstm_language_model_has_the_parameters_of_its_layers() -> None:
