@@ -11,6 +11,7 @@ from ..errors import UsageError
 from ..predict.steptime import StepTime, Unpredicted
 from .limits import require_positive
 from .memory import available_bytes, memory_verdict
+from .memory_parts import batch_bytes_of, remedies_of
 from .pricing import price_offers
 from .rank import Candidate, SortBy, cheapest, cheapest_within_s, fastest, fastest_within_usd, pareto
 from .result import Estimate, OfferEstimate, Projection, Recommendation
@@ -134,11 +135,17 @@ def project(workload: Workload, selected: Selected, predictor: StepPredictor) ->
         train_time_s = step.time_s.scaled(run.steps)
     memory = memory_verdict(
         fixed_bytes=workload.memory.fixed_bytes,
-        batch_bytes=workload.memory.batch_bytes,
+        batch_bytes=batch_bytes_of(workload),
         batch_size=workload.batch_size,
         available_bytes=_device_bytes(selected),
     )
-    return Projection(run=run, step_time=step, train_time_s=train_time_s, memory=memory)
+    return Projection(
+        run=run,
+        step_time=step,
+        train_time_s=train_time_s,
+        memory=memory,
+        remedies=remedies_of(workload, memory),
+    )
 
 
 def _device_bytes(selected: Selected) -> int | None:

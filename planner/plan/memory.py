@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 from ..units import GIB
 
 __all__ = [
-    "FRAMEWORK_RESERVE_BYTES", "USABLE_SHARE", "MemoryVerdict", "available_bytes", "largest_batch_size",
-    "memory_verdict",
+    "FRAMEWORK_RESERVE_BYTES", "TIGHT_FROM", "USABLE_SHARE", "FitVerdict", "MemoryVerdict", "available_bytes",
+    "largest_batch_size", "memory_verdict",
 ]  # fmt: skip
 
 # What the framework holds beside the model: device context, library handles and their workspaces. It varies
@@ -18,6 +19,11 @@ FRAMEWORK_RESERVE_BYTES = GIB // 2
 # Share of the memory on the data sheet that programs see, where the catalog does not know it: the smallest
 # of the GPUs whose usable memory is known (T4 with ECC: 14.75 of 16 GiB).
 USABLE_SHARE = 0.92
+# A step that needs more than this share of what can be used may fail all the same. Of the training steps in
+# profiles/xla_memory.csv, none needs more than 1.18 times what is predicted (InceptionV3), as XLA counts it.
+TIGHT_FROM = 1.0 / 1.2
+
+FitVerdict = Literal["fits", "tight", "does not fit"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +41,15 @@ class MemoryVerdict:
     available_bytes: int | None
     fits: bool | None
     largest_batch_size: int | None
+
+    @property
+    def verdict(self) -> FitVerdict | None:
+        """In words; `tight` where the prediction's own error could decide; None when the memory is unknown."""
+        if self.available_bytes is None or self.fits is None:
+            return None
+        if not self.fits:
+            return "does not fit"
+        return "fits" if self.needed_bytes <= TIGHT_FROM * self.available_bytes else "tight"
 
 
 def available_bytes(*, memory_gib: float | None, usable_gib: float | None, share: float = 1.0) -> int | None:

@@ -8,9 +8,10 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from ..predict.steptime import StepTime, Unpredicted
-from ..units import SECONDS_PER_HOUR, Interval
+from ..units import GIB, SECONDS_PER_HOUR, Interval
 from .bill import NOT_BILLED, Bill
 from .memory import MemoryVerdict
+from .memory_parts import Remedy, memory_parts
 from .phases import Schedule
 from .run import RunLength
 from .terms import Terms
@@ -34,12 +35,14 @@ class Projection:
         step_time: Of one step, or why no time can be given.
         train_time_s: Of all steps; None when the step time or the run's length is unknown [s].
         memory: Whether it fits.
+        remedies: What would make it fit where it does not, or hardly does.
     """
 
     run: RunLength
     step_time: StepTime | Unpredicted
     train_time_s: Interval | None
     memory: MemoryVerdict
+    remedies: tuple[Remedy, ...] = ()
 
     @property
     def step_time_s(self) -> Interval | None:
@@ -50,7 +53,16 @@ class Projection:
     def notes(self) -> tuple[str, ...]:
         """What was assumed or why there is no time, in sentences."""
         about = self.step_time.note if isinstance(self.step_time, StepTime) else self.step_time.reason
-        return tuple(note for note in (about, self.run.note) if note)
+        return tuple(note for note in (about, self.run.note, self._memory_note) if note)
+
+    @property
+    def _memory_note(self) -> str:
+        """What to know of a step that does not fit, or hardly does; empty for others."""
+        memory, remedy = self.memory, self.remedies[:1]
+        if memory.available_bytes is None or memory.verdict in (None, "fits"):
+            return ""
+        needs = f"{memory.needed_bytes / GIB:.1f} of {memory.available_bytes / GIB:.1f} GiB"
+        return f"memory: {memory.verdict} ({needs})" + "".join(f"; {one.remedy}" for one in remedy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +149,8 @@ class OfferEstimate:
             "memory_bytes": projection.memory.needed_bytes,
             "memory_available_bytes": projection.memory.available_bytes,
             "memory_fits": projection.memory.fits,
+            "memory_verdict": projection.memory.verdict,
+            "memory_remedies": [remedy.to_json() for remedy in projection.remedies],
             "largest_batch_size": projection.memory.largest_batch_size,
             "basis": step.basis if step else None,
             "limiter": step.limiter if step else None,
@@ -263,7 +277,8 @@ def _workload_json(workload: Workload) -> dict[str, Any]:
         "parameters": workload.parameters,
         "trainable_parameters": workload.trainable_parameters,
         "flops_per_step": workload.flops_per_step,
-        "memory": asdict(workload.memory),
+        "memory": {part: size for part, size in asdict(workload.memory).items() if size is not None},
+        "memory_parts_bytes": memory_parts(workload),
         "notes": list(workload.notes),
         "versions": dict(workload.versions),
     }

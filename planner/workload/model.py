@@ -17,7 +17,10 @@ class Memory:
     """Device memory of one step, by part [bytes].
 
     ``activation_bytes`` is the peak of everything that is live beside the other parts, found by walking the
-    traced step (fused chains keep nothing in between), at the workload's batch size.
+    traced step (fused chains keep nothing in between), at the workload's batch size; what moves through memory is
+    worked out with it. The other three are the same peak for the verdict whether a step fits: as XLA compiles it
+    (costly functions are kept for the backward pass, pooling's gradient has work space), kernel by kernel, and
+    with recomputation; None in workloads that were traced before they were known.
     """
 
     parameter_bytes: int
@@ -26,6 +29,21 @@ class Memory:
     state_bytes: int  # batch-norm statistics, metric and seed variables
     input_bytes: int  # one batch of x, y, sample weights
     activation_bytes: int
+    compiled_activation_bytes: int | None = None
+    eager_activation_bytes: int | None = None
+    recomputed_activation_bytes: int | None = None
+
+    def activations_bytes(self, *, compiled: bool, recompute: bool = False) -> int:
+        """Return the peak of what a step keeps beside variables, gradients and its batch [bytes].
+
+        Args:
+            compiled: One XLA program; False: kernel by kernel.
+            recompute: The backward pass computes anew what is no product of matrices (`keras.RematScope`).
+        """
+        if recompute and self.recomputed_activation_bytes is not None:
+            return self.recomputed_activation_bytes
+        known = self.compiled_activation_bytes if compiled else self.eager_activation_bytes
+        return self.activation_bytes if known is None else known
 
     @property
     def fixed_bytes(self) -> int:

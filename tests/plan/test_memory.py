@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import csv
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+from gpuplan.offers.load import load_catalog
 from gpuplan.plan.memory import FRAMEWORK_RESERVE_BYTES, USABLE_SHARE, available_bytes, memory_verdict
+from gpuplan.plan.memory_parts import batch_bytes_of, memory_parts, remedies_of
 from gpuplan.units import GIB
+from gpuplan.workload.load import load_workload
+from gpuplan.workload.model import Memory
+from gpuplan.workload.options import WorkloadOptions
 from hypothesis import given
 from hypothesis import strategies as st
+from made_up import make_workload
 
 
 def test_four_gib_beside_what_grows_leave_room_for_eleven_samples() -> None:
@@ -65,3 +77,95 @@ def test_a_batch_fits_if_and_only_if_it_is_not_larger_than_the_largest(
 
     assert verdict.largest_batch_size is not None
     assert verdict.fits == (batch_size <= verdict.largest_batch_size)
+
+
+@pytest.mark.parametrize(
+    ("needed_gib", "verdict"), [(8.0, "fits"), (13.3, "fits"), (15.0, "tight"), (16.5, "does not fit")]
+)
+def test_tight_is_what_the_predictions_own_error_could_decide(needed_gib: float, verdict: str) -> None:
+    """On 16 GiB: safe up to 16 / 1.2 = 13.3, the reserve of half a GiB included."""
+    found = memory_verdict(
+        fixed_bytes=0, batch_bytes=int(needed_gib * GIB) - FRAMEWORK_RESERVE_BYTES, batch_size=1,
+        available_bytes=16 * GIB,
+    )  # fmt: skip
+
+    assert found.verdict == verdict
+    assert found.fits is (verdict != "does not fit")
+
+
+def test_parts_add_up_to_what_is_needed() -> None:
+    """Weights, gradients, optimizer, other variables, batch, activations, framework."""
+    workload = make_workload()
+    verdict = memory_verdict(
+        fixed_bytes=workload.memory.fixed_bytes, batch_bytes=batch_bytes_of(workload),
+        batch_size=workload.batch_size, available_bytes=None,
+    )  # fmt: skip
+
+    assert sum(memory_parts(workload).values()) == verdict.needed_bytes
+    assert verdict.verdict is None
+
+
+def test_remedies_by_hand() -> None:
+    """1 GiB of variables and 2 GiB a batch of 32 on 2.6 GiB, of which 2.6 / 1.2 = 2.17 GiB are safe.
+
+    Accumulation keeps a quarter GiB of gradients more: 1 + 0.5 + 0.25 + 2 / n is below it from n = 8 on.
+    """
+    memory = replace(make_workload().memory, input_bytes=0, activation_bytes=2 * GIB)
+    workload = make_workload(memory=memory)
+    verdict = memory_verdict(
+        fixed_bytes=memory.fixed_bytes, batch_bytes=2 * GIB, batch_size=32, available_bytes=int(2.6 * GIB)
+    )
+    found = {one.remedy.split(" (")[0].split(":")[0]: one for one in remedies_of(workload, verdict)}
+
+    accumulation = found["gradient accumulation"]
+    assert "8 passes of 4 samples" in accumulation.remedy
+    assert accumulation.fits
+    assert accumulation.needed_bytes == GIB + GIB // 2 + GIB // 4 + GIB // 4
+    assert found["mixed precision"].needed_bytes == GIB + GIB // 2 + GIB
+    assert not found["mixed precision"].fits
+
+
+def test_variables_that_do_not_fit_need_sharding() -> None:
+    """No batch size helps; the number of devices is what divides the variables far enough: 61 / 13.3 = 4.6."""
+    memory = replace(make_workload().memory, optimizer_bytes=60 * GIB)
+    verdict = memory_verdict(
+        fixed_bytes=memory.fixed_bytes, batch_bytes=GIB, batch_size=32, available_bytes=16 * GIB
+    )
+    (only,) = remedies_of(make_workload(memory=memory), verdict)
+
+    assert "needs sharding over 5 devices or more" in only.remedy
+    assert only.fits is False
+
+
+def xla_bytes(row: dict[str, str]) -> int:
+    """Return the peak that XLA states: arguments, temporaries, and results that replace no argument."""
+    part = {name: int(row[f"{name}_bytes"]) for name in ("argument", "temp", "output", "alias")}
+    return part["argument"] + part["temp"] + part["output"] - part["alias"]
+
+
+@pytest.mark.parametrize("name", ["mlp", "tabular", "unet_3d", "cifar_cnn"])
+def test_the_peak_is_near_what_xla_states_for_a_v100(name: str) -> None:
+    """`memory_analysis()` of the compiled step (benchmarks/xla_memory.py): the small ones of 21."""
+    recorded = csv.DictReader((files("gpuplan.profiles") / "xla_memory.csv").read_text().splitlines())
+    row = next(row for row in recorded if row["model"].endswith(f":{name}"))
+    options = WorkloadOptions(batch_size=int(row["batch_size"]), precision=row["precision"])
+    workload = load_workload(row["model"], options=options, base=Path(__file__).parents[2])
+
+    ours = workload.memory.fixed_bytes + batch_bytes_of(workload)
+    assert 1.0 / 1.2 <= ours / xla_bytes(row) <= 1.3
+
+
+def test_seven_billion_parameters_fit_on_no_common_device() -> None:
+    """6.7 billion float32 weights with gradients and Adam are 107 GB, whatever the batch size."""
+    memory = Memory(
+        parameter_bytes=26_800_000_000, gradient_bytes=26_800_000_000, optimizer_bytes=53_600_000_000,
+        state_bytes=0, input_bytes=16_384, activation_bytes=20 * GIB,
+    )  # fmt: skip
+    rows = load_catalog().accelerators
+    for name in ("T4", "V100-32GB", "A100-40GB", "A100-80GB", "H100-SXM", "L40S", "TPU-v4"):
+        row = rows[name]
+        verdict = memory_verdict(
+            fixed_bytes=memory.fixed_bytes, batch_bytes=memory.batch_bytes, batch_size=1,
+            available_bytes=available_bytes(memory_gib=row.memory_gib, usable_gib=row.usable_gib),
+        )  # fmt: skip
+        assert (verdict.verdict, verdict.largest_batch_size) == ("does not fit", 0), name

@@ -14,6 +14,7 @@ ready before the kernel that it joins starts.
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass, field
 
 from .graph import Graph, Node
@@ -70,9 +71,14 @@ class Fusion:
     stored: set[int]
 
 
-def fuse(graph: Graph) -> Fusion:
-    """Return the kernels that XLA would make of the step."""
-    builder = _Builder(graph)
+def fuse(graph: Graph, *, kept: Set[str] = frozenset()) -> Fusion:
+    """Return the kernels that XLA would make of the step.
+
+    Args:
+        graph: The simplified step.
+        kept: Primitives whose results are stored, not computed again, when two phases of the step need them.
+    """
+    builder = _Builder(graph, kept)
     for index, node in enumerate(graph.nodes):
         builder.add(index, node)
     kernel_of = builder.kernel_of
@@ -85,8 +91,9 @@ def fuse(graph: Graph) -> Fusion:
 
 
 class _Builder:
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, kept: Set[str]) -> None:
         self.graph = graph
+        self.kept = kept
         self.users = graph.users()
         self.outputs = set(graph.outputs)
         self.kernels: list[Kernel] = []
@@ -135,6 +142,8 @@ class _Builder:
         if any(value in self.outputs for value in node.outputs):
             return False
         users = [user for value in node.outputs for user in self.users[value]]
+        if node.name in self.kept and node.work > 1 and len({self.graph.nodes[u].phase for u in users}) > 1:
+            return False
         fusible = (Role.POINTWISE, Role.REDUCE)
         if not users or not all(self.graph.nodes[user].role in fusible for user in users):
             return False

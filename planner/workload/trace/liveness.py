@@ -3,12 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Set
+from dataclasses import dataclass
 
-from .fusion import Fusion
-from .graph import Graph
+from .fusion import Fusion, Kernel, fuse
+from .graph import Graph, Node
+from .layers import LayerKernels, group_layers
 from .rule import Role
 
-__all__ = ["peak_bytes"]
+__all__ = ["Peaks", "peak_bytes", "peaks_of"]
+
+# XLA does not compute these again in the backward pass: buffer assignments of XLA 0.10 (CUDA targets) keep the
+# results of erf in ConvNeXt, and of the sigmoid in EfficientNet, beside what they were computed from.
+KEPT_BY_XLA = frozenset({"erf", "erfc", "expm1", "log", "log1p", "logistic", "pow", "tanh"})
+# The gradient of max pooling, as XLA expands it: a copy of its operand's layout, and four index arrays of the
+# pooled size (buffer assignments of InceptionV3 and of a small CNN).
+POOL_GRADIENT, POOL_INDICES = "select_and_scatter", 4
+KEPT_WITHOUT_RECOMPUTATION = (Role.CONTRACTION,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peaks:
+    """The largest sum of intermediate values that are live at once, in four ways of running [bytes].
+
+    Args:
+        fused: Everything fusible is computed again where that moves less.
+        compiled: As XLA runs it.
+        eager: Kernel by kernel.
+        recomputed: By XLA, the backward pass computing anew whatever is no product of matrices.
+    """
+
+    fused: int
+    compiled: int
+    eager: int
+    recomputed: int
+
+
+def peaks_of(graph: Graph, fusion: Fusion, *, donated: bool) -> Peaks:
+    """Return the peaks of a step.
+
+    Args:
+        graph: The simplified step.
+        fusion: Its kernels, as XLA fuses them.
+        donated: Whether what the step returns replaces its inputs in place (a training step).
+    """
+    compiled = fuse(graph, kept=KEPT_BY_XLA)
+    return Peaks(
+        fused=peak_bytes(graph, fusion, donated=donated),
+        compiled=_peak(graph, compiled, donated=donated, workspaces=True),
+        eager=_peak(graph, _as_fusion(graph, group_layers(graph)), donated=donated),
+        recomputed=_peak(graph, compiled, donated=donated, workspaces=True, recompute=donated),
+    )
 
 
 def peak_bytes(graph: Graph, fusion: Fusion, *, donated: bool) -> int:
@@ -23,12 +67,19 @@ def peak_bytes(graph: Graph, fusion: Fusion, *, donated: bool) -> int:
         fusion: Its kernels.
         donated: Whether what the step returns replaces its inputs in place (a training step).
     """
+    return _peak(graph, fusion, donated=donated)
+
+
+def _peak(
+    graph: Graph, fusion: Fusion, *, donated: bool, workspaces: bool = False, recompute: bool = False
+) -> int:
     ends, skipped = _last_uses(graph, fusion), set(graph.inputs)
     if donated:
         skipped |= set(graph.outputs) | _gradients(graph, fusion)
     else:
         ends.update(dict.fromkeys(graph.outputs, len(graph.nodes)))
-    return _walk(graph, fusion, ends, skipped)
+    again = _recomputed(graph, fusion, ends) if recompute else 0
+    return again + _walk(graph, fusion, ends, skipped, workspaces=workspaces)
 
 
 def _last_uses(graph: Graph, fusion: Fusion) -> dict[int, int]:
@@ -39,6 +90,56 @@ def _last_uses(graph: Graph, fusion: Fusion) -> dict[int, int]:
             whole = graph.parents[value]
             ends[whole] = max(ends.get(whole, 0), kernel.last)
     return ends
+
+
+def _recomputed(graph: Graph, fusion: Fusion, ends: dict[int, int]) -> int:
+    """End values that the backward pass computes anew with the forward pass; return the room for one at a time."""
+    largest = 0
+    forward: dict[int, int] = {}
+    for kernel in fusion.kernels:
+        if graph.nodes[kernel.root].phase == "forward":
+            for value in kernel.reads:
+                forward[value] = max(forward.get(value, 0), kernel.last)
+    for node in graph.nodes:
+        if node.phase != "forward" or node.role in KEPT_WITHOUT_RECOMPUTATION:
+            continue
+        for value in node.outputs:
+            if value in ends and ends[value] > forward.get(value, len(graph.nodes)):
+                ends[value] = forward[value]
+                largest = max(largest, graph.sizes[value])
+    return largest
+
+
+def _as_fusion(graph: Graph, layers: LayerKernels) -> Fusion:
+    """Return one kernel a layer call and phase, in the form that the walk reads."""
+    last = {number: index for index, number in enumerate(layers.kernel_of)}
+    masks = _rectified(graph)
+    kernels = []
+    for number, one in enumerate(layers.kernels):
+        root = graph.nodes[one.first]
+        backward = root.phase == "backward" and root.role in (Role.POINTWISE, Role.REDUCE)
+        reads = {masks.get(value, value) if backward else value: size for value, size in one.reads.items()}
+        kernels.append(Kernel(one.first, last[number], 0, reads, 0, 0))
+    stored = {value for kernel in kernels for value in kernel.reads} | set(graph.outputs)
+    return Fusion(kernels, list(layers.kernel_of), [], set(), stored)
+
+
+def _rectified(graph: Graph) -> dict[int, int]:
+    """Return, for what a rectifier reads (before and after a bias is added), its result.
+
+    Frameworks' own kernels take the gradient's mask from the result, which is written over the operand: one
+    tensor a layer, not two.
+    """
+    producers, found = graph.producers(), {}
+    for node in graph.nodes:
+        if node.name != "max" or len(node.inputs) != 1 or node.phase != "forward" or node.scalar:
+            continue
+        value, result = node.inputs[0], node.outputs[0]
+        found[value] = result
+        maker = producers.get(value)
+        if maker is not None and graph.nodes[maker].name == "add" and graph.nodes[maker].layer == node.layer:
+            found[max(graph.nodes[maker].inputs, key=lambda operand: graph.sizes[operand])] = result
+    return found
 
 
 def _gradients(graph: Graph, fusion: Fusion) -> set[int]:
@@ -59,7 +160,7 @@ def _gradients(graph: Graph, fusion: Fusion) -> set[int]:
     return made & read
 
 
-def _walk(graph: Graph, fusion: Fusion, ends: dict[int, int], skipped: Set[int]) -> int:
+def _walk(graph: Graph, fusion: Fusion, ends: dict[int, int], skipped: Set[int], *, workspaces: bool) -> int:
     expiring: list[list[int]] = [[] for _ in range(len(graph.nodes) + 1)]
     for value, end in ends.items():
         expiring[end].append(value)
@@ -69,9 +170,18 @@ def _walk(graph: Graph, fusion: Fusion, ends: dict[int, int], skipped: Set[int])
         made = [v for v in node.outputs if v in fusion.stored and v not in skipped and v in ends]
         size = graph.total_bytes(made)
         freed = graph.total_bytes([value for value in expiring[index] if value in allocated])
-        in_place = min(size, freed) if node.role is Role.POINTWISE or node.name.startswith("scatter") else 0
-        peak = max(peak, live + size - in_place)
+        over = node.role is Role.POINTWISE or node.name.startswith("scatter")
+        needed = size - (min(size, freed) if over else 0) + (_workspace(graph, node) if workspaces else 0)
+        peak = max(peak, live + needed)
         allocated.update(made)
         live += size - freed - graph.total_bytes([v for v in made if ends[v] <= index])
         allocated.difference_update(expiring[index])
     return peak
+
+
+def _workspace(graph: Graph, node: Node) -> int:
+    """Return what a node needs beside its operands and results [bytes]."""
+    if not node.name.startswith(POOL_GRADIENT):
+        return 0
+    pooled, whole = graph.sizes[node.inputs[0]], graph.sizes[node.outputs[0]]
+    return whole + POOL_INDICES * pooled

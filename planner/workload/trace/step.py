@@ -15,7 +15,7 @@ from ..spec import ArraySpec, SpecTree, map_specs, spec_leaves
 from .flatten import flatten
 from .fusion import fuse
 from .layers import group_layers
-from .liveness import peak_bytes
+from .liveness import Peaks, peaks_of
 from .recurrent import recurrent_layers_named
 from .simplify import simplify
 from .table import tabulate, unmodelled
@@ -58,11 +58,11 @@ def trace_step(
         simplify(graph, has_update=train)
         fusion, layers = fuse(graph), group_layers(graph)
         ops = tabulate(graph, layers, fusion, parameters=parameters)
-        activations = peak_bytes(graph, fusion, donated=train)
+        peaks = peaks_of(graph, fusion, donated=train)
         missing = unmodelled(graph)
     fed = spec_leaves(specs if train else x_spec)
     inputs = sum(_array_bytes((batch_size, *spec.shape), spec.dtype) for spec in fed)
-    memory = _memory(model, train=train, input_bytes=inputs, activation_bytes=activations)
+    memory = _memory(model, train=train, input_bytes=inputs, peaks=peaks)
     return TracedStep(ops, memory, missing, tuple(dict.fromkeys(remark.text for remark in graph.remarks)))
 
 
@@ -133,7 +133,7 @@ def _variable_bytes(variables: Any) -> int:
     return sum(_array_bytes(variable.shape, variable.dtype) for variable in variables)
 
 
-def _memory(model: Any, *, train: bool, input_bytes: int, activation_bytes: int) -> Memory:
+def _memory(model: Any, *, train: bool, input_bytes: int, peaks: Peaks) -> Memory:
     trainable = _variable_bytes(model.trainable_variables)
     others = _variable_bytes(model.non_trainable_variables)
     return Memory(
@@ -142,5 +142,8 @@ def _memory(model: Any, *, train: bool, input_bytes: int, activation_bytes: int)
         optimizer_bytes=_variable_bytes(model.optimizer.variables) if train else 0,
         state_bytes=others + (_variable_bytes(model.metrics_variables) if train else 0),
         input_bytes=input_bytes,
-        activation_bytes=activation_bytes,
+        activation_bytes=peaks.fused,
+        compiled_activation_bytes=peaks.compiled,
+        eager_activation_bytes=peaks.eager,
+        recomputed_activation_bytes=peaks.recomputed,
     )
