@@ -39,7 +39,9 @@ class Asked:
         return json.loads(self.body)
 
 
-Answer = bytes | dict[str, Any] | list[Any]
+Answer = (
+    bytes | dict[str, Any] | list[Any] | tuple[int, dict[str, Any]]
+)  # a document, or an error with its status
 
 
 @dataclass
@@ -95,13 +97,22 @@ def _handler(running: Vendor, answer: Callable[[Asked], Answer | None]) -> type[
             asked = _asked(self)
             running.asked.append(asked)
             fault = running.faults.popleft() if running.faults else "none"
-            found = answer(asked)
-            body = b"" if found is None else found if isinstance(found, bytes) else json.dumps(found).encode()
-            _send(self, body, fault="404" if found is None else fault, stopped=running.stopped)
+            status, body = _status_and_body(answer(asked))
+            _send(self, body, status=status, fault=fault, stopped=running.stopped)
 
         do_POST = do_GET  # noqa: N815
 
     return Handler
+
+
+def _status_and_body(found: Answer | None) -> tuple[int, bytes]:
+    """Return what an answer is on the wire."""
+    if found is None:
+        return 404, b"{}"
+    if isinstance(found, bytes):
+        return 200, found
+    status, document = found if isinstance(found, tuple) else (200, found)
+    return status, json.dumps(document).encode()
 
 
 def _asked(handler: BaseHTTPRequestHandler) -> Asked:
@@ -113,15 +124,17 @@ def _asked(handler: BaseHTTPRequestHandler) -> Asked:
     return Asked(handler.command, parts.path, query, headers, body)
 
 
-def _send(handler: BaseHTTPRequestHandler, body: bytes, *, fault: str, stopped: threading.Event) -> None:
+def _send(
+    handler: BaseHTTPRequestHandler, body: bytes, *, status: int, fault: str, stopped: threading.Event
+) -> None:
     """Send an answer, or what the fault makes of it."""
     if fault == "reset":
         linger = struct.pack("ii", 1, 0)  # close with RST
         handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         handler.close_connection = True
         return
-    status = int(fault) if fault.isdigit() else 200
-    if status != 200:
+    if fault.isdigit():
+        status = int(fault)
         body = json.dumps({"error": {"code": status, "message": "no", "status": "NO"}}).encode()
     if fault == "not json":
         body = b"<html>We are down for maintenance.</html>"

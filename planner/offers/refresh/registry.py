@@ -20,6 +20,7 @@ def sources_of(provider: str, shapes: Shapes) -> Sequence[Sequence[PriceSource]]
         shapes: Its machines, for sources that price parts of them.
     """
     from .aws_bulk import AwsBulk
+    from .aws_sdk import AwsQuery, AwsSpotHistory
     from .aws_spot import AwsSpotFeed
     from .azure import AzureRetail
     from .gcp import GcpBilling
@@ -28,7 +29,7 @@ def sources_of(provider: str, shapes: Shapes) -> Sequence[Sequence[PriceSource]]
     from .skypilot import SkyPilotCatalog
 
     slots: Mapping[str, Sequence[Sequence[PriceSource]]] = {
-        "aws": ((AwsBulk(),), (AwsSpotFeed(),)),
+        "aws": ((AwsQuery(shapes), AwsBulk()), (AwsSpotHistory(shapes), AwsSpotFeed())),
         "azure": ((AzureRetail(),),),
         "gcp": ((GcpBilling(shapes), SkyPilotCatalog("gcp", shapes)),),
         "lambda": ((LambdaCloud(),),),

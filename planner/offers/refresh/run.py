@@ -147,22 +147,31 @@ def _answers(
                 outcome.needs.append(f"{source.name}: {needed}")
                 continue
             outcome.sources.append(source.name)
-            answered = False
+            answered, failed = False, list[tuple[Part, FetchError]]()
             parts = _parts(source, job, outcome)
             for done, part in enumerate(parts):
                 progress(part.label, done, len(parts))
                 try:
                     rows = list(source.read(part, job.request, http))
                 except FetchError as error:
-                    outcome.refused.append(part.label)
-                    outcome.suspicions.append(
-                        Suspicion(code="failed", what=part.label, message=_told(error), refuses=True)
-                    )
+                    failed.append((part, error))
                     continue
                 answered = True
                 yield source, part, rows
+            _note_failures(failed, outcome, answered=answered)
             if answered:
                 break
+
+
+def _note_failures(failed: Sequence[tuple[Part, FetchError]], outcome: Outcome, *, answered: bool) -> None:
+    """Put what failed into the outcome. A region that an account may not see is no failure beside others."""
+    for part, error in failed:
+        refuses = not (answered and error.kind == "credentials")
+        outcome.suspicions.append(
+            Suspicion(code="failed", what=part.label, message=_told(error), refuses=refuses)
+        )
+        if refuses:
+            outcome.refused.append(part.label)
 
 
 def _parts(source: PriceSource, job: Job, outcome: Outcome) -> Sequence[Part]:

@@ -1,0 +1,112 @@
+"""Contract: boto3 against servers on loopback: prices, spot by zone, expired keys, a wrong clock; moto's EC2."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gpuplan.offers.load import load_catalog
+from gpuplan.offers.refresh.aws_sdk import AwsSpotHistory
+from gpuplan.offers.refresh.jobs import jobs_of
+from gpuplan.offers.refresh.run import Outcome, refresh
+from gpuplan.offers.refresh.shapes import shapes_of
+from gpuplan.offers.refresh.source import Part, Request
+from gpuplan.offers.refresh.store import Store
+from moto.server import ThreadedMotoServer
+from offers.refresh.test_aws_and_azure import amazon, packaged
+from vendors import aws_sdk
+from vendors.server import Asked, impatient, vendor
+
+CATALOG = load_catalog()
+KEYS = {"AWS_ACCESS_KEY_ID": "AKIATEST", "AWS_SECRET_ACCESS_KEY": "secret"}
+ON_DEMAND = packaged("aws", region="us-west-2", purchase="on_demand")
+SPOT = packaged("aws", region="us-west-2", purchase="spot")
+OTHERS = amazon(packaged("aws", region="us-east-1", purchase="on_demand"), [])
+
+
+@pytest.fixture(autouse=True)
+def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys of nobody; no pauses between boto3's own attempts."""
+    for name, value in KEYS.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("botocore.endpoint.time.sleep", lambda _: None)
+
+
+def run(store: Store, url: str, *, region: str = "us-west-2") -> Outcome:
+    """Return how a refresh with credentials went."""
+    names = ("aws-query", "aws-spot-history", "aws-bulk", "aws-spot-feed")
+    (job,) = jobs_of(
+        CATALOG, providers=("aws",), regions=(region,), environ=KEYS, endpoints=dict.fromkeys(names, url)
+    )
+    return refresh(job, store=store, http=impatient())
+
+
+def amazon_signed(asked: Asked) -> Any:
+    """Answer as Amazon does to who has keys."""
+    return aws_sdk.answer(asked, on_demand=ON_DEMAND, spot=SPOT)
+
+
+def test_prices_equal_the_packaged_ones(tmp_path: Path) -> None:
+    """Over 50 types on demand, in pages; spot of the cheapest zone, with the others in the note."""
+    store = Store(tmp_path)
+
+    with vendor(amazon_signed) as server:
+        outcome = run(store, server.url)
+
+    found = {offer.key: offer for offer in store.offers("aws")}
+    assert (len(ON_DEMAND) >= 50, outcome.suspicions, outcome.sources) == (
+        True, [], ["aws-query", "aws-spot-history"],
+    )  # fmt: skip
+    for offer in (*ON_DEMAND, *SPOT):
+        assert found[offer.instance_type, offer.region, offer.purchase].usd_per_hour == offer.usd_per_hour
+    spot = next(offer for offer in found.values() if offer.purchase == "spot")
+    assert spot.note.startswith("zone us-west-2b (others: us-west-2a ")
+    assert len([asked for asked in server.asked if "GetProducts" in str(asked.headers)]) >= 3
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ({"__type": "ExpiredTokenException", "message": "The security token is expired"}, "aws sso login"),
+        ({"__type": "SignatureDoesNotMatch", "message": "Signature expired"}, "set this machine's clock"),
+        ({"__type": "AccessDeniedException", "message": "not authorized"}, "pricing:GetProducts"),
+    ],
+)
+def test_keys_that_do_not_hold_fall_back_to_the_keyless_sources(
+    tmp_path: Path, fault: dict[str, str], message: str
+) -> None:
+    """It is told, and AWS's own public files are read instead."""
+    store = Store(tmp_path)
+
+    def answer(asked: Asked) -> Any:
+        if asked.method == "POST":
+            return (400, fault)
+        return OTHERS(asked)
+
+    with vendor(answer) as server:
+        outcome = run(store, server.url, region="us-east-1")
+
+    assert outcome.sources[:2] == ["aws-query", "aws-bulk"]
+    assert message in outcome.suspicions[0].message
+    assert "aws us-east-1 on demand" in outcome.accepted
+    assert len(store.offers("aws")) >= 50
+
+
+def test_boto3_reads_moto_s_spot_history() -> None:
+    """Moto prices every type at a hundred-thousandth of a dollar; its types and zones are real."""
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        shapes = shapes_of("aws", CATALOG.offers, CATALOG.names)
+        source = AwsSpotHistory(shapes)
+        request = Request(environ=KEYS, endpoints={"aws-spot-history": f"http://{host}:{port}"})
+        part = Part(region="us-east-1", purchases=("spot",), label="moto")
+        rows = list(source.read(part, request, impatient()))
+    finally:
+        server.stop()
+
+    assert len(rows) >= 50
+    assert {row.instance_type for row in rows} <= set(shapes.known)
+    assert all(row.note.startswith("zone us-east-1") for row in rows)

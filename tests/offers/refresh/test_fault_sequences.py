@@ -1,0 +1,185 @@
+"""Laws that hold whatever the vendors do, and whenever the process dies: 200 random sequences of refreshes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from gpuplan.offers.refresh.jobs import jobs_of
+from gpuplan.offers.refresh.run import refresh
+from gpuplan.offers.refresh.store import Store
+from gpuplan.offers.rows import Offer
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from offers.refresh.test_aws_and_azure import CATALOG, packaged
+from vendors import aws, azure
+from vendors.server import Asked, Vendor, impatient, vendor
+
+REGIONS = {"azure": ("eastus", "westus3"), "aws": ("us-east-1", "us-west-2")}
+LISTED = {
+    name: [offer for region in regions for offer in packaged(name, region=region, purchase="on_demand")[-9:]]
+    for name, regions in REGIONS.items()
+}
+FAULTS = ("none", "503", "429", "reset", "half", "not json", "500", "403", "empty", "404")
+LIES = ("honest", "a zero", "tenfold", "half the rows", "euros")
+FACTORS = {"honest": "1", "a zero": "1", "tenfold": "10", "half the rows": "1", "euros": "1"}
+
+
+@dataclass(frozen=True)
+class Round:
+    """One refresh: which price list is in force, how the vendor lies, what the network does, when we die."""
+
+    step: int
+    lie: str
+    faults: tuple[str, ...]
+    dies_at: int | None
+
+
+@dataclass
+class World:
+    """What the vendor says at the moment."""
+
+    provider: str = "azure"
+    step: int = 0
+    lie: str = "honest"
+    true_prices: dict[tuple[str, str], set[Decimal]] = field(default_factory=dict)
+
+    def offers(self) -> list[Offer]:
+        """Return what is listed: a price list a step, each a cent dearer."""
+        found = LISTED[self.provider]
+        if self.lie == "half the rows":
+            found = found[::3]
+        factor = Decimal(FACTORS[self.lie])
+        return [
+            o.model_copy(update={"usd_per_hour": ((o.usd_per_hour or 0) + Decimal(self.step) / 100) * factor})
+            for o in found
+        ]
+
+    def answer(self, asked: Asked) -> Any:
+        """Answer as the provider of the moment."""
+        currency = "EUR" if self.lie == "euros" else "USD"
+        zero = self.lie == "a zero"
+        offers = self.offers()
+        if self.provider == "azure":
+            items: dict[str, list[dict[str, Any]]] = {}
+            for number, offer in enumerate(offers):
+                price = {"retailPrice": 0.0} if zero and number % 9 == 0 else {}
+                item = azure.item_of(offer, currencyCode=currency, **price)
+                items.setdefault(offer.region, []).append(item)
+            return azure.pages(items, asked, size=4)
+        if "/offers/" not in asked.path:
+            return None
+        here = [offer for offer in offers if f"/{offer.region}/" in asked.path]
+        zeros = [{"PricePerUnit": "0.0"} if zero and n == 0 else {} for n in range(len(here))]
+        return aws.offer_file(
+            aws.offer_line(o, Currency=currency, **z) for o, z in zip(here, zeros, strict=True)
+        )
+
+
+class Died(BaseException):
+    """The process is gone."""
+
+
+@contextmanager
+def dying(at: int | None) -> Iterator[None]:
+    """Let the process die at the n-th file that is moved into its place."""
+    moved = 0
+    real = os.replace
+
+    def replace(source: Any, target: Any) -> None:
+        nonlocal moved
+        if at is not None and moved == at:
+            raise Died
+        moved += 1
+        real(source, target)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "replace", replace)
+        yield
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[tuple[World, Vendor]]:
+    """One server for all sequences."""
+    world = World()
+    with vendor(world.answer) as server:
+        yield world, server
+
+
+rounds = st.builds(
+    Round,
+    step=st.integers(0, 4),
+    lie=st.sampled_from(("honest", *LIES)),
+    faults=st.lists(st.sampled_from(FAULTS), max_size=8).map(tuple),
+    dies_at=st.none() | st.integers(0, 3),
+)
+
+
+@settings(max_examples=200, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(provider=st.sampled_from(sorted(REGIONS)), sequence=st.lists(rounds, min_size=1, max_size=4))
+def test_nothing_is_lost_and_nothing_is_half_written(
+    world: tuple[World, Vendor], provider: str, sequence: Sequence[Round]
+) -> None:
+    """After every refresh, however it went: whole files, true prices, all or nothing by region, no key lost."""
+    vendor_world, server = world
+    vendor_world.provider = provider
+    names = ("aws-bulk", "aws-spot-feed", "azure-retail")
+    (job,) = jobs_of(
+        CATALOG, providers=(provider,), regions=REGIONS[provider], environ={},
+        endpoints=dict.fromkeys(names, server.url),
+    )  # fmt: skip
+    with TemporaryDirectory() as folder:
+        store = Store(Path(folder))
+        steps: set[int] = set()
+        for one in sequence:
+            before = {offer.key: offer.usd_per_hour for offer in store.offers(provider)}
+            vendor_world.step, vendor_world.lie = one.step, one.lie
+            steps.add(one.step)
+            server.faults.clear()
+            server.faults.extend(one.faults)
+            try:
+                with dying(one.dies_at):
+                    refresh(job, store=store, http=impatient(attempts=2))
+            except Died:
+                pass
+            check(store, provider, before=before, steps=steps, one=one)
+
+
+def check(store: Store, provider: str, *, before: dict[Any, Any], steps: set[int], one: Round) -> None:
+    """Hold the laws against a store."""
+    after = {
+        offer.key: offer for offer in store.offers(provider)
+    }  # reads every cell: a damaged file is an error
+    history = store.history(provider)
+    true = {
+        (o.instance_type, o.region): {(o.usd_per_hour or 0) + Decimal(step) / 100 for step in steps}
+        for o in LISTED[provider]
+    }
+    assert before.keys() <= after.keys(), "a price was lost"
+    for key, offer in after.items():
+        assert offer.usd_per_hour in true[key[0], key[1]], "a price that the vendor never listed"
+        assert offer.sku
+        assert offer.url
+    read = {(row.key, row.usd_per_hour) for row in history}
+    assert {(key, f"{offer.usd_per_hour:f}") for key, offer in after.items()} <= read, "not in the history"
+    for region in REGIONS[provider]:
+        new = {key: offer.usd_per_hour for key, offer in after.items() if key[1] == region}
+        old = {key: usd for key, usd in before.items() if key[1] == region}
+        now = {
+            (o.instance_type, o.region, "on_demand"): (o.usd_per_hour or 0) + Decimal(one.step) / 100
+            for o in LISTED[provider]
+            if o.region == region
+        }
+        zeros = 1 if one.lie == "a zero" else 0
+        assert new == old or sum(new.get(key) == usd for key, usd in now.items()) >= len(now) - zeros
+    left = [
+        path for path in store.folder.rglob("*.*") if path.name.startswith(".") and path.suffix != ".lock"
+    ]
+    assert left == [], "a half-written file lies about"
