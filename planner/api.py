@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, Literal
 
 from .plan.rank import SortBy
@@ -46,6 +47,7 @@ def estimate(
     deadline: str | float | None = None,
     budget: float | None = None,
     assume: Mapping[str, float] | None = None,
+    profiles: Sequence[str | Path] = (),
     sort: SortBy = "cost",
     retired: bool = False,
 ) -> Estimate:
@@ -64,6 +66,7 @@ def estimate(
         deadline: Longest time of the run: `"12h"`, or a number of seconds [s].
         budget: Highest cost of the run [USD].
         assume: What you know better than the catalog: `{"boot_s": 90, "dataset_gb": 150}`.
+        profiles: Files that `gpuplan profile` or `StepTimer` wrote.
         sort: What comes first in `offers`.
         retired: Also what can no longer be rented.
 
@@ -84,5 +87,8 @@ def estimate(
         batch_size=batch_size, samples=samples, epochs=epochs, steps=steps, precision=precision, mode=mode,
         loss=loss, optimizer=optimizer,
     )  # fmt: skip
-    answer = ask(model, asked.question, options=options, catalog=asked.catalog, terms=asked.terms)
+    answer = ask(
+        model, asked.question, options=options, catalog=asked.catalog, terms=asked.terms,
+        profiles=[Path(path) for path in profiles],
+    )  # fmt: skip
     return Estimate(**{field.name: getattr(answer, field.name) for field in fields(answer)})

@@ -38,6 +38,10 @@ def estimate(
     work: WorkFlags,
     offers: OfferFlags,
     limits: LimitFlags,
+    profile: Annotated[
+        list[Path] | None,
+        typer.Option(help="What `gpuplan profile` or StepTimer measured; repeat for more."),
+    ] = None,
     show_all: Annotated[bool, typer.Option("--all", help="Every offer, not the best per device.")] = False,
     breakdown: Annotated[
         bool, typer.Option("--breakdown", help="The bills line by line, and what each line rests on.")
@@ -57,7 +61,7 @@ def estimate(
     asked = offers.wanted(limits).resolve()
     result = ask(
         model, asked.question, options=options, script_arguments=script_arguments or (),
-        catalog=asked.catalog, terms=asked.terms, around_trace=tracing(model),
+        catalog=asked.catalog, terms=asked.terms, profiles=profile or (), around_trace=tracing(model),
     )  # fmt: skip
     _show(result, asked.question, out, show_all=show_all, breakdown=breakdown)
 

@@ -19,6 +19,7 @@ __all__ = ["register"]
 def register(app: typer.Typer) -> None:
     """Add the command to an application."""
     app.command()(profile)
+    app.command()(reconcile)
 
 
 def profile(  # noqa: PLR0917 - one argument a flag
@@ -132,3 +133,47 @@ def _say(document: dict[str, Any], output: Path | None) -> None:
     if not any(row["status"] == "measured" for row in document["rows"]):
         last = document["rows"][-1] if document["rows"] else {"message": "nothing was run"}
         raise GpuplanError(f"nothing was measured: {last['message']}", hint="see above")
+
+
+def reconcile(
+    plan: Annotated[Path | None, typer.Argument(help="What `gpuplan estimate -o` wrote.")] = None,
+    profile: Annotated[
+        Path | None, typer.Argument(help="What `gpuplan profile` or StepTimer wrote of the run.")
+    ] = None,
+    keep: Annotated[bool, typer.Option("--keep/--no-keep", help="Let later estimates know this run.")] = True,
+    forget: Annotated[
+        bool, typer.Option("--forget", help="Delete all runs that were kept, and stop.")
+    ] = False,
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Show what was predicted against what a run really took, part by part, and keep the run.
+
+    Later estimates of the same work know the runs that were kept: the accelerator's row is measured, and the
+    others are corrected.
+
+    Examples:
+
+      gpuplan reconcile plan.json profile.json
+
+      gpuplan reconcile --forget
+    """
+    from ..errors import UsageError
+    from ..plan.own_runs import forget_runs, keep_run, read_profile, runs_folder
+    from ..plan.reconcile import read_plan
+    from ..plan.reconcile import reconcile as compare
+    from ..render.profile import emit_reconciled
+
+    if forget:
+        if plan is not None:
+            raise UsageError("--forget takes no files", hint="leave out the files, or `--forget`")
+        typer.echo(f"forgot {forget_runs()} runs ({runs_folder()})", err=True)
+        return
+    if plan is None or profile is None:
+        raise UsageError("a plan and a profile are needed", hint="`gpuplan reconcile plan.json profile.json`")
+    document = read_profile(profile)
+    result = compare(read_plan(plan), document)
+    if keep:
+        typer.echo(f"kept for later estimates: {keep_run(document)}", err=True)
+    emit_reconciled(result, as_json=json_)
+    for finding in result["findings"]:
+        typer.echo(finding, err=True)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
-from .estimate import Question, estimate_workload
+from .estimate import Question, StepPredictor, estimate_workload
 from .result import Estimate
 from .select import Selection, select
 from .terms import Terms
 
 if TYPE_CHECKING:
     from ..offers.load import Catalog
+    from ..predict.from_profiles import Measurement
     from ..predict.predictor import Predictor
     from ..workload.model import Workload
     from ..workload.options import WorkloadOptions
@@ -37,7 +40,7 @@ class Prepared:
 
     workload: Workload
     selection: Selection
-    predictor: Predictor
+    predictor: StepPredictor
     catalog: Catalog
     terms: Terms
 
@@ -50,6 +53,7 @@ def ask(
     script_arguments: Sequence[str] = (),
     catalog: Catalog | None = None,
     terms: Terms | None = None,
+    profiles: Sequence[Path] = (),
     around_trace: AbstractContextManager[object] | None = None,
 ) -> Estimate:
     """Return the answer to a question about a model.
@@ -61,6 +65,7 @@ def ask(
         script_arguments: What a training script finds in `sys.argv`.
         catalog: What is for rent (``catalog_of(settings)``); None: what comes with gpuplan.
         terms: What is charged and assumed beside the training; None: as the catalog has it.
+        profiles: Files of `gpuplan profile` or `StepTimer`; the user's own runs are known without being named.
         around_trace: Entered while the model is traced (to show that it takes a while).
 
     Raises:
@@ -68,7 +73,7 @@ def ask(
     """
     ready = prepare(
         model, question, options=options, script_arguments=script_arguments, catalog=catalog, terms=terms,
-        around_trace=around_trace,
+        profiles=profiles, around_trace=around_trace,
     )  # fmt: skip
     return estimate_workload(
         ready.workload,
@@ -87,6 +92,7 @@ def prepare(
     script_arguments: Sequence[str] = (),
     catalog: Catalog | None = None,
     terms: Terms | None = None,
+    profiles: Sequence[Path] = (),
     around_trace: AbstractContextManager[object] | None = None,
 ) -> Prepared:
     """Return what an answer is worked out from; the arguments are those of ``ask``.
@@ -99,12 +105,49 @@ def prepare(
     catalog = catalog or load_catalog()
     terms = terms or Terms(costs=catalog.costs)
     selection = select(question.filters, catalog=catalog)
+    measurements = _measurements(model, profiles)
     predictor = Predictor.load()
     # The child process that traces has a core of its own; meanwhile this one loads what comes after.
     Thread(target=import_module, args=("numpy",), daemon=True).start()
     with around_trace or nullcontext():
         workload = _workload(model, options=options, script_arguments=script_arguments)
-    return Prepared(workload=workload, selection=selection, predictor=predictor, catalog=catalog, terms=terms)
+    knowing = _with(measurements, predictor, catalog, selection) if measurements else predictor
+    return Prepared(workload=workload, selection=selection, predictor=knowing, catalog=catalog, terms=terms)
+
+
+def _measurements(model: Any, profiles: Sequence[Path]) -> tuple[Measurement, ...]:
+    """Return what was measured: in the files, in the model's own when it is a profile, and in earlier runs."""
+    from ..predict.from_profiles import measurements_of
+    from .own_runs import own_measurements, read_profile
+
+    files = [Path(path) for path in profiles]
+    if isinstance(model, str) and model.endswith(".json") and _is_profile(Path(model)):
+        files.append(Path(model))
+    named = [
+        m for path in dict.fromkeys(files) for m in measurements_of(read_profile(path), source=path.name)
+    ]
+    return (*named, *own_measurements())
+
+
+def _is_profile(path: Path) -> bool:
+    from ..predict.from_profiles import SCHEMA
+
+    try:
+        return bool(json.loads(path.read_bytes())["schema"] == SCHEMA)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _with(
+    measurements: Sequence[Measurement], predictor: Predictor, catalog: Catalog, selection: Selection
+) -> StepPredictor:
+    """Return a predictor that knows what was measured."""
+    from ..offers.local import PROVIDER
+    from ..predict.from_profiles import ProfiledPredictor
+
+    own = next((s.accelerator for s in selection.offers if s.offer.provider == PROVIDER), None)
+    cpu = own if own is not None and own.kind == "cpu" else None
+    return ProfiledPredictor(predictor, measurements, own_cpu=cpu, accelerators=catalog.accelerators)
 
 
 def _workload(model: Any, *, options: WorkloadOptions, script_arguments: Sequence[str]) -> Workload:

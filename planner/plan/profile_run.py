@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from ..errors import UsageError
+from ..errors import GpuplanError, UsageError
 from ..measure.findings import findings_of, limit_of
 from ..measure.windows import Rules
 from ..workload.options import WorkloadOptions
@@ -96,7 +96,41 @@ def profile(
         _add(document, outcome, configuration, request)
         keep(finished(document))
     document["status"] = "complete"
+    _trace(document, request, base)
     return finished(document)
+
+
+def _trace(document: dict[str, Any], request: Request, base: Path) -> None:
+    """Add what each measured row computes, so that the plan knows the work; compare the memory.
+
+    Run after everything was measured, for tracing takes a processor. What cannot be traced is a note.
+    """
+    from ..workload.load import load_workload
+
+    for row in document["rows"]:
+        if row["status"] != "measured":
+            continue
+        options = replace(
+            request.options, batch_size=row["batch_size"], precision=row["asked_precision"],
+            compiled=False if document["backend"] == "torch" else None,
+        )  # fmt: skip
+        try:
+            workload = load_workload(request.model, options=options, base=base, argv=request.argv)
+        except GpuplanError as error:
+            document["notes"].append(f"not traced, so no plan can be made of it: {error}")
+            return
+        row["workload"] = len(document["workloads"])
+        document["workloads"].append(workload.to_json())
+        _compare_memory(row["memory"], workload.memory.total_bytes)
+
+
+def _compare_memory(memory: dict[str, Any] | None, predicted_bytes: int) -> None:
+    """Add what was predicted, and how far off that is where the device's memory is counted."""
+    if memory is None:
+        return
+    peak = memory["device_peak_bytes"]
+    memory["predicted_bytes"] = predicted_bytes
+    memory["measured_over_predicted"] = peak / predicted_bytes if peak else None
 
 
 def _backend(wanted: str | None) -> str:
@@ -195,7 +229,7 @@ def row_of(*, status: str, batch_size: int | None) -> dict[str, Any]:
     """Return a row in which nothing is known yet."""
     return {
         "batch_size": batch_size, "precision": None, "asked_precision": None, "status": status, "message": None,
-        **dict.fromkeys(MEASURED), "prepare": {}, "load": None, "limit": None, "findings": [],
+        **dict.fromkeys(MEASURED), "workload": None, "prepare": {}, "load": None, "limit": None, "findings": [],
     }  # fmt: skip
 
 

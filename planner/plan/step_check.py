@@ -55,6 +55,7 @@ def _predicted(document: dict[str, Any], batch_size: int, model: Any) -> StepTim
     catalog = load_catalog()
     workload = workload_of_model(model, options=WorkloadOptions(batch_size=batch_size))
     document["workloads"] = [workload.to_json()]
+    document["rows"][0] |= {"workload": 0, "precision": workload.precision}
     name = document["accelerator"]
     accelerator = catalog.accelerators.get(name)
     if name == CPU:

@@ -11,7 +11,7 @@ from ..units import GIB, MS_PER_S
 from .numbers import short_text
 from .output import Column, emit_json, emit_rows, json_text
 
-__all__ = ["Watcher", "emit_profile", "profile_json", "sentences_of", "watching"]
+__all__ = ["Watcher", "emit_profile", "emit_reconciled", "profile_json", "sentences_of", "watching"]
 
 _COLUMNS = [
     Column(key="batch_size", header="batch", justify="right"),
@@ -35,6 +35,34 @@ def emit_profile(document: Mapping[str, Any], *, as_json: bool) -> None:
         emit_json(body.pop("schema"), body)
         return
     emit_rows(_COLUMNS, [_row(row) for row in document["rows"]], title=title_of(document))
+
+
+_PARTS = [
+    Column(key="part", header="part"),
+    Column(key="unit", header="unit"),
+    Column(key="low", header="low", format=lambda v: f"{v:.4g}", justify="right"),
+    Column(key="predicted", header="predicted", format=lambda v: f"{v:.4g}", justify="right"),
+    Column(key="high", header="high", format=lambda v: f"{v:.4g}", justify="right"),
+    Column(key="actual", header="actual", format=lambda v: f"{v:.4g}", justify="right"),
+    Column(key="actual_over_predicted", header="ratio", format=lambda v: f"{v:.2f}", justify="right"),
+    Column(key="inside", header="inside"),
+]
+
+
+def emit_reconciled(result: Mapping[str, Any], *, as_json: bool) -> None:
+    """Write predicted against actual to standard output."""
+    if as_json:
+        body = dict(result)
+        emit_json(body.pop("schema"), body)
+        return
+    rows = []
+    for part in result["parts"]:
+        ends = part["predicted"] or {"low": None, "mid": None, "high": None}
+        inside = {True: "yes", False: "no", None: None}[part["inside"]]
+        rows.append(
+            {**part, "low": ends["low"], "predicted": ends["mid"], "high": ends["high"], "inside": inside}
+        )
+    emit_rows(_PARTS, rows, title=f"{result['model']} on {result['devices']:g}× {result['accelerator']}")
 
 
 def profile_json(document: Mapping[str, Any]) -> str:

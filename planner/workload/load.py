@@ -16,6 +16,8 @@ from .options import WorkloadOptions, keras_policy, steps_of_run
 from .reference import Reference, parse_reference
 from .worker import run_child
 
+PROFILE = "gpuplan.profile/1"
+
 __all__ = ["WorkloadOptions", "load_workload", "workload_of_model"]
 
 
@@ -87,7 +89,9 @@ def _read_saved(reference: Reference, options: WorkloadOptions) -> Workload:
         raise UsageError(
             f"`{path.name}` is no saved workload: {one_line(error)}", hint=f"give a file of schema `{FORMAT}`"
         ) from None
-    if schema != FORMAT:
+    if schema == PROFILE:
+        data = _traced_in_profile(data, options, name=path.name)
+    elif schema != FORMAT:
         raise UsageError(f"`{path.name}` has the unknown schema `{schema}`", hint=f"`{FORMAT}` can be read")
     try:
         workload = Workload.from_json(data)
@@ -95,6 +99,21 @@ def _read_saved(reference: Reference, options: WorkloadOptions) -> Workload:
         raise UsageError(f"`{path.name}` is damaged: {one_line(error)}", hint="write it again") from None
     _require_as_traced(workload, options, name=path.name)
     return _as_asked(workload, options)
+
+
+def _traced_in_profile(data: dict[str, Any], options: WorkloadOptions, *, name: str) -> dict[str, Any]:
+    """Return the workload of a profile that fits the batch size and precision asked for, else its first."""
+    workloads = data.get("workloads")
+    if not isinstance(workloads, list) or not workloads:
+        raise UsageError(
+            f"`{name}` holds no traced workload",
+            hint="name the model itself, and add `--profile` with this file",
+        )
+    for workload in workloads:
+        fits = options.batch_size in (None, workload.get("batch_size"))
+        if fits and _policy(options.precision) in (None, _policy(workload.get("precision"))):
+            return dict(workload)
+    return dict(workloads[0])
 
 
 def _require_as_traced(workload: Workload, options: WorkloadOptions, *, name: str) -> None:

@@ -1,0 +1,163 @@
+"""A profile given to `estimate`, kept by `reconcile`, and forgotten. The profiles here are made up."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from gpuplan.plan.profile_run import empty_document, row_of
+
+from .conftest import Done
+
+ACCELERATORS = ("--accelerator", "T4", "--accelerator", "V100-16GB", "--accelerator", "CPU")
+
+
+@pytest.fixture(autouse=True)
+def data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A data folder of each test's own."""
+    monkeypatch.setenv("GPUPLAN_DATA_DIR", str(tmp_path / "data"))
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def made_up(saved: str, tmp_path: Path) -> Callable[..., str]:
+    """Return a function that writes a made-up profile of the MNIST example."""
+
+    def write(accelerator: str, step_s: float, *, run: dict[str, Any] | None = None) -> str:
+        workload = json.loads(Path(saved).read_text())
+        document = empty_document(
+            model="made up", mode="train", backend="jax", data="synthetic", rules={}, source="profile"
+        )
+        timing = {
+            "median_s": step_s, "low_s": 0.99 * step_s, "high_s": 1.01 * step_s, "windows_s": [step_s],
+            "steps_per_window": [1], "warm_up": {"windows_s": [], "settled": True}, "stopped": "converged",
+        }  # fmt: skip
+        row = row_of(status="measured", batch_size=workload["batch_size"])
+        row |= {"precision": "float32", "fit": timing, "workload": 0}
+        document |= {"status": "complete", "accelerator": accelerator, "rows": [row], "workloads": [workload]}
+        document["run"] = run
+        path = tmp_path / f"{accelerator}.json"
+        path.write_text(json.dumps(document))
+        schema = json.loads(files("gpuplan.schemas").joinpath("gpuplan.profile.json").read_text())
+        jsonschema.validate(document, schema)
+        return str(path)
+
+    return write
+
+
+def steps(done: Done) -> dict[str, dict[str, Any]]:
+    """Step time and basis by accelerator, this machine under `local`."""
+    assert done.code == 0, done.err
+    found = {}
+    for offer in json.loads(done.out)["offers"]:
+        if offer["devices"] == 1 and offer["step_time_s"] is not None:
+            name = "local" if offer["provider"] == "local" else offer["accelerator"]
+            found.setdefault(
+                name, {"s": offer["step_time_s"]["mid"], "basis": offer["basis"], **offer["step_time_s"]}
+            )
+    return found
+
+
+def test_the_measured_accelerator_is_measured_and_the_others_corrected(
+    saved: str, gpuplan: Callable[..., Done], made_up: Callable[..., str]
+) -> None:
+    """A T4 that takes three times as long as modelled: its row says so, and a V100's goes up, by less."""
+    before = steps(gpuplan("estimate", saved, *ACCELERATORS, "--json"))
+    profile = made_up("T4", 3 * before["T4"]["s"])
+    after = steps(gpuplan("estimate", saved, "--profile", profile, *ACCELERATORS, "--json"))
+
+    assert after["T4"]["basis"] == "measured"
+    assert after["T4"]["s"] == pytest.approx(3 * before["T4"]["s"])
+    assert before["V100-16GB"]["s"] < after["V100-16GB"]["s"] < 3 * before["V100-16GB"]["s"]
+    assert after["local"] == before["local"]
+
+
+def test_a_profile_is_a_model(gpuplan: Callable[..., Done], made_up: Callable[..., str]) -> None:
+    """`gpuplan estimate profile.json` knows the work and what it took."""
+    after = steps(gpuplan("estimate", made_up("T4", 0.25), *ACCELERATORS, "--json"))
+
+    assert after["T4"]["s"] == 0.25
+    assert after["T4"]["high"] / after["T4"]["low"] < 1.1
+
+
+def test_a_cpu_tells_of_itself_alone(
+    saved: str, gpuplan: Callable[..., Done], made_up: Callable[..., str]
+) -> None:
+    """This machine's row becomes measured; GPUs stay as they were, for no published set has both."""
+    before = steps(gpuplan("estimate", saved, *ACCELERATORS, "--json"))
+    after = steps(gpuplan("estimate", saved, "--profile", made_up("CPU", 0.125), *ACCELERATORS, "--json"))
+
+    assert after["local"]["s"] == 0.125
+    assert after["local"]["basis"] == "measured"
+    assert {name: one for name, one in after.items() if name != "local"} == {
+        name: one for name, one in before.items() if name != "local"
+    }
+
+
+def test_runs_are_kept_and_forgotten(
+    saved: str, gpuplan: Callable[..., Done], made_up: Callable[..., str], tmp_path: Path, data_folder: Path
+) -> None:
+    """What reconcile keeps corrects later estimates; `--forget` takes it back."""
+    plan = tmp_path / "plan.json"
+    before = steps(gpuplan("estimate", saved, *ACCELERATORS, "--json", "-o", str(plan)))
+    step_s = 2 * before["T4"]["high"]
+    done = gpuplan("reconcile", str(plan), made_up("T4", step_s), "--json")
+    result = json.loads(done.out)
+    schema = json.loads(files("gpuplan.schemas").joinpath("gpuplan.reconcile.json").read_text())
+    jsonschema.validate(result, schema)
+    kept = steps(gpuplan("estimate", saved, *ACCELERATORS, "--json"))
+    forgotten = gpuplan("reconcile", "--forget")
+
+    assert result["parts"][0]["part"] == "step"
+    assert result["parts"][0]["inside"] is False
+    assert result["parts"][0]["actual_over_predicted"] == pytest.approx(step_s / before["T4"]["s"])
+    assert kept["T4"]["s"] == pytest.approx(step_s)
+    assert "forgot 1 runs" in forgotten.err
+    assert not list((data_folder / "runs").iterdir())
+    assert steps(gpuplan("estimate", saved, *ACCELERATORS, "--json")) == before
+
+
+def test_the_whole_run_is_compared(
+    saved: str, gpuplan: Callable[..., Done], made_up: Callable[..., str], tmp_path: Path
+) -> None:
+    """15 epochs of 422 steps each, 10 s of training and 2 s of validation an epoch: by hand 150 s and 30 s."""
+    plan = tmp_path / "plan.json"
+    gpuplan("estimate", saved, *ACCELERATORS, "-o", str(plan))
+    run = {"epochs_s": [12.0] * 15, "validation_s": [2.0] * 15, "steps": [422] * 15}
+    done = gpuplan("reconcile", str(plan), made_up("T4", 0.02, run=run), "--no-keep", "--json")
+    parts = {part["part"]: part for part in json.loads(done.out)["parts"]}
+
+    assert parts["training"]["actual"] == pytest.approx(150.0)
+    assert parts["validation"]["actual"] == pytest.approx(30.0)
+    assert parts["steps"]["actual_over_predicted"] == pytest.approx(1.0)
+    assert parts["training"]["predicted"] is not None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["reconcile"], 2, "a plan and a profile are needed"),
+        (["reconcile", "{saved}", "{profile}"], 2, "is no plan"),
+        (["reconcile", "{saved}", "{saved}"], 2, "has the schema"),
+        (["reconcile", "{plan}", "{other}"], 3, "the plan has no offer of 1× A100-80GB"),
+        (["estimate", "{saved}", "--profile", "{plan}"], 2, "has the schema"),
+        (["estimate", "{saved}", "--profile", "nowhere.json"], 2, "cannot read the profile"),
+    ],
+)
+def test_wrong_files_are_told(  # noqa: PLR0917 - fixtures
+    saved: str, gpuplan: Callable[..., Done], made_up: Callable[..., str], tmp_path: Path,
+    arguments: list[str], code: int, message: str,
+) -> None:  # fmt: skip
+    """One line: which file, and what it is not."""
+    plan = tmp_path / "plan.json"
+    gpuplan("estimate", saved, *ACCELERATORS, "-o", str(plan))
+    names = {"saved": saved, "plan": plan, "profile": made_up("T4", 0.1), "other": made_up("A100-80GB", 0.1)}
+    done = gpuplan(*(argument.format(**names) for argument in arguments))
+
+    assert done.code == code
+    assert message in done.err.splitlines()[0]
