@@ -42,6 +42,7 @@ class Request:
         options: Mode, loss, optimizer, samples and epochs.
         argv: Arguments of a script.
         rules: When to start and to stop.
+        trace: Whether to add what the rows compute, for plans.
         typed: The options as typed, for advice that does not repeat them.
     """
 
@@ -54,6 +55,7 @@ class Request:
     options: WorkloadOptions = field(default_factory=WorkloadOptions)
     argv: tuple[str, ...] = ()
     rules: Rules = field(default_factory=Rules)
+    trace: bool = True
     typed: str = ""
 
 
@@ -96,7 +98,8 @@ def profile(
         _add(document, outcome, configuration, request)
         keep(finished(document))
     document["status"] = "complete"
-    _trace(document, request, base)
+    if request.trace:
+        _trace(document, request, base)
     return finished(document)
 
 
