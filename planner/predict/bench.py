@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from ..offers.rows import Accelerator
+from .beyond import infer_held_out, inference_rows, modelled_pairs, on_foreign_chips, several_gpus, tpu_rows
 from .calibrate import (
     leave_out_accelerators,
     leave_out_architectures,
@@ -123,28 +124,78 @@ class Bench:
     @cached_property
     def without_source(self) -> Predicted:
         """Predictions by fits that have seen no row of the publisher."""
+        held_out = self.source_held_out
+        return Predicted() if held_out is None else _predicted(held_out, basis="modelled")
+
+    @cached_property
+    def source_held_out(self) -> HeldOut | None:
+        """Fits that have seen no row of a publisher; None when there is but one."""
         if len({e.measurement.origin for e in self.examples}) < 2:
-            return Predicted()
-        return _predicted(leave_out_sources(self.examples, progress=self.progress), basis="modelled")
+            return None
+        return leave_out_sources(self.examples, progress=self.progress)
 
     @cached_property
     def without_accelerator(self) -> Predicted:
         """Predictions from the datasheet, by fits that have seen no row of the chip."""
+        held_out = self.accelerator_held_out
+        return Predicted() if held_out is None else _predicted(held_out, basis="datasheet")
+
+    @cached_property
+    def accelerator_held_out(self) -> HeldOut | None:
+        """Fits that have seen no row of a chip; None when there is but one."""
         if len({e.measurement.accelerator for e in self.examples}) < 2:
+            return None
+        return leave_out_accelerators(self.examples, progress=self.progress)
+
+    @cached_property
+    def inference(self) -> Predicted:
+        """Predictions of inference calls, by fits on training steps without any variant of the architecture."""
+        held_out, rows = self.architecture_held_out, inference_rows(self.corpus)
+        if held_out is None or not rows:
             return Predicted()
-        held_out = leave_out_accelerators(self.examples, progress=self.progress)
-        return _predicted(held_out, basis="datasheet")
+        self.progress("inference")
+        found = infer_held_out(held_out, rows, self.accelerators, progress=self.progress)
+        return _predicted(found, basis="modelled")
+
+    @cached_property
+    def tpus(self) -> Predicted:
+        """Predictions of steps on TPU slices, from the datasheet, by fits on GPUs without the architecture."""
+        held_out, rows = self.architecture_held_out, tpu_rows(self.corpus)
+        chips = self.accelerator_held_out if held_out and rows else None
+        if held_out is None or chips is None:
+            return Predicted()
+        self.progress("TPUs")
+        found = on_foreign_chips(
+            held_out, rows, self.accelerators, ends=chips.intervals(), progress=self.progress,
+            scaling=[pair for pair in self.pairs if pair.form == "all_reduce"],
+        )  # fmt: skip
+        return Predicted(rows=tuple(found), pool=tuple(e.measurement for e in held_out.examples))
 
     @cached_property
     def pairs(self) -> list[Pair]:
         """Steps on several devices, each with the step on one that was published beside it."""
         return pairs_of(self.corpus, self.accelerators)[0]
 
-    def scaling_without_source(self, forms: Container[Form]) -> Predicted:
-        """Predict steps on several devices from the published step on one, each publisher left out in turn.
+    @cached_property
+    def modelled_pairs(self) -> list[Pair]:
+        """Steps on several GPUs, each with what fits without its publisher say of the step on one."""
+        rows = several_gpus(self.corpus)
+        if self.source_held_out is None or not rows:
+            return []
+        return modelled_pairs(
+            self.source_held_out, rows, self.accelerators, name_of=lambda m: m.origin, progress=self.progress
+        )
+
+    def scaling_without_source(self, forms: Container[Form], *, end_to_end: bool = False) -> Predicted:
+        """Predict steps on several devices, each publisher left out in turn.
 
         The rule of thumb is that of perfect scaling: the step takes as long as on one device.
+
+        Args:
+            forms: Of exchange that are looked at.
+            end_to_end: Begin at the modelled step on one device, not at the published one.
         """
+        beside = self.modelled_pairs if end_to_end else self.pairs
         rows: list[ScoredRow] = []
         perfect: list[ScoredRow] = []
         for form in sorted({pair.form for pair in self.pairs if pair.form in forms}):
@@ -152,8 +203,9 @@ class Bench:
             if len({pair.measurement.origin for pair in pairs}) < 2:
                 continue
             self.progress(f"several devices, {form}")
-            held_out = leave_out_scaling(pairs, group_of=lambda m: m.origin)
+            judged = [pair for pair in beside if pair.form == form]
+            held_out = leave_out_scaling(pairs, group_of=lambda m: m.origin, judged=judged)
             rows += [replace(row, basis="modelled") for row in held_out.scored()]
-            perfect += replace(held_out, predicted_s=tuple(pair.single_s for pair in pairs)).scored()
+            perfect += replace(held_out, predicted_s=tuple(pair.single_s for pair in judged)).scored()
         pool = tuple(row.measurement for row in rows)
         return Predicted(rows=tuple(rows), rules={"perfect_scaling": tuple(perfect)}, pool=pool)

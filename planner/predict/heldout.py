@@ -35,7 +35,7 @@ class HeldOut:
     """Predictions of every example by a fit without its group.
 
     ``log_ratios`` are log(measured / predicted), in the order of the examples; ``naive_s`` the rules' times;
-    ``fits`` what was fitted without each group.
+    ``fits`` what was fitted without each group, under "" without any.
     """
 
     examples: tuple[Example, ...]
@@ -51,6 +51,17 @@ class HeldOut:
             math.log(example.case.step_s / predicted)
             for example, predicted in zip(self.examples, self.predicted_s, strict=True)
         ]
+
+    def fit_without(self, measurement: Measurement, name_of: Callable[[Measurement], str]) -> Fitted:
+        """Return the fit that has seen no row of a measurement's name, though it is none of the examples.
+
+        Args:
+            measurement: Of whatever kind.
+            name_of: What was left out together, or packed into one group: the family, the source.
+        """
+        names = zip(self.examples, self.groups, strict=True)
+        group = {name_of(example.measurement): group for example, group in names}.get(name_of(measurement))
+        return self.fits["" if group is None else group]
 
     def scored(
         self, predicted_s: Sequence[float] | None = None, *, basis: str = "modelled"
@@ -143,7 +154,7 @@ def leave_out(
     groups = [group_of(example) for example in examples]
     predicted: dict[int, float] = {}
     naive: dict[str, dict[int, float]] = {rule: {} for rule in RULES}
-    fits: dict[str, Fitted] = {}
+    fits: dict[str, Fitted] = {"": whole}
     for group in sorted(set(groups)):
         progress(group)
         rest = [e.case for e, g in zip(examples, groups, strict=True) if g != group]

@@ -147,6 +147,32 @@ SETTINGS: dict[str, Setting] = {
                 _is_one_host
             ),
         ),
+        Setting(
+            name="devices-modelled",
+            title="2, 4 and 8 devices of one host from the modelled step on one, source left out",
+            protocol="The rows of averaged gradients once more, and those without a published step on one device: "
+            "the step on one is predicted by coefficients, and what several devices add by constants, both fitted "
+            "on the rows of all other publishers.",
+            predict=lambda bench: bench.scaling_without_source(("all_reduce",), end_to_end=True).where(
+                _is_one_host
+            ),
+        ),
+        Setting(
+            name="inference",
+            title="Inference, architecture left out",
+            protocol="Every published inference call on GPUs, one or several that each work for themselves, "
+            "predicted as a forward pass by coefficients fitted on the single-device training rows of all other "
+            "architectures.",
+            predict=lambda bench: bench.inference,
+        ),
+        Setting(
+            name="tpu",
+            title="TPU slices, no TPU and not the architecture fitted",
+            protocol="Every training step on a TPU v2-8 or v3-8, predicted from the chip's datasheet by "
+            "coefficients fitted on the rows of all other architectures on GPUs, and by constants for several "
+            "devices fitted on the rows of all other publishers.",
+            predict=lambda bench: bench.tpus,
+        ),
     )
 }
 HEADLINE = "architecture"
