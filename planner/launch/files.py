@@ -1,31 +1,17 @@
-"""Files that survive a crash: written whole and fsynced, or not there; and locks that die with their holder."""
+"""Lines that survive a crash, and locks that die with their holder."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["append_durably", "locked", "write_atomically"]
+from ..files import sync_folder
 
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write a file beside its place, force it to the disk, and move it there."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    _sync_folder(path.parent)
+__all__ = ["append_durably", "locked"]
 
 
 def append_durably(path: Path, line: str) -> None:
@@ -42,7 +28,7 @@ def append_durably(path: Path, line: str) -> None:
     finally:
         os.close(handle)
     if is_new:
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
 
 
 @contextmanager
@@ -60,14 +46,5 @@ def locked(path: Path, *, wait: bool = False) -> Iterator[bool]:
             yield False
         else:
             yield True
-    finally:
-        os.close(handle)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Force a folder's entries to the disk: a rename counts only then."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
     finally:
         os.close(handle)

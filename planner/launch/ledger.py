@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import GpuplanError, UsageError, near_names_hint
+from ..files import write_whole
 from .blueprint import LaunchPlan
 from .clock import Clock
-from .files import append_durably, locked, write_atomically
+from .files import append_durably, locked
 from .history import History
 from .names import run_name
 
@@ -44,7 +45,7 @@ class RunLog:
     def save_plan(self, plan: LaunchPlan) -> None:
         """Keep a plan: what was begun is finished by the same object."""
         text = json.dumps(plan.to_json(), indent=1)
-        write_atomically(self.folder / f"plan-{plan.request.attempt}.json", text)
+        write_whole(self.folder / f"plan-{plan.request.attempt}.json", text, durable=True, private=True)
 
     def history(self) -> History:
         """Return what the records say."""

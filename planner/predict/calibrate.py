@@ -10,6 +10,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from ..files import write_whole
 from ..offers.rows import Accelerator
 from .cases import examples_of, workload_of
 from .coefficients import Coefficients
@@ -124,7 +125,5 @@ def measured_index(measurements: Sequence[Measurement]) -> dict[str, Any]:
 
 
 def write_json(path: Path, data: Any, *, indent: int | None = 2) -> None:
-    """Write a JSON file by way of a temporary file beside it."""
-    temporary = path.with_name(f".{path.name}.part")
-    temporary.write_text(json.dumps(data, indent=indent) + "\n")
-    temporary.replace(path)
+    """Write a JSON file: a reader sees the old one or the new one."""
+    write_whole(path, json.dumps(data, indent=indent) + "\n")

@@ -15,12 +15,13 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from ..files import write_whole
 from ..workload.model import Workload
 from .corpus import Measurement
 from .kernels import CATEGORIES, Kernel, kernels_of
 from .runs import library_of, ops_as_run
 
-__all__ = ["FORMAT", "Traced", "load_store", "run_key", "trace_of", "write_store"]
+__all__ = ["FORMAT", "Traced", "load_store", "packed_store", "run_key", "trace_of", "write_store"]
 
 FORMAT = "gpuplan.kernels/2"
 FILE = "kernels.json.gz"
@@ -77,16 +78,19 @@ def _kernel(row: Sequence[Any]) -> Kernel:
     )  # fmt: skip
 
 
-def write_store(path: Path, traces: Mapping[str, Traced]) -> None:
-    """Write traces by way of a temporary file; equal traces give equal bytes."""
+def packed_store(traces: Mapping[str, Traced]) -> bytes:
+    """Return traces as the packaged file holds them; equal traces give equal bytes."""
     runs = {
         key: [t.input_bytes, t.gradient_bytes, t.memory_bytes, [_row(kernel) for kernel in t.kernels]]
         for key, t in sorted(traces.items())
     }
     text = json.dumps({"schema": FORMAT, "runs": runs}, separators=(",", ":"))
-    temporary = path.with_name(f".{path.name}.part")
-    temporary.write_bytes(gzip.compress(text.encode(), mtime=0))
-    temporary.replace(path)
+    return gzip.compress(text.encode(), mtime=0)
+
+
+def write_store(path: Path, traces: Mapping[str, Traced]) -> None:
+    """Write traces: a reader sees the old file or the new one."""
+    write_whole(path, packed_store(traces))
 
 
 @cache

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from pathlib import Path
 
 from ..errors import UsageError
+from ..files import write_whole
 
 __all__ = ["require_writable", "write_text"]
 
@@ -28,20 +28,5 @@ def require_writable(path: Path, *, flag: str) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file beside its place, then move it there: a reader sees the old file or the new one."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-
-
-def _umask() -> int:
-    """Return the process's mask, which can be read only by setting it."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+    """Write a file: a reader sees the old one or the new one."""
+    write_whole(path, text)

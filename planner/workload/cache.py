@@ -11,11 +11,11 @@ import hashlib
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ..files import write_whole
 from ..units import MIB
 from .options import WorkloadOptions
 from .reference import Reference
@@ -104,22 +104,10 @@ def write_entry(key: str, *, workload: dict[str, Any], files: dict[str, str]) ->
     folder = cache_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _write_whole(folder / f"{key}.json", json.dumps(entry, separators=(",", ":")))
+        write_whole(folder / f"{key}.json", json.dumps(entry, separators=(",", ":")))
         _drop_oldest(folder, limit_bytes=LARGEST_CACHE_BYTES)
     except OSError as error:
         _warn(f"the trace is not cached: {error.strerror or error} ({folder})")
-
-
-def _write_whole(path: Path, text: str) -> None:
-    """Write a file beside its place, then move it there: readers see all of it or nothing."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
 
 
 def _drop_oldest(folder: Path, *, limit_bytes: int) -> None:

@@ -15,7 +15,6 @@ import csv
 import io
 import json
 import os
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from ...errors import GpuplanError, UsageError
+from ...files import write_whole
 from ..files import CatalogError, Finding
 from ..rows import Offer
 
@@ -239,15 +239,6 @@ def _made(folder: Path) -> Path:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Write a file beside its place, then move it there."""
-    handle, temporary = tempfile.mkstemp(dir=_made(path.parent), prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    """Write a file that is on the disk afterwards; its folder is made where it is missing."""
+    _made(path.parent)
+    write_whole(path, text, durable=True)

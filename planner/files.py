@@ -1,0 +1,54 @@
+"""Files that are there whole, or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+__all__ = ["sync_folder", "write_whole"]
+
+
+def write_whole(path: Path, data: str | bytes, *, durable: bool = False, private: bool = False) -> None:
+    """Write a file beside its place, then move it there: a reader sees the old file or the new one.
+
+    Args:
+        path: Its folder is there.
+        data: Text is written as UTF-8.
+        durable: Whether it has to be on the disk before this returns, for a crash of the machine to spare it.
+        private: Whether only its owner may read it.
+
+    Raises:
+        OSError: It cannot be written; the old file is still there, and nothing beside it.
+    """
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data.encode() if isinstance(data, str) else data)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        if not private:
+            os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    if durable:
+        sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Force a folder's entries to the disk: a rename counts only then."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _umask() -> int:
+    """Return the process's mask, which can be read only by setting it."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,46 @@
+"""Files that are there whole, or not at all."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from gpuplan.files import write_whole
+
+
+def test_the_new_file_takes_the_place_of_the_old(tmp_path: Path) -> None:
+    """Text and bytes, durable or not; nothing else is left in the folder."""
+    path = tmp_path / "plan.json"
+    write_whole(path, "old")
+    write_whole(path, "neu – new", durable=True)
+    assert path.read_text(encoding="utf-8") == "neu – new"
+    write_whole(path, b"\x00\xff")
+    assert path.read_bytes() == b"\x00\xff"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_who_may_read_it(tmp_path: Path) -> None:
+    """As any file of the user's, or the owner alone."""
+    before = os.umask(0o022)
+    try:
+        write_whole(tmp_path / "open", "")
+        write_whole(tmp_path / "own", "", private=True)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "open").stat().st_mode) == 0o644
+    assert stat.S_IMODE((tmp_path / "own").stat().st_mode) == 0o600
+
+
+def test_a_failure_leaves_the_old_file(tmp_path: Path) -> None:
+    """A folder cannot be replaced by a file; the text that cannot be encoded never gets there."""
+    path = tmp_path / "plan.json"
+    write_whole(path, "old")
+    with pytest.raises(UnicodeEncodeError):
+        write_whole(path, "\ud800")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OSError, match="folder"):
+        write_whole(tmp_path / "folder", "text")
+    assert path.read_text() == "old"
+    assert sorted(child.name for child in tmp_path.iterdir()) == ["folder", "plan.json"]
