@@ -22,7 +22,9 @@ def _no_settings_of_this_machine(tmp_path_factory: pytest.TempPathFactory) -> It
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith("GPUPLAN_")]:
             patch.delenv(name)
-        if "KERAS_BACKEND" not in os.environ:  # nor ~/.keras/keras.json, which may name a backend that is not here
+        if (
+            "KERAS_BACKEND" not in os.environ
+        ):  # nor ~/.keras/keras.json, which may name a backend that is not here
             patch.setenv("KERAS_BACKEND", "jax")
         patch.setenv("GPUPLAN_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         patch.setenv("GPUPLAN_DATA_DIR", str(tmp_path_factory.mktemp("data")))

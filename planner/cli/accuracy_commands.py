@@ -146,33 +146,50 @@ def _stop_when_worse(board: dict[str, Any]) -> None:
 def calibrate(
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", help="Folder that the coefficients and the index are written to."),
+        typer.Option("--output", "-o", help="Folder of the profiles, as in the repository."),
     ] = Path("profiles"),
+    retrace: Annotated[
+        bool, typer.Option("--retrace", help="Trace every model again: after a change of the tracer.")
+    ] = False,
+    accuracy: Annotated[
+        bool, typer.Option("--accuracy", help="Then score every setting, and write the record and the page.")
+    ] = False,
 ) -> None:
-    """Fit the coefficients on the packaged measurements and write them down.
+    """Make everything anew that depends on the published measurements, and write it down.
 
-    Writes efficiency.json (what was fitted, on what, with which intervals) and measured_steps.json (the
-    look-up table of published steps).
+    The kernels of every run, the gradients, the coefficients with their intervals, the look-up of published
+    steps, how errors carry over between accelerators, and the constants of several devices. Nothing is
+    written before all of it is there.
 
     Examples:
 
-      gpuplan calibrate
+      gpuplan calibrate --accuracy
 
-      gpuplan calibrate -o /tmp/coefficients
+      gpuplan calibrate --retrace -o /tmp/profiles
     """
     from ..errors import UsageError
     from ..offers.load import load_catalog
-    from ..predict.calibrate import calibrate as fit_all
-    from ..predict.calibrate import measured_index, write_json
     from ..predict.corpus import packaged_corpus
-    from ..render.progress import status
+    from ..predict.recalibrate import PARTS, profiles_anew, write_profiles
+    from ..render.progress import parts
+    from .record_accuracy import is_packaged, record_accuracy
 
     if not output.is_dir():
         raise UsageError(f"`{output}` is not a folder", hint="create it, or name another with `-o`")
-    catalog, corpus = load_catalog(), packaged_corpus()
-    with status("fitting") as progress:
-        coefficients = fit_all(corpus, catalog.accelerators, progress=progress)
-        index: dict[str, Any] = measured_index(corpus)
-    write_json(output / "efficiency.json", coefficients.to_json())
-    write_json(output / "measured_steps.json", index, indent=None)
-    typer.echo(f"wrote {output}/efficiency.json and {output}/measured_steps.json", err=True)
+    if accuracy and not is_packaged(output):
+        hint = "leave out `--accuracy`, or run it in a clone that is installed with `pip install -e .`"
+        raise UsageError(f"`--accuracy` scores what is installed, not `{output}`", hint=hint)
+    with parts(len(PARTS)) as (part, progress):
+        files = profiles_anew(
+            packaged_corpus(), load_catalog().accelerators, retrace=retrace, progress=progress,
+            part=lambda name: part(PARTS[name]),
+        )  # fmt: skip
+    write_profiles(files, output)
+    typer.echo("\n".join(f"wrote {output / name}" for name in files), err=True)
+    if accuracy:
+        record_accuracy(output)
+        return
+    typer.echo(
+        "next: `gpuplan accuracy -o profiles/accuracy.json` scores the new coefficients, and", err=True
+    )
+    typer.echo("`gpuplan accuracy --recorded --markdown > docs/accuracy.md` writes the page", err=True)

@@ -6,23 +6,29 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from ..files import write_whole
-from ..offers.rows import Accelerator
-from .cases import examples_of, workload_of
 from .coefficients import Coefficients
 from .corpus import STACKS, Measurement
 from .fit import fit
 from .heldout import Example, HeldOut, leave_out, packed
-from .kernels import kernels_of
+from .layout import Fitted
 from .measured import FORMAT as MEASURED_FORMAT
 from .measured import fingerprint
 from .runs import kind_of_run
+from .store import Traced, run_key
 
-__all__ = ["calibrate", "leave_out_accelerators", "leave_out_architectures", "measured_index"]
+__all__ = [
+    "Calibration",
+    "calibrate",
+    "is_plain_fit",
+    "leave_out_accelerators",
+    "leave_out_architectures",
+    "measured_index",
+]
 
 Progress = Callable[[str], None]
 
@@ -60,16 +66,29 @@ def single_device_training(measurements: Sequence[Measurement]) -> list[Measurem
     ]  # fmt: skip
 
 
-def calibrate(
-    measurements: Sequence[Measurement], accelerators: Mapping[str, Accelerator], *, progress: Progress
-) -> Coefficients:
-    """Fit on all measurements; take the intervals from the errors on what was left out."""
-    rows = single_device_training(measurements)
-    examples = examples_of(rows, accelerators, progress=progress)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """What was fitted, and what came out on the way that other fits begin from.
+
+    Args:
+        coefficients: With their intervals, as they are packaged.
+        fitted: The fit of everything.
+        models: Fits without each architecture.
+    """
+
+    coefficients: Coefficients
+    fitted: Fitted
+    models: HeldOut
+
+
+def calibrate(examples: Sequence[Example], *, progress: Progress) -> Calibration:
+    """Fit on all training steps of one GPU; take the intervals from the errors on what was left out."""
+    progress("everything")
     fitted = fit([example.case for example in examples])
     models = leave_out_architectures(examples, progress=progress)
     chips = leave_out_accelerators(examples, progress=progress)
-    return Coefficients(
+    rows = [example.measurement for example in examples]
+    coefficients = Coefficients(
         generations=fitted.generations, trend=fitted.trend, shared=fitted.shared,
         stacks=fitted.stacks | means_of_classes(fitted.stacks),
         hosts=fitted.hosts | means_of_classes(fitted.hosts),
@@ -85,6 +104,7 @@ def calibrate(
             "rows": len(rows),
         },
     )  # fmt: skip
+    return Calibration(coefficients=coefficients, fitted=fitted, models=models)
 
 
 def means_of_classes(members: Mapping[str, Any]) -> dict[str, Any]:
@@ -109,18 +129,30 @@ def means_of_classes(members: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def measured_index(measurements: Sequence[Measurement]) -> dict[str, Any]:
-    """Return the look-up table of measured steps as plain JSON types."""
+def is_plain_fit(m: Measurement) -> bool:
+    """Return whether a step was timed as a user's own would run: Keras `fit` of TensorFlow 2 on arrays, one GPU.
+
+    Only such a measurement stands for the answer to what somebody else's `fit` takes on the same chip.
+    """
+    plain = m.stack == "keras" and m.framework == "tensorflow2" and m.feed == "numpy"
+    return plain and m.work == m.mode == "train" and m.devices == 1 and m.accelerator != "CPU"
+
+
+def measured_index(measurements: Sequence[Measurement], traces: Mapping[str, Traced]) -> dict[str, Any]:
+    """Return the look-up table of measured steps as plain JSON types.
+
+    Args:
+        measurements: Whatever was published; what was no plain `fit` is not looked up.
+        traces: What they launch, by `run_key`.
+    """
     sources: list[str] = []
     steps: dict[str, list[list[Any]]] = {}
-    for m in measurements:
+    for m in filter(is_plain_fit, measurements):
         source = m.source.rsplit(" (", 1)[0]
         if source not in sources:
             sources.append(source)
         row = [m.accelerator, float(f"{m.step_s:.6g}"), sources.index(source)]
-        workload = workload_of(m)
-        work = fingerprint(workload, kernels_of(workload.ops, compiled=workload.compiled))
-        steps.setdefault(work, []).append(row)
+        steps.setdefault(fingerprint(m, traces[run_key(m)].kernels), []).append(row)
     return {"schema": MEASURED_FORMAT, "sources": sources, "steps": dict(sorted(steps.items()))}
 
 

@@ -60,23 +60,38 @@ def workloads_of(measurements: Sequence[Measurement], *, progress: Progress) -> 
             raise
 
 
-def traces_of(measurements: Sequence[Measurement], *, progress: Progress) -> dict[str, Traced]:
-    """Return what the measured runs launch, by `run_key`: packaged where it is known, traced where it is not."""
-    known = load_store()
+def traces_of(
+    measurements: Sequence[Measurement], *, progress: Progress, known: Mapping[str, Traced] | None = None
+) -> dict[str, Traced]:
+    """Return what the measured runs launch, by `run_key`: traced where it is not known.
+
+    Args:
+        measurements: What was run.
+        progress: Is told what is being traced.
+        known: Earlier traces; None: those that are packaged.
+    """
+    known = load_store() if known is None else dict(known)
     missing = [m for m in measurements if run_key(m) not in known]
     workloads = workloads_of(missing, progress=progress)
     return known | {run_key(m): trace_of(m, workloads[_key(m)]) for m in missing}
 
 
 def examples_of(
-    measurements: Sequence[Measurement], accelerators: Mapping[str, Accelerator], *, progress: Progress
-) -> list[Example]:
+    measurements: Sequence[Measurement], accelerators: Mapping[str, Accelerator], *, progress: Progress,
+    known: Mapping[str, Traced] | None = None,
+) -> list[Example]:  # fmt: skip
     """Return measurements on one device as examples to fit or to be judged on.
+
+    Args:
+        measurements: What was run.
+        accelerators: The catalog's, by name.
+        progress: Is told what is being traced.
+        known: Traces by `run_key`; None: those that are packaged.
 
     Raises:
         UsageError: An accelerator is not in the catalog, or lacks the numbers that a prediction needs.
     """
-    traces = traces_of(measurements, progress=progress)
+    traces = traces_of(measurements, progress=progress, known=known)
     tables = {key: table_of(traces[key].kernels) for key in {run_key(m) for m in measurements}}
     return [_example(m, traces[run_key(m)], tables[run_key(m)], accelerators) for m in measurements]
 

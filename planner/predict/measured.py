@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from typing import Protocol
 
-from ..workload.model import Workload
 from .kernels import Kernel
 
 __all__ = ["FORMAT", "Measured", "MeasuredStep", "fingerprint", "load_measured"]
@@ -17,7 +17,27 @@ __all__ = ["FORMAT", "Measured", "MeasuredStep", "fingerprint", "load_measured"]
 FORMAT = "gpuplan.measured-steps/1"
 
 
-def fingerprint(workload: Workload, kernels: Iterable[Kernel]) -> str:
+class Work(Protocol):
+    """What runs: a traced workload, or a published measurement."""
+
+    @property
+    def mode(self) -> str:
+        """`train` or `infer`."""
+
+    @property
+    def precision(self) -> str:
+        """As in a Keras policy, or `tf32`."""
+
+    @property
+    def compiled(self) -> bool:
+        """One XLA program, or kernel by kernel."""
+
+    @property
+    def batch_size(self) -> int:
+        """Samples in a step."""
+
+
+def fingerprint(workload: Work, kernels: Iterable[Kernel]) -> str:
     """Return a name for the work of a step: equal kernels, precision, mode and way of running, equal name.
 
     Args:

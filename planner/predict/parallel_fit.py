@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from .corpus import Measurement
@@ -21,7 +20,7 @@ from .score import ScoredRow
 
 __all__ = [
     "HeldOutScaling", "calibrate_parallel", "fit_parallel", "leave_out_scaling", "parallel_to_json",
-    "predicted_s", "write_parallel",
+    "predicted_s",
 ]  # fmt: skip
 
 # Starting point and prior spread in log units. Links: NCCL's own tests reach 0.8 of NVLink and half of PCIe on
@@ -158,10 +157,3 @@ def calibrate_parallel(pairs: Sequence[Pair]) -> dict[str, Parallel]:
 def parallel_to_json(fitted: Mapping[str, Parallel]) -> dict[str, Any]:
     """Return what `parallel.load_parallel` reads."""
     return {"schema": FORMAT, "forms": {form: constants.to_json() for form, constants in fitted.items()}}
-
-
-def write_parallel(fitted: Mapping[str, Parallel], path: Path) -> None:
-    """Write the constants by way of a temporary file beside the path."""
-    from .calibrate import write_json
-
-    write_json(path, parallel_to_json(fitted))

@@ -18,7 +18,7 @@ from .corpus import Measurement
 from .links import MACHINES, UNKNOWN, Link, Machine, link_between
 
 __all__ = [
-    "FORMS", "Facts", "Form", "Pair", "Unpaired", "facts_of", "facts_to_json", "form_of", "machine_of",
+    "FORMS", "Facts", "Form", "Pair", "Unpaired", "facts_in", "facts_of", "facts_to_json", "form_of", "machine_of",
     "method_of", "packaged_facts", "pairs_of",
 ]  # fmt: skip
 
@@ -75,26 +75,32 @@ def _work(m: Measurement) -> tuple[str, str]:
 
 
 @cache
-def _packaged() -> dict[tuple[str, str], Facts]:
-    data = json.loads((resources.files("gpuplan.profiles") / "gradients.json").read_text())
-    return {
+def _packaged() -> Callable[[Measurement], Facts | None]:
+    return facts_in(json.loads((resources.files("gpuplan.profiles") / "gradients.json").read_text()))
+
+
+def facts_in(data: Mapping[str, Any]) -> Callable[[Measurement], Facts | None]:
+    """Return a look-up of what `facts_to_json` gave."""
+    known = {
         (model, policy): Facts(gradient_bytes=gradient, backward_share=backward, sample_bytes=sample)
         for model, policy, gradient, backward, sample in data["facts"]
     }
+    return lambda measurement: known.get(_work(measurement))
 
 
 def packaged_facts(measurement: Measurement) -> Facts | None:
     """Return the facts that ship for a published row; None for a model that has none."""
-    return _packaged().get(_work(measurement))
+    return _packaged()(measurement)
 
 
 def facts_to_json(
-    measurements: Iterable[Measurement], workload_of: Callable[[Measurement], Workload]
-) -> dict[str, Any]:
-    """Trace every distinct model of the measurements once and return what `packaged_facts` reads."""
+    measurements: Iterable[Measurement], workload_of: Callable[[Measurement], Workload], *,
+    known: Callable[[Measurement], Facts | None] = lambda _: None,
+) -> dict[str, Any]:  # fmt: skip
+    """Trace every distinct model of the measurements that is not known and return what `packaged_facts` reads."""
     rows = []
-    for work, measurement in sorted({_work(m): m for m in measurements}.items()):
-        facts = facts_of(workload_of(measurement))
+    for work, measurement in sorted({_work(m): m for m in measurements}.items(), key=lambda item: item[0]):
+        facts = known(measurement) or facts_of(workload_of(measurement))
         rows.append([*work, facts.gradient_bytes, round(facts.backward_share, 4), facts.sample_bytes])
     return {"schema": FACTS_FORMAT, "facts": rows}
 

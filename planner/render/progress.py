@@ -42,3 +42,31 @@ def bar(label: str) -> Iterator[Callable[[str, int, int], None]]:
         yield lambda detail, done, total: shown.update(
             task, description=f"{label}: {detail}", completed=done, total=total
         )
+
+
+@contextmanager
+def parts(total: int) -> Iterator[tuple[Callable[[str], None], Callable[[str], None]]]:
+    """Show a bar that advances by parts; yields what begins a part, and what says where it is in it.
+
+    Nothing is shown, and rich is not imported, when stderr is not a terminal.
+    """
+    if not sys.stderr.isatty():
+        yield (lambda _: None), (lambda _: None)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"),
+        TextColumn("{task.fields[detail]}"),
+    )  # fmt: skip
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=total, detail="")
+        begun = 0
+
+        def begin(part: str) -> None:
+            nonlocal begun
+            bar.update(task, description=part, detail="", completed=begun)
+            begun += 1
+
+        yield begin, lambda detail: bar.update(task, detail=detail)

@@ -1,0 +1,72 @@
+"""Everything that depends on the published rows, made anew together."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from importlib import resources
+from pathlib import Path
+
+import pytest
+from gpuplan.offers.load import load_catalog
+from gpuplan.predict.calibrate import is_plain_fit, measured_index
+from gpuplan.predict.coefficients import load_coefficients
+from gpuplan.predict.corpus import Measurement, collection, packaged_corpus
+from gpuplan.predict.parallel import load_parallel
+from gpuplan.predict.recalibrate import PARTS, profiles_anew, write_profiles
+from gpuplan.predict.scaling import facts_to_json, packaged_facts
+from gpuplan.predict.store import load_store, packed_store
+from gpuplan.predict.transfer import load_transfer
+
+PROFILES = Path(str(resources.files("gpuplan.profiles")))
+
+
+def few_rows() -> list[Measurement]:
+    """Return two networks on two GPUs at two batch sizes, and a collection of steps on several GPUs."""
+    chosen = [
+        m for m in collection("profet_keras_aws")
+        if m.architecture in ("mnist_cnn", "lenet5") and m.accelerator in ("T4", "V100-16GB")
+        and m.batch_size in (16, 256)
+    ]  # fmt: skip
+    return [*chosen, *collection("tensorpack_benchmarks")]
+
+
+def quiet(_: str) -> None:
+    """Tell nobody."""
+
+
+def test_the_packaged_index_is_of_the_packaged_rows() -> None:
+    """The look-up table holds what ran as a user's own `fit` would, and is what `calibrate` makes today.
+
+    It is not: a vendor's container, PyTorch, several devices, inference, a CPU.
+    """
+    corpus = packaged_corpus()
+    index = measured_index(corpus, load_store())
+    assert index == json.loads((PROFILES / "measured_steps.json").read_text())
+    assert {m.collection for m in corpus if is_plain_fit(m)} == {"profet_keras_aws"}
+
+
+def test_the_packaged_kernels_and_gradients_come_out_again() -> None:
+    """Written from what was read, both are the same to the byte."""
+    packed = (PROFILES / "published" / "kernels.json.gz").read_bytes()
+    assert gzip.decompress(packed_store(load_store())) == gzip.decompress(packed)
+
+    several = [m for m in packaged_corpus() if m.mode == "train" and m.devices > 1]
+    gradients = json.loads((PROFILES / "gradients.json").read_text())
+    assert facts_to_json(several, lambda m: pytest.fail(m.model), known=packaged_facts) == gradients
+
+
+def test_one_command_makes_everything_that_belongs_together(tmp_path: Path) -> None:
+    """A small corpus gives all files, in order; each is read by what reads the packaged one."""
+    begun: list[str] = []
+    files = profiles_anew(few_rows(), load_catalog().accelerators, progress=quiet, part=begun.append)
+    assert begun == list(files) == list(PARTS)
+
+    write_profiles(files, tmp_path)
+    coefficients = load_coefficients(tmp_path / "efficiency.json")
+    assert set(coefficients.fitted_on["sources"]) == {"profet_keras_aws", "tensorpack_benchmarks"}
+    assert load_transfer(tmp_path / "transfer.json").library.steps
+    assert load_parallel(tmp_path / "parallel.json")["all_reduce"].fitted_on["rows"] > 0
+    kernels = json.loads(gzip.decompress((tmp_path / "published" / "kernels.json.gz").read_bytes()))
+    assert set(kernels["runs"]) < set(load_store())
+    assert not list(tmp_path.rglob(".*"))
