@@ -14,7 +14,14 @@ from typing import Annotated
 import typer
 
 from ..errors import GpuplanError
-from . import accuracy_commands, breakeven_command, catalog_commands, estimate_command, profile_commands
+from . import (
+    accuracy_commands,
+    breakeven_command,
+    catalog_commands,
+    estimate_command,
+    profile_commands,
+    quota_command,
+)
 
 __all__ = ["app", "run"]
 
@@ -61,6 +68,7 @@ def gpuplan(
 estimate_command.register(app)
 breakeven_command.register(app)
 catalog_commands.register(app)
+quota_command.register(app)
 accuracy_commands.register(app)
 profile_commands.register(app)
 

@@ -39,6 +39,10 @@ def refresh(
     accept_moves: Annotated[
         bool, typer.Option("--accept-moves", help="Take prices that moved more than threefold.")
     ] = False,
+    file: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="FILE", help="A catalog in SkyPilot's format, instead of the vendor."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Read prices anew from the vendors. What looks wrong is told, and the old price stays.
@@ -58,7 +62,7 @@ def refresh(
     settings = load_settings()
     jobs = jobs_of(
         load_catalog(), providers=provider or (), regions=region or (), environ=os.environ,
-        endpoints=settings.endpoint, accept_moves=accept_moves,
+        endpoints=settings.endpoint, accept_moves=accept_moves, file=file,
     )  # fmt: skip
     store = Store(data_folder(settings.data_dir))
     outcomes = []

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from ..offers.refresh.run import Outcome
 
 __all__ = [
-    "AGE_COLUMNS", "CHANGE_COLUMNS", "HISTORY_COLUMNS", "OUTCOME_COLUMNS", "changes_markdown", "outcome_lines",
-    "outcome_row",
+    "AGE_COLUMNS", "CHANGE_COLUMNS", "HISTORY_COLUMNS", "OUTCOME_COLUMNS", "QUOTA_COLUMNS", "changes_markdown",
+    "outcome_lines", "outcome_row",
 ]  # fmt: skip
 
 MOST_FINDINGS = 8  # of one kind and provider, on a terminal; all are in the report and in --json
@@ -68,6 +68,18 @@ HISTORY_COLUMNS = (
     Column(key="usd_per_hour", header="USD/h", justify="right", format=_usd),
     Column(key="estimated", header="", format=lambda estimated: "estimated" if estimated else ""),
     Column(key="source", header="Source"),
+)
+
+
+QUOTA_COLUMNS = (
+    Column(key="provider", header="Provider"),
+    Column(key="region", header="Region"),
+    Column(key="what", header="What"),
+    Column(key="purchase", header="Buy", format=lambda purchase: purchase.removeprefix("on_")),
+    Column(key="unit", header="Unit"),
+    Column(key="limit", header="Limit", justify="right"),
+    Column(key="used", header="Used", justify="right"),
+    Column(key="link", header="Ask for more", terminal=False),
 )
 
 

@@ -18,7 +18,7 @@ from gpuplan.offers.rows import CPU, Offer
 
 from .server import Asked
 
-__all__ = ["TPU_SERVICE", "page_of", "sku", "skus_of"]
+__all__ = ["TPU_SERVICE", "discovery_schema", "page_of", "sku", "skus_of"]
 
 COMPUTE_SERVICE, TPU_SERVICE = "6F81-5844-456A", "E000-3F24-B8AA"
 GIB_PER_CORE_USD = 0.004237 / 0.031611  # of N1 and A2: what a GiB costs, in cores
@@ -36,14 +36,11 @@ TPU_WORDS = {"v5litepod": "TpuV5e", "v5p": "TpuV5p", "v6e": "TpuV6e"}
 
 
 @cache
-def schema() -> dict[str, Any]:
-    """Return the JSON Schema of a page, made from the discovery document."""
-    document = files("googleapiclient.discovery_cache.documents").joinpath("cloudbilling.v1.json")
-    schemas = json.loads(document.read_text())["schemas"]
-    return {
-        "$ref": "#/$defs/ListSkusResponse",
-        "$defs": {name: _json_schema(one) for name, one in schemas.items()},
-    }
+def discovery_schema(document: str, name: str) -> dict[str, Any]:
+    """Return the JSON Schema of one of Google's types, made from a discovery document."""
+    path = files("googleapiclient.discovery_cache.documents").joinpath(document)
+    schemas = json.loads(path.read_text())["schemas"]
+    return {"$ref": f"#/$defs/{name}", "$defs": {key: _json_schema(one) for key, one in schemas.items()}}
 
 
 def _json_schema(entry: Any) -> Any:
@@ -112,7 +109,9 @@ def skus_of(offers: Sequence[Offer]) -> dict[str, list[dict[str, Any]]]:
         compute += _distractors(region)
         for one in _tpu_skus(here, region, spot=spot):
             (tpu if "Tpu-" in one["description"] else compute).append(one)
-    jsonschema.Draft202012Validator(schema()).validate({"skus": [*compute, *tpu], "nextPageToken": "60"})
+    jsonschema.Draft202012Validator(discovery_schema("cloudbilling.v1.json", "ListSkusResponse")).validate(
+        {"skus": [*compute, *tpu], "nextPageToken": "60"}
+    )
     return {COMPUTE_SERVICE: compute, TPU_SERVICE: tpu}
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from ...errors import UsageError, near_names_hint
 from ..load import Catalog
 from .registry import PROVIDERS, sources_of
 from .run import Job
 from .shapes import shapes_of
+from .skypilot import SkyPilotCatalog
 from .source import Request
 
 __all__ = ["jobs_of"]
@@ -22,6 +24,7 @@ def jobs_of(
     environ: Mapping[str, str],
     endpoints: Mapping[str, str],
     accept_moves: bool = False,
+    file: Path | None = None,
 ) -> list[Job]:
     """Return the jobs of a refresh; UsageError for a provider that has no source.
 
@@ -32,7 +35,10 @@ def jobs_of(
         environ: Where credentials and keys are.
         endpoints: Other addresses, by source name.
         accept_moves: Take prices that moved a lot.
+        file: A catalog in SkyPilot's format, read instead of the one provider's sources.
     """
+    if file is not None:
+        _require_importable(file, providers)
     for name in providers:
         if name not in PROVIDERS:
             hint = near_names_hint(name, PROVIDERS, see_all="gpuplan catalog refresh --help")
@@ -45,7 +51,9 @@ def jobs_of(
         jobs.append(
             Job(
                 provider=provider,
-                slots=sources_of(provider, shapes),
+                slots=sources_of(provider, shapes)
+                if file is None
+                else ((SkyPilotCatalog(provider, shapes, file=file),),),
                 shapes=shapes,
                 packaged=packaged,
                 request=Request(
@@ -65,6 +73,14 @@ def jobs_of(
                 hint=near_names_hint(region, _all_regions(jobs), see_all="gpuplan offers"),
             )
     return [job for job in jobs if job.request.regions or not regions]
+
+
+def _require_importable(file: Path, providers: Sequence[str]) -> None:
+    """Raise UsageError unless a file can be imported: it is there, and it is said whose prices are in it."""
+    if len(providers) != 1:
+        raise UsageError("`--from` reads the prices of one provider", hint="add `--provider gcp`, say")
+    if not file.is_file():
+        raise UsageError(f"no file `{file}` (in `--from`)", hint="give a vms.csv of SkyPilot's catalog")
 
 
 def _regions_of(regions: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:

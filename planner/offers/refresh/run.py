@@ -128,6 +128,8 @@ def refresh(
             outcome.accepted.append(part.label)
             at = _time(now(), http, outcome)
             _merge(verdict, part, source=source, at=at, fresh=fresh, reference=reference, outcome=outcome)
+        # What a fall-back read after all was not refused.
+        outcome.refused = [label for label in outcome.refused if label not in outcome.accepted]
         if outcome.accepted:
             store.write(job.provider, fresh.values())
         if outcome.sources:

@@ -1,0 +1,60 @@
+"""`gpuplan quota`."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to an application."""
+    app.command("quota")(quota)
+
+
+def quota(
+    provider: Annotated[str, typer.Option(help="aws, azure or gcp.")],
+    region: Annotated[str, typer.Option(help="As the provider spells it.")],
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Show how many accelerators your account may start in a region; nothing is asked for or changed.
+
+    A quota is a permission, not a machine: whether one is free shows when it is started.
+
+    Example: gpuplan quota --provider aws --region us-east-1
+    """
+    from ..offers.quotas import quotas_of
+    from ..offers.refresh.http import Http
+    from ..render.output import emit_json, emit_rows
+    from ..render.prices import QUOTA_COLUMNS
+    from ..settings import load_settings
+
+    http = Http()
+    try:
+        found = quotas_of(
+            provider, region, environ=os.environ, endpoints=_endpoints(load_settings().endpoint), http=http
+        )
+    finally:
+        http.close()
+    rows = [{**one.to_json(), "sentence": one.sentence} for one in found]
+    if json_:
+        emit_json("gpuplan.quota/1", {"quotas": rows})
+        return
+    emit_rows(QUOTA_COLUMNS, rows)
+    for one in found:
+        if one.limit == 0:
+            typer.echo(one.sentence, err=True)
+
+
+def _endpoints(settings: object) -> dict[str, str]:
+    """Return addresses of the settings, and over them those of the environment."""
+    names = ("aws-quotas", "azure-quotas", "gcp-quotas")
+    from_environment = {
+        name: os.environ[variable]
+        for name in names
+        if (variable := "GPUPLAN_ENDPOINT_" + name.upper().replace("-", "_")) in os.environ
+    }
+    return {**(settings if isinstance(settings, dict) else {}), **from_environment}

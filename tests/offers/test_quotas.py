@@ -1,0 +1,134 @@
+"""Quotas, read and never changed: AWS through boto3, Google and Azure over REST; each against its own model."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from typing import Any
+
+import jsonschema
+import pytest
+from gpuplan.errors import CredentialsError, UsageError
+from gpuplan.offers.quotas import Quota, quotas_of
+from vendors import aws_sdk
+from vendors.google import discovery_schema
+from vendors.server import Asked, impatient, vendor
+
+GOOGLE_REGION = {
+    "name": "us-central1",
+    "quotas": [
+        {"metric": "CPUS", "limit": 72.0, "usage": 8.0},
+        {"metric": "NVIDIA_T4_GPUS", "limit": 4.0, "usage": 1.0},
+        {"metric": "PREEMPTIBLE_NVIDIA_T4_GPUS", "limit": 0.0, "usage": 0.0},
+    ],
+}
+# https://learn.microsoft.com/rest/api/compute/usage/list
+AZURE_USAGES = {
+    "value": [
+        {"limit": 100, "unit": "Count", "currentValue": 4, "name": {"value": "cores", "localizedValue": "Total"}},
+        {
+            "limit": 24, "unit": "Count", "currentValue": 12,
+            "name": {"value": "standardNCADSA100v4Family", "localizedValue": "Standard NCADSA100v4 Family vCPUs"},
+        },
+    ]
+}  # fmt: skip
+ENVIRON = {
+    "AWS_ACCESS_KEY_ID": "AKIATEST", "AWS_SECRET_ACCESS_KEY": "secret", "GOOGLE_CLOUD_PROJECT": "lab",
+    "GCP_ACCESS_TOKEN": "token", "AZURE_SUBSCRIPTION_ID": "0000", "AZURE_ACCESS_TOKEN": "token",
+}  # fmt: skip
+
+
+def answer(asked: Asked) -> Any:
+    """Answer as each of the three; nobody but a reader is answered."""
+    if asked.method == "POST":
+        return aws_sdk.answer(asked, quotas={"L-417A185B": 96.0})
+    assert asked.headers["authorization"] == "Bearer token"
+    if asked.path == "/compute/v1/projects/lab/regions/us-central1":
+        jsonschema.validate(GOOGLE_REGION, discovery_schema("compute.v1.json", "Region"))
+        return GOOGLE_REGION
+    path = "/subscriptions/0000/providers/Microsoft.Compute/locations/eastus/usages"
+    return AZURE_USAGES if asked.path == path else None
+
+
+def read(provider: str, region: str, monkeypatch: pytest.MonkeyPatch) -> list[Quota]:
+    """Return the quotas that a provider tells."""
+    for name, value in ENVIRON.items():
+        monkeypatch.setenv(name, value)
+    with vendor(answer) as server:
+        endpoints = {f"{provider}-quotas": server.url}
+        return quotas_of(provider, region, environ=ENVIRON, endpoints=endpoints, http=impatient())
+
+
+def test_aws_tells_vcpus_by_family(monkeypatch: pytest.MonkeyPatch) -> None:
+    """0 for G instances is a sentence with the way to ask."""
+    found = {(q.what, q.purchase): q for q in read("aws", "us-east-1", monkeypatch)}
+
+    assert found["P instances", "on_demand"].limit == 96
+    assert found["G and VT instances", "on_demand"].sentence == (
+        "you have 0 vCPUs for G and VT instances (on demand) in aws us-east-1: "
+        "https://us-east-1.console.aws.amazon.com/servicequotas/home/services/ec2/quotas/L-DB2E81BA"
+    )
+
+
+def test_google_tells_gpus_of_a_region(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On demand and preemptible apart; CPUs are not among them."""
+    assert [(q.what, q.purchase, q.limit, q.used) for q in read("gcp", "us-central1", monkeypatch)] == [
+        ("NVIDIA_T4_GPUS", "on_demand", 4.0, 1.0),
+        ("NVIDIA_T4_GPUS", "spot", 0.0, 0.0),
+    ]
+
+
+def test_azure_tells_vcpus_by_family(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The GPU families alone."""
+    (quota,) = read("azure", "eastus", monkeypatch)
+
+    assert (quota.what, quota.limit, quota.used) == ("Standard NCADSA100v4 Family vCPUs", 24.0, 12.0)
+    assert "12 of them taken" in quota.sentence
+
+
+@pytest.mark.parametrize("provider", ["gcp", "azure"])
+def test_without_credentials_the_way_to_get_them_is_told(provider: str) -> None:
+    """Exit code 4, and the command that makes a token."""
+    with pytest.raises(CredentialsError) as caught:
+        quotas_of(provider, "anywhere", environ={}, endpoints={}, http=impatient())
+
+    assert "token" in (caught.value.hint or "").lower()
+
+
+def test_another_provider_has_no_quotas_to_read() -> None:
+    """Named, with what can be read."""
+    with pytest.raises(UsageError, match="quotas of `gpc`") as caught:
+        quotas_of("gpc", "anywhere", environ={}, endpoints={}, http=impatient())
+
+    assert "gcp" in (caught.value.hint or "")
+
+
+def test_the_command_prints_json_under_its_schema(
+    gpuplan_command: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The published schema holds, and a 0 is said in words on standard error for people."""
+    for name, value in ENVIRON.items():
+        monkeypatch.setenv(name, value)
+    with vendor(answer) as server:
+        monkeypatch.setenv("GPUPLAN_ENDPOINT_GCP_QUOTAS", server.url)
+        code, out, _ = gpuplan_command("quota", "--provider", "gcp", "--region", "us-central1", "--json")
+        table = gpuplan_command("quota", "--provider", "gcp", "--region", "us-central1")
+
+    published = json.loads(files("gpuplan.schemas").joinpath("gpuplan.quota.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(published)
+    jsonschema.validate(json.loads(out), published)
+    assert code == 0
+    assert "you have 0 devices for NVIDIA_T4_GPUS (spot) in gcp us-central1" in table[2]
+
+
+@pytest.fixture
+def gpuplan_command(capsys: pytest.CaptureFixture[str]) -> Any:
+    """Run a command line in this process; code, output and talk."""
+    from gpuplan.cli.app import run
+
+    def command(*arguments: str) -> tuple[int, str, str]:
+        code = run(arguments)
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return command
