@@ -10,6 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from ..offers.load import Catalog
+    from ..offers.refresh.http import Http
     from ..offers.refresh.run import Job, Outcome
     from ..offers.refresh.store import Store
 
@@ -70,11 +71,25 @@ def refresh(
     try:
         with bar("reading prices") as progress:
             for job in jobs:
-                outcomes.append(refresh_provider(job, store=store, http=http, progress=progress))  # noqa: PERF401
+                outcomes.append(refresh_provider(job, store=store, http=http, progress=progress))
+                if job.provider == "aws" and file is None:
+                    _refresh_interruptions(job, store, http)
     finally:
         http.close()
     _show_outcomes(outcomes, jobs, store=store, as_json=as_json)
     _leave(outcomes, asked=bool(provider))
+
+
+def _refresh_interruptions(job: Job, store: Store, http: Http) -> None:
+    """Read the Spot Advisor's rates as well; that they could not be read is told, and refuses no price."""
+    from ..offers.refresh.interruptions import refresh_interruption_rates
+    from ..offers.refresh.source import FetchError
+
+    try:
+        count = refresh_interruption_rates(store, job.request, http)
+        typer.echo(f"aws: {count} rates of interruption from the Spot Advisor", err=True)
+    except FetchError as error:
+        typer.echo(f"not read: aws: the Spot Advisor's rates of interruption: {error}", err=True)
 
 
 def _show_outcomes(outcomes: list[Outcome], jobs: list[Job], *, store: Store, as_json: bool) -> None:

@@ -54,7 +54,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def server(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Vendor]:
     """All keyless sources at one address."""
     with vendor(answer) as running:
-        for name in ("AWS_BULK", "AWS_SPOT_FEED", "AZURE_RETAIL"):
+        for name in ("AWS_BULK", "AWS_SPOT_FEED", "AWS_SPOT_ADVISOR", "AZURE_RETAIL"):
             monkeypatch.setenv(f"GPUPLAN_ENDPOINT_{name}", running.url)
         yield running
 
@@ -149,6 +149,25 @@ def test_mistakes_are_one_line(
     assert message in done.err
     assert "hint: " in done.err
     assert done.out == ""
+
+
+def test_a_file_in_skypilot_s_format_is_imported(
+    home: Path, gpuplan: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Two machines of RunPod, as SkyPilot lists them: one is known and cheaper, the other has an unknown GPU."""
+    file = tmp_path / "vms.csv"
+    file.write_text(
+        "InstanceType,vCPUs,MemoryGiB,AcceleratorName,AcceleratorCount,GpuInfo,Region,AvailabilityZone,Price,SpotPrice\n"
+        "runpod:1xA40,8,48,A40,1,,any,,0.44,\n"
+        "1x_X9_SECURE,8,48,X9,1,,any,,0.44,0.2\n"
+    )
+    done = gpuplan("catalog", "refresh", "--provider", "runpod", "--from", str(file), "--region", "any")
+    without = gpuplan("catalog", "refresh", "--from", str(file))
+
+    assert (without.code, done.code) == (2, 1)
+    assert "`--from` reads the prices of one provider" in without.err
+    assert "1 prices where there were 13" in done.err, "a file of two machines replaces no list of thirteen"
+    assert "has an accelerator `X9` that the catalog does not know" in done.err
 
 
 def test_a_damaged_file_is_named(home: Path, server: Vendor, gpuplan: Callable[..., Any]) -> None:

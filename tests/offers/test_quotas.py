@@ -44,7 +44,6 @@ def answer(asked: Asked) -> Any:
         return aws_sdk.answer(asked, quotas={"L-417A185B": 96.0})
     assert asked.headers["authorization"] == "Bearer token"
     if asked.path == "/compute/v1/projects/lab/regions/us-central1":
-        jsonschema.validate(GOOGLE_REGION, discovery_schema("compute.v1.json", "Region"))
         return GOOGLE_REGION
     path = "/subscriptions/0000/providers/Microsoft.Compute/locations/eastus/usages"
     return AZURE_USAGES if asked.path == path else None
@@ -71,7 +70,8 @@ def test_aws_tells_vcpus_by_family(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_google_tells_gpus_of_a_region(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On demand and preemptible apart; CPUs are not among them."""
+    """On demand and preemptible apart; CPUs are not among them. The answer has the form of Google's document."""
+    jsonschema.validate(GOOGLE_REGION, discovery_schema("compute.v1.json", "Region"))
     assert [(q.what, q.purchase, q.limit, q.used) for q in read("gcp", "us-central1", monkeypatch)] == [
         ("NVIDIA_T4_GPUS", "on_demand", 4.0, 1.0),
         ("NVIDIA_T4_GPUS", "spot", 0.0, 0.0),

@@ -7,6 +7,7 @@ family are (its types differ in cores, memory and GPUs), rounded to nanodollars 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib.resources import files
@@ -40,7 +41,15 @@ def discovery_schema(document: str, name: str) -> dict[str, Any]:
     """Return the JSON Schema of one of Google's types, made from a discovery document."""
     path = files("googleapiclient.discovery_cache.documents").joinpath(document)
     schemas = json.loads(path.read_text())["schemas"]
-    return {"$ref": f"#/$defs/{name}", "$defs": {key: _json_schema(one) for key, one in schemas.items()}}
+    needed, found = [name], {}
+    while needed:  # a document describes hundreds of types: only those that are reached
+        key = needed.pop()
+        if key not in found:
+            found[key] = _json_schema(schemas[key])
+            needed += [
+                ref.removeprefix("#/$defs/") for ref in re.findall(r"#/\$defs/\w+", json.dumps(found[key]))
+            ]
+    return {"$ref": f"#/$defs/{name}", "$defs": found}
 
 
 def _json_schema(entry: Any) -> Any:

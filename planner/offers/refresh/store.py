@@ -109,6 +109,16 @@ class Store:
         path = self.path("history", provider)
         return tuple(DatedPrice(**cells) for _, cells in _rows(path, HISTORY_COLUMNS))
 
+    def table(self, part: str, provider: str, columns: Sequence[str]) -> list[dict[str, str]]:
+        """Return the rows of another table of a provider (`interruption`); none when it is not there."""
+        return [cells for _, cells in _rows(self.path(part, provider), columns)]
+
+    def write_table(
+        self, part: str, provider: str, columns: Sequence[str], rows: Iterable[Sequence[str]]
+    ) -> None:
+        """Replace another table of a provider, at once."""
+        _replace(self.path(part, provider), _csv(columns, rows))
+
     def report(self, provider: str) -> Mapping[str, Any]:
         """Return how the last refresh went; empty when there was none."""
         path = self.path("refresh", provider)
