@@ -19,6 +19,7 @@ from . import (
     breakeven_command,
     catalog_commands,
     estimate_command,
+    launch_commands,
     profile_commands,
     quota_command,
 )
@@ -71,6 +72,7 @@ catalog_commands.register(app)
 quota_command.register(app)
 accuracy_commands.register(app)
 profile_commands.register(app)
+launch_commands.register(app)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -61,14 +61,19 @@ def launcher_of(settings: Settings, *, tell: Callable[[LaunchEvent], None]) -> L
     )
 
 
-def plan_of(asked: Asked, launcher: Launcher) -> LaunchPlan:
+def plan_of(asked: Asked, launcher: Launcher, *, look: bool) -> LaunchPlan:
     """Return the launch plan that was asked for, checked against today's prices.
+
+    Args:
+        asked: The flags.
+        launcher: The ledger and the adapters.
+        look: Whether to ask the provider about a machine of the same run that is on record; needs credentials.
 
     Raises:
         UsageError, NoAnswerError: What was asked cannot be launched; see each check.
     """
     planned = read_estimate(asked.path)
-    plan = _read_plan(asked.path) if planned is None else _new_plan(asked, planned, launcher)
+    plan = _read_plan(asked.path) if planned is None else _new_plan(asked, planned, launcher, look=look)
     adapter = launcher.adapter(plan.request.provider)
     require_unchanged(plan, adapter)
     require_fresh(
@@ -95,7 +100,7 @@ def _read_plan(path: Path) -> LaunchPlan:
         ) from error
 
 
-def _new_plan(asked: Asked, planned: PlannedOffers, launcher: Launcher) -> LaunchPlan:
+def _new_plan(asked: Asked, planned: PlannedOffers, launcher: Launcher, *, look: bool) -> LaunchPlan:
     """Return the plan of an estimate's offers."""
     now = launcher.clock.now()
     require_fresh(what=str(asked.path), made_at=planned.written_at, now=now, life=ESTIMATE_LIFE)
@@ -103,7 +108,10 @@ def _new_plan(asked: Asked, planned: PlannedOffers, launcher: Launcher) -> Launc
         planned, launchable=LAUNCHABLE, rank=asked.rank, fallbacks=asked.fallbacks
     )
     spec = _spec(asked, planned)
-    run = launcher.ledger.next_run(_fingerprint(asked, spec, provider, candidates[0]))
+    fingerprint = _fingerprint(asked, spec, provider, candidates[0])
+    run = launcher.ledger.next_run(fingerprint)
+    if look and launcher.refresh(run):
+        run = launcher.ledger.next_run(fingerprint)
     history = launcher.ledger.peek(run)
     current = history.current()
     if current is not None and not current.is_over:

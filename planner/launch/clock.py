@@ -50,7 +50,7 @@ class Pace:
     Args:
         tries: How often a call is sent at most when it was throttled or nobody knows what came of it [-].
         first_wait_s, longest_wait_s: Between tries: doubled each time, with jitter, up to the longest [s].
-        poll_s: Between looks at something that takes its time [s].
+        poll_s: Between looks at something that takes its time, after the first few [s].
         ending_s: How long a machine may take to be gone once it was told to end [s].
     """
 
@@ -67,3 +67,7 @@ class Pace:
         """
         ceiling = min(self.longest_wait_s, self.first_wait_s * 2.0**tries)
         return random.uniform(0.5, 1.0) * ceiling
+
+    def look_s(self, looks: int) -> float:
+        """Return how long to wait after so many looks at something that takes its time [s]."""
+        return float(min(self.poll_s, 0.1 * 2.0**looks))

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -60,13 +61,15 @@ class Ender:
         for call in sender.adapter.ending(machine):
             self._send_unless_absent(call, {}, number=number)
         until = sender.clock.monotonic() + sender.pace.ending_s
-        while any(one.id == machine.id for one in self._listed([machine.region], number=number)):
+        for looks in itertools.count():
+            if all(one.id != machine.id for one in self._listed([machine.region], number=number)):
+                return
             if sender.clock.monotonic() >= until:
                 raise GpuplanError(
                     f"{machine.id} was told to end and is still there after {sender.pace.ending_s:g} s",
                     hint=f"look at it in the console of {machine.provider}; `gpuplan stop` tells it again",
                 )
-            sender.clock.sleep(sender.pace.poll_s)
+            sender.clock.sleep(sender.pace.look_s(looks))
 
     def find_created(self, past: AttemptHistory) -> Machine | None:
         """Return the machine that an attempt made, looked for by its tags until it must have shown up."""

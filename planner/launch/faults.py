@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from ..errors import GpuplanError
+from ..errors import CredentialsError, GpuplanError
 
 __all__ = ["RETRIED", "CloudFault", "FaultKind"]
 
@@ -53,5 +53,7 @@ class CloudFault(GpuplanError):  # noqa: N818 - the field says fault
     def __init__(self, kind: FaultKind, code: str, message: str, *, scope: str = "region") -> None:
         super().__init__(f"{code}: {message}" if message else code)
         self.kind = kind
+        if kind is FaultKind.CREDENTIALS:
+            self.exit_code = CredentialsError.exit_code
         self.code = code
         self.scope = scope

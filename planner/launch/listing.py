@@ -78,7 +78,7 @@ def listed(
     shown = {(machine.run, machine.attempt) for machine in seen}
     for history in histories:
         rows += [
-            from_ledger(history, one, now=now)
+            from_ledger(history, one, now=now, state=_state(history, one, adapters))
             for one in _open_attempts(history)
             if (history.run, one.attempt.number) not in shown
         ]
@@ -97,19 +97,29 @@ def from_cloud(machine: Machine, *, in_ledger: bool) -> ListedMachine:
     )  # fmt: skip
 
 
-def from_ledger(history: History, past: AttemptHistory, *, now: datetime) -> ListedMachine:
+def from_ledger(history: History, past: AttemptHistory, *, now: datetime, state: str) -> ListedMachine:
     """Return an attempt that is not known to be over, as the ledger has it."""
     candidate, started = past.attempt.candidate, past.machine_started_at
     lived_s = (now - started).total_seconds() if started else None
     price = candidate.usd_per_hour
     return ListedMachine(
         id=past.machine_id or history.run, provider=past.plan.request.provider,
-        instance_type=candidate.instance_type, region=candidate.region, state=history.state,
+        instance_type=candidate.instance_type, region=candidate.region, state=state,
         started_at=started, cap_at=started + timedelta(seconds=candidate.cap_s) if started else None,
         spent_usd=rental_usd(duration_s=lived_s, usd_per_hour=price) if lived_s and lived_s > 0 else None,
         run=history.run, attempt=past.attempt.number, owner=past.plan.request.owner, source="ledger",
         in_ledger=True,
     )  # fmt: skip
+
+
+def _state(history: History, past: AttemptHistory, adapters: Mapping[str, Adapter]) -> str:
+    """Return what is known of an attempt that no provider showed: how it ended, or what the ledger last knew."""
+    request = past.plan.request
+    adapter = adapters.get(request.provider)
+    if adapter is None or adapter.remote:
+        return history.state
+    outcome = adapter.outcome(request)
+    return outcome.status if outcome and outcome.attempt == past.attempt.number else "gone"
 
 
 def _open_attempts(history: History) -> Iterable[AttemptHistory]:

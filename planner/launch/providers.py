@@ -11,7 +11,10 @@ from .clock import Clock
 
 __all__ = ["LAUNCHABLE", "adapter_of"]
 
-_HOME: dict[str, str] = {}
+_HOME: dict[str, str] = {
+    "local": ".local.adapter:LocalAdapter",
+    "aws": ".aws.adapter:AwsAdapter",
+}
 LAUNCHABLE = tuple(_HOME)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -72,7 +73,7 @@ class Sender:
     def _repeated(self, call: Call, params: Mapping[str, Any], *, number: int) -> dict[str, Any]:
         """Send a call until it brings what it expects."""
         until = self.clock.monotonic() + call.patience_s
-        while True:
+        for looks in itertools.count():
             try:
                 reply = self._retried(call, params, number=number)
             except CloudFault as fault:
@@ -84,7 +85,8 @@ class Sender:
                     return reply
                 if self.clock.monotonic() >= until:
                     raise CloudFault(FaultKind.INVALID, "NotAsExpected", f"`{call.step}`: {unmet}")
-            self.clock.sleep(self.pace.poll_s)
+            self.clock.sleep(self.pace.look_s(looks))
+        raise AssertionError("unreachable: the loop has no end of its own")
 
     def _retried(self, call: Call, params: Mapping[str, Any], *, number: int) -> dict[str, Any]:
         """Send a call again while it is throttled or its outcome unknown; every fault is written down."""

@@ -129,10 +129,15 @@ class Launcher:
                 tell=self.tell,
             )  # fmt: skip
 
-    def refresh(self, run: str) -> None:
-        """If a run's machine is gone, remove what it left and write down how it ended."""
-        with self.ledger.open_run(run).held():
-            self._refresh(self.ledger.open_run(run))
+    def refresh(self, run: str) -> bool:
+        """If a run's machine is gone, close its attempt; returns whether the run was up when last seen."""
+        current = self.ledger.peek(run).current()
+        if current is None or current.is_over or not current.is_up:
+            return False
+        log = self.ledger.open_run(run)
+        with log.held():
+            self._refresh(log)
+        return True
 
     def stop_run(self, run: str, *, why: str = "stopped") -> None:
         """End a run for good: its machine, and all that belongs to it."""

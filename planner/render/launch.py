@@ -9,7 +9,9 @@ from typing import Any
 
 from .output import Column
 
-__all__ = ["MACHINE_COLUMNS", "event_line", "plan_text"]
+__all__ = ["COMPARISON_COLUMNS", "MACHINE_COLUMNS", "event_line", "plan_text"]
+
+LONGEST_LINE = 1000
 
 
 def _wide(key: str) -> Column:
@@ -31,6 +33,15 @@ MACHINE_COLUMNS = (
     _wide("attempt"),
     _wide("owner"),
     _wide("in_ledger"),
+)
+
+COMPARISON_COLUMNS = (
+    Column(key="item", header="What"),
+    Column(key="unit", header=""),
+    *(
+        Column(key=key, header=header, justify="right", format=lambda value: f"{value:.3g}")
+        for key, header in (("low", "Planned, low"), ("mid", "mid"), ("high", "high"), ("actual", "Actual"))
+    ),
 )
 
 
@@ -82,7 +93,10 @@ def _calls(calls: Iterable[Mapping[str, Any]]) -> Iterable[str]:
         role = " · ".join(filter(None, (makes, call["arms"] and f"arms {call['arms']}")))
         name = f"{call['service']}.{call['operation']} in {call['region']}"
         yield f"  {position}. {name}  [{role}]" if role else f"  {position}. {name}"
-        yield from (f"     {line}" for line in json.dumps(call["params"], indent=2).splitlines())
+        params, scripts = _without_scripts(call["params"])
+        yield from (f"     {line}" for line in json.dumps(params, indent=2, ensure_ascii=False).splitlines())
+        for script in scripts:
+            yield from (f"     | {_short(line)}" for line in script.splitlines())
         if call["expects"]:
             yield f"     expects {json.dumps(call['expects'])}"
         for undo in call["undo"]:
@@ -97,3 +111,17 @@ def _hours(seconds: float) -> str:
         ('1.5 min', '1.5 h')
     """
     return f"{seconds / 60:.3g} min" if seconds < 3600 else f"{seconds / 3600:.3g} h"
+
+
+def _without_scripts(params: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return parameters with texts of several lines taken out, and those texts."""
+    scripts = [value for value in params.values() if isinstance(value, str) and "\n" in value]
+    shown = {key: "(below)" if value in scripts else value for key, value in params.items()}
+    return shown, scripts
+
+
+def _short(line: str) -> str:
+    """Return a line as far as a terminal shows it; packed files are only named."""
+    if len(line) > LONGEST_LINE and " " not in line:
+        return "(packed: the supervisor, from gpuplan/launch/onboard)"
+    return line

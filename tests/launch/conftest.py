@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from gpuplan.launch.ledger import Ledger
 from gpuplan.launch.planning import make_plan
 from gpuplan.launch.request import LaunchRequest, RunSpec
 from gpuplan.launch.service import Launcher
+from launch.aws_world import AwsServer, aws_environment, aws_server
 from launch.fake_cloud import FakeAdapter, FakeClock, FakeCloud, candidate
 
 SPEC = RunSpec(script="train.py", source="folder:/nowhere")
@@ -62,3 +64,14 @@ class Bench:
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
     return Bench(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def aws() -> Iterator[AwsServer]:
+    """AWS on loopback, and credentials that open nothing else."""
+    with aws_server() as server, pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("AWS_")]:
+            patch.delenv(name)
+        for name, value in aws_environment(server).items():
+            patch.setenv(name, value)
+        yield server

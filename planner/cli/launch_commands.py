@@ -1,0 +1,266 @@
+"""`gpuplan launch`, `ps`, `stop` and `reap`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from ..errors import GpuplanError, NoAnswerError, UsageError
+
+if TYPE_CHECKING:
+    from ..launch.adapter import Outcome
+    from ..launch.blueprint import LaunchPlan
+    from ..launch.service import Launcher
+
+__all__ = ["register"]
+
+_GO_ON = "the same command again goes on from its last checkpoint"
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; needed where nobody can be asked.")]
+Provider = Annotated[list[str] | None, typer.Option(help="Ask this provider; repeat for more.")]
+Region = Annotated[list[str] | None, typer.Option(help="Ask only there; repeat. Else everywhere.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to an application."""
+    app.command("launch")(launch)
+    app.command("ps")(ps)
+    app.command("stop")(stop)
+    app.command("reap")(reap)
+
+
+def launch(  # noqa: PLR0917 - one argument a flag
+    plan: Annotated[
+        Path, typer.Argument(metavar="PLAN", help="Written by `estimate -o`, or by `launch --dry-run -o`.")
+    ],
+    script_arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- ARGS]", help="What the script finds in sys.argv.")
+    ] = None,
+    rank: Annotated[
+        int | None, typer.Option(help="Which offer of the plan, from 1; else its choice.")
+    ] = None,
+    fallbacks: Annotated[
+        int, typer.Option(help="How many alike offers may follow when it is not to be had.", min=0)
+    ] = 3,
+    script: Annotated[
+        str | None, typer.Option(help="What to run, when the plan's MODEL is no script.")
+    ] = None,
+    source: Annotated[
+        str, typer.Option(help="Where the code is: a folder, git:URL@REF, s3:BUCKET/KEY or image:NAME.")
+    ] = ".",
+    requirements: Annotated[str | None, typer.Option(help="A file of the source to install from.")] = None,
+    max_usd: Annotated[float | None, typer.Option(help="Highest cost of the run, all attempts.")] = None,
+    max_hours: Annotated[float | None, typer.Option(help="Longest life of the machine.")] = None,
+    stop_loss: Annotated[
+        Literal["off", "warn", "stop"], typer.Option(help="When the first 50 steps are not as planned.")
+    ] = "warn",
+    checkpoint_every: Annotated[
+        str, typer.Option(help="Longest work that a crash can lose: 60s, 10m.")
+    ] = "60s",
+    option: Annotated[
+        list[str] | None, typer.Option("--option", "-O", help="NAME=VALUE of the provider's own; repeat.")
+    ] = None,
+    name: Annotated[str, typer.Option(help="Tells this run from another one of the same plan.")] = "",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the exact calls; needs no credentials.")
+    ] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Stay until it has ended; Ctrl-C leaves it running.")
+    ] = False,
+    yes: Yes = False,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the launch plan here.")] = None,
+    json_: Annotated[bool, typer.Option("--json", help="Plan as one object, events as one a line.")] = False,
+) -> None:
+    """Start the machine that a plan chose, run the script on it, and make sure that it stops.
+
+    The same plan twice is the same run: what was begun goes on, and nothing is started twice.
+
+    Example: gpuplan launch plan.json --dry-run
+
+    Example: gpuplan launch plan.json --max-usd 5 --yes
+    """
+    from ..launch.asking import Asked, plan_of
+    from ..plan.limits import duration_s_of
+    from ..render.files import require_writable, write_text
+    from ..render.launch import plan_text
+    from ..render.output import emit_json, emit_text, json_text
+
+    if output is not None:
+        require_writable(output, flag="-o")
+    launcher = _launcher(as_json=json_)
+    made = plan_of(
+        Asked(
+            path=plan, rank=rank, fallbacks=fallbacks, script=script, arguments=tuple(script_arguments or ()),
+            source=source, requirements=requirements, max_usd=max_usd, max_hours=max_hours,
+            stop_loss=stop_loss, checkpoint_every_s=duration_s_of(checkpoint_every),
+            options=_pairs(option or []), name=name,
+        ),
+        launcher, look=not dry_run,
+    )  # fmt: skip
+    payload = made.to_json()
+    schema = payload.pop("schema")
+    if output is not None:
+        write_text(output, json_text(schema, payload))
+    if dry_run:
+        emit_json(schema, payload) if json_ else emit_text(plan_text(made.to_json()))
+        return
+    if not json_:
+        typer.echo(plan_text(made.to_json(), calls=False), err=True, nl=False)
+    _confirm(f"start it, for ${made.worst_case_usd:.2f} at most?", yes=yes)
+    _apply(made, launcher, wait=wait, as_json=json_)
+
+
+def ps(
+    cloud: Annotated[
+        bool, typer.Option("--cloud", help="Also ask the clouds for machines with our tags.")
+    ] = False,
+    provider: Provider = None,
+    region: Region = None,
+    json_: AsJson = False,
+) -> None:
+    """List the machines that may cost money: those of the ledger and, with --cloud, those with our tags.
+
+    Example: gpuplan ps --cloud --provider aws
+    """
+    from datetime import UTC, datetime
+
+    from ..launch.listing import listed
+    from ..render.launch import MACHINE_COLUMNS
+    from ..render.output import emit_json, emit_rows
+
+    launcher = _launcher(as_json=json_)
+    asked = launcher.providers_to_ask(provider or (), cloud=cloud)
+    rows = [
+        row.to_json()
+        for row in listed(
+            [log.history() for log in launcher.ledger.runs()],
+            {name: launcher.adapter(name) for name in asked},
+            regions=region or None,
+            now=datetime.now(tz=UTC),
+        )
+    ]
+    if json_:
+        emit_json("gpuplan.ps/1", {"asked": asked, "machines": rows})
+    else:
+        emit_rows(MACHINE_COLUMNS, rows)
+
+
+def stop(  # noqa: PLR0917 - one argument a flag
+    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Of runs or machines.")] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="All that the ledger knows, and with our tags.")
+    ] = False,
+    provider: Provider = None,
+    region: Region = None,
+    yes: Yes = False,
+    json_: AsJson = False,
+) -> None:
+    """End runs or machines for good, wait until they are gone, and remove what belonged to them.
+
+    Example: gpuplan stop --all --yes
+    """
+    if bool(ids) == everything:
+        raise UsageError("`gpuplan stop` needs an ID, or `--all`", hint="see `gpuplan ps`")
+    launcher = _launcher(as_json=json_)
+    wanted = launcher.to_stop(ids or [], providers=provider or (), regions=region or None)
+    if not wanted:
+        typer.echo("nothing to stop", err=True)
+        return
+    _confirm(f"end {', '.join(one.name for one in wanted)}?", yes=yes)
+    for one in wanted:
+        launcher.stop(one)
+
+
+def reap(provider: Provider = None, region: Region = None, json_: AsJson = False) -> None:
+    """End machines that are past their cap, and clean up after runs whose machines are gone.
+
+    Safe to run from a timer, as often as you like.
+
+    Example: gpuplan reap --provider aws
+    """
+    launcher = _launcher(as_json=json_)
+    ended = launcher.reap(launcher.providers_to_ask(provider or (), cloud=True), regions=region or None)
+    if not json_:
+        typer.echo(f"{len(ended)} machines were past their cap", err=True)
+
+
+def _launcher(*, as_json: bool) -> Launcher:
+    """Return the launcher of this account on this computer."""
+    from ..launch.asking import launcher_of
+    from ..launch.events import LaunchEvent
+    from ..render.launch import event_line
+    from ..settings import load_settings
+
+    def tell(event: LaunchEvent) -> None:
+        data = event.model_dump(mode="json")
+        if as_json:
+            typer.echo(event_line(data, as_json=True))
+        else:
+            typer.echo(event_line(data, as_json=False), err=True)
+
+    return launcher_of(load_settings(), tell=tell)
+
+
+def _apply(plan: LaunchPlan, launcher: Launcher, *, wait: bool, as_json: bool) -> None:
+    """Apply a plan, and wait for its end if asked; an interrupt says what was left."""
+    from ..launch.waiting import wait_for_end
+
+    try:
+        launcher.launch(plan)
+        if not wait:
+            ways = " or ".join(f"`{way}`" for way in plan.stop)
+            typer.echo(f"next: `gpuplan ps`; to end it: {ways}", err=True)
+            return
+        outcome = wait_for_end(launcher, plan.run)
+    except KeyboardInterrupt:
+        typer.echo(
+            f"run {plan.run} stays as it is: `gpuplan ps` shows it, `gpuplan stop {plan.run}` ends it",
+            err=True,
+        )
+        raise
+    _show_end(launcher, plan.run, outcome, as_json=as_json)
+
+
+def _show_end(launcher: Launcher, run: str, outcome: Outcome, *, as_json: bool) -> None:
+    """Print how a run ended, beside what was planned; one that was not done is an error."""
+    from ..launch.waiting import compared
+    from ..render.launch import COMPARISON_COLUMNS
+    from ..render.output import emit_json, emit_rows
+
+    rows = [line.to_json() for line in compared(launcher.ledger.peek(run), outcome)]
+    if as_json:
+        emit_json(
+            "gpuplan.launch-end/1", {"run": run, "outcome": outcome.model_dump(mode="json"), "lines": rows}
+        )
+    else:
+        emit_rows(COMPARISON_COLUMNS, rows)
+    if outcome.status != "done":
+        raise GpuplanError(
+            f"run `{run}` ended as `{outcome.status}` (exit code {outcome.exit_code})",
+            hint="the same command again starts anew" if outcome.status == "failed" else _GO_ON,
+        )
+
+
+def _confirm(question: str, *, yes: bool) -> None:
+    """Ask on a terminal; where nobody can be asked, only `--yes` goes on."""
+    if yes:
+        return
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError("nobody can be asked here", hint="add `--yes` to go on without a question")
+    if not typer.confirm(question, err=True):
+        raise NoAnswerError("nothing was done")
+
+
+def _pairs(options: list[str]) -> dict[str, str]:
+    """Return NAME=VALUE arguments as a table; UsageError for anything else."""
+    pairs = [one.partition("=") for one in options]
+    for name, equals, value in pairs:
+        if not (name and equals and value):
+            raise UsageError(
+                f"`--option {name}{equals}{value}` is no NAME=VALUE", hint="write `-O zone=us-east-1a`"
+            )
+    return {name: value for name, _, value in pairs}

@@ -1,0 +1,155 @@
+"""The start-up script of an instance, as text. Its first command arms the timer; its last, whatever happens,
+powers off.
+
+It carries the supervisor itself (standard library and Keras only), so that nothing of gpuplan must be
+installed. No secret is in it: what it may do in AWS comes from the instance profile, code of a private
+repository from a bucket.
+"""
+
+from __future__ import annotations
+
+import ast
+import base64
+import gzip
+import io
+import json
+import math
+import shlex
+import tarfile
+from importlib.resources import files
+from typing import Any
+
+from ...errors import UsageError
+from ..request import Candidate, LaunchRequest
+from .options import AwsOptions
+
+__all__ = ["USER_DATA_BYTES", "onboard_archive", "startup_script"]
+
+USER_DATA_BYTES = (
+    16 * 1024
+)  # docs.aws.amazon.com/AWSEC2/latest/UserGuide/instancedata-add-user-data.html, raw form
+HOME = "/opt/gpuplan"
+DEFAULT_PACKAGES = "keras 'jax[cuda12]'"
+
+
+def startup_script(request: LaunchRequest, candidate: Candidate, number: int, options: AwsOptions) -> str:
+    """Return the script.
+
+    Raises:
+        UsageError: The code cannot be had from where it is.
+    """
+    lines = [
+        "#!/bin/bash",
+        f"shutdown -h +{math.floor(candidate.cap_s / 60)} # the cap of {request.run}, before anything can fail",
+        "trap 'shutdown -h now' EXIT # whatever becomes of the rest, nothing runs on for nothing",
+        "set -euo pipefail",
+        "exec > >(tee -a /var/log/gpuplan.log) 2>&1",
+        f"mkdir -p {HOME}/source {HOME}/machine {HOME}/work && cd {HOME}",
+        f"base64 -d <<'END' | tar xz\n{onboard_archive()}\nEND",
+        f"cat > machine/params.json <<'END'\n{json.dumps(_job(request, candidate, number))}\nEND",
+        *_fetch(request, options),
+        "python3 -m venv --system-site-packages environment",
+        f"environment/bin/pip install -q {_packages(request)}",
+        *_storage(request, options),
+        "environment/bin/python -m onboard.supervise machine || true",
+        *_keep(request, options),
+    ]
+    script = "\n".join(lines) + "\n"
+    if len(script.encode()) > USER_DATA_BYTES:
+        raise UsageError(
+            f"the start-up script has {len(script.encode())} bytes, and EC2 takes {USER_DATA_BYTES}",
+            hint="shorten the script's arguments",
+        )
+    return script
+
+
+def onboard_archive() -> str:
+    """Return the supervisor's files without their texts, packed and in letters; the same bytes every time."""
+    packed = io.BytesIO()
+    folder = files("gpuplan.launch.onboard")
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        for file in sorted(folder.iterdir(), key=lambda file: file.name):
+            if file.name.endswith(".py") and file.name != "watchdog.py":
+                data = _without_texts(file.read_text(encoding="utf-8")).encode()
+                member = tarfile.TarInfo(f"onboard/{file.name}")
+                member.size = len(data)
+                archive.addfile(member, io.BytesIO(data))
+    return base64.b64encode(gzip.compress(packed.getvalue(), mtime=0)).decode()
+
+
+def _without_texts(source: str) -> str:
+    """Return a module's code without docstrings and comments: user data is short.
+
+    Example:
+        >>> _without_texts('def f():\\n    "A text."\\n    return 1 # one')
+        'def f():\\n    return 1'
+    """
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))
+            and ast.get_docstring(node) is not None
+        ):
+            node.body = node.body[1:] or [ast.Pass()]
+    return ast.unparse(tree)
+
+
+def _job(request: LaunchRequest, candidate: Candidate, number: int) -> dict[str, Any]:
+    """Return what the supervisor is told."""
+    spec = request.spec
+    return {
+        "attempt": number, "cap_s": candidate.cap_s, "watchdog_s": None, "work": f"{HOME}/work",
+        "cwd": f"{HOME}/source", "script": spec.script, "arguments": list(spec.arguments),
+        "checkpoint_every_s": spec.checkpoint_every_s, "restarts": spec.restarts,
+        "stop_loss": spec.stop_loss.model_dump(mode="json"),
+        "step_s": candidate.step_s.model_dump(mode="json") if candidate.step_s else None,
+        "notices": "aws" if candidate.purchase == "spot" else None, "at_end": [],
+    }  # fmt: skip
+
+
+def _fetch(request: LaunchRequest, options: AwsOptions) -> list[str]:
+    """Return the lines that bring the code."""
+    kind, _, place = request.spec.source.partition(":")
+    if kind == "git":
+        url, _, ref = place.rpartition("@")
+        clone = f"git clone -q {shlex.quote(url or place)} source"
+        return [clone, f"git -C source checkout -q {shlex.quote(ref)}"] if url else [clone]
+    if kind == "s3":
+        return [f"aws s3 cp --only-show-errors s3://{shlex.quote(place)} - | tar xz -C source"]
+    if kind == "folder" and options.bucket:
+        where = f"s3://{options.bucket}/{request.run}/source.tar.gz"
+        return [f"aws s3 cp --only-show-errors {where} - | tar xz -C source"]
+    raise UsageError(
+        f"`--source {request.spec.source}`: a machine at AWS cannot read a folder of this computer",
+        hint="add `-O bucket=NAME -O profile=NAME`, or give `--source git:URL@REF` or `s3:BUCKET/KEY`",
+    )
+
+
+def _packages(request: LaunchRequest) -> str:
+    """Return what pip installs."""
+    if request.spec.requirements:
+        return f"-r source/{shlex.quote(request.spec.requirements)}"
+    return DEFAULT_PACKAGES
+
+
+def _storage(request: LaunchRequest, options: AwsOptions) -> list[str]:
+    """Return the lines that bring the checkpoints, and keep new ones while it runs."""
+    if not options.bucket:
+        return []
+    there = f"s3://{options.bucket}/{request.run}/work"
+    every = max(10, int(request.spec.checkpoint_every_s))
+    return [
+        f"aws s3 sync --only-show-errors {there} work",
+        f"(while sleep {every}; do aws s3 sync --only-show-errors work {there}; done) &",
+    ]
+
+
+def _keep(request: LaunchRequest, options: AwsOptions) -> list[str]:
+    """Return the lines that keep the end: checkpoints, outcome and log."""
+    if not options.bucket:
+        return []
+    there = f"s3://{options.bucket}/{request.run}"
+    return [
+        f"aws s3 sync --only-show-errors work {there}/work",
+        f"aws s3 cp --only-show-errors /var/log/gpuplan.log {there}/gpuplan.log",
+    ]

@@ -1,0 +1,63 @@
+"""What each cloud says before it takes a spot machine back; asked over the machine's own link-local addresses.
+
+aws    two minutes; 404 until then (docs.aws.amazon.com, spot-instance-termination-notices), IMDSv2
+gcp    thirty seconds; the question waits until the answer changes (cloud.google.com, Compute Engine, preemptible)
+azure  thirty seconds; the first question may take two minutes (learn.microsoft.com, Scheduled Events)
+
+No cloud promises the notice: a machine may go without it, and then the last checkpoint counts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+
+__all__ = ["WATCHERS", "aws", "azure", "gcp"]
+
+POLL_S = 5.0
+_AWS = "http://169.254.169.254"
+_GCP = "http://metadata.google.internal"
+_AZURE = "http://169.254.169.254"
+
+
+def aws(base: str | None = None) -> bool:
+    """Whether EC2 is about to take the machine back."""
+    base = base or os.environ.get("GPUPLAN_METADATA_URL", _AWS)
+    lifetime = {"X-aws-ec2-metadata-token-ttl-seconds": "60"}
+    token = _ask(f"{base}/latest/api/token", lifetime, method="PUT")
+    notice = _ask(f"{base}/latest/meta-data/spot/instance-action", {"X-aws-ec2-metadata-token": token or ""})
+    return notice is not None and json.loads(notice).get("action") in {"terminate", "stop", "hibernate"}
+
+
+def gcp(base: str | None = None) -> bool:
+    """Whether Compute Engine is about to take the machine back; the answer may take a minute."""
+    base = base or os.environ.get("GPUPLAN_METADATA_URL", _GCP)
+    path = "computeMetadata/v1/instance/preempted?wait_for_change=true&timeout_sec=60"
+    return (_ask(f"{base}/{path}", {"Metadata-Flavor": "Google"}, timeout_s=70.0) or "").strip() == "TRUE"
+
+
+def azure(base: str | None = None) -> bool:
+    """Whether Azure is about to take the machine back."""
+    base = base or os.environ.get("GPUPLAN_METADATA_URL", _AZURE)
+    path = "metadata/scheduledevents?api-version=2020-07-01"
+    events = json.loads(_ask(f"{base}/{path}", {"Metadata": "true"}, timeout_s=150.0) or "{}").get(
+        "Events", []
+    )
+    return any(event.get("EventType") == "Preempt" for event in events)
+
+
+def _ask(url: str, headers: dict[str, str], *, method: str = "GET", timeout_s: float = 5.0) -> str | None:
+    """Return an answer's text; None when there is none."""
+    request = urllib.request.Request(url, headers=headers, method=method)
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # never through a proxy
+    try:
+        with opener.open(request, timeout=timeout_s) as answer:
+            return str(answer.read().decode())
+    except (urllib.error.URLError, OSError, ValueError):
+        return None
+
+
+WATCHERS: dict[str, Callable[[], bool]] = {"aws": aws, "gcp": gcp, "azure": azure}

@@ -1,0 +1,91 @@
+"""How long steps take, from the ends of batches; and whether that is what was planned."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["StepClock", "judge"]
+
+WARM_UP_STEPS = 5  # the first compile, and the next few still allocate
+KEPT_STEPS = 10_000
+
+
+class StepClock:
+    """Times from the end of a batch to the end of the next; saving, validation and warm-up are left out.
+
+    Args:
+        on_step: Takes the number of timed steps and their times so far [s].
+        monotonic: Seconds that only grow [s].
+    """
+
+    def __init__(
+        self,
+        on_step: Callable[[list[float]], None] = lambda times_s: None,
+        monotonic: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.times_s: list[float] = []
+        self.steps = 0
+        self.train_s = 0.0
+        self._on_step, self._monotonic = on_step, monotonic
+        self._last: tuple[int, float] | None = None
+        self._seen = 0
+        self._began: float | None = None
+
+    def pause(self) -> None:
+        """What comes until the next end of a batch is no step; the first pause is where training begins."""
+        self._last = None
+        if self._began is None:
+            self._began = self._monotonic()
+
+    def step(self, steps: int) -> None:
+        """A batch, or several at once, came to its end.
+
+        Args:
+            steps: Of the whole run so far [-].
+        """
+        now = self._monotonic()
+        self._seen += 1
+        self.steps += 1 if self._last is None else steps - self._last[0]
+        self.train_s = now - (now if self._began is None else self._began)
+        if self._last is not None and self._seen > WARM_UP_STEPS and len(self.times_s) < KEPT_STEPS:
+            self.times_s.append((now - self._last[1]) / max(1, steps - self._last[0]))
+            self._on_step(self.times_s)
+        self._last = (steps, now)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what is known of the steps."""
+        times = self.times_s
+        return {
+            "steps": self.steps,
+            "train_s": self.train_s,
+            "timed_steps": len(times),
+            "step_s": statistics.median(times) if times else None,
+            "step_s_quartiles": statistics.quantiles(times, n=4) if len(times) > 1 else None,
+        }
+
+
+def judge(times_s: list[float], *, low_s: float, high_s: float, factor: float) -> str:
+    """Return what is wrong with the first steps, in a line; empty when they are within what was planned.
+
+    Args:
+        times_s: Of the steps [s].
+        low_s, high_s: The planned interval [s].
+        factor: How far outside is too far [-].
+
+    Example:
+        >>> judge([0.3] * 50, low_s=0.1, high_s=0.12, factor=2.0)
+        'a step takes 0.3 s, 2.5 times the upper end of the plan (0.12 s)'
+        >>> judge([0.2] * 50, low_s=0.1, high_s=0.12, factor=2.0)
+        ''
+    """
+    median_s = statistics.median(times_s)
+    if median_s > high_s * factor:
+        times = median_s / high_s
+        return f"a step takes {median_s:.3g} s, {times:.3g} times the upper end of the plan ({high_s:.3g} s)"
+    if median_s < low_s / factor:
+        times = low_s / median_s
+        return f"a step takes {median_s:.3g} s, {times:.3g} times less than the lower end ({low_s:.3g} s)"
+    return ""

@@ -1,0 +1,301 @@
+"""Random sequences of faults against any provider that has a billing meter: a hypothesis state machine.
+
+After every step, and at the end: no machine costs money that a look by tags does not show, none outlives its
+cap, no run has two, no attempt made two, and nothing of another owner's was touched. The meter is the judge,
+never the ledger.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import tempfile
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from gpuplan.errors import GpuplanError
+from gpuplan.launch.adapter import Adapter
+from gpuplan.launch.clock import Clock, Pace
+from gpuplan.launch.ledger import Ledger
+from gpuplan.launch.planning import make_plan
+from gpuplan.launch.request import Candidate, LaunchRequest, RunSpec
+from gpuplan.launch.service import Launcher
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+OWNER = "me"
+RUNS = ("r1", "r2")
+
+
+class KilledError(BaseException):
+    """A SIGKILL, seen from inside: nothing after it is executed, no handler of ours catches it."""
+
+
+@dataclass(frozen=True)
+class Metered:
+    """What the meter says of a machine."""
+
+    id: str
+    run: str
+    attempt: str
+    owner: str
+    alive: bool
+    lived_s: float
+    cap_s: float | None
+    foreign: bool = False
+
+
+class World(Protocol):
+    """A provider, its server, and the server's meter."""
+
+    provider: str
+    slack_s: float
+    faults: tuple[tuple[str, str, str], ...]  # (operation, "before" or "after", what) that may be asked for
+    spec: RunSpec
+    options: dict[str, str]
+    regions: list[str] | None
+    clock: Clock
+    pace: Pace
+
+    def adapter(self, state_dir: Path) -> Adapter: ...
+    def candidates(self) -> tuple[Candidate, ...]: ...
+    def fault(self, operation: str, when: str, what: str) -> None: ...
+    def clear(self) -> None: ...
+    def reset(self) -> None: ...
+    def pass_time(self, seconds: float) -> None: ...
+    def skew(self, hours: float) -> None: ...
+    def reclaim(self) -> None: ...
+    def foreign(self) -> None: ...
+    def meter(self) -> list[Metered]: ...
+    def close(self, state_dir: Path) -> None: ...
+
+
+class Mortal:
+    """An adapter whose process is killed at its n-th word with the cloud: before it, or after the answer."""
+
+    def __init__(self, adapter: Adapter) -> None:
+        self._adapter = adapter
+        self.words_left: int | None = None
+        self.kill: Callable[[], None] = lambda: None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._adapter, name)
+
+    def _word(self) -> None:
+        if self.words_left is not None:
+            self.words_left -= 1
+            if self.words_left < 0:
+                self.words_left = None
+                self.kill()
+
+    def send(self, call: Any, params: Any) -> Any:
+        self._word()
+        reply = self._adapter.send(call, params)
+        self._word()
+        return reply
+
+    def machines(self, regions: Any) -> Any:
+        self._word()
+        return self._adapter.machines(regions)
+
+
+def kill_inside() -> None:
+    """Stand in for a SIGKILL in this process."""
+    raise KilledError
+
+
+def kill_for_real() -> None:
+    """Kill this process."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class FaultSequences(RuleBasedStateMachine):
+    """Launches, stops and reaps, while the world goes wrong."""
+
+    world: World
+
+    @initialize()
+    def begin(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="gpuplan-faults-"))
+        self.world.reset()
+        self.attempts: Counter[str] = Counter()
+        self.foreign = 0
+
+    def launcher(self) -> tuple[Launcher, Mortal]:
+        """A new process: nothing is left but the files and the cloud."""
+        mortal = Mortal(self.world.adapter(self.folder))
+        ledger = Ledger(self.folder, owner=OWNER, clock=self.world.clock)
+        launcher = Launcher(
+            ledger=ledger,
+            state_dir=self.folder,
+            clock=self.world.clock,
+            tell=lambda event: None,
+            pace=self.world.pace,
+            _adapters={self.world.provider: mortal},
+        )
+        return launcher, mortal
+
+    def launch_command(self, run: str) -> Callable[[Launcher], None]:
+        """What `gpuplan launch` does with a plan file."""
+
+        def command(launcher: Launcher) -> None:
+            launcher.refresh(run)
+            history = launcher.ledger.peek(run)
+            if history.finished:
+                return
+            current = history.current()
+            if current is not None and not current.is_over:
+                launcher.launch(current.plan)
+                return
+            request = LaunchRequest(
+                run=run,
+                attempt=history.next_attempt,
+                owner=OWNER,
+                made_at=self.world.clock.now(),
+                provider=self.world.provider,
+                candidates=self.world.candidates(),
+                spec=self.world.spec,
+                options=self.world.options,
+            )
+            launcher.launch(make_plan(request, launcher.adapter(self.world.provider)))
+
+        return command
+
+    def act(self, command: Callable[[Launcher], None], dies_after: int | None, *, really: bool) -> None:
+        """Run a command in a process that may be killed at its n-th word with the cloud."""
+        if dies_after is not None and really:
+            self.act_in_a_process_that_is_killed(command, dies_after)
+            return
+        launcher, mortal = self.launcher()
+        mortal.words_left, mortal.kill = dies_after, kill_inside
+        with contextlib.suppress(GpuplanError, KilledError):
+            command(launcher)
+
+    def act_in_a_process_that_is_killed(self, command: Callable[[Launcher], None], dies_after: int) -> None:
+        """The same with a real process and a real SIGKILL."""
+        getattr(self.world, "before_fork", lambda: None)()  # no connection may be shared with the child
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            child = os.fork()
+        if child == 0:
+            try:
+                launcher, mortal = self.launcher()
+                mortal.words_left, mortal.kill = dies_after, kill_for_real
+                command(launcher)
+            except BaseException:
+                os._exit(1)
+            os._exit(0)
+        os.waitpid(child, 0)
+
+    dying = st.one_of(st.none(), st.integers(0, 12))
+    really = st.sampled_from([False, False, False, True])
+
+    @rule(run=st.sampled_from(RUNS), dies_after=dying, really=really)
+    def launch(self, run: str, dies_after: int | None, really: bool) -> None:
+        self.act(self.launch_command(run), dies_after, really=really)
+
+    @rule(run=st.sampled_from(RUNS), dies_after=dying, really=really)
+    def stop(self, run: str, dies_after: int | None, really: bool) -> None:
+        self.act(lambda launcher: launcher.stop_run(run), dies_after, really=really)
+
+    @rule(dies_after=dying)
+    def reap(self, dies_after: int | None) -> None:
+        def command(launcher: Launcher) -> None:
+            launcher.reap([self.world.provider], regions=self.world.regions)
+
+        self.act(command, dies_after, really=False)
+
+    @rule(data=st.data(), times=st.integers(1, 8))
+    def fault(self, data: Any, times: int) -> None:
+        operation, when, what = data.draw(st.sampled_from(self.world.faults))
+        for _ in range(times):
+            self.world.fault(operation, when, what)
+
+    @rule()
+    def faults_are_over(self) -> None:
+        self.world.clear()
+
+    @rule(seconds=st.sampled_from([1, 30, 120, 1800, 4000]))
+    def time_passes(self, seconds: int) -> None:
+        self.world.pass_time(seconds)
+
+    @rule(hours=st.sampled_from([-2.0, 0.0, 2.0]))
+    def this_clock_is_wrong(self, hours: float) -> None:
+        self.world.skew(hours)
+
+    @rule()
+    def machines_are_reclaimed(self) -> None:
+        self.world.reclaim()
+
+    @precondition(lambda self: self.foreign < 2)
+    @rule()
+    def somebody_else_starts_one(self) -> None:
+        self.foreign += 1
+        self.world.foreign()
+
+    @rule()
+    def the_ledger_is_lost(self) -> None:
+        """A new computer: whatever runs must be found and ended by its tags alone."""
+        self.world.clear()
+        lost, self.folder = self.folder, Path(tempfile.mkdtemp(prefix="gpuplan-faults-"))
+        self.world.pass_time(120)
+        if not getattr(self.world, "keeps_nothing_here", True):
+            shutil.rmtree(self.folder)
+            self.folder = lost
+            shutil.rmtree(lost / "runs", ignore_errors=True)
+        launcher, _ = self.launcher()
+        for target in launcher.to_stop([], providers=[self.world.provider], regions=self.world.regions):
+            launcher.stop(target)
+        assert [one for one in self.ours() if one.alive] == []
+        # Names start anew with the ledger, and so do attempts: tokens would be those of ended machines.
+        self.world.reset()
+
+    @invariant()
+    def no_run_has_two_machines(self) -> None:
+        alive = Counter(one.run for one in self.ours() if one.alive)
+        assert all(count == 1 for count in alive.values()), alive
+
+    @invariant()
+    def no_attempt_made_two(self) -> None:
+        made = Counter((one.run, one.attempt) for one in self.ours())
+        assert all(count == 1 for count in made.values()), made
+
+    @invariant()
+    def none_outlives_its_cap(self) -> None:
+        for one in self.ours():
+            assert one.cap_s is not None
+            assert one.lived_s <= one.cap_s + self.world.slack_s, one
+
+    @invariant()
+    def nothing_of_others_is_touched(self) -> None:
+        assert all(one.alive for one in self.world.meter() if one.foreign)
+
+    def teardown(self) -> None:
+        """Faults end; whatever costs money is shown by its tags, and in the end nothing does."""
+        if not hasattr(self, "folder"):
+            return
+        try:
+            self.world.clear()
+            self.world.pass_time(120)
+            launcher, _ = self.launcher()
+            adapter = launcher.adapter(self.world.provider)
+            shown = {machine.id for machine in adapter.machines(self.world.regions)}
+            alive = {one.id for one in self.world.meter() if one.alive and not one.foreign}
+            assert alive <= shown, (alive, shown)
+            for run in [log.run for log in launcher.ledger.runs()]:
+                launcher.stop_run(run)
+            assert [one for one in self.ours() if one.alive] == []
+            self.nothing_of_others_is_touched()
+        finally:
+            self.world.close(self.folder)
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def ours(self) -> list[Metered]:
+        """What the meter has of ours."""
+        return [one for one in self.world.meter() if not one.foreign]

@@ -1,0 +1,232 @@
+"""The local provider with real processes: launched, killed, resumed, capped, stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gpuplan.launch.clock import SystemClock
+from gpuplan.launch.ledger import Ledger
+from gpuplan.launch.local.adapter import LocalAdapter
+from gpuplan.launch.planning import make_plan
+from gpuplan.launch.request import LaunchRequest, RunSpec, Seconds, StopLoss
+from gpuplan.launch.service import Launcher
+from gpuplan.launch.waiting import wait_for_end
+from launch.fake_cloud import candidate
+
+TRAIN = """
+import sys, time
+import keras, numpy as np
+x = np.random.default_rng(0).random((64, 3), dtype="float32")
+model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+slow = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: time.sleep(float(sys.argv[1])))
+model.fit(x, x.sum(1), batch_size=8, epochs=5, verbose=0, callbacks=[slow])
+print("iterations", int(model.optimizer.iterations))
+"""
+SLEEP = "import time; time.sleep(600)"
+STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+PATIENCE_S = 60.0
+
+
+def eventually(what: Callable[[], Any]) -> Any:
+    """Return what becomes true, or fail."""
+    until = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until:
+        found = what()
+        if found:
+            return found
+        time.sleep(0.02)
+    raise AssertionError("it never came true")
+
+
+class Here:
+    """This computer as a provider, in a folder of the test's own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        clock = SystemClock()
+        self.adapter = LocalAdapter(state_dir=folder, clock=clock)
+        ledger = Ledger(folder, owner="me", clock=clock)
+        self.launcher = Launcher(
+            ledger=ledger,
+            state_dir=folder,
+            clock=clock,
+            tell=lambda event: None,
+            _adapters={"local": self.adapter},
+        )
+
+    def launch(
+        self,
+        script: str,
+        *arguments: str,
+        cap_s: int = 300,
+        attempt: int = 1,
+        step_s: Seconds | None = None,
+        **spec: Any,
+    ) -> str:
+        """Launch a script; returns the machine's name."""
+        (self.folder / "train.py").write_text(script)
+        request = LaunchRequest(
+            run="r1",
+            attempt=attempt,
+            owner="me",
+            made_at=self.launcher.clock.now(),
+            provider="local",
+            candidates=(
+                candidate("local", "this-machine", "0").model_copy(update={"cap_s": cap_s, "step_s": step_s}),
+            ),
+            spec=RunSpec(
+                script="train.py",
+                arguments=arguments,
+                source=f"folder:{self.folder}",
+                **{"checkpoint_every_s": 0.0, **spec},
+            ),
+        )
+        up = self.launcher.launch(make_plan(request, self.adapter))
+        assert up.machine_id is not None
+        return up.machine_id
+
+    def group(self, machine: str) -> int:
+        """Return a machine's process group."""
+        return int((self.folder / "machines" / machine / "group").read_text())
+
+    def log(self, machine: str) -> str:
+        """Return what a machine said."""
+        return (self.folder / "machines" / machine / "log.txt").read_text()
+
+    def alive(self) -> list[str]:
+        """Return the machines that are."""
+        return [machine.id for machine in self.adapter.machines(None)]
+
+    def has_checkpoint(self) -> bool:
+        """Whether the run has saved something."""
+        return any((self.folder / "runs" / "r1" / "work" / "checkpoints").glob("fit-0/step-*"))
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[Here]:
+    here = Here(tmp_path)
+    yield here
+    for machine in here.adapter.machines(None):
+        os.killpg(here.group(machine.id), signal.SIGKILL)
+
+
+def test_killed_in_training_and_launched_again_it_does_every_step_once(here: Here) -> None:
+    """SIGKILL to all of it; the same run goes on from its checkpoint, and says how it ended."""
+    first = here.launch(TRAIN, "0.05")
+    eventually(here.has_checkpoint)
+    os.killpg(here.group(first), signal.SIGKILL)
+    eventually(lambda: not here.alive())
+    assert here.launcher.refresh("r1")
+    assert here.launcher.ledger.peek("r1").state == "ended"
+
+    second = here.launch(TRAIN, "0", attempt=2)
+    outcome = wait_for_end(here.launcher, "r1")
+
+    assert outcome.status == "done"
+    assert outcome.attempt == 2
+    assert outcome.steps is not None
+    assert 0 < outcome.steps < 40
+    assert "iterations 40" in here.log(second)
+    assert here.launcher.ledger.peek("r1").finished == "done"
+
+
+def test_a_supervisor_that_is_killed_takes_the_training_with_it(here: Here) -> None:
+    """SIGKILL to the supervisor alone: the script is told to leave, and leaves with a checkpoint."""
+    machine = here.launch(TRAIN, "0.05")
+    eventually(here.has_checkpoint)
+    os.kill(here.group(machine), signal.SIGKILL)
+
+    eventually(lambda: not here.alive())
+
+
+def test_a_script_that_is_killed_is_started_again_by_its_supervisor(here: Here) -> None:
+    """SIGKILL to the script alone (as when memory runs out): it goes on by itself, to the end."""
+    machine = here.launch(TRAIN, "0.05")
+    eventually(here.has_checkpoint)
+    group = here.group(machine)
+    listing = subprocess.run(
+        ["ps", "-o", "pid=", "--ppid", str(group)], capture_output=True, text=True, check=True
+    )
+    for pid in listing.stdout.split():
+        command = Path(f"/proc/{pid}/cmdline").read_text()
+        if "runner" in command:
+            os.kill(int(pid), signal.SIGKILL)
+
+    assert wait_for_end(here.launcher, "r1").status == "done"
+    assert "iterations 40" in here.log(machine)
+
+
+def test_the_cap_ends_it_whatever_became_of_the_client(here: Here) -> None:
+    """Nobody asks it to: the alarm was set before anything else."""
+    here.launch(SLEEP, cap_s=2)
+
+    assert wait_for_end(here.launcher, "r1").status == "capped"
+
+
+def test_the_watchdog_ends_what_hangs(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Supervisor and script are stopped in their tracks, so no alarm rings: the second layer ends the group."""
+    monkeypatch.setattr("gpuplan.launch.local.adapter.SLACK_S", 0.5)
+    machine = here.launch(SLEEP, cap_s=2)
+    os.killpg(here.group(machine), signal.SIGSTOP)
+
+    eventually(lambda: not here.alive())
+
+
+def test_stop_ends_a_script_that_does_not_listen(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked, waited for, then made to."""
+    monkeypatch.setattr("gpuplan.launch.local.machines.ENDING_GRACE_S", 0.5)
+    machine = here.launch(STUBBORN)
+    eventually(lambda: len(here.alive()) == 1)
+    here.launcher.stop_run("r1")
+
+    assert here.alive() == []
+    assert machine
+    assert here.launcher.ledger.peek("r1").finished == "stopped"
+
+
+def test_a_run_slower_than_planned_is_stopped_when_asked(here: Here) -> None:
+    """The first steps take 50 ms, the plan said 1 ms: stop-loss ends it with a checkpoint."""
+    loss = StopLoss(action="stop", steps=5)
+    planned = Seconds(low=0.0005, mid=0.001, high=0.002)
+    machine = here.launch(TRAIN, "0.05", step_s=planned, stop_loss=loss, checkpoint_every_s=60)
+
+    assert wait_for_end(here.launcher, "r1").status == "stopped"
+    assert "times the upper end of the plan" in here.log(machine)
+
+
+def test_the_whole_life_from_the_command_line(tmp_path: Path) -> None:
+    """Estimate, launch --wait, ps: what the README shows."""
+    script = tmp_path / "train.py"
+    script.write_text(TRAIN.replace("sys.argv[1]", "'0'"))
+    environment = {**os.environ, "GPUPLAN_STATE_DIR": str(tmp_path / "state")}
+
+    def gpuplan(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "gpuplan", *arguments],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    assert gpuplan("estimate", "train.py", "--provider", "local", "-o", "plan.json").returncode == 0
+    refused = gpuplan("launch", "plan.json")
+    assert (refused.returncode, "add `--yes`" in refused.stderr) == (2, True)
+    done = gpuplan("launch", "plan.json", "--yes", "--wait")
+    assert done.returncode == 0, done.stderr
+    actual = {line.split("\t")[0]: line.split("\t")[-1] for line in done.stdout.splitlines()[1:]}
+    assert 0 < float(actual["training"]) < float(actual["whole machine"])
+    assert float(actual["compute"]) == 0
+    listed = json.loads(gpuplan("ps", "--json").stdout)
+    assert listed["machines"] == []

@@ -1,0 +1,304 @@
+"""The life of a machine at AWS: real boto3 over HTTP against moto with what it lacks, judged by the meter."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gpuplan.errors import GpuplanError, NoAnswerError, UsageError
+from gpuplan.launch.blueprint import LaunchPlan
+from gpuplan.launch.calls import Call
+from gpuplan.launch.faults import CloudFault, FaultKind
+from gpuplan.launch.ledger import Ledger
+from gpuplan.launch.planning import make_plan
+from gpuplan.launch.request import LaunchRequest, RunSpec
+from gpuplan.launch.service import Launcher
+from launch.aws_world import AwsServer
+from launch.worlds import AwsWorld, aws_candidate
+
+ROLE = {"scheduler_role": "arn:aws:iam::123456789012:role/gpuplan"}
+REGIONS = ["us-east-1", "us-west-2"]
+
+
+class Cloud:
+    """A launcher and the server that it talks to."""
+
+    def __init__(self, server: AwsServer, folder: Path, world: AwsWorld) -> None:
+        self.server, self.world = server, world
+        self.folder = folder
+        self.restart()
+
+    def restart(self) -> None:
+        """A new process."""
+        self.adapter = self.world.adapter(self.folder)
+        self.launcher = Launcher(
+            ledger=Ledger(self.folder, owner="me", clock=self.world.clock), state_dir=self.folder,
+            clock=self.world.clock, tell=lambda event: None, pace=self.world.pace, _adapters={"aws": self.adapter},
+        )  # fmt: skip
+
+    def plan(self, *purchases: str, options: dict[str, str] | None = None, zones: str = "") -> LaunchPlan:
+        """Return a plan for a T4 in us-east-1, then in us-west-2."""
+        places = zip(REGIONS, purchases or ("on_demand",), strict=False)
+        request = LaunchRequest(
+            run="r1", owner="me", made_at=self.world.clock.now(), provider="aws",
+            candidates=tuple(aws_candidate(region, purchase) for region, purchase in places),
+            spec=RunSpec(script="train.py", source="git:https://example.org/x@main"),
+            options={**(ROLE if options is None else options), **({"zones": zones} if zones else {})},
+        )  # fmt: skip
+        return make_plan(request, self.adapter)
+
+    def fault(self, operation: str, when: str, what: str, times: int = 1) -> None:
+        """Let something go wrong."""
+        self.server.post("fault", operation=operation, when=when, what=what, times=times)
+
+
+@pytest.fixture(scope="module")
+def world(aws: AwsServer) -> AwsWorld:
+    return AwsWorld(aws)
+
+
+@pytest.fixture
+def cloud(aws: AwsServer, world: AwsWorld, tmp_path: Path) -> Iterator[Cloud]:
+    world.reset()
+    yield Cloud(aws, tmp_path, world)
+    world.clear()
+
+
+@pytest.mark.parametrize("purchase", ["on_demand", "spot"])
+def test_the_whole_life(cloud: Cloud, purchase: str) -> None:
+    """Plan, apply, ps, stop: tags, both caps armed, and nothing left, group and schedule included."""
+    up = cloud.launcher.launch(cloud.plan(purchase))
+    (metered,) = cloud.server.alive()
+    assert metered["id"] == up.machine_id
+    assert metered["spot"] == (purchase == "spot")
+    assert metered["shutdown"] == "terminate"
+    assert len(cloud.server.post("meter")["schedules"]) == 1
+
+    (shown,) = cloud.adapter.machines(REGIONS)
+    assert (shown.run, shown.attempt, shown.owner, shown.purchase) == ("r1", 1, "me", purchase)
+    assert shown.cap_at == shown.started_at + timedelta(seconds=3600)
+
+    cloud.launcher.stop_run("r1")
+    assert cloud.server.alive() == []
+    assert cloud.server.post("meter")["schedules"] == []
+    assert cloud.adapter.machines(REGIONS) == []
+
+
+@pytest.mark.parametrize("armed", [ROLE, {}])
+def test_it_ends_by_itself_at_its_cap(cloud: Cloud, armed: dict[str, str]) -> None:
+    """The laptop is gone: the schedule ends it, and without one the start-up script's timer."""
+    cloud.launcher.launch(cloud.plan(options=armed))
+    cloud.server.post("clock", add_s=3600 + 660)
+
+    assert cloud.server.alive() == []
+    (metered,) = cloud.server.meter()
+    assert metered["ended"] is not None
+
+
+def test_no_capacity_and_quota_go_on_as_they_should(cloud: Cloud) -> None:
+    """No spot capacity in one region: the next; a quota in both: the answer is no, with the quota's name."""
+    cloud.fault("RunInstances", "before", "InsufficientInstanceCapacity")
+    up = cloud.launcher.launch(cloud.plan("spot", "on_demand"))
+    assert up.attempt.candidate.region == "us-west-2"
+    cloud.launcher.stop_run("r1")
+
+    cloud.restart()
+    cloud.world.reset()
+    cloud.folder = cloud.folder / "second"
+    cloud.restart()
+    cloud.fault("RunInstances", "before", "VcpuLimitExceeded", times=2)
+    with pytest.raises(NoAnswerError, match="VcpuLimitExceeded") as caught:
+        cloud.launcher.launch(cloud.plan("on_demand", "on_demand"))
+    assert "quota" in caught.value.hint
+
+
+@pytest.mark.parametrize("what", ["reset", "garbage", "InternalError"])
+def test_an_answer_lost_after_the_instance_was_made(cloud: Cloud, what: str) -> None:
+    """The same token brings the same instance: one, not two."""
+    cloud.fault("RunInstances", "after", what, times=2)
+    cloud.launcher.launch(cloud.plan())
+
+    assert len(cloud.server.meter()) == 1
+
+
+def test_every_answer_lost_it_is_found_by_its_tags(cloud: Cloud) -> None:
+    """And adopted, although it shows up late."""
+    cloud.fault("RunInstances", "after", "reset", times=3)
+    cloud.server.post("invisible", s=20)
+    up = cloud.launcher.launch(cloud.plan())
+
+    assert [one["id"] for one in cloud.server.meter()] == [up.machine_id]
+
+
+def test_a_schedule_that_is_refused_ends_the_machine_at_once(cloud: Cloud) -> None:
+    """A layer that the plan promised does not arm."""
+    cloud.fault("CreateSchedule", "before", "AccessDeniedException")
+    with pytest.raises(GpuplanError, match="AccessDenied"):
+        cloud.launcher.launch(cloud.plan())
+    cloud.launcher.stop_run("r1")
+
+    assert cloud.server.alive() == []
+
+
+def test_killed_for_real_in_the_middle_of_create(cloud: Cloud) -> None:
+    """SIGKILL between EC2's answer and the ledger's record; the same command again: one machine."""
+    plan = cloud.plan()
+    cloud.world.before_fork()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        send = cloud.adapter.send
+
+        def die_after(call: Call, params: Any) -> Any:
+            reply = send(call, params)
+            if call.makes == "machine":
+                os.kill(os.getpid(), signal.SIGKILL)
+            return reply
+
+        cloud.adapter.send = die_after
+        cloud.launcher.launch(plan)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert os.WTERMSIG(status) == signal.SIGKILL
+    assert len(cloud.server.alive()) == 1
+
+    cloud.restart()
+    assert cloud.launcher.ledger.peek("r1").state == "unknown"
+    up = cloud.launcher.launch(plan)
+    assert [one["id"] for one in cloud.server.meter()] == [up.machine_id]
+
+
+def test_a_reclaimed_spot_machine_is_followed_by_a_new_attempt(cloud: Cloud) -> None:
+    """It is gone: its attempt is closed, and the next one has another token."""
+    cloud.launcher.launch(cloud.plan("spot"))
+    cloud.server.post("reclaim")
+    cloud.world.clock.sleep(120)
+    assert cloud.launcher.refresh("r1")
+    history = cloud.launcher.ledger.peek("r1")
+    assert (history.state, history.next_attempt) == ("ended", 2)
+    assert cloud.server.post("meter")["schedules"] == []
+
+
+def test_reap_leaves_other_owners_alone(cloud: Cloud) -> None:
+    """Our tags, their owner, past its cap: it is shown, and left."""
+    tags = {"gpuplan-run": "r9", "gpuplan-attempt": "1", "gpuplan-owner": "you", "gpuplan-cap-s": "1"}
+    cloud.server.post("foreign", region="us-east-1", tags=tags)
+    cloud.server.post("clock", add_s=100)
+
+    assert cloud.launcher.reap(["aws"], regions=REGIONS) == []
+    assert [machine.owner for machine in cloud.adapter.machines(REGIONS)] == ["you"]
+
+
+def test_zones_are_tried_in_turn_each_with_a_token_of_its_own(cloud: Cloud) -> None:
+    """Idempotency is by zone: the same token in another zone would start another machine."""
+    plan = cloud.plan(zones="ab")
+    tokens = {call.token for attempt in plan.attempts for call in attempt.calls if call.makes == "machine"}
+
+    assert [attempt.zone for attempt in plan.attempts] == ["us-east-1a", "us-east-1b"]
+    assert len(tokens) == 2
+    cloud.fault("RunInstances", "before", "InsufficientInstanceCapacity")
+    assert cloud.launcher.launch(plan).attempt.zone == "us-east-1b"
+
+
+@pytest.mark.parametrize(
+    ("what", "kind"),
+    [
+        ("InsufficientInstanceCapacity", FaultKind.CAPACITY),
+        ("SpotMaxPriceTooLow", FaultKind.CAPACITY),
+        ("MaxSpotInstanceCountExceeded", FaultKind.QUOTA),
+        ("AuthFailure", FaultKind.CREDENTIALS),
+        ("ExpiredToken", FaultKind.CREDENTIALS),
+        ("RequestLimitExceeded", FaultKind.THROTTLED),
+        ("InternalError", FaultKind.UNKNOWN),
+        ("reset", FaultKind.UNKNOWN),
+        ("garbage", FaultKind.UNKNOWN),
+        ("IdempotentParameterMismatch", FaultKind.INVALID),
+        ("IdempotentInstanceTerminated", FaultKind.SPENT_TOKEN),
+    ],
+)
+def test_what_the_real_client_raises_is_sorted(cloud: Cloud, what: str, kind: FaultKind) -> None:
+    """Through boto3, off the wire: one try, and the kind that decides what comes next."""
+    cloud.fault("DescribeInstances", "before", what)
+    with pytest.raises(CloudFault) as caught:
+        cloud.adapter.machines(["us-east-1"])
+
+    assert caught.value.kind is kind
+    assert cloud.server.post("meter")["log"].count("DescribeInstances") == 1
+
+
+def test_the_server_holds_requests_against_botocores_model(cloud: Cloud) -> None:
+    """boto3 and moto let a wrong enum pass; the layer does not."""
+    call = next(call for call in cloud.plan().attempts[0].calls if call.makes == "machine")
+    params = {**call.params, "ImageId": "ami-12c6146b", "SecurityGroupIds": [],
+              "InstanceInitiatedShutdownBehavior": "terminat"}  # fmt: skip
+    with pytest.raises(CloudFault, match="terminat"):
+        cloud.adapter.send(call, params)
+
+
+def test_the_start_up_script_is_a_script(cloud: Cloud, tmp_path: Path) -> None:
+    """Within 16 KB, accepted by bash, the timer first; run with a fake `shutdown`, a failure powers off."""
+    call = next(call for call in cloud.plan().attempts[0].calls if call.makes == "machine")
+    script = call.params["UserData"]
+    assert script.splitlines()[1].startswith("shutdown -h +60 ")
+    assert len(script) < 13_000
+    (tmp_path / "script.sh").write_text(script.replace("/opt/gpuplan", str(tmp_path / "opt")))
+    assert subprocess.run(["bash", "-n", str(tmp_path / "script.sh")], check=False).returncode == 0
+
+    commands = tmp_path / "bin"
+    commands.mkdir()
+    for name, text in {"shutdown": f'echo "$@" >> {tmp_path}/calls', "git": "exit 1", "tee": "cat"}.items():
+        (commands / name).write_text(f"#!/bin/bash\n{text}\n")
+        (commands / name).chmod(0o755)
+    environment = {**os.environ, "PATH": f"{commands}:{os.environ['PATH']}"}
+    subprocess.run(["bash", str(tmp_path / "script.sh")], env=environment, check=False, capture_output=True)
+    calls = (tmp_path / "calls").read_text().splitlines()
+    assert calls[0].startswith("-h +60")
+    assert calls[-1] == "-h now"
+    assert (tmp_path / "opt" / "onboard" / "supervise.py").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"zone": "a"}, "has no such option"),
+        ({"bucket": "b"}, "needs `--option profile` too"),
+        ({"disk_gb": "many"}, "no number of gigabytes"),
+    ],
+)
+def test_options_that_do_not_fit(cloud: Cloud, options: dict[str, str], message: str) -> None:
+    """Told before anything is asked."""
+    with pytest.raises(UsageError, match=message):
+        cloud.plan(options=options)
+
+
+def test_planning_needs_no_sdk_and_no_credentials(tmp_path: Path) -> None:
+    """The pure half, in a process of its own: boto3 is not loaded, and the same request gives the same plan."""
+    probe = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from pathlib import Path\n"
+        "from datetime import datetime, UTC\n"
+        "from gpuplan.launch.aws.adapter import AwsAdapter\n"
+        "from gpuplan.launch.planning import make_plan\n"
+        "from gpuplan.launch.request import LaunchRequest, RunSpec, Candidate\n"
+        "one = Candidate(rank=1, instance_type='g4dn.xlarge', accelerator='T4', devices=1, region='us-east-1',"
+        " purchase='spot', usd_per_hour='0.2', price_as_of=None, run_s=None, step_s=None, cap_s=3600)\n"
+        "ask = LaunchRequest(run='r1', owner='me', made_at=datetime(2026, 11, 21, tzinfo=UTC), provider='aws',"
+        " candidates=(one,), spec=RunSpec(script='t.py', source='git:https://example.org/x'))\n"
+        "adapter = AwsAdapter(state_dir=Path('.'), clock=None)\n"
+        "assert make_plan(ask, adapter) == make_plan(ask, adapter)\n"
+        "print([name for name in ('boto3', 'botocore') if name in sys.modules])\n"
+    )
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("AWS_")}
+    done = subprocess.run(
+        [sys.executable, "-c", probe, str(tmp_path)], env=clean, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,40 @@
+"""Random fault sequences, a budget of them; `benchmarks/fault_sequences.py` runs 300 a provider."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import run_state_machine_as_test
+from launch.aws_world import AwsServer
+from launch.fault_sequences import FaultSequences, World
+from launch.worlds import AwsWorld, FakeWorld, LocalWorld
+
+
+def run(world: World, *, examples: int, steps: int) -> None:
+    """Run sequences in a world."""
+    machine = type("Sequences", (FaultSequences,), {"world": world})
+    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+        machine,
+        settings=settings(
+            max_examples=examples, stateful_step_count=steps, deadline=None, database=None, print_blob=False,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )  # fmt: skip
+
+
+def test_a_fake_cloud_in_memory_keeps_the_laws() -> None:
+    """The engine alone, hundreds of steps."""
+    run(FakeWorld(), examples=60, steps=15)
+
+
+def test_aws_over_http_keeps_the_laws(aws: AwsServer) -> None:
+    """Real boto3 against moto with what it lacks, judged by the meter."""
+    run(AwsWorld(aws), examples=5, steps=8)
+
+
+def test_real_processes_keep_the_laws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The local provider, judged by what `/proc` shows."""
+    monkeypatch.setattr("gpuplan.launch.local.adapter.SLACK_S", 1.0)
+    run(LocalWorld(tmp_path), examples=3, steps=6)

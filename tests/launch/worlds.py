@@ -1,0 +1,313 @@
+"""The worlds that fault sequences run in: a cloud in memory, AWS over HTTP, and this computer's processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from datetime import datetime, timedelta
+from decimal import Decimal
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from gpuplan.launch.aws.adapter import BOOT_ALLOWANCE_S, AwsAdapter
+from gpuplan.launch.clock import Pace, SystemClock
+from gpuplan.launch.faults import FaultKind
+from gpuplan.launch.local.adapter import LocalAdapter
+from gpuplan.launch.request import Candidate, RunSpec
+from launch.aws_world import AwsServer, ServerClock
+from launch.fake_cloud import SLACK_S, FakeAdapter, FakeClock, FakeCloud, candidate
+from launch.fault_sequences import Metered
+
+_OTHERS = ("create_group", "delete_group", "end_machine", "get_machine")
+QUICK = Pace(tries=3, first_wait_s=0.5, longest_wait_s=2.0, poll_s=5.0)
+
+
+class FakeWorld:
+    """The cloud in memory."""
+
+    provider = "fake"
+    slack_s = SLACK_S + 1
+    regions = None
+    options: dict[str, str] = {}  # noqa: RUF012
+    spec = RunSpec(script="train.py", source="folder:/nowhere")
+    pace = QUICK
+    faults = (
+        *(("create_machine", "before", kind.name) for kind in FaultKind if kind is not FaultKind.ABSENT),
+        ("create_machine", "after", "UNKNOWN"),
+        *product(_OTHERS, ("before", "after"), ("UNKNOWN",)),
+        ("list", "before", "UNKNOWN"), ("list", "before", "CREDENTIALS"), ("get_machine", "before", "INVALID"),
+        ("end_machine", "before", "CREDENTIALS"), ("invisible", "before", "30"),
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.reset()
+
+    def reset(self) -> None:
+        self.cloud = FakeCloud(self.clock)
+
+    def adapter(self, state_dir: Path) -> Any:
+        return FakeAdapter(self.cloud)
+
+    def candidates(self) -> tuple[Candidate, ...]:
+        return (candidate("here"), candidate("there"))
+
+    def fault(self, operation: str, when: str, what: str) -> None:
+        if operation == "invisible":
+            self.cloud.invisible_s = float(what)
+        else:
+            self.cloud.faults.setdefault(operation, []).append((when, FaultKind[what]))
+
+    def clear(self) -> None:
+        self.cloud.faults.clear()
+        self.cloud.invisible_s = 0.0
+
+    def pass_time(self, seconds: float) -> None:
+        self.clock.sleep(seconds)
+
+    def skew(self, hours: float) -> None:
+        self.clock.skew = timedelta(hours=hours)
+
+    def reclaim(self) -> None:
+        for one in self.cloud.alive():
+            if one.params["tags"]["gpuplan-owner"] == "me":
+                one.ended = self.clock.true_time()
+
+    def foreign(self) -> None:
+        tags = {"gpuplan-run": "r1", "gpuplan-attempt": "1", "gpuplan-owner": "you", "gpuplan-cap-s": str(10**9),
+                "gpuplan-microusd-per-hour": "1"}  # fmt: skip
+        what = {"type": "big", "region": "here", "group": "theirs", "tags": tags}
+        self.cloud.create({"token": f"f{len(self.cloud.rented)}", **what})
+
+    def meter(self) -> list[Metered]:
+        self.cloud.alive()
+        return [
+            Metered(
+                id=one.id, run=one.params["tags"]["gpuplan-run"], attempt=one.params["tags"]["gpuplan-attempt"],
+                owner=one.params["tags"]["gpuplan-owner"], alive=one.ended is None,
+                lived_s=((one.ended or self.clock.true_time()) - one.started).total_seconds(),
+                cap_s=float(one.params["tags"]["gpuplan-cap-s"]),
+                foreign=one.params["tags"]["gpuplan-owner"] != "me",
+            )
+            for one in self.cloud.rented.values()
+        ]  # fmt: skip
+
+    def close(self, state_dir: Path) -> None:
+        pass
+
+
+class AwsWorld:
+    """AWS over HTTP, with real boto3."""
+
+    provider = "aws"
+    slack_s = BOOT_ALLOWANCE_S + 60
+    regions = ["us-east-1", "us-west-2"]  # noqa: RUF012
+    options = {"scheduler_role": "arn:aws:iam::123456789012:role/gpuplan"}  # noqa: RUF012
+    spec = RunSpec(script="train.py", source="git:https://example.org/x@main")
+    pace = QUICK
+    faults = (
+        *product(("RunInstances",), ("before",), (
+            "InsufficientInstanceCapacity", "VcpuLimitExceeded", "MaxSpotInstanceCountExceeded",
+            "RequestLimitExceeded", "InternalError", "ExpiredToken", "AuthFailure", "InvalidParameterValue",
+            "reset",
+        )),
+        *product(("RunInstances",), ("after",), ("reset", "garbage", "InternalError")),
+        *product(("CreateSecurityGroup", "CreateSchedule", "TerminateInstances"), ("before", "after"), ("reset",)),
+        *product(("DescribeInstances",), ("before",), ("InternalError", "ExpiredToken")),
+        ("DescribeInstanceAttribute", "before", "InternalError"),
+        ("CreateSchedule", "before", "AccessDeniedException"), ("TerminateInstances", "before", "ExpiredToken"),
+        ("GetParameter", "before", "ThrottlingException"),
+        ("DeleteSecurityGroup", "before", "DependencyViolation"),
+        ("invisible", "before", "20"),
+    )  # fmt: skip
+
+    def __init__(self, server: AwsServer) -> None:
+        self.server = server
+        self.clock = ServerClock(server)
+        self._clients: dict[tuple[str, str], Any] = {}  # boto3 needs half a second to make one
+
+    def before_fork(self) -> None:
+        for client in self._clients.values():
+            client.close()
+
+    def reset(self) -> None:
+        self.server.post("reset")
+        self.clock.skew = timedelta(0)
+
+    def adapter(self, state_dir: Path) -> Any:
+        adapter = AwsAdapter(state_dir=state_dir, clock=self.clock)
+        adapter._clients = self._clients
+        return adapter
+
+    def candidates(self) -> tuple[Candidate, ...]:
+        return (aws_candidate("us-east-1", "spot"), aws_candidate("us-west-2", "on_demand"))
+
+    def fault(self, operation: str, when: str, what: str) -> None:
+        if operation == "invisible":
+            self.server.post("invisible", s=float(what))
+        else:
+            self.server.post("fault", operation=operation, when=when, what=what)
+
+    def clear(self) -> None:
+        self.server.post("clear")
+
+    def pass_time(self, seconds: float) -> None:
+        self.clock.sleep(seconds)
+
+    def skew(self, hours: float) -> None:
+        self.clock.skew = timedelta(hours=hours)
+
+    def reclaim(self) -> None:
+        self.server.post("reclaim")
+
+    def foreign(self) -> None:
+        tags = {"gpuplan-run": "r1", "gpuplan-attempt": "1", "gpuplan-owner": "you", "gpuplan-cap-s": "60"}
+        self.server.post("foreign", region="us-east-1", tags=tags)
+
+    def meter(self) -> list[Metered]:
+        answer = self.server.post("meter")
+        now = datetime.fromisoformat(answer["now"])
+        return [
+            Metered(
+                id=one["id"], run=one["run"], attempt=one["attempt"], owner=one["owner"],
+                alive=one["ended"] is None,
+                lived_s=((datetime.fromisoformat(one["ended"]) if one["ended"] else now)
+                         - datetime.fromisoformat(one["started"])).total_seconds(),
+                cap_s=float(one["cap_s"]) if one["cap_s"] else None, foreign=one["foreign"],
+            )
+            for one in answer["machines"]
+        ]  # fmt: skip
+
+    def close(self, state_dir: Path) -> None:
+        pass
+
+
+class LocalWorld:
+    """This computer: real processes, and a meter that reads them from `/proc`, not from the provider's files."""
+
+    provider = "local"
+    slack_s = 4.0  # arming, a loaded machine
+    regions = None
+    options: dict[str, str] = {}  # noqa: RUF012
+    pace = Pace(tries=3, first_wait_s=0.05, longest_wait_s=0.1, poll_s=0.2)
+    faults = (("start", "before", "UNKNOWN"), ("start", "after", "UNKNOWN"), ("end", "after", "UNKNOWN"),
+              ("describe", "before", "INVALID"), ("start", "before", "CAPACITY"))  # fmt: skip
+    keeps_nothing_here = False
+    CAP_S = 3
+
+    def __init__(self, source: Path) -> None:
+        (source / "train.py").write_text("import time; time.sleep(600)")
+        self.spec = RunSpec(script="train.py", source=f"folder:{source}")
+        self.clock = SystemClock()
+        self.reset()
+
+    def reset(self) -> None:
+        self.wanted: dict[str, list[tuple[str, FaultKind]]] = {}
+        self.seen: dict[str, tuple[float, float]] = {}
+        self.folders: set[Path] = set()
+
+    def adapter(self, state_dir: Path) -> Any:
+        self.folders.add(state_dir)
+        return _Faulty(LocalAdapter(state_dir=state_dir, clock=self.clock), self.wanted)
+
+    def candidates(self) -> tuple[Candidate, ...]:
+        return (candidate("local", "this-machine", "0").model_copy(update={"cap_s": self.CAP_S}),)
+
+    def fault(self, operation: str, when: str, what: str) -> None:
+        self.wanted.setdefault(operation, []).append((when, FaultKind[what]))
+
+    def clear(self) -> None:
+        self.wanted.clear()
+
+    def pass_time(self, seconds: float) -> None:
+        time.sleep(min(seconds, 1800) / 1800)
+
+    def skew(self, hours: float) -> None:
+        pass  # its clock is the cloud's
+
+    def reclaim(self) -> None:
+        for group in {group for group, _ in self._processes().values()}:
+            os.killpg(group, signal.SIGKILL)
+
+    def foreign(self) -> None:
+        pass
+
+    def meter(self) -> list[Metered]:
+        now = time.monotonic()
+        alive = set(self._processes())
+        for identity in alive:
+            self.seen[identity] = (self.seen.get(identity, (now, now))[0], now)
+        return [
+            Metered(
+                id=identity, run=_tags(identity, self.folders)["gpuplan-run"],
+                attempt=_tags(identity, self.folders)["gpuplan-attempt"], owner="me", alive=identity in alive,
+                lived_s=last - first, cap_s=float(self.CAP_S),
+            )
+            for identity, (first, last) in self.seen.items()
+        ]  # fmt: skip
+
+    def close(self, state_dir: Path) -> None:
+        self.reclaim()
+
+    def _processes(self) -> dict[str, tuple[int, str]]:
+        """Return the supervisors and scripts of our folders that are alive, by machine."""
+        found: dict[str, tuple[int, str]] = {}
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                words = (process / "cmdline").read_text().split("\0")
+                state, _, group = (process / "stat").read_text().rpartition(")")[2].split()[:3]
+            except OSError:
+                continue
+            machine = next((Path(word) for word in words if "/machines/local-" in word), None)
+            ours = machine is not None and machine.parents[1] in self.folders
+            if (
+                machine is not None
+                and ours
+                and state != "Z"
+                and not any("watchdog" in word for word in words)
+            ):
+                found[machine.name] = (int(group), state)
+        return found
+
+
+class _Faulty:
+    """An adapter that goes wrong on request; what it answers otherwise is the real one's."""
+
+    def __init__(self, adapter: LocalAdapter, wanted: dict[str, list[tuple[str, FaultKind]]]) -> None:
+        self._adapter, self._wanted = adapter, wanted
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._adapter, name)
+
+    def send(self, call: Any, params: Any) -> Any:
+        from gpuplan.launch.faults import CloudFault
+
+        wanted = self._wanted.get(call.operation)
+        when, kind = wanted.pop(0) if wanted else ("", None)
+        if kind is not None and when == "before":
+            raise CloudFault(kind, kind.name, "on request, before")
+        reply = self._adapter.send(call, params)
+        if kind is not None:
+            raise CloudFault(kind, kind.name, "on request, after")
+        return reply
+
+
+def aws_candidate(region: str, purchase: Any) -> Candidate:
+    """Return a T4 at AWS for an hour."""
+    return Candidate(
+        rank=1, instance_type="g4dn.xlarge", accelerator="T4", devices=1, region=region, purchase=purchase,
+        usd_per_hour=Decimal("0.526"), price_as_of="2026-11", run_s=None, step_s=None, cap_s=3600,
+    )  # fmt: skip
+
+
+def _tags(identity: str, folders: set[Path]) -> dict[str, str]:
+    """Return a local machine's tags."""
+    import json
+
+    for folder in folders:
+        asked = folder / "machines" / identity / "asked.json"
+        if asked.exists():
+            return dict(json.loads(asked.read_text())["tags"])
+    raise LookupError(identity)
