@@ -57,6 +57,7 @@ class World(Protocol):
     provider: str
     slack_s: float
     faults: tuple[tuple[str, str, str], ...]  # (operation, "before" or "after", what) that may be asked for
+    losing: tuple[tuple[str, str, str], ...]  # faults that hide a machine that was made; none: it cannot be
     spec: RunSpec
     options: dict[str, str]
     regions: list[str] | None
@@ -216,6 +217,17 @@ class FaultSequences(RuleBasedStateMachine):
         operation, when, what = data.draw(st.sampled_from(self.world.faults))
         for _ in range(times):
             self.world.fault(operation, when, what)
+
+    @precondition(lambda self: self.world.losing)
+    @rule(run=st.sampled_from(RUNS), then_stopped=st.booleans())
+    def every_answer_is_lost_and_the_machine_shows_up_late(self, run: str, then_stopped: bool) -> None:
+        """The worst case of all: it exists, nobody was told, and nobody can see it yet."""
+        for fault in self.world.losing:
+            for _ in range(self.world.pace.tries):
+                self.world.fault(*fault)
+        self.act(self.launch_command(run), None, really=False)
+        if then_stopped:
+            self.act(lambda launcher: launcher.stop_run(run), None, really=False)
 
     @rule()
     def faults_are_over(self) -> None:

@@ -41,6 +41,8 @@ class FakeWorld:
         ("end_machine", "before", "CREDENTIALS"), ("invisible", "before", "30"),
     )  # fmt: skip
 
+    losing = (("create_machine", "after", "UNKNOWN"), ("invisible", "before", "30"))
+
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.reset()
@@ -123,6 +125,8 @@ class AwsWorld:
         ("invisible", "before", "20"),
     )  # fmt: skip
 
+    losing = (("RunInstances", "after", "reset"), ("invisible", "before", "30"))
+
     def __init__(self, server: AwsServer) -> None:
         self.server = server
         self.clock = ServerClock(server)
@@ -195,6 +199,7 @@ class LocalWorld:
     faults = (("start", "before", "UNKNOWN"), ("start", "after", "UNKNOWN"), ("end", "after", "UNKNOWN"),
               ("describe", "before", "INVALID"), ("start", "before", "CAPACITY"))  # fmt: skip
     keeps_nothing_here = False
+    losing = ()
     CAP_S = 3
 
     def __init__(self, source: Path) -> None:
