@@ -44,10 +44,13 @@ def estimate(
     regions: Sequence[str] = (),
     purchase: Literal["on-demand", "spot", "any"] = "any",
     devices: Sequence[float] = (),
+    residency: Sequence[str] = (),
     deadline: str | float | None = None,
+    by: str | None = None,
     budget: float | None = None,
     assume: Mapping[str, float] | None = None,
     profiles: Sequence[str | Path] = (),
+    feed: str | None = None,
     sort: SortBy = "cost",
     retired: bool = False,
 ) -> Estimate:
@@ -63,10 +66,13 @@ def estimate(
         mode: Training steps, or predictions.
         loss, optimizer: By name, of a model that is not compiled.
         accelerators, providers, regions, purchase, devices: Which offers to look at; empty: all.
+        residency: Where the data may lie: `eu`, `eea`, `uk` or countries.
         deadline: Longest time of the run: `"12h"`, or a number of seconds [s].
+        by: When it must be done: `"Mon 08:00"`.
         budget: Highest cost of the run [USD].
         assume: What you know better than the catalog: `{"boot_s": 90, "dataset_gb": 150}`.
         profiles: Files that `gpuplan profile` or `StepTimer` wrote.
+        feed: How samples are fed: `"arrays"`, `"jpeg"`, or samples per second of one vCPU; None: no limit.
         sort: What comes first in `offers`.
         retired: Also what can no longer be rented.
 
@@ -80,7 +86,7 @@ def estimate(
 
     asked = Wanted(
         accelerators=accelerators, providers=providers, regions=regions, purchase=purchase, devices=devices,
-        retired=retired, deadline=deadline, budget=budget, sort=sort,
+        retired=retired, residency=residency, deadline=deadline, by=by, budget=budget, feed=feed, sort=sort,
         assume=[f"{key}={value}" for key, value in (assume or {}).items()],
     ).resolve()  # fmt: skip
     options = WorkloadOptions(

@@ -18,6 +18,7 @@ from . import (
     accuracy_commands,
     breakeven_command,
     catalog_commands,
+    decision_commands,
     estimate_command,
     launch_commands,
     profile_commands,
@@ -68,6 +69,7 @@ def gpuplan(
 
 estimate_command.register(app)
 breakeven_command.register(app)
+decision_commands.register(app)
 catalog_commands.register(app)
 quota_command.register(app)
 accuracy_commands.register(app)

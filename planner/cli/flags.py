@@ -56,6 +56,7 @@ class LimitFlags:
     """How long a run may take, what it may cost, and what is known about both."""
 
     deadline: Annotated[str | None, typer.Option(help="Longest time of the run: 90s, 15m, 12h, 2d.")] = None
+    by: Annotated[str | None, typer.Option(help="When it must be done, as 'Mon 08:00' or 18:30.")] = None
     budget: Annotated[float | None, typer.Option(help="Highest cost of the run in dollars.")] = None
     assume: Annotated[
         list[str] | None,
@@ -63,7 +64,10 @@ class LimitFlags:
             help="What you know better, as boot_s=90 or dataset_gb=150; repeatable (see --breakdown)."
         ),
     ] = None
-    sort: Annotated[Literal["cost", "time"], typer.Option(help="What comes first.")] = "cost"
+    feed: Annotated[
+        str | None, typer.Option(help="How samples are fed: arrays, jpeg, or samples/s of one vCPU.")
+    ] = None
+    sort: Annotated[Literal["cost", "time", "co2"], typer.Option(help="What comes first.")] = "cost"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +77,10 @@ class OfferFlags:
     accelerator: Annotated[list[str] | None, typer.Option(help="Only this one; repeat for more.")] = None
     provider: Annotated[list[str] | None, typer.Option(help="Only theirs; repeat for more.")] = None
     region: Annotated[list[str] | None, typer.Option(help="Only there; repeat for more.")] = None
+    residency: Annotated[
+        list[str] | None,
+        typer.Option(help="Only where data may lie: eu, eea, uk or a country; repeat for more."),
+    ] = None
     purchase: Annotated[Literal["on-demand", "spot", "any"], typer.Option(help="How to rent.")] = "any"
     devices: Annotated[list[float] | None, typer.Option(help="Only with so many devices; repeatable.")] = None
     retired: Annotated[bool, typer.Option("--retired", help="Also what can no longer be rented.")] = False
@@ -86,7 +94,8 @@ class OfferFlags:
         return Wanted(
             accelerators=self.accelerator or (), providers=self.provider or (), regions=self.region or (),
             purchase=self.purchase, devices=self.devices or (), retired=self.retired, catalog=self.catalog,
-            deadline=within.deadline, budget=within.budget, sort=within.sort,
+            residency=self.residency or (),
+            deadline=within.deadline, by=within.by, feed=within.feed, budget=within.budget, sort=within.sort,
             assume=within.assume or (),
         )  # fmt: skip
 

@@ -111,6 +111,11 @@ class Bill:
         return self._total
 
     @property
+    def machine_nano(self) -> tuple[int, int, int]:
+        """What the machine's hours cost, without what is charged beside them [1e-9 USD]."""
+        return self._rental(self._schedule.total_s)
+
+    @property
     def mid_nano(self) -> int:
         """Central estimate [1e-9 USD]."""
         return self._total[1]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ..units import GB
 from .bill import HOURS_PER_MONTH, NO_CHARGES, Charges
 from .sizes import dataset_gb
-from .terms import Bounds, Terms
+from .terms import OWNED, Bounds, Terms
 
 if TYPE_CHECKING:
     from ..offers.rows import Offer
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["Charger", "disk_gb", "egress_gb"]
 
 PERCENT = Decimal(100)
-OWNED = frozenset({"local", "own"})
 
 
 def disk_gb(workload: Workload, terms: Terms) -> Bounds | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import UsageError
 from ..predict.steptime import StepTime, Unpredicted
+from .limiter import feed_of
 from .limits import require_positive
 from .memory import available_bytes, memory_verdict
 from .memory_parts import batch_bytes_of, remedies_of
@@ -17,6 +18,7 @@ from .rank import Candidate, SortBy, cheapest, cheapest_within_s, fastest, faste
 from .result import Estimate, OfferEstimate, Projection, Recommendation
 from .run import run_length
 from .select import Filters, Selected, Selection
+from .sensitivity import sensitivity_of
 from .spot_outlook import SpotTerms
 from .terms import NO_TERMS, Terms
 
@@ -53,6 +55,7 @@ class Question:
         deadline_s: Longest time of the run [s].
         budget_usd: Highest cost of the run [USD].
         spot: What is said about interruptions of spot machines.
+        feed: How samples are fed: `arrays`, `jpeg`, samples per second of one vCPU; None: no limit.
 
     Raises:
         UsageError: A limit that is not positive.
@@ -63,6 +66,7 @@ class Question:
     deadline_s: float | None = None
     budget_usd: float | None = None
     spot: SpotTerms = field(default_factory=SpotTerms)
+    feed: str | None = None
 
     def __post_init__(self) -> None:
         if self.deadline_s is not None:
@@ -100,6 +104,7 @@ def estimate_workload(
         terms=terms,
         spot=question.spot,
         project=lambda one: project(workload, one, predictor),
+        feed=None if question.feed is None else feed_of(question.feed, workload, terms),
     )
     ordered = tuple(sorted(priced, key=lambda one: _rank_key(one, question.sort)))
     return Estimate(
@@ -165,6 +170,8 @@ def _rank_key(one: OfferEstimate, sort: SortBy) -> tuple[bool, bool, float, floa
     usable = one.projection.memory.fits is not False and one.offer.complete and one.sessions in (1, None)
     time_s, cost_usd = _merit(one)
     first, second = (cost_usd, time_s) if sort == "cost" else (time_s, cost_usd)
+    if sort == "co2":
+        first, second = None if one.co2_kg is None else one.co2_kg.mid, cost_usd
     unknown = float("inf")
     return (
         not usable,
@@ -212,8 +219,10 @@ def _recommend(offers: Sequence[OfferEstimate], question: Question) -> Recommend
     if all(one.is_free for one in offers):
         paid = free
     deadline_s, budget_usd = question.deadline_s, question.budget_usd
+    best = cheapest(paid)
     return Recommendation(
-        cheapest=cheapest(paid),
+        cheapest=best,
+        sensitivity=sensitivity_of(best, paid, offers),
         fastest=fastest(paid),
         within_deadline=None if deadline_s is None else cheapest_within_s(paid, deadline_s),
         within_budget=None if budget_usd is None else fastest_within_usd(paid, budget_usd),
@@ -242,5 +251,6 @@ def _echo(question: Question) -> dict[str, Any]:
         **{key: list(value) if isinstance(value, tuple) else value for key, value in filters},
         "sort": question.sort,
         "deadline_s": question.deadline_s,
+        "feed": question.feed,
         "budget_usd": None if budget_usd is None else str(Decimal(str(budget_usd))),
     }

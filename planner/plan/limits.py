@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import re
+from datetime import datetime, timedelta
 
 from ..errors import UsageError
 
-__all__ = ["duration_s_of", "require_positive"]
+__all__ = ["duration_s_of", "require_positive", "seconds_until"]
 
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?[smhd])+")
 _PART = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
 
@@ -37,3 +39,42 @@ def require_positive(value: float, *, what: str, example: str) -> None:
     """
     if not math.isfinite(value) or value <= 0:
         raise UsageError(f"{what} must be above zero, not {value:g}", hint=f"try `{what} {example}`")
+
+
+def seconds_until(text: str, *, now: datetime) -> float:
+    """Return how long it is until a moment like `Mon 08:00`, `18:30` or `2026-12-01 09:00` [s].
+
+    Args:
+        text: A weekday and a time, a time (today's or tomorrow's), or a date and a time; in local time.
+        now: The moment from which to count.
+
+    Raises:
+        UsageError: No such moment, or one that has passed.
+
+    Example:
+        >>> seconds_until("Mon 08:00", now=datetime(2026, 11, 20, 20, 0)) / 3600   # a Friday evening
+        60.0
+    """
+    moment = _moment(text.strip(), now)
+    if moment is None:
+        raise UsageError(f"`--by {text}` is no moment", hint='as in `--by "Mon 08:00"` or `--by 18:30`')
+    if moment <= now:
+        raise UsageError(f"`--by {text}` has passed", hint="give a moment to come")
+    return (moment - now).total_seconds()
+
+
+def _moment(text: str, now: datetime) -> datetime | None:
+    """Return the next moment that a text means; None when it means none."""
+    *day, clock = text.split()
+    try:
+        time = datetime.strptime(clock, "%H:%M").time()
+        today = datetime.combine(now.date(), time)
+        if not day:
+            return today if today > now else today + timedelta(days=1)
+        if len(day) == 1 and day[0][:3].lower() in _WEEKDAYS:
+            ahead = (_WEEKDAYS.index(day[0][:3].lower()) - now.weekday()) % len(_WEEKDAYS)
+            moment = today + timedelta(days=ahead)
+            return moment if moment > now else moment + timedelta(days=len(_WEEKDAYS))
+        return datetime.strptime(text, "%Y-%m-%d %H:%M")
+    except ValueError:
+        return None

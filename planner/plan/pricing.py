@@ -7,7 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from .bill import Bill, rental_usd
+from .carbon import machine_power_w
 from .charges import Charger
+from .limiter import Feed, fed
 from .phases import Schedule, Scheduler
 from .result import OfferEstimate, Projection
 from .spot_outlook import SpotOutlook, SpotOutlooks, SpotTerms
@@ -15,7 +17,7 @@ from .spot_outlook import SpotOutlook, SpotOutlooks, SpotTerms
 if TYPE_CHECKING:
     from ..workload.model import Workload
     from .select import Selected, Selection
-    from .terms import Terms
+    from .terms import Bounds, Terms
 
 __all__ = ["Pricer", "compare_with_on_demand", "outlooks_for", "price_offers"]
 
@@ -34,6 +36,8 @@ class Pricer:
         self._charger = Charger(workload, terms)
         self._outlooks = outlooks
         self._schedules: dict[object, Schedule | None] = {}
+        self._powers: dict[object, Bounds | None] = {}
+        self._terms = terms
 
     def price(self, selected: Selected, projection: Projection) -> OfferEstimate:
         """Return an offer with its schedule and its bill."""
@@ -56,7 +60,16 @@ class Pricer:
             session_s=selected.session_s,
             spot=outlook,
             unbilled=charges.unknown,
+            power_w=self._power_w(selected),
+            g_co2_per_kwh=self._terms.g_co2_per_kwh(offer.provider, offer.region),
         )
+
+    def _power_w(self, selected: Selected) -> Bounds | None:
+        """Return what a machine draws, worked out once for each."""
+        machine = (selected.offer.provider, selected.offer.instance_type)
+        if machine not in self._powers:
+            self._powers[machine] = machine_power_w(selected, self._terms)
+        return self._powers[machine]
 
     def _outlook(self, selected: Selected, projection: Projection) -> SpotOutlook | None:
         """Return what interruptions do; None on demand, or when nothing is known of the run."""
@@ -84,6 +97,7 @@ def price_offers(
     terms: Terms,
     spot: SpotTerms,
     project: Callable[[Selected], Projection],
+    feed: Feed | None = None,
 ) -> list[OfferEstimate]:
     """Return every offer of a selection with its bill, in order.
 
@@ -93,6 +107,7 @@ def price_offers(
         terms: What is charged and assumed.
         spot: What the user says about interruptions.
         project: Gives the workload's time on an offer's devices; asked once for each kind and number of them.
+        feed: How fast a host makes samples ready; None: no limit.
     """
     pricer = Pricer(workload, terms, outlooks_for(workload, selection, spot))
     projections: dict[object, Projection] = {}
@@ -101,7 +116,13 @@ def price_offers(
         key = _projection_key(selected)
         if key not in projections:
             projections[key] = project(selected)
-        priced.append(pricer.price(selected, projections[key]))
+        projection = projections[key]
+        if feed is not None:
+            host = (key, selected.offer.vcpus, selected.offer.memory_gib)
+            if host not in projections:
+                projections[host] = fed(projection, selected.offer, feed)
+            projection = projections[host]
+        priced.append(pricer.price(selected, projection))
     return compare_with_on_demand(priced)
 
 

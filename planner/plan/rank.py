@@ -11,7 +11,7 @@ from typing import Literal
 
 __all__ = ["Candidate", "SortBy", "cheapest", "cheapest_within_s", "fastest", "fastest_within_usd", "pareto"]
 
-SortBy = Literal["cost", "time"]
+SortBy = Literal["cost", "time", "co2"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

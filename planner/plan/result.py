@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Any
 from ..predict.steptime import StepTime, Unpredicted
 from ..units import GIB, SECONDS_PER_HOUR, Interval
 from .bill import NOT_BILLED, Bill
+from .carbon import co2_kg, energy_kwh
+from .limiter import limit_of
 from .memory import MemoryVerdict
 from .memory_parts import Remedy, memory_parts
 from .phases import Schedule
+from .recommendation import Recommendation
 from .run import RunLength
-from .terms import Terms
+from .terms import Bounds, Terms
 
 if TYPE_CHECKING:
     from ..offers.rows import Offer
@@ -78,6 +81,8 @@ class OfferEstimate:
         session_s: Longest time the machine can be held in one piece; None when no limit is known [s].
         spot: What interruptions do to the run; None on demand, or when the run's time is unknown.
         unbilled: Items that a real bill has and whose price is unknown here.
+        power_w: What the machine draws while it trains, its house's overhead included; None: unknown [W].
+        g_co2_per_kwh: Of the region's grid; None: unknown [g/kWh].
     """
 
     offer: Offer
@@ -88,6 +93,23 @@ class OfferEstimate:
     session_s: float | None = None
     spot: SpotOutlook | None = None
     unbilled: tuple[str, ...] = ()
+    power_w: Bounds | None = None
+    g_co2_per_kwh: float | None = None
+
+    @property
+    def energy_kwh(self) -> Interval | None:
+        """Energy of the run; None when unknown [kWh]."""
+        if self.schedule is None or self.power_w is None:
+            return None
+        return energy_kwh(self.schedule.total_s, self.power_w)
+
+    @property
+    def co2_kg(self) -> Interval | None:
+        """Carbon dioxide of that energy; None when unknown [kg]."""
+        energy = self.energy_kwh
+        if energy is None or self.g_co2_per_kwh is None:
+            return None
+        return co2_kg(energy, g_co2_per_kwh=self.g_co2_per_kwh)
 
     @property
     def run_time_s(self) -> Interval | None:
@@ -122,6 +144,7 @@ class OfferEstimate:
         """Return one entry of `offers[]`; its bill with ranges and reasons when a breakdown is wanted."""
         offer, projection = self.offer, self.projection
         step = projection.step_time if isinstance(projection.step_time, StepTime) else None
+        limit, energy, co2 = limit_of(projection), self.energy_kwh, self.co2_kg
         return {
             "provider": offer.provider,
             "instance_type": offer.instance_type,
@@ -153,35 +176,15 @@ class OfferEstimate:
             "memory_remedies": [remedy.to_json() for remedy in projection.remedies],
             "largest_batch_size": projection.memory.largest_batch_size,
             "basis": step.basis if step else None,
-            "limiter": step.limiter if step else None,
+            "limiter": limit.name if limit else None,
+            "limiter_share": limit.share if limit else None,
+            "limiter_why": limit.why if limit else None,
+            "energy_kwh": energy.to_json() if energy else None,
+            "co2_kg": co2.to_json() if co2 else None,
             "sessions": self.sessions,
             "spot": None if self.spot is None else self.spot.to_json(_float(offer.usd_per_hour)),
             "notes": list(self.notes),
         }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recommendation:
-    """Positions in ``Estimate.offers``; None when no offer answers, or when it was not asked.
-
-    Only complete machines are considered in which the step is known to fit, and which can be held for the
-    whole run; free ones only when nothing else was asked for: they are named apart, since nobody guarantees
-    them.
-
-    Args:
-        cheapest, fastest: Of the whole run; of a sample when the run's length is unknown.
-        within_deadline: The cheapest that is done in time even at the upper end of its interval.
-        within_budget: The fastest that keeps the budget even at the upper end of its interval.
-        free: The fastest that costs nothing.
-        pareto: Those that no other beats in time and cost at once, fastest first.
-    """
-
-    cheapest: int | None
-    fastest: int | None
-    within_deadline: int | None
-    within_budget: int | None
-    free: int | None
-    pareto: tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,7 +240,13 @@ class Estimate:
         chosen = self.recommendation
         single = ("cheapest", "fastest", "within_deadline", "within_budget", "free")
         answers: dict[str, Any] = {name: self._reference(getattr(chosen, name)) for name in single}
-        return {**answers, "pareto": [self._reference(index) for index in chosen.pareto]}
+        margin = chosen.sensitivity
+        sensitivity = None if margin is None else {
+            "runner_up": self._reference(margin.runner_up), "price_percent": 100 * margin.price_share,
+            "step_time_percent": 100 * margin.step_time_share, "certain": margin.certain,
+        }  # fmt: skip
+        pareto = [self._reference(index) for index in chosen.pareto]
+        return {**answers, "pareto": pareto, "sensitivity": sensitivity}
 
     def _reference(self, index: int | None) -> dict[str, Any] | None:
         """Return where an offer is in `offers[]`, and enough to name it."""

@@ -6,8 +6,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from ..errors import NoAnswerError
 from ..units import SECONDS_PER_HOUR
 from .limits import require_positive
+from .residency import countries_of
+from .terms import OWNED
 
 if TYPE_CHECKING:
     from ..offers.costs import Place
@@ -29,6 +32,7 @@ class Filters:
         devices: GPUs or TPU chips of an offer [-].
         include_retired: Also what can no longer be rented.
         include_local: Also this machine, at $0.
+        residency: Where the data may lie: `eu`, `eea`, `uk` or countries; one's own machines always pass.
 
     Raises:
         UsageError: A number of devices that is not positive.
@@ -41,6 +45,7 @@ class Filters:
     devices: tuple[float, ...] = ()
     include_retired: bool = False
     include_local: bool = True
+    residency: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for count in self.devices:
@@ -106,12 +111,31 @@ def select(filters: Filters, *, catalog: Catalog | None = None) -> Selection:
         include_retired=filters.include_retired,
         names=catalog.names,
     )
+    if filters.residency:
+        chosen = _residents(chosen, filters.residency, catalog)
     describe = _describer(catalog)
     return Selection(
         offers=tuple(own if own is not None and offer is own.offer else describe(offer) for offer in chosen),
         catalog_as_of=catalog.as_of,
         spot=_spot_facts(catalog, chosen),
     )
+
+
+def _residents(offers: Iterable[Offer], names: Iterable[str], catalog: Catalog) -> tuple[Offer, ...]:
+    """Return the offers in some countries; one whose place is not known is left out."""
+    regions = catalog.costs.regions
+    countries = countries_of(names, known={region.country for region in regions.values()})
+
+    def resides(offer: Offer) -> bool:
+        region = regions.get((offer.provider, offer.region))
+        return offer.provider in OWNED or (region is not None and region.country in countries)
+
+    left = tuple(offer for offer in offers if resides(offer))
+    if not left:
+        raise NoAnswerError(
+            f"no offer is left after `--residency {' '.join(names)}`", hint="leave it out, or add countries"
+        )
+    return left
 
 
 def _spot_facts(catalog: Catalog, offers: Iterable[Offer]) -> SpotFacts | None:

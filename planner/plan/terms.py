@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..settings import Settings
     from ..settings_own import Discount, Tax
 
-__all__ = ["NO_TERMS", "USD", "Bounds", "Currency", "Terms", "overrides_of", "terms_of"]
+__all__ = ["NO_TERMS", "OWNED", "USD", "Bounds", "Currency", "Terms", "overrides_of", "terms_of"]
 
 # What can be given outright in place of what is worked out from the workload.
 DIRECT_KEYS: Mapping[str, str] = {
@@ -26,9 +26,12 @@ DIRECT_KEYS: Mapping[str, str] = {
     "validation_samples": "samples validated after every epoch",
     "checkpoint_gb": "size of a checkpoint [GB]",
     "disk_gb": "disk that is rented [GB]",
+    "chance": "chance of getting a notebook's accelerator when it is asked for",
+    "g_co2_per_kwh": "carbon intensity of your own electricity [g/kWh]",
     "egress_gb": "what is downloaded from the cloud at the end [GB]",
 }
 
+OWNED = frozenset({"local", "own"})
 Bounds = tuple[float, float, float]
 
 
@@ -107,6 +110,13 @@ class Terms:
     def provider_cost(self, provider: str) -> ProviderCost | None:
         """Return what a provider charges beside the machine; None when it is unknown."""
         return None if self.costs is None else self.costs.providers.get(provider)
+
+    def g_co2_per_kwh(self, provider: str, region: str) -> float | None:
+        """Return how dirty a region's grid is; None when unknown [g/kWh]."""
+        if provider in OWNED:
+            return self.overrides.get("g_co2_per_kwh")
+        row = None if self.costs is None else self.costs.regions.get((provider, region))
+        return None if row is None else row.g_co2_per_kwh
 
     def discount_for(self, offer: Offer) -> Discount | None:
         """Return the discount on an offer's list price; None on a committed price or one's own machine."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from .estimate import Question
-from .limits import duration_s_of
+from .limits import duration_s_of, seconds_until
 from .rank import SortBy
 from .select import Filters
 from .terms import Terms, terms_of
@@ -45,7 +46,10 @@ class Wanted:
         accelerators, providers, regions, purchase, devices: Which offers to look at.
         retired: Also what can no longer be rented.
         catalog: A folder with the user's own catalog; None: what the settings say.
+        residency: Where the data may lie: `eu`, `eea`, `uk` or countries.
         deadline: Longest time of the run: `12h`, or a number of seconds [s].
+        by: When it must be done: `Mon 08:00`.
+        feed: How samples are fed: `arrays`, `jpeg`, samples per second of one vCPU.
         budget: Highest cost of the run [USD].
         sort: What comes first.
         assume: What the user knows better than the catalog: `boot_s=90`.
@@ -58,7 +62,10 @@ class Wanted:
     devices: Sequence[float] = ()
     retired: bool = False
     catalog: Path | None = None
+    residency: Sequence[str] = ()
     deadline: str | float | None = None
+    by: str | None = None
+    feed: str | None = None
     budget: float | None = None
     sort: SortBy = "cost"
     assume: Sequence[str] = ()
@@ -82,16 +89,25 @@ class Wanted:
             }
         )
         apply_cache_dir(settings)
-        deadline_s = duration_s_of(self.deadline) if isinstance(self.deadline, str) else self.deadline
         question = Question(
-            filters=self._filters(settings), sort=self.sort, deadline_s=deadline_s, budget_usd=self.budget
-        )
+            filters=self._filters(settings), sort=self.sort, deadline_s=self._deadline_s(),
+            budget_usd=self.budget, feed=self.feed,
+        )  # fmt: skip
         catalog = catalog_of(settings)
         terms = terms_of(settings, catalog.costs, assume=self.assume)
         return Resolved(question=question, catalog=catalog, terms=terms, settings=settings)
+
+    def _deadline_s(self) -> float | None:
+        """Return the sooner of the two limits; None when there is none [s]."""
+        longest = duration_s_of(self.deadline) if isinstance(self.deadline, str) else self.deadline
+        if self.by is None:
+            return longest
+        left_s = seconds_until(self.by, now=datetime.now())
+        return left_s if longest is None else min(left_s, longest)
 
     def _filters(self, settings: Settings) -> Filters:
         return Filters(
             accelerators=tuple(self.accelerators), providers=settings.providers, regions=settings.regions,
             purchase=self.purchase, devices=tuple(self.devices), include_retired=self.retired,
+            residency=tuple(self.residency),
         )  # fmt: skip

@@ -12,18 +12,17 @@ from ..plan.terms import USD
 from ..units import MS_PER_S
 from .bill import breakdown_text, emit_breakdown
 from .numbers import count_text, device_text, duration_text, offer_text, range_text, usd_text
-from .output import UNKNOWN, Column, emit_json, emit_rows, json_text
+from .output import Column, emit_json, emit_rows, json_text
+from .summary import summary_lines
 from .trust import trust_lines
 
 if TYPE_CHECKING:
-    from decimal import Decimal
-
     from ..plan.bill import Bill
     from ..plan.result import Estimate, OfferEstimate
     from ..plan.terms import Currency
 
 __all__ = [
-    "emit_estimate", "estimate_json", "shown_offers", "summary_lines", "table_columns", "table_row",
+    "emit_estimate", "estimate_json", "shown_offers", "table_columns", "table_row",
     "title_text",
 ]  # fmt: skip
 
@@ -189,42 +188,6 @@ def title_text(estimate: Estimate) -> str:
     else:
         parts.append("length of the run unknown")
     return " · ".join(parts)
-
-
-def summary_lines(estimate: Estimate) -> list[str]:
-    """Return what to take, one line each."""
-    chosen = estimate.recommendation
-    answers = {
-        "cheapest": chosen.cheapest,
-        "fastest": chosen.fastest,
-        "in time": chosen.within_deadline,
-        "in budget": chosen.within_budget,
-        "free": chosen.free,
-    }
-    currency = estimate.terms.currency
-    names_of: dict[int, list[str]] = {}
-    for name, index in answers.items():
-        if index is not None:
-            names_of.setdefault(index, []).append(name)
-    return [
-        f"{', '.join(names)}: {_named(estimate.offers[index], currency)}" for index, names in names_of.items()
-    ]
-
-
-def _amount_text(usd: Decimal, currency: Currency) -> str:
-    """Return an amount with its currency."""
-    text = usd_text(float(currency.of_usd(usd)))
-    return f"${text}" if currency.code == USD.code else f"{text} {currency.code}"
-
-
-def _named(one: OfferEstimate, currency: Currency) -> str:
-    """Return an offer with its time and cost in one line."""
-    offer, run_time_s = one.offer, one.run_time_s
-    time = duration_text(run_time_s.mid) if run_time_s else UNKNOWN
-    cost = _amount_text(one.bill.total.mid, currency) if one.bill else f"$ {UNKNOWN}"
-    kind = offer.purchase.replace("_", " ")
-    device = device_text(offer.accelerator, offer.devices)
-    return f"{offer_text(offer.provider, offer.instance_type)} ({device}), {offer.region}, {kind}: {time}, {cost}"
 
 
 def _clip(length: int) -> Callable[[str], str]:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
-from .estimate import shown_offers, summary_lines, table_columns, table_row, title_text
+from .estimate import shown_offers, table_columns, table_row, title_text
 from .output import UNKNOWN, Column
+from .summary import summary_lines
 from .trust import trust_lines
 
 if TYPE_CHECKING:

@@ -85,6 +85,7 @@ def _assemble(
         samples=samples,
         epochs=epochs,
         steps=steps,
+        validation_samples=run.feed.validation_samples if run.feed is not None else None,
         parameters=model.count_params(),
         trainable_parameters=sum(_size(v.shape) for v in model.trainable_weights),
         memory=traced.memory,

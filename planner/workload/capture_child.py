@@ -13,13 +13,16 @@ import multiprocessing
 import os
 import sys
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..errors import GpuplanError, UsageError
 from .cache import hash_file
 from .faults import one_line
 from .options import WorkloadOptions
 from .reference import Reference, parse_reference
+
+if TYPE_CHECKING:
+    from .feed import Feed
 
 __all__ = ["main"]
 
@@ -107,13 +110,19 @@ def _run_script(
 
     def on_fit(model: Any, arguments: dict[str, Any]) -> NoReturn:
         backend, compiled = _backend_note()
+        feed = read_feed(arguments)
         run = Run(
             text=reference.text,
-            feed=read_feed(arguments),
+            feed=feed,
             epochs=max(1, arguments["epochs"] - (arguments.get("initial_epoch") or 0)),
             folders=(str(path.parent),),
             compiled=compiled,
-            notes=(*notes, backend, *_fit_notes(model, arguments), *((PRETRAINED,) if skipped() else ())),
+            notes=(
+                *notes,
+                backend,
+                *_fit_notes(model, arguments, feed),
+                *((PRETRAINED,) if skipped() else ()),
+            ),
         )
         workload = assemble_workload(model, run=run, options=options)
         _finish({"workload": workload.to_json(), "files": _local_files(reference)}, result_path)
@@ -121,9 +130,10 @@ def _run_script(
     run_until_fit(path, text=reference.text, argv=request["argv"], on_fit=on_fit)
 
 
-def _fit_notes(model: Any, arguments: dict[str, Any]) -> tuple[str, ...]:
+def _fit_notes(model: Any, arguments: dict[str, Any], feed: Feed) -> tuple[str, ...]:
     notes = []
-    if arguments.get("validation_data") is not None or arguments.get("validation_split"):
+    validated = arguments.get("validation_data") is not None or arguments.get("validation_split")
+    if validated and feed.validation_samples is None:
         notes.append("validation after each epoch is not counted")
     if model.steps_per_execution > 1:
         notes.append(f"steps_per_execution={model.steps_per_execution} is not modelled: counted step by step")

@@ -27,6 +27,7 @@ class Feed:
         batch_size: Samples a step; None when unknown [-].
         samples: Training samples of an epoch; None when unknown [-].
         steps_per_epoch: Steps of an epoch; None when unknown [-].
+        validation_samples: Evaluated after every epoch; None when none are, or their number is unknown [-].
     """
 
     x: SpecTree
@@ -35,6 +36,7 @@ class Feed:
     batch_size: int | None = None
     samples: int | None = None
     steps_per_epoch: int | None = None
+    validation_samples: int | None = None
 
 
 def read_feed(arguments: dict[str, Any]) -> Feed:
@@ -53,6 +55,7 @@ def read_feed(arguments: dict[str, Any]) -> Feed:
         feed = _from_arrays(data, arguments)
     else:
         feed = _from_batches(data, steps_per_epoch=arguments.get("steps_per_epoch"))
+    feed = replace(feed, validation_samples=_validation_samples(data, arguments))
     if arguments.get("class_weight") and feed.sample_weight is None:
         return replace(feed, sample_weight=ArraySpec((), "float32"))
     return feed
@@ -98,6 +101,21 @@ def _length(data: Any) -> int:
     if len(lengths) != 1 or lengths == {0}:
         raise CaptureError(f"fit() was given arrays of {sorted(lengths)} samples", hint="give equal lengths")
     return lengths.pop()
+
+
+def _validation_samples(data: Any, arguments: dict[str, Any]) -> int | None:
+    """Return how many samples are evaluated after every epoch; None when that is not known [-].
+
+    With `validation_freq`, as many as are evaluated in an epoch on average.
+    """
+    held_out, often = arguments.get("validation_data"), arguments.get("validation_freq") or 1
+    if isinstance(held_out, (tuple, list)) and held_out and _is_arrays(held_out[0]):
+        samples = _length(held_out[0])
+    elif held_out is None and arguments.get("validation_split") and _is_arrays(data):
+        samples = _length(data) - _samples_after_split(_length(data), arguments)
+    else:
+        return None
+    return max(1, samples // often) if isinstance(often, int) else None
 
 
 def _samples_after_split(samples: int, arguments: dict[str, Any]) -> int:

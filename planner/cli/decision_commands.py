@@ -1,0 +1,166 @@
+"""`gpuplan rig` and `gpuplan sweep`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..errors import UsageError
+from .flags import LimitFlags, ModelArgument, OfferFlags, OutputFlags, ScriptArguments, WorkFlags
+from .spread import spread
+
+if TYPE_CHECKING:
+    from ..plan.ask import Prepared
+    from ..workload.model import Workload
+
+__all__ = ["register"]
+
+RIG_EPILOG = """Examples:
+
+  gpuplan rig --accelerator RTX3090 --price 1400 --hours-a-week 30
+
+  gpuplan rig train.py --accelerator RTX3090 --price 1400 --electricity 0.35
+"""
+SWEEP_EPILOG = """Example: gpuplan sweep ResNet50 --samples 1281167 --epochs 90 --batch-sizes 32,64,128 \\
+    --precisions float32,mixed_float16"""
+PRECISIONS = "float32,mixed_float16"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to an application."""
+    app.command(epilog=RIG_EPILOG)(rig)
+    app.command("sweep", epilog=SWEEP_EPILOG)(sweep_command)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RigFlags:
+    """A machine that one may buy, and how it would be used."""
+
+    accelerator: Annotated[str, typer.Option(help="What is in it, as `gpuplan accelerators` names it.")]
+    price: Annotated[float, typer.Option(help="Of the whole machine, in dollars.")]
+    devices: Annotated[float, typer.Option(help="How many accelerators.")] = 1.0
+    loses: Annotated[float, typer.Option(help="Share of its value that it loses in a year.")] = 0.3
+    power: Annotated[
+        float | None, typer.Option(help="Watts while it trains; else the boards' limit and 150.")
+    ] = None
+    idle_power: Annotated[float, typer.Option(help="Watts the rest of the week; 0: switched off.")] = 0.0
+    electricity: Annotated[float, typer.Option(help="Dollars a kWh.")] = 0.17
+    hours_a_week: Annotated[float, typer.Option(help="Hours a week that it would train.")] = 20.0
+
+
+HOST_W = 150.0  # processor, memory, fans and losses of the power supply of a desktop while it trains: assumed
+
+
+@spread
+def rig(
+    model: Annotated[
+        str | None, typer.Argument(metavar="[MODEL]", help="The work; else hour for hour.")
+    ] = None,
+    *,
+    machine: RigFlags,
+    work: WorkFlags,
+    out: OutputFlags,
+) -> None:
+    """Should I buy? A machine of your own against renting: the month from which on it pays."""
+    from ..plan.estimate import Question
+    from ..plan.rig import Rig, weigh
+    from ..plan.rivals import rivals_by_price, rivals_for_work
+    from ..plan.wanted import Wanted
+    from ..render.files import write_text
+    from ..render.output import json_text
+    from ..render.rig import emit_rig, rig_json
+
+    out.require_writable()
+    asked = Wanted().resolve()
+    name = asked.catalog.names.resolve(machine.accelerator)
+    board_w = asked.catalog.accelerators[name].tdp_w
+    if machine.power is None and board_w is None:
+        raise UsageError(f"the power of {name} is not known", hint="add `--power 450`")
+    power_w = machine.power if machine.power is not None else machine.devices * (board_w or 0.0) + HOST_W
+    owned = Rig(
+        purchase_usd=machine.price, value_lost_per_year=machine.loses, power_w=power_w,
+        idle_power_w=machine.idle_power, electricity_usd_per_kwh=machine.electricity,
+        hours_a_week=machine.hours_a_week,
+    )  # fmt: skip
+    if model is None:
+        rivals = rivals_by_price(asked.catalog, name, machine.devices)
+    else:
+        from ..plan.ask import prepare
+        from .progress import tracing
+
+        ready = prepare(
+            model, asked.question, options=work.options(), catalog=asked.catalog, terms=asked.terms,
+            around_trace=tracing(model),
+        )  # fmt: skip
+        rivals = rivals_for_work(ready, Question(), accelerator=name, devices=machine.devices)
+    verdicts = weigh(owned, accelerator=name, rivals=rivals)
+    if out.output is not None:
+        document = rig_json(verdicts)
+        write_text(out.output, json_text(document.pop("schema"), document))
+    emit_rig(verdicts, as_json=out.json_)
+
+
+@spread
+def sweep_command(
+    model: ModelArgument,
+    script_arguments: ScriptArguments = None,
+    *,
+    batch_sizes: Annotated[
+        str | None, typer.Option(help="Per device, with commas; else the model's own, half and twice of it.")
+    ] = None,
+    precisions: Annotated[str, typer.Option(help="With commas.")] = PRECISIONS,
+    work: WorkFlags,
+    offers: OfferFlags,
+    limits: LimitFlags,
+    out: OutputFlags,
+) -> None:
+    """Try batch sizes, precisions, numbers of devices and purchase options; show the best points only."""
+    from ..plan.ask import prepare
+    from ..plan.sweep import sweep
+    from ..render.files import write_text
+    from ..render.output import json_text
+    from ..render.sweep import emit_sweep
+    from ..workload.load import load_workload
+    from .progress import tracing
+
+    sizes = None if batch_sizes is None else _sizes(batch_sizes)
+    out.require_writable()
+    asked = offers.wanted(limits).resolve()
+    options = work.options()
+    ready = prepare(
+        model, asked.question, options=options, script_arguments=script_arguments or (),
+        catalog=asked.catalog, terms=asked.terms, around_trace=tracing(model),
+    )  # fmt: skip
+    own = ready.workload
+
+    def trace(batch_size: int, precision: str) -> Workload:
+        if (batch_size, precision) == (own.batch_size, own.precision):
+            return own
+        with tracing(f"{model} at batch size {batch_size} in {precision}"):
+            changed = replace(options, batch_size=batch_size, precision=precision)
+            return load_workload(model, options=changed, argv=script_arguments or ())
+
+    result = sweep(
+        ready, question=asked.question, batch_sizes=sizes or _around(ready),
+        precisions=[name.strip() for name in precisions.split(",") if name.strip()], trace=trace,
+    )  # fmt: skip
+    if out.output is not None:
+        document = result.to_json()
+        write_text(out.output, json_text(document.pop("schema"), document))
+    emit_sweep(result, as_json=out.json_)
+
+
+def _around(ready: Prepared) -> list[int]:
+    """Return the model's own batch size, half and twice of it."""
+    own = ready.workload.batch_size
+    return sorted({max(1, own // 2), own, 2 * own})
+
+
+def _sizes(text: str) -> list[int]:
+    """Return batch sizes; UsageError for anything but whole numbers of at least one."""
+    sizes = [part.strip() for part in text.split(",") if part.strip()]
+    if not sizes or not all(part.isdigit() and int(part) > 0 for part in sizes):
+        raise UsageError(f"`--batch-sizes {text}` are no batch sizes", hint="as in `--batch-sizes 32,64,128`")
+    return [int(part) for part in sizes]

@@ -1,0 +1,161 @@
+"""What limits a step, with its share and a sentence on what would help; and how fast a host can feed it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ..errors import UsageError
+from ..predict.steptime import StepTime
+from ..units import GIB, Interval
+from .sizes import dataset_gb
+from .terms import Bounds, Terms
+
+if TYPE_CHECKING:
+    from ..offers.rows import Offer
+    from ..workload.model import Workload
+    from .result import Projection
+
+__all__ = ["Feed", "Limit", "fed", "feed_of", "limit_of"]
+
+GB_PER_GIB = GIB / 1e9
+WHY: Mapping[str, str] = {
+    "compute": "arithmetic: more FLOP/s or a lower precision help",
+    "memory bandwidth": "reading and writing memory: faster memory helps, more FLOP/s alone do not",
+    "launch": "starting kernels: a larger batch helps, a faster GPU will not help",
+    "input": "waiting for input: more vCPUs or less work for each sample help, a faster GPU will not help",
+    "link": "exchanging gradients: fewer devices, faster links or a larger batch help",
+}
+FEEDS = "`arrays`, `jpeg`, or samples per second of one vCPU"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """What limits a step on some devices.
+
+    Args:
+        name: One of the limiters, or `memory` where the step does not fit.
+        share: Of the step; None where it is not known [-].
+        why: A sentence.
+    """
+
+    name: str
+    share: float | None
+    why: str
+
+
+def limit_of(projection: Projection) -> Limit | None:
+    """Return what limits a step; None when no time is known."""
+    if projection.memory.fits is False:
+        return Limit(
+            name="memory", share=None, why="it does not fit: a smaller batch or more memory is needed"
+        )
+    step = projection.step_time
+    if not isinstance(step, StepTime):
+        return None
+    whole = sum(step.parts_s.values())
+    share = step.parts_s.get(step.limiter, 0.0) / whole if whole > 0 else None
+    part = "most" if share is None else f"{share:.0%}"
+    return Limit(name=step.limiter, share=share, why=f"{part} of a step is {WHY[step.limiter]}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feed:
+    """How fast samples can be made ready.
+
+    Args:
+        per_vcpu: Samples per second of one vCPU, at the slowest, usual and fastest [1/s].
+        because: What that rests on.
+        disk_mb_per_s: Of the disk that the data lie on, where they do not fit in the host's memory [MB/s].
+        sample_mb: Stored size of a sample [MB].
+        data_gb: Stored size of all samples; None: unknown [GB].
+    """
+
+    per_vcpu: Bounds
+    because: str
+    disk_mb_per_s: Bounds | None = None
+    sample_mb: Bounds = (0.0, 0.0, 0.0)
+    data_gb: float | None = None
+
+    def samples_per_s(self, offer: Offer) -> Bounds | None:
+        """Return how many samples a host makes ready; None when its vCPUs are unknown [1/s]."""
+        if offer.vcpus is None:
+            return None
+        rates = [offer.vcpus * rate for rate in self.per_vcpu]
+        cached = (
+            self.data_gb is None or offer.memory_gib is None or self.data_gb < offer.memory_gib * GB_PER_GIB
+        )
+        if self.disk_mb_per_s is not None and not cached and min(self.sample_mb) > 0:
+            disk = zip(self.disk_mb_per_s, reversed(self.sample_mb), strict=True)
+            rates = [min(rate, mb / size) for rate, (mb, size) in zip(rates, disk, strict=True)]
+        return (rates[0], rates[1], rates[2])
+
+
+def feed_of(text: str, workload: Workload, terms: Terms) -> Feed | None:
+    """Return how fast samples are made ready, as the user says; None for arrays in memory, which do not limit.
+
+    Args:
+        text: `arrays`, `jpeg`, or a number of samples per second of one vCPU.
+        workload: What is fed.
+        terms: Know the rate of a kind of data, and of the disk.
+
+    Raises:
+        UsageError: Neither a kind nor a number above zero.
+    """
+    if text == "arrays":
+        return None
+    rate = terms.bounds("jpeg_per_s_per_vcpu", "any") if text == "jpeg" else _number(text)
+    if rate is None:
+        return None
+    because = (
+        terms.because("jpeg_per_s_per_vcpu", "any") if text == "jpeg" else f"{rate[1]:g} samples/s a vCPU"
+    )
+    size = dataset_gb(workload, terms)
+    samples = workload.samples or 0
+    each = tuple(1e3 * gb / samples for gb in size) if size is not None and samples else (0.0, 0.0, 0.0)
+    return Feed(
+        per_vcpu=rate, because=because, disk_mb_per_s=terms.bounds("disk_mb_per_s", "vm"),
+        sample_mb=(each[0], each[1], each[2]), data_gb=None if size is None else size[1],
+    )  # fmt: skip
+
+
+def fed(projection: Projection, offer: Offer, feed: Feed) -> Projection:
+    """Return a projection that waits for its input where the host feeds more slowly than the devices compute.
+
+    Args:
+        projection: With input that never keeps it waiting.
+        offer: Has the vCPUs.
+        feed: How fast they make samples ready.
+
+    Feeding is taken to overlap with computing, as with prefetching: the slower of the two sets the pace.
+    """
+    step, rates = projection.step_time, feed.samples_per_s(offer)
+    if not isinstance(step, StepTime) or rates is None or min(rates) <= 0:
+        return projection
+    samples = projection.run.global_batch_size
+    slow, usual, fast = (samples / rate for rate in rates)
+    own = step.time_s
+    time_s = Interval(low=max(own.low, fast), mid=max(own.mid, usual), high=max(own.high, slow))
+    if usual > own.mid:
+        waiting = {**step.parts_s, "input": step.parts_s.get("input", 0.0) + usual - own.mid}
+        able = samples / own.mid
+        note = f"{offer.vcpus:g} vCPUs feed {rates[1]:,.0f} samples/s, the devices could take {able:,.0f}"
+        limiter = "input" if waiting["input"] >= max(waiting.values()) else step.limiter
+        step = replace(
+            step, limiter=limiter, parts_s=waiting, note="; ".join(part for part in (step.note, note) if part)
+        )
+    step = replace(step, time_s=time_s)
+    train_time_s = None if projection.run.steps is None else time_s.scaled(projection.run.steps)
+    return replace(projection, step_time=step, train_time_s=train_time_s)
+
+
+def _number(text: str) -> Bounds:
+    """Return a rate above zero."""
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = 0.0
+    if not 0 < rate < float("inf"):
+        raise UsageError(f"`--feed {text}` is no way to feed", hint=f"give {FEEDS}")
+    return (rate, rate, rate)

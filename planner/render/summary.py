@@ -1,0 +1,88 @@
+"""What to take, how firmly, and what lies between the cheapest and the fastest: the lines under a table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..plan.terms import USD
+from .numbers import device_text, duration_text, offer_text, usd_text
+from .output import UNKNOWN
+
+if TYPE_CHECKING:
+    from decimal import Decimal
+
+    from ..plan.result import Estimate, OfferEstimate
+    from ..plan.terms import Currency
+
+__all__ = ["summary_lines"]
+
+PARETO_SHOWN = 4
+MANY_TIMES = 10.0
+
+
+def summary_lines(estimate: Estimate) -> list[str]:
+    """Return what to take, one line each."""
+    chosen = estimate.recommendation
+    answers = {
+        "cheapest": chosen.cheapest,
+        "fastest": chosen.fastest,
+        "in time": chosen.within_deadline,
+        "in budget": chosen.within_budget,
+        "free": chosen.free,
+    }
+    currency = estimate.terms.currency
+    names_of: dict[int, list[str]] = {}
+    for name, index in answers.items():
+        if index is not None:
+            names_of.setdefault(index, []).append(name)
+    offers = estimate.offers
+    lines = [f"{', '.join(names)}: {_named(offers[index], currency)}" for index, names in names_of.items()]
+    return [*lines, *_margin_lines(estimate)]
+
+
+def _margin_lines(estimate: Estimate) -> list[str]:
+    """Return what would change the cheapest, and what lies between it and the fastest."""
+    chosen = estimate.recommendation
+    margin, lines = chosen.sensitivity, []
+    if margin is not None:
+        rival = estimate.offers[margin.runner_up].offer
+        name = offer_text(rival.provider, rival.instance_type)
+        price, step = _percent(margin.price_share), _percent(margin.step_time_share)
+        firm = "firmly cheapest" if margin.certain else "not firmly cheapest"
+        lines.append(
+            f"{firm}: at a price {price} higher, or with steps {step} slower, {name} ({rival.region}, "
+            f"{rival.purchase.replace('_', ' ')}) would be cheaper"
+        )
+    between = [index for index in chosen.pareto if index not in (chosen.cheapest, chosen.fastest)]
+    if between:
+        worth = [_brief(estimate.offers[index], estimate.terms.currency) for index in between[:PARETO_SHOWN]]
+        lines.append(f"between the two: {'; '.join(worth)}")
+    return lines
+
+
+def _percent(share: float) -> str:
+    """Return a share for a sentence."""
+    return f"{100 * share:.2g} %" if share < MANY_TIMES else f"{share:,.0f} times"
+
+
+def _brief(one: OfferEstimate, currency: Currency) -> str:
+    """Return an offer with its time and cost in a few words."""
+    device = device_text(one.offer.accelerator, one.offer.devices)
+    time = duration_text(one.run_time_s.mid) if one.run_time_s else UNKNOWN
+    return f"{device} {time} {_amount_text(one.bill.total.mid, currency) if one.bill else UNKNOWN}"
+
+
+def _amount_text(usd: Decimal, currency: Currency) -> str:
+    """Return an amount with its currency."""
+    text = usd_text(float(currency.of_usd(usd)))
+    return f"${text}" if currency.code == USD.code else f"{text} {currency.code}"
+
+
+def _named(one: OfferEstimate, currency: Currency) -> str:
+    """Return an offer with its time and cost in one line."""
+    offer, run_time_s = one.offer, one.run_time_s
+    time = duration_text(run_time_s.mid) if run_time_s else UNKNOWN
+    cost = _amount_text(one.bill.total.mid, currency) if one.bill else f"$ {UNKNOWN}"
+    kind = offer.purchase.replace("_", " ")
+    device = device_text(offer.accelerator, offer.devices)
+    return f"{offer_text(offer.provider, offer.instance_type)} ({device}), {offer.region}, {kind}: {time}, {cost}"

@@ -1,0 +1,79 @@
+"""A sweep: the best points of all settings, or every point in a pipe."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from .age import age_line
+from .numbers import device_text, duration_text, offer_text, range_text
+from .output import Column, emit_json, emit_rows
+
+if TYPE_CHECKING:
+    from ..plan.sweep import Point, Sweep
+    from ..plan.terms import Currency
+
+__all__ = ["emit_sweep"]
+
+_COLUMNS = [
+    Column(key="batch", header="batch", justify="right"),
+    Column(key="precision", header="precision"),
+    Column(key="device", header="accelerator"),
+    Column(key="offer", header="offer"),
+    Column(key="region", header="region"),
+    Column(key="purchase", header="buy"),
+    Column(key="time", header="run", justify="right"),
+    Column(key="cost", header="cost", justify="right"),
+]
+_TSV = [
+    Column(key=key, header=key)
+    for key in (
+        "batch_size", "global_batch_size", "precision", "provider", "instance_type", "accelerator", "devices",
+        "region", "purchase", "run_time_s", "cost_usd", "memory_bytes", "basis", "limiter", "best",
+    )
+]  # fmt: skip
+
+
+def emit_sweep(result: Sweep, *, as_json: bool) -> None:
+    """Write a sweep to standard output: JSON, the best points on a terminal, or every point as TSV."""
+    if as_json:
+        document = result.to_json()
+        emit_json(document.pop("schema"), document)
+    elif sys.stdout.isatty():
+        currency = result.terms.currency
+        title = f"{result.model}: {len(result.best)} best of {len(result.points)} points, fastest first"
+        emit_rows(_COLUMNS, [_row(point, currency) for point in result.best], title=title)
+        lines = [
+            f"left out: batch {size}, {precision}: {reason}" for size, precision, reason in result.failed
+        ]
+        age = age_line(point.offer.offer for point in result.best)
+        more = (
+            "A larger global batch changes what is learnt from an epoch. A pipe and --json get every point."
+        )
+        sys.stdout.write("\n" + "\n".join([*lines, more, *([age] if age else [])]) + "\n")
+    else:
+        emit_rows(_TSV, [_tsv_row(point) for point in result.points])
+
+
+def _row(point: Point, currency: Currency) -> dict[str, Any]:
+    """Return a point's cells: text for people."""
+    offer, bill = point.offer.offer, point.offer.bill
+    low, high = (0.0, 0.0) if bill is None else (
+        float(currency.of_usd(bill.total.low)), float(currency.of_usd(bill.total.high))
+    )  # fmt: skip
+    return {
+        "batch": f"{point.batch_size:,}",
+        "precision": point.precision,
+        "device": device_text(offer.accelerator, offer.devices),
+        "offer": offer_text(offer.provider, offer.instance_type),
+        "region": offer.region,
+        "purchase": offer.purchase.removeprefix("on_"),
+        "time": duration_text(point.time_s),
+        "cost": range_text(low, high),
+    }
+
+
+def _tsv_row(point: Point) -> dict[str, Any]:
+    """Return a point at full precision; time and cost by their central estimates."""
+    bill = point.offer.bill
+    return {**point.to_json(), "run_time_s": point.time_s, "cost_usd": bill.total.mid if bill else None}

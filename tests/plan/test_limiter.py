@@ -1,0 +1,100 @@
+"""What limits a step, and how fast a host feeds it: by hand."""
+
+from __future__ import annotations
+
+import pytest
+from gpuplan.errors import UsageError
+from gpuplan.offers.costs import load_costs
+from gpuplan.plan.estimate import Question, estimate_workload, project
+from gpuplan.plan.limiter import WHY, Feed, fed, feed_of, limit_of
+from gpuplan.plan.select import Selected
+from gpuplan.plan.terms import Terms
+from gpuplan.predict.steptime import StepTime
+from made_up import FakePredictor, make_accelerator, make_offer, make_selection, make_workload
+
+TERMS = Terms(costs=load_costs())
+FAST = make_accelerator("A100-40GB", tflop_per_s=10.0)  # 0.1 s for a batch of 32: 320 samples/s
+
+
+def test_the_slower_of_feeding_and_computing_sets_the_pace() -> None:
+    """Closed form: 4 vCPUs at 20 samples/s feed 80 a second: a batch of 32 takes 0.4 s, four times the step."""
+    offer = make_offer("A100-40GB", vcpus=4.0)
+    own = project(make_workload(), Selected(offer, FAST), FakePredictor())
+    slow = fed(own, offer, Feed(per_vcpu=(20.0, 20.0, 20.0), because="by hand"))
+    quick = fed(own, offer, Feed(per_vcpu=(2000.0, 2000.0, 2000.0), because="by hand"))
+
+    assert isinstance(slow.step_time, StepTime)
+    assert slow.step_time.time_s.mid == pytest.approx(0.4)
+    assert slow.step_time.limiter == "input"
+    assert "4 vCPUs feed 80 samples/s, the devices could take 320" in slow.step_time.note
+    limit = limit_of(slow)
+    assert limit is not None
+    assert limit.share == pytest.approx(1.0)
+    assert "a faster GPU will not help" in limit.why
+    assert quick.step_time == own.step_time
+
+
+def test_data_larger_than_memory_are_read_from_the_disk() -> None:
+    """Closed form: 125 MB/s over samples of 1 MB are 125 a second, however many vCPUs there are."""
+    offer = make_offer("A100-40GB", vcpus=96.0, memory_gib=64.0)
+    feed = Feed(
+        per_vcpu=(100.0, 100.0, 100.0), because="by hand", disk_mb_per_s=(125.0, 125.0, 125.0),
+        sample_mb=(1.0, 1.0, 1.0), data_gb=1000.0,
+    )  # fmt: skip
+
+    assert feed.samples_per_s(offer) == pytest.approx((125.0, 125.0, 125.0))
+    cached = Feed(per_vcpu=feed.per_vcpu, because="", disk_mb_per_s=feed.disk_mb_per_s, data_gb=10.0)
+    assert cached.samples_per_s(offer) == pytest.approx((9600.0, 9600.0, 9600.0))
+
+
+def test_unknown_vcpus_limit_nothing() -> None:
+    """Unknown is unknown: no ceiling is made up."""
+    offer = make_offer("A100-40GB", vcpus=None)
+    own = project(make_workload(), Selected(offer, FAST), FakePredictor())
+
+    assert fed(own, offer, Feed(per_vcpu=(1.0, 1.0, 1.0), because="")) is own
+
+
+def test_feeding_is_asked_for_by_kind_or_rate() -> None:
+    """Arrays never limit; JPEG has a stated default; a number is taken as it is; anything else is an error."""
+    workload = make_workload()
+
+    assert feed_of("arrays", workload, TERMS) is None
+    jpeg = feed_of("jpeg", workload, TERMS)
+    assert jpeg is not None
+    assert jpeg.per_vcpu == (50.0, 100.0, 200.0)
+    assert "torchcodec" in jpeg.because
+    given = feed_of("35", workload, TERMS)
+    assert given is not None
+    assert given.per_vcpu == (35.0, 35.0, 35.0)
+    with pytest.raises(UsageError, match="`--feed fast` is no way to feed"):
+        feed_of("fast", workload, TERMS)
+
+
+def test_hosts_with_more_vcpus_are_ranked_faster() -> None:
+    """The same GPU in a larger host is faster when the input limits, and as fast when it does not."""
+    small, large = (
+        make_offer("A100-40GB", instance_type=f"{vcpus}", vcpus=float(vcpus)) for vcpus in (2, 64)
+    )
+    times = {}
+    for feed in ("10", "10000"):
+        estimate = estimate_workload(
+            make_workload(), selection=make_selection((small, FAST), (large, FAST)), predictor=FakePredictor(),
+            question=Question(feed=feed), terms=TERMS,
+        )  # fmt: skip
+        steps = {one.offer.instance_type: one.projection.step_time_s for one in estimate.offers}
+        times[feed] = {name: step.mid for name, step in steps.items() if step}
+
+    assert times["10"] == pytest.approx({"2": 1.6, "64": 0.1})
+    assert times["10000"] == pytest.approx({"2": 0.1, "64": 0.1})
+
+
+def test_what_does_not_fit_is_limited_by_memory() -> None:
+    """The limiter of a row that does not fit is its memory; every limiter has a sentence."""
+    small = make_accelerator("T4", memory_gib=2.0)
+    projection = project(make_workload(), Selected(make_offer("T4"), small), FakePredictor())
+    limit = limit_of(projection)
+
+    assert limit is not None
+    assert (limit.name, limit.share) == ("memory", None)
+    assert set(WHY) == {"compute", "memory bandwidth", "launch", "input", "link"}

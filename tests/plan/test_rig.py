@@ -1,0 +1,69 @@
+"""Should I buy? Closed forms, and laws of owning and renting."""
+
+from __future__ import annotations
+
+import pytest
+from gpuplan.errors import UsageError
+from gpuplan.plan.rig import WEEKS_PER_MONTH, Rig, months_to_break_even, owning_usd, renting_usd
+from hypothesis import given
+from hypothesis import strategies as st
+
+HOURS_A_MONTH = 20.0 * WEEKS_PER_MONTH
+rigs = st.builds(
+    Rig, purchase_usd=st.floats(100, 1e5), value_lost_per_year=st.floats(0, 0.9), power_w=st.floats(50, 5000),
+    electricity_usd_per_kwh=st.floats(0, 1), hours_a_week=st.floats(1, 168),
+)  # fmt: skip
+prices = st.floats(0.05, 50)
+
+
+def test_a_machine_that_keeps_its_value_by_hand() -> None:
+    """Closed form: nothing is lost, so only electricity counts: 0.5 kW at $0.20 is $0.10 an hour."""
+    rig = Rig(purchase_usd=2000, value_lost_per_year=0.0, power_w=500, electricity_usd_per_kwh=0.2)
+
+    assert owning_usd(rig, months=1.0) == pytest.approx(0.1 * HOURS_A_MONTH)
+    assert months_to_break_even(rig, usd_per_hour=0.11) == 0.0
+    assert months_to_break_even(rig, usd_per_hour=0.09) is None
+
+
+def test_break_even_by_hand() -> None:
+    """At the month that is found, both cost the same."""
+    rig = Rig(purchase_usd=2000, power_w=500)
+    months = months_to_break_even(rig, usd_per_hour=1.0, speed=2.0)
+    assert months is not None
+
+    rent = renting_usd(usd_per_hour=1.0, hours_a_week=20.0, speed=2.0, months=months)
+    assert owning_usd(rig, months=months) == pytest.approx(rent, rel=1e-6)
+    assert rent == pytest.approx(0.5 * HOURS_A_MONTH * months)
+
+
+@given(rig=rigs, usd=prices, dearer=st.floats(1.0, 10.0))
+def test_a_dearer_rent_never_pays_later(rig: Rig, usd: float, dearer: float) -> None:
+    """Law: the dearer the rent, the sooner owning pays."""
+    before, after = (months_to_break_even(rig, usd_per_hour=price) for price in (usd, usd * dearer))
+
+    assert (240.0 if after is None else after) <= (240.0 if before is None else before) + 1e-6
+
+
+@given(rig=rigs, usd=prices)
+def test_there_is_one_crossing(rig: Rig, usd: float) -> None:
+    """Law: dearer at first, cheaper ever after."""
+    months = months_to_break_even(rig, usd_per_hour=usd)
+
+    def gap(month: float) -> float:
+        rent = renting_usd(usd_per_hour=usd, hours_a_week=rig.hours_a_week, speed=1.0, months=month)
+        return owning_usd(rig, months=month) - rent
+
+    if months is not None and 0.1 < months < 200:
+        assert gap(0.9 * months) >= -1e-6
+        assert gap(1.1 * months) <= 1e-6
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [({"purchase_usd": 0.0}, "--price must be above zero"), ({"hours_a_week": 200.0}, "a week has 168"),
+     ({"value_lost_per_year": 1.0}, "--loses must be"), ({"electricity_usd_per_kwh": -1.0}, "at least zero")],
+)  # fmt: skip
+def test_bad_rigs(changes: dict[str, float], message: str) -> None:
+    """One line each."""
+    with pytest.raises(UsageError, match=message):
+        Rig(**{"purchase_usd": 2000.0, "power_w": 500.0, **changes})
