@@ -20,7 +20,7 @@ class Sensitivity:
     """What would change the winner.
 
     Args:
-        runner_up: Position of the cheapest offer of another machine.
+        runner_up: Position of the cheapest offer of another accelerator, number of them, or provider.
         price_share: By how much the winner's price may rise until the other is cheaper [-].
         step_time_share: By how much its steps may be slower [-].
         certain: Whether the winner is cheaper even at its upper end than the other at its lower end.
@@ -65,5 +65,6 @@ def sensitivity_of(
     )
 
 
-def _machine(one: OfferEstimate) -> tuple[str, str]:
-    return one.offer.provider, one.offer.instance_type
+def _machine(one: OfferEstimate) -> tuple[str, str, float]:
+    """Return what counts as the same machine: another plan, size or place of it is no other."""
+    return one.offer.provider, one.offer.accelerator, one.offer.devices
