@@ -19,6 +19,7 @@ from . import (
     breakeven_command,
     catalog_commands,
     decision_commands,
+    epochs_command,
     estimate_command,
     launch_commands,
     profile_commands,
@@ -68,6 +69,7 @@ def gpuplan(
 
 
 estimate_command.register(app)
+epochs_command.register(app)
 breakeven_command.register(app)
 decision_commands.register(app)
 catalog_commands.register(app)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from threading import Thread
@@ -75,13 +75,25 @@ def ask(
         model, question, options=options, script_arguments=script_arguments, catalog=catalog, terms=terms,
         profiles=profiles, around_trace=around_trace,
     )  # fmt: skip
-    return estimate_workload(
+    answer = estimate_workload(
         ready.workload,
         selection=ready.selection,
         predictor=ready.predictor,
         question=question,
         terms=ready.terms,
     )
+    return answer if ready.workload.mode == "train" else _served(answer, ready, model, options)
+
+
+def _served(answer: Estimate, ready: Prepared, model: Any, options: WorkloadOptions) -> Estimate:
+    """Return the answer with what each machine does as a server of predictions."""
+    from .prediction import with_serving
+
+    one = ready.workload if ready.workload.batch_size == 1 else None
+    if one is None and isinstance(model, str) and not model.endswith(".json"):
+        one = _workload(model, options=replace(options, batch_size=1), script_arguments=())
+    offers = with_serving(answer.offers, one, ready.selection.offers, ready.predictor)
+    return replace(answer, offers=tuple(offers))
 
 
 def prepare(

@@ -17,6 +17,7 @@ from .pricing import price_offers
 from .rank import Candidate, SortBy, cheapest, cheapest_within_s, fastest, fastest_within_usd, pareto
 from .result import Estimate, OfferEstimate, Projection, Recommendation
 from .run import run_length
+from .scaling_note import with_scaling
 from .select import Filters, Selected, Selection
 from .sensitivity import sensitivity_of
 from .spot_outlook import SpotTerms
@@ -106,6 +107,7 @@ def estimate_workload(
         project=lambda one: project(workload, one, predictor),
         feed=None if question.feed is None else feed_of(question.feed, workload, terms),
     )
+    priced = with_scaling(priced)
     ordered = tuple(sorted(priced, key=lambda one: _rank_key(one, question.sort)))
     return Estimate(
         workload=workload,
@@ -150,7 +152,17 @@ def project(workload: Workload, selected: Selected, predictor: StepPredictor) ->
         train_time_s=train_time_s,
         memory=memory,
         remedies=remedies_of(workload, memory),
+        compatibility=_compatibility(workload, accelerator),
     )
+
+
+def _compatibility(workload: Workload, accelerator: Accelerator | None) -> str:
+    """Return what must be known to run a workload on a device at all; empty when all is as usual."""
+    if accelerator is None:
+        return ""
+    from ..offers.compat import load_compatibility
+
+    return load_compatibility().note(accelerator, workload.precision)
 
 
 def _device_bytes(selected: Selected) -> int | None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..units import GIB
 from .memory import FRAMEWORK_RESERVE_BYTES, TIGHT_FROM, MemoryVerdict
 
 if TYPE_CHECKING:
     from ..workload.model import Workload
 
-__all__ = ["Remedy", "batch_bytes_of", "memory_parts", "remedies_of"]
+__all__ = ["Remedy", "batch_bytes_of", "memory_note", "memory_parts", "remedies_of"]
 
 HALVED = ("mixed_float16", "mixed_bfloat16", "float16", "bfloat16")
 
@@ -52,6 +53,14 @@ def memory_parts(workload: Workload) -> dict[str, int]:
         "activations": memory.activations_bytes(compiled=workload.compiled),
         "framework": FRAMEWORK_RESERVE_BYTES,
     }
+
+
+def memory_note(memory: MemoryVerdict, remedies: tuple[Remedy, ...]) -> str:
+    """Return what to know of a step that does not fit, or hardly does, in a sentence; empty for others."""
+    if memory.available_bytes is None or memory.verdict in (None, "fits"):
+        return ""
+    needs = f"{memory.needed_bytes / GIB:.1f} of {memory.available_bytes / GIB:.1f} GiB"
+    return f"memory: {memory.verdict} ({needs})" + "".join(f"; {one.remedy}" for one in remedies[:1])
 
 
 def remedies_of(workload: Workload, verdict: MemoryVerdict) -> tuple[Remedy, ...]:

@@ -8,12 +8,12 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from ..predict.steptime import StepTime, Unpredicted
-from ..units import GIB, SECONDS_PER_HOUR, Interval
+from ..units import SECONDS_PER_HOUR, Interval
 from .bill import NOT_BILLED, Bill
 from .carbon import co2_kg, energy_kwh
 from .limiter import limit_of
 from .memory import MemoryVerdict
-from .memory_parts import Remedy, memory_parts
+from .memory_parts import Remedy, memory_note, memory_parts
 from .phases import Schedule
 from .recommendation import Recommendation
 from .run import RunLength
@@ -22,6 +22,8 @@ from .terms import Bounds, Terms
 if TYPE_CHECKING:
     from ..offers.rows import Offer
     from ..workload.model import Workload
+    from .prediction import Serving
+    from .scaling_note import Scaling
     from .spot_outlook import SpotOutlook
 
 __all__ = ["SCHEMA", "Estimate", "OfferEstimate", "Projection", "Recommendation"]
@@ -39,6 +41,7 @@ class Projection:
         train_time_s: Of all steps; None when the step time or the run's length is unknown [s].
         memory: Whether it fits.
         remedies: What would make it fit where it does not, or hardly does.
+        compatibility: What must be known to run it there at all; empty when all is as usual.
     """
 
     run: RunLength
@@ -46,6 +49,7 @@ class Projection:
     train_time_s: Interval | None
     memory: MemoryVerdict
     remedies: tuple[Remedy, ...] = ()
+    compatibility: str = ""
 
     @property
     def step_time_s(self) -> Interval | None:
@@ -56,16 +60,11 @@ class Projection:
     def notes(self) -> tuple[str, ...]:
         """What was assumed or why there is no time, in sentences."""
         about = self.step_time.note if isinstance(self.step_time, StepTime) else self.step_time.reason
-        return tuple(note for note in (about, self.run.note, self._memory_note) if note)
-
-    @property
-    def _memory_note(self) -> str:
-        """What to know of a step that does not fit, or hardly does; empty for others."""
-        memory, remedy = self.memory, self.remedies[:1]
-        if memory.available_bytes is None or memory.verdict in (None, "fits"):
-            return ""
-        needs = f"{memory.needed_bytes / GIB:.1f} of {memory.available_bytes / GIB:.1f} GiB"
-        return f"memory: {memory.verdict} ({needs})" + "".join(f"; {one.remedy}" for one in remedy)
+        return tuple(
+            note
+            for note in (about, self.run.note, memory_note(self.memory, self.remedies), self.compatibility)
+            if note
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +82,8 @@ class OfferEstimate:
         unbilled: Items that a real bill has and whose price is unknown here.
         power_w: What the machine draws while it trains, its house's overhead included; None: unknown [W].
         g_co2_per_kwh: Of the region's grid; None: unknown [g/kWh].
+        scaling: What several devices bring against one; None for one, and where one is not offered.
+        serving: What the machine does as a server of predictions; None when training was asked for.
     """
 
     offer: Offer
@@ -95,6 +96,8 @@ class OfferEstimate:
     unbilled: tuple[str, ...] = ()
     power_w: Bounds | None = None
     g_co2_per_kwh: float | None = None
+    scaling: Scaling | None = None
+    serving: Serving | None = None
 
     @property
     def energy_kwh(self) -> Interval | None:
@@ -136,9 +139,9 @@ class OfferEstimate:
                 f"a session ends after {session_s / SECONDS_PER_HOUR:g} h: this run takes {sessions} sessions"
             )
         taken_back = "" if self.spot is None else self.spot.note
-        return tuple(
-            note for note in (*self.projection.notes, taken_back, interrupted, self.offer.note) if note
-        )
+        several = "" if self.scaling is None else self.scaling.note
+        own = (several, taken_back, interrupted, self.offer.note)
+        return tuple(note for note in (*self.projection.notes, *own) if note)
 
     def to_json(self, *, breakdown: bool = False) -> dict[str, Any]:
         """Return one entry of `offers[]`; its bill with ranges and reasons when a breakdown is wanted."""
@@ -173,6 +176,9 @@ class OfferEstimate:
             "memory_available_bytes": projection.memory.available_bytes,
             "memory_fits": projection.memory.fits,
             "memory_verdict": projection.memory.verdict,
+            "compatibility": projection.compatibility,
+            "scaling": self.scaling and self.scaling.to_json(),
+            "serving": self.serving and self.serving.to_json(),
             "memory_remedies": [remedy.to_json() for remedy in projection.remedies],
             "largest_batch_size": projection.memory.largest_batch_size,
             "basis": step.basis if step else None,
@@ -182,7 +188,7 @@ class OfferEstimate:
             "energy_kwh": energy.to_json() if energy else None,
             "co2_kg": co2.to_json() if co2 else None,
             "sessions": self.sessions,
-            "spot": None if self.spot is None else self.spot.to_json(_float(offer.usd_per_hour)),
+            "spot": self.spot and self.spot.to_json(_float(offer.usd_per_hour)),
             "notes": list(self.notes),
         }
 

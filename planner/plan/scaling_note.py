@@ -1,0 +1,109 @@
+"""What more devices bring: as many times as fast, and so much dearer, against one of the same kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .result import OfferEstimate
+
+__all__ = ["Scaling", "scaling_of", "with_scaling"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scaling:
+    """An offer of several devices against the one of a single device, per sample: each device keeps its batch.
+
+    Args:
+        devices: Of the offer [-].
+        speedup: Samples a second over those of one device [-].
+        efficiency: The same over the number of devices [-].
+        cost_ratio: Dollars a sample over those of one device; None without both prices [-].
+    """
+
+    devices: float
+    speedup: float
+    efficiency: float
+    cost_ratio: float | None
+
+    @property
+    def note(self) -> str:
+        """In a sentence."""
+        fast = f"{self.devices:g} devices: {self.speedup:.1f}x as fast as one"
+        if self.cost_ratio is None:
+            return fast
+        change = 100.0 * (self.cost_ratio - 1.0)
+        if abs(change) < 0.5:
+            return f"{fast}, for the same money"
+        return f"{fast}, {abs(change):.0f} % {'dearer' if change > 0 else 'cheaper'}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the entry `offers[].scaling`."""
+        return asdict(self)
+
+
+def scaling_of(
+    *, devices: float, rate_per_s: float, single_rate_per_s: float, usd_per_hour: float | None,
+    single_usd_per_hour: float | None,
+) -> Scaling:  # fmt: skip
+    """Return what several devices bring against one.
+
+    Args:
+        devices: How many [-].
+        rate_per_s, single_rate_per_s: Samples of all devices, and of one [1/s].
+        usd_per_hour, single_usd_per_hour: Of both machines; None: unknown, or free [USD/h].
+
+    Example:
+        >>> scaling_of(devices=2, rate_per_s=170.0, single_rate_per_s=100.0, usd_per_hour=2.0,
+        ...            single_usd_per_hour=1.0).note
+        '2 devices: 1.7x as fast as one, 18 % dearer'
+    """
+    speedup = rate_per_s / single_rate_per_s
+    cost_ratio = None
+    if usd_per_hour and single_usd_per_hour:
+        cost_ratio = usd_per_hour / single_usd_per_hour / speedup
+    return Scaling(devices=devices, speedup=speedup, efficiency=speedup / devices, cost_ratio=cost_ratio)
+
+
+def with_scaling(offers: Iterable[OfferEstimate]) -> list[OfferEstimate]:
+    """Return the offers, each of several devices told what they bring against one of the same kind.
+
+    The single one is that of the same provider, accelerator, region and purchase option, the cheapest if several.
+    """
+    kept = list(offers)
+    singles: dict[object, OfferEstimate] = {}
+    for one in kept:
+        if one.offer.devices == 1 and one.offer.complete and one.projection.step_time_s is not None:
+            other = singles.get(_kind(one))
+            if other is None or _price(one) < _price(other):
+                singles[_kind(one)] = one
+    return [_against(one, singles.get(_kind(one))) for one in kept]
+
+
+def _kind(one: OfferEstimate) -> object:
+    return one.offer.provider, one.offer.accelerator, one.offer.region, one.offer.purchase
+
+
+def _price(one: OfferEstimate) -> float:
+    usd = one.offer.usd_per_hour
+    return float("inf") if usd is None else float(usd)
+
+
+def _rate_per_s(one: OfferEstimate) -> float | None:
+    step_s = one.projection.step_time_s
+    return None if step_s is None else one.projection.run.global_batch_size / step_s.mid
+
+
+def _against(one: OfferEstimate, single: OfferEstimate | None) -> OfferEstimate:
+    rate, single_rate = _rate_per_s(one), None if single is None else _rate_per_s(single)
+    if one.offer.devices <= 1 or single is None or rate is None or single_rate is None:
+        return one
+    prices = (one.offer.usd_per_hour, single.offer.usd_per_hour)
+    usd, single_usd = (None if price is None else float(price) for price in prices)
+    found = scaling_of(
+        devices=one.offer.devices, rate_per_s=rate, single_rate_per_s=single_rate, usd_per_hour=usd,
+        single_usd_per_hour=single_usd,
+    )  # fmt: skip
+    return replace(one, scaling=found)

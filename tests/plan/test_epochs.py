@@ -1,0 +1,84 @@
+"""Epochs to a target: curves whose answer is known."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from pathlib import Path
+
+import jsonschema
+import pytest
+from gpuplan.errors import UsageError
+from gpuplan.plan.epochs import forecast_epochs, read_history
+
+
+def test_a_clean_power_law_is_continued() -> None:
+    """accuracy = 0.95 - 0.5 / sqrt(epoch): 0.9 is reached at (0.5 / 0.05)^2 = 100 epochs; ten were seen."""
+    values = [0.95 - 0.5 * n**-0.5 for n in range(1, 11)]
+    found = forecast_epochs({"val_accuracy": values}, metric="val_accuracy", target=0.9)
+
+    assert found.epochs == pytest.approx(100, rel=0.15)
+    assert found.low is not None
+    assert found.low <= found.epochs
+
+
+def test_noise_widens_the_interval() -> None:
+    """The same curve with errors of a percent point: the interval holds 30, the true answer for 0.858."""
+    noise = [0.01, -0.008, 0.006, -0.01, 0.009, -0.004, 0.007, -0.009, 0.003, -0.006, 0.008, -0.007]
+    values = [0.95 - 0.5 * n**-0.5 + e for n, e in zip(range(1, 13), noise, strict=True)]
+    found = forecast_epochs({"val_accuracy": values}, metric="val_accuracy", target=0.95 - 0.5 * 30**-0.5)
+
+    assert found.low is not None
+    assert found.low <= 30
+    assert found.high is None or found.high >= 30
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ([0.5, 0.6, 0.65], "too few"),
+        ([0.9 - 0.4 * n**-2.0 for n in range(1, 15)], "levels off"),
+        ([0.5, 0.5, 0.5, 0.5, 0.5, 0.5], "does not improve"),
+    ],
+)
+def test_what_cannot_be_known_is_said(values: list[float], words: str) -> None:
+    """Too short, a ceiling below the target, no progress: no number."""
+    found = forecast_epochs({"val_accuracy": values}, metric="val_accuracy", target=0.99)
+
+    assert found.epochs is None
+    assert words in found.reason
+
+
+def test_a_target_that_was_reached_is_counted() -> None:
+    """A falling loss passes 0.5 in its third epoch."""
+    found = forecast_epochs({"loss": [1.0, 0.7, 0.45, 0.4]}, metric="loss", target=0.5)
+
+    assert (found.epochs, found.low, found.high) == (3, 3, 3)
+
+
+def test_histories_of_keras_are_read(tmp_path: Path) -> None:
+    """`History.history` as JSON, and what `CSVLogger` writes."""
+    as_json, as_csv = tmp_path / "history.json", tmp_path / "log.csv"
+    as_json.write_text(json.dumps({"loss": [2.0, 1.0], "val_loss": [2.1, 1.2]}))
+    as_csv.write_text("epoch,loss,val_loss\n0,2.0,2.1\n1,1.0,1.2\n")
+
+    assert read_history(as_json) == read_history(as_csv) == {"loss": [2.0, 1.0], "val_loss": [2.1, 1.2]}
+
+
+def test_what_is_no_history_is_told(tmp_path: Path) -> None:
+    """A list, a missing file, an unknown metric: one line each."""
+    broken = tmp_path / "history.json"
+    broken.write_text("[1, 2]")
+    for path in (broken, tmp_path / "missing.csv"):
+        with pytest.raises(UsageError, match="is no history"):
+            read_history(path)
+    with pytest.raises(UsageError, match="no metric `val_acc`"):
+        forecast_epochs({"val_accuracy": [0.1]}, metric="val_acc", target=1.0)
+
+
+def test_the_object_keeps_its_schema() -> None:
+    """gpuplan.epochs/1, known and unknown."""
+    schema = json.loads((files("gpuplan.schemas") / "gpuplan.epochs.json").read_text())
+    for target in (0.8, 0.99):
+        found = forecast_epochs({"m": [0.95 - 0.5 * n**-0.5 for n in range(1, 8)]}, metric="m", target=target)
+        jsonschema.validate({"schema": "gpuplan.epochs/1", **found.to_json()}, schema)

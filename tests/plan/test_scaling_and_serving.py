@@ -1,0 +1,68 @@
+"""What several devices bring, and machines as servers of predictions: by hand on a made-up catalog."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+from gpuplan.plan.estimate import Question, estimate_workload
+from gpuplan.plan.prediction import serving_usd_per_million, with_serving
+from gpuplan.plan.scaling_note import scaling_of
+from made_up import FakePredictor, make_accelerator, make_offer, make_selection, make_workload
+
+T4 = make_accelerator("T4")
+SINGLE = make_offer("T4", usd_per_hour=Decimal("0.5"))
+PAIR = make_offer("T4", instance_type="two_T4", devices=2.0, usd_per_hour=Decimal("1.2"))
+
+
+def test_two_devices_by_hand() -> None:
+    """The fake's step takes as long on two: twice the samples, at 2.4 times the price: 20 % dearer."""
+    selection = make_selection((SINGLE, T4), (PAIR, T4))
+    answer = estimate_workload(
+        make_workload(), selection=selection, predictor=FakePredictor(), question=Question()
+    )
+    pair = next(one for one in answer.offers if one.offer.devices == 2)
+    single = next(one for one in answer.offers if one.offer.devices == 1)
+
+    assert pair.scaling is not None
+    assert (pair.scaling.speedup, pair.scaling.efficiency) == (2.0, 1.0)
+    assert pair.scaling.cost_ratio == pytest.approx(1.2)
+    assert "2 devices: 2.0x as fast as one, 20 % dearer" in pair.notes
+    assert single.scaling is None
+
+
+def test_without_a_price_or_a_single_one_nothing_is_invented() -> None:
+    """No single device offered: no scaling. A free one: how fast, but not how dear."""
+    selection = make_selection((PAIR, T4))
+    answer = estimate_workload(
+        make_workload(), selection=selection, predictor=FakePredictor(), question=Question()
+    )
+
+    assert answer.offers[0].scaling is None
+    free = scaling_of(
+        devices=4, rate_per_s=3.0, single_rate_per_s=1.0, usd_per_hour=0.0, single_usd_per_hour=0.0
+    )
+    assert (free.cost_ratio, free.note) == (None, "4 devices: 3.0x as fast as one")
+
+
+def test_serving_by_hand() -> None:
+    """A second for a batch of 32: 32 a second, a million in 8.68 h, at $0.50 an hour $4.34."""
+    workload = make_workload(mode="infer")
+    selection, predictor = make_selection((SINGLE, T4)), FakePredictor()
+    answer = estimate_workload(workload, selection=selection, predictor=predictor, question=Question())
+    (served,) = with_serving(
+        answer.offers, make_workload(mode="infer", batch_size=1), selection.offers, predictor
+    )
+
+    assert served.serving is not None
+    assert served.serving.latency_s is not None
+    assert served.serving.latency_s.mid == 1.0
+    assert served.serving.per_s.mid == 32.0
+    assert float(served.serving.usd_per_million or 0) == pytest.approx(1e6 / 32 / 3600 * 0.5)
+    assert served.to_json()["serving"]["predictions_per_s"]["mid"] == 32.0
+
+
+def test_twice_the_rate_is_half_the_price() -> None:
+    """Law."""
+    slow, fast = (serving_usd_per_million(per_s=rate, usd_per_hour=Decimal("2.0")) for rate in (50.0, 100.0))
+    assert float(slow) == pytest.approx(2 * float(fast))
