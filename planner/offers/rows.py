@@ -55,6 +55,7 @@ class Accelerator(Row):
     sms_or_cores: int | None = None
     cuda_cores: int | None = None
     tensor_cores: int | None = None
+    base_mhz: Positive | None = None  # what the vendor promises at full load, within the power limit
     boost_mhz: Positive | None = None
     memory_gib: Positive | None = None
     usable_gib: Positive | None = None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..offers.rows import Accelerator
-from ..units import GIGA, TERA
+from ..units import GIGA, MEGA, MIB, TERA
 from .coefficients import Chip
 from .kernels import CONTRACTIONS, KernelTable
 from .steptime import Unpredicted
@@ -15,9 +17,6 @@ __all__ = ["chip_of", "generation_of", "peak_tflop_per_s"]
 VECTOR_SHARE = 8 * 128 * 2 / (128 * 128 * 2)
 
 _SIXTEEN_BIT = ("float16", "bfloat16")
-_WINOGRAD_UP_TO_COMPUTE_CAPABILITY = (
-    7.5  # cuDNN's fp32 Winograd; later chips run fp32 products on tensor cores
-)
 
 
 def generation_of(accelerator: Accelerator) -> str:
@@ -52,13 +51,11 @@ def peak_tflop_per_s(accelerator: Accelerator, dtype: str, *, tf32: bool) -> tup
 
 
 def _uses_winograd(accelerator: Accelerator, dtype: str, *, tensor: bool) -> bool:
-    capability = accelerator.compute_capability or ""
-    return (
-        dtype == "float32"
-        and not tensor
-        and capability.replace(".", "").isdigit()
-        and float(capability) <= _WINOGRAD_UP_TO_COMPUTE_CAPABILITY
-    )
+    """Return whether cuDNN has Winograd kernels for it: float32 on scalar units (Lavin and Gray, 2016, CVPR).
+
+    On an A100 too, with TF32 off: published steps of VGG-16 there do 1.8 times the peak in nominal FLOPs.
+    """
+    return dtype == "float32" and not tensor and accelerator.kind == "gpu"
 
 
 # A V100's streaming multiprocessor on tensor cores: 125 TFLOP/s over 80 of them (NVIDIA, "Tesla V100 GPU
@@ -76,6 +73,38 @@ def _cores(accelerator: Accelerator, *, peak_flop_per_s: float) -> float:
     if accelerator.kind in ("gpu", "cpu"):
         return cores
     return max(cores, peak_flop_per_s / (CORE_TFLOP_PER_S * TERA))
+
+
+V100_TENSOR_FLOP_PER_CLOCK = 1024.0  # and SM ("NVIDIA Tesla V100 GPU Architecture", 2017)
+
+
+def _tensor_density(accelerator: Accelerator, peak_flop_per_s: Any) -> Any:
+    """Return FLOP per clock and SM relative to a V100's tensor units; 1 where there are no SMs."""
+    import numpy as np
+
+    if accelerator.kind != "gpu" or not accelerator.sms_or_cores or not accelerator.boost_mhz:
+        return np.ones_like(peak_flop_per_s)
+    clocks_per_s = accelerator.sms_or_cores * accelerator.boost_mhz * MEGA
+    return peak_flop_per_s / clocks_per_s / V100_TENSOR_FLOP_PER_CLOCK
+
+
+_USUAL_CLOCK_RATIO = 0.8  # of GPUs whose base clock is not published: the median of those whose is
+
+
+def _clock_ratio(accelerator: Accelerator) -> float:
+    """Return base clock over boost clock; 1 where a chip has one clock (TPU), or its peak is a measured one."""
+    if accelerator.kind != "gpu":
+        return 1.0
+    if accelerator.base_mhz and accelerator.boost_mhz:
+        return accelerator.base_mhz / accelerator.boost_mhz
+    return _USUAL_CLOCK_RATIO
+
+
+def _has_inline_ecc(accelerator: Accelerator) -> bool:
+    """Return whether check bits share the memory: GDDR whose usable size is a sixteenth below the nominal."""
+    usable, nominal = accelerator.usable_gib, accelerator.memory_gib
+    gddr = (accelerator.memory_type or "").startswith("GDDR")
+    return bool(gddr and usable and nominal and usable / nominal < 0.96)
 
 
 def chip_of(accelerator: Accelerator, *, table: KernelTable, precision: str) -> Chip | Unpredicted:
@@ -106,7 +135,11 @@ def chip_of(accelerator: Accelerator, *, table: KernelTable, precision: str) -> 
         peak_flop_per_s=np.array(attainable)[table.dtype],
         winograd=np.array(winograd)[table.dtype],
         tensor=np.array([tensor for _, tensor in peaks])[table.dtype] & contraction,
+        tensor_density=_tensor_density(accelerator, np.array(attainable)[table.dtype]),
         vector_flop_per_s=vector * TERA,
         memory_bytes_per_s=accelerator.memory_gb_per_s * GIGA,
         cores=_cores(accelerator, peak_flop_per_s=max(attainable)),
+        clock_ratio=_clock_ratio(accelerator),
+        inline_ecc=_has_inline_ecc(accelerator),
+        l2_bytes=(accelerator.l2_mib or 0.0) * MIB,
     )

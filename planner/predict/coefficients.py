@@ -63,6 +63,11 @@ class Shared:
         sharpness: How well arithmetic and memory traffic of one kernel overlap (power of a p-norm) [-].
         dot_sharpness: The same for matrix products [-].
         host_sharpness: The same for the device's work and the host's dispatch [-].
+        tensor_density: Power of the tensor units' FLOP per clock and core, relative to a V100's, that their share
+            falls with: registers and caches feed dense units no faster [-].
+        clock_drop: How far clocks fall from the boost clock (0) to the base clock (1) under load, in logs [-].
+        inline_ecc: Bandwidth that is left where error correction lies in the memory itself (GDDR) [-].
+        l2_reuse: Share of the traffic that a second-level cache holds which never reaches memory [-].
         pressure_slope: How much slower steps get beyond full memory, where no workspace is left, per unit of
             (memory needed / memory usable) above 1, in log time [-].
     """
@@ -73,6 +78,10 @@ class Shared:
     sharpness: float
     dot_sharpness: float
     host_sharpness: float
+    tensor_density: float
+    clock_drop: float
+    inline_ecc: float
+    l2_reuse: float
     pressure_slope: float
 
 
@@ -113,17 +122,26 @@ class Chip:
         peak_flop_per_s: What each kernel's operand type allows products at best, array of [kernels] [FLOP/s].
         winograd: Whether Winograd algorithms exist for it, array of [kernels].
         tensor: Whether tensor units do the products, array of [kernels].
+        tensor_density: FLOP per clock and core at the peak, relative to a V100's tensor units, array of
+            [kernels] [-].
         vector_flop_per_s: Peak of everything else [FLOP/s].
         memory_bytes_per_s: Datasheet bandwidth [bytes/s].
         cores: What one tile runs on: SMs, matrix units, CPU cores [-].
+        clock_ratio: Base clock over boost clock [-].
+        inline_ecc: Whether error correction lies in the memory itself.
+        l2_bytes: Second-level cache [bytes].
     """
 
     peak_flop_per_s: Any
     winograd: Any
     tensor: Any
+    tensor_density: Any
     vector_flop_per_s: Any
     memory_bytes_per_s: Any
     cores: Any
+    clock_ratio: Any
+    inline_ecc: Any
+    l2_bytes: Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +178,9 @@ class Coefficients:
         )
 
 
-def names_of(kind: type[Generation] | type[Shared] | type[Stack] | type[Host]) -> tuple[str, ...]:
+def names_of(
+    kind: type[Generation] | type[Shared] | type[Stack] | type[Host] | type[Chip],
+) -> tuple[str, ...]:
     """Return the field names of a group of coefficients, in order."""
     return tuple(field.name for field in fields(kind))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from .coefficients import Chip, Generation, Host, Shared, Stack
 from .kernels import CATEGORIES, CONTRACTIONS, KernelTable
-from .roofline import best_tiling_s, soft_max
+from .roofline import best_tiling_s, memory_traffic_s, soft_max
 
 __all__ = ["contraction_s", "device_parts_s", "launches_of", "step_s"]
 
@@ -43,15 +43,20 @@ def contraction_s(
     generation, stack, shared = (_first(c, table.contractions) for c in (generation, stack, shared))
     scalar = _by_category(generation, CONTRACTIONS, table.category, xp) * stack.contraction
     matrix = xp.where(table.category == _DOT, generation.dot_tensor, generation.conv_tensor) * stack.tensor
+    matrix = matrix / chip.tensor_density**shared.tensor_density
     gain = xp.where(table.winograd & chip.winograd, generation.winograd_gain, 1.0)
+    clock = chip.clock_ratio**shared.clock_drop
     share = xp.where(chip.tensor & (table.category != _DEPTHWISE), matrix, scalar * gain)
-    return best_tiling_s(
+    attainable_flop_per_s = chip.peak_flop_per_s * share * clock
+    tiled_s = best_tiling_s(
         m=table.m, n=table.n, k=table.k, batch=table.batch, cores=chip.cores,
-        core_flop_per_s=chip.peak_flop_per_s / chip.cores * share,
+        core_flop_per_s=attainable_flop_per_s / chip.cores,
         tile_exponent=shared.tile_exponent, k_step=K_STEP, quantization=shared.quantization,
         split_cost=shared.split_cost, may_split=(table.category >= _FIRST_SPLITTING) | chip.tensor,
-        step_latency_s=generation.step_latency_s, xp=xp,
+        step_latency_s=generation.step_latency_s / clock, xp=xp,
     )  # fmt: skip
+    # One filter a channel is no matrix product: such kernels slide over the image, and nothing is padded.
+    return xp.where(table.category == _DEPTHWISE, table.flops / attainable_flop_per_s, tiled_s)
 
 
 def device_parts_s(
@@ -61,12 +66,17 @@ def device_parts_s(
 
     The total of a launch is the soft maximum of arithmetic and memory, plus the launch gap.
     """
-    elementwise_s = (table.flops / chip.vector_flop_per_s)[table.contractions :]
+    clock = chip.clock_ratio**shared.clock_drop
+    elementwise_s = (table.flops / (chip.vector_flop_per_s * clock))[table.contractions :]
     products_s = contraction_s(table, chip, generation, stack, shared, xp=xp)
     compute_s = xp.concatenate([products_s, elementwise_s])
     streams = ("stream",) * len(CONTRACTIONS) + ("stream", "pool", "irregular")
     bandwidth = _by_category(generation, streams, table.category, xp) * stack.stream
-    memory_s = table.bytes_moved / (chip.memory_bytes_per_s * bandwidth)
+    ecc = xp.where(chip.inline_ecc, shared.inline_ecc, 1.0)
+    memory_s = memory_traffic_s(
+        bytes_moved=table.bytes_moved, attainable_bytes_per_s=chip.memory_bytes_per_s * bandwidth * ecc,
+        l2_bytes=chip.l2_bytes, l2_reuse=shared.l2_reuse,
+    )  # fmt: skip
     sharpness = xp.where(table.category == _DOT, shared.dot_sharpness, shared.sharpness)
     total_s = soft_max(compute_s, memory_s, sharpness=sharpness, xp=xp) + generation.launch_s
     return total_s * table.count, compute_s * table.count, memory_s * table.count

@@ -13,7 +13,7 @@ from typing import Any, cast
 from .coefficients import Chip, Generation, Host, Shared, Stack, names_of
 from .device import device_parts_s, launches_of, step_s
 from .kernels import CONTRACTIONS, KernelTable
-from .layout import RANGES, Fitted, Layout, bounds_of, fitted_of, logs_of
+from .layout import RANGES, Fitted, Layout, bounds_of, fitted_of, logs_of, robust_of
 from .ranges import GROUPS, ROBUST_LOG, TREND_SPREAD_LOG, age_of
 
 __all__ = ["Case", "fit"]
@@ -63,7 +63,7 @@ def _concatenate(cases: Sequence[Case]) -> tuple[KernelTable, Chip, Any]:
         return np.concatenate([np.broadcast_to(getattr(case.chip, name), (n,)) for case, n in each])[order]
 
     names = ("category", "count", "flops", "bytes_moved", "m", "n", "k", "batch", "winograd")
-    chip_names = ("peak_flop_per_s", "winograd", "tensor", "vector_flop_per_s", "memory_bytes_per_s", "cores")
+    chip_names = names_of(Chip)
     table = KernelTable(
         contractions=sum(case.table.contractions for case in cases), dtype=None, dtypes=(),
         **{name: of_tables(name) for name in names},
@@ -128,6 +128,7 @@ def fit(cases: Sequence[Case], *, near: Fitted | None = None) -> Fitted:
     trend = slice(len(RANGES), len(RANGES) + len(TREND_SPREAD_LOG))
     measured = np.log([case.step_s for case in cases])
     low, high, start, spread = bounds_of(layout)
+    robust = robust_of(layout)
     begin = start if near is None else np.clip(logs_of(near, layout), low + 1e-10, high - 1e-10)
     with enable_x64(False):
         value, slopes = _compiled(cases)
@@ -138,19 +139,20 @@ def fit(cases: Sequence[Case], *, near: Fitted | None = None) -> Fitted:
             return found
 
         def residuals(logs: Any) -> Any:
-            return np.concatenate([_soft(np.asarray(value(local(logs))) - measured), (logs - start) / spread])
+            odd = _soft(np.asarray(value(local(logs))) - measured, scale=ROBUST_LOG)
+            return np.concatenate([odd, _soft((logs - start) / spread, scale=robust) * robust])
 
         def jacobian(logs: Any) -> Any:
             point = local(logs)
-            local_slopes = (
-                np.asarray(slopes(point)).T * _soft_slope(np.asarray(value(point)) - measured)[:, None]
-            )
+            bend = _soft_slope(np.asarray(value(point)) - measured, scale=ROBUST_LOG)
+            local_slopes = np.asarray(slopes(point)).T * bend[:, None]
             matrix = _scattered(local_slopes, columns, layout.size)
             matrix[:, trend] = local_slopes[:, : len(TREND_SPREAD_LOG)] * ages[:, None]
-            return np.vstack([matrix, np.diag(1.0 / spread)])
+            pull = _soft_slope((logs - start) / spread, scale=robust) * robust / spread
+            return np.vstack([matrix, np.diag(pull)])
 
         found = least_squares(
-            residuals, begin, jac=jacobian, bounds=(low, high), xtol=1e-5, ftol=1e-5, max_nfev=60
+            residuals, begin, jac=jacobian, bounds=(low, high), xtol=1e-5, ftol=1e-5, max_nfev=80
         )
     return fitted_of(found.x, layout)
 
@@ -183,20 +185,19 @@ def _scattered(local_slopes: Any, columns: Any, size: int) -> Any:
     return matrix
 
 
-def _soft(residual: Any) -> Any:
-    """Return the signed square root of the soft-L1 loss, so that its square is the loss."""
+def _soft(residual: Any, *, scale: Any) -> Any:
+    """Return the signed square root of the soft-L1 loss in units of ``scale``: its square is the loss."""
     import numpy as np
 
-    loss = 2.0 * ROBUST_LOG**2 * (np.sqrt(1.0 + (residual / ROBUST_LOG) ** 2) - 1.0)
-    return np.sign(residual) * np.sqrt(loss) / ROBUST_LOG
+    loss = 2.0 * (np.sqrt(1.0 + (residual / scale) ** 2) - 1.0)
+    return np.sign(residual) * np.sqrt(loss)
 
 
-def _soft_slope(residual: Any) -> Any:
+def _soft_slope(residual: Any, *, scale: Any) -> Any:
+    """Return the derivative of `_soft`."""
     import numpy as np
 
-    root = np.sqrt(1.0 + (residual / ROBUST_LOG) ** 2)
-    soft = np.abs(_soft(residual))
+    bent = np.sqrt(1.0 + (residual / scale) ** 2)
+    soft = np.abs(_soft(residual, scale=scale))
     flat = soft < 1e-6
-    return np.where(
-        flat, 1.0 / ROBUST_LOG, np.abs(residual) / root / np.where(flat, 1.0, soft) / ROBUST_LOG**2
-    )
+    return np.where(flat, 1.0, np.abs(residual) / scale / bent / np.where(flat, 1.0, soft)) / scale

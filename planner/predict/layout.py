@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from .coefficients import Generation, Host, Shared, Stack, names_of
-from .ranges import GROUPS, NEVER_RISING, PRIOR_LOG, TREND_SPREAD_LOG, age_of
+from .ranges import GROUPS, NEVER_LINEAR, NEVER_RISING, PRIOR_LOG, ROBUST_SPREADS, TREND_SPREAD_LOG, age_of
 
-__all__ = ["RANGES", "Fitted", "Layout", "bounds_of", "fitted_of", "logs_of"]
+__all__ = ["RANGES", "Fitted", "Layout", "bounds_of", "fitted_of", "logs_of", "robust_of"]
 
 RANGES = tuple(bounds for group in GROUPS for bounds in group.ranges.values())
 
@@ -96,11 +96,7 @@ def bounds_of(layout: Layout) -> tuple[Any, Any, Any, Any]:
     import numpy as np
 
     logs = np.log(np.array(RANGES))
-    spreads = [
-        np.full(len(layout.members[group.name]) * len(group.ranges), group.spread_log)
-        for group in GROUPS
-        if group.name
-    ]
+    spreads = [np.tile(group.spreads_log, len(layout.members[group.name])) for group in GROUPS if group.name]
     extra = layout.size - len(RANGES)
     start = np.concatenate([logs[:, 0], np.zeros(extra)])
     low = np.concatenate([logs[:, 1], np.full(extra, -2.0)])
@@ -113,6 +109,19 @@ def bounds_of(layout: Layout) -> tuple[Any, Any, Any, Any]:
         start,
         np.concatenate([np.full(len(RANGES), PRIOR_LOG), list(TREND_SPREAD_LOG.values()), *spreads]),
     )
+
+
+def robust_of(layout: Layout) -> Any:
+    """Return how many prior spreads each column may be off before it counts linearly [-].
+
+    One odd generation must not move the mean that stands for generations never measured; everything else is
+    pulled with the square.
+    """
+    import numpy as np
+
+    scale = np.full(layout.size, NEVER_LINEAR)
+    scale[layout.first("generation") : layout.first("stack")] = ROBUST_SPREADS
+    return scale
 
 
 def logs_of(fitted: Fitted, layout: Layout) -> Any:

@@ -202,6 +202,7 @@ def _part_of(chip: Chip, share: float) -> Chip:
     return replace(
         chip, peak_flop_per_s=chip.peak_flop_per_s * share, vector_flop_per_s=chip.vector_flop_per_s * share,
         memory_bytes_per_s=chip.memory_bytes_per_s * share, cores=max(chip.cores * share, 1.0),
+        l2_bytes=chip.l2_bytes * share,
     )  # fmt: skip
 
 

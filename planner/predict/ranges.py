@@ -7,17 +7,28 @@ orders of magnitude. The data decides within the bounds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .coefficients import Generation, Host, Shared, Stack, names_of
 
 __all__ = [
-    "GROUPS", "LAST_YEAR", "NEVER_RISING", "PRIOR_LOG", "ROBUST_LOG", "TREND_SPREAD_LOG", "Group", "Range",
+    "GROUPS",
+    "LAST_YEAR",
+    "NEVER_LINEAR",
+    "NEVER_RISING",
+    "PRIOR_LOG",
+    "ROBUST_LOG",
+    "ROBUST_SPREADS",
+    "TREND_SPREAD_LOG",
+    "Group",
+    "Range",
     "age_of",
 ]  # fmt: skip
 
 Range = tuple[float, float, float]  # start, lowest, highest
 PRIOR_LOG = 1.0  # prior spread of the means around their starting points, in log units
+ROBUST_SPREADS = 1.0  # generations this many prior spreads off count linearly
+NEVER_LINEAR = 1e3  # a scale that no column reaches: what it deviates by counts squared
 ROBUST_LOG = 0.15  # residuals beyond this count linearly (soft L1), so that odd rows do not rule
 
 
@@ -30,12 +41,19 @@ class Group:
         kind: The coefficients.
         ranges: Start and bounds of the mean over the members, by coefficient.
         spread_log: Prior spread of a member around the mean, in log units.
+        closer_log: The same for coefficients whose members are more alike.
     """
 
     name: str
     kind: type[Generation] | type[Shared] | type[Stack] | type[Host]
     ranges: dict[str, Range]
     spread_log: float
+    closer_log: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def spreads_log(self) -> list[float]:
+        """Return the prior spread of a member, by coefficient in order."""
+        return [self.closer_log.get(name, self.spread_log) for name in self.ranges]
 
     def __post_init__(self) -> None:
         if tuple(self.ranges) != names_of(self.kind):
@@ -48,20 +66,24 @@ GROUPS = (
         Generation,
         {
             "conv_fprop": (0.6, 0.05, 1.2), "conv_dgrad": (0.6, 0.05, 1.2), "conv_wgrad": (0.5, 0.05, 1.2),
-            "depthwise": (0.1, 0.005, 1.0), "dot": (0.7, 0.05, 1.1), "conv_tensor": (0.4, 0.03, 1.0),
-            "dot_tensor": (0.5, 0.05, 1.0), "winograd_gain": (1.8, 1.0, 2.25), "stream": (0.75, 0.2, 1.0),
-            "pool": (0.5, 0.05, 1.0), "irregular": (0.3, 0.02, 1.0), "launch_s": (4e-6, 5e-7, 5e-5),
+            "depthwise": (0.1, 0.005, 1.0), "dot": (0.7, 0.05, 1.1), "conv_tensor": (0.6, 0.3, 0.9),
+            "dot_tensor": (0.65, 0.5, 0.9), "winograd_gain": (1.8, 1.0, 2.25), "stream": (0.75, 0.2, 1.0),
+            "pool": (0.5, 0.05, 1.0), "irregular": (0.3, 0.02, 1.0), "launch_s": (3e-6, 5e-7, 6e-6),
             "step_latency_s": (4e-7, 2e-8, 4e-6),
         },
         0.3,
+        # One library family serves all of them; NVIDIA's guides show 0.6 to 0.8 of the peak for large products
+        # on V100 and A100 ("Matrix Multiplication Background User's Guide", figures 2 to 7).
+        {"conv_tensor": 0.15, "dot_tensor": 0.15},
     ),
     Group(
         "",
         Shared,
         {
             "tile_exponent": (0.5, 0.05, 1.5), "quantization": (0.5, 0.01, 1.0), "split_cost": (0.1, 0.01, 1.0),
-            "sharpness": (3.0, 1.0, 10.0), "dot_sharpness": (3.0, 1.0, 10.0), "host_sharpness": (4.0, 1.0, 10.0),
-            "pressure_slope": (0.5, 0.01, 3.0),
+            "sharpness": (3.0, 1.0, 10.0), "dot_sharpness": (3.0, 1.0, 10.0), "host_sharpness": (6.0, 3.0, 20.0),
+            "tensor_density": (0.3, 0.01, 1.0), "clock_drop": (0.4, 0.02, 1.0), "inline_ecc": (0.85, 0.6, 1.0),
+            "l2_reuse": (0.3, 0.01, 0.95), "pressure_slope": (0.5, 0.01, 3.0),
         },
         0.0,
     ),

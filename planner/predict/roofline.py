@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["SPLITS", "TILES", "best_tiling_s", "soft_max", "tile_rate", "tiling_s"]
+__all__ = ["SPLITS", "TILES", "best_tiling_s", "memory_traffic_s", "soft_max", "tile_rate", "tiling_s"]
 
 # Output tiles that cuBLAS and cuDNN choose among, and the rate of each relative to the best: a smaller tile
 # reads more operand bytes from shared memory per FLOP. The arithmetic intensity of a t x u tile against
@@ -38,6 +38,21 @@ def soft_max(a: Any, b: Any, *, sharpness: float, xp: Any) -> Any:
     larger = xp.maximum(a, b)
     ratio = (xp.minimum(a, b) + _TINY_S) / (larger + _TINY_S)
     return larger * (1.0 + ratio**sharpness) ** (1.0 / sharpness)
+
+
+def memory_traffic_s(*, bytes_moved: Any, attainable_bytes_per_s: Any, l2_bytes: Any, l2_reuse: Any) -> Any:
+    """Return the time that a kernel's traffic takes [s].
+
+    What a cache still holds of the kernel before need not be read again.
+
+    Args:
+        bytes_moved: Of one launch [bytes].
+        attainable_bytes_per_s: What memory gives at best [bytes/s].
+        l2_bytes: Second-level cache [bytes].
+        l2_reuse: Share of what fits into the cache that is found there [-].
+    """
+    missed = 1.0 - l2_reuse * l2_bytes / (l2_bytes + bytes_moved)
+    return bytes_moved * missed / attainable_bytes_per_s
 
 
 def tiling_s(

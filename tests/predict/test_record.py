@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,12 @@ from typing import Any
 import jsonschema
 import pytest
 from gpuplan.errors import UsageError
+from gpuplan.offers.load import load_catalog
+from gpuplan.predict.cases import examples_of
+from gpuplan.predict.coefficients import Coefficients, load_coefficients
+from gpuplan.predict.corpus import collection
+from gpuplan.predict.heldout import predict_case
+from gpuplan.predict.interval import around
 from gpuplan.predict.record import (
     FORMAT,
     inputs_fingerprint,
@@ -19,6 +26,7 @@ from gpuplan.predict.record import (
     rounded,
     worsened,
 )
+from gpuplan.predict.score import ScoredRow, summarize
 from gpuplan.predict.settings_held_out import SETTINGS
 from gpuplan.render.accuracy_page import accuracy_page
 
@@ -58,6 +66,34 @@ def test_regret_may_grow_by_a_point() -> None:
     assert worsened(scores(regret=0.01), scores(regret=0.019)) == []
     assert len(worsened(scores(regret=0.01), scores(regret=0.021))) == 2
     assert worsened(scores(regret=None), scores(regret=0.5)) == []
+
+
+def in_sample(coefficients: Coefficients) -> Any:
+    """Return how coefficients do on PROFET's rows, which they were fitted on."""
+    rows = collection("profet_keras_aws")
+    examples = examples_of(rows, load_catalog().accelerators, progress=lambda _: None)
+    scored = [
+        ScoredRow(
+            measurement=e.measurement, predicted_s=around(predict_case(e.case, coefficients), -0.15, 0.15),
+            basis="modelled",
+        )
+        for e in examples
+    ]  # fmt: skip
+    decision = {"cheapest": None, "fastest": None}
+    return {"profet": {"summary": summarize(scored).to_json(), "decision": decision}}
+
+
+def test_one_coefficient_off_by_a_fifth_is_noticed() -> None:
+    """The reach of memory bandwidth scaled by 0.8 on every chip: median and mean error are worse, and said so."""
+    packaged = load_coefficients()
+    known = packaged.generations.items()
+    off = replace(packaged, generations={name: replace(g, stream=g.stream * 0.8) for name, g in known})
+    before, now = in_sample(packaged), in_sample(off)
+
+    assert worsened(before, before) == []
+    lines = worsened(before, now)
+    assert any("median_ape" in line for line in lines)
+    assert any("mean_ape" in line for line in lines)
 
 
 def test_better_is_never_worse() -> None:

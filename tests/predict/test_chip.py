@@ -1,0 +1,114 @@
+"""What a chip of the catalog can attain: clocks under load, memory with check bits, tensor units, Winograd."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from gpuplan.offers.load import load_catalog
+from gpuplan.predict.chip import chip_of
+from gpuplan.predict.coefficients import Chip, load_coefficients
+from gpuplan.predict.device import device_parts_s
+from gpuplan.predict.kernels import Kernel, table_of
+from gpuplan.predict.roofline import memory_traffic_s
+from gpuplan.predict.steptime import Unpredicted
+
+SQUARE = Kernel(
+    category="dot", dtype="float32", count=1, flops=2.0 * 4096**3, bytes_moved=12.0 * 4096**2, m=4096, n=4096,
+    k=4096,
+)  # fmt: skip
+STREAM = Kernel(category="stream", dtype="float32", count=1, flops=1e6, bytes_moved=1e9)
+DEPTHWISE = Kernel(category="depthwise", dtype="float32", count=1, flops=1e9, bytes_moved=1.0, m=8, n=1, k=9)
+TABLE = table_of([SQUARE, STREAM, DEPTHWISE])
+
+
+def chip(name: str, *, precision: str = "float32") -> Chip:
+    found = chip_of(load_catalog().accelerators[name], table=TABLE, precision=precision)
+    assert not isinstance(found, Unpredicted)
+    return found
+
+
+def test_base_clocks_are_those_that_vendors_promise() -> None:
+    """Base over boost clock: T4 585/1590 MHz, V100 SXM2 1290/1530 MHz, M60 557/1178 MHz."""
+    assert chip("T4").clock_ratio == pytest.approx(585 / 1590)
+    assert chip("V100-16GB").clock_ratio == pytest.approx(1290 / 1530)
+    assert chip("M60").clock_ratio == pytest.approx(557 / 1178)
+
+
+def test_a_tpu_has_one_clock_and_no_streaming_multiprocessors() -> None:
+    """Its peak is reached at the clock that it always runs at."""
+    assert chip("TPU-v3").clock_ratio == 1.0
+    assert np.all(chip("TPU-v3").tensor_density == 1.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "inline"),
+    [("T4", True), ("M60", True), ("K80", True), ("L4", True), ("V100-16GB", False), ("RTX3090", False)],
+)
+def test_check_bits_take_room_in_gddr_and_none_in_hbm(name: str, inline: bool) -> None:
+    """A T4 shows 14.75 of 16 GiB: a sixteenth goes to error correction. HBM has bits of its own."""
+    assert chip(name).inline_ecc is inline
+
+
+def test_tensor_units_are_as_dense_as_whitepapers_say() -> None:
+    """FLOP per clock and SM: 1,024 on V100, 2,048 on A100, half of V100's on an RTX 3090 with float32 sums."""
+    half = table_of([replace(SQUARE, dtype="float16")])
+    for name, per_clock in (("V100-16GB", 1024), ("A100-40GB", 2048), ("RTX3090", 512)):
+        found = chip_of(load_catalog().accelerators[name], table=half, precision="mixed_float16")
+        assert not isinstance(found, Unpredicted)
+        assert found.tensor_density[0] * 1024 == pytest.approx(per_clock, rel=0.03)
+
+
+def test_winograd_serves_scalar_float32_on_every_gpu_and_nothing_else() -> None:
+    """cuDNN has it for float32 without TF32, on an A100 as well."""
+    assert chip("A100-40GB").winograd.all()
+    assert not chip("A100-40GB", precision="tf32").winograd.any()
+    assert not chip("TPU-v3").winograd.any()
+
+
+def test_a_clock_that_falls_slows_arithmetic_and_no_traffic() -> None:
+    """By hand: half the clock at a drop of 1 doubles the products' time; a stream waits for memory alone."""
+    coefficients = load_coefficients()
+    shared = replace(coefficients.shared, clock_drop=1.0)
+    generation, stack = coefficients.generations["Volta"], coefficients.stacks["keras"]
+    parts = [
+        device_parts_s(TABLE, replace(chip("V100-16GB"), clock_ratio=ratio), generation, stack, shared, xp=np)
+        for ratio in (1.0, 0.5)
+    ]
+    (_, full_s, traffic_s), (_, half_s, same_traffic_s) = parts
+    dot, depthwise = 0, 1
+    assert half_s[dot] == pytest.approx(2 * full_s[dot])
+    assert half_s[depthwise] == pytest.approx(2 * full_s[depthwise])
+    assert same_traffic_s == pytest.approx(traffic_s)
+
+
+def test_a_depthwise_kernel_is_not_padded_to_tiles() -> None:
+    """By hand: FLOPs over the attainable rate, whatever the shape of the product behind it."""
+    coefficients = load_coefficients()
+    generation, stack, shared = (
+        coefficients.generations["Volta"],
+        coefficients.stacks["keras"],
+        coefficients.shared,
+    )
+    v100 = chip("V100-16GB")
+    rate = (
+        v100.peak_flop_per_s[1]
+        * generation.depthwise
+        * stack.contraction
+        * v100.clock_ratio**shared.clock_drop
+    )
+    _, compute_s, _ = device_parts_s(TABLE, v100, generation, stack, shared, xp=np)
+    assert compute_s[1] == pytest.approx(1e9 / rate)
+
+
+def test_a_cache_saves_what_it_holds() -> None:
+    """By hand: half of the traffic of a kernel as large as the cache is held; a large kernel gains nothing."""
+
+    def time_s(bytes_moved: float) -> float:
+        return float(
+            memory_traffic_s(bytes_moved=bytes_moved, attainable_bytes_per_s=1e9, l2_bytes=1e6, l2_reuse=0.4)
+        )
+
+    assert time_s(1e6) == pytest.approx(1e-3 * (1 - 0.4 / 2))
+    assert time_s(1e12) == pytest.approx(1e3, rel=1e-5)
