@@ -14,6 +14,7 @@ __all__ = ["LAUNCHABLE", "adapter_of"]
 _HOME: dict[str, str] = {
     "local": ".local.adapter:LocalAdapter",
     "aws": ".aws.adapter:AwsAdapter",
+    "gcp": ".google.adapter:GoogleAdapter",
 }
 LAUNCHABLE = tuple(_HOME)
 

@@ -1,0 +1,211 @@
+"""A GPU machine of Compute Engine as calls, and back.
+
+The machine's end is part of the request that makes it: `maxRunDuration` with `DELETE`, which the cloud keeps
+whatever becomes of us and of the machine. It is armed when the cloud says when it will be
+(`resourceStatus.scheduling.terminationTimestamp`). Never `STOP`: a stopped machine pays for its disk, and its
+time to end is forgotten (https://cloud.google.com/compute/docs/instances/limit-vm-runtime).
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from ..adapter import Machine, MachineState
+from ..blueprint import Attempt, CapLayer
+from ..calls import Call
+from ..names import TAG_RUN, resource_name, tags_of, token_of, usd_from_tag
+from ..request import Candidate, LaunchRequest
+from ..startup import Boot, startup_script
+from .options import GoogleOptions
+from .places import machine_type, region_of
+
+__all__ = ["SERVICE", "compute_attempt", "compute_ending", "compute_machine", "self_deletion"]
+
+SERVICE = "compute.v1"
+MADE_WITHIN_S = 900.0  # from the request to the end of its operation
+TIMER_AFTER_S = 120  # the guest's timer comes after the cloud's: what it leaves is stopped, not deleted
+ENDED_WITHIN_S = 300.0
+PACKAGES = ("keras", "jax[cuda12]")
+UNPROVEN = "tested against the discovery document, never against the real cloud"
+_STATES: dict[str, MachineState] = {
+    "PENDING": "starting", "PROVISIONING": "starting", "STAGING": "starting", "RUNNING": "running",
+    "REPAIRING": "running", "PENDING_STOP": "ending", "STOPPING": "ending", "DEPROVISIONING": "ending",
+    "SUSPENDING": "ending", "STOPPED": "stopped", "SUSPENDED": "stopped", "TERMINATED": "stopped",
+}  # fmt: skip
+
+
+def compute_attempt(
+    request: LaunchRequest, candidate: Candidate, number: int, zone: str, chosen: GoogleOptions
+) -> Attempt:
+    """Return the calls that start a GPU machine in a zone. Pure."""
+    name, place = resource_name(request, number), {"project": chosen.project, "zone": zone}
+    token = token_of(request=request, number=number, candidate=candidate, zone=zone)
+    get = {**place, "instance": name}
+    insert = Call(
+        step="machine", service=SERVICE, operation="instances.insert", region=zone, makes="machine",
+        token=token, params={**place, "requestId": token, "body": _body(request, candidate, number, zone, chosen)},
+        keeps={"id": "targetId", "started": "insertTime"},
+        find=Call(
+            step="machine", service=SERVICE, operation="instances.get", region=zone, params=get,
+            keeps={"id": "id", "started": "creationTimestamp"},
+            expects={f"labels.{TAG_RUN}": request.run, "labels.gpuplan-owner": request.owner},
+        ),
+    )  # fmt: skip
+    operation = Call(
+        step="created", service=SERVICE, operation="zoneOperations.list", region=zone,
+        params={**place, "filter": f'clientOperationId = "{token}"'},
+        expects={"items.0.status": "DONE"}, patience_s=MADE_WITHIN_S,
+    )  # fmt: skip
+    cap = Call(
+        step="cap", service=SERVICE, operation="instances.get", region=zone, params=get,
+        arms="max-run-duration", patience_s=MADE_WITHIN_S,
+        expects={
+            "scheduling.maxRunDuration.seconds": str(candidate.cap_s),
+            "scheduling.instanceTerminationAction": "DELETE",
+            "resourceStatus.scheduling.terminationTimestamp": None,
+        },
+    )  # fmt: skip
+    by_hand = f"gcloud compute instances delete {name} --project={chosen.project} --zone={zone} --quiet"
+    return Attempt(
+        number=number, candidate=candidate, zone=zone, calls=(insert, operation, cap),
+        layers=_layers(candidate.cap_s), stop_by_hand=by_hand,
+    )  # fmt: skip
+
+
+def compute_ending(machine: Machine) -> tuple[Call, ...]:
+    """Return the call that deletes a machine: by its number, so that another of the same name is left alone."""
+    place = {"project": machine.details["project"], "zone": machine.zone}
+    return (
+        Call(
+            step="end", service=SERVICE, operation="instances.delete", region=machine.region,
+            params={**place, "instance": machine.id},
+        ),
+    )  # fmt: skip
+
+
+def compute_machine(row: Mapping[str, Any], *, project: str, seen_at: datetime) -> Machine:
+    """Return a machine from the cloud's own description."""
+    labels = row.get("labels", {})
+    zone = str(row["zone"]).rpartition("/")[2]
+    started_at = datetime.fromisoformat(row["creationTimestamp"]).astimezone(UTC)
+    cap_s = labels.get("gpuplan-cap-s", "")
+    number = labels.get("gpuplan-attempt", "")
+    spot = row.get("scheduling", {}).get("provisioningModel") == "SPOT"
+    return Machine(
+        id=str(row["id"]), provider="gcp", region=region_of(zone), zone=zone,
+        instance_type=str(row["machineType"]).rpartition("/")[2], purchase="spot" if spot else "on_demand",
+        state=_STATES.get(row["status"], "running"), started_at=started_at, seen_at=max(seen_at, started_at),
+        cap_at=started_at + timedelta(seconds=int(cap_s)) if cap_s.isdecimal() else None,
+        run=labels.get(TAG_RUN, ""), attempt=int(number) if number.isdecimal() else 0,
+        owner=labels.get("gpuplan-owner", ""),
+        usd_per_hour=usd_from_tag(labels.get("gpuplan-microusd-per-hour")),
+        details={"kind": "compute", "project": project, "name": str(row["name"])},
+    )  # fmt: skip
+
+
+def self_deletion(url: str) -> str:
+    """Return shell by which a machine asks for its own end, with the rights of its service account."""
+    metadata = "http://metadata.google.internal/computeMetadata/v1/instance/service-accounts/default/token"
+    read = """python3 -c 'import json, sys; print(json.load(sys.stdin)["access_token"])'"""
+    token = f"$(curl -sf -H 'Metadata-Flavor: Google' {metadata} | {read})"
+    return f'curl -sf -X DELETE -H "Authorization: Bearer {token}" {shlex.quote(url)} || true'
+
+
+def _body(
+    request: LaunchRequest, candidate: Candidate, number: int, zone: str, chosen: GoogleOptions
+) -> dict[str, Any]:
+    """Return the instance that is asked for."""
+    labels, name = (
+        tags_of(request=request, number=number, candidate=candidate),
+        resource_name(request, number),
+    )
+    base, attached = machine_type(candidate.instance_type)
+    script = startup_script(request, candidate, number, _boot(candidate, name, zone, chosen))
+    body: dict[str, Any] = {
+        "name": name,
+        "machineType": f"zones/{zone}/machineTypes/{base}",
+        "labels": labels,
+        "scheduling": _scheduling(candidate),
+        "disks": [_disk(labels, chosen)],
+        "networkInterfaces": [_interface(chosen)],
+        "metadata": {"items": [{"key": key, "value": value} for key, value in _metadata(script).items()]},
+        "shieldedInstanceConfig": {"enableVtpm": True, "enableIntegrityMonitoring": True},
+        "serviceAccounts": _identity(chosen),
+    }
+    if attached:
+        kind, count = attached
+        accelerator = f"zones/{zone}/acceleratorTypes/{kind}"
+        body["guestAccelerators"] = [{"acceleratorType": accelerator, "acceleratorCount": count}]
+    return body
+
+
+def _scheduling(candidate: Candidate) -> dict[str, Any]:
+    """Return how the machine is bought and when it ends; machines with GPUs cannot be moved in maintenance."""
+    return {
+        "provisioningModel": "SPOT" if candidate.purchase == "spot" else "STANDARD",
+        "onHostMaintenance": "TERMINATE",
+        "automaticRestart": False,
+        "maxRunDuration": {"seconds": str(candidate.cap_s)},
+        "instanceTerminationAction": "DELETE",
+    }
+
+
+def _disk(labels: Mapping[str, str], chosen: GoogleOptions) -> dict[str, Any]:
+    """Return the disk, which goes with its machine."""
+    start = {"sourceImage": chosen.image, "diskSizeGb": str(chosen.disk_gb), "labels": dict(labels)}
+    return {"boot": True, "autoDelete": True, "initializeParams": start}
+
+
+def _interface(chosen: GoogleOptions) -> dict[str, Any]:
+    """Return the network: no rule is made, no port is opened."""
+    interface: dict[str, Any] = {"network": f"projects/{chosen.project}/global/networks/{chosen.network}"}
+    if chosen.external_ip:
+        interface["accessConfigs"] = [{"name": "out", "type": "ONE_TO_ONE_NAT"}]
+    return interface
+
+
+def _metadata(script: str) -> dict[str, str]:
+    """Return what the machine reads: who may log in is for the project's IAM to say, not for keys in metadata."""
+    return {
+        "block-project-ssh-keys": "TRUE", "enable-oslogin": "TRUE", "serial-port-enable": "FALSE",
+        "install-nvidia-driver": "True", "startup-script": script,
+    }  # fmt: skip
+
+
+def _identity(chosen: GoogleOptions) -> list[dict[str, Any]]:
+    """Return whose rights the machine has: nobody's, unless an account was named."""
+    if not chosen.service_account:
+        return []
+    names = ("devstorage.read_write", "compute")  # its files, and its own end; IAM says which of both it may
+    scopes = [f"https://www.googleapis.com/auth/{name}" for name in names]
+    return [{"email": chosen.service_account, "scopes": scopes}]
+
+
+def _boot(candidate: Candidate, name: str, zone: str, chosen: GoogleOptions) -> Boot:
+    """Return what the start-up script needs of Compute Engine."""
+    minutes = math.ceil((candidate.cap_s + TIMER_AFTER_S) / 60)
+    url = f"https://compute.googleapis.com/compute/v1/projects/{chosen.project}/zones/{zone}/instances/{name}"
+    delete = f"{self_deletion(url)}; " if chosen.service_account else ""
+    return Boot(
+        timer=f"shutdown -P +{minutes}", end=f"{delete}shutdown -P now", packages=PACKAGES, notices="gcp",
+        copy_="gcloud storage rsync -r {source} {target}", bucket=chosen.bucket,
+    )  # fmt: skip
+
+
+def _layers(cap_s: int) -> tuple[CapLayer, ...]:
+    """Return what ends the machine."""
+    timer_s = math.ceil((cap_s + TIMER_AFTER_S) / 60) * 60.0
+    return (
+        CapLayer(
+            name="max-run-duration", where="cloud", fires_after_s=cap_s, unproven=UNPROVEN,
+            how="Compute Engine deletes the machine and its disk; read back after it was made",
+        ),
+        CapLayer(
+            name="timer", where="machine", fires_after_s=timer_s, unproven=UNPROVEN,
+            how="`shutdown` in the first line of the start-up script; what is left is a stopped machine's disk",
+        ),
+    )  # fmt: skip

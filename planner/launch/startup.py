@@ -1,0 +1,132 @@
+"""The start-up script of a rented machine, as text: pure, and without a secret in it.
+
+Its first line sets the machine's own timer. Then it unpacks the files of `onboard` (they travel inside the
+script), fetches the code, installs, runs the script under the supervisor, and ends the machine whatever
+happened, by a trap that was set before anything could fail.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import Any
+from urllib.parse import urlsplit
+
+from ..errors import UsageError
+from .aws.startup import onboard_archive
+from .calls import Data
+from .request import Candidate, LaunchRequest
+
+__all__ = ["Boot", "require_fetchable", "startup_script"]
+
+HOME = "/opt/gpuplan"
+
+
+class Boot(Data):
+    """What a provider adds to the script.
+
+    Args:
+        timer: The first line: ends the machine by itself, whatever comes after.
+        end: What ends the machine when the run is over, in shell.
+        packages: Installed when the user names no requirements of their own.
+        notices: Whose preemption notices are watched for; None: nobody takes the machine back.
+        copy: Copies a folder, `{source}` and `{target}` filled in, to and from the bucket.
+        bucket: Where checkpoints and logs outlive the machine; empty: nowhere.
+    """
+
+    timer: str
+    end: str
+    packages: tuple[str, ...]
+    notices: str | None
+    copy_: str = ""
+    bucket: str = ""
+
+
+def require_fetchable(source: str, *, kinds: tuple[str, ...], provider: str) -> None:
+    """Raise UsageError unless a machine of a provider can fetch the code by itself, without a secret."""
+    kind, _, place = source.partition(":")
+    if kind not in kinds:
+        allowed = " or ".join(f"`{one}:`" for one in kinds)
+        raise UsageError(
+            f"`--source {source}`: a machine of {provider} fetches its code from {allowed}",
+            hint="push it, then `--source git:https://…`",
+        )
+    if kind == "git" and (urlsplit(place).username or urlsplit(place).password):
+        raise UsageError(
+            "`--source git:…` holds a user name or a token, and start-up scripts can be read by others",
+            hint="leave it out of the address: a public address, or a bucket that the machine may read",
+        )
+
+
+def startup_script(request: LaunchRequest, candidate: Candidate, number: int, boot: Boot) -> str:
+    """Return the script that runs one attempt on its machine."""
+    params = json.dumps(_job(request, candidate, number, boot), sort_keys=True)
+    remote = f"{boot.bucket}/{request.run}" if boot.bucket else ""
+    lines = [
+        "#!/bin/bash",
+        boot.timer,
+        "set -eu",
+        f"end() {{ {_saved(boot, remote)}{boot.end}; }}",
+        "trap end EXIT",
+        f"mkdir -p {HOME}/run {HOME}/work {HOME}/code && cd {HOME}",
+        "exec > >(tee -a work/log.txt) 2>&1",
+        f"base64 -d <<'END' | tar xz\n{onboard_archive()}\nEND",
+        f"cat > run/params.json <<'END'\n{params}\nEND",
+        *_fetching(request, boot, remote),
+        "python3 -m venv --system-site-packages venv",
+        _installing(request, boot),
+        *_keeping(request, boot, remote),
+        "venv/bin/python -m onboard.supervise run",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _job(request: LaunchRequest, candidate: Candidate, number: int, boot: Boot) -> dict[str, Any]:
+    """Return what the supervisor is told."""
+    spec = request.spec
+    return {
+        "attempt": number, "cap_s": candidate.cap_s, "watchdog_s": None, "work": f"{HOME}/work",
+        "cwd": f"{HOME}/code", "script": spec.script, "arguments": list(spec.arguments),
+        "checkpoint_every_s": spec.checkpoint_every_s, "restarts": spec.restarts,
+        "stop_loss": spec.stop_loss.model_dump(mode="json"),
+        "step_s": candidate.step_s.model_dump(mode="json") if candidate.step_s else None,
+        "notices": boot.notices if candidate.purchase == "spot" else None, "at_end": [],
+    }  # fmt: skip
+
+
+def _fetching(request: LaunchRequest, boot: Boot, remote: str) -> list[str]:
+    """Return the lines that bring the code, and the checkpoints of an attempt before this one."""
+    kind, _, place = request.spec.source.partition(":")
+    if kind == "git":
+        lines = [f"git clone --depth 1 -- {shlex.quote(place)} code"]
+    else:
+        whole = place if place.startswith("//") else f"//{place}"
+        lines = [_copied(boot, source=f"{kind}:{whole}", target="code")]
+    if remote:
+        lines.append(f"{_copied(boot, source=remote, target='work')} || true")
+    return lines
+
+
+def _installing(request: LaunchRequest, boot: Boot) -> str:
+    """Return the line that installs what the script needs."""
+    if request.spec.requirements:
+        return f"venv/bin/pip install -q -r code/{shlex.quote(request.spec.requirements)}"
+    return f"venv/bin/pip install -q {shlex.join(boot.packages)}"
+
+
+def _keeping(request: LaunchRequest, boot: Boot, remote: str) -> list[str]:
+    """Return the line that brings checkpoints and logs to the bucket while the run goes on."""
+    if not remote:
+        return []
+    every_s = max(1, int(request.spec.checkpoint_every_s))
+    return [f"(while sleep {every_s}; do {_copied(boot, source='work', target=remote)} || true; done) &"]
+
+
+def _saved(boot: Boot, remote: str) -> str:
+    """Return what saves the run's files a last time."""
+    return f"{_copied(boot, source=f'{HOME}/work', target=remote)} || true; " if remote else ""
+
+
+def _copied(boot: Boot, *, source: str, target: str) -> str:
+    """Return the command that copies a folder."""
+    return boot.copy_.format(source=shlex.quote(source), target=shlex.quote(target))
