@@ -50,11 +50,14 @@ def launch(  # noqa: PLR0917 - one argument a flag
         str | None, typer.Option(help="What to run, when the plan's MODEL is no script.")
     ] = None,
     source: Annotated[
-        str, typer.Option(help="Where the code is: a folder, git:URL@REF, s3:BUCKET/KEY or image:NAME.")
+        str, typer.Option(help="Where the code is: a folder, git:URL@REF or s3:BUCKET/KEY.")
     ] = ".",
     requirements: Annotated[str | None, typer.Option(help="A file of the source to install from.")] = None,
     max_usd: Annotated[float | None, typer.Option(help="Highest cost of the run, all attempts.")] = None,
     max_hours: Annotated[float | None, typer.Option(help="Longest life of the machine.")] = None,
+    accept_old_prices: Annotated[
+        bool, typer.Option("--accept-old-prices", help="Go on with a price older than 90 days.")
+    ] = False,
     stop_loss: Annotated[
         Literal["off", "warn", "stop"], typer.Option(help="When the first 50 steps are not as planned.")
     ] = "warn",
@@ -84,10 +87,12 @@ def launch(  # noqa: PLR0917 - one argument a flag
     Example: gpuplan launch plan.json --max-usd 5 --yes
     """
     from ..launch.asking import Asked, plan_of
+    from ..offers.load import catalog_of
     from ..plan.limits import duration_s_of
     from ..render.files import require_writable, write_text
     from ..render.launch import plan_text
     from ..render.output import emit_json, emit_text, json_text
+    from ..settings import load_settings
 
     if output is not None:
         require_writable(output, flag="-o")
@@ -97,9 +102,9 @@ def launch(  # noqa: PLR0917 - one argument a flag
             path=plan, rank=rank, fallbacks=fallbacks, script=script, arguments=tuple(script_arguments or ()),
             source=source, requirements=requirements, max_usd=max_usd, max_hours=max_hours,
             stop_loss=stop_loss, checkpoint_every_s=duration_s_of(checkpoint_every),
-            options=_pairs(option or []), name=name,
+            options=_pairs(option or []), name=name, accept_old_prices=accept_old_prices,
         ),
-        launcher, look=not dry_run,
+        launcher, catalog=catalog_of(load_settings()), look=not dry_run,
     )  # fmt: skip
     payload = made.to_json()
     schema = payload.pop("schema")

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Literal
 
 from ..errors import NoAnswerError, UsageError
-from ..offers.load import load_catalog
+from ..offers.age import require_recent_prices
+from ..offers.load import Catalog
 from ..offers.local import local_offer
 from ..settings import Settings
 from .adapter import Adapter
@@ -45,6 +46,7 @@ class Asked:
     max_hours: float | None = None
     stop_loss: Literal["off", "warn", "stop"] = "warn"
     checkpoint_every_s: float = 60.0
+    accept_old_prices: bool = False
     options: dict[str, str]
     name: str = ""
 
@@ -56,17 +58,16 @@ def launcher_of(settings: Settings, *, tell: Callable[[LaunchEvent], None]) -> L
     state_dir = settings.state_dir or Path(platformdirs.user_state_path("gpuplan"))
     clock = SystemClock()
     ledger = Ledger(state_dir, owner=settings.owner or _user(), clock=clock)
-    return Launcher(
-        ledger=ledger, state_dir=state_dir, clock=clock, tell=tell, catalog_dir=settings.catalog_dir
-    )
+    return Launcher(ledger=ledger, state_dir=state_dir, clock=clock, tell=tell)
 
 
-def plan_of(asked: Asked, launcher: Launcher, *, look: bool) -> LaunchPlan:
+def plan_of(asked: Asked, launcher: Launcher, *, catalog: Catalog, look: bool) -> LaunchPlan:
     """Return the launch plan that was asked for, checked against today's prices.
 
     Args:
         asked: The flags.
         launcher: The ledger and the adapters.
+        catalog: With refreshed and committed prices, as the user's settings ask for it.
         look: Whether to ask the provider about a machine of the same run that is on record; needs credentials.
 
     Raises:
@@ -79,9 +80,11 @@ def plan_of(asked: Asked, launcher: Launcher, *, look: bool) -> LaunchPlan:
     require_fresh(
         what=f"the launch plan {asked.path}", made_at=plan.made_at, now=launcher.clock.now(), life=LAUNCH_LIFE
     )
-    catalog = load_catalog(launcher.catalog_dir)
+    candidates = plan.request.candidates
     offers = (*catalog.offers, local_offer(catalog)[0])
-    require_same_price(plan.request.candidates, provider=plan.request.provider, offers=offers)
+    require_same_price(candidates, provider=plan.request.provider, offers=offers)
+    today = launcher.clock.now().date()
+    require_recent_prices(candidates, today=today, accept_old=asked.accept_old_prices)
     return plan
 
 

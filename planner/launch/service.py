@@ -43,7 +43,6 @@ class Launcher:
         state_dir: Where providers may keep what they must remember on this computer.
         clock, pace: Time.
         tell: Takes each event as it happens.
-        catalog_dir: Where prices are looked up; None: the packaged ones.
     """
 
     ledger: Ledger
@@ -51,7 +50,6 @@ class Launcher:
     clock: Clock
     tell: Callable[[LaunchEvent], None]
     pace: Pace = field(default_factory=Pace)
-    catalog_dir: Path | None = None
     _adapters: dict[str, Adapter] = field(default_factory=dict)
 
     def adapter(self, provider: str) -> Adapter:

@@ -89,7 +89,8 @@ def require_recent_prices(offers: Iterable[Dated], *, today: date, accept_old: b
     found = old_prices(offers, today=today)
     if found.oldest_days > REFUSED_AFTER_DAYS and not accept_old:
         raise NoAnswerError(
-            f"the price is {found.oldest_days} days old; money is spent on one of {REFUSED_AFTER_DAYS} at most",
+            f"the price is {found.oldest_days} days old, "
+            f"and nothing is started on one older than {REFUSED_AFTER_DAYS}",
             hint=f"run `{REMEDY}` and plan anew, or add `--accept-old-prices`",
         )
 

@@ -6,12 +6,16 @@ import json
 import os
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 from gpuplan.launch.blueprint import LaunchPlan
+from gpuplan.offers.load import load_catalog
+from gpuplan.offers.refresh.store import RefreshedOffer, Store
 
 SCHEMAS = Path(__file__).parents[2] / "schemas"
 
@@ -95,6 +99,7 @@ def test_a_written_plan_is_applied_as_it_is_or_not_at_all(
         (["-O", "zone"], 2, "is no NAME=VALUE"),
         (["-O", "zone=a"], 2, "the local provider has no options"),
         (["--source", "git:https://example.org/x@main"], 2, "the local provider runs a folder"),
+        (["--source", "image:mine"], 2, "the local provider runs a folder"),
     ],
 )
 def test_what_cannot_be_launched_is_refused(
@@ -128,6 +133,80 @@ def test_an_old_plan_and_a_moved_price_are_refused(gpuplan: Callable[..., Any], 
     os.utime(plan, (time.time() - week, time.time() - week))
     old = launch(gpuplan, plan)
     assert (old.code, "168 h ago" in old.err) == (3, True)
+
+
+CLOUD = ("--script", "train.py", "--source", "git:https://example.org/me/project@v1", "--dry-run")
+
+
+@pytest.fixture
+def cloud_plan(plan: Path, saved: str, gpuplan: Callable[..., Any]) -> Path:
+    """An estimate of T4s at AWS, whose price was read long ago."""
+    arguments = (
+        "--provider",
+        "aws",
+        "--region",
+        "us-east-1",
+        "--accelerator",
+        "T4",
+        "--purchase",
+        "on-demand",
+    )
+    assert gpuplan("estimate", saved, *arguments, "-o", str(plan)).code == 0
+    data = json.loads(plan.read_text())
+    for offer in data["offers"]:
+        offer["price_as_of"] = "2026-01-21"
+    plan.write_text(json.dumps(data))
+    return plan
+
+
+def test_a_cloud_is_not_paid_by_a_price_older_than_90_days(
+    gpuplan: Callable[..., Any], cloud_plan: Path, tmp_path: Path
+) -> None:
+    """One line with the way out; the flag is the user's word; a written launch plan has no way around it."""
+    refused = gpuplan("launch", str(cloud_plan), *CLOUD)
+    assert (refused.code, refused.out) == (3, "")
+    assert "days old, and nothing is started on one older than 90" in refused.err
+    assert "add `--accept-old-prices`" in refused.err
+
+    written = tmp_path / "launch.json"
+    taken = gpuplan("launch", str(cloud_plan), *CLOUD, "--accept-old-prices", "--json", "-o", str(written))
+    assert taken.code == 0, taken.err
+    assert gpuplan("launch", str(written), "--dry-run").code == 3
+    assert gpuplan("launch", str(written), "--dry-run", "--accept-old-prices").code == 0
+
+
+def test_a_launch_knows_refreshed_prices(
+    gpuplan: Callable[..., Any], cloud_plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A price that was read anew is what a plan is held against; one made of it needs no flag."""
+    monkeypatch.setenv("GPUPLAN_DATA_DIR", str(tmp_path / "data"))
+    first = json.loads(cloud_plan.read_text())["offers"][0]
+    packaged = next(
+        one for one in load_catalog().offers
+        if (one.provider, one.instance_type, one.region, one.purchase)
+        == ("aws", first["instance_type"], first["region"], "on_demand")
+    )  # fmt: skip
+    now = datetime.now(tz=UTC)
+    anew = {"usd_per_hour": Decimal("0.9"), "price_as_of": now.date().isoformat(), "url": "http://x",
+            "sku": "y", "fetched_at": now}  # fmt: skip
+    Store(tmp_path / "data").write("aws", [RefreshedOffer(**{**packaged.model_dump(), **anew})])
+
+    moved = gpuplan("launch", str(cloud_plan), *CLOUD, "--rank", "1", "--accept-old-prices")
+    assert (moved.code, f"moved from ${first['usd_per_hour']} to $0.9" in moved.err) == (3, True)
+
+    data = json.loads(cloud_plan.read_text())
+    data["offers"] = [{**first, "usd_per_hour": "0.9", "price_as_of": anew["price_as_of"]}]
+    cloud_plan.write_text(json.dumps(data))
+    done = gpuplan("launch", str(cloud_plan), *CLOUD, "--rank", "1")
+    assert done.code == 0, done.err
+
+
+def test_a_container_is_refused_at_aws(gpuplan: Callable[..., Any], cloud_plan: Path) -> None:
+    """The message is about what was asked, not about folders."""
+    arguments = [*CLOUD[:2], "--source", "image:mine", "--dry-run", "--accept-old-prices"]
+    done = gpuplan("launch", str(cloud_plan), *arguments)
+
+    assert (done.code, "fetches no `image:`" in done.err) == (2, True)
 
 
 def test_what_is_no_plan_is_told_so(gpuplan: Callable[..., Any], tmp_path: Path) -> None:

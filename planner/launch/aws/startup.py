@@ -119,8 +119,9 @@ def _fetch(request: LaunchRequest, options: AwsOptions) -> list[str]:
     if kind == "folder" and options.bucket:
         where = f"s3://{options.bucket}/{request.run}/source.tar.gz"
         return [f"aws s3 cp --only-show-errors {where} - | tar xz -C source"]
+    why = "cannot read a folder of this computer" if kind == "folder" else f"fetches no `{kind}:`"
     raise UsageError(
-        f"`--source {request.spec.source}`: a machine at AWS cannot read a folder of this computer",
+        f"`--source {request.spec.source}`: a machine at AWS {why}",
         hint="add `-O bucket=NAME -O profile=NAME`, or give `--source git:URL@REF` or `s3:BUCKET/KEY`",
     )
 
