@@ -95,6 +95,8 @@ class _Known:
     workload: Workload
     tables: dict[frozenset[str], KernelTable]
     fingerprint: str
+    # by id of the accelerator, share of it, stack, feed; with the accelerator, so that its id stays its own
+    steps: dict[tuple[int, float, str, bool], tuple[Accelerator, StepTime | Unpredicted]]
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,7 @@ class Predictor:
     def _work(self, workload: Workload) -> _Known:
         if id(workload) not in self._known:
             kernels = kernels_of(workload.ops, compiled=workload.compiled)
-            self._known[id(workload)] = _Known(workload, {}, fingerprint(workload, kernels))
+            self._known[id(workload)] = _Known(workload, {}, fingerprint(workload, kernels), {})
         return self._known[id(workload)]
 
     def _table(self, workload: Workload, library: frozenset[str]) -> KernelTable:
@@ -167,6 +169,16 @@ class Predictor:
         )  # fmt: skip
 
     def _modelled(
+        self, workload: Workload, accelerator: Accelerator, *, share: float, stack: str, fed: bool
+    ) -> StepTime | Unpredicted:
+        """Return the modelled step of one device, worked out once however many devices are asked for."""
+        steps, key = self._work(workload).steps, (id(accelerator), share, stack, fed)
+        if key not in steps:
+            found = self._worked_out(workload, accelerator, share=share, stack=stack, fed=fed)
+            steps[key] = (accelerator, found)
+        return steps[key][1]
+
+    def _worked_out(
         self, workload: Workload, accelerator: Accelerator, *, share: float, stack: str, fed: bool
     ) -> StepTime | Unpredicted:
         library = keras_library(accelerator, keras=workload.versions["keras"], compiled=workload.compiled)
