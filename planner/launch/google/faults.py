@@ -1,7 +1,7 @@
 """Google's errors, sorted into the kinds that all clouds share. When in doubt: unknown.
 
-Codes as in Compute Engine's "Troubleshooting resource availability errors" and "Error messages", and
-`google.rpc.Code` for Cloud TPU. None of them was seen at the real cloud by this project's tests.
+Codes of Compute Engine's operations, and of `google.rpc.Code` for Cloud TPU. [unverified] None of them was seen at
+the real cloud; whatever is not among them is unknown, and unknown is looked up by label before anything else.
 """
 
 from __future__ import annotations

@@ -9,14 +9,14 @@ from ..request import Candidate
 
 __all__ = ["accelerator_type", "machine_type", "region_of", "runtime_version", "zones_of"]
 
-# Compute Engine, "Regions and zones": most regions have zones a, b and c. These have others.
+# [unverified] Most regions have zones a, b and c; these have others. A wrong one is refused and the next is tried.
 _OTHER_ZONES = {"us-central1": "abcf", "us-east1": "bcd", "europe-west1": "bcd", "us-central2": "b"}
-# Compute Engine, "GPU machine types", for accelerators that are attached to N1 machines.
+# [unverified] Names of accelerators that are attached to N1 machines.
 _ATTACHED = {
     "T4": "nvidia-tesla-t4", "P4": "nvidia-tesla-p4", "P100": "nvidia-tesla-p100", "V100": "nvidia-tesla-v100",
     "K80": "nvidia-tesla-k80",
 }  # fmt: skip
-# Cloud TPU, "TPU software versions", column for JAX and PyTorch.
+# [unverified] TPU software for JAX and PyTorch.
 _RUNTIMES = {"v5litepod": "v2-alpha-tpuv5-lite", "v5p": "v2-alpha-tpuv5", "v6e": "v2-alpha-tpuv6e"}
 _COMMON_RUNTIME = "tpu-ubuntu2204-base"
 
