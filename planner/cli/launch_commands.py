@@ -50,7 +50,7 @@ def launch(  # noqa: PLR0917 - one argument a flag
         str | None, typer.Option(help="What to run, when the plan's MODEL is no script.")
     ] = None,
     source: Annotated[
-        str, typer.Option(help="Where the code is: a folder, git:URL@REF or s3:BUCKET/KEY.")
+        str, typer.Option(help="Where the code is: a folder, git:URL@REF, s3:BUCKET/KEY or gs:BUCKET/KEY.")
     ] = ".",
     requirements: Annotated[str | None, typer.Option(help="A file of the source to install from.")] = None,
     max_usd: Annotated[float | None, typer.Option(help="Highest cost of the run, all attempts.")] = None,
