@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +12,7 @@ import typer
 if TYPE_CHECKING:
     from ..offers.load import Catalog
     from ..offers.refresh.http import Http
-    from ..offers.refresh.run import Job, Outcome
+    from ..offers.refresh.run import Job, Outcome, Progress
     from ..offers.refresh.store import Store
 
 __all__ = ["register"]
@@ -49,6 +50,7 @@ def refresh(
     """Read prices anew from the vendors. What looks wrong is told, and the old price stays.
 
     Without any credentials: AWS, Azure, Vast, and Google Cloud by way of SkyPilot's catalog.
+    Of Colab and Kaggle: what their official clients say about your account.
 
     Example: gpuplan catalog refresh --provider azure --region eastus
     """
@@ -61,10 +63,11 @@ def refresh(
     from ..settings import load_settings
 
     settings = load_settings()
+    clients, sellers = _split(provider or (), has_clients=file is None and not (region and not provider))
     jobs = jobs_of(
-        load_catalog(), providers=provider or (), regions=region or (), environ=os.environ,
+        load_catalog(), providers=sellers, regions=region or (), environ=os.environ,
         endpoints=settings.endpoint, accept_moves=accept_moves, file=file,
-    )  # fmt: skip
+    ) if sellers or not provider else []  # fmt: skip
     store = Store(data_folder(settings.data_dir))
     outcomes = []
     http = Http()
@@ -74,10 +77,36 @@ def refresh(
                 outcomes.append(refresh_provider(job, store=store, http=http, progress=progress))
                 if job.provider == "aws" and file is None:
                     _refresh_interruptions(job, store, http)
+            outcomes += _refresh_clients(clients, store, settings.endpoint, progress)
     finally:
         http.close()
     _show_outcomes(outcomes, jobs, store=store, as_json=as_json)
     _leave(outcomes, asked=bool(provider))
+
+
+def _split(providers: Sequence[str], *, has_clients: bool) -> tuple[list[str], list[str]]:
+    """Return which providers are asked through a client of theirs, and which sell machines, of those asked for."""
+    from ..offers.refresh.notebook_clients import NOTEBOOK_PROVIDERS
+
+    if not has_clients:
+        return [], list(providers)
+    clients = [name for name in NOTEBOOK_PROVIDERS if not providers or name in providers]
+    return clients, [name for name in providers if name not in clients]
+
+
+def _refresh_clients(
+    providers: Sequence[str], store: Store, endpoints: Mapping[str, str], progress: Progress
+) -> list[Outcome]:
+    """Ask the clients of Colab and Kaggle where they are installed."""
+    from ..offers.refresh.notebook_clients import refresh_notebooks
+    from ..offers.refresh.source import Request
+
+    outcomes = []
+    for done, name in enumerate(providers):
+        progress(name, done, len(providers))
+        request = Request(environ=os.environ, endpoints=endpoints)
+        outcomes.append(refresh_notebooks(name, store=store, request=request))
+    return outcomes
 
 
 def _refresh_interruptions(job: Job, store: Store, http: Http) -> None:

@@ -120,7 +120,13 @@ class Catalog:
     @cached_property
     def notebooks(self) -> Notebooks:
         """Plans, machines, unit prices and rates of hosted notebooks."""
-        return read_notebooks(read_table(self.folder, "notebooks.toml"))
+        packaged = read_notebooks(read_table(self.folder, "notebooks.toml"))
+        if self.refreshed is None:
+            return packaged
+        from .refresh.notebook_overlay import with_readings
+        from .refresh.store import Store
+
+        return with_readings(packaged, Store(self.refreshed))
 
     @cached_property
     def providers(self) -> dict[str, Provider]:
@@ -175,7 +181,8 @@ def catalog_of(settings: Settings, *, today: date | None = None) -> Catalog:
 
     catalog = load_catalog(settings.catalog_dir)
     folder = data_folder(settings.data_dir)
-    refreshed = folder if settings.catalog_dir is None and (folder / "prices").is_dir() else None
+    is_there = any((folder / part).is_dir() for part in ("prices", "notebooks"))
+    refreshed = folder if settings.catalog_dir is None and is_there else None
     if not (settings.machine or settings.committed or refreshed):
         return catalog
     return replace(

@@ -17,7 +17,7 @@ from .store import Key, RefreshedOffer, Store
 if TYPE_CHECKING:
     from .http import Http
 
-__all__ = ["Job", "Outcome", "refresh"]
+__all__ = ["Job", "Outcome", "Progress", "refresh"]
 
 CLOCK_TOLERANCE_S = 300.0
 NOT_LISTED = "not listed on"
