@@ -165,8 +165,10 @@ def test_killed_for_real_in_the_middle_of_create(cloud: Cloud) -> None:
             return reply
 
         cloud.adapter.send = die_after
-        cloud.launcher.launch(plan)
-        os._exit(0)
+        try:
+            cloud.launcher.launch(plan)
+        finally:
+            os._exit(0)  # whatever happens, the child runs no other test
     _, status = os.waitpid(child, 0)
     assert os.WTERMSIG(status) == signal.SIGKILL
     assert len(cloud.server.alive()) == 1
