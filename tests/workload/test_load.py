@@ -141,7 +141,7 @@ def test_functions_that_return_no_model_say_why(tmp_path: Path, body: str, messa
     [
         ("{}", "no saved workload"),
         ("not json", "no saved workload"),
-        ('{"schema": "gpuplan.profile/1"}', r"unknown schema `gpuplan\.profile/1`"),
+        ('{"schema": "gpuplan.else/1"}', r"unknown schema `gpuplan\.else/1`"),
         ('{"schema": "gpuplan.workload/2", "model": "x"}', "damaged"),
     ],
 )
