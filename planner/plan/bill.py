@@ -102,8 +102,9 @@ class Bill:
         self._schedule = schedule
         self._price_nano = int(usd_per_hour * _NANO)
         self._charges = charges
+        self._machine = self._rental(schedule.total_s)
         self._extras = self._beside_the_machine()
-        self._total: _Nano = _added([self._rental(schedule.total_s), *self._extras.values()])
+        self._total: _Nano = _added([self._machine, *self._extras.values()])
 
     @property
     def nano(self) -> tuple[int, int, int]:
@@ -113,7 +114,7 @@ class Bill:
     @property
     def machine_nano(self) -> tuple[int, int, int]:
         """What the machine's hours cost, without what is charged beside them [1e-9 USD]."""
-        return self._rental(self._schedule.total_s)
+        return self._machine
 
     @property
     def mid_nano(self) -> int:
@@ -134,7 +135,7 @@ class Bill:
     def lines(self) -> tuple[BillLine, ...]:
         """Every item that takes time or money; they add up to the total to the nano-dollar."""
         phases = {phase: self._rental(phase.time_s) for phase in self._schedule.phases}
-        rest = _added([self._rental(self._schedule.total_s), *(_negated(nano) for nano in phases.values())])
+        rest = _added([self._machine, *(_negated(nano) for nano in phases.values())])
         lines = []
         for phase, nano in phases.items():
             whole = _added([nano, rest]) if phase.item == TRAINING else nano
@@ -154,18 +155,15 @@ class Bill:
 
     def _beside_the_machine(self) -> dict[str, _Nano]:
         """Return minimum, disk, egress, discount and tax, those that are known [1e-9 USD]."""
-        charges, total_s = self._charges, self._schedule.total_s
-        rental = self._rental(total_s)
+        charges, total_s, rental = self._charges, self._schedule.total_s, self._machine
         extras: dict[str, _Nano] = {}
         if total_s.low < charges.minimum_billed_s:
             least_s = charges.minimum_billed_s
             least = self._rental(Interval(low=least_s, mid=least_s, high=least_s))
             extras[f"minimum billing of {least_s:g} s"] = _each(lambda i: max(0, least[i] - rental[i]))
         if charges.disk_usd_per_hour is not None:
-            hours, rate = (
-                [s / SECONDS_PER_HOUR for s in (total_s.low, total_s.mid, total_s.high)],
-                charges.disk_usd_per_hour,
-            )
+            hours = [s / SECONDS_PER_HOUR for s in (total_s.low, total_s.mid, total_s.high)]
+            rate = charges.disk_usd_per_hour
             extras["disk"] = _each(lambda i: round(hours[i] * rate[i] * _NANO))
         if charges.egress_usd is not None:
             egress = charges.egress_usd

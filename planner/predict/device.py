@@ -35,6 +35,11 @@ def _first(coefficients: Any, count: int) -> Any:
     )
 
 
+def _clock_share(chip: Chip, shared: Shared) -> Any:
+    """Return the clock under load over the boost clock, which datasheet peaks are of [-]."""
+    return chip.clock_ratio**shared.clock_drop
+
+
 def contraction_s(
     table: KernelTable, chip: Chip, generation: Generation, stack: Stack, shared: Shared, *, xp: Any
 ) -> Any:
@@ -45,7 +50,7 @@ def contraction_s(
     matrix = xp.where(table.category == _DOT, generation.dot_tensor, generation.conv_tensor) * stack.tensor
     matrix = matrix / chip.tensor_density**shared.tensor_density
     gain = xp.where(table.winograd & chip.winograd, generation.winograd_gain, 1.0)
-    clock = chip.clock_ratio**shared.clock_drop
+    clock = _clock_share(chip, shared)
     share = xp.where(chip.tensor & (table.category != _DEPTHWISE), matrix, scalar * gain)
     attainable_flop_per_s = chip.peak_flop_per_s * share * clock
     tiled_s = best_tiling_s(
@@ -66,7 +71,7 @@ def device_parts_s(
 
     The total of a launch is the soft maximum of arithmetic and memory, plus the launch gap.
     """
-    clock = chip.clock_ratio**shared.clock_drop
+    clock = _clock_share(chip, shared)
     elementwise_s = (table.flops / (chip.vector_flop_per_s * clock))[table.contractions :]
     products_s = contraction_s(table, chip, generation, stack, shared, xp=xp)
     compute_s = xp.concatenate([products_s, elementwise_s])

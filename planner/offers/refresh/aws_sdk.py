@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from .source import FetchError, Kind, Listed, Part, Request, decimal_of, float_of
 
 if TYPE_CHECKING:
+    from ..rows import Purchase
     from .http import Http
     from .shapes import Shapes
 
@@ -40,10 +41,11 @@ THROTTLED = ("Throttling", "ThrottlingException", "RequestLimitExceeded", "TooMa
 
 
 class _WithBoto3:
-    """What both sources have in common: they need boto3 and credentials."""
+    """What both sources have in common: they need boto3 and credentials, and ask region by region."""
 
     provider = "aws"
     what = ""
+    purchase: Purchase
 
     def __init__(self, shapes: Shapes) -> None:
         self._shapes = shapes
@@ -58,17 +60,19 @@ class _WithBoto3:
             else f"{self.what}: AWS credentials (`aws configure`)"
         )
 
+    def parts(self, request: Request) -> Sequence[Part]:
+        """Return a part a region: all of the catalog unless some are asked for."""
+        regions = request.wanted_regions or request.known_regions
+        how = self.purchase.replace("_", " ")
+        return [Part(region=r, purchases=(self.purchase,), label=f"aws {r} {how}") for r in regions]
+
 
 class AwsQuery(_WithBoto3):
     """On demand, region by region."""
 
     name = "aws-query"
     what = "on demand in every region within minutes"
-
-    def parts(self, request: Request) -> Sequence[Part]:
-        """Return a part a region: all of the catalog unless some are asked for."""
-        regions = request.wanted_regions or request.known_regions
-        return [Part(region=r, purchases=("on_demand",), label=f"aws {r} on demand") for r in regions]
+    purchase = "on_demand"
 
     def read(self, part: Part, request: Request, _http: Http) -> Iterable[Listed]:
         """Return the Linux on-demand prices of a region."""
@@ -89,11 +93,7 @@ class AwsSpotHistory(_WithBoto3):
 
     name = "aws-spot-history"
     what = "spot prices by zone"
-
-    def parts(self, request: Request) -> Sequence[Part]:
-        """Return a part a region."""
-        regions = request.wanted_regions or request.known_regions
-        return [Part(region=r, purchases=("spot",), label=f"aws {r} spot") for r in regions]
+    purchase = "spot"
 
     def read(self, part: Part, request: Request, _http: Http) -> Iterable[Listed]:
         """Return the spot prices that are in force in a region."""

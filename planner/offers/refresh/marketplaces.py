@@ -30,26 +30,32 @@ COUNTS = (1, 2, 4, 8)  # GPUs of a machine that are worth a row
 VAST_QUERY = '{"rentable": {"eq": true}, "verified": {"eq": true}, "type": "on-demand", "limit": 5000}'
 
 
-class RunPod:
-    """The GraphQL list of GPU types: one GPU of each, the cheaper of secure and community cloud.
+class _Marketplace:
+    """What both have in common: one list of everything, wherever it stands.
 
     Args:
-        shapes: What RunPod's GPUs are called in the catalog.
+        shapes: What the marketplace's GPUs are called in the catalog.
     """
 
-    name = "runpod-api"
-    provider = "runpod"
+    provider: str
 
     def __init__(self, shapes: Shapes) -> None:
         self._shapes = shapes
 
+    def parts(self, _request: Request) -> Sequence[Part]:
+        """Return the one part."""
+        return [Part(region=ANYWHERE, purchases=("on_demand", "spot"), label=self.provider)]
+
+
+class RunPod(_Marketplace):
+    """The GraphQL list of GPU types: one GPU of each, the cheaper of secure and community cloud."""
+
+    name = "runpod-api"
+    provider = "runpod"
+
     def missing(self, request: Request) -> str | None:
         """Return that an API key is needed."""
         return None if request.environ.get(RUNPOD_KEY) else f"an API key in {RUNPOD_KEY}"
-
-    def parts(self, _request: Request) -> Sequence[Part]:
-        """Return the one part."""
-        return [Part(region=ANYWHERE, purchases=("on_demand", "spot"), label="runpod")]
 
     def read(self, _part: Part, request: Request, http: Http) -> Iterable[Listed]:
         """Return all GPU types."""
@@ -78,26 +84,15 @@ class RunPod:
                 )
 
 
-class Vast:
-    """The search of offers: the lowest price of each GPU and number of GPUs, and the lowest bid.
-
-    Args:
-        shapes: What Vast's GPUs are called in the catalog.
-    """
+class Vast(_Marketplace):
+    """The search of offers: the lowest price of each GPU and number of GPUs, and the lowest bid."""
 
     name = "vast-api"
     provider = "vast"
 
-    def __init__(self, shapes: Shapes) -> None:
-        self._shapes = shapes
-
     def missing(self, _request: Request) -> str | None:
         """Return None: nothing is needed."""
         return None
-
-    def parts(self, _request: Request) -> Sequence[Part]:
-        """Return the one part."""
-        return [Part(region=ANYWHERE, purchases=("on_demand", "spot"), label="vast")]
 
     def read(self, _part: Part, request: Request, http: Http) -> Iterable[Listed]:
         """Return the lowest price of each GPU that is offered, by one, two, four or eight."""
