@@ -64,6 +64,6 @@ def run_name(fingerprint: str, sequence: int) -> str:
 
     Example:
         >>> run_name("plan", 1)
-        'r5b79bd5f-1'
+        'r64879f7d-1'
     """
     return f"r{hashlib.sha256(fingerprint.encode()).hexdigest()[:8]}-{sequence}"

@@ -126,6 +126,7 @@ def has_aws_credentials(environ: Mapping[str, str]) -> bool:
     try:
         session = botocore.session.Session(profile=environ.get("AWS_PROFILE"))
         resolver = session.get_component("credential_provider")
+        resolver.remove("env")  # asked above, of the environment that was given
         resolver.remove("iam-role")
         return resolver.load_credentials() is not None
     except Exception:  # a broken configuration is no credentials; boto3 says more when they are used
