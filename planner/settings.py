@@ -32,7 +32,7 @@ from .errors import UsageError, near_names_hint
 if TYPE_CHECKING:
     from .settings_own import Committed, Discount, ExchangeRate, Machine, Tax
 
-__all__ = ["NAMES", "Setting", "Settings", "apply_cache_dir", "load_settings", "project_file"]
+__all__ = ["NAMES", "Setting", "Settings", "apply_cache_dir", "load_settings", "project_file", "state_folder"]
 
 ENVIRONMENT_PREFIX = "GPUPLAN_"
 DOCUMENTATION = "gpuplan --help"
@@ -195,6 +195,15 @@ def apply_cache_dir(settings: Settings) -> None:
     """Let a cache folder from a file reach whatever caches, which reads `GPUPLAN_CACHE_DIR`."""
     if settings.cache_dir is not None:
         os.environ[f"{ENVIRONMENT_PREFIX}CACHE_DIR"] = str(settings.cache_dir)
+
+
+def state_folder(settings: Settings) -> Path:
+    """Return the folder of launched runs: the setting, or the platform's state folder."""
+    if settings.state_dir is not None:
+        return settings.state_dir
+    import platformdirs
+
+    return Path(platformdirs.user_state_path("gpuplan"))
 
 
 def project_file(folder: Path) -> tuple[Path, dict[str, Any]] | None:

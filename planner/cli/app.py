@@ -19,6 +19,7 @@ from . import (
     breakeven_command,
     catalog_commands,
     decision_commands,
+    doctor_command,
     epochs_command,
     estimate_command,
     launch_commands,
@@ -77,6 +78,7 @@ quota_command.register(app)
 accuracy_commands.register(app)
 profile_commands.register(app)
 launch_commands.register(app)
+doctor_command.register(app)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -15,7 +15,7 @@ from ..errors import NoAnswerError, UsageError
 from ..offers.age import require_recent_prices
 from ..offers.load import Catalog
 from ..offers.local import local_offer
-from ..settings import Settings
+from ..settings import Settings, state_folder
 from .adapter import Adapter
 from .blueprint import LaunchPlan
 from .choose import PlannedOffers, candidates_of, read_estimate
@@ -53,9 +53,7 @@ class Asked:
 
 def launcher_of(settings: Settings, *, tell: Callable[[LaunchEvent], None]) -> Launcher:
     """Return the launcher of this account on this computer."""
-    import platformdirs
-
-    state_dir = settings.state_dir or Path(platformdirs.user_state_path("gpuplan"))
+    state_dir = state_folder(settings)
     clock = SystemClock()
     ledger = Ledger(state_dir, owner=settings.owner or _user(), clock=clock)
     return Launcher(ledger=ledger, state_dir=state_dir, clock=clock, tell=tell)

@@ -1,0 +1,48 @@
+"""`gpuplan doctor`."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to an application."""
+    app.command("doctor")(doctor)
+
+
+def doctor(
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Do not load the backends to ask for their devices.")
+    ] = False,
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Show versions, devices, extras, credentials (found or not), the age of prices, and folders.
+
+    For a bug report: no secret is read out, paths begin at your folder, and nothing is sent anywhere.
+    Ends with code 1 when gpuplan cannot work here.
+
+    \b
+    Examples:
+      gpuplan doctor
+      gpuplan doctor --quick --json > doctor.json
+    """
+    from datetime import date
+
+    from ..doctor.report import SCHEMA, examine
+    from ..render.doctor import DOCTOR_COLUMNS, doctor_rows
+    from ..render.output import emit_json, emit_rows
+    from ..render.progress import status
+
+    with status("looking at this installation"):
+        report = examine(environ=os.environ, today=date.today(), ask_devices=not quick)
+    if json_:
+        emit_json(SCHEMA, report.to_json())
+    else:
+        emit_rows(DOCTOR_COLUMNS, doctor_rows(report))
+    if report.is_broken:
+        raise typer.Exit(1)

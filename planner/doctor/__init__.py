@@ -1,0 +1,1 @@
+"""What `gpuplan doctor` finds out about an installation; nothing is sent anywhere, and no secret is read out."""

@@ -1,0 +1,55 @@
+"""The files around the code: what a person, PyPI or GitHub reads of the project."""
+
+from __future__ import annotations
+
+import tomllib
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import gpuplan
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+TEMPLATES = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("wrong-*.yml"))
+# https://docs.github.com/en/communities/using-templates-to-encourage-useful-issues-and-pull-requests/syntax-for-githubs-form-schema
+FIELD_TYPES = {"checkboxes", "dropdown", "input", "markdown", "textarea"}
+
+
+def _yaml(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return found
+
+
+def test_there_are_forms_for_a_wrong_price_and_a_wrong_time() -> None:
+    """The two reports that the catalog and the model live from."""
+    assert [path.stem for path in TEMPLATES] == ["wrong-price", "wrong-time"]
+
+
+@pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.stem)
+def test_a_form_asks_for_the_doctor(path: Path) -> None:
+    """As GitHub's form syntax has it: known fields, unique ids, and the doctor's output is required."""
+    form = _yaml(path)
+    fields = {field["id"]: field for field in form["body"] if "id" in field}
+
+    assert {"name", "description", "body"} <= set(form)
+    assert {field["type"] for field in form["body"]} <= FIELD_TYPES
+    assert len(fields) == sum(field["type"] != "markdown" for field in form["body"])
+    assert "`gpuplan doctor" in fields["doctor"]["attributes"]["label"]
+    assert fields["doctor"]["validations"]["required"] is True
+
+
+def test_the_citation_is_of_this_version() -> None:
+    """The fields that Citation File Format 1.2.0 requires, and what pyproject.toml says too."""
+    citation = _yaml(ROOT / "CITATION.cff")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+    assert {"cff-version", "message", "title", "authors"} <= set(citation)
+    assert (citation["version"], citation["license"]) == (project["version"], project["license"])
+    assert [author["name"] for author in citation["authors"]] == [a["name"] for a in project["authors"]]
+
+
+def test_type_checkers_are_told_that_the_package_has_types() -> None:
+    """PEP 561."""
+    assert files(gpuplan).joinpath("py.typed").is_file()
