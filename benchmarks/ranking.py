@@ -28,7 +28,9 @@ TARGET_MS = 50.0
 class Known:
     """Knows every step time."""
 
-    def step_time(self, workload: Workload, accelerator: Accelerator, *, devices: float = 1) -> StepTime:
+    def step_time(
+        self, workload: Workload, accelerator: Accelerator, *, devices: float = 1, **_: object
+    ) -> StepTime:
         """Return the same time everywhere."""
         return StepTime(
             time_s=Interval(low=0.1, mid=0.12, high=0.2),

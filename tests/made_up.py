@@ -22,7 +22,7 @@ class FakePredictor:
     calls: list[tuple[str, float]] = field(default_factory=list)
 
     def step_time(
-        self, workload: Workload, accelerator: Accelerator, *, devices: float = 1
+        self, workload: Workload, accelerator: Accelerator, *, devices: float = 1, **_: object
     ) -> StepTime | Unpredicted:
         """Return the time of one step, whatever the workload."""
         self.calls.append((accelerator.name, devices))

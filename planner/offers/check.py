@@ -21,12 +21,13 @@ from .files import (
     read_table,
     read_text_table,
 )
-from .load import price_files
+from .load import LINKS_FILE, price_files
 from .rows import (
     CPU,
     Accelerator,
     Host,
     HostSeries,
+    MachineLinks,
     NotebookPlan,
     NotebookRuntime,
     Offer,
@@ -124,6 +125,7 @@ def check_catalog(folder: Traversable, *, today: date) -> Report:
         *_host_findings(reader, today),
         *_notebook_findings(reader, known | {CPU}, today),
         *_coverage_findings(reader, providers, prices),
+        *_links_findings(reader, {p.row.name for p in providers}, today),
         *_cost_findings(folder, {p.row.name for p in providers}, offers),
     ]
     findings = sorted({*reader.findings, *found}, key=lambda f: (f.file, f.line, f.field))
@@ -189,6 +191,19 @@ def _host_findings(reader: _Reader, today: date) -> Iterator[Finding]:
     for series in reader.rows(table, "series", HostSeries):
         if series.row.host not in families:
             yield series.finding("host", f"unknown family `{series.row.host}`")
+
+
+def _links_findings(reader: _Reader, providers: set[str], today: date) -> Iterator[Finding]:
+    """Yield what is wrong with the wiring of machines; a folder may do without."""
+    if not (reader.folder / LINKS_FILE).is_file():
+        return
+    for row in reader.rows(reader.table(LINKS_FILE), "links", MachineLinks):
+        if row.row.provider not in providers:
+            yield row.finding("provider", f"`{row.row.provider}` has no row in providers.toml")
+        if row.row.read_on > today:
+            yield row.finding("read_on", f"{row.row.read_on} is in the future")
+        if row.row.topology is None and row.row.network_gbit_per_s is None:
+            yield row.finding("topology", "the row says neither a topology nor a network rate")
 
 
 def _notebook_findings(reader: _Reader, known: set[str], today: date) -> Iterator[Finding]:

@@ -5,6 +5,7 @@ Each part is read when it is first asked for, and kept: listing accelerators rea
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import date
@@ -31,15 +32,24 @@ from .files import (
 from .names import Names
 from .notebooks import Notebooks, notebook_offers, read_notebooks
 from .own import machine_offers, with_committed_prices
-from .rows import CPU, Accelerator, Host, HostSeries, Offer, Provider
+from .rows import CPU, Accelerator, Host, HostSeries, MachineLinks, Offer, Provider
 
 if TYPE_CHECKING:
     from ..settings import Settings
     from ..settings_own import Committed, Machine
 
-__all__ = ["Catalog", "catalog_of", "device_of", "load_catalog", "price_files", "resolve_accelerator"]
+__all__ = [
+    "Catalog",
+    "catalog_of",
+    "device_of",
+    "links_of",
+    "load_catalog",
+    "price_files",
+    "resolve_accelerator",
+]
 
 GENERIC_HOST = "Generic AVX2"
+LINKS_FILE = "links.toml"
 
 
 @dataclass(frozen=True)
@@ -116,6 +126,13 @@ class Catalog:
                 line = self._host_table.line_of("series", index, "host")
                 raise CatalogError([Finding("hosts.toml", line, "host", f"unknown family `{entry.host}`")])
         return series
+
+    @cached_property
+    def links(self) -> tuple[MachineLinks, ...]:
+        """How the accelerators of instance types are joined; nothing in a folder that does not say."""
+        if not (self.folder / LINKS_FILE).is_file():
+            return ()
+        return valid_rows(read_table(self.folder, LINKS_FILE), "links", MachineLinks)
 
     @cached_property
     def notebooks(self) -> Notebooks:
@@ -216,6 +233,14 @@ def device_of(catalog: Catalog, offer: Offer) -> Accelerator | None:
     if host is None or offer.vcpus is None:
         return None
     return cpu_accelerator(host, offer.vcpus, offer.memory_gib)
+
+
+def links_of(catalog: Catalog, offer: Offer) -> MachineLinks | None:
+    """Return how the accelerators of an offer are joined: the first row that matches; None when none does."""
+    for row in catalog.links:
+        if row.provider == offer.provider and re.fullmatch(row.pattern, offer.instance_type):
+            return row
+    return None
 
 
 def price_files(folder: Traversable) -> Iterator[Traversable]:

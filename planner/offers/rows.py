@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 __all__ = [
-    "CPU", "Accelerator", "Confidence", "Host", "HostSeries", "NotebookPlan", "NotebookRuntime", "Offer",
-    "PartialDate", "Provider", "Purchase", "Row", "Status", "UnitPrice", "UnitRate", "VcpuIs",
+    "CPU", "Accelerator", "Confidence", "Host", "HostSeries", "MachineLinks", "NotebookPlan", "NotebookRuntime",
+    "Offer", "PartialDate", "Provider", "Purchase", "Row", "Status", "Topology", "UnitPrice", "UnitRate", "VcpuIs",
 ]  # fmt: skip
 
 CPU = "CPU"  # the accelerator of a machine that has none; which CPU it is follows from the instance type
@@ -20,6 +20,7 @@ Purchase = Literal["on_demand", "spot"]
 Status = Literal["active", "legacy", "retired", "historical"]
 Confidence = Literal["high", "medium", "low"]
 VcpuIs = Literal["hyperthread", "core"]
+Topology = Literal["cube mesh", "switch", "pcie", "ici"]
 # A year, a month or a day: sources are dated as exactly as they were published, and no better.
 PartialDate = Annotated[str, StringConstraints(pattern=r"^\d{4}(-\d{2}(-\d{2})?|-\d{4})?$")]
 Positive = Annotated[float, Field(gt=0)]
@@ -146,6 +147,19 @@ class HostSeries(Row):
     pattern: Pattern  # a regular expression over the whole instance type
     host: str
     vcpu_is: VcpuIs | None = None
+    confidence: Confidence
+    note: str = ""
+
+
+class MachineLinks(Row):
+    """How the accelerators of some instance types are joined, and how fast such a machine talks to its like."""
+
+    provider: str
+    pattern: Pattern  # a regular expression over the whole instance type
+    topology: Topology | None = None
+    network_gbit_per_s: Positive | None = None  # all ports together, one direction
+    source: str
+    read_on: date
     confidence: Confidence
     note: str = ""
 

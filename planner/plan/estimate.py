@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import UsageError
+from ..predict.links import UNKNOWN, Machine, machine_joined
 from ..predict.steptime import StepTime, Unpredicted
 from .limiter import feed_of
 from .limits import require_positive
@@ -34,7 +35,12 @@ class StepPredictor(Protocol):
     """Whatever knows the time of one step of a workload on some devices."""
 
     def step_time(
-        self, workload: Workload, accelerator: Accelerator, *, devices: float = 1
+        self,
+        workload: Workload,
+        accelerator: Accelerator,
+        *,
+        devices: float = 1,
+        machine: Machine = UNKNOWN,
     ) -> StepTime | Unpredicted:
         """Return the time of one step, or why none can be given."""
         ...
@@ -136,7 +142,8 @@ def project(workload: Workload, selected: Selected, predictor: StepPredictor) ->
     if accelerator is None:
         step: StepTime | Unpredicted = Unpredicted(f"the catalog does not describe `{offer.accelerator}`")
     else:
-        step = predictor.step_time(workload, accelerator, devices=offer.devices)
+        machine = machine_joined(selected.links)
+        step = predictor.step_time(workload, accelerator, devices=offer.devices, machine=machine)
     train_time_s = None
     if isinstance(step, StepTime) and run.steps is not None:
         train_time_s = step.time_s.scaled(run.steps)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ..predict.links import machine_joined
 from .bill import Bill, rental_usd
 from .carbon import machine_power_w
 from .charges import Charger
@@ -160,4 +161,4 @@ def _projection_key(selected: Selected) -> object:
     offer, accelerator = selected.offer, selected.accelerator
     if accelerator is None or accelerator.kind == "cpu" or offer.provider == "local":
         return (offer.provider, offer.instance_type)
-    return (accelerator.name, offer.devices)
+    return (accelerator.name, offer.devices, machine_joined(selected.links))

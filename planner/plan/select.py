@@ -15,7 +15,7 @@ from .terms import OWNED
 if TYPE_CHECKING:
     from ..offers.costs import Place
     from ..offers.load import Catalog
-    from ..offers.rows import Accelerator, Offer
+    from ..offers.rows import Accelerator, MachineLinks, Offer
     from ..offers.spot import SpotFacts
 
 __all__ = ["Filters", "Selected", "Selection", "select"]
@@ -61,12 +61,14 @@ class Selected:
         accelerator: Its device; None when the catalog does not describe it.
         session_s: Longest time it can be held in one piece; None when there is no limit, or none known [s].
         place: Decides what is assumed of the time around the training.
+        links: How its devices are joined; None: as they usually are.
     """
 
     offer: Offer
     accelerator: Accelerator | None
     session_s: float | None = None
     place: Place = "vm"
+    links: MachineLinks | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,16 +152,16 @@ def _spot_facts(catalog: Catalog, offers: Iterable[Offer]) -> SpotFacts | None:
 def _describer(catalog: Catalog) -> Callable[[Offer], Selected]:
     """Return a function that finds an offer's device and session limit, and remembers them by machine."""
     from ..offers.costs import place_of
-    from ..offers.load import device_of
+    from ..offers.load import device_of, links_of
 
-    known: dict[tuple[str, str], tuple[Accelerator | None, float | None, Place]] = {}
+    known: dict[tuple[str, str], tuple[Accelerator | None, float | None, Place, MachineLinks | None]] = {}
 
     def describe(offer: Offer) -> Selected:
         machine = (offer.provider, offer.instance_type)
         if machine not in known:
             device = device_of(catalog, offer)
             place = place_of(*machine, kind=device.kind if device else None)
-            known[machine] = (device, _session_s(catalog, offer), place)
+            known[machine] = (device, _session_s(catalog, offer), place, links_of(catalog, offer))
         return Selected(offer, *known[machine])
 
     return describe

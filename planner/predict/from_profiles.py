@@ -11,6 +11,7 @@ from ..errors import UsageError
 from ..units import Interval
 from ..workload.model import Workload
 from .interval import around
+from .links import UNKNOWN, Machine
 from .parallel import several_devices
 from .predictor import Predictor
 from .steptime import Limiter, StepTime, Unpredicted
@@ -118,14 +119,15 @@ class ProfiledPredictor:
         self._transfer = transfer
 
     def step_time(
-        self, workload: Workload, accelerator: Accelerator, *, devices: float = 1
-    ) -> StepTime | Unpredicted:
+        self, workload: Workload, accelerator: Accelerator, *, devices: float = 1,
+        machine: Machine = UNKNOWN, hosts: int = 1,
+    ) -> StepTime | Unpredicted:  # fmt: skip
         """Return the time of one step, every device working on ``workload.batch_size`` samples."""
         mine = [m for m in self.measurements if same_work(m.workload, workload)]
-        plain = self.predictor.step_time(workload, accelerator, devices=devices)
+        plain = self.predictor.step_time(workload, accelerator, devices=devices, machine=machine, hosts=hosts)
         if not mine or devices < 1 or isinstance(plain, Unpredicted):
             return plain
-        here = [m for m in mine if m.devices == devices and self._is(m, accelerator)]
+        here = [m for m in mine if m.devices == devices and hosts == 1 and self._is(m, accelerator)]
         if here:
             return _measured(workload, here, plain)
         single = [m for m in mine if m.devices == 1]
@@ -135,8 +137,9 @@ class ProfiledPredictor:
         if devices == 1:
             return found
         return several_devices(
-            found, gradient_bytes=workload.memory.gradient_bytes, accelerator=accelerator, devices=devices
-        )
+            found, gradient_bytes=workload.memory.gradient_bytes, accelerator=accelerator, devices=devices,
+            machine=machine, hosts=hosts,
+        )  # fmt: skip
 
     def _is(self, measurement: Measurement, accelerator: Accelerator) -> bool:
         if accelerator.kind == "cpu":

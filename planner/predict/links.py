@@ -20,15 +20,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from ..offers.rows import Accelerator
+from ..offers.rows import Accelerator, MachineLinks, Topology
 from ..units import GIGA
 
-__all__ = ["MACHINES", "Link", "LinkKind", "Machine", "Topology", "link_between"]
+__all__ = ["MACHINES", "UNKNOWN", "Link", "LinkKind", "Machine", "link_between", "machine_joined"]
 
 BITS_PER_BYTE = 8.0
 
 LinkKind = Literal["nvlink", "pcie", "ici", "network"]
-Topology = Literal["cube mesh", "switch", "pcie", "ici"]
 
 # Share of a device's NVLinks that a ring over N devices can use, in the hybrid cube mesh.
 MESH_SHARES: Mapping[str, Mapping[int, float]] = {
@@ -70,6 +69,13 @@ MACHINES: Mapping[str, Machine] = {
     "n1-standard-32-k80x8": Machine(topology="pcie", cpu_cores=16, network_gbit_per_s=16.0),
     "GCE 8xV100": Machine(topology="cube mesh", cpu_cores=48, network_gbit_per_s=32.0),
 }
+
+
+def machine_joined(links: MachineLinks | None) -> Machine:
+    """Return what the catalog says of an instance type's links; None: nothing."""
+    if links is None:
+        return UNKNOWN
+    return Machine(topology=links.topology, network_gbit_per_s=links.network_gbit_per_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from ..errors import UsageError
 from ..offers.rows import Accelerator
 from ..units import Interval
 from .collectives import exposed_s, ring_all_reduce_s
-from .links import MACHINES, UNKNOWN, Link, LinkKind, link_between
+from .links import UNKNOWN, Link, LinkKind, Machine, link_between
 from .scaling_interval import spread
 from .steptime import Limiter, StepTime, Unpredicted
 
@@ -168,7 +168,7 @@ def step_on_several_s(*, single_s: float, **circumstances: Any) -> float:
 
 def several_devices(
     single: StepTime, *, gradient_bytes: float, accelerator: Accelerator, devices: float,
-    parallel: Parallel | None = None, machine: str = "", hosts: int = 1, method: str = ANY_METHOD,
+    parallel: Parallel | None = None, machine: Machine = UNKNOWN, hosts: int = 1, method: str = ANY_METHOD,
     backward_share: float = BACKWARD_SHARE, accumulation: int = 1,
 ) -> StepTime | Unpredicted:  # fmt: skip
     """Return the step on several devices, each working on the batch of the single one.
@@ -179,15 +179,16 @@ def several_devices(
         accelerator: Each of the devices.
         devices: Of all hosts; 1 and less: the single step [-].
         parallel: Fitted constants; None: the packaged ones of an all-reduce.
-        machine: Name or instance type of the host; unknown ones are wired as the accelerator usually is.
+        machine: How the devices of a host are joined; by default as the accelerator usually is.
         hosts: Machines [-].
         method, backward_share, accumulation: See `overhead_parts_s`.
     """
     if devices <= 1:
         return single
-    link = link_between(accelerator, devices=devices, machine=MACHINES.get(machine, UNKNOWN), hosts=hosts)
+    link = link_between(accelerator, devices=devices, machine=machine, hosts=hosts)
     if link is None:
-        return Unpredicted(f"no link between {accelerator.name} devices is known")
+        where = f"{hosts} such machines" if hosts > 1 else f"{accelerator.name} devices"
+        return Unpredicted(f"the rate of the link between {where} is not known")
     constants = parallel or load_parallel()["all_reduce"]
     added = overhead_parts_s(
         single_s=single.time_s.mid, devices=devices, gradient_bytes=gradient_bytes, link=link,

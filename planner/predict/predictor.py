@@ -15,6 +15,7 @@ from .device import device_parts_s, launches_of, step_s
 from .interval import around
 from .kernels import KernelTable, kernels_of, table_of
 from .layout import Fitted
+from .links import UNKNOWN, Machine
 from .measured import Measured, fingerprint, load_measured
 from .parallel import several_devices
 from .ranges import LAST_YEAR, age_of
@@ -130,7 +131,7 @@ class Predictor:
 
     def step_time(
         self, workload: Workload, accelerator: Accelerator, *, devices: float = 1, look_up: bool = True,
-        stack: str = "keras", fed: bool = True,
+        stack: str = "keras", fed: bool = True, machine: Machine = UNKNOWN, hosts: int = 1,
     ) -> StepTime | Unpredicted:  # fmt: skip
         """Return the time of one step, every device working on ``workload.batch_size`` samples.
 
@@ -141,6 +142,8 @@ class Predictor:
             look_up: Whether a measurement of the same work may be used.
             stack: `keras`, `eager` (PyTorch) or `tuned` (a vendor's container).
             fed: Whether every batch is copied from the host before its step.
+            machine: How the devices of a host are joined.
+            hosts: Machines that hold the devices between them.
         """
         single = self._measured(workload, accelerator) if look_up and devices >= 1 else None
         if single is None:
@@ -151,8 +154,9 @@ class Predictor:
         if devices <= 1:
             return single
         return several_devices(
-            single, gradient_bytes=workload.memory.gradient_bytes, accelerator=accelerator, devices=devices
-        )
+            single, gradient_bytes=workload.memory.gradient_bytes, accelerator=accelerator, devices=devices,
+            machine=machine, hosts=hosts,
+        )  # fmt: skip
 
     def _measured(self, workload: Workload, accelerator: Accelerator) -> StepTime | None:
         found = self.measured.find(self._work(workload).fingerprint, accelerator.name)

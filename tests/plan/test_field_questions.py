@@ -35,7 +35,7 @@ class GivenSteps:
     step_s: dict[tuple[str, float], float]
 
     def step_time(
-        self, workload: Workload, accelerator: Accelerator, *, devices: float = 1
+        self, workload: Workload, accelerator: Accelerator, *, devices: float = 1, **_: object
     ) -> StepTime | Unpredicted:
         """Return the given time, 10 % either way."""
         mid = self.step_s.get((accelerator.name, devices))

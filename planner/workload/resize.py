@@ -1,0 +1,112 @@
+"""A workload at another batch size, from two that were traced: no third trace is needed.
+
+What a step computes and moves is a straight line in the batch size: a part that belongs to the weights, and a
+part for each sample. Two traces of the same model give both parts of every row of the table of ops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, replace
+
+from .model import Memory, Workload
+from .ops import Op
+
+__all__ = ["Resizer", "can_resize", "resized"]
+
+REAL = (
+    "count", "flops", "bytes_read", "bytes_written", "layer_bytes_read", "layer_bytes_written",
+    "fused_bytes_read", "fused_bytes_written",
+)  # fmt: skip
+WHOLE = ("m", "n", "k", "batch")
+SAME = ("kind", "name", "phase", "layer", "dtype", "variant", "layer_group", "fused_group")
+SMALLER_BY = 8  # of the second trace: near what shares of a batch come to, so that most lie between the two
+
+
+def can_resize(one: Workload, other: Workload) -> bool:
+    """Return whether two traces are of the same work at different batch sizes, row by row."""
+    alike = ("mode", "precision", "compiled", "parameters", "trainable_parameters")
+    if one.batch_size == other.batch_size or len(one.ops) != len(other.ops):
+        return False
+    return all(getattr(one, name) == getattr(other, name) for name in alike) and all(
+        getattr(a, name) == getattr(b, name) for a, b in zip(one.ops, other.ops, strict=True) for name in SAME
+    )
+
+
+def resized(one: Workload, other: Workload, *, batch_size: int) -> Workload:
+    """Return the workload at a batch size, on the line through two traces.
+
+    Args:
+        one, other: The same model at two batch sizes (see `can_resize`).
+        batch_size: Samples per device and step [-].
+
+    Exact for arithmetic and traffic. Peak memory is a maximum of such lines, so that it is exact where the same
+    moment of the step is the peak at all three batch sizes. Samples and epochs stay; steps are counted anew.
+    """
+    share = (batch_size - one.batch_size) / (other.batch_size - one.batch_size)
+
+    def line(a: float, b: float) -> float:
+        return max(0.0, a + (b - a) * share)
+
+    ops = tuple(_op(a, b, line) for a, b in zip(one.ops, other.ops, strict=True))
+    steps = None
+    if one.samples is not None and one.epochs is not None:
+        steps = -(-one.samples // batch_size) * one.epochs
+    return replace(
+        one, batch_size=batch_size, ops=ops, memory=_memory(one.memory, other.memory, line), steps=steps
+    )
+
+
+def _op(a: Op, b: Op, line: Callable[[float, float], float]) -> Op:
+    changed: dict[str, float] = {}
+    for name in REAL:
+        x, y = getattr(a, name), getattr(b, name)
+        if x != y:
+            changed[name] = line(x, y)
+    for name in WHOLE:
+        x, y = getattr(a, name), getattr(b, name)
+        if x != y:
+            changed[name] = max(1, round(line(x, y)))
+    return replace(a, **changed) if changed else a  # type: ignore[arg-type]
+
+
+def _memory(a: Memory, b: Memory, line: Callable[[float, float], float]) -> Memory:
+    sizes = {}
+    for part in fields(Memory):
+        x, y = getattr(a, part.name), getattr(b, part.name)
+        sizes[part.name] = None if x is None or y is None else round(line(x, y))
+    return Memory(**sizes)  # type: ignore[arg-type]
+
+
+class Resizer:
+    """Gives a workload at smaller batch sizes, tracing it once more when it is first asked."""
+
+    def __init__(self, workload: Workload, trace: Callable[[int], Workload]) -> None:
+        """Take a workload and what traces it anew.
+
+        Args:
+            workload: At its own batch size.
+            trace: Gives the same model at another batch size.
+        """
+        self.workload, self._trace = workload, trace
+        self._other: Workload | None = None
+        self._known: dict[int, Workload] = {workload.batch_size: workload}
+
+    def __call__(self, batch_size: int) -> Workload:
+        """Return the workload at a batch size of at least one."""
+        if batch_size not in self._known:
+            self._known[batch_size] = self._between(batch_size)
+        return self._known[batch_size]
+
+    def _between(self, batch_size: int) -> Workload:
+        if self._other is None:
+            self._other = self._traced(max(1, self.workload.batch_size // SMALLER_BY))
+        if self._other.batch_size == batch_size:
+            return self._other
+        if can_resize(self.workload, self._other):
+            return resized(self.workload, self._other, batch_size=batch_size)
+        return self._traced(batch_size)
+
+    def _traced(self, batch_size: int) -> Workload:
+        found = self._trace(batch_size)
+        return replace(found, samples=self.workload.samples, epochs=self.workload.epochs)
