@@ -44,6 +44,7 @@ def estimate(
     regions: Sequence[str] = (),
     purchase: Literal["on-demand", "spot", "any"] = "any",
     devices: Sequence[float] = (),
+    scaling: Literal["weak", "strong"] = "weak",
     residency: Sequence[str] = (),
     deadline: str | float | None = None,
     by: str | None = None,
@@ -66,6 +67,7 @@ def estimate(
         mode: Training steps, or predictions.
         loss, optimizer: By name, of a model that is not compiled.
         accelerators, providers, regions, purchase, devices: Which offers to look at; empty: all.
+        scaling: Several devices: each keeps the batch (weak), or they share it (strong).
         residency: Where the data may lie: `eu`, `eea`, `uk` or countries.
         deadline: Longest time of the run: `"12h"`, or a number of seconds [s].
         by: When it must be done: `"Mon 08:00"`.
@@ -86,8 +88,8 @@ def estimate(
 
     asked = Wanted(
         accelerators=accelerators, providers=providers, regions=regions, purchase=purchase, devices=devices,
-        retired=retired, residency=residency, deadline=deadline, by=by, budget=budget, feed=feed, sort=sort,
-        assume=[f"{key}={value}" for key, value in (assume or {}).items()],
+        retired=retired, scaling=scaling, residency=residency, deadline=deadline, by=by, budget=budget,
+        feed=feed, sort=sort,        assume=[f"{key}={value}" for key, value in (assume or {}).items()],
     ).resolve()  # fmt: skip
     options = WorkloadOptions(
         batch_size=batch_size, samples=samples, epochs=epochs, steps=steps, precision=precision, mode=mode,

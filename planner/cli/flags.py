@@ -83,6 +83,10 @@ class OfferFlags:
     ] = None
     purchase: Annotated[Literal["on-demand", "spot", "any"], typer.Option(help="How to rent.")] = "any"
     devices: Annotated[list[float] | None, typer.Option(help="Only with so many devices; repeatable.")] = None
+    scaling: Annotated[
+        Literal["weak", "strong"],
+        typer.Option(help="Several devices: each keeps the batch (weak), or they share it (strong)."),
+    ] = "weak"
     retired: Annotated[bool, typer.Option("--retired", help="Also what can no longer be rented.")] = False
     catalog: Annotated[Path | None, typer.Option(help="A folder with your own catalog.")] = None
 
@@ -94,7 +98,7 @@ class OfferFlags:
         return Wanted(
             accelerators=self.accelerator or (), providers=self.provider or (), regions=self.region or (),
             purchase=self.purchase, devices=self.devices or (), retired=self.retired, catalog=self.catalog,
-            residency=self.residency or (),
+            residency=self.residency or (), scaling=self.scaling,
             deadline=within.deadline, by=within.by, feed=within.feed, budget=within.budget, sort=within.sort,
             assume=within.assume or (),
         )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -36,6 +36,7 @@ class Prepared:
         predictor: Knows step times.
         catalog: What is for rent.
         terms: What is charged and assumed beside the training.
+        resized: Gives the workload at other batch sizes; None: it cannot be had.
     """
 
     workload: Workload
@@ -43,6 +44,7 @@ class Prepared:
     predictor: StepPredictor
     catalog: Catalog
     terms: Terms
+    resized: Callable[[int], Workload] | None = None
 
 
 def ask(
@@ -81,6 +83,7 @@ def ask(
         predictor=ready.predictor,
         question=question,
         terms=ready.terms,
+        resized=ready.resized,
     )
     return answer if ready.workload.mode == "train" else _served(answer, ready, model, options)
 
@@ -124,7 +127,10 @@ def prepare(
     with around_trace or nullcontext():
         workload = _workload(model, options=options, script_arguments=script_arguments)
     knowing = _with(measurements, predictor, catalog, selection) if measurements else predictor
-    return Prepared(workload=workload, selection=selection, predictor=knowing, catalog=catalog, terms=terms)
+    return Prepared(
+        workload=workload, selection=selection, predictor=knowing, catalog=catalog, terms=terms,
+        resized=_resizer(workload, model, options=options, script_arguments=script_arguments),
+    )  # fmt: skip
 
 
 def _measurements(model: Any, profiles: Sequence[Path]) -> tuple[Measurement, ...]:
@@ -160,6 +166,20 @@ def _with(
     own = next((s.accelerator for s in selection.offers if s.offer.provider == PROVIDER), None)
     cpu = own if own is not None and own.kind == "cpu" else None
     return ProfiledPredictor(predictor, measurements, own_cpu=cpu, accelerators=catalog.accelerators)
+
+
+def _resizer(
+    workload: Workload, model: Any, *, options: WorkloadOptions, script_arguments: Sequence[str]
+) -> Callable[[int], Workload]:
+    """Return what gives the workload at other batch sizes, traced once more when it is first asked."""
+    from ..workload.resize import Resizer
+
+    def trace(batch_size: int) -> Workload:
+        return _workload(
+            model, options=replace(options, batch_size=batch_size), script_arguments=script_arguments
+        )
+
+    return Resizer(workload, trace)
 
 
 def _workload(model: Any, *, options: WorkloadOptions, script_arguments: Sequence[str]) -> Workload:

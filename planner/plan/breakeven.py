@@ -147,8 +147,9 @@ def compare(ready: Prepared, rivalry: Rivalry, *, question: Question) -> Breakev
             hint="add `--samples N --epochs N`, or `--steps N`",
         )
     estimate = estimate_workload(
-        workload, selection=ready.selection, predictor=ready.predictor, question=question, terms=terms
-    )
+        workload, selection=ready.selection, predictor=ready.predictor, question=question, terms=terms,
+        resized=ready.resized,
+    )  # fmt: skip
     contenders = contenders_of(
         rivalry.against or DEFAULT_CONTENDERS, estimate.offers, catalog=ready.catalog, terms=terms,
         hours_a_day=rivalry.hours_a_day, asked_for=bool(rivalry.against),
@@ -162,6 +163,7 @@ def compare(ready: Prepared, rivalry: Rivalry, *, question: Question) -> Breakev
         terms=terms,
         hour_value_usd=rivalry.hour_value_usd,
         outlooks=outlooks_for(workload, ready.selection, question.spot),
+        scaling=question.scaling,
     )
     return break_even(ways.narrowed(epochs=workload.epochs, runs=rivalry.runs), runs=rivalry.runs)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Protocol
@@ -17,11 +17,11 @@ from .memory_parts import batch_bytes_of, remedies_of
 from .pricing import price_offers
 from .rank import Candidate, SortBy, cheapest, cheapest_within_s, fastest, fastest_within_usd, pareto
 from .result import Estimate, OfferEstimate, Projection, Recommendation
-from .run import run_length
 from .scaling_note import with_scaling
 from .select import Filters, Selected, Selection
 from .sensitivity import sensitivity_of
 from .spot_outlook import SpotTerms
+from .spreading import ScalingMode, Spread
 from .terms import NO_TERMS, Terms
 
 if TYPE_CHECKING:
@@ -46,10 +46,8 @@ class StepPredictor(Protocol):
         ...
 
 
-# Each device keeps its batch, so the global batch grows with their number, and with it what is learnt from an
-# epoch changes. No more than the largest single host of the catalog is recommended without being asked for.
-MOST_REPLICAS_RECOMMENDED = 16
 NANO = 1e-9
+WEAK = Spread()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +61,7 @@ class Question:
         budget_usd: Highest cost of the run [USD].
         spot: What is said about interruptions of spot machines.
         feed: How samples are fed: `arrays`, `jpeg`, samples per second of one vCPU; None: no limit.
+        scaling: Whether each of several devices keeps the batch, or they share it.
 
     Raises:
         UsageError: A limit that is not positive.
@@ -74,6 +73,7 @@ class Question:
     budget_usd: float | None = None
     spot: SpotTerms = field(default_factory=SpotTerms)
     feed: str | None = None
+    scaling: ScalingMode = "weak"
 
     def __post_init__(self) -> None:
         if self.deadline_s is not None:
@@ -89,6 +89,7 @@ def estimate_workload(
     predictor: StepPredictor,
     question: Question,
     terms: Terms = NO_TERMS,
+    resized: Callable[[int], Workload] | None = None,
 ) -> Estimate:
     """Return what a workload takes and costs on every offer of a selection.
 
@@ -98,6 +99,7 @@ def estimate_workload(
         predictor: Knows step times; asked once for each kind and number of devices.
         question: Order and limits.
         terms: What is charged and assumed beside the training; by default nothing.
+        resized: Gives the workload at other batch sizes; strong scaling needs it.
 
     Raises:
         UsageError: A deadline or a budget is given for a run of unknown length.
@@ -105,12 +107,13 @@ def estimate_workload(
     from .._version import __version__
 
     _require_run_length(workload, question)
+    spread = Spread(scaling=question.scaling, resized=resized)
     priced = price_offers(
         workload,
         selection,
         terms=terms,
         spot=question.spot,
-        project=lambda one: project(workload, one, predictor),
+        project=lambda one: project(workload, one, predictor, spread),
         feed=None if question.feed is None else feed_of(question.feed, workload, terms),
     )
     priced = with_scaling(priced)
@@ -126,31 +129,34 @@ def estimate_workload(
     )
 
 
-def project(workload: Workload, selected: Selected, predictor: StepPredictor) -> Projection:
+def project(
+    workload: Workload, selected: Selected, predictor: StepPredictor, spread: Spread = WEAK
+) -> Projection:
     """Return the workload on an offer's devices; the offer's price plays no part.
 
     Args:
         workload: What runs.
         selected: Gives the devices and their number, and the host's memory where the host is the device.
         predictor: Knows step times.
+        spread: What each of several devices works on.
     """
     offer, accelerator = selected.offer, selected.accelerator
-    run = run_length(
-        batch_size=workload.batch_size, samples=workload.samples, epochs=workload.epochs,
-        steps=workload.steps, devices=offer.devices,
-    )  # fmt: skip
+    share = spread.over(workload, offer.devices)
+    run, each = share.run, share.workload or workload
     if accelerator is None:
         step: StepTime | Unpredicted = Unpredicted(f"the catalog does not describe `{offer.accelerator}`")
+    elif share.workload is None:
+        step = Unpredicted(f"a batch of {workload.batch_size} cannot be shared by {run.replicas} devices")
     else:
         machine = machine_joined(selected.links)
-        step = predictor.step_time(workload, accelerator, devices=offer.devices, machine=machine)
+        step = predictor.step_time(each, accelerator, devices=offer.devices, machine=machine)
     train_time_s = None
     if isinstance(step, StepTime) and run.steps is not None:
         train_time_s = step.time_s.scaled(run.steps)
     memory = memory_verdict(
-        fixed_bytes=workload.memory.fixed_bytes,
-        batch_bytes=batch_bytes_of(workload),
-        batch_size=workload.batch_size,
+        fixed_bytes=each.memory.fixed_bytes,
+        batch_bytes=batch_bytes_of(each),
+        batch_size=each.batch_size,
         available_bytes=_device_bytes(selected),
     )
     return Projection(
@@ -158,7 +164,7 @@ def project(workload: Workload, selected: Selected, predictor: StepPredictor) ->
         step_time=step,
         train_time_s=train_time_s,
         memory=memory,
-        remedies=remedies_of(workload, memory),
+        remedies=remedies_of(each, memory),
         compatibility=_compatibility(workload, accelerator),
     )
 
@@ -213,11 +219,11 @@ def _merit(one: OfferEstimate) -> tuple[float | None, float | None]:
     return (step_time_s.mid / samples, None if per_1000 is None else float(per_1000) / (1000 * samples))
 
 
-def _candidate(index: int, one: OfferEstimate) -> Candidate | None:
+def _candidate(index: int, one: OfferEstimate, spread: Spread) -> Candidate | None:
     """Return what the ranking needs of an offer that could be taken, None for others."""
     time_s, cost_usd = _merit(one)
     step_time_s = one.projection.step_time_s
-    same_training = one.projection.run.replicas <= MOST_REPLICAS_RECOMMENDED
+    same_training = spread.recommends(one.projection.run)
     fits = one.projection.memory.fits is True
     takeable = one.offer.complete and fits and same_training and one.sessions in (1, None)
     if not takeable or time_s is None or cost_usd is None or step_time_s is None:
@@ -232,7 +238,9 @@ def _candidate(index: int, one: OfferEstimate) -> Candidate | None:
 
 def _recommend(offers: Sequence[OfferEstimate], question: Question) -> Recommendation:
     """Return which offers to take."""
-    candidates = [c for c in map(_candidate, range(len(offers)), offers) if c is not None]
+    spread = Spread(scaling=question.scaling)
+    found = (_candidate(index, one, spread) for index, one in enumerate(offers))
+    candidates = [candidate for candidate in found if candidate is not None]
     free = [c for c in candidates if offers[c.key].is_free]
     paid = [c for c in candidates if not offers[c.key].is_free]
     if all(one.is_free for one in offers):
@@ -271,5 +279,6 @@ def _echo(question: Question) -> dict[str, Any]:
         "sort": question.sort,
         "deadline_s": question.deadline_s,
         "feed": question.feed,
+        "scaling": question.scaling,
         "budget_usd": None if budget_usd is None else str(Decimal(str(budget_usd))),
     }

@@ -166,6 +166,7 @@ class OfferEstimate:
             "step_time_s": step.time_s.to_json() if step else None,
             "steps": projection.run.steps,
             "global_batch_size": projection.run.global_batch_size,
+            "batch_size_per_device": -(-projection.run.global_batch_size // projection.run.replicas),
             "train_time_s": projection.train_time_s.to_json() if projection.train_time_s else None,
             "run_time_s": self.run_time_s.to_json() if self.run_time_s else None,
             "cost_usd": self.bill.total.to_json() if self.bill else None,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-__all__ = ["RunLength", "replicas_of", "run_length", "steps_of_epochs", "steps_of_samples"]
+__all__ = [
+    "RunLength", "replicas_of", "run_length", "run_length_of_one_batch", "steps_of_epochs", "steps_of_samples",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,3 +78,22 @@ def run_length(
         if replicas > 1:
             note = f"{steps} steps on one device are {whole} on {replicas}: the same number of samples"
     return RunLength(replicas=replicas, global_batch_size=global_batch_size, steps=whole, note=note)
+
+
+def run_length_of_one_batch(
+    *, batch_size: int, samples: int | None, epochs: int | None, steps: int | None, devices: float
+) -> RunLength:
+    """Return the run on some devices that share the batch of one (strong scaling): the same steps everywhere.
+
+    Args:
+        batch_size: Samples of a step over all devices [-].
+        samples, epochs, steps: As for ``run_length`` on one device.
+        devices: GPUs or TPU chips of the offer [-].
+    """
+    one = run_length(batch_size=batch_size, samples=samples, epochs=epochs, steps=steps, devices=1)
+    replicas = replicas_of(devices)
+    if replicas == 1:
+        return one
+    each = -(-batch_size // replicas)
+    note = f"a batch of {batch_size} shared by {replicas} devices: {each} samples each"
+    return replace(one, replicas=replicas, note=note)

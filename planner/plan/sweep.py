@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..errors import GpuplanError, NoAnswerError
+from ..workload.resize import Resizer
 from .estimate import estimate_workload
 from .rank import Candidate, pareto
 
@@ -135,7 +137,7 @@ def sweep(
             except GpuplanError as error:
                 failed.append((batch_size, precision, str(error)))
                 continue
-            points += _points(workload, ready, question)
+            points += _points(workload, ready, question, partial(_at, trace, precision=precision))
     if not points:
         raise NoAnswerError(
             "no setting fits on any offer with a known time and price",
@@ -144,11 +146,18 @@ def sweep(
     return Sweep(model=ready.workload.model, points=_marked(points), failed=tuple(failed), terms=ready.terms)
 
 
-def _points(workload: Workload, ready: Prepared, question: Question) -> list[Point]:
+def _at(trace: Callable[[int, str], Workload], batch_size: int, *, precision: str) -> Workload:
+    return trace(batch_size, precision)
+
+
+def _points(
+    workload: Workload, ready: Prepared, question: Question, trace: Callable[[int], Workload]
+) -> list[Point]:
     """Return the cheapest and the fastest offer of each number of devices and purchase option."""
     estimate = estimate_workload(
-        workload, selection=ready.selection, predictor=ready.predictor, question=question, terms=ready.terms
-    )
+        workload, selection=ready.selection, predictor=ready.predictor, question=question, terms=ready.terms,
+        resized=Resizer(workload, trace),
+    )  # fmt: skip
     able = [one for one in estimate.offers if _can_be_taken(one)]
     points = [Point(batch_size=workload.batch_size, precision=workload.precision, offer=one) for one in able]
     groups: dict[tuple[float, str], list[Point]] = {}

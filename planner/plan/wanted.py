@@ -12,6 +12,7 @@ from .estimate import Question
 from .limits import duration_s_of, seconds_until
 from .rank import SortBy
 from .select import Filters
+from .spreading import ScalingMode
 from .terms import Terms, terms_of
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class Wanted:
         by: When it must be done: `Mon 08:00`.
         feed: How samples are fed: `arrays`, `jpeg`, samples per second of one vCPU.
         budget: Highest cost of the run [USD].
+        scaling: Whether each of several devices keeps the batch, or they share it.
         sort: What comes first.
         assume: What the user knows better than the catalog: `boot_s=90`.
     """
@@ -67,6 +69,7 @@ class Wanted:
     by: str | None = None
     feed: str | None = None
     budget: float | None = None
+    scaling: ScalingMode = "weak"
     sort: SortBy = "cost"
     assume: Sequence[str] = ()
 
@@ -91,7 +94,7 @@ class Wanted:
         apply_cache_dir(settings)
         question = Question(
             filters=self._filters(settings), sort=self.sort, deadline_s=self._deadline_s(),
-            budget_usd=self.budget, feed=self.feed,
+            budget_usd=self.budget, feed=self.feed, scaling=self.scaling,
         )  # fmt: skip
         catalog = catalog_of(settings)
         terms = terms_of(settings, catalog.costs, assume=self.assume)

@@ -12,8 +12,8 @@ from .calendar import HOURS_PER_DAY, calendar_hours, own_hours
 from .contenders import Contender
 from .pricing import Pricer
 from .result import OfferEstimate, Projection
-from .run import run_length
 from .select import Selected
+from .spreading import ScalingMode, run_of
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -96,6 +96,7 @@ class Ways:
         terms: What is assumed.
         hour_value_usd: What an hour of one's own is worth [USD/h].
         outlooks: What interruptions do; None: spot machines are taken to stay.
+        scaling: Whether each of several devices keeps the batch, or they share it.
     """
 
     workload: Workload
@@ -105,6 +106,7 @@ class Ways:
     terms: Terms
     hour_value_usd: float
     outlooks: SpotOutlooks | None = None
+    scaling: ScalingMode = "weak"
 
     def at(self, *, epochs: int | None, runs: int) -> list[Outcome]:
         """Return every way, the cheapest first; of equals, the sooner, then the first that was named."""
@@ -136,10 +138,7 @@ class Ways:
     ) -> OfferEstimate:
         """Return a contender's offer with the bill of the workload's epochs."""
         known = contender.offer.projection
-        run = run_length(
-            batch_size=workload.batch_size, samples=workload.samples, epochs=workload.epochs,
-            steps=workload.steps, devices=selected.offer.devices,
-        )  # fmt: skip
+        run = run_of(workload, selected.offer.devices, self.scaling)
         step_s = known.step_time_s
         train_time_s = None if step_s is None or run.steps is None else step_s.scaled(run.steps)
         projection = Projection(
