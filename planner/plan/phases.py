@@ -136,7 +136,8 @@ class Scheduler:
         if train_time_s is None:
             return None
         steps = f"{projection.run.steps:,} steps" if projection.run.steps else "steps"
-        training = Phase(TRAINING, train_time_s, f"{steps} of {self.workload.batch_size} samples a device")
+        each = -(-projection.run.global_batch_size // projection.run.replicas)
+        training = Phase(TRAINING, train_time_s, f"{steps} of {each} samples a device")
         before = self.preparation(place)
         work = [training, *self._validation(projection), *self._checkpoints(train_time_s, outlook)]
         ready_s, work_s = sum(p.time_s.mid for p in before), sum(p.time_s.mid for p in work)
