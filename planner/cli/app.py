@@ -22,6 +22,7 @@ from . import (
     doctor_command,
     epochs_command,
     estimate_command,
+    export_command,
     launch_commands,
     profile_commands,
     quota_command,
@@ -79,6 +80,7 @@ accuracy_commands.register(app)
 profile_commands.register(app)
 launch_commands.register(app)
 doctor_command.register(app)
+export_command.register(app)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -28,7 +28,7 @@ from .providers import LAUNCHABLE
 from .request import Candidate, LaunchRequest, RunSpec, StopLoss
 from .service import Launcher
 
-__all__ = ["Asked", "launcher_of", "plan_of"]
+__all__ = ["Asked", "launcher_of", "plan_of", "spec_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +108,7 @@ def _new_plan(asked: Asked, planned: PlannedOffers, launcher: Launcher, *, look:
     provider, candidates = candidates_of(
         planned, launchable=LAUNCHABLE, rank=asked.rank, fallbacks=asked.fallbacks
     )
-    spec = _spec(asked, planned)
+    spec = spec_of(asked, planned)
     fingerprint = _fingerprint(asked, spec, provider, candidates[0])
     run = launcher.ledger.next_run(fingerprint)
     if look and launcher.refresh(run):
@@ -144,7 +144,7 @@ def _capped(
     return tuple(fitting)
 
 
-def _spec(asked: Asked, planned: PlannedOffers) -> RunSpec:
+def spec_of(asked: Asked, planned: PlannedOffers) -> RunSpec:
     """Return what runs: the plan's own script, or the one that was named."""
     script = asked.script or planned.model
     if not script.endswith(".py"):

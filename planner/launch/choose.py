@@ -66,15 +66,21 @@ def read_estimate(path: Path) -> PlannedOffers | None:
 
 
 def candidates_of(
-    planned: PlannedOffers, *, launchable: Sequence[str], rank: int | None, fallbacks: int
+    planned: PlannedOffers,
+    *,
+    launchable: Sequence[str],
+    rank: int | None,
+    fallbacks: int,
+    engine: str = "gpuplan",
 ) -> tuple[str, tuple[Candidate, ...]]:
     """Return the provider and its offers to try, in the plan's order; caps are still to be set.
 
     Args:
         planned: The estimate.
-        launchable: Providers that have an adapter.
+        launchable: Providers that can be launched on.
         rank: Place of the first in `offers[]`, from 1; None: the estimate's own recommendation.
         fallbacks: How many more of the same provider and accelerator may be tried when it is not to be had.
+        engine: Who launches.
 
     Raises:
         UsageError: There is no such rank.
@@ -82,7 +88,7 @@ def candidates_of(
     """
     index = _index(planned, launchable=launchable, rank=rank)
     first = planned.offers[index]
-    problem = _why_not(first, launchable)
+    problem = _why_not(first, launchable, engine)
     if problem:
         raise NoAnswerError(
             f"{first['provider']} {first['instance_type']} of {planned.path} {problem}",
@@ -124,10 +130,10 @@ def _index(planned: PlannedOffers, *, launchable: Sequence[str], rank: int | Non
     return planned.chosen
 
 
-def _why_not(offer: Mapping[str, Any], launchable: Sequence[str]) -> str:
+def _why_not(offer: Mapping[str, Any], launchable: Sequence[str], engine: str = "gpuplan") -> str:
     """Return why an offer cannot be launched; empty when it can."""
     if offer["provider"] not in launchable:
-        return f"cannot be launched by gpuplan (it launches on {', '.join(launchable)})"
+        return f"cannot be launched by {engine} (it launches on {', '.join(launchable)})"
     if offer["usd_per_hour"] is None:
         return "has no known price: nothing is started that may cost anything"
     if not offer["complete"]:

@@ -1,0 +1,73 @@
+"""`gpuplan export`: a chosen offer as the file of an engine that exists."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to an application."""
+    app.command("export")(export)
+
+
+def export(  # noqa: PLR0917 - one argument a flag
+    plan: Annotated[Path, typer.Argument(metavar="PLAN", help="Written by `gpuplan estimate -o`.")],
+    to: Annotated[
+        Literal["skypilot", "dstack", "kubernetes", "ray"], typer.Option(help="Whose file to write.")
+    ],
+    script_arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- ARGS]", help="What the script finds in sys.argv.")
+    ] = None,
+    rank: Annotated[
+        int | None, typer.Option(help="Which offer of the plan, from 1; else its choice.")
+    ] = None,
+    script: Annotated[
+        str | None, typer.Option(help="What to run, when the plan's MODEL is no script.")
+    ] = None,
+    source: Annotated[
+        str, typer.Option(help="Where the code is: a folder, git:URL@REF or image:NAME.")
+    ] = ".",
+    requirements: Annotated[str | None, typer.Option(help="A file of the source to install from.")] = None,
+    image: Annotated[str | None, typer.Option(help="Container to run in; else the engine's own.")] = None,
+    disk_gb: Annotated[int, typer.Option(help="Size of the disk [GB].", min=10)] = 100,
+    max_usd: Annotated[float | None, typer.Option(help="Highest cost of the run.")] = None,
+    max_hours: Annotated[float | None, typer.Option(help="Longest time of the run.")] = None,
+    name: Annotated[str, typer.Option(help="Tells this run from another one of the same plan.")] = "",
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the file here.")] = None,
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of YAML.")] = False,
+) -> None:
+    """Write the offer that a plan chose as the file of an engine: SkyPilot, dstack, Kubernetes (JobSet) or Ray.
+
+    Each file carries the engine's own automatic stop and deadline, and says above what they do not cover.
+
+    Example: gpuplan export plan.json --to skypilot -o task.yaml
+
+    Example: gpuplan export plan.json --to kubernetes --source git:https://host/me/repo@main
+    """
+    from ..launch.asking import Asked
+    from ..launch.export.engines import exported
+    from ..render.export import export_text
+    from ..render.files import require_writable, write_text
+    from ..render.output import emit_json, emit_text
+
+    if output is not None:
+        require_writable(output, flag="-o")
+    payload = exported(
+        Asked(
+            path=plan, rank=rank, script=script, arguments=tuple(script_arguments or ()), source=source,
+            requirements=requirements, max_usd=max_usd, max_hours=max_hours, options={}, name=name,
+        ),
+        engine=to, disk_gb=disk_gb, image=image, file=str(output or "FILE"),
+    )  # fmt: skip
+    if json_:
+        emit_json("gpuplan.export/1", payload)
+    if output is not None:
+        write_text(output, export_text(payload))
+        typer.echo(f"wrote {output}; start it with `{payload['apply']}`", err=True)
+    elif not json_:
+        emit_text(export_text(payload))

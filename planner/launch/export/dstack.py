@@ -1,0 +1,84 @@
+"""A handover as a task of dstack (https://dstack.ai/docs/reference/dstack.yml/task/)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..google.places import machine_type
+from .handover import Export, Handover
+from .names import DSTACK, engine_name
+from .shell import fetching, installing, running
+
+__all__ = ["PROVIDERS", "dstack"]
+
+PROVIDERS = ("aws", "gcp", "azure", "lambda", "runpod", "vast")
+_BACKENDS = {"vast": "vastai"}
+IDLE_S = 300
+
+
+def dstack(handover: Handover) -> Export:
+    """Return the task: that machine, at that price at most, for so long at most."""
+    handover.require_source("folder", "git", "image", engine="dstack")
+    kind, place = handover.source
+    offer = handover.offer
+    document: dict[str, Any] = {"type": "task", "name": handover.name}
+    if kind == "image" or handover.image:
+        document["image"] = handover.container
+    else:
+        document["python"] = "3.12"
+    if kind == "folder":
+        document |= {"files": [f"{place}:code"], "working_dir": "code"}
+    commands = [*fetching(handover), *installing(handover), running(handover)]
+    document |= {
+        "commands": commands,
+        "resources": _resources(handover),
+        "backends": [_BACKENDS.get(handover.provider, handover.provider)],
+        **_place(handover),
+        "spot_policy": "spot" if offer.purchase == "spot" else "on-demand",
+        "max_price": float(offer.usd_per_hour) * PRICE_ROOM,
+        "max_duration": f"{offer.cap_s}s",
+        "idle_duration": f"{IDLE_S}s",
+        "creation_policy": "reuse-or-create",
+    }
+    return Export(
+        document=document, apply="dstack apply -f FILE", stop=f"dstack stop {handover.name}",
+        stops=(
+            f"dstack's server stops the run {offer.cap_s} s after it started (`max_duration`)",
+            f"it gives the machine back {IDLE_S // 60} minutes after that (`idle_duration`)",
+            "it takes no machine that costs more than a tenth above the planned price (`max_price`)",
+        ),
+        open=_open(),
+    )  # fmt: skip
+
+
+PRICE_ROOM = 1.1  # dstack compares with prices of its own, read on another day
+
+
+def _resources(handover: Handover) -> dict[str, Any]:
+    """Return what the machine must have."""
+    disk = {"disk": f"{handover.disk_gb}GB.."}
+    name = handover.offer.accelerator
+    if name == "CPU":
+        return disk
+    if name.startswith("TPU"):
+        return {"gpu": f"{handover.offer.instance_type.removeprefix('tpu-')}:1", **disk}
+    return {"gpu": f"{engine_name(name, DSTACK, engine='dstack')}:{handover.devices}", **disk}
+
+
+def _place(handover: Handover) -> dict[str, Any]:
+    """Return region and machine, where the plan knows them by the provider's own names."""
+    offer = handover.offer
+    found: dict[str, Any] = {} if offer.region == "any" else {"regions": [offer.region]}
+    if ":" in offer.instance_type or offer.accelerator.startswith("TPU"):
+        return found
+    kind = machine_type(offer.instance_type)[0] if handover.provider == "gcp" else offer.instance_type
+    return {**found, "instance_types": [kind]}
+
+
+def _open() -> tuple[str, ...]:
+    """Return what dstack does not do."""
+    return (
+        "the limits are kept by dstack's server: while it is down, nothing ends the machine",
+        "gpuplan's ledger does not know the machine: `gpuplan ps` and `gpuplan reap` do not see it",
+        "no checkpoints are kept: what the script does not save itself is lost with the machine",
+    )

@@ -1,0 +1,63 @@
+"""The engines by name."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..asking import Asked
+from . import dstack, kubernetes, ray, skypilot
+from .handover import Export, Handover, handover_of
+
+__all__ = ["ENGINES", "Engine", "exported"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """An engine.
+
+    Args:
+        title: What people call it.
+        providers: Whose machines it can take.
+        export: Returns a handover as its document. Pure.
+    """
+
+    title: str
+    providers: tuple[str, ...]
+    export: Callable[[Handover], Export]
+
+
+ENGINES = {
+    "skypilot": Engine(title="SkyPilot", providers=skypilot.PROVIDERS, export=skypilot.skypilot),
+    "dstack": Engine(title="dstack", providers=dstack.PROVIDERS, export=dstack.dstack),
+    "kubernetes": Engine(title="Kubernetes", providers=kubernetes.PROVIDERS, export=kubernetes.jobset),
+    "ray": Engine(title="Ray", providers=ray.PROVIDERS, export=ray.rayjob),
+}
+
+
+def exported(asked: Asked, *, engine: str, disk_gb: int, image: str | None, file: str) -> dict[str, Any]:
+    """Return a plan's offer as an engine takes it, with all that there is to say of it.
+
+    Args:
+        asked: The flags.
+        engine: One of ``ENGINES``.
+        disk_gb: Size of the disk [GB].
+        image: Container to run in; None: the engine's own.
+        file: Where the document is written.
+
+    Raises:
+        UsageError, NoAnswerError: What was asked cannot go there; see each check.
+    """
+    chosen = ENGINES[engine]
+    handover = handover_of(
+        asked, engine=chosen.title, providers=chosen.providers, disk_gb=disk_gb, image=image
+    )
+    found = chosen.export(handover)
+    return {
+        "engine": engine, "name": handover.name, "provider": handover.provider,
+        "offer": handover.offer.model_dump(mode="json"), "worst_case_usd": handover.worst_case_usd,
+        "apply": found.apply.replace("FILE", shlex.quote(file)), "stop": found.stop, "stops": list(found.stops),
+        "open": list(found.open), "document": found.document,
+    }  # fmt: skip

@@ -1,0 +1,46 @@
+"""What engines call an accelerator. A name that is not here is not exported: none is ever guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...errors import NoAnswerError
+
+__all__ = ["DSTACK", "SKYPILOT", "engine_name"]
+
+_COMMON = {
+    "K80": "K80", "P4": "P4", "P40": "P40", "P100-PCIe": "P100", "P100-SXM2": "P100", "V100-16GB": "V100",
+    "V100-16GB-PCIe": "V100", "T4": "T4", "A10": "A10", "A10G": "A10G", "A40": "A40", "L4": "L4", "L40": "L40",
+    "L40S": "L40S", "H100-PCIe": "H100", "H200": "H200", "B200": "B200", "RTX3090": "RTX3090",
+    "RTX4090": "RTX4090", "RTX5090": "RTX5090",
+}  # fmt: skip
+# github.com/skypilot-org/skypilot-catalog, catalogs/v8: columns AcceleratorName
+SKYPILOT = {
+    **_COMMON, "M60": "M60", "V100-32GB": "V100-32GB", "A6000": "RTXA6000", "A100-40GB": "A100",
+    "A100-40GB-PCIe": "A100", "A100-80GB": "A100-80GB", "A100-80GB-PCIe": "A100-80GB", "H100-SXM": "H100",
+    "RTX6000Ada": "RTX6000-Ada",
+}  # fmt: skip
+# gpuhunt, KNOWN_NVIDIA_GPUS; what memory tells apart stands behind a colon
+DSTACK = {
+    **_COMMON, "V100-16GB": "V100:16GB", "V100-16GB-PCIe": "V100:16GB", "V100-32GB": "V100:32GB",
+    "A6000": "A6000", "A100-40GB": "A100:40GB", "A100-40GB-PCIe": "A100:40GB", "A100-80GB": "A100:80GB",
+    "A100-80GB-PCIe": "A100:80GB", "H100-SXM": "H100", "RTX6000Ada": "RTX6000Ada",
+}  # fmt: skip
+
+
+def engine_name(accelerator: str, names: Mapping[str, str], *, engine: str) -> str:
+    """Return an engine's name of an accelerator.
+
+    Raises:
+        NoAnswerError: None is known.
+
+    Example:
+        >>> engine_name("A100-80GB", DSTACK, engine="dstack")
+        'A100:80GB'
+    """
+    if accelerator not in names:
+        raise NoAnswerError(
+            f"nobody knows here what {engine} calls a {accelerator}",
+            hint="choose an offer with another accelerator: `--rank N`",
+        )
+    return names[accelerator]

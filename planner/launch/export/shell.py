@@ -1,0 +1,61 @@
+"""The lines that fetch the code, install what it needs, and run it until its deadline."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import PurePosixPath
+
+from .handover import Handover
+
+__all__ = ["KILL_AFTER_S", "fetching", "git_place", "installing", "running"]
+
+KILL_AFTER_S = 60  # for a last checkpoint, between SIGTERM and SIGKILL
+_PACKAGES = {"tpu": "jax[tpu]", "cpu": "jax", "gpu": "jax[cuda12]"}
+
+
+def fetching(handover: Handover) -> list[str]:
+    """Return the lines that bring code from git, at the revision that was named, and go into its folder."""
+    kind, place = handover.source
+    if kind != "git":
+        return []
+    url, reference = git_place(place)
+    lines = [f"[ -d code ] || git clone -q -- {shlex.quote(url)} code", "cd code"]
+    return [*lines, f"git checkout -q {shlex.quote(reference)}"] if reference else lines
+
+
+def git_place(place: str) -> tuple[str, str]:
+    """Return the address and the revision of `URL@REF`; a user's name before a host is no revision.
+
+    Example:
+        >>> git_place("https://host/us/repo.git@v1.2")
+        ('https://host/us/repo.git', 'v1.2')
+        >>> git_place("git@host:us/repo.git")
+        ('git@host:us/repo.git', '')
+    """
+    head, slash, tail = place.rpartition("/")
+    name, _, reference = tail.partition("@")
+    return f"{head}{slash}{name}", reference
+
+
+def installing(handover: Handover) -> list[str]:
+    """Return the line that installs what the script needs; nothing when it comes in a container of its own."""
+    if handover.spec.requirements:
+        return [f"pip install -q -r {shlex.quote(handover.spec.requirements)}"]
+    if handover.source[0] == "image":
+        return []
+    return [f"pip install -q {shlex.join(['keras', _PACKAGES[_kind(handover)]])}"]
+
+
+def running(handover: Handover) -> str:
+    """Return the line that runs the script: asked to end at the deadline, made to a minute later."""
+    spec = handover.spec
+    script = str(PurePosixPath(spec.script))
+    deadline = f"timeout --signal=TERM --kill-after={KILL_AFTER_S} {handover.offer.cap_s}"
+    backend = "" if handover.source[0] == "image" or spec.requirements else "KERAS_BACKEND=jax "
+    return f"{backend}{deadline} {shlex.join(['python', script, *spec.arguments])}"
+
+
+def _kind(handover: Handover) -> str:
+    """Return what the packages must run on."""
+    name = handover.offer.accelerator
+    return "tpu" if name.startswith("TPU") else "cpu" if name == "CPU" else "gpu"

@@ -1,0 +1,54 @@
+"""`gpuplan export` as it is typed: YAML on standard output or in a file, JSON by schema, refusals in a line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+from gpuplan.cli.app import run
+from launch.export.plans import GIT, OFFERS, write_plan
+
+SCHEMA = json.loads((Path(__file__).parents[2] / "schemas" / "gpuplan.export.json").read_text())
+ENGINES = ("skypilot", "dstack", "kubernetes", "ray")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_json_keeps_its_schema_and_yaml_holds_the_same_document(
+    engine: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = str(write_plan(tmp_path, OFFERS["aws"]))
+    assert run(["export", plan, "--to", engine, "--source", GIT, "--json", "--", "--epochs", "3"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    jsonschema.validate(found, SCHEMA)
+    assert "python train.py --epochs 3" in json.dumps(found["document"])
+
+    file = tmp_path / "task.yaml"
+    assert run(["export", plan, "--to", engine, "--source", GIT, "-o", str(file), "--", "--epochs", "3"]) == 0
+    text = file.read_text()
+    assert yaml.safe_load(text) == found["document"]
+    assert f"# end it: {found['stop']}" in text
+    assert all(f"# not covered: {line}" in text for line in found["open"])
+
+
+def test_the_limits_are_those_of_launch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """$1 an hour: $0.50 is half an hour, and the run takes an hour."""
+    plan = str(write_plan(tmp_path, OFFERS["aws"]))
+    assert run(["export", plan, "--to", "skypilot", "--max-usd", "0.50"]) == 3
+    assert "the limits end it after 1800 s" in capsys.readouterr().err
+    assert run(["export", plan, "--to", "skypilot", "--max-usd", "2"]) == 0
+    assert " 7200 python train.py" in capsys.readouterr().out
+
+
+def test_an_offer_that_cannot_go_there_names_one_that_can(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = str(write_plan(tmp_path, OFFERS["colab"], OFFERS["lambda"]))
+    assert run(["export", plan, "--to", "skypilot"]) == 3
+    said = capsys.readouterr().err
+    assert "colab payg-t4" in said
+    assert "`--rank 2`" in said
+    assert run(["export", plan, "--to", "skypilot", "--rank", "2"]) == 0
+    assert yaml.safe_load(capsys.readouterr().out)["resources"]["instance_type"] == "gpu_1x_a10"
