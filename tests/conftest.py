@@ -7,6 +7,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# A busy machine is no fault of the code that is tested.
+settings.register_profile("gpuplan", deadline=None)
+settings.load_profile("gpuplan")
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Annotated, Literal
@@ -113,6 +113,15 @@ class SpotFacts:
     checkpoint: CheckpointCost
     sources: Mapping[str, str]
 
+    @cached_property
+    def watched(self) -> dict[tuple[str, str], list[Trace]]:
+        """Zones that saw enough, by provider and accelerator."""
+        found: dict[tuple[str, str], list[Trace]] = {}
+        for trace in self.traces:
+            if trace.preemptions >= LEAST_PREEMPTIONS:
+                found.setdefault((trace.provider, trace.accelerator), []).append(trace)
+        return found
+
 
 def load_spot_facts(folder: Traversable | None = None) -> SpotFacts:
     """Return what the catalog says of interruptions; a folder without `spot.toml` takes the packaged one."""
@@ -198,14 +207,8 @@ def _watched(offer: Offer, facts: SpotFacts) -> tuple[float, float, float, str] 
     as it was preempted.
     """
     chip = offer.accelerator.split("-", maxsplit=1)[0]
-    alike = [
-        trace
-        for trace in facts.traces
-        if trace.provider == offer.provider
-        and trace.accelerator == chip
-        and trace.preemptions >= LEAST_PREEMPTIONS
-    ]
-    if not alike:
+    alike = facts.watched.get((offer.provider, chip))
+    if alike is None:
         return None
     sizes = {trace.devices for trace in alike}
     size = min(sizes, key=lambda devices: (abs(math.log(devices / offer.devices)), -devices))
@@ -213,9 +216,17 @@ def _watched(offer: Offer, facts: SpotFacts) -> tuple[float, float, float, str] 
     preemptions = sum(zone.preemptions for zone in zones)
     up = sum(24.0 * zone.days * zone.availability for zone in zones) / preemptions
     down = sum(24.0 * zone.days * (1.0 - zone.availability) for zone in zones) / preemptions
-    medians = sorted(
-        zone.median_up_hours for zone in zones for _ in range(zone.preemptions) if zone.median_up_hours
-    )
     read = facts.sources[zones[0].source]
     source = f"{len(zones)} zone traces of {size} x {chip} ({preemptions} preemptions), {read}"
-    return up, medians[len(medians) // 2], down, source
+    return up, _median_hours(zones), down, source
+
+
+def _median_hours(zones: Iterable[Trace]) -> float:
+    """Return the median of the zones' median lives, each counted as often as it was preempted [h]."""
+    counted = sorted((zone.median_up_hours, zone.preemptions) for zone in zones if zone.median_up_hours)
+    left = sum(count for _, count in counted) // 2
+    for median, count in counted:
+        if left < count:
+            return median
+        left -= count
+    raise ValueError("no zone was watched")

@@ -9,10 +9,11 @@ from functools import cached_property
 from typing import Any
 
 from ..units import SECONDS_PER_HOUR, Interval
+from .bill_line import BillLine, UsdInterval
 from .phases import TRAINING, Phase, Schedule
 
 __all__ = [
-    "NOT_BILLED", "NO_CHARGES", "Bill", "BillLine", "Charges", "UsdInterval", "bill_of_run", "rental_usd",
+    "NOT_BILLED", "NO_CHARGES", "Bill", "Charges", "Rental", "bill_of_run", "rental_usd",
 ]  # fmt: skip
 
 # What a real bill may also have and this one does not, by name.
@@ -24,50 +25,6 @@ _WIDE = Context(prec=60)
 _DECIMAL_SECONDS_PER_HOUR = Decimal(3600)
 _NANO = 10**9
 _NANOSECONDS_PER_HOUR = 3600 * _NANO
-
-
-@dataclass(frozen=True, slots=True)
-class UsdInterval:
-    """What is paid when the run is as short as its 80 % interval allows, at its centre, and as long [USD].
-
-    A single line may fall where the run grows (a minimum charge); the total of a bill never does.
-    """
-
-    low: Decimal
-    mid: Decimal
-    high: Decimal
-
-    def to_json(self) -> dict[str, str]:
-        """Return the three amounts as text, under the keys of the JSON contract."""
-        return {"low": format(self.low, "f"), "mid": format(self.mid, "f"), "high": format(self.high, "f")}
-
-
-@dataclass(frozen=True, slots=True)
-class BillLine:
-    """One item of a bill.
-
-    Args:
-        item: What it is called.
-        usd: What it costs; a discount is below zero.
-        because: What the amount rests on.
-        time_s: The time that is paid for; None where no time is [s].
-    """
-
-    item: str
-    usd: UsdInterval
-    because: str = ""
-    time_s: Interval | None = None
-
-    def to_json(self, *, detailed: bool = False) -> dict[str, Any]:
-        """Return item and central amount; in detail also the range, the time and the reason."""
-        bounds = self.usd.to_json()
-        line: dict[str, Any] = {"item": self.item, "usd": bounds["mid"]}
-        if detailed:
-            line |= {
-                "usd_low": bounds["low"], "usd_high": bounds["high"], "because": self.because,
-                "time_s": None if self.time_s is None else self.time_s.to_json(),
-            }  # fmt: skip
-        return line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,16 +52,62 @@ NO_CHARGES = Charges()
 _Nano = tuple[int, int, int]
 
 
-class Bill:
-    """Lines and their exact sum. The sum is worked out at once, the lines when somebody looks."""
+class Rental:
+    """A schedule under some charges: what the bills of all offers that share both have in common.
 
-    def __init__(self, schedule: Schedule, *, usd_per_hour: Decimal, charges: Charges = NO_CHARGES) -> None:
-        self._schedule = schedule
+    Args:
+        schedule: The parts of the run.
+        charges: What is charged beside the machine's hours.
+    """
+
+    def __init__(self, schedule: Schedule, charges: Charges = NO_CHARGES) -> None:
+        self.schedule = schedule
+        self.charges = charges
+        self.nanoseconds = _nanoseconds(schedule.total_s)
+        self.fixed = self._fixed()
+        self.fixed_nano = _added(list(self.fixed.values()))
+        self.is_plain = not (charges.discount or charges.tax or self.is_short)
+
+    @cached_property
+    def phases(self) -> tuple[tuple[Phase, _Nano], ...]:
+        """The parts of the run, with their times at the three bounds [1e-9 s]."""
+        return tuple((phase, _nanoseconds(phase.time_s)) for phase in self.schedule.phases)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the run may end before the shortest time that is charged for."""
+        return self.schedule.total_s.low < self.charges.minimum_billed_s
+
+    def _fixed(self) -> dict[str, _Nano]:
+        """Return disk and egress, those that are known; the machine's price plays no part [1e-9 USD]."""
+        charges, total_s = self.charges, self.schedule.total_s
+        extras: dict[str, _Nano] = {}
+        if charges.disk_usd_per_hour is not None:
+            low, mid, high = (rate * _NANO / SECONDS_PER_HOUR for rate in charges.disk_usd_per_hour)
+            extras["disk"] = (round(total_s.low * low), round(total_s.mid * mid), round(total_s.high * high))
+        if charges.egress_usd is not None:
+            egress = charges.egress_usd
+            extras["egress"] = _each(lambda i: round(egress[i] * _NANO))
+        return extras
+
+
+class Bill:
+    """Lines and their exact sum. The sum is worked out at once, the lines when somebody looks.
+
+    Args:
+        rental: What is paid for.
+        usd_per_hour: Price of the machine [USD/h].
+    """
+
+    def __init__(self, rental: Rental, *, usd_per_hour: Decimal) -> None:
+        self._rental = rental
         self._price_nano = int(usd_per_hour * _NANO)
-        self._charges = charges
-        self._machine = self._rental(schedule.total_s)
-        self._extras = self._beside_the_machine()
-        self._total: _Nano = _added([self._machine, *self._extras.values()])
+        self._machine: _Nano = _priced(rental.nanoseconds, self._price_nano)
+        if rental.is_plain:
+            (low, mid, high), beside = self._machine, rental.fixed_nano
+            self._total: _Nano = (low + beside[0], mid + beside[1], high + beside[2])
+        else:
+            self._total = _added([self._machine, *self._beside_the_machine().values()])
 
     @property
     def nano(self) -> tuple[int, int, int]:
@@ -134,47 +137,70 @@ class Bill:
     @cached_property
     def lines(self) -> tuple[BillLine, ...]:
         """Every item that takes time or money; they add up to the total to the nano-dollar."""
-        phases = {phase: self._rental(phase.time_s) for phase in self._schedule.phases}
-        rest = _added([self._machine, *(_negated(nano) for nano in phases.values())])
+        phases = [(p, _priced(time, self._price_nano)) for p, time in self._rental.phases]
+        rest = _added([self._machine, *(_negated(nano) for _, nano in phases)])
         lines = []
-        for phase, nano in phases.items():
+        for phase, nano in phases:
             whole = _added([nano, rest]) if phase.item == TRAINING else nano
             lines.append(BillLine(phase.item, _usd(whole), phase.because, phase.time_s))
-        reasons = self._charges.reasons
-        lines += [BillLine(item, _usd(nano), reasons.get(item, "")) for item, nano in self._extras.items()]
+        reasons, extras = self._rental.charges.reasons, self._beside_the_machine()
+        lines += [BillLine(item, _usd(nano), reasons.get(item, "")) for item, nano in extras.items()]
         return tuple(line for line in lines if line.time_s is not None or line.usd.high or line.usd.low)
 
-    def _rental(self, time_s: Interval) -> _Nano:
-        """Return the price of a time on the machine at its three bounds [1e-9 USD]."""
-        price = self._price_nano
-        low, mid, high = (
-            (round(s * _NANO) * price + _NANOSECONDS_PER_HOUR // 2) // _NANOSECONDS_PER_HOUR
-            for s in (time_s.low, time_s.mid, time_s.high)
-        )
-        return (low, mid, high)
+    def total_json(self) -> dict[str, str]:
+        """Return the three amounts of the total as text."""
+        low, mid, high = self._total
+        return {"low": _nano_text(low), "mid": _nano_text(mid), "high": _nano_text(high)}
+
+    def lines_json(self, *, detailed: bool = False) -> list[dict[str, Any]]:
+        """Return the lines with their central amounts; in detail also their ranges, times and reasons."""
+        if detailed:
+            return [line.to_json() for line in self.lines]
+        hour, half, price = _NANOSECONDS_PER_HOUR, _NANOSECONDS_PER_HOUR // 2, self._price_nano
+        mids = [(phase.item, (time[1] * price + half) // hour) for phase, time in self._rental.phases]
+        rest = self._machine[1] - sum(nano for _, nano in mids)
+        mids = [(item, nano + rest if item == TRAINING else nano) for item, nano in mids]
+        extras = self._rental.fixed if self._rental.is_plain else self._beside_the_machine()
+        mids += [(item, nano[1]) for item, nano in extras.items() if nano[0] or nano[2]]
+        return [{"item": item, "usd": _nano_text(nano)} for item, nano in mids]
 
     def _beside_the_machine(self) -> dict[str, _Nano]:
         """Return minimum, disk, egress, discount and tax, those that are known [1e-9 USD]."""
-        charges, total_s, rental = self._charges, self._schedule.total_s, self._machine
+        charges, machine = self._rental.charges, self._machine
         extras: dict[str, _Nano] = {}
-        if total_s.low < charges.minimum_billed_s:
+        if self._rental.is_short:
             least_s = charges.minimum_billed_s
-            least = self._rental(Interval(low=least_s, mid=least_s, high=least_s))
-            extras[f"minimum billing of {least_s:g} s"] = _each(lambda i: max(0, least[i] - rental[i]))
-        if charges.disk_usd_per_hour is not None:
-            hours = [s / SECONDS_PER_HOUR for s in (total_s.low, total_s.mid, total_s.high)]
-            rate = charges.disk_usd_per_hour
-            extras["disk"] = _each(lambda i: round(hours[i] * rate[i] * _NANO))
-        if charges.egress_usd is not None:
-            egress = charges.egress_usd
-            extras["egress"] = _each(lambda i: round(egress[i] * _NANO))
+            least = _priced((round(least_s * _NANO),) * 3, self._price_nano)
+            extras[f"minimum billing of {least_s:g} s"] = _each(lambda i: max(0, least[i] - machine[i]))
+        charged = _added([machine, *extras.values()])
+        extras |= self._rental.fixed
         if charges.discount:
-            machine = _added([rental, *(nano for item, nano in extras.items() if item.startswith("minimum"))])
-            extras["discount"] = _each(lambda i: -int(machine[i] * charges.discount))
+            extras["discount"] = _each(lambda i: -int(charged[i] * charges.discount))
         if charges.tax:
-            subtotal = _added([rental, *extras.values()])
+            subtotal = _added([machine, *extras.values()])
             extras["tax"] = _each(lambda i: int(subtotal[i] * charges.tax))
         return extras
+
+
+def _nanoseconds(time_s: Interval) -> _Nano:
+    """Return a time at its three bounds [1e-9 s]."""
+    return (round(time_s.low * _NANO), round(time_s.mid * _NANO), round(time_s.high * _NANO))
+
+
+def _priced(nanoseconds: _Nano, price_nano: int) -> _Nano:
+    """Return the price of a time on the machine at its three bounds, to the nearest [1e-9 USD].
+
+    Args:
+        nanoseconds: Of the three bounds [1e-9 s].
+        price_nano: Of an hour [1e-9 USD/h].
+    """
+    low, mid, high = nanoseconds
+    hour, half = _NANOSECONDS_PER_HOUR, _NANOSECONDS_PER_HOUR // 2
+    return (
+        (low * price_nano + half) // hour,
+        (mid * price_nano + half) // hour,
+        (high * price_nano + half) // hour,
+    )
 
 
 def rental_usd(*, duration_s: float, usd_per_hour: Decimal) -> Decimal:
@@ -203,7 +229,7 @@ def bill_of_run(*, train_time_s: Interval, usd_per_hour: Decimal, charges: Charg
         charges: What is charged beside.
     """
     training = Phase(TRAINING, train_time_s, "")
-    return Bill(Schedule((training,), train_time_s), usd_per_hour=usd_per_hour, charges=charges)
+    return Bill(Rental(Schedule((training,), train_time_s), charges), usd_per_hour=usd_per_hour)
 
 
 def _each(amount: Callable[[int], int]) -> _Nano:
@@ -219,6 +245,17 @@ def _added(parts: Sequence[_Nano]) -> _Nano:
 def _negated(nano: _Nano) -> _Nano:
     """Return the amounts with their signs turned."""
     return _each(lambda i: -nano[i])
+
+
+def _nano_text(nano: int) -> str:
+    """Return whole nano-dollars as dollars, in text.
+
+    Example:
+        >>> _nano_text(1_500_000_000), _nano_text(-1)
+        ('1.500000000', '-0.000000001')
+    """
+    whole, part = divmod(abs(nano), _NANO)
+    return f"{'-' if nano < 0 else ''}{whole}.{part:09d}"
 
 
 def _usd(nano: _Nano) -> UsdInterval:

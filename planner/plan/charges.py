@@ -48,6 +48,9 @@ class Charger:
         self.workload = workload
         self.terms = terms
         self._by_provider: dict[str, Charges] = {}
+        self._discounted: dict[
+            tuple[str, int], Charges
+        ] = {}  # by provider and the discount's id, which stays
 
     def charges(self, offer: Offer) -> Charges:
         """Return what is charged on an offer."""
@@ -57,7 +60,12 @@ class Charger:
             self._by_provider[offer.provider] = self._of_provider(offer.provider)
         charges = self._by_provider[offer.provider]
         discount = self.terms.discount_for(offer)
-        return charges if discount is None else _discounted(charges, discount)
+        if discount is None:
+            return charges
+        key = (offer.provider, id(discount))
+        if key not in self._discounted:
+            self._discounted[key] = _discounted(charges, discount)
+        return self._discounted[key]
 
     def _of_provider(self, provider: str) -> Charges:
         """Return what a provider charges, and the user's tax on it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Protocol
@@ -15,13 +15,13 @@ from .limits import require_positive
 from .memory import available_bytes, memory_verdict
 from .memory_parts import batch_bytes_of, remedies_of
 from .pricing import price_offers
-from .rank import Candidate, SortBy, cheapest, cheapest_within_s, fastest, fastest_within_usd, pareto
-from .result import Estimate, OfferEstimate, Projection, Recommendation
-from .scaling_note import with_scaling
+from .projection import Projection
+from .rank import SortBy
+from .result import Estimate
 from .select import Filters, Selected, Selection
-from .sensitivity import sensitivity_of
 from .spot_outlook import SpotTerms
 from .spreading import ScalingMode, Spread
+from .standing import rank_key, recommend, standing_of
 from .terms import NO_TERMS, Terms
 
 if TYPE_CHECKING:
@@ -46,7 +46,6 @@ class StepPredictor(Protocol):
         ...
 
 
-NANO = 1e-9
 WEAK = Spread()
 
 
@@ -116,12 +115,11 @@ def estimate_workload(
         project=lambda one: project(workload, one, predictor, spread),
         feed=None if question.feed is None else feed_of(question.feed, workload, terms),
     )
-    priced = with_scaling(priced)
-    ordered = tuple(sorted(priced, key=lambda one: _rank_key(one, question.sort)))
+    ordered = sorted(map(standing_of, priced), key=lambda standing: rank_key(standing, question.sort))
     return Estimate(
         workload=workload,
-        offers=ordered,
-        recommendation=_recommend(ordered, question),
+        offers=tuple(standing.offer for standing in ordered),
+        recommendation=recommend(ordered, question),
         options=_echo(question),
         terms=terms,
         catalog_as_of=selection.catalog_as_of,
@@ -187,74 +185,6 @@ def _device_bytes(selected: Selected) -> int | None:
         return available_bytes(memory_gib=offer.memory_gib, usable_gib=None)
     return available_bytes(
         memory_gib=accelerator.memory_gib, usable_gib=accelerator.usable_gib, share=offer.devices
-    )
-
-
-def _rank_key(one: OfferEstimate, sort: SortBy) -> tuple[bool, bool, float, float]:
-    """Return where an offer stands: usable before unusable, known before unknown, then the best."""
-    usable = one.projection.memory.fits is not False and one.offer.complete and one.sessions in (1, None)
-    time_s, cost_usd = _merit(one)
-    first, second = (cost_usd, time_s) if sort == "cost" else (time_s, cost_usd)
-    if sort == "co2":
-        first, second = None if one.co2_kg is None else one.co2_kg.mid, cost_usd
-    unknown = float("inf")
-    return (
-        not usable,
-        first is None or second is None,
-        unknown if first is None else first,
-        unknown if second is None else second,
-    )
-
-
-def _merit(one: OfferEstimate) -> tuple[float | None, float | None]:
-    """Return time and cost, of the run or, when its length is unknown, of a sample [s], [USD]."""
-    projection = one.projection
-    step_time_s = projection.step_time_s
-    if step_time_s is None:
-        return (None, None)
-    if one.run_time_s is not None:
-        return (one.run_time_s.mid, one.bill.mid_nano * NANO if one.bill else None)
-    samples = projection.run.global_batch_size
-    per_1000 = one.usd_per_1000_steps
-    return (step_time_s.mid / samples, None if per_1000 is None else float(per_1000) / (1000 * samples))
-
-
-def _candidate(index: int, one: OfferEstimate, spread: Spread) -> Candidate | None:
-    """Return what the ranking needs of an offer that could be taken, None for others."""
-    time_s, cost_usd = _merit(one)
-    step_time_s = one.projection.step_time_s
-    same_training = spread.recommends(one.projection.run)
-    fits = one.projection.memory.fits is True
-    takeable = one.offer.complete and fits and same_training and one.sessions in (1, None)
-    if not takeable or time_s is None or cost_usd is None or step_time_s is None:
-        return None
-    lateness = step_time_s.high / step_time_s.mid
-    late_s = one.run_time_s.high if one.run_time_s else time_s * lateness
-    if one.spot is not None:
-        late_s = max(late_s, one.spot.wall_p90_s)
-    dear_usd = one.bill.high_nano * NANO if one.bill else cost_usd * lateness
-    return Candidate(key=index, time_s=time_s, cost_usd=cost_usd, late_s=late_s, dear_usd=dear_usd)
-
-
-def _recommend(offers: Sequence[OfferEstimate], question: Question) -> Recommendation:
-    """Return which offers to take."""
-    spread = Spread(scaling=question.scaling)
-    found = (_candidate(index, one, spread) for index, one in enumerate(offers))
-    candidates = [candidate for candidate in found if candidate is not None]
-    free = [c for c in candidates if offers[c.key].is_free]
-    paid = [c for c in candidates if not offers[c.key].is_free]
-    if all(one.is_free for one in offers):
-        paid = free
-    deadline_s, budget_usd = question.deadline_s, question.budget_usd
-    best = cheapest(paid)
-    return Recommendation(
-        cheapest=best,
-        sensitivity=sensitivity_of(best, paid, offers),
-        fastest=fastest(paid),
-        within_deadline=None if deadline_s is None else cheapest_within_s(paid, deadline_s),
-        within_budget=None if budget_usd is None else fastest_within_usd(paid, budget_usd),
-        free=fastest(free),
-        pareto=pareto(paid),
     )
 
 

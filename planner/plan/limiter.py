@@ -15,7 +15,7 @@ from .terms import Bounds, Terms
 if TYPE_CHECKING:
     from ..offers.rows import Offer
     from ..workload.model import Workload
-    from .result import Projection
+    from .projection import Projection
 
 __all__ = ["Feed", "Limit", "fed", "feed_of", "limit_of"]
 

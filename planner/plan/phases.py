@@ -19,7 +19,7 @@ from .terms import Bounds, Terms
 if TYPE_CHECKING:
     from ..offers.costs import Place
     from ..workload.model import Workload
-    from .result import Projection
+    from .projection import Projection
     from .spot_outlook import SpotOutlook
 
 __all__ = ["REWORK", "TRAINING", "Phase", "Schedule", "Scheduler"]
@@ -46,7 +46,7 @@ class Phase:
     because: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Schedule:
     """All parts of a run, in their order.
 
@@ -62,7 +62,7 @@ class Schedule:
     sessions: int = 1
     waits_s: float = 0.0
 
-    @property
+    @cached_property
     def wall_s(self) -> Interval:
         """Time on the clock, waits included [s]."""
         return self.total_s.plus(self.waits_s) if self.waits_s else self.total_s
@@ -171,16 +171,23 @@ class Scheduler:
             return [Phase("checkpoints", train_time_s.scaled(outlook.checkpoint_share), because)]
         if self.terms.costs is None:
             return []
-        every = self.terms.bounds("checkpoint_every_s", "any") or (math.inf,) * 3
-        rate = self.terms.bounds("checkpoint_mb_per_s", "any") or (math.inf,) * 3
-        size = self.checkpoint_bytes
+        every, each_s, because = self._checkpointing
         runs = (train_time_s.low, train_time_s.mid, train_time_s.high)
         saves = [
             1 + (math.floor(t / pause) if pause > 0 else 0) for t, pause in zip(runs, every, strict=True)
         ]
-        times = [n * size / (r * MEGA) if r else 0.0 for n, r in zip(saves, reversed(rate), strict=True)]
-        because = f"{saves[1]} of {size / GB:.2g} GB; {self.terms.because('checkpoint_every_s', 'any')}"
-        return [Phase("checkpoints", _interval((times[0], times[1], times[2])), because)]
+        times = [n * one_s for n, one_s in zip(saves, each_s, strict=True)]
+        return [Phase("checkpoints", _interval((times[0], times[1], times[2])), f"{saves[1]} {because}")]
+
+    @cached_property
+    def _checkpointing(self) -> tuple[Bounds, Bounds, str]:
+        """The pause between two checkpoints, the time of one, and what both rest on [s], [s]."""
+        every = self.terms.bounds("checkpoint_every_s", "any") or (math.inf,) * 3
+        rate = self.terms.bounds("checkpoint_mb_per_s", "any") or (math.inf,) * 3
+        size = self.checkpoint_bytes
+        fast, usual, slow = (size / (r * MEGA) if r else 0.0 for r in reversed(rate))
+        because = f"of {size / GB:.2g} GB; {self.terms.because('checkpoint_every_s', 'any')}"
+        return every, (fast, usual, slow), because
 
 
 def _arrival(workload: Workload, place: Place, terms: Terms) -> list[Phase]:
@@ -248,7 +255,7 @@ def _interval(bounds: Bounds) -> Interval:
 
 def _sum(phases: Sequence[Phase]) -> Interval:
     """Return the sum of all parts, bound by bound [s]."""
-    parts = [phase.time_s for phase in phases]
-    return Interval(
-        low=sum(p.low for p in parts), mid=sum(p.mid for p in parts), high=sum(p.high for p in parts)
-    )
+    low = mid = high = 0.0
+    for phase in phases:
+        low, mid, high = low + phase.time_s.low, mid + phase.time_s.mid, high + phase.time_s.high
+    return Interval(low=low, mid=mid, high=high)

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..predict.links import machine_joined
-from .bill import Bill, rental_usd
-from .carbon import machine_power_w
+from .bill import Bill, Rental
 from .charges import Charger
 from .limiter import Feed, fed
+from .market import Market
 from .phases import Schedule, Scheduler
-from .result import OfferEstimate, Projection
+from .projection import Projection
+from .result import OfferEstimate
 from .spot_outlook import SpotOutlook, SpotOutlooks, SpotTerms
 
 if TYPE_CHECKING:
     from ..workload.model import Workload
     from .select import Selected, Selection
-    from .terms import Bounds, Terms
+    from .terms import Terms
 
-__all__ = ["Pricer", "compare_with_on_demand", "outlooks_for", "price_offers"]
+__all__ = ["Pricer", "outlooks_for", "price_offers"]
 
 
 class Pricer:
@@ -37,53 +37,37 @@ class Pricer:
         self._charger = Charger(workload, terms)
         self._outlooks = outlooks
         self._schedules: dict[object, Schedule | None] = {}
-        self._powers: dict[object, Bounds | None] = {}
-        self._terms = terms
+        self._rentals: dict[object, Rental | None] = {}
+        self.market = Market(terms)
 
     def price(self, selected: Selected, projection: Projection) -> OfferEstimate:
         """Return an offer with its schedule and its bill."""
-        offer, step_time_s = selected.offer, projection.step_time_s
-        outlook = self._outlook(selected, projection)
-        schedule = self._schedule(selected, projection, outlook)
+        offer = selected.offer
+        outlook = None if offer.purchase != "spot" else self._outlook(selected, projection)
         charges = self._charger.charges(offer)
-        bill = usd_per_1000_steps = None
-        if offer.usd_per_hour is not None and step_time_s is not None:
-            duration_s = 1000 * step_time_s.mid
-            usd_per_1000_steps = rental_usd(duration_s=duration_s, usd_per_hour=offer.usd_per_hour)
-        if offer.usd_per_hour is not None and schedule is not None:
-            bill = Bill(schedule, usd_per_hour=offer.usd_per_hour, charges=charges)
+        key = (id(projection), selected.place, selected.session_s, id(outlook), id(charges))
+        if key not in self._rentals:
+            schedule = self._schedule(key[:-1], selected, projection, outlook)
+            self._rentals[key] = None if schedule is None else Rental(schedule, charges)
+        rental, price = self._rentals[key], offer.usd_per_hour
+        bill = None if rental is None or price is None else Bill(rental, usd_per_hour=price)
         return OfferEstimate(
-            offer=offer,
-            projection=projection,
-            schedule=schedule,
-            bill=bill,
-            usd_per_1000_steps=usd_per_1000_steps,
-            session_s=selected.session_s,
-            spot=outlook,
-            unbilled=charges.unknown,
-            power_w=self._power_w(selected),
-            g_co2_per_kwh=self._terms.g_co2_per_kwh(offer.provider, offer.region),
-        )
-
-    def _power_w(self, selected: Selected) -> Bounds | None:
-        """Return what a machine draws, worked out once for each."""
-        machine = (selected.offer.provider, selected.offer.instance_type)
-        if machine not in self._powers:
-            self._powers[machine] = machine_power_w(selected, self._terms)
-        return self._powers[machine]
+            offer=offer, selected=selected, projection=projection, outlook=outlook,
+            schedule=None if rental is None else rental.schedule, bill=bill, unbilled=charges.unknown,
+            market=self.market,
+        )  # fmt: skip
 
     def _outlook(self, selected: Selected, projection: Projection) -> SpotOutlook | None:
-        """Return what interruptions do; None on demand, or when nothing is known of the run."""
+        """Return what interruptions do to a spot machine; None when nothing is known of the run."""
         train_time_s = projection.train_time_s
-        if self._outlooks is None or train_time_s is None or selected.offer.purchase != "spot":
+        if self._outlooks is None or train_time_s is None:
             return None
         return self._outlooks.of(selected.offer, train_time_s)
 
     def _schedule(
-        self, selected: Selected, projection: Projection, outlook: SpotOutlook | None
+        self, key: object, selected: Selected, projection: Projection, outlook: SpotOutlook | None
     ) -> Schedule | None:
-        """Return the parts of the run, the same object for offers that share them."""
-        key = (id(projection), selected.place, selected.session_s, id(outlook))
+        """Return the parts of the run, the same object for offers that share them, whoever charges for them."""
         if key not in self._schedules:
             self._schedules[key] = self._scheduler.schedule(
                 projection, place=selected.place, session_s=selected.session_s, outlook=outlook
@@ -111,10 +95,15 @@ def price_offers(
         feed: How fast a host makes samples ready; None: no limit.
     """
     pricer = Pricer(workload, terms, outlooks_for(workload, selection, spot))
+    keys: dict[object, object] = {}
     projections: dict[object, Projection] = {}
     priced = []
     for selected in selection.offers:
-        key = _projection_key(selected)
+        offer = selected.offer
+        machine = (offer.provider, offer.instance_type, offer.accelerator, offer.devices)
+        key = keys.get(machine)
+        if key is None:
+            key = keys[machine] = _projection_key(selected)
         if key not in projections:
             projections[key] = project(selected)
         projection = projections[key]
@@ -124,7 +113,8 @@ def price_offers(
                 projections[host] = fed(projection, selected.offer, feed)
             projection = projections[host]
         priced.append(pricer.price(selected, projection))
-    return compare_with_on_demand(priced)
+    pricer.market.offers = priced
+    return priced
 
 
 def outlooks_for(workload: Workload, selection: Selection, spot: SpotTerms) -> SpotOutlooks | None:
@@ -134,26 +124,6 @@ def outlooks_for(workload: Workload, selection: Selection, spot: SpotTerms) -> S
     memory = workload.memory
     state_bytes = memory.parameter_bytes + memory.optimizer_bytes + memory.state_bytes
     return SpotOutlooks(facts=selection.spot, state_bytes=state_bytes, terms=spot)
-
-
-def compare_with_on_demand(offers: Iterable[OfferEstimate]) -> list[OfferEstimate]:
-    """Return the offers, each at spot prices told what it saves against the same machine there on demand."""
-    kept = list(offers)
-    on_demand = {
-        _machine(one): one.bill.mid_nano for one in kept if one.offer.purchase == "on_demand" and one.bill
-    }
-    return [_compared(one, on_demand.get(_machine(one))) for one in kept]
-
-
-def _machine(one: OfferEstimate) -> tuple[str, str, str]:
-    return one.offer.provider, one.offer.instance_type, one.offer.region
-
-
-def _compared(one: OfferEstimate, on_demand_nano: int | None) -> OfferEstimate:
-    if one.spot is None or one.bill is None or not on_demand_nano:
-        return one
-    saves = 1.0 - one.bill.mid_nano / on_demand_nano
-    return replace(one, spot=replace(one.spot, loses=saves <= 0.0, saves_share=saves))
 
 
 def _projection_key(selected: Selected) -> object:

@@ -3,68 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from ..predict.steptime import StepTime, Unpredicted
 from ..units import SECONDS_PER_HOUR, Interval
-from .bill import NOT_BILLED, Bill
+from .bill import NOT_BILLED, Bill, rental_usd
 from .carbon import co2_kg, energy_kwh
-from .limiter import limit_of
-from .memory import MemoryVerdict
-from .memory_parts import Remedy, memory_note, memory_parts
+from .memory_parts import memory_parts
 from .phases import Schedule
+from .projection import Projection
 from .recommendation import Recommendation
-from .run import RunLength
 from .terms import Bounds, Terms
 
 if TYPE_CHECKING:
     from ..offers.rows import Offer
     from ..workload.model import Workload
+    from .market import Market
     from .prediction import Serving
     from .scaling_note import Scaling
+    from .select import Selected
     from .spot_outlook import SpotOutlook
 
-__all__ = ["SCHEMA", "Estimate", "OfferEstimate", "Projection", "Recommendation"]
+__all__ = ["SCHEMA", "Estimate", "OfferEstimate", "Recommendation"]
 
 SCHEMA = "gpuplan.estimate/1"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Projection:
-    """The workload on a kind and number of devices, whoever rents them out.
-
-    Args:
-        run: Steps and global batch size.
-        step_time: Of one step, or why no time can be given.
-        train_time_s: Of all steps; None when the step time or the run's length is unknown [s].
-        memory: Whether it fits.
-        remedies: What would make it fit where it does not, or hardly does.
-        compatibility: What must be known to run it there at all; empty when all is as usual.
-    """
-
-    run: RunLength
-    step_time: StepTime | Unpredicted
-    train_time_s: Interval | None
-    memory: MemoryVerdict
-    remedies: tuple[Remedy, ...] = ()
-    compatibility: str = ""
-
-    @property
-    def step_time_s(self) -> Interval | None:
-        """Time of one step, None when unknown [s]."""
-        return self.step_time.time_s if isinstance(self.step_time, StepTime) else None
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What was assumed or why there is no time, in sentences."""
-        about = self.step_time.note if isinstance(self.step_time, StepTime) else self.step_time.reason
-        return tuple(
-            note
-            for note in (about, self.run.note, memory_note(self.memory, self.remedies), self.compatibility)
-            if note
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,46 +36,69 @@ class OfferEstimate:
 
     Args:
         offer: The row of the catalog.
+        selected: The same row with its device, and how long it can be held in one piece.
         projection: Shared by all offers of the same devices.
         schedule: The run part by part; None when the time of its steps is unknown.
         bill: None when the price or the run's time is unknown.
-        usd_per_1000_steps: Central estimate, without minimum charges; None when unknown [USD].
-        session_s: Longest time the machine can be held in one piece; None when no limit is known [s].
-        spot: What interruptions do to the run; None on demand, or when the run's time is unknown.
         unbilled: Items that a real bill has and whose price is unknown here.
-        power_w: What the machine draws while it trains, its house's overhead included; None: unknown [W].
-        g_co2_per_kwh: Of the region's grid; None: unknown [g/kWh].
-        scaling: What several devices bring against one; None for one, and where one is not offered.
+        outlook: What interruptions do to the run; None on demand, or when the run's time is unknown.
         serving: What the machine does as a server of predictions; None when training was asked for.
+        market: The other offers of the answer, and what holds for all.
     """
 
     offer: Offer
+    selected: Selected
     projection: Projection
     schedule: Schedule | None
     bill: Bill | None
-    usd_per_1000_steps: Decimal | None
-    session_s: float | None = None
-    spot: SpotOutlook | None = None
-    unbilled: tuple[str, ...] = ()
-    power_w: Bounds | None = None
-    g_co2_per_kwh: float | None = None
-    scaling: Scaling | None = None
+    unbilled: tuple[str, ...]
+    outlook: SpotOutlook | None
     serving: Serving | None = None
+    market: Market = field(repr=False, compare=False)
+
+    @property
+    def usd_per_1000_steps(self) -> Decimal | None:
+        """Central estimate, without minimum charges; None when unknown [USD]."""
+        step_time_s, price = self.projection.step_time_s, self.offer.usd_per_hour
+        if step_time_s is None or price is None:
+            return None
+        return rental_usd(duration_s=1000 * step_time_s.mid, usd_per_hour=price)
+
+    @property
+    def session_s(self) -> float | None:
+        """Longest time the machine can be held in one piece; None when no limit is known [s]."""
+        return self.selected.session_s
+
+    @property
+    def spot(self) -> SpotOutlook | None:
+        """The outlook, compared with the same machine on demand; None on demand, or when the time is unknown."""
+        return None if self.outlook is None else self.market.compared(self)
+
+    @property
+    def scaling(self) -> Scaling | None:
+        """What several devices bring against one; None for one, and where one is not offered."""
+        return self.market.scaling(self)
+
+    @property
+    def power_w(self) -> Bounds | None:
+        """What the machine draws while it trains, its house's overhead included; None: unknown [W]."""
+        return self.market.power_w(self)
 
     @property
     def energy_kwh(self) -> Interval | None:
         """Energy of the run; None when unknown [kWh]."""
-        if self.schedule is None or self.power_w is None:
+        power_w = self.power_w
+        if self.schedule is None or power_w is None:
             return None
-        return energy_kwh(self.schedule.total_s, self.power_w)
+        return energy_kwh(self.schedule.total_s, power_w)
 
     @property
     def co2_kg(self) -> Interval | None:
         """Carbon dioxide of that energy; None when unknown [kg]."""
-        energy = self.energy_kwh
-        if energy is None or self.g_co2_per_kwh is None:
+        energy, g_co2_per_kwh = self.energy_kwh, self.market.g_co2_per_kwh(self)
+        if energy is None or g_co2_per_kwh is None:
             return None
-        return co2_kg(energy, g_co2_per_kwh=self.g_co2_per_kwh)
+        return co2_kg(energy, g_co2_per_kwh=g_co2_per_kwh)
 
     @property
     def run_time_s(self) -> Interval | None:
@@ -132,22 +118,24 @@ class OfferEstimate:
     @property
     def notes(self) -> tuple[str, ...]:
         """What there is to know of time and offer, in sentences."""
+        return self._notes(self.spot, self.scaling)
+
+    def _notes(self, spot: SpotOutlook | None, scaling: Scaling | None) -> tuple[str, ...]:
         sessions, session_s = self.sessions, self.session_s
         interrupted = ""
         if session_s is not None and sessions is not None and sessions > 1:
             interrupted = (
                 f"a session ends after {session_s / SECONDS_PER_HOUR:g} h: this run takes {sessions} sessions"
             )
-        taken_back = "" if self.spot is None else self.spot.note
-        several = "" if self.scaling is None else self.scaling.note
+        taken_back = "" if spot is None else spot.note
+        several = "" if scaling is None else scaling.note
         own = (several, taken_back, interrupted, self.offer.note)
-        return tuple(note for note in (*self.projection.notes, *own) if note)
+        return (*self.projection.notes, *(note for note in own if note))
 
     def to_json(self, *, breakdown: bool = False) -> dict[str, Any]:
         """Return one entry of `offers[]`; its bill with ranges and reasons when a breakdown is wanted."""
-        offer, projection = self.offer, self.projection
-        step = projection.step_time if isinstance(projection.step_time, StepTime) else None
-        limit, energy, co2 = limit_of(projection), self.energy_kwh, self.co2_kg
+        offer, bill, run_time_s = self.offer, self.bill, self.run_time_s
+        energy, co2, spot, scaling = self.energy_kwh, self.co2_kg, self.spot, self.scaling
         return {
             "provider": offer.provider,
             "instance_type": offer.instance_type,
@@ -163,34 +151,19 @@ class OfferEstimate:
             "estimated": offer.estimated,
             "complete": offer.complete,
             "status": offer.status,
-            "step_time_s": step.time_s.to_json() if step else None,
-            "steps": projection.run.steps,
-            "global_batch_size": projection.run.global_batch_size,
-            "batch_size_per_device": -(-projection.run.global_batch_size // projection.run.replicas),
-            "train_time_s": projection.train_time_s.to_json() if projection.train_time_s else None,
-            "run_time_s": self.run_time_s.to_json() if self.run_time_s else None,
-            "cost_usd": self.bill.total.to_json() if self.bill else None,
-            "bill": [line.to_json(detailed=breakdown) for line in self.bill.lines] if self.bill else [],
+            **self.projection.shared_json,
+            "run_time_s": run_time_s.to_json() if run_time_s else None,
+            "cost_usd": bill.total_json() if bill else None,
+            "bill": bill.lines_json(detailed=breakdown) if bill else [],
             "unbilled": list(self.unbilled),
             "usd_per_1000_steps": _money(self.usd_per_1000_steps),
-            "memory_bytes": projection.memory.needed_bytes,
-            "memory_available_bytes": projection.memory.available_bytes,
-            "memory_fits": projection.memory.fits,
-            "memory_verdict": projection.memory.verdict,
-            "compatibility": projection.compatibility,
-            "scaling": self.scaling and self.scaling.to_json(),
+            "scaling": scaling and scaling.to_json(),
             "serving": self.serving and self.serving.to_json(),
-            "memory_remedies": [remedy.to_json() for remedy in projection.remedies],
-            "largest_batch_size": projection.memory.largest_batch_size,
-            "basis": step.basis if step else None,
-            "limiter": limit.name if limit else None,
-            "limiter_share": limit.share if limit else None,
-            "limiter_why": limit.why if limit else None,
             "energy_kwh": energy.to_json() if energy else None,
             "co2_kg": co2.to_json() if co2 else None,
             "sessions": self.sessions,
-            "spot": self.spot and self.spot.to_json(_float(offer.usd_per_hour)),
-            "notes": list(self.notes),
+            "spot": spot and spot.to_json(_float(offer.usd_per_hour)),
+            "notes": list(self._notes(spot, scaling)),
         }
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .result import OfferEstimate
 
-__all__ = ["Scaling", "scaling_of", "with_scaling"]
+__all__ = ["Scaling", "scaling_against", "scaling_of", "singles_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,19 +67,18 @@ def scaling_of(
     return Scaling(devices=devices, speedup=speedup, efficiency=speedup / devices, cost_ratio=cost_ratio)
 
 
-def with_scaling(offers: Iterable[OfferEstimate]) -> list[OfferEstimate]:
-    """Return the offers, each of several devices told what they bring against one of the same kind.
+def singles_of(offers: Iterable[OfferEstimate]) -> dict[object, OfferEstimate]:
+    """Return the offers of one device that others are compared with, by kind.
 
-    The single one is that of the same provider, accelerator, region and purchase option, the cheapest if several.
+    A kind is a provider, accelerator, region and purchase option; the cheapest is taken if there are several.
     """
-    kept = list(offers)
     singles: dict[object, OfferEstimate] = {}
-    for one in kept:
+    for one in offers:
         if one.offer.devices == 1 and one.offer.complete and one.projection.step_time_s is not None:
             other = singles.get(_kind(one))
             if other is None or _price(one) < _price(other):
                 singles[_kind(one)] = one
-    return [_against(one, singles.get(_kind(one))) for one in kept]
+    return singles
 
 
 def _kind(one: OfferEstimate) -> object:
@@ -96,14 +95,20 @@ def _rate_per_s(one: OfferEstimate) -> float | None:
     return None if step_s is None else one.projection.run.global_batch_size / step_s.mid
 
 
-def _against(one: OfferEstimate, single: OfferEstimate | None) -> OfferEstimate:
+def scaling_against(one: OfferEstimate, singles: Mapping[object, OfferEstimate]) -> Scaling | None:
+    """Return what several devices bring against one of their kind; None for one, and where one is not offered.
+
+    Args:
+        one: The offer.
+        singles: Of one device, by kind.
+    """
+    single = None if one.offer.devices <= 1 else singles.get(_kind(one))
     rate, single_rate = _rate_per_s(one), None if single is None else _rate_per_s(single)
-    if one.offer.devices <= 1 or single is None or rate is None or single_rate is None:
-        return one
+    if single is None or rate is None or single_rate is None:
+        return None
     prices = (one.offer.usd_per_hour, single.offer.usd_per_hour)
     usd, single_usd = (None if price is None else float(price) for price in prices)
-    found = scaling_of(
+    return scaling_of(
         devices=one.offer.devices, rate_per_s=rate, single_rate_per_s=single_rate, usd_per_hour=usd,
         single_usd_per_hour=single_usd,
     )  # fmt: skip
-    return replace(one, scaling=found)

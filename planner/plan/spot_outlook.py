@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ..units import GIGA, SECONDS_PER_HOUR, Interval
@@ -47,7 +48,7 @@ class SpotTerms:
                 require_positive(value, what=flag, example="1h")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class SpotOutlook:
     """A run on a spot machine.
 
@@ -93,7 +94,7 @@ class SpotOutlook:
         m = self.moments
         return self._p90(m.billed_s, m.billed_s2)
 
-    @property
+    @cached_property
     def wall_p90_s(self) -> float:
         """90th percentile of the time on the clock [s]."""
         m = self.moments
@@ -155,6 +156,7 @@ class SpotOutlooks:
     state_bytes: float
     terms: SpotTerms = field(default_factory=SpotTerms)
     _known: dict[object, SpotOutlook | None] = field(default_factory=dict)
+    _by_machine: dict[object, SpotOutlook | None] = field(default_factory=dict)
 
     @property
     def save_s(self) -> float:
@@ -164,12 +166,20 @@ class SpotOutlooks:
 
     def of(self, offer: Offer, train_time_s: Interval) -> SpotOutlook | None:
         """Return the outlook of a run on an offer at spot prices; None when it can never be finished."""
+        bucket = self.facts.buckets.get((offer.provider, offer.region, offer.instance_type))
+        machine = (offer.provider, offer.accelerator, offer.devices, bucket, train_time_s.mid)
+        if machine not in self._by_machine:
+            self._by_machine[machine] = self._of(offer, train_time_s.mid)
+        return self._by_machine[machine]
+
+    def _of(self, offer: Offer, work_s: float) -> SpotOutlook | None:
+        """Return the outlook of some work, the same object for machines that live as long."""
         from ..offers.spot import hazard_of
 
         hazard = self._as_given(hazard_of(offer, self.facts))
-        key = (hazard, train_time_s.mid)
+        key = (hazard, work_s)
         if key not in self._known:
-            self._known[key] = self._work_out(hazard, train_time_s.mid)
+            self._known[key] = self._work_out(hazard, work_s)
         return self._known[key]
 
     def _as_given(self, hazard: Hazard) -> Hazard:

@@ -65,7 +65,7 @@ class Point:
             "region": offer.region,
             "purchase": offer.purchase,
             "run_time_s": self.offer.run_time_s.to_json() if self.offer.run_time_s else None,
-            "cost_usd": self.offer.bill.total.to_json() if self.offer.bill else None,
+            "cost_usd": self.offer.bill.total_json() if self.offer.bill else None,
             "memory_bytes": self.offer.projection.memory.needed_bytes,
             "basis": getattr(self.offer.projection.step_time, "basis", None),
             "limiter": getattr(self.offer.projection.step_time, "limiter", None),

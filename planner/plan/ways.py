@@ -11,7 +11,8 @@ from ..units import SECONDS_PER_HOUR, Interval
 from .calendar import HOURS_PER_DAY, calendar_hours, own_hours
 from .contenders import Contender
 from .pricing import Pricer
-from .result import OfferEstimate, Projection
+from .projection import Projection
+from .result import OfferEstimate
 from .select import Selected
 from .spreading import ScalingMode, run_of
 

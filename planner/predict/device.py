@@ -29,10 +29,8 @@ def _by_category(generation: Generation, names: tuple[str, ...], category: Any, 
 def _first(coefficients: Any, count: int) -> Any:
     """Return coefficients for the first rows, where they are arrays of [kernels]."""
     values = {field.name: getattr(coefficients, field.name) for field in fields(coefficients)}
-    return replace(
-        coefficients,
-        **{name: value[:count] for name, value in values.items() if getattr(value, "ndim", 0) == 1},
-    )
+    cut = {name: value[:count] for name, value in values.items() if getattr(value, "ndim", 0) == 1}
+    return replace(coefficients, **cut) if cut else coefficients
 
 
 def _clock_share(chip: Chip, shared: Shared) -> Any:

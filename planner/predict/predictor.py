@@ -119,11 +119,13 @@ class Predictor:
     def _work(self, workload: Workload) -> _Known:
         if id(workload) not in self._known:
             kernels = kernels_of(workload.ops, compiled=workload.compiled)
-            self._known[id(workload)] = _Known(workload, {}, fingerprint(workload, kernels), {})
+            tables = {frozenset[str](): table_of(kernels)}
+            self._known[id(workload)] = _Known(workload, tables, fingerprint(workload, kernels), {})
         return self._known[id(workload)]
 
     def _table(self, workload: Workload, library: frozenset[str]) -> KernelTable:
         tables = self._work(workload).tables
+        library &= {op.loop.layer for op in workload.ops if op.loop is not None}  # others change nothing
         if library not in tables:
             kernels = kernels_of(workload.ops, compiled=workload.compiled, library=library)
             tables[library] = table_of(kernels)

@@ -107,14 +107,11 @@ def best_tiling_s(
             step_latency_s=step_latency_s, xp=xp,
         )  # fmt: skip
 
-    candidates = [
-        time_s(float(rows), float(columns), float(splits))
-        + (0.0 if splits == 1 else xp.where(may_split, 0.0, NEVER_S))
-        for rows, columns, splits in TILINGS
-    ]
-    chosen = xp.argmin(xp.stack(candidates), axis=0)
-    rows, columns, splits = (xp.asarray(column)[chosen] for column in zip(*TILINGS, strict=True))
-    return time_s(rows * 1.0, columns * 1.0, splits * 1.0)
+    tilings = [xp.asarray(column) * 1.0 for column in zip(*TILINGS, strict=True)]
+    rows, columns, splits = (column.reshape((-1,) + (1,) * xp.ndim(m)) for column in tilings)
+    never_s = xp.where(may_split | (splits == 1.0), 0.0, NEVER_S)
+    chosen = xp.argmin(time_s(rows, columns, splits) + never_s, axis=0)
+    return time_s(*(column[chosen] for column in tilings))
 
 
 def tile_rate(rows: Any, columns: Any, exponent: Any) -> Any:

@@ -10,7 +10,7 @@ from .numbers import duration_text, offer_text, short_text
 from .output import UNKNOWN, Column, emit_rows
 
 if TYPE_CHECKING:
-    from ..plan.bill import BillLine
+    from ..plan.bill_line import BillLine
     from ..plan.result import Estimate, OfferEstimate
     from ..plan.terms import Currency
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
+from functools import cache
 from typing import Any, Literal
 
 __all__ = ["UNKNOWN", "Column", "emit_json", "emit_rows", "emit_text", "json_text", "tsv_text"]
@@ -96,7 +97,15 @@ def _member_text(value: object) -> str:
 
 def _encode(value: object, *, indent: int | None = None) -> str:
     """Return a value as JSON."""
+    if indent is None:
+        return _compact().encode(value)
     return json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False, default=_json_value)
+
+
+@cache
+def _compact() -> json.JSONEncoder:
+    """Return the encoder of rows; made once, since there are thousands of them."""
+    return json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=_json_value)
 
 
 def _json_value(value: object) -> Any:

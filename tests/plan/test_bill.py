@@ -104,3 +104,26 @@ def test_one_short_step_still_costs_something() -> None:
     usd = rental_usd(duration_s=0.001, usd_per_hour=Decimal("0.01"))
 
     assert usd == pytest.approx(Decimal("2.8e-9"), rel=Decimal("0.1"))
+
+
+@given(
+    price=st.decimals(min_value="0.000000001", max_value=1000, places=9),
+    short_s=st.floats(min_value=1.0, max_value=1e6),
+    percent=st.integers(min_value=0, max_value=30),
+    minimum_s=st.sampled_from([0.0, 60.0, 3600.0]),
+)
+def test_the_short_form_of_the_lines_says_the_same(
+    price: Decimal, short_s: float, percent: int, minimum_s: float
+) -> None:
+    """Law: the text of `bill[]` is that of the exact lines, and adds up to the text of the total."""
+    charges = Charges(
+        minimum_billed_s=minimum_s, disk_usd_per_hour=(0.01, 0.02, 0.03), egress_usd=(0.1, 0.1, 0.1),
+        discount=Decimal(percent) / 100, tax=Decimal(percent) / 100,
+    )  # fmt: skip
+    time_s = Interval(low=short_s, mid=1.1 * short_s, high=1.7 * short_s)
+    bill = bill_of_run(train_time_s=time_s, usd_per_hour=price, charges=charges)
+
+    short = bill.lines_json()
+    assert short == [{"item": line.item, "usd": line.usd.to_json()["mid"]} for line in bill.lines]
+    assert sum(Decimal(line["usd"]) for line in short) == bill.total.mid
+    assert bill.total_json() == bill.total.to_json()

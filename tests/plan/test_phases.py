@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 from gpuplan.errors import UsageError
 from gpuplan.offers.costs import load_costs
-from gpuplan.plan.bill import Bill, Charges
+from gpuplan.plan.bill import Bill, Rental
 from gpuplan.plan.charges import Charger
 from gpuplan.plan.estimate import Question, estimate_workload
 from gpuplan.plan.phases import REWORK, TRAINING, Scheduler
@@ -267,8 +267,8 @@ def test_the_training_line_takes_the_rounding() -> None:
         priced(terms=Terms(costs=COSTS)).projection, place="vm"
     )
     assert schedule is not None
-    bill = Bill(schedule, usd_per_hour=Decimal("0.003333333"), charges=charges)
+    bill = Bill(Rental(schedule, charges), usd_per_hour=Decimal("0.003333333"))
 
     assert sum(line.usd.mid for line in bill.lines) == bill.total.mid
-    assert Bill(schedule, usd_per_hour=Decimal(0), charges=Charges()).total.high == 0
+    assert Bill(Rental(schedule), usd_per_hour=Decimal(0)).total.high == 0
     assert {line.item for line in bill.lines} >= {TRAINING, "disk", "boot"}

@@ -1,0 +1,70 @@
+"""The offers of one answer together: whom each is compared with, worked out when somebody asks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from .carbon import machine_power_w
+from .scaling_note import scaling_against, singles_of
+
+if TYPE_CHECKING:
+    from .result import OfferEstimate
+    from .scaling_note import Scaling
+    from .spot_outlook import SpotOutlook
+    from .terms import Bounds, Terms
+
+__all__ = ["Market"]
+
+
+class Market:
+    """What offers of one answer need to know of each other, and of the terms.
+
+    Ranking asks for none of it, and most offers are never shown: nothing is worked out before it is asked for.
+
+    Args:
+        terms: What is assumed of power and grids.
+    """
+
+    def __init__(self, terms: Terms) -> None:
+        self.terms = terms
+        self.offers: Sequence[OfferEstimate] = ()
+        self._powers: dict[tuple[str, str], Bounds | None] = {}
+
+    def power_w(self, one: OfferEstimate) -> Bounds | None:
+        """Return what an offer's machine draws while it trains; None when unknown [W]."""
+        machine = (one.offer.provider, one.offer.instance_type)
+        if machine not in self._powers:
+            self._powers[machine] = machine_power_w(one.selected, self.terms)
+        return self._powers[machine]
+
+    def g_co2_per_kwh(self, one: OfferEstimate) -> float | None:
+        """Return how dirty the grid of an offer's region is; None when unknown [g/kWh]."""
+        return self.terms.g_co2_per_kwh(one.offer.provider, one.offer.region)
+
+    def scaling(self, one: OfferEstimate) -> Scaling | None:
+        """Return what an offer's devices bring against one of them; None for one, and where one is not offered."""
+        return scaling_against(one, self._singles)
+
+    def compared(self, one: OfferEstimate) -> SpotOutlook | None:
+        """Return an offer's outlook, with what it saves against the same machine there on demand."""
+        offer, outlook = one.offer, one.outlook
+        on_demand_nano = self._on_demand_nano.get((offer.provider, offer.instance_type, offer.region))
+        if outlook is None or one.bill is None or not on_demand_nano:
+            return outlook
+        saves = 1.0 - one.bill.mid_nano / on_demand_nano
+        return replace(outlook, loses=saves <= 0.0, saves_share=saves)
+
+    @cached_property
+    def _singles(self) -> dict[object, OfferEstimate]:
+        return singles_of(self.offers)
+
+    @cached_property
+    def _on_demand_nano(self) -> dict[tuple[str, str, str], int]:
+        return {
+            (one.offer.provider, one.offer.instance_type, one.offer.region): one.bill.mid_nano
+            for one in self.offers
+            if one.offer.purchase == "on_demand" and one.bill
+        }
