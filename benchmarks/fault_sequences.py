@@ -1,15 +1,19 @@
 """Random fault sequences against a provider, judged by its billing meter: the long version of the test.
 
-    python benchmarks/fault_sequences.py --provider aws --examples 300
+    python benchmarks/fault_sequences.py --provider aws --count 300
+    python benchmarks/fault_sequences.py --provider aws --count 300 --record counts.jsonl --minutes 10
 
-Exit code 0 when every sequence kept every law; otherwise the shortest one that broke a law is printed.
-Providers: `fake` (in memory, the engine alone), `aws` (boto3 over HTTP against moto with what it lacks), `local`
-(real processes).
+Exit code 0 when every sequence kept every law; otherwise the shortest one that broke a law is printed. With
+`--record` what was done is written down, piece by piece with its seed, and the same command goes on from there.
+Providers: `fake` (in memory, the engine alone), `local` (real processes), `aws` (boto3 over HTTP against moto with
+what it lacks), `gcp` and `tpu` (over HTTP, checked by Google's discovery documents), `azure` (over TLS, checked by
+the models of Azure's official clients).
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import tempfile
@@ -22,40 +26,77 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import gpuplan.launch.local.adapter as local_adapter
 from launch.aws_world import aws_environment, aws_server
+from launch.azure.world import AzureWorld, azure_environment, azure_server
 from launch.google.world import GoogleWorld, google_environment, google_server, service_account
 from launch.test_fault_sequences import run
 from launch.worlds import AwsWorld, FakeWorld, LocalWorld
 
+PIECE = 25
+PROVIDERS = ("fake", "local", "aws", "gcp", "tpu", "azure")
+
 
 def main() -> None:
-    """Run the sequences and say how long that took."""
+    """Run the sequences that are still to be run, and say how many were."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--provider", choices=["fake", "aws", "local", "gcp", "tpu"], required=True)
-    parser.add_argument("--examples", type=int, default=300)
+    parser.add_argument("--provider", choices=PROVIDERS, required=True)
+    parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--seed", type=int, default=1, help="of the first piece; the next has the next")
+    parser.add_argument("--record", type=Path, help="where to write down what was done, and to read it")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no piece after that")
     chosen = parser.parse_args()
-    began = time.monotonic()
+    done, seed = _recorded(chosen)
+    until = time.monotonic() + chosen.minutes * 60
     with ExitStack() as stack:
-        run(world_of(chosen.provider, stack), examples=chosen.examples, steps=chosen.steps)
-    minutes = (time.monotonic() - began) / 60
-    print(f"{chosen.provider}: {chosen.examples} sequences kept all laws, in {minutes:.1f} min")
+        world = world_of(chosen.provider, stack)
+        while done < chosen.count and time.monotonic() < until:
+            began = time.monotonic()
+            ran = run(world, examples=min(PIECE, chosen.count - done), steps=chosen.steps, seed=seed)
+            _record(chosen, seed=seed, sequences=ran, seconds=time.monotonic() - began)
+            done, seed = done + ran, seed + 1
+    print(f"{chosen.provider}: {done} of {chosen.count} sequences, and all of them kept all laws")
 
 
 def world_of(provider: str, stack: ExitStack) -> Any:
     """Return a provider's world."""
     if provider == "fake":
         return FakeWorld()
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     if provider == "local":
         local_adapter.SLACK_S = 1.0
-        return LocalWorld(Path(stack.enter_context(tempfile.TemporaryDirectory())))
+        return LocalWorld(folder)
+    if provider == "azure":
+        azure = stack.enter_context(azure_server(folder))
+        os.environ |= azure_environment(azure)
+        return AzureWorld(azure)
     if provider in {"gcp", "tpu"}:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         google = stack.enter_context(google_server())
         os.environ |= google_environment(google, service_account(folder))
         return GoogleWorld(google, {"gcp": "n1-standard-8+1xT4", "tpu": "tpu-v5litepod-8"}[provider])
     server = stack.enter_context(aws_server())
     os.environ |= aws_environment(server)
     return AwsWorld(server)
+
+
+def _recorded(chosen: argparse.Namespace) -> tuple[int, int]:
+    """Return how many sequences of a provider are on record, and the seed that comes next."""
+    if chosen.record is None or not chosen.record.exists():
+        return 0, chosen.seed
+    rows = [json.loads(line) for line in chosen.record.read_text(encoding="utf-8").splitlines()]
+    own = [row for row in rows if (row["provider"], row["steps"]) == (chosen.provider, chosen.steps)]
+    return sum(row["sequences"] for row in own), max((row["seed"] + 1 for row in own), default=chosen.seed)
+
+
+def _record(chosen: argparse.Namespace, *, seed: int, sequences: int, seconds: float) -> None:
+    """Write a piece down."""
+    if chosen.record is None:
+        return
+    row = {
+        "provider": chosen.provider, "steps": chosen.steps, "seed": seed, "sequences": sequences,
+        "seconds": round(seconds, 1),
+    }  # fmt: skip
+    with chosen.record.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(row) + "\n")
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ EXTRAS = (
     ),
     Extra(
         name="azure", purpose="credentials and machines of Azure",
-        modules=("azure.identity", "azure.mgmt.compute", "azure.mgmt.network"),
+        modules=("azure.core", "azure.identity"),
     ),
     Extra(name="skypilot", purpose="hand a plan to SkyPilot", modules=("sky",)),
     Extra(name="tensorflow", purpose="measure and capture Keras on TensorFlow", modules=("tensorflow",)),

@@ -132,17 +132,28 @@ class _Run:
         sender = self.sender
         sender.tell("refused", str(fault), number=attempt.number, kind=fault.kind, code=fault.code)
         past = self._past(attempt)
-        if fault.kind is FaultKind.CREDENTIALS:
+        if fault.kind is FaultKind.CREDENTIALS and not self._is_let_in(past):
             raise self._locked_out(past, fault) from fault
         try:
             self.ender.end_attempt(past, why=str(fault))
         except CloudFault as worse:
             raise self._locked_out(past, worse) from worse
         if fault.kind not in _NEXT_CANDIDATE:
-            raise GpuplanError(
+            error = CredentialsError if fault.kind is FaultKind.CREDENTIALS else GpuplanError
+            raise error(
                 f"{self.plan.request.provider} refused: {fault}",
                 hint="what had been made for it is removed; see the plan with `--dry-run`",
             ) from fault
+
+    def _is_let_in(self, past: AttemptHistory) -> bool:
+        """Whether only one call is not allowed: then a machine that may not be given its caps can be ended."""
+        if past.machine_id is None:
+            return False
+        try:
+            self.sender.adapter.machines([past.attempt.candidate.region])
+        except CloudFault:
+            return False
+        return True
 
     def _past(self, attempt: Attempt) -> AttemptHistory:
         """Return what is on record of an attempt."""

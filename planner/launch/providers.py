@@ -15,6 +15,7 @@ _HOME: dict[str, str] = {
     "local": ".local.adapter:LocalAdapter",
     "aws": ".aws.adapter:AwsAdapter",
     "gcp": ".google.adapter:GoogleAdapter",
+    "azure": ".azure.adapter:AzureAdapter",
 }
 LAUNCHABLE = tuple(_HOME)
 

@@ -7,6 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pytest
 from gpuplan.launch.adapter import Adapter
 from gpuplan.launch.blueprint import LaunchPlan
 from gpuplan.launch.calls import Call
@@ -46,6 +47,7 @@ class Bench:
     provider: str
     options: dict[str, str]
     base: Candidate
+    create: str = ""  # the operation that makes its machine
     events: list[LaunchEvent] = field(default_factory=list)
     kill_at: int | None = None
     kill_when: str = "before"
@@ -101,7 +103,14 @@ class Bench:
         return adapter
 
 
+PROXIES = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
 SPEC = RunSpec(script="train.py", source="git:https://example.org/me/code.git")
+
+
+def without_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nothing lead around the server on loopback."""
+    for name in PROXIES:
+        monkeypatch.delenv(name, raising=False)
 
 
 def candidate(instance_type: str, region: str, *, purchase: str = "on_demand", usd: str = "1.5") -> Candidate:

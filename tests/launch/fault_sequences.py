@@ -120,9 +120,11 @@ class FaultSequences(RuleBasedStateMachine):
     """Launches, stops and reaps, while the world goes wrong."""
 
     world: World
+    begun = 0  # sequences, of all examples
 
     @initialize()
     def begin(self) -> None:
+        type(self).begun += 1
         self.folder = Path(tempfile.mkdtemp(prefix="gpuplan-faults-"))
         self.world.reset()
         self.attempts: Counter[str] = Counter()

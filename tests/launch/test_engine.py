@@ -103,6 +103,7 @@ def test_a_layer_that_does_not_arm_ends_the_machine_at_once(bench: Bench) -> Non
 def test_expired_credentials_name_the_machine_and_the_way_to_end_it(bench: Bench) -> None:
     """Nothing can be undone without credentials; the cap holds, and a later command goes on."""
     bench.cloud.faults["get_machine"] = [("before", FaultKind.CREDENTIALS)]
+    bench.cloud.faults["list"] = [("before", FaultKind.CREDENTIALS)]
     with pytest.raises(
         CredentialsError, match="m-1 ends by itself after 3600 s; by hand: fake end gpuplan-r1-1"
     ):
@@ -112,6 +113,17 @@ def test_expired_credentials_name_the_machine_and_the_way_to_end_it(bench: Bench
 
     assert len(bench.cloud.rented) == 1
     assert bench.launcher.ledger.run("r1").history().state == "running"
+
+
+def test_a_cap_that_one_may_not_give_ends_the_machine_at_once(bench: Bench) -> None:
+    """The credentials are good, but not for the call that arms a layer."""
+    bench.cloud.faults["get_machine"] = [("before", FaultKind.CREDENTIALS)]
+    with pytest.raises(CredentialsError, match="fake refused"):
+        bench.launcher.launch(bench.plan())
+
+    assert len(bench.cloud.rented) == 1
+    assert bench.cloud.alive() == []
+    assert bench.cloud.groups == {}
 
 
 def test_a_kill_at_any_step_ends_in_one_machine_or_none(bench: Bench) -> None:

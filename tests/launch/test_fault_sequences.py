@@ -12,9 +12,10 @@ from launch.fault_sequences import FaultSequences, World
 from launch.worlds import AwsWorld, FakeWorld, LocalWorld
 
 
-def run(world: World, *, examples: int, steps: int) -> None:
-    """Run sequences in a world."""
-    machine = type("Sequences", (FaultSequences,), {"world": world})
+def run(world: World, *, examples: int, steps: int, seed: int | None = None) -> int:
+    """Run sequences in a world; returns how many. The same seed gives the same sequences."""
+    own = {"world": world, "_hypothesis_internal_use_seed": seed, "begun": 0}
+    machine = type("Sequences", (FaultSequences,), own)
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
         machine,
         settings=settings(
@@ -22,6 +23,7 @@ def run(world: World, *, examples: int, steps: int) -> None:
             suppress_health_check=list(HealthCheck),
         ),
     )  # fmt: skip
+    return machine.begun
 
 
 def test_a_fake_cloud_in_memory_keeps_the_laws() -> None:

@@ -8,10 +8,8 @@ EC2 itself gave.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from ..adapter import Machine, MachineState, Outcome
 from ..blueprint import Attempt, Terms
 from ..calls import Call
 from ..clock import Clock
+from ..cloud_time import CloudTime
 from ..faults import CloudFault, FaultKind
 from ..names import TAG_RUN, usd_from_tag
 from ..request import Candidate, LaunchRequest
@@ -51,7 +50,7 @@ class AwsAdapter:
 
     def __init__(self, *, state_dir: Path, clock: Clock) -> None:
         self._clients: dict[tuple[str, str], Any] = {}
-        self._seen: tuple[datetime, float] | None = None
+        self._time = CloudTime()
 
     def terms(self, candidate: Candidate, options: Mapping[str, str]) -> Terms:
         """Return the highest hourly price, disk and address included, and what is not in it."""
@@ -115,9 +114,7 @@ class AwsAdapter:
 
     def cloud_time(self) -> datetime | None:
         """Return the time of the last answer's `Date`, moved on by a steady clock."""
-        if self._seen is None:
-            return None
-        return self._seen[0] + timedelta(seconds=time.monotonic() - self._seen[1])
+        return self._time.now()
 
     def machines(self, regions: Sequence[str] | None) -> list[Machine]:
         """Return every instance with our tags that is not terminated."""
@@ -214,9 +211,7 @@ class AwsAdapter:
         """Take the cloud's time from an answer's `Date`."""
         if not isinstance(reply, Mapping):
             return
-        date = reply.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
-        if date:
-            self._seen = (parsedate_to_datetime(date).astimezone(UTC), time.monotonic())
+        self._time.note(reply.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date"))
 
 
 def _require_starting(reply: Mapping[str, Any]) -> None:

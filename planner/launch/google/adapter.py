@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -15,6 +14,7 @@ from ..blueprint import Attempt, Terms
 from ..calls import Call
 from ..clock import Clock
 from ..faults import CloudFault, FaultKind
+from ..remembered import Remembered
 from ..request import Candidate, LaunchRequest
 from .compute import ENDED_WITHIN_S, SERVICE, compute_attempt, compute_ending, compute_machine
 from .faults import fault_of_operation, fault_of_tpu_state
@@ -45,7 +45,7 @@ class GoogleAdapter:
 
     def __init__(self, *, state_dir: Path, clock: Clock) -> None:
         self._project = os.environ.get("GOOGLE_CLOUD_PROJECT") or os.environ.get("CLOUDSDK_CORE_PROJECT")
-        self._projects_file = state_dir / "gcp-projects.txt"
+        self._projects = Remembered(state_dir / "gcp-projects.txt", current=self._project)
         self._rest = GoogleRest()
 
     def terms(self, candidate: Candidate, options: Mapping[str, str]) -> Terms:
@@ -77,7 +77,7 @@ class GoogleAdapter:
     def send(self, call: Call, params: Mapping[str, Any]) -> dict[str, Any]:
         """Send one call once; what an operation or a slice says of its own failure is raised."""
         if call.makes == "machine":
-            self._remember(params.get("project") or str(params["parent"]).split("/")[1])
+            self._projects.add(params.get("project") or str(params["parent"]).split("/")[1])
         reply = self._rest.send(call.service, call.operation, params)
         fault = None
         if call.operation == "zoneOperations.list":
@@ -90,17 +90,17 @@ class GoogleAdapter:
 
     def missing(self) -> str:
         """Return what is missing to ask Google Cloud."""
-        if not self._projects():
+        if not self._projects.names():
             return "no project is known: set GOOGLE_CLOUD_PROJECT"
         return self._rest.missing()
 
     def cloud_time(self) -> datetime | None:
         """Return Google's time."""
-        return self._rest.time()
+        return self._rest.clock.now()
 
     def machines(self, regions: Sequence[str] | None) -> list[Machine]:
         """Return every machine and slice with our labels, in every project that is known."""
-        found = [one for project in self._projects() for one in self._in_project(project)]
+        found = [one for project in self._projects.names() for one in self._in_project(project)]
         return [one for one in found if regions is None or one.region in regions]
 
     def outcome(self, request: LaunchRequest) -> Outcome | None:
@@ -153,25 +153,7 @@ class GoogleAdapter:
 
     def _now(self) -> datetime:
         """Return the cloud's time; there is one, for an answer has come."""
-        return self._rest.time() or datetime.now(tz=UTC)
-
-    def _projects(self) -> list[str]:
-        """Return the projects that machines of ours may be in."""
-        known = [self._project] if self._project else []
-        if self._projects_file.exists():
-            known += self._projects_file.read_text(encoding="utf-8").split()
-        return list(dict.fromkeys(known))
-
-    def _remember(self, project: str) -> None:
-        """Write down a project before anything is made in it: without it nothing could be found there again."""
-        if project in self._projects():
-            return
-        self._projects_file.parent.mkdir(parents=True, exist_ok=True)
-        with self._projects_file.open("a", encoding="utf-8") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            file.write(f"{project}\n")
-            file.flush()
-            os.fsync(file.fileno())
+        return self._rest.clock.now() or datetime.now(tz=UTC)
 
 
 def _zones(candidate: Candidate, chosen: GoogleOptions) -> tuple[str, ...]:

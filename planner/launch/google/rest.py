@@ -5,13 +5,11 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import time
 from collections.abc import Mapping
-from datetime import datetime, timedelta
-from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 
+from ..cloud_time import CloudTime
 from ..faults import CloudFault, FaultKind
 from .faults import fault_of_answer, fault_of_operation
 
@@ -47,7 +45,7 @@ class GoogleRest:
 
     def __init__(self) -> None:
         self._session: Any = None
-        self._seen: tuple[datetime, float] | None = None
+        self.clock = CloudTime()
 
     def missing(self) -> str:
         """Return why nothing can be asked from here; empty when something can. Nobody is asked."""
@@ -56,13 +54,6 @@ class GoogleRest:
         if not _has_credentials():
             return "no credentials for Google Cloud: `gcloud auth application-default login`"
         return ""
-
-    def time(self) -> datetime | None:
-        """Return the cloud's time, from its last answer, moved on by a steady clock."""
-        if self._seen is None:
-            return None
-        at, since = self._seen
-        return at + timedelta(seconds=time.monotonic() - since)
 
     def send(self, service: str, operation: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """Send one call once and return its reply.
@@ -95,8 +86,7 @@ class GoogleRest:
             raise CloudFault(FaultKind.TRANSIENT, type(error).__name__, str(error)) from error
         except requests.RequestException as error:
             raise CloudFault(FaultKind.UNKNOWN, type(error).__name__, str(error)) from error
-        if "Date" in answer.headers:
-            self._seen = (parsedate_to_datetime(answer.headers["Date"]), time.monotonic())
+        self.clock.note(answer.headers.get("Date"))
         return answer.status_code, text
 
     def _read(self, status: int, text: str, *, makes: bool) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """What each cloud says before it takes a spot machine back; asked over the machine's own link-local addresses.
 
 aws    two minutes; 404 until then (docs.aws.amazon.com, spot-instance-termination-notices), IMDSv2
-gcp    thirty seconds; the question waits until the answer changes (cloud.google.com, Compute Engine, preemptible)
+gcp    thirty seconds; the question waits until the answer is another than the one whose ETag it names, so that
+       no change between two questions is missed (cloud.google.com, Compute Engine, preemptible and metadata)
 azure  thirty seconds; the first question may take two minutes (learn.microsoft.com, Scheduled Events)
 
 No cloud promises the notice: a machine may go without it, and then the last checkpoint counts.
@@ -35,8 +36,12 @@ def aws(base: str | None = None) -> bool:
 def gcp(base: str | None = None) -> bool:
     """Whether Compute Engine is about to take the machine back; the answer may take a minute."""
     base = base or os.environ.get("GPUPLAN_METADATA_URL", _GCP)
-    path = "computeMetadata/v1/instance/preempted?wait_for_change=true&timeout_sec=60"
-    return (_ask(f"{base}/{path}", {"Metadata-Flavor": "Google"}, timeout_s=70.0) or "").strip() == "TRUE"
+    path, flavor = "computeMetadata/v1/instance/preempted", {"Metadata-Flavor": "Google"}
+    now, etag = _answer(f"{base}/{path}", flavor)
+    if now is None or now.strip() == "TRUE":
+        return now is not None
+    wait = f"wait_for_change=true&timeout_sec=60&last_etag={etag or 0}"
+    return (_ask(f"{base}/{path}?{wait}", flavor, timeout_s=70.0) or "").strip() == "TRUE"
 
 
 def azure(base: str | None = None) -> bool:
@@ -51,13 +56,20 @@ def azure(base: str | None = None) -> bool:
 
 def _ask(url: str, headers: dict[str, str], *, method: str = "GET", timeout_s: float = 5.0) -> str | None:
     """Return an answer's text; None when there is none."""
+    return _answer(url, headers, method=method, timeout_s=timeout_s)[0]
+
+
+def _answer(
+    url: str, headers: dict[str, str], *, method: str = "GET", timeout_s: float = 5.0
+) -> tuple[str | None, str | None]:
+    """Return an answer's text and its ETag; None when there is none."""
     request = urllib.request.Request(url, headers=headers, method=method)
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # never through a proxy
     try:
         with opener.open(request, timeout=timeout_s) as answer:
-            return str(answer.read().decode())
+            return str(answer.read().decode()), answer.headers.get("ETag")
     except (urllib.error.URLError, OSError, ValueError):
-        return None
+        return None, None
 
 
 WATCHERS: dict[str, Callable[[], bool]] = {"aws": aws, "gcp": gcp, "azure": azure}

@@ -6,11 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from launch.bench_on_sockets import Bench, candidate
+from launch.bench_on_sockets import Bench, candidate, without_proxies
 from launch.cloud_server import ServerProcess
-from launch.google.world import google_environment, google_server, service_account
-
-PROXIES = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
+from launch.google.world import CREATES, google_environment, google_server, service_account
 
 
 @pytest.fixture(scope="session")
@@ -35,8 +33,7 @@ def server(process: ServerProcess) -> ServerProcess:
 @pytest.fixture
 def google(server: ServerProcess, key_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Point the adapter at the server, and nowhere else."""
-    for name in PROXIES:
-        monkeypatch.delenv(name, raising=False)
+    without_proxies(monkeypatch)
     for name, value in google_environment(server, key_file).items():
         monkeypatch.setenv(name, value)
 
@@ -47,4 +44,4 @@ def bench(request: pytest.FixtureRequest, server: ServerProcess, google: None, t
     kind, _, spot = request.param.partition(" ")
     offer = "n1-standard-8+1xT4" if kind == "gpu" else "tpu-v5litepod-8"
     base = candidate(offer, "us-central1", purchase="spot" if spot else "on_demand")
-    return Bench(tmp_path, server, "gcp", {}, base)
+    return Bench(tmp_path, server, "gcp", {}, base, create=CREATES[kind == "tpu"])

@@ -2,38 +2,28 @@
 
 from __future__ import annotations
 
-from itertools import product
-
 import pytest
-from gpuplan.errors import CredentialsError, GpuplanError, NoAnswerError
-from gpuplan.launch.listing import listed
-from launch.bench_on_sockets import Bench, KilledError
+from gpuplan.errors import GpuplanError, NoAnswerError
+from launch.bench_on_sockets import Bench
+from launch.sockets_life import (
+    test_a_kill_at_any_call_ends_in_one_machine_or_none,
+    test_a_lost_answer_makes_no_second_machine,
+    test_a_machine_nobody_answered_for_is_adopted,
+    test_no_rights_is_said_as_such,
+    test_the_whole_life_of_a_run,
+)
 
-INSERT = {"gpu": "instances.insert", "tpu": "queuedResources.create"}
-LOST = ("reset", "garbage", "http500", "http503", "throttle", "throttle403")
+__all__ = [
+    "test_a_kill_at_any_call_ends_in_one_machine_or_none",
+    "test_a_lost_answer_makes_no_second_machine",
+    "test_a_machine_nobody_answered_for_is_adopted",
+    "test_no_rights_is_said_as_such",
+    "test_the_whole_life_of_a_run",
+]
 
 
 def kind_of(bench: Bench) -> str:
     return "tpu" if bench.base.instance_type.startswith("tpu") else "gpu"
-
-
-def test_the_whole_life_of_a_run(bench: Bench) -> None:
-    """Plan, apply, ps, stop: one machine by the cloud's own listing, then none; no request broke the contract."""
-    bench.launcher.launch(bench.plan())
-    (billed,) = bench.alive()
-    assert billed["tags"]["gpuplan-owner"] == "me"
-    (machine,) = bench.adapter.machines(["us-central1"])
-    history = bench.launcher.ledger.run("r1").history()
-    (row,) = listed([history], {"gcp": bench.adapter}, regions=None, now=bench.clock.now())
-    assert (row.state, row.in_ledger, row.run) == ("running", True, "r1")
-    assert machine.purchase == bench.base.purchase
-    assert bench.adapter.machines(["europe-west4"]) == []
-
-    bench.launcher.stop_run("r1")
-
-    assert bench.alive() == []
-    assert bench.adapter.machines(None) == []
-    assert bench.state()["violations"] == []
 
 
 def test_the_cloud_ends_it_at_its_cap_without_us(bench: Bench) -> None:
@@ -50,7 +40,7 @@ def test_the_cloud_ends_it_at_its_cap_without_us(bench: Bench) -> None:
 
 def test_a_zone_without_machines_hands_on_to_the_next(bench: Bench) -> None:
     """The operation fails after the request was accepted; the next zone has one, under another token."""
-    bench.fault(INSERT[kind_of(bench)], "async", "capacity")
+    bench.fault(bench.create, "async", "capacity")
     up = bench.launcher.launch(bench.plan())
 
     assert up.attempt.zone == "us-central1-b"
@@ -59,53 +49,12 @@ def test_a_zone_without_machines_hands_on_to_the_next(bench: Bench) -> None:
 
 def test_a_quota_skips_the_region_and_is_named(bench: Bench) -> None:
     """Other zones of the region would answer the same."""
-    bench.fault(INSERT[kind_of(bench)], "async", "quota", times=9)
+    bench.fault(bench.create, "async", "quota", times=9)
     with pytest.raises(NoAnswerError, match="none of 1 candidates") as caught:
         bench.launcher.launch(bench.plan())
 
     assert "quota" in caught.value.hint
     assert bench.adapter.machines(None) == []
-
-
-def test_a_lost_answer_makes_no_second_machine(bench: Bench) -> None:
-    """The same request id goes out again, whether or not the first was acted on."""
-    for number, (when, how) in enumerate(product(("before", "after"), LOST)):
-        bench.fault(INSERT[kind_of(bench)], when, how)
-        bench.launcher.launch(bench.plan(run=f"lost{number}"))
-
-        assert len(bench.state()["meter"]) == number + 1
-
-
-def test_a_machine_nobody_answered_for_is_adopted(bench: Bench) -> None:
-    """All answers are lost; it is found by its labels, and its cap is read back as ever."""
-    bench.fault(INSERT[kind_of(bench)], "after", "reset", times=3)
-    bench.launcher.launch(bench.plan())
-
-    assert "adopted" in [event.event for event in bench.events]
-    assert len(bench.state()["meter"]) == 1
-
-
-def test_no_rights_is_said_as_such(bench: Bench) -> None:
-    """Nothing was made, and nothing is tried elsewhere."""
-    bench.fault(INSERT[kind_of(bench)], "before", "forbidden", times=9)
-    with pytest.raises(CredentialsError, match="nothing was made"):
-        bench.launcher.launch(bench.plan())
-    assert bench.state()["meter"] == []
-
-
-def test_a_kill_at_any_call_ends_in_one_machine_or_none(bench: Bench) -> None:
-    """Killed before and after each call is sent; the same command again brings up exactly one, stop ends it."""
-    for when in ("before", "after"):
-        for position in range(3):
-            run = f"k{position}{when}"
-            bench.kill_at, bench.kill_when = position, when
-            with pytest.raises(KilledError):
-                bench.launcher.launch(bench.plan(run=run))
-            bench.restart()
-            bench.launcher.launch(bench.plan(run=run))
-            assert len([one for one in bench.alive() if one["tags"]["gpuplan-run"] == run]) == 1
-            bench.launcher.stop_run(run)
-    assert bench.alive() == []
 
 
 def test_a_reclaimed_machine_is_closed_and_the_next_attempt_may_go_on(bench: Bench) -> None:

@@ -1,0 +1,14 @@
+"""Azure: GPU machines, each in a resource group of its own.
+
+    options   what `--option NAME=VALUE` may say
+    rest      one call over HTTPS to Azure Resource Manager; the cloud's clock
+    faults    Azure's errors, sorted
+    network   the group and the network around a machine: no way in
+    timer     what ends the machine from inside, in shell
+    attempt   a machine as calls
+    machine   a machine from Azure's own description
+    adapter   all of it, behind the protocol
+
+Azure Resource Manager is called through `azure-core` and `azure-identity`, one request a call: what the plan
+prints is what is sent, and nothing is retried behind the ledger's back.
+"""
