@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .flags import LimitFlags, ModelArgument, OfferFlags, OutputFlags, ScriptArguments, WorkFlags
+from .flags import LimitFlags, ModelArgument, OfferFlags, OutputFlags, ScriptArguments, SpotFlags, WorkFlags
 from .spread import spread
 
 __all__ = ["register"]
@@ -53,6 +53,7 @@ def breakeven(
     work: WorkFlags,
     offers: OfferFlags,
     limits: LimitFlags,
+    spot: SpotFlags,
     out: OutputFlags,
 ) -> None:
     """Compare free notebooks, paid ones, your machine and the clouds: money, time, and from where on it turns."""
@@ -69,7 +70,7 @@ def breakeven(
     )
     options = work.options()
     out.require_writable()
-    asked = offers.wanted(limits).resolve()
+    asked = offers.wanted(limits, spot).resolve()
     ready = prepare(
         model, asked.question, options=options, script_arguments=script_arguments or (),
         catalog=asked.catalog, terms=asked.terms, around_trace=tracing(model),

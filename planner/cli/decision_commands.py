@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import UsageError
-from .flags import LimitFlags, ModelArgument, OfferFlags, OutputFlags, ScriptArguments, WorkFlags
+from .flags import LimitFlags, ModelArgument, OfferFlags, OutputFlags, ScriptArguments, SpotFlags, WorkFlags
 from .spread import spread
 
 if TYPE_CHECKING:
@@ -114,6 +114,7 @@ def sweep_command(
     work: WorkFlags,
     offers: OfferFlags,
     limits: LimitFlags,
+    spot: SpotFlags,
     out: OutputFlags,
 ) -> None:
     """Try batch sizes, precisions, numbers of devices and purchase options; show the best points only."""
@@ -127,7 +128,7 @@ def sweep_command(
 
     sizes = None if batch_sizes is None else _sizes(batch_sizes)
     out.require_writable()
-    asked = offers.wanted(limits).resolve()
+    asked = offers.wanted(limits, spot).resolve()
     options = work.options()
     ready = prepare(
         model, asked.question, options=options, script_arguments=script_arguments or (),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .flags import LimitFlags, ModelArgument, OfferFlags, OutputFlags, ScriptArguments, WorkFlags
+from .flags import LimitFlags, ModelArgument, OfferFlags, OutputFlags, ScriptArguments, SpotFlags, WorkFlags
 from .spread import spread
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ def estimate(
     work: WorkFlags,
     offers: OfferFlags,
     limits: LimitFlags,
+    spot: SpotFlags,
     profile: Annotated[
         list[Path] | None,
         typer.Option(help="What `gpuplan profile` or StepTimer measured; repeat for more."),
@@ -58,7 +59,7 @@ def estimate(
 
     options = work.options()
     out.require_writable()
-    asked = offers.wanted(limits).resolve()
+    asked = offers.wanted(limits, spot).resolve()
     result = ask(
         model, asked.question, options=options, script_arguments=script_arguments or (),
         catalog=asked.catalog, terms=asked.terms, profiles=profile or (), around_trace=tracing(model),

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 if TYPE_CHECKING:
+    from ..plan.spot_outlook import SpotTerms
     from ..plan.wanted import Wanted
     from ..workload.options import WorkloadOptions
 
-__all__ = ["LimitFlags", "ModelArgument", "OfferFlags", "OutputFlags", "ScriptArguments", "WorkFlags"]
+__all__ = [
+    "LimitFlags", "ModelArgument", "OfferFlags", "OutputFlags", "ScriptArguments", "SpotFlags", "WorkFlags",
+]  # fmt: skip
 
 ModelArgument = Annotated[
     str, typer.Argument(metavar="MODEL", help="Script, function, Keras application, .keras or .json file.")
@@ -71,6 +74,41 @@ class LimitFlags:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SpotFlags:
+    """What is known about machines that can be taken back, in place of what the catalog assumes."""
+
+    spot_life: Annotated[
+        str | None, typer.Option(help="Mean life of a spot machine: 5h; else as watched or published.")
+    ] = None
+    checkpoint_every: Annotated[
+        str | None, typer.Option(help="Work between two checkpoints on spot: 20m; else Daly's optimum.")
+    ] = None
+    checkpoint_time: Annotated[
+        str | None, typer.Option(help="What one of them takes: 30s; else from the size of weights.")
+    ] = None
+    restart_time: Annotated[
+        str | None, typer.Option(help="From a new spot machine's start until it works on: 5m.")
+    ] = None
+
+    def terms(self) -> SpotTerms:
+        """Return them as times; UsageError for what is none."""
+        from ..plan.limits import duration_s_of
+        from ..plan.spot_outlook import SpotTerms
+        from ..units import SECONDS_PER_HOUR
+
+        def time_s(text: str | None, flag: str) -> float | None:
+            return None if text is None else duration_s_of(text, flag=flag)
+
+        life_s = time_s(self.spot_life, "--spot-life")
+        return SpotTerms(
+            up_hours=None if life_s is None else life_s / SECONDS_PER_HOUR,
+            interval_s=time_s(self.checkpoint_every, "--checkpoint-every"),
+            save_s=time_s(self.checkpoint_time, "--checkpoint-time"),
+            restart_s=time_s(self.restart_time, "--restart-time"),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OfferFlags:
     """Which offers to look at."""
 
@@ -90,17 +128,17 @@ class OfferFlags:
     retired: Annotated[bool, typer.Option("--retired", help="Also what can no longer be rented.")] = False
     catalog: Annotated[Path | None, typer.Option(help="A folder with your own catalog.")] = None
 
-    def wanted(self, limits: LimitFlags | None = None) -> Wanted:
-        """Return what is asked of the offers, within limits."""
+    def wanted(self, limits: LimitFlags | None = None, spot: SpotFlags | None = None) -> Wanted:
+        """Return what is asked of the offers, within limits, and what is known of spot machines."""
         from ..plan.wanted import Wanted
 
-        within = limits or LimitFlags()
+        within, interrupted = limits or LimitFlags(), spot or SpotFlags()
         return Wanted(
             accelerators=self.accelerator or (), providers=self.provider or (), regions=self.region or (),
             purchase=self.purchase, devices=self.devices or (), retired=self.retired, catalog=self.catalog,
             residency=self.residency or (), scaling=self.scaling,
             deadline=within.deadline, by=within.by, feed=within.feed, budget=within.budget, sort=within.sort,
-            assume=within.assume or (),
+            assume=within.assume or (), spot=interrupted.terms(),
         )  # fmt: skip
 
 

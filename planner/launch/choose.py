@@ -140,6 +140,8 @@ def _why_not(offer: Mapping[str, Any], launchable: Sequence[str], engine: str = 
         return "is a part of a machine, not a machine"
     if offer["memory_fits"] is False:
         return "has too little memory for this workload"
+    if offer.get("runs") is False:
+        return "runs no Keras 3"
     return "can no longer be rented" if offer["status"] in {"retired", "historical"} else ""
 
 

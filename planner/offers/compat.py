@@ -40,8 +40,8 @@ class Format(Row):
     source: str
 
 
-class TpuBuild(Row):
-    """A framework on generations of TPUs."""
+class ChipBuild(Row):
+    """A framework on chips that are known by name: TPUs, and those of AWS."""
 
     names: tuple[str, ...]
     framework: Framework
@@ -81,12 +81,20 @@ class Compatibility:
 
     builds: tuple[Build, ...]
     formats: tuple[Format, ...]
-    tpus: tuple[TpuBuild, ...]
+    tpus: tuple[ChipBuild, ...]
+    npus: tuple[ChipBuild, ...] = ()
+
+    def runs_keras(self, accelerator: Accelerator) -> bool | None:
+        """Return whether a build of any framework runs Keras 3 on an accelerator; None: not known."""
+        known = [one for one in self.of(accelerator) if one.verdict is not None]
+        if not known:
+            return None
+        return any(one.keras3 and one.verdict != "no" for one in known)
 
     def of(self, accelerator: Accelerator) -> tuple[Fitness, ...]:
         """Return what runs on an accelerator, one entry a framework; empty for what the matrix does not cover."""
-        if accelerator.kind == "tpu":
-            return tuple(self._on_tpu(accelerator.name, name) for name in ("jax", "tensorflow", "torch"))
+        if accelerator.kind in ("tpu", "npu"):
+            return tuple(self._on_chip(accelerator, name) for name in ("jax", "tensorflow", "torch"))
         if accelerator.vendor != "NVIDIA" or accelerator.compute_capability is None:
             return ()
         capability = float(accelerator.compute_capability)
@@ -100,10 +108,10 @@ class Compatibility:
             return missing
         usable = [one for one in fitness if one.verdict != "no" and one.keras3]
         if not usable:
-            oldest = ", ".join(f"{one.framework} {one.versions}" for one in fitness if one.verdict == "older")
-            return (
-                f"Keras 3 does not run on it (compute capability {accelerator.compute_capability}): {oldest}"
-            )
+            others = ", ".join(f"{one.framework} {one.versions}" for one in fitness if one.verdict != "no")
+            capability = accelerator.compute_capability
+            which = f" (compute capability {capability})" if capability else ""
+            return f"Keras 3 does not run on it{which}: {others}"
         if all(one.verdict == "older" for one in usable if one.framework != "tensorflow"):
             needs = "; ".join(f"{one.framework} {one.versions}" for one in usable)
             return "; ".join(
@@ -121,9 +129,9 @@ class Compatibility:
                 )  # fmt: skip
         return Fitness(framework=framework, verdict="no", source=builds[0].source if builds else "")
 
-    def _on_tpu(self, name: str, framework: Any) -> Fitness:
-        for build in self.tpus:
-            if build.framework == framework and name in build.names:
+    def _on_chip(self, accelerator: Accelerator, framework: Any) -> Fitness:
+        for build in self.tpus if accelerator.kind == "tpu" else self.npus:
+            if build.framework == framework and accelerator.name in build.names:
                 return Fitness(
                     framework=framework, verdict="runs", versions=build.versions, keras3=build.keras3,
                     source=build.source,
@@ -147,5 +155,6 @@ def load_compatibility() -> Compatibility:
     return Compatibility(
         builds=tuple(one.row for one in stop_at_first(*read_rows(table, "build", Build))),
         formats=tuple(one.row for one in stop_at_first(*read_rows(table, "format", Format))),
-        tpus=tuple(one.row for one in stop_at_first(*read_rows(table, "tpu", TpuBuild))),
+        tpus=tuple(one.row for one in stop_at_first(*read_rows(table, "tpu", ChipBuild))),
+        npus=tuple(one.row for one in stop_at_first(*read_rows(table, "npu", ChipBuild))),
     )

@@ -96,7 +96,7 @@ def contenders_of(
                 f"`{name}` in `--against` means no offer",
                 hint="as in `colab-free`, `local`, `aws:g4dn.xlarge`, `aws:g4dn.xlarge:spot`, `cloud:spot`",
             )
-        able = [one for one in meant if one.projection.memory.fits and one.bill and one.offer.complete]
+        able = [one for one in meant if _can_run(one) and one.bill and one.offer.complete]
         found += [_contender(name, one, catalog, terms, hours_a_day) for one in _promising(able)]
     if not found:
         raise NoAnswerError(
@@ -104,6 +104,10 @@ def contenders_of(
             hint="try a smaller `--batch-size`, or `--against` others",
         )
     return found
+
+
+def _can_run(one: OfferEstimate) -> bool:
+    return one.projection.memory.fits is True and not one.projection.is_ruled_out
 
 
 def _promising(able: Sequence[OfferEstimate]) -> list[OfferEstimate]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ..errors import UsageError
 from ..predict.links import UNKNOWN, Machine, machine_joined
 from ..predict.steptime import StepTime, Unpredicted
+from ..units import SECONDS_PER_HOUR
 from .limiter import feed_of
 from .limits import require_positive
 from .memory import available_bytes, memory_verdict
@@ -138,6 +139,9 @@ def project(
         predictor: Knows step times.
         spread: What each of several devices works on.
     """
+    from ..offers.compat import load_compatibility
+
+    matrix = load_compatibility()
     offer, accelerator = selected.offer, selected.accelerator
     share = spread.over(workload, offer.devices)
     run, each = share.run, share.workload or workload
@@ -163,17 +167,9 @@ def project(
         train_time_s=train_time_s,
         memory=memory,
         remedies=remedies_of(each, memory),
-        compatibility=_compatibility(workload, accelerator),
+        compatibility="" if accelerator is None else matrix.note(accelerator, workload.precision),
+        runs=None if accelerator is None else matrix.runs_keras(accelerator),
     )
-
-
-def _compatibility(workload: Workload, accelerator: Accelerator | None) -> str:
-    """Return what must be known to run a workload on a device at all; empty when all is as usual."""
-    if accelerator is None:
-        return ""
-    from ..offers.compat import load_compatibility
-
-    return load_compatibility().note(accelerator, workload.precision)
 
 
 def _device_bytes(selected: Selected) -> int | None:
@@ -207,6 +203,12 @@ def _echo(question: Question) -> dict[str, Any]:
     return {
         **{key: list(value) if isinstance(value, tuple) else value for key, value in filters},
         "sort": question.sort,
+        "spot": {
+            "life_s": None if question.spot.up_hours is None else question.spot.up_hours * SECONDS_PER_HOUR,
+            "checkpoint_every_s": question.spot.interval_s,
+            "checkpoint_s": question.spot.save_s,
+            "restart_s": question.spot.restart_s,
+        },
         "deadline_s": question.deadline_s,
         "feed": question.feed,
         "scaling": question.scaling,

@@ -16,8 +16,12 @@ _DURATION = re.compile(r"(?:\d+(?:\.\d+)?[smhd])+")
 _PART = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
 
 
-def duration_s_of(text: str) -> float:
+def duration_s_of(text: str, *, flag: str = "") -> float:
     """Return a duration like `90s`, `15m`, `12h`, `1h30m` or `2d` [s]; UsageError for anything else.
+
+    Args:
+        text: As it was given.
+        flag: How the user gave it.
 
     Example:
         >>> duration_s_of("1h30m"), duration_s_of("2d")
@@ -25,7 +29,8 @@ def duration_s_of(text: str) -> float:
     """
     compact = text.strip().lower()
     if not _DURATION.fullmatch(compact):
-        raise UsageError(f"`{text}` is no duration", hint="write s, m, h or d behind the number: `12h`")
+        given = f"{flag} {text}".strip()
+        raise UsageError(f"`{given}` is no duration", hint="write s, m, h or d behind the number: `12h`")
     return sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(compact))
 
 

@@ -27,6 +27,7 @@ class Projection:
         memory: Whether it fits.
         remedies: What would make it fit where it does not, or hardly does.
         compatibility: What must be known to run it there at all; empty when all is as usual.
+        runs: Whether Keras runs there with any build of a framework; None: not known.
     """
 
     run: RunLength
@@ -35,6 +36,12 @@ class Projection:
     memory: MemoryVerdict
     remedies: tuple[Remedy, ...] = ()
     compatibility: str = ""
+    runs: bool | None = None
+
+    @property
+    def is_ruled_out(self) -> bool:
+        """Whether it is known that the step cannot be run there: it does not fit, or Keras does not run."""
+        return self.memory.fits is False or self.runs is False
 
     @cached_property
     def step_time_s(self) -> Interval | None:
@@ -69,6 +76,7 @@ class Projection:
             "memory_remedies": [remedy.to_json() for remedy in self.remedies],
             "largest_batch_size": memory.largest_batch_size,
             "compatibility": self.compatibility,
+            "runs": self.runs,
             "basis": step.basis if step else None,
             "limiter": limit.name if limit else None,
             "limiter_share": limit.share if limit else None,

@@ -67,6 +67,7 @@ def rivals_for_work(ready: Prepared, question: Question, *, accelerator: str, de
         if one.bill
         and one.bill.mid_nano
         and one.projection.memory.fits
+        and not one.projection.is_ruled_out
         and one.offer.complete
         and one.sessions == 1
     ]

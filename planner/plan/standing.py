@@ -30,7 +30,7 @@ class Standing(NamedTuple):
 
 def standing_of(one: OfferEstimate) -> Standing:
     """Return what decides where an offer stands."""
-    usable = one.projection.memory.fits is not False and one.offer.complete and one.sessions in (1, None)
+    usable = not one.projection.is_ruled_out and one.offer.complete and one.sessions in (1, None)
     return Standing(one, *_merit(one), usable)
 
 

@@ -172,7 +172,7 @@ def _points(
 
 def _can_be_taken(one: OfferEstimate) -> bool:
     """Return whether an offer is a whole machine that fits the step, with a known time and price, in one piece."""
-    known = one.run_time_s is not None and one.bill is not None
+    known = one.run_time_s is not None and one.bill is not None and not one.projection.is_ruled_out
     return known and one.offer.complete and one.projection.memory.fits is True and one.sessions == 1
 
 

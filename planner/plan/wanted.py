@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -12,6 +12,7 @@ from .estimate import Question
 from .limits import duration_s_of, seconds_until
 from .rank import SortBy
 from .select import Filters
+from .spot_outlook import SpotTerms
 from .spreading import ScalingMode
 from .terms import Terms, terms_of
 
@@ -55,6 +56,7 @@ class Wanted:
         scaling: Whether each of several devices keeps the batch, or they share it.
         sort: What comes first.
         assume: What the user knows better than the catalog: `boot_s=90`.
+        spot: Likewise of machines that can be taken back.
     """
 
     accelerators: Sequence[str] = ()
@@ -72,6 +74,7 @@ class Wanted:
     scaling: ScalingMode = "weak"
     sort: SortBy = "cost"
     assume: Sequence[str] = ()
+    spot: SpotTerms = field(default_factory=SpotTerms)
 
     def resolve(self) -> Resolved:
         """Read the settings and return the question with the catalog that answers it.
@@ -94,7 +97,7 @@ class Wanted:
         apply_cache_dir(settings)
         question = Question(
             filters=self._filters(settings), sort=self.sort, deadline_s=self._deadline_s(),
-            budget_usd=self.budget, feed=self.feed, scaling=self.scaling,
+            budget_usd=self.budget, feed=self.feed, scaling=self.scaling, spot=self.spot,
         )  # fmt: skip
         catalog = catalog_of(settings)
         terms = terms_of(settings, catalog.costs, assume=self.assume)

@@ -200,9 +200,17 @@ class Predictor:
         )  # fmt: skip
         basis, note = self._basis(workload, accelerator)
         return StepTime(
-            time_s=around(step.total_s, *self.coefficients.intervals[basis][stack]), basis=basis,
+            time_s=around(step.total_s, *self._ends(workload, basis, stack)), basis=basis,
             limiter=_limiter(step.parts_s), parts_s=step.parts_s, note=note,
         )  # fmt: skip
+
+    def _ends(self, workload: Workload, basis: Basis, stack: str) -> tuple[float, float]:
+        """Return by how much a time may be off, as log ratios."""
+        if workload.mode == "infer":
+            from .inference import inference_ends_of
+
+            return inference_ends_of(self.coefficients.intervals[basis][stack], basis, stack)
+        return self.coefficients.intervals[basis][stack]
 
     def _basis(self, workload: Workload, accelerator: Accelerator) -> tuple[Basis, str]:
         """Return `modelled` where the fit has rows of this chip at this precision and way of running."""

@@ -12,6 +12,7 @@ from ..offers.rows import Accelerator
 from .calibrate import calibrate, is_plain_fit, measured_index, single_device_training
 from .cases import examples_of, traces_of, workload_of
 from .corpus import Measurement
+from .inference import inference_ends, inference_to_json
 from .parallel_fit import calibrate_parallel, parallel_to_json
 from .scaling import facts_in, facts_to_json, packaged_facts, pairs_of
 from .store import Traced, packed_store, run_key
@@ -26,6 +27,7 @@ PARTS: Mapping[str, str] = {
     "published/kernels.json.gz": "kernels of every published run",
     "gradients.json": "what several devices have to exchange",
     "efficiency.json": "coefficients and intervals",
+    "inference.json": "intervals of inference calls",
     "measured_steps.json": "look-up of measured steps",
     "transfer.json": "how errors carry over between accelerators",
     "parallel.json": "constants of several devices",
@@ -57,6 +59,9 @@ def profiles_anew(
     examples = examples_of(single_device_training(corpus), accelerators, progress=progress, known=traces)
     calibration = calibrate(examples, progress=progress)
     found["efficiency.json"] = _json(calibration.coefficients.to_json(), indent=2)
+    part("inference.json")
+    ends = inference_ends(corpus, accelerators, calibration.coefficients, progress=progress, known=traces)
+    found["inference.json"] = _json(inference_to_json(ends), indent=2)
     part("measured_steps.json")
     found["measured_steps.json"] = _json(measured_index(corpus, traces))
     part("transfer.json")

@@ -93,12 +93,14 @@ def shown_offers(estimate: Estimate, *, show_all: bool) -> tuple[list[OfferEstim
     if show_all:
         return everything, f"Shown: all {len(everything)} offers."
     best = [estimate.offers[index] for index in estimate.best_per_devices()]
-    usable = [one for one in best if one.projection.memory.fits is not False and one.projection.step_time_s]
+    usable = [one for one in best if not one.projection.is_ruled_out and one.projection.step_time_s]
     shown = (usable or best)[:ROWS_SHOWN]
     too_small = sum(one.projection.memory.fits is False for one in best)
     unknown = sum(one.projection.step_time_s is None for one in best)
+    foreign = sum(one.projection.runs is False for one in best)
     small = f"; {too_small} too small for this batch size" if too_small else ""
     silent = f"; {unknown} without a known time" if unknown else ""
+    silent += f"; {foreign} that Keras 3 does not run on" if foreign else ""
     return shown, (
         f"Shown: the best offer of {len(shown)} of {len(best)} kinds and numbers of devices{small}{silent}; "
         f"--all shows all {len(everything)} offers."
@@ -148,6 +150,8 @@ def table_row(one: OfferEstimate, currency: Currency = USD) -> dict[str, str | N
     }
     if step_time_s is not None:
         cells["step"] = range_text(step_time_s.low * MS_PER_S, step_time_s.high * MS_PER_S)
+    if projection.runs is False:
+        cells["time"] = "no Keras 3"
     if projection.memory.fits is False:
         largest = projection.memory.largest_batch_size
         cells |= {"time": "too big", "cost": f"batch ≤ {largest}" if largest else "any batch"}

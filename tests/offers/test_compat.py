@@ -44,6 +44,20 @@ def test_a_row_that_will_not_run_says_which_version_would() -> None:
     assert "tensorflow 2.14" in note
 
 
+def test_keras_runs_on_no_chip_of_aws() -> None:
+    """Trainium and Inferentia run what the Neuron SDK brings; the K80 runs what is older than Keras 3."""
+    verdicts = {
+        name: MATRIX.runs_keras(ACCELERATORS[name]) for name in ("Trainium1", "Inferentia2", "K80", "T4")
+    }
+
+    assert verdicts == {"Trainium1": False, "Inferentia2": False, "K80": False, "T4": True}
+    note = MATRIX.note(ACCELERATORS["Trainium1"], "float32")
+    assert (
+        note
+        == "Keras 3 does not run on it: torch torch-neuronx of the AWS Neuron SDK (PyTorch, without Keras)"
+    )
+
+
 def test_bfloat16_is_absent_before_ampere() -> None:
     """On a T4, mixed_float16 is named instead; on an A100 there is nothing to say."""
     assert "use mixed_float16" in MATRIX.note(ACCELERATORS["T4"], "mixed_bfloat16")

@@ -199,6 +199,19 @@ def test_a_device_of_unknown_memory_does_not_count_as_one_that_fits() -> None:
     assert "fits on none of 1 offers" in str(why)
 
 
+def test_a_chip_that_keras_does_not_run_on_never_wins() -> None:
+    """A Trainium at a tenth of the price stands below the T4, and its row says what would run there."""
+    chip = make_accelerator("Trainium1").model_copy(update={"kind": "npu", "vendor": "AWS"})
+    cheap = make_offer("Trainium1", usd_per_hour=Decimal("0.01"))
+    estimate = run(make_selection((cheap, chip), (SLOW_OFFER, SLOW)))
+
+    assert [one.offer for one in estimate.offers] == [SLOW_OFFER, cheap]
+    assert (estimate.recommendation.cheapest, estimate.recommendation.pareto) == (0, (0,))
+    row = estimate.offers[1].to_json()
+    assert row["runs"] is False
+    assert row["compatibility"].startswith("Keras 3 does not run on it: torch torch-neuronx")
+
+
 def test_ones_own_machine_stands_for_itself() -> None:
     """Of a kind of device the best offer is shown, and this machine beside it."""
     here = make_offer("T4", provider="local", usd_per_hour=Decimal(0), region="local")

@@ -1,0 +1,86 @@
+"""What a user knows of machines that can be taken back, on every command that prices them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+Run = Callable[..., "object"]
+KNOWN = (
+    "--spot-life", "2h", "--checkpoint-every", "10m", "--checkpoint-time", "30s", "--restart-time", "5m",
+)  # fmt: skip
+V100 = ("--provider", "aws", "--accelerator", "V100-16GB", "--devices", "1")
+
+
+def test_estimate_takes_what_is_known(gpuplan: Run, saved: str) -> None:
+    """Lives, checkpoints and restarts are those of the flags, and the answer says that they were given."""
+    done = gpuplan("estimate", saved, "--epochs", "5000", *V100, "--purchase", "spot", *KNOWN, "--json")
+    document = json.loads(done.out)
+
+    assert document["options"]["spot"] == {
+        "life_s": 7200.0, "checkpoint_every_s": 600.0, "checkpoint_s": 30.0, "restart_s": 300.0,
+    }  # fmt: skip
+    assert document["offers"]
+    for offer in document["offers"]:
+        spot = offer["spot"]
+        assert (spot["hours_to_preemption"], spot["basis"], spot["source"]) == (2.0, "given", "--spot-life")
+        assert (spot["checkpoint_s"], spot["restart_s"]) == (30.0, 300.0)
+        assert 590.0 < spot["checkpoint_interval_s"] <= 600.0  # equal segments, none longer
+
+
+def test_shorter_lives_cost_more(gpuplan: Run, saved: str) -> None:
+    """Law: of two lives, the shorter one never makes the same machine cheaper or sooner."""
+
+    def cost(life: str) -> list[float]:
+        done = gpuplan(
+            "estimate", saved, "--epochs", "5000", *V100, "--purchase", "spot", "--spot-life", life, "--json"
+        )
+        rows = sorted(json.loads(done.out)["offers"], key=lambda row: (row["instance_type"], row["region"]))
+        return [float(row["cost_usd"]["mid"]) for row in rows]
+
+    short, long = cost("30m"), cost("20h")
+    assert all(a > b for a, b in zip(short, long, strict=True))
+
+
+def test_breakeven_and_sweep_know_them_too(gpuplan: Run, saved: str) -> None:
+    """The same flags reach the other commands: a life of three minutes makes spot dearer than one of a week."""
+    dollars = {}
+    for life in ("3m", "7d"):
+        done = gpuplan(
+            "breakeven",
+            saved,
+            "--epochs",
+            "5000",
+            "--against",
+            "aws:p3.2xlarge:spot",
+            "--spot-life",
+            life,
+            "--json",
+        )
+        (way,) = json.loads(done.out)["ways"]
+        dollars[life] = float(way["total_usd"])
+    swept = gpuplan(
+        "sweep", saved, "--epochs", "5000", "--batch-sizes", "128", "--precisions", "float32", *V100,
+        "--purchase", "spot", *KNOWN, "--json",
+    )  # fmt: skip
+
+    assert dollars["3m"] > dollars["7d"]
+    assert swept.code == 0
+    assert json.loads(swept.out)["points"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--spot-life", "soon"), "`--spot-life soon` is no duration"),
+        (("--checkpoint-every", "0s"), "--checkpoint-every must be above zero"),
+    ],
+)
+def test_what_is_no_time_is_told(gpuplan: Run, saved: str, flags: tuple[str, str], message: str) -> None:
+    """One line with the flag, exit code 2."""
+    done = gpuplan("estimate", saved, *flags)
+
+    assert done.code == 2
+    assert message in done.err

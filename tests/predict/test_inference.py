@@ -1,0 +1,39 @@
+"""The interval of inference calls is made of the errors on inference calls."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import pytest
+from gpuplan.offers.load import load_catalog
+from gpuplan.predict.beyond import inference_rows
+from gpuplan.predict.cases import examples_of
+from gpuplan.predict.coefficients import load_coefficients
+from gpuplan.predict.corpus import packaged_corpus
+from gpuplan.predict.heldout import predict_case
+from gpuplan.predict.inference import inference_ends_of, load_inference
+
+
+def test_the_interval_holds_four_fifths_of_what_was_published() -> None:
+    """627 calls on K80 to A100, each architecture weighing the same: 80 % lie inside, within what rounding takes."""
+    rows = inference_rows(packaged_corpus())
+    coefficients, (low, high) = load_coefficients(), load_inference()["keras"]
+    examples = examples_of(rows, load_catalog().accelerators, progress=lambda _: None)
+    counts = Counter(row.family for row in rows)
+    logs = [math.log(e.case.step_s / predict_case(e.case, coefficients)) for e in examples]
+    inside = sum(
+        1.0 / counts[row.family] for row, log in zip(rows, logs, strict=True) if low <= log <= high
+    ) / len(counts)
+
+    assert len(rows) >= 600
+    assert inside == pytest.approx(0.8, abs=0.05)
+
+
+def test_a_time_from_a_datasheet_may_be_off_by_both() -> None:
+    """Modelled: what inference was off; from a datasheet: the outer end of that and of training on such chips."""
+    low, high = load_inference()["keras"]
+
+    assert inference_ends_of((-0.1, 0.1), "modelled", "keras") == (low, high)
+    assert inference_ends_of((-2.0, 2.0), "datasheet", "keras") == (-2.0, 2.0)
+    assert inference_ends_of((-0.1, 0.1), "datasheet", "keras") == (min(low, -0.1), max(high, 0.1))
