@@ -16,7 +16,7 @@ from gpuplan.predict.inference import inference_ends_of, load_inference
 
 
 def test_the_interval_holds_four_fifths_of_what_was_published() -> None:
-    """627 calls on K80 to A100, each architecture weighing the same: 80 % lie inside, within what rounding takes."""
+    """627 calls on K80 to A100, each architecture weighing the same: 80 % lie inside, up to rounding."""
     rows = inference_rows(packaged_corpus())
     coefficients, (low, high) = load_coefficients(), load_inference()["keras"]
     examples = examples_of(rows, load_catalog().accelerators, progress=lambda _: None)
