@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import base64
+import functools
 import gzip
 import io
 import json
@@ -63,8 +64,12 @@ def startup_script(request: LaunchRequest, candidate: Candidate, number: int, op
     return script
 
 
+@functools.cache
 def onboard_archive() -> str:
-    """Return the supervisor's files without their texts, packed and in letters; the same bytes every time."""
+    """Return the supervisor's files without their texts, packed and in letters; the same bytes every time.
+
+    A plan has one script for every zone of every candidate: the files are read once.
+    """
     packed = io.BytesIO()
     folder = files("gpuplan.launch.onboard")
     with tarfile.open(fileobj=packed, mode="w") as archive:
