@@ -26,6 +26,7 @@ from . import (
     launch_commands,
     profile_commands,
     quota_command,
+    report_command,
 )
 
 __all__ = ["app", "run"]
@@ -71,6 +72,7 @@ def gpuplan(
 
 
 estimate_command.register(app)
+report_command.register(app)
 epochs_command.register(app)
 breakeven_command.register(app)
 decision_commands.register(app)

@@ -63,6 +63,7 @@ def estimate(
     result = ask(
         model, asked.question, options=options, script_arguments=script_arguments or (),
         catalog=asked.catalog, terms=asked.terms, profiles=profile or (), around_trace=tracing(model),
+        detailed=out.output is not None,
     )  # fmt: skip
     _show(result, asked.question, out, show_all=show_all, breakdown=breakdown)
 

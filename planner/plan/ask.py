@@ -57,6 +57,7 @@ def ask(
     terms: Terms | None = None,
     profiles: Sequence[Path] = (),
     around_trace: AbstractContextManager[object] | None = None,
+    detailed: bool = False,
 ) -> Estimate:
     """Return the answer to a question about a model.
 
@@ -69,6 +70,7 @@ def ask(
         terms: What is charged and assumed beside the training; None: as the catalog has it.
         profiles: Files of `gpuplan profile` or `StepTimer`; the user's own runs are known without being named.
         around_trace: Entered while the model is traced (to show that it takes a while).
+        detailed: Whether also to work out what a report shows beside the offers.
 
     Raises:
         GpuplanError: Whatever the user can fix, by its kind.
@@ -85,6 +87,10 @@ def ask(
         terms=ready.terms,
         resized=ready.resized,
     )
+    if detailed:
+        from .details import details_of
+
+        answer = replace(answer, details=details_of(ready, answer, question))
     return answer if ready.workload.mode == "train" else _served(answer, ready, model, options)
 
 

@@ -4,7 +4,7 @@ numbers of epochs and of runs at which the cheapest way changes."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from ..offers.load import Catalog
     from ..workload.model import Workload
     from .ask import Prepared
+    from .result import OfferEstimate
     from .terms import Terms
 
-__all__ = ["SCHEMA", "Breakeven", "Rivalry", "Turn", "break_even", "compare", "turns"]
+__all__ = ["SCHEMA", "Breakeven", "Rivalry", "Turn", "break_even", "compare", "turns", "ways_of"]
 
 SCHEMA = "gpuplan.breakeven/1"
 FARTHEST = 100_000  # epochs or runs that are looked at [-]
@@ -150,12 +151,32 @@ def compare(ready: Prepared, rivalry: Rivalry, *, question: Question) -> Breakev
         workload, selection=ready.selection, predictor=ready.predictor, question=question, terms=terms,
         resized=ready.resized,
     )  # fmt: skip
+    ways = ways_of(ready, rivalry, estimate.offers, question=question)
+    return break_even(ways.narrowed(epochs=workload.epochs, runs=rivalry.runs), runs=rivalry.runs)
+
+
+def ways_of(
+    ready: Prepared, rivalry: Rivalry, offers: Sequence[OfferEstimate], *, question: Question
+) -> Ways:
+    """Return what works out the cost of every way that competes.
+
+    Args:
+        ready: Workload, offers and terms.
+        rivalry: Who competes, how often, and what one's own time is worth.
+        offers: The work on every one of them, best first.
+        question: Says what is known of interruptions.
+
+    Raises:
+        UsageError: A name means no offer.
+        NoAnswerError: No way can run the work.
+    """
+    workload, terms = ready.workload, ready.terms
     contenders = contenders_of(
-        rivalry.against or DEFAULT_CONTENDERS, estimate.offers, catalog=ready.catalog, terms=terms,
+        rivalry.against or DEFAULT_CONTENDERS, offers, catalog=ready.catalog, terms=terms,
         hours_a_day=rivalry.hours_a_day, asked_for=bool(rivalry.against),
     )  # fmt: skip
     rows = {id(selected.offer): selected for selected in ready.selection.offers}
-    ways = Ways(
+    return Ways(
         workload=workload,
         contenders=contenders,
         selected=[_as_had(rows[id(one.offer.offer)], one) for one in contenders],
@@ -165,7 +186,6 @@ def compare(ready: Prepared, rivalry: Rivalry, *, question: Question) -> Breakev
         outlooks=outlooks_for(workload, ready.selection, question.spot),
         scaling=question.scaling,
     )
-    return break_even(ways.narrowed(epochs=workload.epochs, runs=rivalry.runs), runs=rivalry.runs)
 
 
 def _as_had(selected: Selected, contender: Contender) -> Selected:

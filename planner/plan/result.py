@@ -19,6 +19,7 @@ from .terms import Bounds, Terms
 if TYPE_CHECKING:
     from ..offers.rows import Offer
     from ..workload.model import Workload
+    from .details import Details
     from .market import Market
     from .prediction import Serving
     from .scaling_note import Scaling
@@ -179,6 +180,7 @@ class Estimate:
         terms: What was charged and assumed beside the training.
         catalog_as_of: Date of the newest price; None when unknown.
         version: Of gpuplan.
+        details: What a report shows beside it; None when nobody asked.
     """
 
     workload: Workload
@@ -188,6 +190,7 @@ class Estimate:
     terms: Terms
     catalog_as_of: str | None
     version: str
+    details: Details | None = None
 
     def best_per_devices(self) -> tuple[int, ...]:
         """Return the position of the best offer of each kind and number of devices, best first.
@@ -213,6 +216,7 @@ class Estimate:
             "unmodelled": [asdict(unmodelled) for unmodelled in self.workload.unmodelled],
             "terms": self.terms.to_json(),
             "not_billed": list(NOT_BILLED),
+            **({} if self.details is None else {"details": self.details.to_json(self)}),
         }
 
     def _recommendation_json(self) -> dict[str, Any]:

@@ -9,7 +9,10 @@ from typing import Any
 from ..workload.ops import Op, OpKind
 from .recurrent import by_library
 
-__all__ = ["CATEGORIES", "CONTRACTIONS", "Kernel", "KernelTable", "kernels_of", "table_of"]
+__all__ = [
+    "CATEGORIES", "CONTRACTIONS", "Kernel", "KernelTable", "kernels_of", "kernels_with_ops", "moved_bytes",
+    "table_of",
+]  # fmt: skip
 
 CONTRACTIONS = ("conv_fprop", "conv_dgrad", "conv_wgrad", "depthwise", "dot")
 CATEGORIES = (*CONTRACTIONS, "stream", "pool", "irregular")
@@ -94,20 +97,25 @@ def _contraction(op: Op) -> Kernel:
     )  # fmt: skip
 
 
-def _grouped(ops: Iterable[Op], *, compiled: bool) -> list[Kernel]:
+def _groups(ops: Iterable[Op], *, compiled: bool) -> list[list[Op]]:
     groups: dict[int, list[Op]] = {}
     for op in ops:
         group = op.fused_group if compiled else op.layer_group
         if group >= 0:
             groups.setdefault(group, []).append(op)
-    return [_one_kernel(members, compiled=compiled) for members in groups.values()]
+    return list(groups.values())
+
+
+def moved_bytes(op: Op, *, compiled: bool) -> float:
+    """Return what one execution of a row moves where its kernel is fused by XLA, or runs a layer call."""
+    if compiled:
+        return op.fused_bytes_read + op.fused_bytes_written
+    return op.layer_bytes_read + op.layer_bytes_written
 
 
 def _one_kernel(members: list[Op], *, compiled: bool) -> Kernel:
     def moved(op: Op) -> float:
-        if compiled:
-            return op.fused_bytes_read + op.fused_bytes_written
-        return op.layer_bytes_read + op.layer_bytes_written
+        return moved_bytes(op, compiled=compiled)
 
     heaviest = max(members, key=moved)
     count = max(op.count for op in members)
@@ -136,9 +144,22 @@ def kernels_of(ops: Sequence[Op], *, compiled: bool, library: Collection[str] = 
 
 
 def _launched(ops: Sequence[Op], *, compiled: bool) -> list[Kernel]:
+    return [kernel for kernel, _ in kernels_with_ops(ops, compiled=compiled)]
+
+
+def kernels_with_ops(ops: Sequence[Op], *, compiled: bool) -> list[tuple[Kernel, list[Op]]]:
+    """Return what is launched in a step, each kernel with the rows that it runs, contractions first.
+
+    Args:
+        ops: Of the traced workload, recurrent layers as they are run.
+        compiled: True: elementwise chains are fused as XLA does; False: one kernel a layer call and phase.
+    """
     contractions = [op for op in ops if _category(op) in CONTRACTIONS]
     others = [op for op in ops if _category(op) not in CONTRACTIONS]
-    return [*map(_contraction, contractions), *_grouped(others, compiled=compiled)]
+    return [
+        *((_contraction(op), [op]) for op in contractions),
+        *((_one_kernel(ops, compiled=compiled), ops) for ops in _groups(others, compiled=compiled)),
+    ]
 
 
 def table_of(kernels: Iterable[Kernel]) -> KernelTable:

@@ -1,0 +1,279 @@
+// The report's own script: charts, and the table's search, filters and sorting. Every text of the plan goes through
+// textContent or Plot's text marks; nothing of it is ever parsed as markup.
+(async () => {
+  "use strict";
+  const el = (id) => document.getElementById(id);
+  const root = document.documentElement;
+  const data = await unpack("chart-data");
+  const COLOURS = { cloud: "#0072b2", "GPU cloud": "#d55e00", notebook: "#009e73", "own machine": "#aa6fb0" };
+  const FAMILIES = { aws: "cloud", gcp: "cloud", azure: "cloud", colab: "notebook", kaggle: "notebook", local: "own machine" };
+  const SYMBOLS = { "on demand": "circle", spot: "triangle", free: "star" };
+  const KINDS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8c8c3a", "#7a5195", "#6b7686", "#b07d4f", "#2f8f9d", "#c05a5a", "#4d6a2f", "#9aa5b5", "#5b5bb5"];
+  const money = (usd) => `${data.currency === "USD" ? "$" : `${data.currency} `}${number(usd * data.perUsd)}`;
+  const family = (point) => FAMILIES[point.provider] ?? "GPU cloud";
+  root.classList.add("has-script");
+
+  function number(value) {
+    if (value === 0) return "0";
+    return Math.abs(value) < 0.001 ? value.toExponential(1) : value.toLocaleString("en", { maximumSignificantDigits: 3 });
+  }
+  function duration(seconds) {
+    for (const [size, unit] of [[86400, "d"], [3600, "h"], [60, "min"]]) if (seconds >= 2 * size) return `${number(seconds / size)} ${unit}`;
+    return `${number(seconds)} s`;
+  }
+  function prefixed(value, unit) {
+    for (const [size, prefix] of [[1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]]) if (value >= size) return `${number(value / size)} ${prefix}${unit}`;
+    return `${number(value)} ${unit}`;
+  }
+  async function unpack(id) {
+    const bytes = Uint8Array.from(atob(el(id).textContent), (c) => c.charCodeAt(0));
+    return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
+  }
+  function rowsOf(told) {
+    if (told.keys) {
+      const columns = told.columns.map(rowsOf);
+      return columns[0].map((_, row) => Object.fromEntries(told.keys.map((key, i) => [key, columns[i][row]])));
+    }
+    let at = 0;
+    if (told.lengths) {
+      const items = rowsOf(told.items);
+      return rowsOf(told.lengths).map((length) => items.slice(at, (at += length)));
+    }
+    if (told.known) {
+      const values = rowsOf(told.values);
+      return rowsOf(told.known).map((known) => (known ? values[at++] : null));
+    }
+    return told.few ? told.at.map((place) => told.few[place]) : told.all;
+  }
+  async function everyRow() {
+    const table = await unpack("rows-data"), texts = table.texts.map(rowsOf), numbers = table.numbers.map(rowsOf);
+    return table.offers.map((offer, row) => [offer, ...texts.map((column, i) => [column[row], numbers[i][row]])]);
+  }
+
+  // --- charts -------------------------------------------------------------------------------------------------
+  const width = (box) => Math.max(300, box.clientWidth);
+  const tip = { fill: "var(--paper)", stroke: "var(--soft)", textPadding: 8, lineHeight: 1.35 };
+  function put(id, make) {
+    const box = el(id);
+    if (!box) return;
+    const chart = make(width(box), width(box) < 560);
+    for (const svg of chart.matches("svg") ? [chart] : chart.querySelectorAll("svg")) svg.setAttribute("aria-hidden", "true");
+    box.replaceChildren(chart);
+  }
+  function costFloor(points) {
+    return Math.min(...points.map((p) => p.cost[1]).filter((usd) => usd > 0), 1) / 3;
+  }
+  const pointTitle = (p) => `${p.device}\n${p.name}, ${p.region}, ${p.purchase}\n${duration(p.time[1])} (${duration(p.time[0])} – ${duration(p.time[2])})\n${money(p.cost[1])} (${money(p.cost[0])} – ${money(p.cost[2])})\nlimit: ${p.limit}`;
+  function labelled(front, farApart) {
+    const kept = [];
+    for (const p of front) if (kept.every((q) => Math.abs(Math.log(q.time[1] / p.time[1])) > farApart || Math.abs(Math.log((q.cost[1] || 1e-6) / (p.cost[1] || 1e-6))) > 4 * farApart)) kept.push(p);
+    return kept;
+  }
+  function costTime(w, small) {
+    const points = data.points, floor = costFloor(points), y = (usd) => Math.max(usd, floor);
+    const front = points.filter((p) => p.best).sort((a, b) => a.time[1] - b.time[1]);
+    const rest = points.filter((p) => !p.best), middle = { x: (p) => p.time[1], y: (p) => y(p.cost[1]) };
+    const ranges = (some, strokeOpacity) => [
+      Plot.ruleY(some, { y: middle.y, x1: (p) => p.time[0], x2: (p) => p.time[2], stroke: family, strokeOpacity }),
+      Plot.ruleX(some, { x: middle.x, y1: (p) => y(p.cost[0]), y2: (p) => y(p.cost[2]), stroke: family, strokeOpacity }),
+    ];
+    const free = points.some((p) => p.cost[1] <= floor) ? [floor] : [];
+    return Plot.plot({
+      width: w, height: small ? 380 : 460, marginLeft: small ? 52 : 64, marginRight: 24, marginBottom: 40, marginTop: 28,
+      x: { type: "log", label: "time of the whole run →", grid: true, tickFormat: duration, ticks: small ? 3 : 7 },
+      y: { type: "log", label: `↑ cost of the whole run [${data.currency}]`, grid: true, tickFormat: money, ticks: 6, domain: [floor, 1.3 * Math.max(...points.map((p) => y(p.cost[2])))] },
+      color: { domain: Object.keys(COLOURS), range: Object.values(COLOURS), legend: true },
+      symbol: { domain: Object.keys(SYMBOLS), range: Object.values(SYMBOLS), legend: true },
+      marks: [
+        Plot.ruleY(free, { stroke: "var(--soft)", strokeDasharray: "1 4" }),
+        Plot.text(free, { y: (usd) => usd, frameAnchor: "left", dx: 4, dy: -8, text: () => "free", textAnchor: "start", fill: "var(--soft)" }),
+        ranges(rest, 0.13), ranges(front, 0.8),
+        Plot.line(front, { x: (p) => p.time[1], y: (p) => y(p.cost[1]), curve: "step-after", stroke: "currentColor", strokeDasharray: "5 4", strokeWidth: 1.5 }),
+        Plot.dot(rest, { ...middle, symbol: "purchase", stroke: family, r: 3.5 }),
+        Plot.dot(front, { ...middle, symbol: "purchase", stroke: family, fill: family, r: 5.5 }),
+        Plot.text(labelled(front, small ? 0.5 : 0.22), { ...middle, text: "device", dy: -14, textAnchor: "middle", fill: "currentColor", stroke: "var(--paper)", strokeWidth: 4, fontWeight: 600 }),
+        Plot.tip(points, Plot.pointer({ ...middle, title: pointTitle, ...tip })),
+      ],
+    });
+  }
+  function kinds(w, small) {
+    const rows = data.steps.flatMap((s) => s.kinds.map((k) => ({ chip: s.accelerator, kind: k.name, ms: 1e3 * k.time_s, share: (100 * k.time_s) / s.step_s })));
+    const names = [...new Set(rows.map((r) => r.kind))], domain = data.steps.map((s) => s.accelerator);
+    const stacked = { x: "share", y: "chip", order: names };
+    return Plot.plot({
+      width: w, marginLeft: small ? 92 : 120, marginRight: 74, height: 60 + 34 * domain.length,
+      x: { label: "share of the step [%] →", grid: true, domain: [0, 100] }, y: { domain, label: null },
+      color: { domain: names, range: names.map((_, i) => KINDS[i % KINDS.length]), legend: true },
+      marks: [
+        Plot.barX(rows, { ...stacked, fill: "kind", stroke: "var(--paper)", insetTop: 3, insetBottom: 3, tip, title: (r) => `${r.chip}: ${r.kind}\n${number(r.ms)} ms, ${r.share.toFixed(1)} %` }),
+        Plot.text(rows, Plot.stackX({ ...stacked, text: (r) => (r.share > (small ? 24 : 11) ? r.kind : ""), fill: "#fff", stroke: "#000", strokeOpacity: 0.45, strokeWidth: 3 })),
+        Plot.text(data.steps, { x: 100, y: "accelerator", text: (s) => `${number(1e3 * s.step_s)} ms`, textAnchor: "start", dx: 6 }),
+      ],
+    });
+  }
+  function layers(w, small) {
+    const step = data.steps[Number(el("chip").value)];
+    const rows = step.layers.filter((layer) => layer.name !== "other layers"), longest = small ? 18 : 40, cut = (name) => (name.length > longest ? `…${name.slice(1 - longest)}` : name);
+    return Plot.plot({
+      width: w, marginLeft: small ? 128 : 270, marginRight: 56, height: 50 + 19 * rows.length,
+      x: { label: "time of a step [ms] →", grid: true }, y: { domain: rows.map((r) => r.name), tickFormat: cut, label: null },
+      marks: [
+        Plot.barX(rows, { x: (r) => 1e3 * r.time_s, y: "name", fill: "#0072b2", insetTop: 2, insetBottom: 2, tip, title: (r) => `${r.name}\n${number(1e3 * r.time_s)} ms, ${((100 * r.time_s) / step.step_s).toFixed(1)} %` }),
+        Plot.text(rows, { x: (r) => 1e3 * r.time_s, y: "name", text: (r) => `${((100 * r.time_s) / step.step_s).toFixed(1)} %`, textAnchor: "start", dx: 4 }),
+      ],
+    });
+  }
+  function roofline(w, small) {
+    const chosen = data.steps[Number(el("chip").value)];
+    const whole = data.steps.map((s) => {
+      const flops = d3.sum(s.kinds, (k) => k.flops), moved = d3.sum(s.kinds, (k) => k.bytes_moved);
+      return { name: s.accelerator, x: flops / moved, y: flops / s.step_s };
+    }).filter((p) => p.x > 0 && p.y > 0);
+    const parts = chosen.kinds.filter((k) => k.flops > 0 && k.bytes_moved > 0 && k.time_s > 0)
+      .map((k) => ({ name: k.name, x: k.flops / k.bytes_moved, y: k.flops / k.time_s }));
+    const xs = [...whole, ...parts].map((p) => p.x), ridges = data.steps.map((s) => s.peak_flop_per_s / s.memory_bytes_per_s);
+    const from = Math.min(...xs, ...ridges) / 3, to = Math.max(...xs, ...ridges) * 3;
+    const roofs = data.steps.flatMap((s, i) => [from, ridges[i], to].map((x) => ({ name: s.accelerator, x, y: Math.min(s.peak_flop_per_s, x * s.memory_bytes_per_s) })));
+    const title = (p) => `${p.name}\n${prefixed(p.y, "FLOP/s")} at ${number(p.x)} FLOP/B`;
+    const range = data.steps.map((_, i) => KINDS[i % KINDS.length]);
+    return Plot.plot({
+      width: w, height: small ? 360 : 440, marginLeft: 78, marginRight: 30,
+      x: { type: "log", label: "FLOP per byte of memory traffic →", grid: true, ticks: small ? 4 : 8, tickFormat: number },
+      y: { type: "log", label: "↑ FLOP/s", grid: true, tickFormat: (v) => prefixed(v, ""), ticks: 6 },
+      color: { domain: data.steps.map((s) => s.accelerator), range, legend: true },
+      marks: [
+        Plot.line(roofs, { x: "x", y: "y", stroke: "name", z: "name", strokeWidth: 2 }),
+        Plot.dot(parts, { x: "x", y: "y", r: 3.5, stroke: "currentColor", symbol: "diamond" }),
+        Plot.text(parts, { x: "x", y: "y", text: "name", dy: 12, fill: "var(--soft)", stroke: "var(--paper)", strokeWidth: 3 }),
+        Plot.dot(whole, { x: "x", y: "y", r: 6, fill: "name", stroke: "var(--paper)" }),
+        Plot.text(small ? whole.slice(0, 2) : whole, { x: "x", y: "y", text: "name", dx: 10, textAnchor: "start", fill: "currentColor", stroke: "var(--paper)", strokeWidth: 4, fontWeight: 600 }),
+        Plot.tip([...whole, ...parts], Plot.pointer({ x: "x", y: "y", title, ...tip })),
+      ],
+    });
+  }
+  function memory(w, small) {
+    const need = d3.sum(data.memory, (p) => p.gib);
+    const near = d3.groups(data.capacity, (c) => c.gib.toFixed(1)).map(([, same]) => ({ gib: same[0].gib, names: same.map((c) => c.name).join(", ") })).sort((a, b) => a.gib - b.gib);
+    const domain = near.map((c) => c.names), cut = (name) => (name.length > (small ? 16 : 34) ? `${name.slice(0, small ? 15 : 33)}…` : name);
+    const rows = domain.flatMap((chip) => data.memory.map((p) => ({ chip, ...p })));
+    return Plot.plot({
+      width: w, marginLeft: small ? 118 : 230, marginRight: 60, height: 60 + 22 * domain.length,
+      x: { label: "GiB →", grid: true }, y: { domain, tickFormat: cut, label: null },
+      color: { domain: data.memory.map((p) => p.name), range: KINDS, legend: true },
+      marks: [
+        Plot.barX(near, { x: "gib", y: "names", fill: "var(--line)", insetTop: 2, insetBottom: 2, opacity: 0.7 }),
+        Plot.barX(rows, { x: "gib", y: "chip", fill: "name", insetTop: 5, insetBottom: 5, order: data.memory.map((p) => p.name), tip, title: (r) => `${r.name}: ${number(r.gib)} GiB\n${r.chip}` }),
+        Plot.tickX(near, { x: "gib", y: "names", stroke: "currentColor", strokeWidth: 2 }),
+        Plot.text(near, { x: (c) => Math.max(c.gib, need), y: "names", text: (c) => (c.gib >= need ? `${number(c.gib)}` : "too small"), textAnchor: "start", dx: 5 }),
+      ],
+    });
+  }
+  function epochs(w, small) {
+    const rows = data.epochs.flatMap((way) => way.points.map((p) => ({ way: way.name, ...p })));
+    const least = Math.min(...rows.map((r) => r.usd).filter((usd) => usd > 0), 1);
+    const last = data.epochs.map((way) => ({ way: way.name, ...way.points[way.points.length - 1] }));
+    const range = data.epochs.map((_, i) => KINDS[i % KINDS.length]);
+    return Plot.plot({
+      width: w, height: small ? 340 : 400, marginLeft: 64, marginRight: small ? 20 : 130, marginTop: 28,
+      x: { type: "log", label: "epochs →", grid: true, tickFormat: number, ticks: small ? 4 : 8 },
+      y: { type: "symlog", constant: least * data.perUsd, label: `↑ cost of a run [${data.currency}]`, grid: true, tickFormat: number, transform: (usd) => usd * data.perUsd },
+      color: { domain: data.epochs.map((e) => e.name), range, legend: true },
+      marks: [
+        Plot.areaY(rows, { x: "epochs", y1: "usd_low", y2: "usd_high", fill: "way", fillOpacity: 0.1 }),
+        Plot.line(rows, { x: "epochs", y: "usd", stroke: "way", strokeWidth: 2, marker: "dot" }),
+        Plot.ruleX(data.asked ? [data.asked] : [], { stroke: "currentColor", strokeDasharray: "2 3" }),
+        Plot.text(data.asked ? [data.asked] : [], { x: (n) => n, frameAnchor: "top", dy: -12, text: (n) => `asked: ${n}` }),
+        Plot.ruleX(data.turns, { x: "from", stroke: "var(--accent)", strokeWidth: 1.5 }),
+        Plot.text(small ? [] : last, { x: "epochs", y: "usd", text: "way", textAnchor: "start", dx: 7 }),
+        Plot.tip(rows, Plot.pointer({ x: "epochs", y: "usd", title: (r) => `${r.way}, ${r.epochs} epochs\n${money(r.usd)} (${money(r.usd_low)} – ${money(r.usd_high)})`, ...tip })),
+      ],
+    });
+  }
+  function draw() {
+    if (data.points.length) put("chart-cost-time", costTime);
+    if (data.steps.length) { put("chart-kinds", kinds); put("chart-layers", layers); put("chart-roofline", roofline); }
+    if (data.capacity.length) put("chart-memory", memory);
+    if (data.epochs.length) put("chart-epochs", epochs);
+  }
+  let drawnAt = 0;
+  const redraw = () => { if (root.clientWidth !== drawnAt) { drawnAt = root.clientWidth; draw(); } };
+  addEventListener("resize", () => requestAnimationFrame(redraw));
+  redraw();
+  el("chip")?.addEventListener("change", () => { put("chart-layers", layers); put("chart-roofline", roofline); });
+
+  // Arrow keys walk along the points by time; what one is, is said below the chart.
+  const walked = [...data.points].sort((a, b) => a.time[1] - b.time[1]);
+  let at = -1;
+  el("chart-cost-time").addEventListener("keydown", (event) => {
+    const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!by || !walked.length) return;
+    event.preventDefault();
+    at = Math.min(Math.max(at + by, 0), walked.length - 1);
+    el("read-cost-time").textContent = pointTitle(walked[at]).replaceAll("\n", " · ");
+  });
+
+  // --- table --------------------------------------------------------------------------------------------------
+  const body = document.querySelector("#table tbody"), heads = [...document.querySelectorAll("#table thead th")];
+  const PAGE = 250, place = (title) => 1 + heads.findIndex((head) => head.dataset.column === title);
+  const PURCHASE = place("purchase"), RUN = place("run");
+  const offered = [...body.rows].map((tr) => [Number(tr.dataset.offer), ...[...tr.cells].map((td) => [td.textContent, "v" in td.dataset ? Number(td.dataset.v) : null])]);
+  let rows = offered, sortedBy = -1, falling = false, room = PAGE;
+  function cellsOf(row) {
+    const tr = document.createElement("tr");
+    tr.dataset.offer = row[0];
+    heads.forEach((head, i) => {
+      const td = tr.insertCell();
+      td.textContent = row[i + 1][0];
+      if ("numeric" in head.dataset) td.className = "n";
+    });
+    return tr;
+  }
+  function compare(a, b) {
+    const [x, y] = [a[sortedBy + 1], b[sortedBy + 1]], numeric = "numeric" in heads[sortedBy].dataset;
+    if (numeric && (x[1] == null || y[1] == null)) return (x[1] == null) - (y[1] == null);  // what is not known comes last
+    const order = numeric ? x[1] - y[1] : x[0].localeCompare(y[0], "en", { numeric: true });
+    return falling ? -order : order;
+  }
+  function show() {
+    const words = el("find").value.toLowerCase().split(/\s+/).filter(Boolean), purchase = el("purchase").value;
+    const kept = rows.filter((row) => {
+      const text = row.slice(1).map((cell) => cell[0]).join(" ").toLowerCase();
+      return words.every((word) => text.includes(word)) && (!purchase || row[PURCHASE][0] === purchase) && !(el("fits").checked && row[RUN][0] === "does not fit");
+    });
+    if (sortedBy >= 0) kept.sort(compare);
+    body.replaceChildren(...kept.slice(0, room).map(cellsOf));
+    el("more").hidden = kept.length <= room;
+    el("count").textContent = `${kept.length.toLocaleString("en")} of ${rows.length.toLocaleString("en")} rows`;
+  }
+  heads.forEach((head, i) => head.querySelector("button").addEventListener("click", () => {
+    falling = sortedBy === i && !falling;
+    sortedBy = i;
+    heads.forEach((one) => one.setAttribute("aria-sort", one === head ? (falling ? "descending" : "ascending") : "none"));
+    show();
+  }));
+  for (const id of ["find", "purchase", "fits"]) el(id).addEventListener("input", () => { room = PAGE; show(); });
+  el("more").addEventListener("click", () => { room += PAGE; show(); });
+  el("everything").addEventListener("change", async (event) => {
+    rows = event.target.checked ? await everyRow() : offered;
+    room = PAGE;
+    show();
+  });
+  show();
+
+  // --- theme, saving, printing ----------------------------------------------------------------------------------
+  const darkSystem = matchMedia("(prefers-color-scheme: dark)");
+  const isDark = () => (root.dataset.theme ?? (darkSystem.matches ? "dark" : "light")) === "dark";
+  const tellTheme = () => el("theme").setAttribute("aria-pressed", String(isDark()));
+  el("theme").addEventListener("click", () => { root.dataset.theme = isDark() ? "light" : "dark"; tellTheme(); });
+  darkSystem.addEventListener("change", tellTheme);
+  tellTheme();
+  el("download").addEventListener("click", async () => {
+    const link = document.createElement("a"), { plan, offers } = await unpack("plan-data");
+    const text = JSON.stringify({ ...plan, offers: rowsOf(offers) }, null, 1);
+    link.href = URL.createObjectURL(new Blob([text], { type: "application/json" }));
+    link.download = "plan.json";
+    link.click();
+    URL.revokeObjectURL(link.href);
+  });
+  addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((one) => { one.open = true; }));
+})();

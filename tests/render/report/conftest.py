@@ -1,0 +1,89 @@
+"""A plan over the whole catalog, of a workload with names that try to get out of the page."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from gpuplan.offers.load import load_catalog
+from gpuplan.plan.ask import Prepared
+from gpuplan.plan.details import details_of
+from gpuplan.plan.estimate import Question, estimate_workload
+from gpuplan.plan.result import Estimate
+from gpuplan.plan.select import Filters, select
+from gpuplan.plan.terms import Terms
+from gpuplan.predict.predictor import Predictor
+from gpuplan.render.estimate import estimate_json
+from gpuplan.workload.model import Unmodelled
+from gpuplan.workload.ops import Op, OpKind
+from hostile import HOSTILE
+from made_up import make_workload
+
+
+def conv(layer: str, *, size: int, channels: int, phase: str = "forward") -> Op:
+    """Return a 3x3 convolution of a batch of 32 square images, as many channels in as out."""
+    m, n, k = 32 * size * size, channels, 9 * channels
+    moved = 4.0 * (2 * m * n + k * n)
+    return Op(
+        kind=OpKind.CONV, name="conv_general_dilated", phase=phase, layer=layer, dtype="float32",  # type: ignore[arg-type]
+        flops=2.0 * m * n * k, bytes_read=moved, bytes_written=4.0 * m * n, m=m, n=n, k=k,
+        variant="fprop", kernel=(3, 3), stride=(1, 1), channels_in=channels, channels_out=channels,
+    )  # fmt: skip
+
+
+def elementwise(layer: str, *, size: int, channels: int, group: int) -> Op:
+    """Return the activation after it."""
+    moved = 4.0 * 32 * size * size * channels
+    return Op(
+        kind=OpKind.ELEMENTWISE, name="max", phase="forward", layer=layer, dtype="float32", flops=moved / 4,
+        bytes_read=moved, bytes_written=moved, layer_bytes_read=moved, layer_bytes_written=moved,
+        fused_bytes_read=moved, fused_bytes_written=moved, layer_group=group, fused_group=group // 2,
+    )  # fmt: skip
+
+
+def ops() -> tuple[Op, ...]:
+    """Return a small network, some of its layers named by somebody who means harm."""
+    names = [*HOSTILE, *(f"stage{i}/block{i}/conv" for i in range(25))]
+    rows: list[Op] = []
+    for index, name in enumerate(names):
+        size, channels = (56, 64) if index % 2 else (28, 128)
+        rows += [
+            conv(name, size=size, channels=channels),
+            elementwise(name, size=size, channels=channels, group=index),
+        ]
+    return tuple(rows)
+
+
+@pytest.fixture(scope="session")
+def ready() -> Prepared:
+    """The workload, everything that can be rented, and the packaged predictor."""
+    catalog = load_catalog()
+    workload = make_workload(
+        model=f"{HOSTILE[0]}{HOSTILE[4]}.py", ops=ops(), samples=3200, epochs=36, steps=3600,
+        notes=(HOSTILE[1],), unmodelled=(Unmodelled(name=HOSTILE[3], count=1, bytes_share=0.01),),
+    )  # fmt: skip
+    return Prepared(
+        workload=workload, selection=select(Filters(), catalog=catalog), predictor=Predictor.load(),
+        catalog=catalog, terms=Terms(costs=catalog.costs),
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def answer(ready: Prepared) -> Estimate:
+    """Every offer, with the details of a report."""
+    from dataclasses import replace
+
+    question = Question(deadline_s=3600.0, budget_usd=5.0)
+    estimate = estimate_workload(
+        ready.workload, selection=ready.selection, predictor=ready.predictor, question=question,
+        terms=ready.terms,
+    )  # fmt: skip
+    return replace(estimate, details=details_of(ready, estimate, question))
+
+
+@pytest.fixture(scope="session")
+def plan(answer: Estimate) -> dict[str, Any]:
+    """The plan as it is read from a file."""
+    document: dict[str, Any] = json.loads(estimate_json(answer))
+    return document

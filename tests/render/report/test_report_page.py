@@ -1,0 +1,190 @@
+"""The page of `gpuplan report`, as text: whole, small, the same every time, and safe whatever names are in it."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import gzip
+import json
+import re
+from html.parser import HTMLParser
+from importlib.resources import files
+from typing import Any
+
+import jsonschema
+import pytest
+from gpuplan.errors import UsageError
+from gpuplan.plan.result import Estimate
+from gpuplan.render.report.columns import rows_of
+from gpuplan.render.report.embed import script_hash
+from gpuplan.render.report.page import LARGEST_BYTES, report_html
+from hostile import HOSTILE
+
+VOID = {"meta", "input", "img", "br", "link"}
+
+
+class Page(HTMLParser):
+    """What a browser would make of a page: its scripts, links, tags and text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.scripts: list[tuple[dict[str, str | None], str]] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note a tag; those that hold something must close."""
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "script":
+            self.scripts.append((dict(attrs), ""))
+
+    def handle_endtag(self, tag: str) -> None:
+        """Every tag closes what was opened last."""
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        """Keep scripts apart from what people read."""
+        if self.open and self.open[-1] == "script":
+            attributes, text = self.scripts[-1]
+            self.scripts[-1] = (attributes, text + data)
+        else:
+            self.text += data
+
+    def block(self, name: str) -> str:
+        """Return a data block by its id."""
+        return next(text for attributes, text in self.scripts if attributes.get("id") == name)
+
+
+@pytest.fixture(scope="module")
+def text(plan: dict[str, Any]) -> str:
+    """The page."""
+    return report_html(plan)
+
+
+@pytest.fixture(scope="module")
+def page(text: str) -> Page:
+    """The page as it is parsed."""
+    return Page(text)
+
+
+def test_the_plan_keeps_its_schema_with_details(plan: dict[str, Any]) -> None:
+    """schemas/gpuplan.estimate.json accepts what a report needs."""
+    schema = json.loads(files("gpuplan.schemas").joinpath("gpuplan.estimate.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(plan, schema)
+
+
+def test_the_whole_catalog_fits_in_a_mail(text: str, plan: dict[str, Any]) -> None:
+    """Every offer of the catalog, and still below 1.5 MB."""
+    assert len(plan["offers"]) > 3000
+    assert len(text.encode()) <= LARGEST_BYTES == 1_500_000
+    assert "The whole plan is inside this file" in text
+
+
+def test_a_larger_plan_leaves_out_what_the_page_does_not_show(
+    plan: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bills and notes of the other offers go, every offer stays, and the page says so."""
+    monkeypatch.setattr("gpuplan.render.report.page.LARGEST_BYTES", 1_000_000)
+    page = Page(report_html(plan))
+    inside = json.loads(gzip.decompress(base64.b64decode(page.block("plan-data"))))
+    offers = rows_of(inside["offers"])
+
+    assert "bills and notes of those in the table alone" in " ".join(page.text.split())
+    assert len(offers) == len(plan["offers"])
+    best = plan["recommendation"]["cheapest"]["offer"]
+    assert offers[best] == plan["offers"][best]
+    assert sum(bool(one["bill"]) for one in offers) < 500
+
+
+def test_the_same_plan_gives_the_same_page(text: str, plan: dict[str, Any]) -> None:
+    """No clock and no chance in it."""
+    assert report_html(copy.deepcopy(plan)) == text
+
+
+def test_nothing_is_loaded_from_anywhere(text: str, page: Page) -> None:
+    """No source of a script, style, image or frame; links are followed by people alone."""
+    for tag, attributes in page.tags:
+        assert tag not in ("img", "iframe", "object", "embed", "link", "svg", "base", "form")
+        assert not {"src", "srcset", "style"} & set(attributes)
+        assert not [name for name in attributes if name.startswith("on")]
+        assert tag == "a" or "href" not in attributes
+        if tag == "a":
+            assert re.match(r"#|https?://", attributes["href"] or "")
+    assert not re.search(r"@import|url\(", text[: text.index("</style>")])
+
+
+def test_only_the_scripts_of_the_package_may_run(page: Page) -> None:
+    """The content security policy names each script by its hash; everything else is data."""
+    policy = next(a["content"] or "" for tag, a in page.tags if tag == "meta" and a.get("http-equiv"))
+    running = [script for attributes, script in page.scripts if "type" not in attributes]
+
+    assert len(running) == 3
+    assert "default-src 'none'" in policy
+    for script in running:
+        assert script_hash(script) in policy
+    assert "unsafe" not in policy.split("script-src")[1].split(";")[0]
+
+
+def test_hostile_names_stay_text(page: Page) -> None:
+    """Names with markup, quotes, templates and marks that turn the direction of writing are read, not run."""
+    for name in HOSTILE[:4]:
+        assert name in page.text
+    assert "a⟨U+202E⟩txt.exe⟨U+2066⟩⟨U+200F⟩⟨U+0000⟩⟨U+2028⟩" in page.text
+    assert not set("\u202e\u2066\u200f\x00") & set(page.text)
+    assert page.open == []
+
+
+def test_the_plan_inside_is_the_plan(page: Page, plan: dict[str, Any]) -> None:
+    """Unpacked, it is what `gpuplan estimate -o` wrote, hostile names as they were."""
+    inside = json.loads(gzip.decompress(base64.b64decode(page.block("plan-data"))))
+    table = json.loads(gzip.decompress(base64.b64decode(page.block("rows-data"))))
+
+    assert {**inside["plan"], "offers": rows_of(inside["offers"])} == plan
+    assert len(table["offers"]) == len(plan["offers"])
+
+
+def test_every_section_has_its_numbers_in_a_table(page: Page, plan: dict[str, Any]) -> None:
+    """What charts show can be read: parts of memory, kinds, layers, bills, ways, assumptions and sources."""
+    details = plan["details"]
+    wanted = [
+        *plan["workload"]["memory_parts_bytes"],
+        *(kind["name"] for step in details["steps"] for kind in step["kinds"]),
+        *(line["item"] for bill in details["bills"] for line in bill["lines"]),
+        *(way["name"] for way in details["epochs"]),
+        *(one["key"] for one in plan["terms"]["assumptions"]),
+        *(one["price_source"] for one in plan["offers"] if one["price_source"]),
+        *(step["source"] for step in details["steps"]),
+    ]
+    cells = " ".join(page.text.split())
+    missing = {name for name in wanted if name not in cells}
+    sizes = {"other variables"}  # of no bytes here
+    assert missing <= sizes
+
+
+def test_the_answer_is_a_sentence(page: Page, answer: Estimate) -> None:
+    """It names the cheapest offer, what it takes and what it costs."""
+    best = answer.offers[answer.recommendation.cheapest or 0]
+    line = next(line for line in page.text.splitlines() if line.startswith("Take "))
+
+    assert best.offer.accelerator in line
+    assert re.search(r"The run takes .+ \(.+ to .+\) and costs \$\S+ \(\$\S+–\S+\)\.", line)
+
+
+def test_a_plan_without_details_says_what_it_lacks(plan: dict[str, Any]) -> None:
+    """As `--json` prints it: no step, no epochs; the rest is there, and the page is whole."""
+    bare = {key: value for key, value in plan.items() if key != "details"}
+    page = Page(report_html(bare))
+
+    assert page.open == []
+    assert page.text.count("This plan does not hold it") == 3
+
+
+def test_what_is_no_plan_is_said_in_one_line(plan: dict[str, Any]) -> None:
+    """A member that is missing is named."""
+    with pytest.raises(UsageError, match="the plan cannot be read: KeyError at 'recommendation'"):
+        report_html({key: value for key, value in plan.items() if key != "recommendation"})
