@@ -68,7 +68,7 @@ class Details:
         return {
             "steps": [step.to_json() for step in self.steps],
             "bills": [
-                {"offer": index, "lines": [line.to_json(detailed=True) for line in bill.lines]}
+                {"offer": index, "lines": bill.lines_json(detailed=True)}
                 for index, bill in billed if bill is not None
             ],
             "epochs": [curve.to_json() for curve in self.curves],

@@ -169,7 +169,7 @@ def test_every_section_has_its_numbers_in_a_table(page: Page, plan: dict[str, An
 def test_the_answer_is_a_sentence(page: Page, answer: Estimate) -> None:
     """It names the cheapest offer, what it takes and what it costs."""
     best = answer.offers[answer.recommendation.cheapest or 0]
-    line = next(line for line in page.text.splitlines() if line.startswith("Take "))
+    line = next(line for line in page.text.splitlines() if line.lstrip().startswith("Take "))
 
     assert best.offer.accelerator in line
     assert re.search(r"The run takes .+ \(.+ to .+\) and costs \$\S+ \(\$\S+–\S+\)\.", line)
