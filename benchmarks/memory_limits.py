@@ -26,6 +26,7 @@ def main() -> int:
         if "image_size=224" in m.model or "image_size=256" in m.model:
             limits.setdefault((m.model, m.accelerator), []).append(m)
     right = judged = 0
+    split: dict[str, list[bool]] = {}
     memories: dict[str, Memory] = {}
     accelerators = load_catalog().accelerators
     for (model, accelerator), rows in sorted(limits.items()):
@@ -38,11 +39,15 @@ def main() -> int:
         for batch, ran in ((largest, True), *((batch, False) for batch in following)):
             fits = _fits(memories[model], batch, usable)
             right, judged = right + (fits is ran), judged + 1
+            for part in (accelerator, model.split(":")[-1].split("?")[0]):
+                split.setdefault(part, []).append(fits is ran)
             told = "ran" if ran else "missing"
             print(
                 f"{model:48} {accelerator:10} {batch:4} {told:8} {'fits' if fits else 'does not fit'}",
                 flush=True,
             )
+    for part, found in split.items():
+        print(f"{part:48} {sum(found)} of {len(found)} right")
     print(f"{right} of {judged} right: {100 * right / judged:.1f} %")
     return int(right < 0.9 * judged)
 

@@ -13,13 +13,17 @@ from .sizes import dataset_gb
 from .terms import Bounds, Terms
 
 if TYPE_CHECKING:
-    from ..offers.rows import Offer
+    from ..offers.rows import Accelerator, Offer
     from ..workload.model import Workload
     from .projection import Projection
 
 __all__ = ["Feed", "Limit", "fed", "feed_of", "limit_of"]
 
 GB_PER_GIB = GIB / 1e9
+MB_PER_GB = 1e3
+# Share of a slot's rate that copies from the host reach: 0.75 from pinned memory, a half and less from memory that
+# is paged (orders of magnitude, as bandwidth tests that come with CUDA show them) [unverified].
+PCIE_SHARES: Bounds = (0.25, 0.5, 0.75)
 WHY: Mapping[str, str] = {
     "compute": "arithmetic: more FLOP/s or a lower precision help",
     "memory bandwidth": "reading and writing memory: faster memory helps, more FLOP/s alone do not",
@@ -70,6 +74,7 @@ class Feed:
         disk_mb_per_s: Of the disk that the data lie on, where they do not fit in the host's memory [MB/s].
         sample_mb: Stored size of a sample [MB].
         data_gb: Stored size of all samples; None: unknown [GB].
+        array_mb: Size of a sample as the devices get it [MB].
     """
 
     per_vcpu: Bounds
@@ -77,19 +82,45 @@ class Feed:
     disk_mb_per_s: Bounds | None = None
     sample_mb: Bounds = (0.0, 0.0, 0.0)
     data_gb: float | None = None
+    array_mb: float = 0.0
 
-    def samples_per_s(self, offer: Offer) -> Bounds | None:
-        """Return how many samples a host makes ready; None when its vCPUs are unknown [1/s]."""
+    def ceilings(self, offer: Offer, accelerator: Accelerator | None = None) -> dict[str, Bounds]:
+        """Return how many samples get through each part of a host; empty when its vCPUs are unknown [1/s].
+
+        Args:
+            offer: Has vCPUs, memory and the number of devices.
+            accelerator: Its device; None: nothing is known of the way there.
+        """
         if offer.vcpus is None:
-            return None
-        rates = [offer.vcpus * rate for rate in self.per_vcpu]
+            return {}
+        low, usual, high = (offer.vcpus * rate for rate in self.per_vcpu)
+        found: dict[str, Bounds] = {f"{offer.vcpus:g} vCPUs": (low, usual, high)}
         cached = (
             self.data_gb is None or offer.memory_gib is None or self.data_gb < offer.memory_gib * GB_PER_GIB
         )
         if self.disk_mb_per_s is not None and not cached and min(self.sample_mb) > 0:
-            disk = zip(self.disk_mb_per_s, reversed(self.sample_mb), strict=True)
-            rates = [min(rate, mb / size) for rate, (mb, size) in zip(rates, disk, strict=True)]
-        return (rates[0], rates[1], rates[2])
+            slow, typical, fast = self.disk_mb_per_s
+            small, middle, large = self.sample_mb
+            found["its disk"] = (slow / large, typical / middle, fast / small)
+        pcie = accelerator.pcie_gb_per_s_per_direction if accelerator is not None else None
+        if pcie is not None and self.array_mb > 0:
+            rate = max(1.0, offer.devices) * pcie * MB_PER_GB / self.array_mb
+            found["PCIe"] = tuple(share * rate for share in PCIE_SHARES)  # type: ignore[assignment]
+        return found
+
+    def narrowest(self, offer: Offer, accelerator: Accelerator | None = None) -> tuple[str, Bounds] | None:
+        """Return the part that lets the fewest samples through, usually, and how many; None: unknown [1/s]."""
+        ceilings = self.ceilings(offer, accelerator)
+        if not ceilings:
+            return None
+        name = min(ceilings, key=lambda part: ceilings[part][1])
+        least = [min(bounds[end] for bounds in ceilings.values()) for end in range(3)]
+        return name, (least[0], least[1], least[2])
+
+    def samples_per_s(self, offer: Offer, accelerator: Accelerator | None = None) -> Bounds | None:
+        """Return how many samples a host makes ready; None when its vCPUs are unknown [1/s]."""
+        found = self.narrowest(offer, accelerator)
+        return None if found is None else found[1]
 
 
 def feed_of(text: str, workload: Workload, terms: Terms) -> Feed | None:
@@ -117,22 +148,27 @@ def feed_of(text: str, workload: Workload, terms: Terms) -> Feed | None:
     return Feed(
         per_vcpu=rate, because=because, disk_mb_per_s=terms.bounds("disk_mb_per_s", "vm"),
         sample_mb=(each[0], each[1], each[2]), data_gb=None if size is None else size[1],
+        array_mb=workload.memory.input_bytes / workload.batch_size / 1e6,
     )  # fmt: skip
 
 
-def fed(projection: Projection, offer: Offer, feed: Feed) -> Projection:
+def fed(
+    projection: Projection, offer: Offer, feed: Feed, accelerator: Accelerator | None = None
+) -> Projection:
     """Return a projection that waits for its input where the host feeds more slowly than the devices compute.
 
     Args:
         projection: With input that never keeps it waiting.
         offer: Has the vCPUs.
         feed: How fast they make samples ready.
+        accelerator: Has the slot that samples pass.
 
     Feeding is taken to overlap with computing, as with prefetching: the slower of the two sets the pace.
     """
-    step, rates = projection.step_time, feed.samples_per_s(offer)
-    if not isinstance(step, StepTime) or rates is None or min(rates) <= 0:
+    step, found = projection.step_time, feed.narrowest(offer, accelerator)
+    if not isinstance(step, StepTime) or found is None or min(found[1]) <= 0:
         return projection
+    part, rates = found
     samples = projection.run.global_batch_size
     slow, usual, fast = (samples / rate for rate in rates)
     own = step.time_s
@@ -140,11 +176,11 @@ def fed(projection: Projection, offer: Offer, feed: Feed) -> Projection:
     if usual > own.mid:
         waiting = {**step.parts_s, "input": step.parts_s.get("input", 0.0) + usual - own.mid}
         able = samples / own.mid
-        note = f"{offer.vcpus:g} vCPUs feed {rates[1]:,.0f} samples/s, the devices could take {able:,.0f}"
+        verb = "feed" if part.endswith("vCPUs") else "feeds"
+        note = f"{part} {verb} {rates[1]:,.0f} samples/s, the devices could take {able:,.0f}"
         limiter = "input" if waiting["input"] >= max(waiting.values()) else step.limiter
-        step = replace(
-            step, limiter=limiter, parts_s=waiting, note="; ".join(part for part in (step.note, note) if part)
-        )
+        notes = "; ".join(one for one in (step.note, note) if one)
+        step = replace(step, limiter=limiter, parts_s=waiting, note=notes)
     step = replace(step, time_s=time_s)
     train_time_s = None if projection.run.steps is None else time_s.scaled(projection.run.steps)
     return replace(projection, step_time=step, train_time_s=train_time_s)

@@ -110,7 +110,7 @@ def price_offers(
         if feed is not None:
             host = (key, selected.offer.vcpus, selected.offer.memory_gib)
             if host not in projections:
-                projections[host] = fed(projection, selected.offer, feed)
+                projections[host] = fed(projection, selected.offer, feed, selected.accelerator)
             projection = projections[host]
         priced.append(pricer.price(selected, projection))
     pricer.market.offers = priced

@@ -47,6 +47,35 @@ def test_data_larger_than_memory_are_read_from_the_disk() -> None:
     assert cached.samples_per_s(offer) == pytest.approx((9600.0, 9600.0, 9600.0))
 
 
+def test_samples_pass_the_slot_of_their_device() -> None:
+    """Closed form: two devices behind 16 GB/s each, half of it reached, and samples of 8 MB: 2,000 a second."""
+    offer = make_offer("A100-40GB", vcpus=96.0, devices=2.0)
+    slots = FAST.model_copy(update={"pcie_gb_per_s_per_direction": 16.0})
+    feed = Feed(per_vcpu=(100.0, 100.0, 100.0), because="by hand", array_mb=8.0)
+
+    assert feed.ceilings(offer, slots)["PCIe"] == pytest.approx((1000.0, 2000.0, 3000.0))
+    assert feed.narrowest(offer, slots) == ("PCIe", pytest.approx((1000.0, 2000.0, 3000.0)))
+    own = project(make_workload(), Selected(offer, FAST), FakePredictor())
+    slow = fed(own, offer, Feed(per_vcpu=feed.per_vcpu, because="", array_mb=100.0), slots)
+    assert isinstance(slow.step_time, StepTime)
+    assert slow.step_time.time_s.mid == pytest.approx(64 / 160)
+    assert "PCIe feeds 160 samples/s, the devices could take 640" in slow.step_time.note
+
+
+def test_the_narrowest_part_of_the_host_is_named() -> None:
+    """4 vCPUs at 100 a second let through more than a disk of 125 MB/s with samples of a megabyte."""
+    offer = make_offer("A100-40GB", vcpus=4.0, memory_gib=64.0)
+    feed = Feed(
+        per_vcpu=(100.0, 100.0, 100.0), because="by hand", disk_mb_per_s=(125.0, 125.0, 125.0),
+        sample_mb=(1.0, 1.0, 1.0), data_gb=1000.0,
+    )  # fmt: skip
+    own = project(make_workload(), Selected(offer, FAST), FakePredictor())
+    slow = fed(own, offer, feed)
+
+    assert isinstance(slow.step_time, StepTime)
+    assert "its disk feeds 125 samples/s, the devices could take 320" in slow.step_time.note
+
+
 def test_unknown_vcpus_limit_nothing() -> None:
     """Unknown is unknown: no ceiling is made up."""
     offer = make_offer("A100-40GB", vcpus=None)
