@@ -42,7 +42,7 @@ def test_three_of_the_four_gpu_runs_are_within_a_quarter(judged: list[Judged]) -
 
 
 def test_the_bill_follows_from_the_step(judged: list[Judged]) -> None:
-    """By hand: steps x step time, evaluation, and the price of an hour; what surrounds it adds, and all adds up."""
+    """By hand: steps x step time, evaluation, the price of an hour; what surrounds it adds, and all adds up."""
     dgx = next(one for one in judged if one.run.step.host == "DGX-1")
     steps = math.ceil(SAMPLES / (208 * 8)) * 64
     assert dgx.predicted_s == pytest.approx(dgx.step_s * steps * (1 + 12_500 / SAMPLES / 3))
