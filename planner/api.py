@@ -44,6 +44,7 @@ def estimate(
     regions: Sequence[str] = (),
     purchase: Literal["on-demand", "spot", "any"] = "any",
     devices: Sequence[float] = (),
+    hosts: Sequence[int] = (),
     scaling: Literal["weak", "strong"] = "weak",
     residency: Sequence[str] = (),
     deadline: str | float | None = None,
@@ -67,6 +68,7 @@ def estimate(
         mode: Training steps, or predictions.
         loss, optimizer: By name, of a model that is not compiled.
         accelerators, providers, regions, purchase, devices: Which offers to look at; empty: all.
+        hosts: Equal machines that share the work, each number that is asked about; empty: one [-].
         scaling: Several devices: each keeps the batch (weak), or they share it (strong).
         residency: Where the data may lie: `eu`, `eea`, `uk` or countries.
         deadline: Longest time of the run: `"12h"`, or a number of seconds [s].
@@ -88,8 +90,9 @@ def estimate(
 
     asked = Wanted(
         accelerators=accelerators, providers=providers, regions=regions, purchase=purchase, devices=devices,
-        retired=retired, scaling=scaling, residency=residency, deadline=deadline, by=by, budget=budget,
-        feed=feed, sort=sort,        assume=[f"{key}={value}" for key, value in (assume or {}).items()],
+        retired=retired, hosts=hosts, scaling=scaling, residency=residency, deadline=deadline, by=by,
+        budget=budget, feed=feed, sort=sort,
+        assume=[f"{key}={value}" for key, value in (assume or {}).items()],
     ).resolve()  # fmt: skip
     options = WorkloadOptions(
         batch_size=batch_size, samples=samples, epochs=epochs, steps=steps, precision=precision, mode=mode,

@@ -121,6 +121,9 @@ class OfferFlags:
     ] = None
     purchase: Annotated[Literal["on-demand", "spot", "any"], typer.Option(help="How to rent.")] = "any"
     devices: Annotated[list[float] | None, typer.Option(help="Only with so many devices; repeatable.")] = None
+    hosts: Annotated[
+        list[int] | None, typer.Option(help="So many equal machines that share the work; repeatable.")
+    ] = None
     scaling: Annotated[
         Literal["weak", "strong"],
         typer.Option(help="Several devices: each keeps the batch (weak), or they share it (strong)."),
@@ -136,7 +139,7 @@ class OfferFlags:
         return Wanted(
             accelerators=self.accelerator or (), providers=self.provider or (), regions=self.region or (),
             purchase=self.purchase, devices=self.devices or (), retired=self.retired, catalog=self.catalog,
-            residency=self.residency or (), scaling=self.scaling,
+            residency=self.residency or (), scaling=self.scaling, hosts=self.hosts or (),
             deadline=within.deadline, by=within.by, feed=within.feed, budget=within.budget, sort=within.sort,
             assume=within.assume or (), spot=interrupted.terms(),
         )  # fmt: skip

@@ -136,6 +136,8 @@ def _why_not(offer: Mapping[str, Any], launchable: Sequence[str], engine: str = 
         return f"cannot be launched by {engine} (it launches on {', '.join(launchable)})"
     if offer["usd_per_hour"] is None:
         return "has no known price: nothing is started that may cost anything"
+    if offer.get("hosts", 1) > 1:
+        return f"is {offer['hosts']} machines, and gpuplan starts one"
     if not offer["complete"]:
         return "is a part of a machine, not a machine"
     if offer["memory_fits"] is False:

@@ -107,6 +107,7 @@ class Offer(Row):
     complete: bool = True  # False: a part of a machine (a GPU add-on without its host)
     status: Status
     note: str = ""
+    hosts: Annotated[int, Field(ge=1)] = 1  # such machines, rented together: all numbers are of them all
 
 
 class Provider(Row):

@@ -47,34 +47,34 @@ class Charger:
     def __init__(self, workload: Workload, terms: Terms) -> None:
         self.workload = workload
         self.terms = terms
-        self._by_provider: dict[str, Charges] = {}
-        self._discounted: dict[
-            tuple[str, int], Charges
-        ] = {}  # by provider and the discount's id, which stays
+        self._by_provider: dict[tuple[str, int], Charges] = {}
+        # by provider, machines and the discount's id, which stays
+        self._discounted: dict[tuple[str, int, int], Charges] = {}
 
     def charges(self, offer: Offer) -> Charges:
         """Return what is charged on an offer."""
         if self.terms.costs is None:
             return NO_CHARGES
-        if offer.provider not in self._by_provider:
-            self._by_provider[offer.provider] = self._of_provider(offer.provider)
-        charges = self._by_provider[offer.provider]
+        key = (offer.provider, offer.hosts)
+        if key not in self._by_provider:
+            self._by_provider[key] = self._of_provider(*key)
+        charges = self._by_provider[key]
         discount = self.terms.discount_for(offer)
         if discount is None:
             return charges
-        key = (offer.provider, id(discount))
-        if key not in self._discounted:
-            self._discounted[key] = _discounted(charges, discount)
-        return self._discounted[key]
+        discounted = (*key, id(discount))
+        if discounted not in self._discounted:
+            self._discounted[discounted] = _discounted(charges, discount)
+        return self._discounted[discounted]
 
-    def _of_provider(self, provider: str) -> Charges:
-        """Return what a provider charges, and the user's tax on it."""
+    def _of_provider(self, provider: str, hosts: int) -> Charges:
+        """Return what a provider charges for so many machines, and the user's tax on it."""
         cost = self.terms.provider_cost(provider)
         reasons: dict[str, str] = {}
         disk = egress = None
         unknown = []
         if provider not in OWNED:
-            disk, egress = self._disk(provider, reasons), self._egress(provider, reasons)
+            disk, egress = self._disk(provider, hosts, reasons), self._egress(provider, reasons)
             unknown = [item for item, known in (("disk", disk), ("egress", egress)) if known is None]
         tax = self.terms.tax
         if tax is not None:
@@ -88,14 +88,15 @@ class Charger:
             reasons=reasons, unknown=tuple(unknown),
         )  # fmt: skip
 
-    def _disk(self, provider: str, reasons: dict[str, str]) -> Bounds | None:
-        """Return what the disk costs an hour; None when that is unknown [USD/h]."""
+    def _disk(self, provider: str, hosts: int, reasons: dict[str, str]) -> Bounds | None:
+        """Return what the disks of all machines cost an hour; None when that is unknown [USD/h]."""
         cost, size = self.terms.provider_cost(provider), disk_gb(self.workload, self.terms)
         if cost is None or cost.disk_usd_per_gb_month is None or size is None:
             return None
-        rate = float(cost.disk_usd_per_gb_month) / HOURS_PER_MONTH
+        rate = hosts * float(cost.disk_usd_per_gb_month) / HOURS_PER_MONTH
+        machines = f"{hosts} machines with " if hosts > 1 else ""
         reasons["disk"] = (
-            f"{size[1]:.3g} GB at ${cost.disk_usd_per_gb_month:f} a GB and month; {cost.disk_source}"
+            f"{machines}{size[1]:.3g} GB at ${cost.disk_usd_per_gb_month:f} a GB and month; {cost.disk_source}"
         )
         return (size[0] * rate, size[1] * rate, size[2] * rate)
 

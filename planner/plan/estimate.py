@@ -42,6 +42,7 @@ class StepPredictor(Protocol):
         *,
         devices: float = 1,
         machine: Machine = UNKNOWN,
+        hosts: int = 1,
     ) -> StepTime | Unpredicted:
         """Return the time of one step, or why none can be given."""
         ...
@@ -151,7 +152,9 @@ def project(
         step = Unpredicted(f"a batch of {workload.batch_size} cannot be shared by {run.replicas} devices")
     else:
         machine = machine_joined(selected.links)
-        step = predictor.step_time(each, accelerator, devices=offer.devices, machine=machine)
+        step = predictor.step_time(
+            each, accelerator, devices=offer.devices, machine=machine, hosts=offer.hosts
+        )
     train_time_s = None
     if isinstance(step, StepTime) and run.steps is not None:
         train_time_s = step.time_s.scaled(run.steps)

@@ -11,6 +11,7 @@ from .carbon import machine_power_w
 from .scaling_note import scaling_against, singles_of
 
 if TYPE_CHECKING:
+    from ..offers.rows import Offer
     from .result import OfferEstimate
     from .scaling_note import Scaling
     from .spot_outlook import SpotOutlook
@@ -31,11 +32,11 @@ class Market:
     def __init__(self, terms: Terms) -> None:
         self.terms = terms
         self.offers: Sequence[OfferEstimate] = ()
-        self._powers: dict[tuple[str, str], Bounds | None] = {}
+        self._powers: dict[tuple[str, str, int], Bounds | None] = {}
 
     def power_w(self, one: OfferEstimate) -> Bounds | None:
         """Return what an offer's machine draws while it trains; None when unknown [W]."""
-        machine = (one.offer.provider, one.offer.instance_type)
+        machine = (one.offer.provider, one.offer.instance_type, one.offer.hosts)
         if machine not in self._powers:
             self._powers[machine] = machine_power_w(one.selected, self.terms)
         return self._powers[machine]
@@ -51,7 +52,7 @@ class Market:
     def compared(self, one: OfferEstimate) -> SpotOutlook | None:
         """Return an offer's outlook, with what it saves against the same machine there on demand."""
         offer, outlook = one.offer, one.outlook
-        on_demand_nano = self._on_demand_nano.get((offer.provider, offer.instance_type, offer.region))
+        on_demand_nano = self._on_demand_nano.get(_machine(offer))
         if outlook is None or one.bill is None or not on_demand_nano:
             return outlook
         saves = 1.0 - one.bill.mid_nano / on_demand_nano
@@ -62,9 +63,14 @@ class Market:
         return singles_of(self.offers)
 
     @cached_property
-    def _on_demand_nano(self) -> dict[tuple[str, str, str], int]:
+    def _on_demand_nano(self) -> dict[tuple[str, str, str, int], int]:
         return {
-            (one.offer.provider, one.offer.instance_type, one.offer.region): one.bill.mid_nano
+            _machine(one.offer): one.bill.mid_nano
             for one in self.offers
             if one.offer.purchase == "on_demand" and one.bill
         }
+
+
+def _machine(offer: Offer) -> tuple[str, str, str, int]:
+    """Return what is compared at its purchase options."""
+    return offer.provider, offer.instance_type, offer.region, offer.hosts

@@ -131,4 +131,4 @@ def _projection_key(selected: Selected) -> object:
     offer, accelerator = selected.offer, selected.accelerator
     if accelerator is None or accelerator.kind == "cpu" or offer.provider == "local":
         return (offer.provider, offer.instance_type)
-    return (accelerator.name, offer.devices, machine_joined(selected.links))
+    return (accelerator.name, offer.devices, offer.hosts, machine_joined(selected.links))

@@ -142,6 +142,7 @@ class OfferEstimate:
             "instance_type": offer.instance_type,
             "accelerator": offer.accelerator,
             "devices": offer.devices,
+            "hosts": offer.hosts,
             "vcpus": offer.vcpus,
             "memory_gib": offer.memory_gib,
             "region": offer.region,

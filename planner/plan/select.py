@@ -29,13 +29,14 @@ class Filters:
         accelerators: Names, in any spelling that the catalog knows.
         providers, regions: As the catalog spells them.
         purchase: On demand, spot, or both.
-        devices: GPUs or TPU chips of an offer [-].
+        devices: GPUs or TPU chips of one machine [-].
+        hosts: Equal machines that share the work, each number that is asked about [-].
         include_retired: Also what can no longer be rented.
         include_local: Also this machine, at $0.
         residency: Where the data may lie: `eu`, `eea`, `uk` or countries; one's own machines always pass.
 
     Raises:
-        UsageError: A number of devices that is not positive.
+        UsageError: A number of devices or machines that is not positive.
     """
 
     accelerators: tuple[str, ...] = ()
@@ -43,6 +44,7 @@ class Filters:
     regions: tuple[str, ...] = ()
     purchase: Literal["on-demand", "spot", "any"] = "any"
     devices: tuple[float, ...] = ()
+    hosts: tuple[int, ...] = (1,)
     include_retired: bool = False
     include_local: bool = True
     residency: tuple[str, ...] = ()
@@ -50,6 +52,8 @@ class Filters:
     def __post_init__(self) -> None:
         for count in self.devices:
             require_positive(count, what="--devices", example="1")
+        for number in self.hosts:
+            require_positive(number, what="--hosts", example="2")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +120,10 @@ def select(filters: Filters, *, catalog: Catalog | None = None) -> Selection:
     if filters.residency:
         chosen = _residents(chosen, filters.residency, catalog)
     describe = _describer(catalog)
+    if filters.hosts != (1,):
+        from .hosts import rented_together
+
+        chosen = rented_together(chosen, filters.hosts, own=None if own is None else own.offer)
     return Selection(
         offers=tuple(own if own is not None and offer is own.offer else describe(offer) for offer in chosen),
         catalog_as_of=catalog.as_of,

@@ -167,7 +167,7 @@ class SpotOutlooks:
     def of(self, offer: Offer, train_time_s: Interval) -> SpotOutlook | None:
         """Return the outlook of a run on an offer at spot prices; None when it can never be finished."""
         bucket = self.facts.buckets.get((offer.provider, offer.region, offer.instance_type))
-        machine = (offer.provider, offer.accelerator, offer.devices, bucket, train_time_s.mid)
+        machine = (offer.provider, offer.accelerator, offer.devices, offer.hosts, bucket, train_time_s.mid)
         if machine not in self._by_machine:
             self._by_machine[machine] = self._of(offer, train_time_s.mid)
         return self._by_machine[machine]
@@ -176,7 +176,7 @@ class SpotOutlooks:
         """Return the outlook of some work, the same object for machines that live as long."""
         from ..offers.spot import hazard_of
 
-        hazard = self._as_given(hazard_of(offer, self.facts))
+        hazard = _of_all(self._as_given(hazard_of(offer, self.facts)), offer.hosts)
         key = (hazard, work_s)
         if key not in self._known:
             self._known[key] = self._work_out(hazard, work_s)
@@ -208,3 +208,17 @@ class SpotOutlooks:
             return None
         finishes = moments.billed_s < 1e3 * run.undisturbed_s
         return SpotOutlook(hazard=hazard, run=run, moments=moments, work_s=work_s) if finishes else None
+
+
+def _of_all(hazard: Hazard, hosts: int) -> Hazard:
+    """Return the hazard of machines that stop together: the first that is taken back interrupts them all.
+
+    Taken to be independent, so that their hazards add; machines of one place that are taken back together live
+    longer than that.
+    """
+    if hosts == 1:
+        return hazard
+    median = hazard.median_up_hours
+    return replace(
+        hazard, up_hours=hazard.up_hours / hosts, median_up_hours=None if median is None else median / hosts
+    )

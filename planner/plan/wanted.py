@@ -46,6 +46,7 @@ class Wanted:
 
     Args:
         accelerators, providers, regions, purchase, devices: Which offers to look at.
+        hosts: Equal machines that share the work, each number that is asked about; empty: one [-].
         retired: Also what can no longer be rented.
         catalog: A folder with the user's own catalog; None: what the settings say.
         residency: Where the data may lie: `eu`, `eea`, `uk` or countries.
@@ -64,6 +65,7 @@ class Wanted:
     regions: Sequence[str] = ()
     purchase: Literal["on-demand", "spot", "any"] = "any"
     devices: Sequence[float] = ()
+    hosts: Sequence[int] = ()
     retired: bool = False
     catalog: Path | None = None
     residency: Sequence[str] = ()
@@ -115,5 +117,5 @@ class Wanted:
         return Filters(
             accelerators=tuple(self.accelerators), providers=settings.providers, regions=settings.regions,
             purchase=self.purchase, devices=tuple(self.devices), include_retired=self.retired,
-            residency=tuple(self.residency),
+            residency=tuple(self.residency), hosts=tuple(self.hosts) or (1,),
         )  # fmt: skip

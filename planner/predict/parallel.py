@@ -208,14 +208,15 @@ def several_devices(
     return StepTime(
         time_s=_widened(single.time_s, mid, constants.ends(devices)), basis=single.basis, parts_s=parts,
         limiter=cast("Limiter", max(parts, key=lambda name: parts[name])),
-        note="; ".join(filter(None, (single.note, _note(link.kind, devices), _starved(waiting_s, mid)))),
+        note="; ".join(filter(None, (single.note, _note(link.kind, devices, hosts), _starved(waiting_s, mid)))),
     )  # fmt: skip
 
 
-def _note(kind: LinkKind, devices: float) -> str:
+def _note(kind: LinkKind, devices: float, hosts: int) -> str:
+    where = f" in {hosts} machines" if hosts > 1 else ""
     names = {"nvlink": "NVLink", "pcie": "PCIe", "ici": "ICI", "network": "the network"}
     unfitted = " (its share of the datasheet rate is assumed)" if kind == "ici" else ""
-    return f"data parallel: gradients of {devices:g} devices summed over {names[kind]}{unfitted}"
+    return f"data parallel: gradients of {devices:g} devices{where} summed over {names[kind]}{unfitted}"
 
 
 def _starved(waiting_s: float, step_s: float) -> str:

@@ -139,7 +139,7 @@ def table_row(one: OfferEstimate, currency: Currency = USD) -> dict[str, str | N
     step_time_s, run_time_s = projection.step_time_s, one.run_time_s
     cells: dict[str, str | None] = {
         "device": device_text(offer.accelerator, offer.devices),
-        "offer": offer_text(offer.provider, offer.instance_type),
+        "offer": offer_text(offer.provider, offer.instance_type, hosts=offer.hosts),
         "region": offer.region,
         "price": _price_text(one),
         "step": None,

@@ -39,14 +39,15 @@ def usd_text(value: float) -> str:
     return f"{value:.2f}"
 
 
-def offer_text(provider: str, instance_type: str) -> str:
-    """Return an offer's name without saying its provider twice.
+def offer_text(provider: str, instance_type: str, *, hosts: int = 1) -> str:
+    """Return an offer's name without saying its provider twice, and how many such machines it is.
 
     Example:
         >>> offer_text("aws", "p3.2xlarge"), offer_text("vast", "vast:1xK80"), offer_text("colab", "colab-free-t4")
         ('aws p3.2xlarge', 'vast 1xK80', 'colab free-t4')
     """
-    return f"{provider} {instance_type.removeprefix(f'{provider}:').removeprefix(f'{provider}-')}"
+    machines = f"{hosts}× " if hosts > 1 else ""
+    return f"{provider} {machines}{instance_type.removeprefix(f'{provider}:').removeprefix(f'{provider}-')}"
 
 
 def range_text(low: float, high: float) -> str:

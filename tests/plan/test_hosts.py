@@ -1,0 +1,142 @@
+"""Several machines that share the work: prices and devices add up, and the network is what joins them."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from gpuplan.errors import NoAnswerError, UsageError
+from gpuplan.launch.choose import candidates_of, read_estimate
+from gpuplan.offers.load import load_catalog
+from gpuplan.offers.rows import Accelerator
+from gpuplan.plan.estimate import Question, estimate_workload
+from gpuplan.plan.hosts import rented_together, several
+from gpuplan.plan.select import Filters, Selection, select
+from gpuplan.plan.terms import Terms
+from gpuplan.predict.parallel import several_devices
+from gpuplan.predict.steptime import StepTime, Unpredicted
+from gpuplan.render.numbers import offer_text
+from gpuplan.units import Interval
+from gpuplan.workload.model import Workload
+from hypothesis import given
+from hypothesis import strategies as st
+from made_up import FakePredictor, make_offer, make_workload
+
+CATALOG = load_catalog()
+P3 = Filters(
+    providers=("aws",), regions=("us-east-1",), accelerators=("V100-16GB",), include_local=False, hosts=(1, 2)
+)
+
+
+def chosen(**changes: object) -> Selection:
+    """Return AWS's V100 machines in one region, alone and in pairs."""
+    from dataclasses import replace
+
+    return select(replace(P3, **changes), catalog=CATALOG)
+
+
+def test_two_machines_by_hand() -> None:
+    """Two p3.16xlarge: 16 V100, 128 vCPUs, $48.96 an hour; the name says two."""
+    pair = next(
+        one.offer for one in chosen(purchase="on-demand").offers
+        if one.offer.instance_type == "p3.16xlarge" and one.offer.hosts == 2
+    )  # fmt: skip
+    assert (pair.devices, pair.vcpus, pair.usd_per_hour) == (16.0, 128.0, Decimal("48.96"))
+    assert offer_text("aws", "p3.16xlarge", hosts=2) == "aws 2× p3.16xlarge"
+
+
+@given(hosts=st.integers(1, 64), price=st.decimals("0.01", "100", places=4))
+def test_a_machine_of_several_costs_what_one_costs(hosts: int, price: Decimal) -> None:
+    """Law: dollars per device and hour stay."""
+    one = make_offer("T4", devices=4.0, usd_per_hour=price)
+    together = several(one, hosts)
+
+    assert together.usd_per_hour == hosts * price
+    assert together.devices == hosts * 4
+    assert together.hosts == hosts
+
+
+def test_what_cannot_be_joined_stands_alone() -> None:
+    """Notebooks, shares of a GPU and hosts without one: only alone; nothing left is an answer of its own."""
+    alone = (
+        make_offer(provider="colab"),
+        make_offer(devices=0.5),
+        make_offer("CPU"),
+        make_offer(complete=False),
+    )
+
+    assert rented_together(alone, (1, 2), own=None) == alone
+    with pytest.raises(NoAnswerError, match="joined"):
+        rented_together(alone, (2,), own=None)
+    with pytest.raises(UsageError, match="--hosts"):
+        Filters(hosts=(0,))
+
+
+def test_every_bill_of_several_machines_adds_up() -> None:
+    """Lines sum to the total; twice the machines at the same step time rent for twice as much, disks included."""
+    workload = make_workload(samples=640_000, epochs=3, steps=None)
+    answer = estimate_workload(
+        workload, selection=chosen(), predictor=FakePredictor(), question=Question(),
+        terms=Terms(costs=CATALOG.costs),
+    )  # fmt: skip
+    assert {one.offer.hosts for one in answer.offers} == {1, 2}
+    for one in answer.offers:
+        assert one.bill is not None
+        assert sum(line.usd.mid for line in one.bill.lines) == one.bill.total.mid
+    disk = {
+        one.offer.hosts: next(line for line in one.bill.lines if line.item == "disk")
+        for one in answer.offers
+        if one.offer.instance_type == "p3.2xlarge" and one.offer.purchase == "on_demand" and one.bill
+    }
+    assert disk[2].because.startswith("2 machines with ")
+    spots = {
+        one.offer.hosts: one.spot.hazard.up_hours
+        for one in answer.offers
+        if one.offer.instance_type == "p3.2xlarge" and one.offer.purchase == "spot" and one.spot
+    }
+    if spots:
+        assert spots[2] == pytest.approx(spots[1] / 2)
+
+
+class FakeSingle:
+    """Knows a step on one device, a tenth of a second; what several add is worked out."""
+
+    def step_time(
+        self, workload: Workload, accelerator: Accelerator, **circumstances: Any
+    ) -> StepTime | Unpredicted:
+        """Return the step on the devices of one machine or more."""
+        single = StepTime(
+            time_s=Interval(low=0.1, mid=0.1, high=0.1), basis="modelled", limiter="compute",
+            parts_s={"compute": 0.1},
+        )  # fmt: skip
+        return several_devices(single, gradient_bytes=1e8, accelerator=accelerator, **circumstances)
+
+
+def test_the_network_joins_machines() -> None:
+    """Eight V100 of one p3.16xlarge talk over NVLink; sixteen of two over 25 Gbit/s, and each step waits."""
+    answer = estimate_workload(
+        make_workload(), selection=chosen(purchase="on-demand"), predictor=FakeSingle(), question=Question()
+    )
+    steps = {
+        one.offer.hosts: one.projection.step_time
+        for one in answer.offers
+        if one.offer.instance_type == "p3.16xlarge"
+    }
+    assert "16 devices in 2 machines summed over the network" in steps[2].note
+    assert "8 devices summed over NVLink" in steps[1].note
+    assert steps[2].parts_s["link"] > 2 * steps[1].parts_s["link"]
+
+
+def test_several_machines_are_not_launched(tmp_path: object) -> None:
+    """gpuplan starts one machine: a plan that chose two is refused with the reason."""
+    from gpuplan.render.estimate import estimate_json
+
+    answer = estimate_workload(
+        make_workload(), selection=chosen(hosts=(2,), purchase="on-demand"), predictor=FakePredictor(),
+        question=Question(),
+    )  # fmt: skip
+    path = tmp_path / "plan.json"
+    path.write_text(estimate_json(answer))
+    with pytest.raises(NoAnswerError, match="is 2 machines"):
+        candidates_of(read_estimate(path), launchable=("aws",), rank=1, fallbacks=0)
