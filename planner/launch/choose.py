@@ -134,17 +134,16 @@ def _why_not(offer: Mapping[str, Any], launchable: Sequence[str], engine: str = 
     """Return why an offer cannot be launched; empty when it can."""
     if offer["provider"] not in launchable:
         return f"cannot be launched by {engine} (it launches on {', '.join(launchable)})"
-    if offer["usd_per_hour"] is None:
-        return "has no known price: nothing is started that may cost anything"
-    if offer.get("hosts", 1) > 1:
-        return f"is {offer['hosts']} machines, and gpuplan starts one"
-    if not offer["complete"]:
-        return "is a part of a machine, not a machine"
-    if offer["memory_fits"] is False:
-        return "has too little memory for this workload"
-    if offer.get("runs") is False:
-        return "runs no Keras 3"
-    return "can no longer be rented" if offer["status"] in {"retired", "historical"} else ""
+    hosts = offer.get("hosts", 1)
+    reasons = (
+        (offer["usd_per_hour"] is None, "has no known price: nothing is started that may cost anything"),
+        (hosts > 1, f"is {hosts} machines, and {engine} is given one"),
+        (not offer["complete"], "is a part of a machine, not a machine"),
+        (offer["memory_fits"] is False, "has too little memory for this workload"),
+        (offer.get("runs") is False, "runs no Keras 3"),
+        (offer["status"] in {"retired", "historical"}, "can no longer be rented"),
+    )
+    return next((reason for holds, reason in reasons if holds), "")
 
 
 def _first_launchable(planned: PlannedOffers, launchable: Sequence[str]) -> str:

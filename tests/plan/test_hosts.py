@@ -129,7 +129,7 @@ def test_the_network_joins_machines() -> None:
 
 
 def test_several_machines_are_not_launched(tmp_path: object) -> None:
-    """gpuplan starts one machine: a plan that chose two is refused with the reason."""
+    """One machine is started: a plan that chose two is refused with the reason."""
     from gpuplan.render.estimate import estimate_json
 
     answer = estimate_workload(
