@@ -86,15 +86,17 @@ def measure(subject: Subject, *, rules: Rules, tell: Tell) -> dict[str, Any]:
         tell: Called after each window with the phase (`fit`, `step`) and the meter.
     """
     loop = _fit_loop if subject.mode == "train" else _predict_loop
+    before_bytes = resident_peak_bytes()
     fit, prepare, epoch = loop(subject, rules, tell)
     row: dict[str, Any] = {"fit": fit.to_json(), "prepare": prepare, "epoch": epoch}
     row["state_while_timed"] = device_state()
     step = _step_alone(subject, rules, tell)
     row["step"] = None if step is None else step.to_json()
+    peak_bytes = resident_peak_bytes()
     row["memory"] = {
-        "device_peak_bytes": device_peak_bytes(subject.backend),
-        "host_peak_bytes": resident_peak_bytes(),
-    }
+        "device_peak_bytes": device_peak_bytes(subject.backend), "host_peak_bytes": peak_bytes,
+        "host_growth_bytes": None if before_bytes is None or peak_bytes is None else peak_bytes - before_bytes,
+    }  # fmt: skip
     return row
 
 

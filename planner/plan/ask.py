@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..predict.predictor import Predictor
     from ..workload.model import Workload
     from ..workload.options import WorkloadOptions
+    from .limiter import Feed
 
 __all__ = ["Prepared", "ask", "prepare"]
 
@@ -37,6 +38,7 @@ class Prepared:
         catalog: What is for rent.
         terms: What is charged and assumed beside the training.
         resized: Gives the workload at other batch sizes; None: it cannot be had.
+        feed: How fast the script's own data arrive, where a profile says so; None: no limit.
     """
 
     workload: Workload
@@ -45,6 +47,7 @@ class Prepared:
     catalog: Catalog
     terms: Terms
     resized: Callable[[int], Workload] | None = None
+    feed: Feed | None = None
 
 
 def ask(
@@ -86,6 +89,7 @@ def ask(
         question=question,
         terms=ready.terms,
         resized=ready.resized,
+        feed=ready.feed,
     )
     if detailed:
         from .details import details_of
@@ -136,7 +140,16 @@ def prepare(
     return Prepared(
         workload=workload, selection=selection, predictor=knowing, catalog=catalog, terms=terms,
         resized=_resizer(workload, model, options=options, script_arguments=script_arguments),
+        feed=_feed(measurements, workload),
     )  # fmt: skip
+
+
+def _feed(measurements: Sequence[Measurement], workload: Workload) -> Feed | None:
+    if not any(m.loading for m in measurements):
+        return None
+    from .measured_feed import measured_feed
+
+    return measured_feed(measurements, workload)
 
 
 def _measurements(model: Any, profiles: Sequence[Path]) -> tuple[Measurement, ...]:

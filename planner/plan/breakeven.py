@@ -149,7 +149,7 @@ def compare(ready: Prepared, rivalry: Rivalry, *, question: Question) -> Breakev
         )
     estimate = estimate_workload(
         workload, selection=ready.selection, predictor=ready.predictor, question=question, terms=terms,
-        resized=ready.resized,
+        resized=ready.resized, feed=ready.feed,
     )  # fmt: skip
     ways = ways_of(ready, rivalry, estimate.offers, question=question)
     return break_even(ways.narrowed(epochs=workload.epochs, runs=rivalry.runs), runs=rivalry.runs)

@@ -11,7 +11,7 @@ from ..errors import UsageError
 from ..predict.links import UNKNOWN, Machine, machine_joined
 from ..predict.steptime import StepTime, Unpredicted
 from ..units import SECONDS_PER_HOUR
-from .limiter import feed_of
+from .limiter import Feed, feed_of
 from .limits import require_positive
 from .memory import available_bytes, memory_verdict
 from .memory_parts import batch_bytes_of, remedies_of
@@ -91,6 +91,7 @@ def estimate_workload(
     question: Question,
     terms: Terms = NO_TERMS,
     resized: Callable[[int], Workload] | None = None,
+    feed: Feed | None = None,
 ) -> Estimate:
     """Return what a workload takes and costs on every offer of a selection.
 
@@ -101,6 +102,7 @@ def estimate_workload(
         question: Order and limits.
         terms: What is charged and assumed beside the training; by default nothing.
         resized: Gives the workload at other batch sizes; strong scaling needs it.
+        feed: How fast a profile found the data to arrive, unless the question says how they are fed.
 
     Raises:
         UsageError: A deadline or a budget is given for a run of unknown length.
@@ -115,7 +117,7 @@ def estimate_workload(
         terms=terms,
         spot=question.spot,
         project=lambda one: project(workload, one, predictor, spread),
-        feed=None if question.feed is None else feed_of(question.feed, workload, terms),
+        feed=feed if question.feed is None else feed_of(question.feed, workload, terms),
     )
     ordered = sorted(map(standing_of, priced), key=lambda standing: rank_key(standing, question.sort))
     return Estimate(

@@ -75,6 +75,8 @@ class Feed:
         sample_mb: Stored size of a sample [MB].
         data_gb: Stored size of all samples; None: unknown [GB].
         array_mb: Size of a sample as the devices get it [MB].
+        most_vcpus: That the pipeline can use; None: all of them [-].
+        measured_on: Provider of the machine whose step times hold the wait already; None: of no machine.
     """
 
     per_vcpu: Bounds
@@ -83,6 +85,14 @@ class Feed:
     sample_mb: Bounds = (0.0, 0.0, 0.0)
     data_gb: float | None = None
     array_mb: float = 0.0
+    most_vcpus: float | None = None
+    measured_on: str | None = None
+
+    def vcpus(self, of_host: float | None) -> float | None:
+        """Return how many of a host's vCPUs make samples ready; None when that is unknown [-]."""
+        if self.most_vcpus is None:
+            return of_host
+        return min(of_host or 1.0, self.most_vcpus)
 
     def ceilings(self, offer: Offer, accelerator: Accelerator | None = None) -> dict[str, Bounds]:
         """Return how many samples get through each part of a host; empty when its vCPUs are unknown [1/s].
@@ -91,10 +101,11 @@ class Feed:
             offer: Has vCPUs, memory and the number of devices.
             accelerator: Its device; None: nothing is known of the way there.
         """
-        if offer.vcpus is None:
+        vcpus = self.vcpus(offer.vcpus)
+        if vcpus is None:
             return {}
-        low, usual, high = (offer.vcpus * rate for rate in self.per_vcpu)
-        found: dict[str, Bounds] = {f"{offer.vcpus:g} vCPUs": (low, usual, high)}
+        low, usual, high = (vcpus * rate for rate in self.per_vcpu)
+        found: dict[str, Bounds] = {f"{vcpus:g} vCPUs": (low, usual, high)}
         cached = (
             self.data_gb is None or offer.memory_gib is None or self.data_gb < offer.memory_gib * GB_PER_GIB
         )
@@ -167,6 +178,8 @@ def fed(
     """
     step, found = projection.step_time, feed.narrowest(offer, accelerator)
     if not isinstance(step, StepTime) or found is None or min(found[1]) <= 0:
+        return projection
+    if offer.provider == feed.measured_on:
         return projection
     part, rates = found
     samples = projection.run.global_batch_size

@@ -164,7 +164,16 @@ def _measured(
     pipeline = _pipeline(subject, request["rules"]["most_s"]) if own and mode == "train" else None
     row = measure(subject, rules=Rules(**request["rules"]), tell=lambda phase, m: _window(out, phase, m))
     row["prepare"] |= facts
+    row["epoch"] |= _epoch(row, samples=concrete.samples, batch_size=concrete.batch_size)
     return row | {"pipeline": pipeline, "batch_size": concrete.batch_size}
+
+
+def _epoch(row: dict[str, Any], *, samples: int | None, batch_size: int) -> dict[str, Any]:
+    """Return how many steps an epoch has, and how long all of it takes; None where that is not known."""
+    steps = None if samples is None else -(-samples // batch_size)
+    step_s, beside_s = row["fit"]["median_s"], row["epoch"]["beside_steps_s"]
+    known = steps is not None and step_s is not None and beside_s is not None
+    return {"steps": steps, "total_s": steps * step_s + beside_s if known else None}
 
 
 def _pipeline(subject: Subject, most_s: float) -> list[dict[str, Any]]:

@@ -60,6 +60,7 @@ def rivals_for_work(ready: Prepared, question: Question, *, accelerator: str, de
         predictor=ready.predictor,
         question=question,
         terms=ready.terms,
+        feed=ready.feed,
     )
     able = [
         (float(one.bill.total.mid), one)

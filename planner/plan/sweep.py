@@ -156,7 +156,7 @@ def _points(
     """Return the cheapest and the fastest offer of each number of devices and purchase option."""
     estimate = estimate_workload(
         workload, selection=ready.selection, predictor=ready.predictor, question=question, terms=ready.terms,
-        resized=Resizer(workload, trace),
+        resized=Resizer(workload, trace), feed=ready.feed,
     )  # fmt: skip
     able = [one for one in estimate.offers if _can_be_taken(one)]
     points = [Point(batch_size=workload.batch_size, precision=workload.precision, offer=one) for one in able]

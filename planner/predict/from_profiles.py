@@ -21,13 +21,29 @@ from .transfer_law import Step
 if TYPE_CHECKING:
     from ..offers.rows import Accelerator
 
-__all__ = ["SCHEMA", "Measurement", "ProfiledPredictor", "measurements_of"]
+__all__ = ["SCHEMA", "Loading", "Measurement", "ProfiledPredictor", "measurements_of", "same_work"]
 
 SCHEMA = "gpuplan.profile/1"
 SAME_WORK = (
     0.05  # FLOPs of a sample may differ by so much (padding, the last batch) for it to be the same work [-]
 )
+SEVERAL_CORES = 1.2  # from here on a pipeline runs in parallel; a single thread's helpers use less [-]
 REPEATABLE = 0.03  # medians of repeated profiles lie within this of each other on a quiet machine [-]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loading:
+    """What the script's own data pipeline delivers when nothing waits for a device.
+
+    Args:
+        per_core: Samples per second of a core's time [1/s].
+        cores: That it kept busy as it stands [-].
+        parallel: Whether it can use more of them: it has workers, or used several cores already.
+    """
+
+    per_core: float
+    cores: float
+    parallel: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +57,8 @@ class Measurement:
         step_s: How long [s].
         low_s, high_s: 95 % interval of the median; None when too little was measured [s].
         source: Where it was read.
+        device_s: The step alone, where the step of `fit()` waited for its input; None otherwise [s].
+        loading: Of the script's own data; None when it was not timed.
     """
 
     workload: Workload
@@ -50,6 +68,13 @@ class Measurement:
     low_s: float | None
     high_s: float | None
     source: str
+    device_s: float | None = None
+    loading: Loading | None = None
+
+    @property
+    def computing_s(self) -> float:
+        """The step without the wait for its input, which another host would not wait as long for [s]."""
+        return self.step_s if self.device_s is None else self.device_s
 
 
 def measurements_of(document: Mapping[str, Any], *, source: str) -> tuple[Measurement, ...]:
@@ -72,7 +97,8 @@ def measurements_of(document: Mapping[str, Any], *, source: str) -> tuple[Measur
             Measurement(
                 workload=workloads[row["workload"]], accelerator=document["accelerator"],
                 devices=document["devices"], step_s=row["fit"]["median_s"], low_s=row["fit"].get("low_s"),
-                high_s=row["fit"].get("high_s"), source=source,
+                high_s=row["fit"].get("high_s"), source=source, loading=_loading(row),
+                device_s=(row.get("step") or {}).get("median_s") if row.get("limit") == "input" else None,
             )
             for row in document["rows"]
             if row["status"] == "measured" and row.get("workload") is not None
@@ -82,6 +108,19 @@ def measurements_of(document: Mapping[str, Any], *, source: str) -> tuple[Measur
         raise UsageError(
             f"`{source}` is no profile: {error!r}", hint="write it with `gpuplan profile`"
         ) from error
+
+
+def _loading(row: Mapping[str, Any]) -> Loading | None:
+    """Return what a row says of the pipeline; None where it says nothing."""
+    timed = [one for one in row.get("pipeline") or () if one["samples_per_s_per_core"]]
+    if not timed:
+        return None
+    best = max(timed, key=lambda one: float(one["samples_per_s"]))
+    workers = any(one["workers"] is not None for one in timed)
+    return Loading(
+        per_core=float(best["samples_per_s_per_core"]), cores=float(timed[0]["cores"]),
+        parallel=workers or timed[0]["cores"] > SEVERAL_CORES,
+    )  # fmt: skip
 
 
 def same_work(one: Workload, other: Workload) -> bool:
@@ -171,7 +210,7 @@ class ProfiledPredictor:
             return None
         transfer = self._transfer or load_transfer()
         steps = [step for _, step in profiled]
-        correction = transfer.corrections(steps, [m.step_s for m, _ in profiled], [target])[0]
+        correction = transfer.corrections(steps, [m.computing_s for m, _ in profiled], [target])[0]
         scale = math.exp(correction.log_ratio)
         low, high = (end * correction.spread for end in transfer.ends_for(steps))
         parts_s = {name: part_s * scale for name, part_s in target.parts_s.items()}

@@ -89,7 +89,21 @@ def sentences_of(document: Mapping[str, Any]) -> Iterator[str]:
             yield f"{about}: {row['status'].replace('_', ' ')}: {row['message']}"
         for finding in row["findings"]:
             yield f"{about}: {finding}"
+        yield from _memory_sentence(about, row["memory"] or {})
     yield from document["notes"]
+
+
+def _memory_sentence(about: str, memory: Mapping[str, Any]) -> Iterator[str]:
+    predicted, peak = memory.get("predicted_bytes"), memory.get("device_peak_bytes")
+    if predicted is None:
+        return
+    said = f"{about}: memory of the step: {predicted / GIB:.2f} GiB predicted"
+    if peak is not None:
+        yield f"{said}, {peak / GIB:.2f} measured ({memory['measured_over_predicted']:.2f} times)"
+        return
+    grown = memory.get("host_growth_bytes")
+    if grown is not None:
+        yield f"{said}; the process grew by {grown / GIB:.2f} GiB, compilation included"
 
 
 def _row(row: Mapping[str, Any]) -> dict[str, Any]:

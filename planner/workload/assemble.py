@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,17 @@ from .options import DEFAULT_BATCH_SIZE, WorkloadOptions, steps_of_run
 from .spec import ArraySpec, SpecTree, map_specs
 from .targets import fitting_loss, target_specs, validate_names
 
-__all__ = ["Run", "assemble_workload", "batch_size_of", "compile_model", "input_specs", "symbolic_output"]
+__all__ = [
+    "Run",
+    "assemble_workload",
+    "batch_size_of",
+    "build_training_state",
+    "compile_model",
+    "input_specs",
+    "symbolic_output",
+]
+
+PACKAGES_OF = {"tensorflow": ("tensorflow", "tensorflow-cpu"), "torch": ("torch",)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +72,7 @@ def assemble_workload(model: Any, *, run: Run, options: WorkloadOptions) -> Work
 def _assemble(
     model: Any, *, run: Run, options: WorkloadOptions, batch_size: int, notes: list[str]
 ) -> Workload:
-    from .trace import trace_step
+    from .trace import trace_on_backend
 
     x = run.feed.x if run.feed is not None else input_specs(model, run.text)
     y = run.feed.y if run.feed is not None else None
@@ -70,9 +80,9 @@ def _assemble(
     output = symbolic_output(model, x, batch_size)
     if options.mode == "train":
         y = compile_model(model, output, y, options=options, given=run.feed is not None, notes=notes)
-        _build_training_state(model, y, output)
+        build_training_state(model, y, output)
     with _on_one_device(model):
-        traced = trace_step(
+        traced = trace_on_backend(
             model, x_spec=x, y_spec=y, sample_weight_spec=weight, batch_size=batch_size, mode=options.mode
         )
     samples, epochs, steps = _length_of_run(run, options, batch_size)
@@ -214,7 +224,7 @@ def _compile_note(loss: Any, optimizer: Any) -> str:
     return f"the model is not compiled: {' and '.join(parts) or 'the given loss and optimizer'} taken"
 
 
-def _build_training_state(model: Any, y: SpecTree, output: Any) -> None:
+def build_training_state(model: Any, y: SpecTree, output: Any) -> None:
     """Create the variables of metrics, loss and optimizer, as the first step of `fit()` does.
 
     Keras's own way traces the whole model once more (5 s for ResNet-50); the parts can be built from shapes.
@@ -275,6 +285,13 @@ def _size(shape: tuple[int, ...]) -> int:
 
 
 def _versions() -> dict[str, str]:
-    from importlib.metadata import version
+    from importlib.metadata import PackageNotFoundError, version
 
-    return {package: version(package) for package in ("keras", "jax")}
+    import keras
+
+    backend = keras.backend.backend()
+    installed = {"keras": version("keras"), "jax": version("jax")}
+    for package in PACKAGES_OF.get(backend, ()):
+        with suppress(PackageNotFoundError):
+            installed[backend] = version(package)
+    return installed

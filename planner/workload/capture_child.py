@@ -7,6 +7,7 @@ Its stdout is the parent's stderr. The request and the result are plain JSON, ne
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import multiprocessing
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..errors import GpuplanError, UsageError
 from .cache import hash_file
-from .faults import one_line
+from .faults import BackendError, one_line
 from .options import WorkloadOptions
 from .reference import Reference, parse_reference
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 INTERRUPTED = 130
+ELSEWHERE = "weights are allocated to trace on another backend than JAX, so the model must fit in memory"
 PRETRAINED = "pretrained weights were neither downloaded nor read: their values do not change the time"
 
 
@@ -44,7 +46,8 @@ def main(request_path: str, result_path: str) -> NoReturn:
 
 def _fault(error: GpuplanError) -> dict[str, Any]:
     kind = "usage" if isinstance(error, UsageError) else "capture"
-    return {"error": {"kind": kind, "message": str(error), "hint": error.hint}}
+    backend = error.backend if isinstance(error, BackendError) else None
+    return {"error": {"kind": kind, "message": str(error), "hint": error.hint, "backend": backend}}
 
 
 def _finish(answer: dict[str, Any], result_path: Path) -> NoReturn:
@@ -62,23 +65,26 @@ def _answer(request: dict[str, Any], result_path: Path) -> dict[str, Any]:
 
     options = WorkloadOptions.from_json(request["options"])
     reference = parse_reference(request["reference"], base=Path(request["base"]))
-    _import_keras(request["backend"])
+    on_jax = request["trace_on"] == "jax"
+    _import_keras(request["trace_on"], request["backend"])
     set_precision(options.precision)
-    with abstract_variables() as works:
-        notes = () if works else (NOT_ABSTRACT,)
+    with abstract_variables() if on_jax else contextlib.nullcontext(False) as works:
+        notes = () if works else (NOT_ABSTRACT if on_jax else ELSEWHERE,)
         if reference.kind == "script":
             _run_script(reference, request, options, notes, result_path)
         return _describe_model(reference, request, options, notes)
 
 
-def _import_keras(wanted_backend: str | None) -> None:
-    """Import Keras on JAX, then show the user's code the backend that the user set, if any."""
-    os.environ["KERAS_BACKEND"] = "jax"
+def _import_keras(backend: str, wanted_backend: str | None) -> None:
+    """Import Keras on a backend, then show the user's code the backend that the user set, if any."""
+    os.environ["KERAS_BACKEND"] = backend
     gc.disable()  # an import makes nothing to collect, and looking for it takes a tenth of the time
     import keras  # noqa: F401
 
     gc.freeze()
     gc.enable()
+    if backend != "jax":
+        return
     if wanted_backend is None:
         del os.environ["KERAS_BACKEND"]
     else:
@@ -87,7 +93,14 @@ def _import_keras(wanted_backend: str | None) -> None:
 
 def _backend_note() -> tuple[str, bool | None]:
     """Return the note on the backend, and whether its steps are compiled (None: as the model says)."""
-    wanted = os.environ.get("KERAS_BACKEND")
+    import keras
+
+    traced, wanted = keras.backend.backend(), os.environ.get("KERAS_BACKEND")
+    if traced != "jax":
+        return (
+            f"runs on the {traced} backend only, and was traced there",
+            False if traced == "torch" else None,
+        )
     if wanted in (None, "jax"):
         return "traced with Keras on JAX", None
     note = f"set up for the {wanted} backend; traced with Keras on JAX, whose layers do the same work"

@@ -8,15 +8,29 @@ from collections.abc import Sequence
 
 from ..errors import GpuplanError
 
-__all__ = ["CaptureError", "fault_in_user_code", "line_of_fault", "one_line"]
+__all__ = ["TRACED_ON", "BackendError", "CaptureError", "fault_in_user_code", "line_of_fault", "one_line"]
 
+# The backend of the child that traces; the user's code may have set KERAS_BACKEND to something else.
+TRACED_ON = "GPUPLAN_TRACED_ON"
 OTHER_BACKENDS = ("tensorflow", "torch")
 WAY_OUT = "point gpuplan at a function that returns the model, as in `{name}:build_model`"
 LONGEST_MESSAGE = 300
+# TensorFlow raises anew, from its text alone, what JAX says when its tracer is read, which JAX's error cannot be.
+RAISED_ANEW = "no attribute '_error_repr'"
+# What a backend raises when it is handed another one's tensors.
+WRONG_TENSORS = (TypeError, AttributeError, ValueError, NotImplementedError)
 
 
 class CaptureError(GpuplanError):
     """The user's code was run, and did not get as far as a model that can be traced. Exit code 1."""
+
+
+class BackendError(CaptureError):
+    """The user's code runs on another Keras backend only, which is installed: `backend`."""
+
+    def __init__(self, message: str, *, hint: str | None = None, backend: str) -> None:
+        super().__init__(message, hint=hint)
+        self.backend = backend
 
 
 def one_line(text: object) -> str:
@@ -52,7 +66,7 @@ def fault_in_user_code(
     """
     line = line_of_fault(error, folders)
     where, script = line or name, name.split("?", 1)[0]
-    backend = _foreign_backend(error)
+    backend = _foreign_backend(error, folders)
     if backend is not None:
         return _needs_backend(backend, error, where=where, name=script)
     if isinstance(error, SyntaxError):
@@ -86,17 +100,36 @@ def _syntax(error: SyntaxError) -> str:
     return f"syntax error: {error.msg}{at}"
 
 
-def _foreign_backend(error: BaseException) -> str | None:
+def _foreign_backend(error: BaseException, folders: Sequence[str]) -> str | None:
     """Name the backend that the code turned out to need, if that is what went wrong."""
     if isinstance(error, ModuleNotFoundError):
         package = (error.name or "").split(".")[0]
         return package if package in OTHER_BACKENDS else None
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         for backend in OTHER_BACKENDS:
-            if f"{os.sep}site-packages{os.sep}{backend}{os.sep}" in frame.filename:
+            ours = backend == os.environ.get(TRACED_ON)
+            if f"{os.sep}site-packages{os.sep}{backend}{os.sep}" in frame.filename and not ours:
                 return backend
     text = str(error).lower()
-    return next((b for b in OTHER_BACKENDS if f"{b} backend" in text or f"requires {b}" in text), None)
+    named = next((b for b in OTHER_BACKENDS if f"{b} backend" in text or f"requires {b}" in text), None)
+    if RAISED_ANEW in text:
+        named = "tensorflow"
+    found = named or (_used_at_fault(error, folders) if isinstance(error, WRONG_TENSORS) else None)
+    return None if found == os.environ.get(TRACED_ON) else found
+
+
+def _used_at_fault(error: BaseException, folders: Sequence[str]) -> str | None:
+    """Name the backend that the user's own function uses by name where it failed, the innermost one.
+
+    Keras takes a layer's `call` out of the traceback; what is left stands in the module that uses the layer.
+    """
+    found, in_layer = None, "Exception encountered when calling" in str(error)
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if any(_inside(frame.f_code.co_filename, folder) for folder in folders):
+            for name in list(frame.f_globals) if in_layer else frame.f_code.co_names:
+                package = getattr(frame.f_globals.get(name), "__name__", "").split(".")[0]
+                found = package if package in OTHER_BACKENDS else found
+    return found
 
 
 def _needs_backend(backend: str, error: BaseException, *, where: str, name: str) -> CaptureError:
@@ -105,7 +138,8 @@ def _needs_backend(backend: str, error: BaseException, *, where: str, name: str)
             f"{where}: needs `{error.name}`, which is not installed",
             hint=f"`pip install 'gpuplan[{backend}]'`{_or_function(name)} without it",
         )
-    return CaptureError(
-        f"{where}: needs the {backend} backend, which this version cannot trace: {one_line(error)}",
+    return BackendError(
+        f"{where}: needs the {backend} backend: {one_line(error)}",
         hint="write that part with `keras.ops`, which runs on every backend, or as a Keras layer",
+        backend=backend,
     )

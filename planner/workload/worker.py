@@ -8,11 +8,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from ..errors import GpuplanError, UsageError
-from .faults import CaptureError
+from .faults import TRACED_ON, BackendError, CaptureError
 from .options import WorkloadOptions
 
 __all__ = ["run_child"]
@@ -22,8 +23,12 @@ INTERRUPTED = 130
 SECONDS_TO_STOP = 3.0
 
 
-def run_child(text: str, *, base: Path, options: WorkloadOptions, argv: Sequence[str]) -> dict[str, Any]:
+def run_child(
+    text: str, *, base: Path, options: WorkloadOptions, argv: Sequence[str], backend: str | None = None
+) -> dict[str, Any]:  # fmt: skip
     """Trace a reference in a process of its own, so that neither its backend nor its policies leak.
+
+    It is traced on JAX, and what turns out to need another backend there, unless a backend is asked for.
 
     Returns:
         `workload` (see `Workload.from_json`) and `files` (path to hash of every file that took part).
@@ -32,7 +37,19 @@ def run_child(text: str, *, base: Path, options: WorkloadOptions, argv: Sequence
         UsageError, CaptureError: As the child found.
         GpuplanError: The child was killed.
     """
+    try:
+        return _traced(text, base=base, options=options, argv=argv, backend=backend or "jax")
+    except BackendError as error:
+        if backend is not None or find_spec(error.backend) is None:
+            raise
+        return _traced(text, base=base, options=options, argv=argv, backend=error.backend)
+
+
+def _traced(
+    text: str, *, base: Path, options: WorkloadOptions, argv: Sequence[str], backend: str
+) -> dict[str, Any]:
     request = {
+        "trace_on": backend,
         "reference": text,
         "base": str(base),
         "options": options.to_json(),
@@ -42,7 +59,7 @@ def run_child(text: str, *, base: Path, options: WorkloadOptions, argv: Sequence
     with tempfile.TemporaryDirectory(prefix="gpuplan-") as folder:
         request_path, result_path = Path(folder, "request.json"), Path(folder, "result.json")
         request_path.write_text(json.dumps(request), encoding="utf-8")
-        code = _run([request_path, result_path])
+        code = _run([request_path, result_path], backend)
         if code == INTERRUPTED:
             raise KeyboardInterrupt
         if not result_path.exists():
@@ -50,10 +67,12 @@ def run_child(text: str, *, base: Path, options: WorkloadOptions, argv: Sequence
         return _unwrap(json.loads(result_path.read_bytes()))
 
 
-def _run(arguments: Sequence[Path]) -> int:
+def _run(arguments: Sequence[Path], backend: str) -> int:
     """Run the child to its end; whatever ends this call ends the child too."""
     command = [sys.executable, "-P", "-m", f"{__package__}.capture_child", *map(str, arguments)]
-    environment = {**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
+    environment = {**os.environ, "KERAS_BACKEND": backend, "JAX_PLATFORMS": "cpu", TRACED_ON: backend}
+    if backend != "jax":
+        environment["CUDA_VISIBLE_DEVICES"] = "-1"
     environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=STDERR, env=environment)
     try:
@@ -83,5 +102,7 @@ def _unwrap(answer: dict[str, Any]) -> dict[str, Any]:
     error = answer.get("error")
     if error is None:
         return answer
+    if error.get("backend") is not None:
+        raise BackendError(error["message"], hint=error["hint"], backend=error["backend"])
     kind = UsageError if error["kind"] == "usage" else CaptureError
     raise kind(error["message"], hint=error["hint"])

@@ -28,7 +28,9 @@ def data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def made_up(saved: str, tmp_path: Path) -> Callable[..., str]:
     """Return a function that writes a made-up profile of the MNIST example."""
 
-    def write(accelerator: str, step_s: float, *, run: dict[str, Any] | None = None) -> str:
+    def write(
+        accelerator: str, step_s: float, *, run: dict[str, Any] | None = None, **columns: Any
+    ) -> str:  # fmt: skip
         workload = json.loads(Path(saved).read_text())
         document = empty_document(
             model="made up", mode="train", backend="jax", data="synthetic", rules={}, source="profile"
@@ -38,7 +40,7 @@ def made_up(saved: str, tmp_path: Path) -> Callable[..., str]:
             "steps_per_window": [1], "warm_up": {"windows_s": [], "settled": True}, "stopped": "converged",
         }  # fmt: skip
         row = row_of(status="measured", batch_size=workload["batch_size"])
-        row |= {"precision": "float32", "fit": timing, "workload": 0}
+        row |= {"precision": "float32", "fit": timing, "workload": 0, **columns}
         document |= {"status": "complete", "accelerator": accelerator, "rows": [row], "workloads": [workload]}
         document["run"] = run
         path = tmp_path / f"{accelerator}.json"
@@ -97,6 +99,26 @@ def test_a_cpu_tells_of_itself_alone(
     assert {name: one for name, one in after.items() if name != "local"} == {
         name: one for name, one in before.items() if name != "local"
     }
+
+
+def test_a_slow_pipeline_is_a_ceiling_elsewhere(
+    saved: str, gpuplan: Callable[..., Done], made_up: Callable[..., str]
+) -> None:
+    """A generator of 100 samples/s: a batch of 128 takes 1.28 s on every GPU, unless `--feed` says otherwise.
+
+    The step alone, not the wait, says what the model was off by: the V100 stays about where it was.
+    """
+    before = steps(gpuplan("estimate", saved, *ACCELERATORS, "--json"))
+    pipeline = [{"workers": None, "samples_per_s": 100.0, "cores": 1.0, "samples_per_s_per_core": 100.0}]
+    step = {"median_s": before["T4"]["s"], "windows_s": [], "steps_per_window": [], "stopped": "converged"}
+    step["warm_up"] = {"windows_s": [], "settled": True}
+    slow = made_up("T4", 1.28, pipeline=pipeline, step=step, limit="input")
+    after = steps(gpuplan("estimate", saved, "--profile", slow, *ACCELERATORS, "--json"))
+    said = steps(gpuplan("estimate", saved, "--profile", slow, "--feed", "arrays", *ACCELERATORS, "--json"))
+
+    assert after["V100-16GB"]["s"] == pytest.approx(1.28)
+    assert after["T4"]["s"] == pytest.approx(1.28)
+    assert said["V100-16GB"]["s"] == pytest.approx(before["V100-16GB"]["s"], rel=0.1)
 
 
 def test_runs_are_kept_and_forgotten(

@@ -21,7 +21,7 @@ from .simplify import simplify
 from .table import tabulate, unmodelled
 from .updates import equal_updates_once
 
-__all__ = ["TracedStep", "trace_step"]
+__all__ = ["TracedStep", "array_bytes", "memory_of", "trace_step"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,8 @@ def trace_step(
         peaks = peaks_of(graph, fusion, donated=train)
         missing = unmodelled(graph)
     fed = spec_leaves(specs if train else x_spec)
-    inputs = sum(_array_bytes((batch_size, *spec.shape), spec.dtype) for spec in fed)
-    memory = _memory(model, train=train, input_bytes=inputs, peaks=peaks)
+    inputs = sum(array_bytes((batch_size, *spec.shape), spec.dtype) for spec in fed)
+    memory = memory_of(model, train=train, input_bytes=inputs, peaks=peaks)
     return TracedStep(ops, memory, missing, tuple(dict.fromkeys(remark.text for remark in graph.remarks)))
 
 
@@ -121,7 +121,7 @@ def _quick_tracing() -> Iterator[None]:
             gc.enable()
 
 
-def _array_bytes(shape: tuple[int, ...], dtype: str) -> int:
+def array_bytes(shape: tuple[int, ...], dtype: str) -> int:
     """Return an array's size as JAX keeps it (64-bit types are narrowed to 32 bits) [bytes]."""
     import jax
 
@@ -130,10 +130,11 @@ def _array_bytes(shape: tuple[int, ...], dtype: str) -> int:
 
 
 def _variable_bytes(variables: Any) -> int:
-    return sum(_array_bytes(variable.shape, variable.dtype) for variable in variables)
+    return sum(array_bytes(variable.shape, variable.dtype) for variable in variables)
 
 
-def _memory(model: Any, *, train: bool, input_bytes: int, peaks: Peaks) -> Memory:
+def memory_of(model: Any, *, train: bool, input_bytes: int, peaks: Peaks) -> Memory:
+    """Return what a step keeps on the device, by part."""
     trainable = _variable_bytes(model.trainable_variables)
     others = _variable_bytes(model.non_trainable_variables)
     return Memory(

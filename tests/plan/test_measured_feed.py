@@ -1,0 +1,54 @@
+"""The pipeline that a profile timed is a ceiling on other hosts: by hand."""
+
+from __future__ import annotations
+
+import pytest
+from gpuplan.plan.estimate import project
+from gpuplan.plan.limiter import fed
+from gpuplan.plan.measured_feed import measured_feed
+from gpuplan.plan.select import Selected
+from gpuplan.predict.from_profiles import Loading, Measurement
+from gpuplan.predict.steptime import StepTime
+from made_up import FakePredictor, make_accelerator, make_offer, make_workload
+
+FAST = make_accelerator("A100-40GB", tflop_per_s=10.0)  # 0.1 s for a batch of 32: 320 samples/s
+
+
+def measured(loading: Loading | None, **changes: object) -> Measurement:
+    return Measurement(
+        workload=make_workload(**changes), accelerator="CPU", devices=1, step_s=1.0, low_s=None, high_s=None,
+        source="profile.json", loading=loading,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("parallel", "per_s"), [(True, 80.0), (False, 20.0)])
+def test_vcpus_count_where_the_pipeline_has_workers(parallel: bool, per_s: float) -> None:
+    """Closed form: 20 samples/s a core on 4 vCPUs are 80, or 20 in one thread; a batch is 32."""
+    feed = measured_feed([measured(Loading(per_core=20.0, cores=0.9, parallel=parallel))], make_workload())
+    offer = make_offer("A100-40GB", vcpus=4.0)
+    assert feed is not None
+    found = fed(project(make_workload(), Selected(offer, FAST), FakePredictor()), offer, feed).step_time
+
+    assert isinstance(found, StepTime)
+    assert found.time_s.mid == pytest.approx(32 / per_s)
+    assert found.time_s.high == pytest.approx(1.5 * 32 / per_s)
+    assert found.limiter == "input"
+    assert f"feed {per_s:g} samples/s, the devices could take 320" in found.note
+
+
+def test_other_work_and_unknown_pipelines_limit_nothing() -> None:
+    """Another model's pipeline is another pipeline; one that was not timed is none."""
+    fast = Loading(per_core=20.0, cores=1.0, parallel=True)
+
+    assert measured_feed([measured(None)], make_workload()) is None
+    assert measured_feed([measured(fast, parameters=1)], make_workload()) is None
+
+
+def test_the_machine_that_was_measured_has_waited_already() -> None:
+    """Its step of `fit()` holds the wait: no ceiling on top."""
+    feed = measured_feed([measured(Loading(per_core=1.0, cores=1.0, parallel=False))], make_workload())
+    offer = make_offer("A100-40GB", provider="local", vcpus=4.0)
+    own = project(make_workload(), Selected(offer, FAST), FakePredictor())
+    assert feed is not None
+
+    assert fed(own, offer, feed) is own
