@@ -47,6 +47,9 @@ def estimate(
     breakdown: Annotated[
         bool, typer.Option("--breakdown", help="The bills line by line, and what each line rests on.")
     ] = False,
+    best_batch: Annotated[
+        bool, typer.Option("--best-batch", help="Also each offer at the largest batch that fits.")
+    ] = False,
     out: OutputFlags,
 ) -> None:
     """Estimate time, cost and memory of a training run on every accelerator that can be rented.
@@ -64,6 +67,7 @@ def estimate(
         model, asked.question, options=options, script_arguments=script_arguments or (),
         catalog=asked.catalog, terms=asked.terms, profiles=profile or (), around_trace=tracing(model),
         detailed=out.output is not None,
+        best_batch=best_batch,
     )  # fmt: skip
     _show(result, asked.question, out, show_all=show_all, breakdown=breakdown)
 

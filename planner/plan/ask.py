@@ -12,7 +12,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from .estimate import Question, StepPredictor, estimate_workload
-from .result import Estimate
+from .result import Estimate, OfferEstimate
 from .select import Selection, select
 from .terms import Terms
 
@@ -61,6 +61,7 @@ def ask(
     profiles: Sequence[Path] = (),
     around_trace: AbstractContextManager[object] | None = None,
     detailed: bool = False,
+    best_batch: bool = False,
 ) -> Estimate:
     """Return the answer to a question about a model.
 
@@ -74,6 +75,7 @@ def ask(
         profiles: Files of `gpuplan profile` or `StepTimer`; the user's own runs are known without being named.
         around_trace: Entered while the model is traced (to show that it takes a while).
         detailed: Whether also to work out what a report shows beside the offers.
+        best_batch: Also plan each offer at the largest batch that fits; the model is traced at some more sizes.
 
     Raises:
         GpuplanError: Whatever the user can fix, by its kind.
@@ -82,20 +84,41 @@ def ask(
         model, question, options=options, script_arguments=script_arguments, catalog=catalog, terms=terms,
         profiles=profiles, around_trace=around_trace,
     )  # fmt: skip
-    answer = estimate_workload(
-        ready.workload,
-        selection=ready.selection,
-        predictor=ready.predictor,
-        question=question,
-        terms=ready.terms,
-        resized=ready.resized,
-        feed=ready.feed,
-    )
+    answer = _estimate(ready, ready.workload, question)
+    if best_batch:
+        answer = _at_best_batch(answer, ready, question)
     if detailed:
         from .details import details_of
 
         answer = replace(answer, details=details_of(ready, answer, question))
     return answer if ready.workload.mode == "train" else _served(answer, ready, model, options)
+
+
+def _estimate(ready: Prepared, workload: Workload, question: Question) -> Estimate:
+    return estimate_workload(
+        workload, selection=ready.selection, predictor=ready.predictor, question=question, terms=ready.terms,
+        resized=ready.resized, feed=ready.feed,
+    )  # fmt: skip
+
+
+def _at_best_batch(answer: Estimate, ready: Prepared, question: Question) -> Estimate:
+    """Return the answer with a second plan for each offer, at the largest batch that fits."""
+    from ..errors import UsageError
+    from .best_batch import at_batch_size, batch_sizes_to_try, with_best_batch
+
+    own, resized = ready.workload, ready.resized
+    if resized is None:
+        raise UsageError(
+            f"`--best-batch` needs `{own.model}` at other batch sizes",
+            hint="name the model itself instead of what was saved of it",
+        )
+
+    def at(size: int) -> Sequence[OfferEstimate]:
+        return _estimate(ready, at_batch_size(resized(size), own), question).offers
+
+    largest = {one.projection.memory.largest_batch_size for one in answer.offers}
+    offers = with_best_batch(answer.offers, batch_sizes_to_try(largest, own=own.batch_size), at)
+    return replace(answer, offers=tuple(offers))
 
 
 def _served(answer: Estimate, ready: Prepared, model: Any, options: WorkloadOptions) -> Estimate:

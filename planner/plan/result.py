@@ -19,6 +19,7 @@ from .terms import Bounds, Terms
 if TYPE_CHECKING:
     from ..offers.rows import Offer
     from ..workload.model import Workload
+    from .best_batch import BestBatch
     from .details import Details
     from .market import Market
     from .prediction import Serving
@@ -44,6 +45,7 @@ class OfferEstimate:
         unbilled: Items that a real bill has and whose price is unknown here.
         outlook: What interruptions do to the run; None on demand, or when the run's time is unknown.
         serving: What the machine does as a server of predictions; None when training was asked for.
+        best_batch: The same run at the largest batch that fits; None: not asked for, or the user's own is best.
         market: The other offers of the answer, and what holds for all.
     """
 
@@ -55,6 +57,7 @@ class OfferEstimate:
     unbilled: tuple[str, ...]
     outlook: SpotOutlook | None
     serving: Serving | None = None
+    best_batch: BestBatch | None = None
     market: Market = field(repr=False, compare=False)
 
     @property
@@ -161,6 +164,7 @@ class OfferEstimate:
             "usd_per_1000_steps": _money(self.usd_per_1000_steps),
             "scaling": scaling and scaling.to_json(),
             "serving": self.serving and self.serving.to_json(),
+            "best_batch": self.best_batch and self.best_batch.to_json(),
             "energy_kwh": energy.to_json() if energy else None,
             "co2_kg": co2.to_json() if co2 else None,
             "sessions": self.sessions,

@@ -6,6 +6,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from ..plan.terms import USD
@@ -17,6 +18,7 @@ from .summary import summary_lines
 from .trust import trust_lines
 
 if TYPE_CHECKING:
+    from ..plan.best_batch import BestBatch
     from ..plan.bill import Bill
     from ..plan.result import Estimate, OfferEstimate
     from ..plan.terms import Currency
@@ -81,7 +83,10 @@ def _emit_table(estimate: Estimate, *, show_all: bool, width: int) -> None:
     shown, left_out = shown_offers(estimate, show_all=show_all)
     currency = estimate.terms.currency
     rows = [table_row(one, currency) for one in shown]
-    emit_rows(table_columns(width, currency.code), rows, title=title_text(estimate))
+    columns = table_columns(width, currency.code)
+    if any(one.best_batch for one in estimate.offers):
+        columns = with_best_batch_column(columns, width)
+    emit_rows(columns, rows, title=title_text(estimate))
     blocks = [left_out, *summary_lines(estimate), "", *trust_lines(estimate, shown)]
     lines = [line for block in blocks for line in (textwrap.wrap(block, width) or [""])]
     sys.stdout.write("\n" + "\n".join(lines) + "\n")
@@ -126,6 +131,26 @@ def table_columns(width: int, currency: str = USD.code) -> list[Column]:
     return columns
 
 
+def with_best_batch_column(columns: list[Column], width: int) -> list[Column]:
+    """Return the columns with that of the best batch in place of what a narrow terminal can spare."""
+    spared = {"step", "limiter"} if width < REASON_COLUMNS_FROM_WIDTH else {"limiter"}
+    kept = [column for column in columns if column.key not in spared]
+    return [*kept, Column(key="best_batch", header="best batch", justify="right")]
+
+
+def _best_batch_text(best: BestBatch | None, currency: Currency) -> str | None:
+    """Return the largest batch that fits, with the run and its cost there."""
+    if best is None:
+        return None
+    run = f": {duration_text(best.run_time_s.mid)}" if best.run_time_s else ""
+    usd = (
+        ""
+        if best.cost_usd is None
+        else f", {usd_text(float(currency.of_usd(Decimal(best.cost_usd['mid']))))}"
+    )
+    return f"{best.batch_size}{run}{usd}"
+
+
 def _offer_length(width: int) -> int:
     """Return how much of an offer's name a terminal has room for [characters]."""
     if width < STEP_COLUMN_FROM_WIDTH:
@@ -147,6 +172,7 @@ def table_row(one: OfferEstimate, currency: Currency = USD) -> dict[str, str | N
         "cost": _cost_text(one.bill, currency),
         "limiter": getattr(projection.step_time, "limiter", None),
         "basis": getattr(projection.step_time, "basis", None),
+        "best_batch": _best_batch_text(one.best_batch, currency),
     }
     if step_time_s is not None:
         cells["step"] = range_text(step_time_s.low * MS_PER_S, step_time_s.high * MS_PER_S)
