@@ -35,7 +35,7 @@ class Supervisor:
         self.began = time.monotonic()
         self.reason: str | None = None
         signal.signal(signal.SIGALRM, self._because("capped"))
-        self.folder = folder
+        self.folder = folder.resolve()  # training runs in another folder
         self.params: dict[str, Any] = json.loads((folder / "params.json").read_text(encoding="utf-8"))
         signal.setitimer(signal.ITIMER_REAL, self.params["cap_s"])
         signal.signal(signal.SIGTERM, self._because("stopped"))
@@ -64,7 +64,7 @@ class Supervisor:
         if self.reason:
             return self.reason, None
         module = f"{__package__}.runner"
-        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1", **_search_path()}
         # The lock that says "this machine is alive" goes on with the script, should the supervisor be killed.
         child = subprocess.Popen(
             [sys.executable, "-m", module, str(self.folder)], cwd=self.params["cwd"], env=environment,
@@ -142,6 +142,14 @@ class Supervisor:
         """Run the last command: on a rented machine, the one that ends the renting."""
         if self.params["at_end"]:
             subprocess.run(self.params["at_end"], check=False)
+
+
+def _search_path() -> dict[str, str]:
+    """Return what lets Python find this package where it was sent on its own: training runs in another folder."""
+    if __package__ and "." in __package__:
+        return {}
+    there = str(Path(__file__).resolve().parents[1])
+    return {"PYTHONPATH": os.pathsep.join(filter(None, (there, os.environ.get("PYTHONPATH"))))}
 
 
 def main(folder: Path) -> int:

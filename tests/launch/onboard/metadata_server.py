@@ -10,6 +10,7 @@ azure  400 without `Metadata: true` or `api-version`; a document with its events
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from collections.abc import Iterator
@@ -105,7 +106,8 @@ def metadata_server() -> Iterator[tuple[MetadataServer, str]]:
                 self.send_header(name, value)
             self.send_header("Content-Length", str(len(text)))
             self.end_headers()
-            self.wfile.write(text.encode())
+            with contextlib.suppress(OSError):  # the machine has ended meanwhile
+                self.wfile.write(text.encode())
 
         do_GET = do_PUT = answer  # noqa: N815
 

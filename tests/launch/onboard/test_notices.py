@@ -24,7 +24,7 @@ import keras, numpy as np
 model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
 model.compile("sgd", "mse")
 class Slow(keras.callbacks.Callback):
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_begin(self, batch, logs=None):
         import time, os, pathlib
         pathlib.Path(os.environ["TESTS_STEPS"]).open("a").write("x")
         if os.environ.get("TESTS_SLOW"): time.sleep(0.05)
