@@ -1,12 +1,13 @@
 """Published training steps that ran beside the verdict: none of them may be called too large.
 
 Nothing about memory was adjusted to these rows: they are of other publishers than `memory_limits.py` looks at. Of
-each network on each GPU the largest batch is judged, where that needs at least half of the memory; steps whose
+each network on each GPU the largest batch is judged, where that needs most of the memory; steps whose
 weights were sharded over several devices are left out, since one device held a part only.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 
 from gpuplan.offers.load import load_catalog
@@ -17,11 +18,15 @@ from gpuplan.predict.runs import pressure_of
 from gpuplan.predict.scaling import SHARDED
 from gpuplan.predict.store import load_store, run_key
 
-FROM_PRESSURE = 0.5
+FROM_PRESSURE = 0.75
 
 
-def rows() -> list[Measurement]:
-    """Return the row of each network on each GPU, at each precision, that needs the most memory."""
+def rows(from_pressure: float) -> list[Measurement]:
+    """Return the row of each network on each GPU, at each precision, that needs the most memory.
+
+    Args:
+        from_pressure: Least share of the memory that it needs, as the packaged traces have it [-].
+    """
     accelerators, traces = load_catalog().accelerators, load_store()
     most: dict[tuple[str, ...], tuple[float, Measurement]] = {}
     for m in packaged_corpus():
@@ -31,15 +36,18 @@ def rows() -> list[Measurement]:
             continue
         pressure = pressure_of(traces[run_key(m)].memory_bytes, chip)
         key = (m.origin, m.model, m.accelerator, m.precision, str(m.compiled))
-        if pressure >= max(FROM_PRESSURE, most.get(key, (0.0, m))[0]):
+        if pressure >= max(from_pressure, most.get(key, (0.0, m))[0]):
             most[key] = (pressure, m)
     return [m for _, m in most.values()]
 
 
 def main() -> int:
     """Print each row with its verdict; return 1 when less than 90 % of them fit."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--from", type=float, default=FROM_PRESSURE, dest="least", help="share of the memory")
+    least = parser.parse_args().least
     accelerators, fit, judged = load_catalog().accelerators, 0, 0
-    for m in rows():
+    for m in rows(least):
         memory, chip = workload_of(m).memory, accelerators[m.accelerator]
         activations = memory.activations_bytes(compiled=m.compiled, recompute=m.recompute)
         verdict = memory_verdict(

@@ -11,7 +11,7 @@ from ..errors import UsageError
 from ..predict.links import UNKNOWN, Machine, machine_joined
 from ..predict.steptime import StepTime, Unpredicted
 from ..units import SECONDS_PER_HOUR
-from .limiter import Feed, feed_of
+from .limiter import Feed, feed_of, pictures_of
 from .limits import require_positive
 from .memory import available_bytes, memory_verdict
 from .memory_parts import batch_bytes_of, remedies_of
@@ -118,6 +118,7 @@ def estimate_workload(
         spot=question.spot,
         project=lambda one: project(workload, one, predictor, spread),
         feed=feed if question.feed is None else feed_of(question.feed, workload, terms),
+        pictures=pictures_of(workload, terms) if question.feed is None and feed is None else None,
     )
     ordered = sorted(map(standing_of, priced), key=lambda standing: rank_key(standing, question.sort))
     return Estimate(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..workload.model import Workload
     from .projection import Projection
 
-__all__ = ["Feed", "Limit", "fed", "feed_of", "limit_of"]
+__all__ = ["Feed", "Limit", "fed", "feed_of", "limit_of", "pictures_of"]
 
 GB_PER_GIB = GIB / 1e9
 MB_PER_GB = 1e3
@@ -161,6 +161,25 @@ def feed_of(text: str, workload: Workload, terms: Terms) -> Feed | None:
         sample_mb=(each[0], each[1], each[2]), data_gb=None if size is None else size[1],
         array_mb=workload.memory.input_bytes / workload.batch_size / 1e6,
     )  # fmt: skip
+
+
+def pictures_of(workload: Workload, terms: Terms) -> Feed | None:
+    """Return how fast a host decodes the samples, where they look like images; None where they do not.
+
+    Convolutions over samples of 20 kB and more are taken for images; that they are stored as JPEG is a guess, so
+    that this makes a note, and no time.
+    """
+    from ..predict.scaling import IMAGE_BYTES
+    from ..workload.ops import OpKind
+
+    looks = workload.memory.input_bytes >= IMAGE_BYTES * workload.batch_size
+    convolves = any(op.kind is OpKind.CONV for op in workload.ops)
+    known = terms.costs is not None
+    return (
+        feed_of("jpeg", workload, terms)
+        if looks and convolves and known and workload.mode == "train"
+        else None
+    )
 
 
 def fed(

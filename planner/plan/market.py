@@ -12,6 +12,7 @@ from .scaling_note import scaling_against, singles_of
 
 if TYPE_CHECKING:
     from ..offers.rows import Offer
+    from .limiter import Feed
     from .result import OfferEstimate
     from .scaling_note import Scaling
     from .spot_outlook import SpotOutlook
@@ -32,6 +33,7 @@ class Market:
     def __init__(self, terms: Terms) -> None:
         self.terms = terms
         self.offers: Sequence[OfferEstimate] = ()
+        self.pictures: Feed | None = None  # how fast a host would decode images, where nothing was said
         self._powers: dict[tuple[str, str, int], Bounds | None] = {}
 
     def power_w(self, one: OfferEstimate) -> Bounds | None:
@@ -48,6 +50,18 @@ class Market:
     def scaling(self, one: OfferEstimate) -> Scaling | None:
         """Return what an offer's devices bring against one of them; None for one, and where one is not offered."""
         return scaling_against(one, self._singles)
+
+    def starved(self, one: OfferEstimate) -> str:
+        """Return what a host could not feed if it had to decode images; empty where it could, or none are fed."""
+        step_s, selected = one.projection.step_time_s, one.selected
+        if self.pictures is None or step_s is None:
+            return ""
+        found = self.pictures.narrowest(one.offer, selected.accelerator)
+        able = one.projection.run.global_batch_size / step_s.mid
+        if found is None or found[1][1] >= able:
+            return ""
+        rate = found[1][1]
+        return f"decoding JPEG, {found[0]} would feed {rate:,.0f} of the {able:,.0f} samples/s: see `--feed`"
 
     def compared(self, one: OfferEstimate) -> SpotOutlook | None:
         """Return an offer's outlook, with what it saves against the same machine there on demand."""

@@ -83,6 +83,7 @@ def price_offers(
     spot: SpotTerms,
     project: Callable[[Selected], Projection],
     feed: Feed | None = None,
+    pictures: Feed | None = None,
 ) -> list[OfferEstimate]:
     """Return every offer of a selection with its bill, in order.
 
@@ -93,6 +94,7 @@ def price_offers(
         spot: What the user says about interruptions.
         project: Gives the workload's time on an offer's devices; asked once for each kind and number of them.
         feed: How fast a host makes samples ready; None: no limit.
+        pictures: How fast it would decode them, where nothing was said and they look like images; else None.
     """
     pricer = Pricer(workload, terms, outlooks_for(workload, selection, spot))
     keys: dict[object, object] = {}
@@ -113,7 +115,7 @@ def price_offers(
                 projections[host] = fed(projection, selected.offer, feed, selected.accelerator)
             projection = projections[host]
         priced.append(pricer.price(selected, projection))
-    pricer.market.offers = priced
+    pricer.market.offers, pricer.market.pictures = priced, pictures
     return priced
 
 

@@ -133,7 +133,7 @@ class OfferEstimate:
             )
         taken_back = "" if spot is None else spot.note
         several = "" if scaling is None else scaling.note
-        own = (several, taken_back, interrupted, self.offer.note)
+        own = (several, self.market.starved(self), taken_back, interrupted, self.offer.note)
         return (*self.projection.notes, *(note for note in own if note))
 
     def to_json(self, *, breakdown: bool = False) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from gpuplan.errors import UsageError
 from gpuplan.offers.costs import load_costs
@@ -10,6 +12,8 @@ from gpuplan.plan.limiter import WHY, Feed, fed, feed_of, limit_of
 from gpuplan.plan.select import Selected
 from gpuplan.plan.terms import Terms
 from gpuplan.predict.steptime import StepTime
+from gpuplan.workload.model import Workload
+from gpuplan.workload.ops import Op, OpKind
 from made_up import FakePredictor, make_accelerator, make_offer, make_selection, make_workload
 
 TERMS = Terms(costs=load_costs())
@@ -74,6 +78,26 @@ def test_the_narrowest_part_of_the_host_is_named() -> None:
 
     assert isinstance(slow.step_time, StepTime)
     assert "its disk feeds 125 samples/s, the devices could take 320" in slow.step_time.note
+
+
+def test_a_host_that_could_not_decode_images_says_so() -> None:
+    """Convolutions over samples of 40 kB: 4 vCPUs decode 400 a second, the device takes 32 in 0.01 s: 3,200."""
+    conv = Op(kind=OpKind.CONV, name="conv_general_dilated", phase="forward", layer="conv", dtype="float32")
+    memory = replace(make_workload().memory, input_bytes=32 * 40_000)
+    workload = make_workload(ops=(conv,), memory=memory)
+    quick = make_accelerator("A100-40GB", tflop_per_s=100.0)
+    selection = make_selection((make_offer("A100-40GB", vcpus=4.0), quick))
+
+    def notes(work: Workload, feed: str | None) -> str:
+        answer = estimate_workload(
+            work, selection=selection, predictor=FakePredictor(), question=Question(feed=feed), terms=TERMS
+        )
+        return "; ".join(answer.offers[0].notes)
+
+    told = "decoding JPEG, 4 vCPUs would feed 400 of the 3,200 samples/s: see `--feed`"
+    assert told in notes(workload, None)
+    assert told not in notes(workload, "arrays")
+    assert told not in notes(make_workload(memory=memory), None)
 
 
 def test_unknown_vcpus_limit_nothing() -> None:
