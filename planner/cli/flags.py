@@ -130,11 +130,16 @@ class OfferFlags:
     ] = "weak"
     retired: Annotated[bool, typer.Option("--retired", help="Also what can no longer be rented.")] = False
     catalog: Annotated[Path | None, typer.Option(help="A folder with your own catalog.")] = None
+    live: Annotated[
+        bool, typer.Option("--live", help="Ask the official clients of Colab and Kaggle first.")
+    ] = False
 
     def wanted(self, limits: LimitFlags | None = None, spot: SpotFlags | None = None) -> Wanted:
         """Return what is asked of the offers, within limits, and what is known of spot machines."""
         from ..plan.wanted import Wanted
 
+        if self.live:
+            _ask_notebooks()
         within, interrupted = limits or LimitFlags(), spot or SpotFlags()
         return Wanted(
             accelerators=self.accelerator or (), providers=self.provider or (), regions=self.region or (),
@@ -158,3 +163,12 @@ class OutputFlags:
 
         if self.output is not None:
             require_writable(self.output, flag="-o")
+
+
+def _ask_notebooks() -> None:
+    """Ask Colab and Kaggle about the account; standard error tells how it went."""
+    from ..plan.live import ask_notebooks
+    from ..settings import load_settings
+
+    for told in ask_notebooks(load_settings()):
+        typer.echo(f"note: {told}", err=True)

@@ -134,12 +134,15 @@ def availability_of(
     """
     if limits is None:
         return Availability()
+    weekly = limits.weekly_quota_hours
+    if weekly is not None:
+        weekly = terms.given("notebook_hours_a_week") or weekly
     daily = HOURS_PER_DAY if limits.background else hours_a_day
     usual = terms.bounds("free_hours_a_day", "notebook")
-    if free and usual is not None and limits.weekly_quota_hours is None:
+    if free and usual is not None and weekly is None:
         daily = min(daily, usual[1])
     chance = None if limits.guaranteed else terms.given("chance")
-    return Availability(hours_a_day=daily, hours_a_week=limits.weekly_quota_hours, chance=chance)
+    return Availability(hours_a_day=daily, hours_a_week=weekly, chance=chance)
 
 
 def _contender(

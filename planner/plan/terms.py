@@ -27,6 +27,7 @@ DIRECT_KEYS: Mapping[str, str] = {
     "checkpoint_gb": "size of a checkpoint [GB]",
     "disk_gb": "disk that is rented [GB]",
     "chance": "chance of getting a notebook's accelerator when it is asked for",
+    "notebook_hours_a_week": "hours a week that a notebook with a quota gives you [h]",
     "g_co2_per_kwh": "carbon intensity of your own electricity [g/kWh]",
     "egress_gb": "what is downloaded from the cloud at the end [GB]",
 }

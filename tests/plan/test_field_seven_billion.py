@@ -1,0 +1,78 @@
+"""A model of seven billion parameters, really traced and never allocated: where it fits, and where it does not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from gpuplan.offers.load import load_catalog
+from gpuplan.plan.answer import why_no_answer
+from gpuplan.plan.estimate import Question, estimate_workload
+from gpuplan.plan.memory import FRAMEWORK_RESERVE_BYTES
+from gpuplan.plan.select import Filters, select
+from gpuplan.plan.terms import Terms
+from gpuplan.predict.predictor import Predictor
+from gpuplan.workload.load import WorkloadOptions, load_workload
+from gpuplan.workload.model import Workload
+
+MODEL = f"{Path(__file__).parents[2] / 'examples' / 'models.py'}:transformer_7b"
+CATALOG = load_catalog()
+WIDTH, DEPTH, VOCABULARY = 4096, 32, 32_000
+
+
+@pytest.fixture(scope="module")
+def workload() -> Workload:
+    """Batch 1 of 2,048 tokens in mixed precision, a thousand steps."""
+    options = WorkloadOptions(batch_size=1, steps=1000, precision="mixed_bfloat16")
+    return load_workload(MODEL, options=options)
+
+
+def test_its_variables_by_hand(workload: Workload) -> None:
+    """A block: 4 projections and 2 dense layers, (4 + 8) w^2 weights and 9 w + 4 w of biases and norms; embedding
+    and head, 2 v w; the last norm. Float32 weights, gradients, and two moments of Adam: 16 bytes a parameter.
+    """
+    block = 12 * WIDTH**2 + 13 * WIDTH
+    parameters = DEPTH * block + 2 * VOCABULARY * WIDTH + 2 * WIDTH
+
+    assert workload.parameters == parameters
+    assert parameters == pytest.approx(6.7e9, rel=0.01)
+    assert workload.memory.fixed_bytes == pytest.approx(16 * parameters, rel=1e-3)
+
+
+def test_it_fits_where_it_fits_and_nowhere_else(workload: Workload) -> None:
+    """107.3 GB of variables alone: more than 80 GB have; sharding is named, over 2 devices of 80 GB at least."""
+    selection = select(
+        Filters(accelerators=("A100-80GB", "H100-SXM", "L40S"), include_local=False), catalog=CATALOG
+    )
+    answer = estimate_workload(
+        workload, selection=selection, predictor=Predictor.load(), question=Question(),
+        terms=Terms(costs=CATALOG.costs),
+    )  # fmt: skip
+    why = why_no_answer(answer, Question())
+
+    assert why is not None
+    assert why.exit_code == 3
+    assert answer.recommendation.cheapest is None
+    for one in answer.offers:
+        memory = one.projection.memory
+        assert (memory.fits, memory.largest_batch_size) == (False, 0)
+        assert memory.needed_bytes > workload.memory.fixed_bytes + FRAMEWORK_RESERVE_BYTES
+        assert "needs sharding over" in one.projection.remedies[0].remedy
+
+
+def test_one_large_device_holds_it(workload: Workload) -> None:
+    """A B200 has 180 GB: variables and the activations of one sample go in, so that it may be chosen."""
+    selection = select(Filters(accelerators=("B200",), include_local=False), catalog=CATALOG)
+    answer = estimate_workload(
+        workload, selection=selection, predictor=Predictor.load(), question=Question(),
+        terms=Terms(costs=CATALOG.costs),
+    )  # fmt: skip
+
+    assert answer.offers
+    for one in answer.offers:
+        memory = one.projection.memory
+        assert memory.available_bytes is not None
+        assert memory.fits is (memory.needed_bytes <= memory.available_bytes)
+    fitting = [one for one in answer.offers if one.projection.memory.fits]
+    assert fitting
+    assert all(107.0e9 < one.projection.memory.needed_bytes < 180e9 for one in fitting)
