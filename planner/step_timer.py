@@ -5,7 +5,6 @@ model.fit(x, y, epochs=10, callbacks=[gpuplan.StepTimer()])
 
 from __future__ import annotations
 
-import inspect
 import os
 import sys
 from dataclasses import replace
@@ -16,6 +15,7 @@ from typing import Any
 
 import keras
 
+from .launch.onboard.facts import batch_size_of_fit
 from .measure.findings import findings_of
 from .measure.load import LoadWatch
 from .measure.machine import device_peak_bytes, environment, resident_peak_bytes
@@ -65,7 +65,7 @@ class StepTimer(StepRecorder):
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Start the clock, and look up how large a batch is."""
-        self.batch_size = self.batch_size or _batch_size_of_fit()
+        self.batch_size = self.batch_size or batch_size_of_fit()
         self._watch = LoadWatch([os.getpid()])
         super().on_train_begin(logs)
         self._kept_s = self.clock()
@@ -212,19 +212,6 @@ def _merge_pairs(meter: Meter) -> None:
     meter.steps_s[:] = merged
     meter.counts[:] = [n + m for n, m in counts]
     meter.rules = replace(meter.rules, window_s=2 * meter.rules.window_s)
-
-
-def _batch_size_of_fit() -> int | None:
-    """Return the batch size of the `fit()` that is calling: Keras tells its callbacks everything else."""
-    frame = inspect.currentframe()
-    while frame is not None:
-        iterator = frame.f_locals.get("epoch_iterator")
-        adapter = getattr(iterator, "data_adapter", None)
-        if adapter is not None:
-            size = getattr(adapter, "batch_size", None)
-            return int(size) if size else None
-        frame = frame.f_back
-    return None
 
 
 def _devices() -> int:

@@ -50,7 +50,10 @@ def launch(  # noqa: PLR0917 - one argument a flag
         str | None, typer.Option(help="What to run, when the plan's MODEL is no script.")
     ] = None,
     source: Annotated[
-        str, typer.Option(help="Where the code is: a folder, git:URL@REF, s3:BUCKET/KEY or gs:BUCKET/KEY.")
+        str,
+        typer.Option(
+            help="Where the code is: a folder, git:URL@REF, image:NAME, s3:BUCKET/KEY, gs:BUCKET/KEY."
+        ),
     ] = ".",
     requirements: Annotated[str | None, typer.Option(help="A file of the source to install from.")] = None,
     max_usd: Annotated[float | None, typer.Option(help="Highest cost of the run, all attempts.")] = None,
@@ -228,6 +231,7 @@ def _apply(plan: LaunchPlan, launcher: Launcher, *, wait: bool, as_json: bool) -
         )
         raise
     _show_end(launcher, plan.run, outcome, as_json=as_json)
+    typer.echo(f"next: `gpuplan reconcile PLAN {plan.run}` lets later estimates know this run", err=True)
 
 
 def _show_end(launcher: Launcher, run: str, outcome: Outcome, *, as_json: bool) -> None:

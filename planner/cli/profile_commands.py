@@ -138,7 +138,11 @@ def _say(document: dict[str, Any], output: Path | None) -> None:
 def reconcile(
     plan: Annotated[Path | None, typer.Argument(help="What `gpuplan estimate -o` wrote.")] = None,
     profile: Annotated[
-        Path | None, typer.Argument(help="What `gpuplan profile` or StepTimer wrote of the run.")
+        str | None,
+        typer.Argument(
+            metavar="[PROFILE|RUN]",
+            help="What `gpuplan profile` or StepTimer wrote, or a run of `gpuplan launch`.",
+        ),
     ] = None,
     keep: Annotated[bool, typer.Option("--keep/--no-keep", help="Let later estimates know this run.")] = True,
     forget: Annotated[
@@ -155,10 +159,12 @@ def reconcile(
 
       gpuplan reconcile plan.json profile.json
 
+      gpuplan reconcile plan.json r64879f7d-1
+
       gpuplan reconcile --forget
     """
     from ..errors import UsageError
-    from ..plan.own_runs import forget_runs, keep_run, read_profile, runs_folder
+    from ..plan.own_runs import forget_runs, keep_run, runs_folder
     from ..plan.reconcile import read_plan
     from ..plan.reconcile import reconcile as compare
     from ..render.profile import emit_reconciled
@@ -170,10 +176,24 @@ def reconcile(
         return
     if plan is None or profile is None:
         raise UsageError("a plan and a profile are needed", hint="`gpuplan reconcile plan.json profile.json`")
-    document = read_profile(profile)
-    result = compare(read_plan(plan), document)
+    planned = read_plan(plan)
+    document = _profile_of(profile, model=planned["workload"]["model"])
+    result = compare(planned, document)
     if keep:
         typer.echo(f"kept for later estimates: {keep_run(document)}", err=True)
     emit_reconciled(result, as_json=json_)
     for finding in result["findings"]:
         typer.echo(finding, err=True)
+
+
+def _profile_of(name: str, *, model: str) -> dict[str, Any]:
+    """Return a profile from its file, or of a run of the ledger."""
+    from ..plan.own_runs import read_profile
+
+    if name.endswith(".json") or Path(name).exists():
+        return read_profile(Path(name))
+    from ..launch.asking import launcher_of
+    from ..launch.reconciling import profile_of_run
+    from ..settings import load_settings
+
+    return profile_of_run(launcher_of(load_settings(), tell=lambda event: None), name, model=model)

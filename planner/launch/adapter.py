@@ -102,6 +102,11 @@ class Outcome(Data):
         train_s: Within `fit`, of this attempt [s]; None when it never got there.
         steps: Optimizer steps, of this attempt [-].
         step_s: Median time of a step, after those that compile [s].
+        timed_steps: How many steps that is the median of [-].
+        step_s_quartiles: Of the same steps [s].
+        batch_size: Samples of a step over all devices [-].
+        precision: Keras's name of the model's dtype policy.
+        backend: Of Keras.
     """
 
     attempt: int
@@ -111,6 +116,11 @@ class Outcome(Data):
     train_s: float | None = None
     steps: int | None = None
     step_s: float | None = None
+    timed_steps: int | None = None
+    step_s_quartiles: tuple[float, float, float] | None = None
+    batch_size: int | None = None
+    precision: str | None = None
+    backend: str | None = None
 
 
 class Adapter(Protocol):

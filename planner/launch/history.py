@@ -89,6 +89,12 @@ class AttemptHistory:
         return datetime.fromisoformat(started) if started else None
 
     @property
+    def lived_s(self) -> Decimal | None:
+        """How long the machine lived, by the cloud's clock; None when that is not known [s]."""
+        lived = [Decimal(record["lived_s"]) for record in self._all("ended") if record.get("lived_s")]
+        return lived[-1] if lived else None
+
+    @property
     def cost_at_most_usd(self) -> Decimal:
         """The most that it can have cost or still cost: by its end if that is known, else by its cap [USD]."""
         from .caps import worst_case_usd
@@ -96,11 +102,10 @@ class AttemptHistory:
         if not self.begun or (self.is_over and self.machine_id is None):
             return Decimal(0)
         worst = self.plan.worst_case_usd
-        lived = [Decimal(record["lived_s"]) for record in self._all("ended") if record.get("lived_s")]
-        if not lived:
+        if self.lived_s is None:
             return worst
         price = self.attempt.candidate.usd_per_hour
-        return min(worst, worst_case_usd(cap_s=float(lived[-1]), slack_s=0.0, max_usd_per_hour=price))
+        return min(worst, worst_case_usd(cap_s=float(self.lived_s), slack_s=0.0, max_usd_per_hour=price))
 
     def _all(self, event: str) -> Iterator[dict[str, Any]]:
         """Yield the records of an event."""

@@ -65,7 +65,8 @@ class RunSpec(Data):
     Args:
         script: Path of the training script within the source.
         arguments: What it finds in `sys.argv`.
-        source: `folder:PATH`, `git:URL@REF`, `s3:BUCKET/KEY`, `gs:…`, or `image:NAME` (the code is in it).
+        source: `folder:PATH`, `git:URL@REF`, `s3:BUCKET/KEY`, `gs:…`, or `image:NAME` (the code is in it, below
+            the image's own working folder).
         requirements: A file within the source to install from; None: nothing to install.
         checkpoint_every_s: Longest work that a crash can lose [s].
         restarts: How often a run that crashed is started anew on the same machine [-].

@@ -15,9 +15,10 @@ from urllib.parse import urlsplit
 from ..errors import UsageError
 from .aws.startup import onboard_archive
 from .calls import Data
+from .fetching import cloning, containing
 from .request import Candidate, LaunchRequest
 
-__all__ = ["Boot", "require_fetchable", "startup_script"]
+__all__ = ["Boot", "archive_name", "in_container", "require_fetchable", "startup_script"]
 
 HOME = "/opt/gpuplan"
 
@@ -31,6 +32,7 @@ class Boot(Data):
         packages: Installed when the user names no requirements of their own.
         notices: Whose preemption notices are watched for; None: nobody takes the machine back.
         copy: Copies a folder, `{source}` and `{target}` filled in, to and from the bucket.
+        unpack: Writes an archive of the bucket to standard output, `{source}` filled in.
         bucket: Where checkpoints and logs outlive the machine; empty: nowhere.
     """
 
@@ -39,7 +41,18 @@ class Boot(Data):
     packages: tuple[str, ...]
     notices: str | None
     copy_: str = ""
+    unpack: str = ""
     bucket: str = ""
+
+
+def archive_name(run: str) -> str:
+    """Return the name of a folder of the user's in the bucket, beside the run's own files."""
+    return f"{run}-source.tar.gz"
+
+
+def in_container(request: LaunchRequest) -> bool:
+    """Whether the code is in a container image."""
+    return request.spec.source.startswith("image:")
 
 
 def require_fetchable(source: str, *, kinds: tuple[str, ...], provider: str) -> None:
@@ -73,10 +86,9 @@ def startup_script(request: LaunchRequest, candidate: Candidate, number: int, bo
         f"base64 -d <<'END' | tar xz\n{onboard_archive()}\nEND",
         f"cat > run/params.json <<'END'\n{params}\nEND",
         *_fetching(request, boot, remote),
-        "python3 -m venv --system-site-packages venv",
-        _installing(request, boot),
+        *_installing(request, boot),
         *_keeping(request, boot, remote),
-        "venv/bin/python -m onboard.supervise run",
+        *_running(request, candidate),
     ]
     return "\n".join(lines) + "\n"
 
@@ -86,7 +98,8 @@ def _job(request: LaunchRequest, candidate: Candidate, number: int, boot: Boot) 
     spec = request.spec
     return {
         "attempt": number, "cap_s": candidate.cap_s, "watchdog_s": None, "work": f"{HOME}/work",
-        "cwd": f"{HOME}/code", "script": spec.script, "arguments": list(spec.arguments),
+        "cwd": None if in_container(request) else f"{HOME}/code", "script": spec.script,
+        "arguments": list(spec.arguments),
         "checkpoint_every_s": spec.checkpoint_every_s, "restarts": spec.restarts,
         "stop_loss": spec.stop_loss.model_dump(mode="json"),
         "step_s": candidate.step_s.model_dump(mode="json") if candidate.step_s else None,
@@ -98,7 +111,12 @@ def _fetching(request: LaunchRequest, boot: Boot, remote: str) -> list[str]:
     """Return the lines that bring the code, and the checkpoints of an attempt before this one."""
     kind, _, place = request.spec.source.partition(":")
     if kind == "git":
-        lines = [f"git clone --depth 1 -- {shlex.quote(place)} code"]
+        lines = cloning(place, "code")
+    elif kind == "image":
+        lines = []
+    elif kind == "folder":
+        archive = shlex.quote(f"{boot.bucket}/{archive_name(request.run)}")
+        lines = [f"{boot.unpack.format(source=archive)} | tar xz -C code"]
     else:
         whole = place if place.startswith("//") else f"//{place}"
         lines = [_copied(boot, source=f"{kind}:{whole}", target="code")]
@@ -107,11 +125,22 @@ def _fetching(request: LaunchRequest, boot: Boot, remote: str) -> list[str]:
     return lines
 
 
-def _installing(request: LaunchRequest, boot: Boot) -> str:
-    """Return the line that installs what the script needs."""
+def _installing(request: LaunchRequest, boot: Boot) -> list[str]:
+    """Return the lines that install what the script needs; a container has it."""
+    if in_container(request):
+        return []
+    what = shlex.join(boot.packages)
     if request.spec.requirements:
-        return f"venv/bin/pip install -q -r code/{shlex.quote(request.spec.requirements)}"
-    return f"venv/bin/pip install -q {shlex.join(boot.packages)}"
+        what = f"-r code/{shlex.quote(request.spec.requirements)}"
+    return ["python3 -m venv --system-site-packages venv", f"venv/bin/pip install -q {what}"]
+
+
+def _running(request: LaunchRequest, candidate: Candidate) -> list[str]:
+    """Return the lines that run the script under the supervisor."""
+    if not in_container(request):
+        return ["venv/bin/python -m onboard.supervise run"]
+    image = request.spec.source.partition(":")[2]
+    return containing(image, home=HOME, job=f"{HOME}/run", accelerator=candidate.accelerator)
 
 
 def _keeping(request: LaunchRequest, boot: Boot, remote: str) -> list[str]:

@@ -15,7 +15,7 @@ from .history import History
 from .request import Seconds
 from .service import Launcher
 
-__all__ = ["Comparison", "compared", "wait_for_end"]
+__all__ = ["Comparison", "compared", "outcome_of", "wait_for_end"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ def wait_for_end(launcher: Launcher, run: str) -> Outcome:
         history = launcher.ledger.peek(run)
         current = history.current()
         if current is None or current.is_over:
-            return _outcome_of(launcher, history)
+            return outcome_of(launcher, history)
         launcher.clock.sleep(launcher.pace.look_s(looks))
     raise AssertionError("unreachable: the loop has no end of its own")
 
@@ -77,7 +77,7 @@ def _usd(run_s: Seconds | None, price: Decimal) -> Interval | None:
     return None if times is None else times.scaled(float(price) / SECONDS_PER_HOUR)
 
 
-def _outcome_of(launcher: Launcher, history: History) -> Outcome:
+def outcome_of(launcher: Launcher, history: History) -> Outcome:
     """Return what the run left; GpuplanError when it left nothing."""
     current = history.current()
     if current is not None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import NoAnswerError, UsageError
+from ..units import SECONDS_PER_HOUR
 
 __all__ = ["SCHEMA", "read_plan", "reconcile"]
 
@@ -47,6 +48,7 @@ def reconcile(plan: Mapping[str, Any], profile: Mapping[str, Any]) -> dict[str, 
     parts = [
         _part("step", "s", offer["step_time_s"], row["fit"]["median_s"]),
         *_run_parts(offer, profile),
+        *_machine_parts(offer, profile),
         _part("memory", "bytes", _point(offer["memory_bytes"]), (row["memory"] or {}).get("device_peak_bytes")),
         _part("compilation", "s", None, row["prepare"].get("compile_s") or row["prepare"].get("first_step_s")),
     ]  # fmt: skip
@@ -58,12 +60,17 @@ def reconcile(plan: Mapping[str, Any], profile: Mapping[str, Any]) -> dict[str, 
     }  # fmt: skip
 
 
+_PLACE = ("provider", "instance_type", "region", "purchase")
+
+
 def _offer(plan: Mapping[str, Any], profile: Mapping[str, Any]) -> Mapping[str, Any]:
     name, devices = profile["accelerator"], profile["devices"]
+    launched = profile.get("launch") or {}
     found = [
         offer for offer in plan["offers"]
         if offer["accelerator"] == name and offer["devices"] == devices
-        and (name != "CPU" or offer["provider"] == "local")
+        and (launched or name != "CPU" or offer["provider"] == "local")
+        and all(offer[key] == launched[key] for key in _PLACE if launched)
     ]  # fmt: skip
     if not found:
         raise NoAnswerError(
@@ -100,6 +107,21 @@ def _run_parts(offer: Mapping[str, Any], profile: Mapping[str, Any]) -> list[dic
         _part("steps", "", _point(offer["steps"]), steps),
         _part("training", "s", whole, training_s),
         _part("validation", "s", None, sum(run["validation_s"])),
+    ]  # fmt: skip
+
+
+def _machine_parts(offer: Mapping[str, Any], profile: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the machine's whole life and what it cost, of a run that was launched."""
+    launched = profile.get("launch")
+    if launched is None:
+        return []
+    price = None if offer["usd_per_hour"] is None else float(offer["usd_per_hour"]) / SECONDS_PER_HOUR
+    whole = offer["run_time_s"]
+    compute = None if whole is None or price is None else {end: whole[end] * price for end in whole}
+    return [
+        _part("machine", "s", whole, launched["ran_s"]),
+        _part("compute", "USD", compute, launched["compute_usd"]),
+        _part("whole bill", "USD", offer["cost_usd"], None),
     ]  # fmt: skip
 
 

@@ -201,12 +201,17 @@ def test_a_launch_knows_refreshed_prices(
     assert done.code == 0, done.err
 
 
-def test_a_container_is_refused_at_aws(gpuplan: Callable[..., Any], cloud_plan: Path) -> None:
-    """The message is about what was asked, not about folders."""
-    arguments = [*CLOUD[:2], "--source", "image:mine", "--dry-run", "--accept-old-prices"]
+def test_a_container_runs_at_aws_without_an_installation(
+    gpuplan: Callable[..., Any], cloud_plan: Path
+) -> None:
+    """The start-up script pulls it and runs the supervisor in it; nothing is cloned, nothing is installed."""
+    arguments = [*CLOUD[:2], "--source", "image:mine", "--dry-run", "--accept-old-prices", "--json"]
     done = gpuplan("launch", str(cloud_plan), *arguments)
 
-    assert (done.code, "fetches no `image:`" in done.err) == (2, True)
+    assert done.code == 0, done.err
+    assert "docker run --rm --init --network host --gpus all" in done.out
+    assert "--entrypoint python mine -m onboard.supervise" in done.out
+    assert "pip install" not in done.out
 
 
 def test_what_is_no_plan_is_told_so(gpuplan: Callable[..., Any], tmp_path: Path) -> None:

@@ -100,7 +100,8 @@ class Handler(BaseHTTPRequestHandler):
     def handle_any(self) -> None:
         raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         try:
-            body = json.loads(raw) if raw else None
+            packed = self.headers.get("Content-Type") == "application/gzip"
+            body = raw if packed else json.loads(raw) if raw else None
         except ValueError:
             body = raw.decode()
         with self.lock:

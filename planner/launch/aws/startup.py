@@ -21,6 +21,7 @@ from importlib.resources import files
 from typing import Any
 
 from ...errors import UsageError
+from ..fetching import cloning, containing
 from ..request import Candidate, LaunchRequest
 from .options import AwsOptions
 
@@ -49,10 +50,9 @@ def startup_script(request: LaunchRequest, candidate: Candidate, number: int, op
         f"base64 -d <<'END' | tar xz\n{onboard_archive()}\nEND",
         f"cat > machine/params.json <<'END'\n{json.dumps(_job(request, candidate, number))}\nEND",
         *_fetch(request, options),
-        "python3 -m venv --system-site-packages environment",
-        f"environment/bin/pip install -q {_packages(request)}",
+        *_install(request),
         *_storage(request, options),
-        "environment/bin/python -m onboard.supervise machine || true",
+        *_run(request, candidate),
         *_keep(request, options),
     ]
     script = "\n".join(lines) + "\n"
@@ -104,7 +104,8 @@ def _job(request: LaunchRequest, candidate: Candidate, number: int) -> dict[str,
     spec = request.spec
     return {
         "attempt": number, "cap_s": candidate.cap_s, "watchdog_s": None, "work": f"{HOME}/work",
-        "cwd": f"{HOME}/source", "script": spec.script, "arguments": list(spec.arguments),
+        "cwd": None if spec.source.startswith("image:") else f"{HOME}/source",
+        "script": spec.script, "arguments": list(spec.arguments),
         "checkpoint_every_s": spec.checkpoint_every_s, "restarts": spec.restarts,
         "stop_loss": spec.stop_loss.model_dump(mode="json"),
         "step_s": candidate.step_s.model_dump(mode="json") if candidate.step_s else None,
@@ -116,9 +117,9 @@ def _fetch(request: LaunchRequest, options: AwsOptions) -> list[str]:
     """Return the lines that bring the code."""
     kind, _, place = request.spec.source.partition(":")
     if kind == "git":
-        url, _, ref = place.rpartition("@")
-        clone = f"git clone -q {shlex.quote(url or place)} source"
-        return [clone, f"git -C source checkout -q {shlex.quote(ref)}"] if url else [clone]
+        return cloning(place, "source")
+    if kind == "image":
+        return []
     if kind == "s3":
         return [f"aws s3 cp --only-show-errors s3://{shlex.quote(place)} - | tar xz -C source"]
     if kind == "folder" and options.bucket:
@@ -127,15 +128,30 @@ def _fetch(request: LaunchRequest, options: AwsOptions) -> list[str]:
     why = "cannot read a folder of this computer" if kind == "folder" else f"fetches no `{kind}:`"
     raise UsageError(
         f"`--source {request.spec.source}`: a machine at AWS {why}",
-        hint="add `-O bucket=NAME -O profile=NAME`, or give `--source git:URL@REF` or `s3:BUCKET/KEY`",
+        hint="add `-O bucket=NAME -O profile=NAME`, or `--source git:URL@REF`, `s3:BUCKET/KEY` or `image:NAME`",
     )
 
 
-def _packages(request: LaunchRequest) -> str:
-    """Return what pip installs."""
+def _install(request: LaunchRequest) -> list[str]:
+    """Return the lines that install what the script needs; a container has it."""
+    if request.spec.source.startswith("image:"):
+        return []
+    what = DEFAULT_PACKAGES
     if request.spec.requirements:
-        return f"-r source/{shlex.quote(request.spec.requirements)}"
-    return DEFAULT_PACKAGES
+        what = f"-r source/{shlex.quote(request.spec.requirements)}"
+    return [
+        "python3 -m venv --system-site-packages environment",
+        f"environment/bin/pip install -q {what}",
+    ]
+
+
+def _run(request: LaunchRequest, candidate: Candidate) -> list[str]:
+    """Return the lines that run the script under the supervisor; what comes after them comes in any case."""
+    kind, _, image = request.spec.source.partition(":")
+    if kind != "image":
+        return ["environment/bin/python -m onboard.supervise machine || true"]
+    pull, run = containing(image, home=HOME, job=f"{HOME}/machine", accelerator=candidate.accelerator)
+    return [pull, f"{run} || true"]
 
 
 def _storage(request: LaunchRequest, options: AwsOptions) -> list[str]:

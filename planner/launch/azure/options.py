@@ -71,7 +71,7 @@ def options_of(options: Mapping[str, str], *, subscription: str | None) -> Azure
 
 def require_ours(*, source: str) -> None:
     """Raise UsageError unless the machine can fetch the code."""
-    require_fetchable(source, kinds=("git",), provider="Azure")
+    require_fetchable(source, kinds=("git", "image"), provider="Azure")
 
 
 def _require_readable(chosen: AzureOptions) -> None:

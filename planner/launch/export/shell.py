@@ -5,9 +5,10 @@ from __future__ import annotations
 import shlex
 from pathlib import PurePosixPath
 
+from ..fetching import git_place
 from .handover import Handover
 
-__all__ = ["KILL_AFTER_S", "fetching", "git_place", "installing", "running"]
+__all__ = ["KILL_AFTER_S", "fetching", "installing", "running"]
 
 KILL_AFTER_S = 60  # for a last checkpoint, between SIGTERM and SIGKILL
 _PACKAGES = {"tpu": "jax[tpu]", "cpu": "jax", "gpu": "jax[cuda12]"}
@@ -21,20 +22,6 @@ def fetching(handover: Handover) -> list[str]:
     url, reference = git_place(place)
     lines = [f"[ -d code ] || git clone -q -- {shlex.quote(url)} code", "cd code"]
     return [*lines, f"git checkout -q {shlex.quote(reference)}"] if reference else lines
-
-
-def git_place(place: str) -> tuple[str, str]:
-    """Return the address and the revision of `URL@REF`; a user's name before a host is no revision.
-
-    Example:
-        >>> git_place("https://host/us/repo.git@v1.2")
-        ('https://host/us/repo.git', 'v1.2')
-        >>> git_place("git@host:us/repo.git")
-        ('git@host:us/repo.git', '')
-    """
-    head, slash, tail = place.rpartition("/")
-    name, _, reference = tail.partition("@")
-    return f"{head}{slash}{name}", reference
 
 
 def installing(handover: Handover) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..google.places import machine_type
+from ..google.places import machine_type, runtime_version
 from .handover import Export, Handover
 from .names import SKYPILOT, engine_name
 from .shell import fetching, installing, running
@@ -58,7 +58,11 @@ def _machine(handover: Handover) -> dict[str, Any]:
     """Return what SkyPilot calls the machine."""
     offer = handover.offer
     if offer.accelerator.startswith("TPU"):
-        return {"accelerators": f"{offer.instance_type}:1"}
+        runtime = runtime_version(offer.instance_type.removeprefix("tpu-"))
+        return {
+            "accelerators": f"{offer.instance_type}:1",
+            "accelerator_args": {"runtime_version": runtime},
+        }
     if handover.provider in _BY_ACCELERATOR or ":" in offer.instance_type:
         return {"accelerators": _accelerators(handover)}
     if handover.provider != "gcp":

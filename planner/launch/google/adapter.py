@@ -61,7 +61,7 @@ class GoogleAdapter:
     def attempts(self, request: LaunchRequest) -> tuple[Attempt, ...]:
         """Return the calls for every zone of every candidate."""
         chosen = options_of(request.options, project=self._project)
-        require_ours(owner=request.owner, source=request.spec.source)
+        require_ours(owner=request.owner, source=request.spec.source, bucket=chosen.bucket)
         places = [(one, zone) for one in request.candidates for zone in _zones(one, chosen)]
         return tuple(
             (tpu_attempt if is_tpu(candidate.instance_type) else compute_attempt)(

@@ -20,6 +20,7 @@ from ..calls import Call
 from ..names import TAG_RUN, resource_name, tags_of, token_of, usd_from_tag
 from ..request import Candidate, LaunchRequest
 from ..startup import Boot, startup_script
+from .code import FETCH, code_calls
 from .options import GoogleOptions
 from .places import machine_type, region_of
 
@@ -71,7 +72,8 @@ def compute_attempt(
     )  # fmt: skip
     by_hand = f"gcloud compute instances delete {name} --project={chosen.project} --zone={zone} --quiet"
     return Attempt(
-        number=number, candidate=candidate, zone=zone, calls=(insert, operation, cap),
+        number=number, candidate=candidate, zone=zone,
+        calls=(*code_calls(request, zone, chosen), insert, operation, cap),
         layers=_layers(candidate.cap_s), stop_by_hand=by_hand,
     )  # fmt: skip
 
@@ -192,7 +194,7 @@ def _boot(candidate: Candidate, name: str, zone: str, chosen: GoogleOptions) -> 
     delete = f"{self_deletion(url)}; " if chosen.service_account else ""
     return Boot(
         timer=f"shutdown -P +{minutes}", end=f"{delete}shutdown -P now", packages=PACKAGES, notices="gcp",
-        copy_="gcloud storage rsync -r {source} {target}", bucket=chosen.bucket,
+        copy_="gcloud storage rsync -r {source} {target}", unpack=FETCH, bucket=chosen.bucket,
     )  # fmt: skip
 
 

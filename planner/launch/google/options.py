@@ -84,14 +84,20 @@ def options_of(options: Mapping[str, str], *, project: str | None) -> GoogleOpti
     return chosen
 
 
-def require_ours(*, owner: str, source: str) -> None:
+def require_ours(*, owner: str, source: str, bucket: str) -> None:
     """Raise UsageError unless owner and source can be written into what is sent."""
     if not LABEL.fullmatch(owner):
         raise UsageError(
             f"the owner `{owner}` cannot be a label on Google Cloud",
             hint="set `GPUPLAN_OWNER` to lower case letters, digits and hyphens, 63 at most",
         )
-    require_fetchable(source, kinds=("git", "gs"), provider="Google Cloud")
+    kinds = ("git", "gs", "image", "folder") if bucket else ("git", "gs", "image")
+    if source.startswith("folder:") and not bucket:
+        raise UsageError(
+            f"`--source {source}`: a machine at Google Cloud cannot read a folder of this computer",
+            hint="add `-O bucket=gs://NAME -O service_account=EMAIL`, or `--source git:https://…` or `image:NAME`",
+        )
+    require_fetchable(source, kinds=kinds, provider="Google Cloud")
 
 
 def _whole(name: str, text: str | None, default: int) -> int:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..aws.upload import archive
 from ..cloud_time import CloudTime
 from ..faults import CloudFault, FaultKind
 from .faults import fault_of_answer, fault_of_operation
@@ -37,6 +38,8 @@ METHODS = {
     "tpu.v2alpha1.projects.locations.queuedResources.delete": ("DELETE", "v2alpha1/{name}"),
     "tpu.v2alpha1.projects.locations.nodes.get": ("GET", "v2alpha1/{name}"),
     "storage.v1.objects.get": ("GET", "b/{bucket}/o/{object}"),
+    "storage.v1.objects.insert": ("POST", "b/{bucket}/o"),
+    "storage.v1.objects.delete": ("DELETE", "b/{bucket}/o/{object}"),
 }
 
 
@@ -62,22 +65,29 @@ class GoogleRest:
             CloudFault: For everything else.
         """
         verb, template = METHODS[f"{service}.{operation}"]
-        body = params.get("body")
-        named = {name: value for name, value in params.items() if name != "body"}
+        named = {name: value for name, value in params.items() if name not in {"body", "media"}}
         query = {name: value for name, value in named.items() if f"{{{name}}}" not in template}
         variable, default = _ENDPOINTS[service]
-        url = os.environ.get(variable, default) + template.format(**named)
+        base, body = os.environ.get(variable, default), {"json": params.get("body")}
+        if (
+            "media" in params
+        ):  # a simple upload: `mediaUpload.protocols.simple.path` of the discovery document
+            base = base.removesuffix("storage/v1/") + "upload/storage/v1/"
+            body = {"data": archive(params["media"]), "headers": {"Content-Type": "application/gzip"}}
+        url = base + template.format(**named)
         status, text = self._exchange(verb, url, query=query, body=body)
         return self._read(status, text, makes=verb == "POST")
 
-    def _exchange(self, verb: str, url: str, *, query: Mapping[str, Any], body: Any) -> tuple[int, str]:
+    def _exchange(
+        self, verb: str, url: str, *, query: Mapping[str, Any], body: Mapping[str, Any]
+    ) -> tuple[int, str]:
         """Send a request once; an answer that does not come is an unknown outcome."""
         import requests
         from google.auth.exceptions import DefaultCredentialsError, RefreshError, TransportError
 
         try:
             answer = self._authorized().request(
-                verb, url, params=query, json=body, timeout=TIMEOUT_S, max_allowed_time=TIMEOUT_S
+                verb, url, params=query, timeout=TIMEOUT_S, max_allowed_time=TIMEOUT_S, **body
             )
             text = answer.text
         except (DefaultCredentialsError, RefreshError) as error:

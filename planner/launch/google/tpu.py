@@ -18,6 +18,7 @@ from ..calls import Call, look_up
 from ..names import TAG_RUN, resource_name, tags_of, token_of, usd_from_tag
 from ..request import Candidate, LaunchRequest
 from ..startup import Boot, startup_script
+from .code import FETCH, code_calls
 from .compute import UNPROVEN, self_deletion
 from .options import GoogleOptions
 from .places import accelerator_type, region_of, runtime_version
@@ -81,7 +82,8 @@ def tpu_attempt(
         "--force --quiet"
     )
     return Attempt(
-        number=number, candidate=candidate, zone=zone, calls=(create, cap, active),
+        number=number, candidate=candidate, zone=zone,
+        calls=(*code_calls(request, zone, chosen), create, cap, active),
         layers=_layers(candidate.cap_s), stop_by_hand=by_hand,
     )  # fmt: skip
 
@@ -158,7 +160,7 @@ def _boot(request: LaunchRequest, number: int, parent: str, chosen: GoogleOption
     return Boot(
         timer=": the cloud's runDuration is the timer, a guest cannot end the billing of a TPU by shutting down",
         end=delete if chosen.service_account else "true", packages=PACKAGES, notices="gcp",
-        copy_="gcloud storage rsync -r {source} {target}", bucket=chosen.bucket,
+        copy_="gcloud storage rsync -r {source} {target}", unpack=FETCH, bucket=chosen.bucket,
     )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import keras
 
 from .checkpoint import Checkpoints, Progress
+from .facts import facts_of
 from .state import load_model, save_model
 from .timing import StepClock
 from .wishes import LEAVE, Wishes
@@ -78,6 +79,7 @@ class Guard(keras.callbacks.Callback):  # type: ignore[misc]
         if self._weights is not None:
             load_model(self.model, self._weights)
             self._weights = None
+        self.clock.facts = facts_of(self.model)
         if self._steps_per_epoch is None and self._place.offset == 0:
             self._steps_per_epoch = self.params.get("steps")
 

@@ -26,6 +26,9 @@ __all__ = ["main"]
 
 GRACE_S = 20.0  # for the checkpoint: less than the shortest notice (30 s)
 TICK_S = 0.2
+OF_STEPS = (
+    "train_s", "steps", "step_s", "timed_steps", "step_s_quartiles", "batch_size", "precision", "backend",
+)  # fmt: skip
 
 
 class Supervisor:
@@ -133,8 +136,7 @@ class Supervisor:
         own = steps if steps.get("attempt") == self.params["attempt"] else {}
         outcome = {
             "attempt": self.params["attempt"], "status": status, "exit_code": code,
-            "ran_s": time.monotonic() - self.began, "train_s": own.get("train_s"), "steps": own.get("steps"),
-            "step_s": own.get("step_s"),
+            "ran_s": time.monotonic() - self.began, **{name: own.get(name) for name in OF_STEPS},
         }  # fmt: skip
         write_json(self.work / "outcome.json", outcome)
 

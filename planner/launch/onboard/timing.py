@@ -29,6 +29,7 @@ class StepClock:
         self.times_s: list[float] = []
         self.steps = 0
         self.train_s = 0.0
+        self.facts: dict[str, Any] = {}
         self._on_step, self._monotonic = on_step, monotonic
         self._last: tuple[int, float] | None = None
         self._seen = 0
@@ -64,6 +65,7 @@ class StepClock:
             "timed_steps": len(times),
             "step_s": statistics.median(times) if times else None,
             "step_s_quartiles": statistics.quantiles(times, n=4) if len(times) > 1 else None,
+            **self.facts,
         }
 
 

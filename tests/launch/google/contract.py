@@ -59,6 +59,17 @@ class Contract:
             self._patterns[method["id"]] = _pattern(method)
         return self._patterns[method["id"]]
 
+    def match_upload(self, verb: str, path: str) -> tuple[dict[str, Any], dict[str, str]] | None:
+        """Return the method that takes a file at a path of its own, and the parts of the path."""
+        for method in self.methods:
+            if "mediaUpload" in method and method["httpMethod"] == verb:
+                found = _template(method["mediaUpload"]["protocols"]["simple"]["path"], method).fullmatch(
+                    path
+                )
+                if found:
+                    return method, found.groupdict()
+        return None
+
     def check(self, method: dict[str, Any], url: str, body: Any) -> dict[str, str]:
         """Return the query; ViolationError for a key, value or body that the document does not allow."""
         query = {key: values[-1] for key, values in parse_qs(urlsplit(url).query).items()}
@@ -66,7 +77,10 @@ class Contract:
         for key in query:
             if allowed.get(key, {}).get("location") != "query":
                 raise ViolationError(f"{method['id']} has no query parameter {key}")
-        if "request" in method:
+        if isinstance(body, bytes):
+            if query.get("uploadType") != "media" or "name" not in query:
+                raise ViolationError(f"{method['id']}: a file needs uploadType=media and a name")
+        elif "request" in method:
             validator = self.validator(method["request"]["$ref"])
             problem = jsonschema.exceptions.best_match(validator.iter_errors(body))
             if problem:
@@ -109,9 +123,14 @@ def _may_be(method: dict[str, Any], path: str) -> bool:
 
 
 def _pattern(method: dict[str, Any]) -> re.Pattern[str]:
-    """Return the path of a method; `{+name}` takes what its own pattern allows."""
+    """Return the path of a method."""
+    return _template(method["path"], method)
+
+
+def _template(path: str, method: dict[str, Any]) -> re.Pattern[str]:
+    """Return a path as a pattern; `{+name}` takes what its own pattern allows."""
     text = ""
-    for part in re.split(r"(\{\+?\w+\})", method["path"]):
+    for part in re.split(r"(\{\+?\w+\})", path):
         if part.startswith("{"):
             name = part.strip("{+}")
             own = method["parameters"][name].get("pattern", "[^/]+").strip("^$")

@@ -13,6 +13,7 @@ import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
@@ -28,7 +29,7 @@ class GoogleCloud(CloudState):
     """Projects, zones, machines, queued resources, operations."""
 
     def __init__(self) -> None:
-        self.contracts = [Contract("compute.v1"), Contract("tpu.v2alpha1")]
+        self.contracts = [Contract("compute.v1"), Contract("tpu.v2alpha1"), Contract("storage.v1")]
         self.begin()
 
     def begin(self) -> None:
@@ -40,12 +41,13 @@ class GoogleCloud(CloudState):
         self.by_request: dict[str, tuple[str, dict[str, Any]]] = {}
         self.numbers = itertools.count(7_000_000_001)
         self.billed: dict[str, Billed] = {}
+        self.objects: dict[str, bytes] = {}
 
     def answer(self, verb: str, url: str, headers: Any, body: Any) -> Answer:
         """Answer a request: contract, credentials, faults, deed."""
         path = url.partition("?")[0]
         for contract in self.contracts:
-            found = contract.match(verb, path)
+            found = contract.match(verb, path) or contract.match_upload(verb, path)
             if found:
                 return self._checked(contract, *found, url=url, headers=headers, body=body)
         self.violations.append(f"{verb} {path}: no such method")
@@ -86,6 +88,8 @@ class GoogleCloud(CloudState):
                 "compute.instances.aggregatedList": self._list,
                 "compute.zoneOperations.list": self._list_operations,
                 "compute.zoneOperations.get": self._get_operation,
+                "storage.objects.insert": self._keep_object,
+                "storage.objects.delete": self._drop_object,
                 CREATE: self._create_slice,
                 "tpu.projects.locations.queuedResources.get": self._get_slice,
                 "tpu.projects.locations.queuedResources.delete": self._delete_slice,
@@ -127,7 +131,8 @@ class GoogleCloud(CloudState):
                 if key[1] == name:
                     vm["status"], vm["_ends"] = "TERMINATED", float("inf")
                     vm["resourceStatus"]["scheduling"] = {}
-        return super().control(order)
+        held = {name: base64.b64encode(raw).decode() for name, raw in self.objects.items()}
+        return {**super().control(order), "objects": held}
 
     def _foreign(self, tags: dict[str, str]) -> None:
         """Somebody else starts a machine that has no cap."""
@@ -204,6 +209,15 @@ class GoogleCloud(CloudState):
             vm for key, vm in self.vms.items() if key[0] == where["zone"] and wanted in {key[1], vm["id"]}
         )
         return next((vm for vm in found if vm["_project"] == where["project"]), None)
+
+    def _keep_object(self, where: dict[str, str], body: bytes) -> Answer:
+        self.objects[f"{where['bucket']}/{where['name']}"] = body
+        return Answer(200, {"bucket": where["bucket"], "name": where["name"], "size": str(len(body))})
+
+    def _drop_object(self, where: dict[str, str], body: Any) -> Answer:
+        if self.objects.pop(f"{where['bucket']}/{unquote(where['object'])}", None) is None:
+            return self._error(404, "notFound", "No such object")
+        return Answer(204, "")
 
     def _get(self, where: dict[str, str], body: Any) -> Answer:
         vm = self._find(where)

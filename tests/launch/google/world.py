@@ -68,6 +68,7 @@ def google_environment(server: ServerProcess, key_file: Path) -> dict[str, str]:
         "GOOGLE_CLOUD_PROJECT": "p1",
         "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE": f"{server.url}/compute/v1/",
         "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU": f"{server.url}/",
+        "CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE": f"{server.url}/storage/v1/",
     }
 
 
