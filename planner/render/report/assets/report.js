@@ -99,7 +99,7 @@
   function kinds(w, small) {
     const rows = data.steps.flatMap((s) => s.kinds.map((k) => ({ chip: s.accelerator, kind: k.name, ms: 1e3 * k.time_s, share: (100 * k.time_s) / s.step_s })));
     const names = [...new Set(rows.map((r) => r.kind))], domain = data.steps.map((s) => s.accelerator);
-    const stacked = { x: "share", y: "chip", order: names };
+    const stacked = { x: "share", y: "chip", z: "kind", order: names };
     return Plot.plot({
       width: w, marginLeft: small ? 92 : 120, marginRight: 74, height: 60 + 34 * domain.length,
       x: { label: "share of the step [%] →", grid: true, domain: [0, 100] }, y: { domain, label: null },

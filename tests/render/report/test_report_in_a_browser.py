@@ -1,0 +1,193 @@
+"""The page of `gpuplan report` in a real browser, from `file://`, with the network off.
+
+Any Chromium that is there will do (`apt-get install chromium`, or `playwright install chromium`).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gpuplan.render.report.page import report_html
+from hostile import HOSTILE
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "microsoft-edge")
+DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+CELLS = "rows => rows.map(tr => [...tr.cells].map(td => td.textContent))"
+OFFERS = "rows => rows.map(tr => Number(tr.dataset.offer))"
+
+
+def browser_path(own: str) -> str | None:
+    """Return a browser of this machine: as asked for, as installed, or as playwright downloaded it."""
+    asked = os.environ.get("BROWSER_UNDER_TEST")
+    found = asked or next(filter(None, map(shutil.which, NAMES)), None)
+    return found or (own if Path(own).exists() else None)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A headless Chromium."""
+    with playwright.sync_playwright() as driver:
+        path = browser_path(driver.chromium.executable_path)
+        if path is None:
+            pytest.skip("no Chromium here: `apt-get install chromium` or `playwright install chromium`")
+        sandboxed = os.geteuid() != 0  # Chromium refuses a sandbox to root
+        started = driver.chromium.launch(executable_path=path, chromium_sandbox=sandboxed)
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="module")
+def report(plan: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page as a file."""
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    path.write_text(report_html(plan), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def open_page(browser: Any, report: Path) -> Iterator[Any]:
+    """Open the page without a network; nothing may be asked for beside it, and no error may be told."""
+    contexts: list[Any] = []
+    faults: list[str] = []
+
+    def opened(viewport: dict[str, int] = DESKTOP, **options: Any) -> Any:
+        context = browser.new_context(viewport=viewport, offline=True, **options)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: faults.append(message.text))
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("request", lambda asked: asked.url in (report.as_uri(), "") or faults.append(asked.url))
+        page.goto(report.as_uri())
+        page.wait_for_selector("#count:not(:empty)", state="attached")
+        page.wait_for_selector("#chart-epochs svg")
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert [fault for fault in faults if not fault.startswith("blob:")] == []
+
+
+def column(page: Any, title: str) -> tuple[Any, int]:
+    """Return a column's heading and place."""
+    titles = page.eval_on_selector_all("#table thead th", "heads => heads.map(h => h.dataset.column)")
+    return page.locator(f'#table thead th[data-column="{title}"]'), titles.index(title)
+
+
+def test_it_sorts_filters_and_shows_every_offer(open_page: Any, plan: dict[str, Any]) -> None:
+    """Numbers sort as numbers, unknown last, both ways and by keyboard; words, purchase and fit narrow it."""
+    page = open_page()
+    head, _ = column(page, "run costs")
+    head.locator("button").click()
+    shown = page.eval_on_selector_all("#table tbody tr", OFFERS)
+    usd = [plan["offers"][i]["cost_usd"] and float(plan["offers"][i]["cost_usd"]["mid"]) for i in shown]
+    known = [one for one in usd if one is not None]
+    assert known == sorted(known)
+    assert usd[: len(known)] == known
+    assert head.get_attribute("aria-sort") == "ascending"
+    head.locator("button").press("Enter")
+    again = page.eval_on_selector_all("#table tbody tr", OFFERS)
+    assert head.get_attribute("aria-sort") == "descending"
+    assert plan["offers"][again[0]]["cost_usd"]["mid"] == f"{max(known):.9f}".rstrip("0") or known
+
+    page.locator("#everything").check()
+    page.wait_for_function(
+        f"document.getElementById('count').textContent.includes('{len(plan['offers']):,} rows')"
+    )
+    page.locator("#find").fill("T4 us-east-1 g4dn")
+    page.locator("#purchase").select_option("spot")
+    _, device = column(page, "accelerator")
+    _, purchase = column(page, "purchase")
+    rows = page.eval_on_selector_all("#table tbody tr", CELLS)
+    assert rows
+    assert all("T4" in row[device] and row[purchase] == "spot" for row in rows)
+    expected = [
+        one for one in plan["offers"]
+        if one["accelerator"] == "T4" and one["region"] == "us-east-1" and one["purchase"] == "spot"
+        and one["instance_type"].startswith("g4dn")
+    ]  # fmt: skip
+    assert len(rows) == len(expected)
+
+
+def test_hovering_and_arrow_keys_read_a_point(open_page: Any) -> None:
+    """A tip names offer, time and cost; the arrow keys say the same in words."""
+    page = open_page()
+    chart = page.locator("#chart-cost-time")
+    chart.scroll_into_view_if_needed()
+    box = chart.locator("svg").last.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    tip = chart.locator('g[aria-label="tip"] text')
+    tip.first.wait_for(state="attached")
+    assert "$" in tip.first.text_content()
+    chart.focus()
+    page.keyboard.press("ArrowRight")
+    first = page.locator("#read-cost-time").text_content()
+    page.keyboard.press("ArrowRight")
+    assert "$" in first
+    assert page.locator("#read-cost-time").text_content() != first
+
+
+def test_light_dark_and_print(open_page: Any) -> None:
+    """The system's choice, the button's, and paper: black on white, without controls."""
+    background = "getComputedStyle(document.body).backgroundColor"
+    page = open_page(color_scheme="dark")
+    dark = page.evaluate(background)
+    page.locator("#theme").click()
+    light = page.evaluate(background)
+    assert (light, dark) == ("rgb(255, 255, 255)", "rgb(18, 21, 28)")
+    page.locator("#theme").click()
+    assert page.evaluate(background) == dark
+    page.emulate_media(media="print")
+    assert page.evaluate(background) == light
+    assert not page.locator("#find").is_visible()
+
+
+def test_hostile_names_stay_text_in_the_browser(open_page: Any) -> None:
+    """Nothing ran, nothing was loaded, and the names can be read, in charts too."""
+    page = open_page()
+    page.locator("#everything").check()
+    page.wait_for_timeout(0)
+    assert page.evaluate("window.pwned") is None
+    assert page.locator("img, main iframe, svg[onload]").count() == 0
+    assert HOSTILE[0] in page.locator("h1").text_content()
+    assert "alert" not in page.title()
+    assert "⟨U+202E⟩" in page.locator("h1").text_content()
+    assert HOSTILE[1][-18:] in page.locator("#chart-layers").text_content()
+
+
+def test_the_plan_can_be_saved_from_the_page(open_page: Any, plan: dict[str, Any], tmp_path: Path) -> None:
+    """What the button saves is the plan."""
+    import json
+
+    page = open_page(accept_downloads=True)
+    with page.expect_download() as saving:
+        page.locator("#download").click()
+    saving.value.save_as(tmp_path / "plan.json")
+    assert json.loads((tmp_path / "plan.json").read_text(encoding="utf-8")) == plan
+
+
+@pytest.mark.parametrize(("viewport", "scheme"), [(DESKTOP, "light"), (DESKTOP, "dark"), (PHONE, "light")])
+def test_axe_finds_no_barrier(open_page: Any, viewport: dict[str, int], scheme: str) -> None:
+    """axe-core, its rules for WCAG 2.2 A and AA and its good practices, in both themes and on a phone."""
+    page = open_page(viewport, color_scheme=scheme)
+    page.evaluate((files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8") + "; undefined")
+    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
+    assert [(one["id"], [node["target"] for node in one["nodes"]][:3]) for one in found] == []
+
+
+def test_a_phone_shows_it_without_scrolling_sideways(open_page: Any) -> None:
+    """Only tables scroll, within themselves."""
+    page = open_page(PHONE)
+    assert page.evaluate("document.scrollingElement.scrollWidth") <= PHONE["width"]
+    assert (
+        page.evaluate("document.querySelector('#chart-cost-time svg:last-of-type').clientWidth")
+        <= PHONE["width"]
+    )
