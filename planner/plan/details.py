@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..errors import GpuplanError
+from ..errors import NoAnswerError
 from ..predict.anatomy import Anatomy, anatomy_of
 from ..predict.coefficients import load_coefficients
 from ..predict.steptime import StepTime
@@ -16,11 +17,12 @@ if TYPE_CHECKING:
     from .ask import Prepared
     from .estimate import Question
     from .result import Estimate
-    from .ways import Ways
+    from .ways import Outcome, Ways
 
 __all__ = ["Curve", "Details", "details_of"]
 
 ACCELERATORS_SHOWN = 6
+PAID_COLAB = "colab-payg"
 EPOCHS_SHOWN = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200, 300, 500, 700, 1000)
 MOST_EPOCHS_TIMES = 10  # of those that were asked for: as far as the curves go
 
@@ -55,12 +57,14 @@ class Details:
         bills: Positions of the offers whose bills are told line by line.
         curves: Cost against epochs; empty when the run is not told in epochs.
         turns: Where another way becomes the cheapest.
+        colab: Where paid Colab becomes cheaper or dearer than one other way that is paid for.
     """
 
     steps: tuple[Anatomy, ...]
     bills: tuple[int, ...]
     curves: tuple[Curve, ...]
     turns: tuple[Turn, ...]
+    colab: tuple[Turn, ...] = ()
 
     def to_json(self, estimate: Estimate) -> dict[str, Any]:
         """Return the member `details` of a plan."""
@@ -73,6 +77,7 @@ class Details:
             ],
             "epochs": [curve.to_json() for curve in self.curves],
             "turns": [turn.to_json() for turn in self.turns],
+            "colab": [turn.to_json() for turn in self.colab],
         }  # fmt: skip
 
 
@@ -87,9 +92,14 @@ def details_of(ready: Prepared, estimate: Estimate, question: Question) -> Detai
     chosen = estimate.recommendation
     named = (chosen.cheapest, chosen.fastest, chosen.within_deadline, chosen.within_budget, chosen.free)
     recommended = tuple(dict.fromkeys(index for index in named if index is not None))
-    curves, where = _curves(ready, estimate, question)
+    curves = _Curves.of(ready, estimate, question)
     shown = (*recommended, *chosen.pareto, *estimate.best_per_devices())
-    return Details(steps=_steps(ready, estimate, shown), bills=recommended, curves=curves, turns=where)
+    return Details(
+        steps=_steps(ready, estimate, shown), bills=recommended,
+        curves=() if curves is None else tuple(curves.curves()),
+        turns=() if curves is None else curves.turns(),
+        colab=() if curves is None else tuple(curves.against(PAID_COLAB)),
+    )  # fmt: skip
 
 
 def _steps(ready: Prepared, estimate: Estimate, shown: Sequence[int]) -> tuple[Anatomy, ...]:
@@ -108,33 +118,61 @@ def _steps(ready: Prepared, estimate: Estimate, shown: Sequence[int]) -> tuple[A
     return tuple(found.values())
 
 
-def _curves(
-    ready: Prepared, estimate: Estimate, question: Question
-) -> tuple[tuple[Curve, ...], tuple[Turn, ...]]:
-    """Return cost against epochs of the usual ways, and where the cheapest changes; nothing where none can."""
-    workload = ready.workload
-    if workload.epochs is None or workload.samples is None:
-        return (), ()
-    try:
-        ways = ways_of(ready, Rivalry(), estimate.offers, question=question)
-    except GpuplanError:  # no notebook, cloud or machine of one's own is among the offers that were asked for
-        return (), ()
-    ways = ways.narrowed(epochs=workload.epochs, runs=1)
-    farthest = MOST_EPOCHS_TIMES * max(workload.epochs, 10)
-    epochs = sorted({n for n in EPOCHS_SHOWN if n <= farthest} | {workload.epochs, farthest})
-    where = turns(lambda n: ways.at(epochs=n, runs=1)[0].contender.name, farthest=farthest)
-    return tuple(_curves_of(ways, epochs)), where
+@dataclass(frozen=True)
+class _Curves:
+    """What the usual ways cost at numbers of epochs; each number is worked out once."""
 
+    ways: Ways
+    asked: int
+    known: dict[int, dict[str, Outcome]] = field(default_factory=dict)
 
-def _curves_of(ways: Ways, epochs: Sequence[int]) -> Iterator[Curve]:
-    """Yield what each way costs at some numbers of epochs."""
-    points: dict[str, list[tuple[int, float, float, float]]] = {}
-    for n in epochs:
-        for way in ways.at(epochs=n, runs=1):
-            usd = way.money_usd
-            points.setdefault(way.contender.name, []).append((n, usd.low, usd.mid, usd.high))
-    for contender in ways.contenders:
-        offer = contender.offer.offer
-        yield Curve(
-            name=contender.name, instance_type=offer.instance_type, points=tuple(points[contender.name])
-        )
+    @classmethod
+    def of(cls, ready: Prepared, estimate: Estimate, question: Question) -> _Curves | None:
+        """Return them; None where the run is not told in epochs, or no usual way is among the offers."""
+        workload = ready.workload
+        if workload.epochs is None or workload.samples is None:
+            return None
+        try:
+            ways = ways_of(ready, Rivalry(), estimate.offers, question=question)
+        except NoAnswerError:
+            return None
+        return cls(ways.narrowed(epochs=workload.epochs, runs=1), workload.epochs)
+
+    @property
+    def farthest(self) -> int:
+        """As far as the curves go [epochs]."""
+        return MOST_EPOCHS_TIMES * max(self.asked, 10)
+
+    def at(self, epochs: int) -> dict[str, Outcome]:
+        """Return every way by its name, the cheapest first."""
+        if epochs not in self.known:
+            found = self.ways.at(epochs=epochs, runs=1)
+            self.known[epochs] = {way.contender.name: way for way in found}
+        return self.known[epochs]
+
+    def turns(self) -> tuple[Turn, ...]:
+        """Return where the cheapest way changes."""
+        return turns(lambda n: next(iter(self.at(n))), farthest=self.farthest)
+
+    def against(self, name: str) -> Iterator[Turn]:
+        """Yield where one way becomes cheaper or dearer than each other that is paid for."""
+        asked = self.at(self.asked)
+        for other in [rival for rival in asked if rival != name and asked[rival].money_usd.mid > 0]:
+            yield from (
+                turns(partial(self._cheaper, name, other), farthest=self.farthest) if name in asked else ()
+            )
+
+    def _cheaper(self, one: str, other: str, epochs: int) -> str:
+        """Return the cheaper of two ways."""
+        found = self.at(epochs)
+        return one if found[one].total_usd <= found[other].total_usd else other
+
+    def curves(self) -> Iterator[Curve]:
+        """Yield what each way costs."""
+        epochs = sorted({n for n in EPOCHS_SHOWN if n <= self.farthest} | {self.asked, self.farthest})
+        for contender in self.ways.contenders:
+            found = [(n, self.at(n)[contender.name].money_usd) for n in epochs]
+            yield Curve(
+                name=contender.name, instance_type=contender.offer.offer.instance_type,
+                points=tuple((n, usd.low, usd.mid, usd.high) for n, usd in found),
+            )  # fmt: skip

@@ -15,7 +15,7 @@ from .rows import COLUMNS, Money, offer_rows, shown_offers
 
 __all__ = ["every_row", "view_of"]
 
-NOTHING: Mapping[str, Any] = {"steps": [], "bills": [], "epochs": [], "turns": []}
+NOTHING: Mapping[str, Any] = {"steps": [], "bills": [], "epochs": [], "turns": [], "colab": []}
 
 
 def view_of(exact: Mapping[str, Any]) -> dict[str, Any]:
@@ -39,6 +39,7 @@ def view_of(exact: Mapping[str, Any]) -> dict[str, Any]:
         "memory": _memory(plan),
         "bills": [_bill(plan, bill, money) for bill in details["bills"]],
         "turns": [_turn(turn) for turn in details["turns"]],
+        "colab": [_turn(turn) for turn in details["colab"]],
         "assumptions": plan["terms"]["assumptions"],
         "given": plan["terms"]["given"],
         "notes": _notes(plan),
@@ -66,7 +67,7 @@ def _chart(
         "memory": _memory(plan)["parts"],
         "capacity": _capacities(plan),
         "epochs": details["epochs"],
-        "turns": details["turns"],
+        "turns": [*details["turns"], *details["colab"]],
         "asked": plan["workload"]["epochs"],
     }
 

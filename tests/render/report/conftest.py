@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -55,35 +56,42 @@ def ops() -> tuple[Op, ...]:
     return tuple(rows)
 
 
-@pytest.fixture(scope="session")
-def ready() -> Prepared:
-    """The workload, everything that can be rented, and the packaged predictor."""
-    catalog = load_catalog()
+ACCELERATORS = ("T4", "L4", "A100-80GB", "H100-SXM", "TPU-v5e", "CPU")
+REGIONS = ("us-east-1", "us-central1", "eastus", "any", "local")
+
+
+def planned(filters: Filters) -> Estimate:
+    """Return the workload's estimate on some offers, with the details of a report."""
+    catalog, question = load_catalog(), Question(deadline_s=3600.0, budget_usd=5.0)
     workload = make_workload(
         model=f"{HOSTILE[0]}{HOSTILE[4]}.py", ops=ops(), samples=3200, epochs=36, steps=3600,
         notes=(HOSTILE[1],), unmodelled=(Unmodelled(name=HOSTILE[3], count=1, bytes_share=0.01),),
     )  # fmt: skip
-    return Prepared(
-        workload=workload, selection=select(Filters(), catalog=catalog), predictor=Predictor.load(),
+    ready = Prepared(
+        workload=workload, selection=select(filters, catalog=catalog), predictor=Predictor.load(),
         catalog=catalog, terms=Terms(costs=catalog.costs),
     )  # fmt: skip
+    estimate = estimate_workload(
+        workload, selection=ready.selection, predictor=ready.predictor, question=question, terms=ready.terms
+    )
+    return replace(estimate, details=details_of(ready, estimate, question))
 
 
 @pytest.fixture(scope="session")
-def answer(ready: Prepared) -> Estimate:
-    """Every offer, with the details of a report."""
-    from dataclasses import replace
-
-    question = Question(deadline_s=3600.0, budget_usd=5.0)
-    estimate = estimate_workload(
-        ready.workload, selection=ready.selection, predictor=ready.predictor, question=question,
-        terms=ready.terms,
-    )  # fmt: skip
-    return replace(estimate, details=details_of(ready, estimate, question))
+def answer() -> Estimate:
+    """Six accelerators in a few regions."""
+    return planned(Filters(accelerators=ACCELERATORS, regions=REGIONS))
 
 
 @pytest.fixture(scope="session")
 def plan(answer: Estimate) -> dict[str, Any]:
     """The plan as it is read from a file."""
     document: dict[str, Any] = json.loads(estimate_json(answer))
+    return document
+
+
+@pytest.fixture(scope="session")
+def whole_plan() -> dict[str, Any]:
+    """A plan of everything that can be rented."""
+    document: dict[str, Any] = json.loads(estimate_json(planned(Filters())))
     return document

@@ -96,11 +96,11 @@ def test_it_sorts_filters_and_shows_every_offer(open_page: Any, plan: dict[str, 
     head.locator("button").press("Enter")
     again = page.eval_on_selector_all("#table tbody tr", OFFERS)
     assert head.get_attribute("aria-sort") == "descending"
-    assert plan["offers"][again[0]]["cost_usd"]["mid"] == f"{max(known):.9f}".rstrip("0") or known
+    assert float(plan["offers"][again[0]]["cost_usd"]["mid"]) == max(known)
 
     page.locator("#everything").check()
     page.wait_for_function(
-        f"document.getElementById('count').textContent.includes('{len(plan['offers']):,} rows')"
+        f"document.getElementById('count').textContent.includes('of {len(plan['offers']):,} rows')"
     )
     page.locator("#find").fill("T4 us-east-1 g4dn")
     page.locator("#purchase").select_option("spot")
@@ -122,7 +122,7 @@ def test_hovering_and_arrow_keys_read_a_point(open_page: Any) -> None:
     page = open_page()
     chart = page.locator("#chart-cost-time")
     chart.scroll_into_view_if_needed()
-    box = chart.locator("svg").last.bounding_box()
+    box = chart.locator('g[aria-label="dot"] path').last.bounding_box()  # the last of the Pareto front
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     tip = chart.locator('g[aria-label="tip"] text')
     tip.first.wait_for(state="attached")
@@ -174,9 +174,9 @@ def test_the_plan_can_be_saved_from_the_page(open_page: Any, plan: dict[str, Any
     assert json.loads((tmp_path / "plan.json").read_text(encoding="utf-8")) == plan
 
 
-@pytest.mark.parametrize(("viewport", "scheme"), [(DESKTOP, "light"), (DESKTOP, "dark"), (PHONE, "light")])
+@pytest.mark.parametrize(("viewport", "scheme"), [(DESKTOP, "dark"), (PHONE, "light")])
 def test_axe_finds_no_barrier(open_page: Any, viewport: dict[str, int], scheme: str) -> None:
-    """axe-core, its rules for WCAG 2.2 A and AA and its good practices, in both themes and on a phone."""
+    """axe-core with all its rules (WCAG 2 A and AA, good practices), in both themes and on a phone."""
     page = open_page(viewport, color_scheme=scheme)
     page.evaluate((files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8") + "; undefined")
     found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]

@@ -25,6 +25,11 @@
     for (const [size, prefix] of [[1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]]) if (value >= size) return `${number(value / size)} ${prefix}${unit}`;
     return `${number(value)} ${unit}`;
   }
+  // Round times and amounts between the ends of a logarithmic axis: whole minutes, hours and days; 1, 10, 100.
+  const TIMES = [1, 10, 60, 300, 900, 3600, 10800, 36000, 86400, 3 * 86400, 10 * 86400, 30 * 86400, 100 * 86400, 365 * 86400];
+  const POWERS = d3.range(-6, 8).map((power) => 10 ** power);
+  const between = (ticks, values) => ticks.filter((tick) => tick >= d3.min(values) && tick <= d3.max(values));
+  const ticksFor = (small, ticks) => (small ? ticks.filter((_, i) => (ticks.length - 1 - i) % 2 === 0) : ticks);
   async function unpack(id) {
     const bytes = Uint8Array.from(atob(el(id).textContent), (c) => c.charCodeAt(0));
     return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
@@ -69,6 +74,7 @@
     for (const p of front) if (kept.every((q) => Math.abs(Math.log(q.time[1] / p.time[1])) > farApart || Math.abs(Math.log((q.cost[1] || 1e-6) / (p.cost[1] || 1e-6))) > 4 * farApart)) kept.push(p);
     return kept;
   }
+  const apart = (points, ratio) => points.filter((p, i) => points.slice(0, i).every((q) => Math.abs(Math.log(p.y / q.y)) > ratio));
   function costTime(w, small) {
     const points = data.points, floor = costFloor(points), y = (usd) => Math.max(usd, floor);
     const front = points.filter((p) => p.best).sort((a, b) => a.time[1] - b.time[1]);
@@ -79,8 +85,8 @@
     ];
     const free = points.some((p) => p.cost[1] <= floor) ? [floor] : [];
     return Plot.plot({
-      width: w, height: small ? 380 : 460, marginLeft: small ? 52 : 64, marginRight: 24, marginBottom: 40, marginTop: 28,
-      x: { type: "log", label: "time of the whole run →", grid: true, tickFormat: duration, ticks: small ? 3 : 7 },
+      width: w, height: small ? 380 : 460, marginLeft: small ? 52 : 64, marginRight: 24, marginBottom: 44, marginTop: 28,
+      x: { type: "log", label: "time of the whole run →", grid: true, tickFormat: duration, ticks: ticksFor(small, between(TIMES, points.flatMap((p) => p.time))) },
       y: { type: "log", label: `↑ cost of the whole run [${data.currency}]`, grid: true, tickFormat: money, ticks: 6, domain: [floor, 1.3 * Math.max(...points.map((p) => y(p.cost[2])))] },
       color: { domain: Object.keys(COLOURS), range: Object.values(COLOURS), legend: true },
       symbol: { domain: Object.keys(SYMBOLS), range: Object.values(SYMBOLS), legend: true },
@@ -137,7 +143,7 @@
     const title = (p) => `${p.name}\n${prefixed(p.y, "FLOP/s")} at ${number(p.x)} FLOP/B`;
     const range = data.steps.map((_, i) => KINDS[i % KINDS.length]);
     return Plot.plot({
-      width: w, height: small ? 360 : 440, marginLeft: 78, marginRight: 30,
+      width: w, height: small ? 360 : 440, marginLeft: 78, marginRight: 30, marginBottom: 44,
       x: { type: "log", label: "FLOP per byte of memory traffic →", grid: true, ticks: small ? 4 : 8, tickFormat: number },
       y: { type: "log", label: "↑ FLOP/s", grid: true, tickFormat: (v) => prefixed(v, ""), ticks: 6 },
       color: { domain: data.steps.map((s) => s.accelerator), range, legend: true },
@@ -146,7 +152,7 @@
         Plot.dot(parts, { x: "x", y: "y", r: 3.5, stroke: "currentColor", symbol: "diamond" }),
         Plot.text(parts, { x: "x", y: "y", text: "name", dy: 12, fill: "var(--soft)", stroke: "var(--paper)", strokeWidth: 3 }),
         Plot.dot(whole, { x: "x", y: "y", r: 6, fill: "name", stroke: "var(--paper)" }),
-        Plot.text(small ? whole.slice(0, 2) : whole, { x: "x", y: "y", text: "name", dx: 10, textAnchor: "start", fill: "currentColor", stroke: "var(--paper)", strokeWidth: 4, fontWeight: 600 }),
+        Plot.text(apart(whole, small ? 0.7 : 0.35), { x: "x", y: "y", text: "name", dx: 10, textAnchor: "start", fill: "currentColor", stroke: "var(--paper)", strokeWidth: 4, fontWeight: 600 }),
         Plot.tip([...whole, ...parts], Plot.pointer({ x: "x", y: "y", title, ...tip })),
       ],
     });
@@ -174,9 +180,9 @@
     const last = data.epochs.map((way) => ({ way: way.name, ...way.points[way.points.length - 1] }));
     const range = data.epochs.map((_, i) => KINDS[i % KINDS.length]);
     return Plot.plot({
-      width: w, height: small ? 340 : 400, marginLeft: 64, marginRight: small ? 20 : 130, marginTop: 28,
+      width: w, height: small ? 340 : 400, marginLeft: 64, marginRight: small ? 20 : 190, marginTop: 28, marginBottom: 44,
       x: { type: "log", label: "epochs →", grid: true, tickFormat: number, ticks: small ? 4 : 8 },
-      y: { type: "symlog", constant: least * data.perUsd, label: `↑ cost of a run [${data.currency}]`, grid: true, tickFormat: number, transform: (usd) => usd * data.perUsd },
+      y: { type: "symlog", constant: least * data.perUsd, label: `↑ cost of a run [${data.currency}]`, grid: true, tickFormat: number, ticks: [0, ...between(POWERS, [least * data.perUsd, data.perUsd * d3.max(rows, (r) => r.usd_high)])], transform: (usd) => usd * data.perUsd },
       color: { domain: data.epochs.map((e) => e.name), range, legend: true },
       marks: [
         Plot.areaY(rows, { x: "epochs", y1: "usd_low", y2: "usd_high", fill: "way", fillOpacity: 0.1 }),
@@ -184,7 +190,7 @@
         Plot.ruleX(data.asked ? [data.asked] : [], { stroke: "currentColor", strokeDasharray: "2 3" }),
         Plot.text(data.asked ? [data.asked] : [], { x: (n) => n, frameAnchor: "top", dy: -12, text: (n) => `asked: ${n}` }),
         Plot.ruleX(data.turns, { x: "from", stroke: "var(--accent)", strokeWidth: 1.5 }),
-        Plot.text(small ? [] : last, { x: "epochs", y: "usd", text: "way", textAnchor: "start", dx: 7 }),
+        Plot.text(small ? [] : d3.groups(last, (p) => p.usd.toPrecision(1)).map(([, same]) => ({ ...same[0], way: same.map((p) => p.way).join(", ") })), { x: "epochs", y: "usd", text: "way", textAnchor: "start", dx: 7 }),
         Plot.tip(rows, Plot.pointer({ x: "epochs", y: "usd", title: (r) => `${r.way}, ${r.epochs} epochs\n${money(r.usd)} (${money(r.usd_low)} – ${money(r.usd_high)})`, ...tip })),
       ],
     });
