@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import logging
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -21,6 +22,9 @@ __all__ = ["METHODS", "AzureRest"]
 
 ENDPOINT = "https://management.azure.com"
 ENDPOINT_VARIABLE = "GPUPLAN_ENDPOINT_AZURE_ARM"
+NO_CREDENTIALS = (
+    "no credentials for Azure: `az login`, or set AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET"
+)
 CONNECT_S, READ_S = 10.0, 60.0
 _GROUP = "/subscriptions/{subscription}/resourceGroups/{group}"
 _VM = f"{_GROUP}/providers/Microsoft.Compute/virtualMachines"
@@ -71,7 +75,7 @@ class AzureRest:
             return "azure-identity is not installed: `pip install 'gpuplan[azure]'`"
         named = ("AZURE_CLIENT_ID", "IDENTITY_ENDPOINT", "MSI_ENDPOINT", "AZURE_FEDERATED_TOKEN_FILE")
         if not any(os.environ.get(name) for name in named) and shutil.which("az") is None:
-            return "no credentials for Azure: `az login`, or set AZURE_CLIENT_ID and its secret"
+            return NO_CREDENTIALS
         return ""
 
     def send(self, service: str, operation: str, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -116,8 +120,9 @@ class AzureRest:
             answer = self._pipeline().send_request(request)
             text = answer.text()
         except ClientAuthenticationError as error:
-            message = " ".join(str(error).split())
-            raise CloudFault(FaultKind.CREDENTIALS, type(error).__name__, message) from error
+            raise CloudFault(
+                FaultKind.CREDENTIALS, type(error).__name__, _without_lists(str(error))
+            ) from error
         except AzureError as error:
             raise CloudFault(FaultKind.UNKNOWN, type(error).__name__, str(error)) from error
         self.clock.note(answer.headers.get("Date"))
@@ -131,6 +136,7 @@ class AzureRest:
             from azure.core.pipeline.transport import RequestsTransport
             from azure.identity import DefaultAzureCredential
 
+            logging.getLogger("azure.identity").setLevel(logging.ERROR)  # what it tried is told in a line
             # An authority that was named is taken at its word: nobody else is asked whether it is one.
             named = bool(os.environ.get("AZURE_AUTHORITY_HOST"))
             credential = DefaultAzureCredential(disable_instance_discovery=named)
@@ -138,6 +144,18 @@ class AzureRest:
             transport = RequestsTransport(connection_timeout=CONNECT_S, read_timeout=READ_S)
             self._client = PipelineClient(ENDPOINT, policies=policies, transport=transport)
         return self._client
+
+
+def _without_lists(message: str) -> str:
+    """Return why nobody was let in, in a line: `azure-identity` lists all that it tried.
+
+    Example:
+        >>> _without_lists("AADSTS7000215: Invalid client secret provided.\\nTrace ID: 1")
+        'AADSTS7000215: Invalid client secret provided.'
+    """
+    if "Attempted credentials" in message:
+        return NO_CREDENTIALS
+    return message.strip().partition("\n")[0]
 
 
 def _read(verb: str, status: int, text: str) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from gpuplan.errors import GpuplanError, NoAnswerError
+from gpuplan.errors import CredentialsError, GpuplanError, NoAnswerError
 from launch.azure.world import CREATE, OFFER, SUBSCRIPTION
 from launch.bench_on_sockets import Bench, KilledError, candidate
 from launch.sockets_life import (
@@ -114,6 +114,16 @@ def test_a_principal_that_is_not_known_everywhere_yet_is_waited_for(one: Bench) 
     one.launcher.launch(one.plan())
 
     assert len(one.alive()) == 1
+
+
+def test_missing_credentials_are_said_in_a_line(one: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`azure-identity` lists all that it tried, over a dozen lines."""
+    monkeypatch.delenv("AZURE_CLIENT_SECRET")
+    with pytest.raises(CredentialsError, match="no credentials for Azure: `az login`") as caught:
+        one.launcher.launch(one.plan())
+
+    assert len(str(caught.value)) < 200
+    assert one.state()["left"] == []
 
 
 def test_an_evicted_machine_is_not_made_again_by_the_same_request(one: Bench) -> None:

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 import threading
 from pathlib import Path
 
 import pytest
-from gpuplan.launch.clock import SystemClock
-from gpuplan.launch.google.adapter import GoogleAdapter
 from gpuplan.launch.onboard import notices
-from gpuplan.launch.planning import make_plan
-from gpuplan.launch.request import LaunchRequest, RunSpec
-from launch.bench_on_sockets import candidate
-from launch.fake_cloud import START
 from launch.onboard.metadata_server import metadata_server
+from launch.onboard.rented_machine import start_machine
 
 SCRIPT = """
 import keras, numpy as np
@@ -70,9 +63,11 @@ def test_a_notice_leads_to_a_checkpoint_in_the_bucket_and_the_next_machine_goes_
     200 steps in all: the first machine is taken back in the middle, the second does exactly what is left.
     """
     steps = tmp_path / "steps"
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "train.py").write_text(SCRIPT)
     with metadata_server() as (cloud, url):
         told = {"GPUPLAN_METADATA_URL": url, "TESTS_STEPS": str(steps), "TESTS_SLOW": "1"}
-        first = _machine(tmp_path, 1, told)
+        first = start_machine(tmp_path, "gcp", 1, told)
         _wait_for(steps, at_least=20, process=first)
         cloud.take_back()
         first.wait(timeout=120)
@@ -85,54 +80,12 @@ def test_a_notice_leads_to_a_checkpoint_in_the_bucket_and_the_next_machine_goes_
     assert 20 <= done < 200
 
     told = {"GPUPLAN_METADATA_URL": "http://127.0.0.1:9", "TESTS_STEPS": str(steps)}
-    second = _machine(tmp_path, 2, told)
+    second = start_machine(tmp_path, "gcp", 2, told)
     second.wait(timeout=120)
 
     outcome = json.loads((tmp_path / "bucket" / "r1" / "outcome.json").read_text())
     assert (outcome["status"], outcome["attempt"]) == ("done", 2)
     assert len(steps.read_text()) == 200
-
-
-def _machine(tmp_path: Path, number: int, environment: dict[str, str]) -> subprocess.Popen[bytes]:
-    """Run the start-up script as it is planned, in a folder instead of `/opt/gpuplan`."""
-    code = tmp_path / "code"
-    if not code.exists():
-        code.mkdir()
-        (code / "train.py").write_text(SCRIPT)
-    home = tmp_path / f"machine-{number}"
-    programs = _programs(tmp_path, home)
-    request = LaunchRequest(
-        run="r1", attempt=number, owner="me", made_at=START, provider="gcp",
-        candidates=(candidate("n1-standard-8+1xT4", "us-central1", purchase="spot"),),
-        spec=RunSpec(script="train.py", source="git:https://example.org/code"),
-        options={"project": "p1", "zones": "us-central1-a", "bucket": "gs://bucket", "service_account": "a@b"},
-    )  # fmt: skip
-    plan = make_plan(request, GoogleAdapter(state_dir=tmp_path, clock=SystemClock()))
-    (making,) = [call for call in plan.attempts[0].calls if call.makes == "machine"]
-    items = {item["key"]: item["value"] for item in making.params["body"]["metadata"]["items"]}
-    text = items["startup-script"].replace("/opt/gpuplan", str(home))
-    path = {"PATH": f"{programs}:{os.environ['PATH']}", "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
-    return subprocess.Popen(["bash", "-c", text], env={**os.environ, **path, **environment})
-
-
-def _programs(tmp_path: Path, home: Path) -> Path:
-    """Write fakes of what a cloud's image has, and of what asks the cloud; each writes down that it was asked."""
-    folder = Path(f"{home}.programs")
-    folder.mkdir()
-    bucket, asked = tmp_path / "bucket", f"{home}.asked"
-    python = f"""[ "$2" = venv ] || exec {sys.executable} "$@"
-mkdir -p venv/bin && ln -s /bin/true venv/bin/pip
-printf '#!/bin/sh\\nexec {sys.executable} "$@"\\n' > venv/bin/python && chmod +x venv/bin/python"""
-    gcloud = f"""set -- $(echo "$4 $5" | sed 's#gs://bucket#{bucket}#')
-mkdir -p "$2" && cp -r "$1/." "$2\""""
-    texts = {
-        "python3": python, "gcloud": gcloud, "git": f'cp -r {tmp_path / "code"}/. code', "curl": "exit 22",
-        "shutdown": "true",
-    }  # fmt: skip
-    for name, text in texts.items():
-        (folder / name).write_text(f'#!/bin/sh\necho "{name} $*" >> {asked}\n{text}\n')
-        (folder / name).chmod(0o755)
-    return folder
 
 
 def _wait_for(steps: Path, *, at_least: int, process: subprocess.Popen[bytes]) -> None:
