@@ -82,7 +82,7 @@ def compiled_memory(model: str, batch_size: int, precision: str, target: str) ->
             keras_model.trainable_variables, keras_model.non_trainable_variables,
             keras_model.optimizer.variables, keras_model.metrics_variables,
         )  # fmt: skip
-        state = tuple(tracing._abstract_variables(group) for group in groups)
+        state = tuple(tracing.abstract_variables_of(group) for group in groups)
         data = tuple(part for part in batch if part is not None)
         step = jax.jit(keras_model.train_step, donate_argnums=0)
         arguments = jax.tree.map(there, (state, data))

@@ -55,6 +55,7 @@ def estimate(
     feed: str | None = None,
     sort: SortBy = "cost",
     retired: bool = False,
+    compile: bool = False,
 ) -> Estimate:
     """Estimate time, cost and memory of a run on every accelerator that can be rented. Nothing is trained.
 
@@ -79,12 +80,14 @@ def estimate(
         feed: How samples are fed: `"arrays"`, `"jpeg"`, or samples per second of one vCPU; None: no limit.
         sort: What comes first in `offers`.
         retired: Also what can no longer be rented.
+        compile: Let XLA compile the step for each of `accelerators` (of a MODEL reference; minutes).
 
     Raises:
         GpuplanError: Whatever the caller can fix; UsageError for a wrong argument, NoAnswerError when the
             filters leave no offer. A run that fits nowhere is no error: see `recommendation`.
     """
     from .plan.ask import ask
+    from .plan.compiling import Compiling
     from .plan.wanted import Wanted
     from .workload.options import WorkloadOptions
 
@@ -100,6 +103,6 @@ def estimate(
     )  # fmt: skip
     answer = ask(
         model, asked.question, options=options, catalog=asked.catalog, terms=asked.terms,
-        profiles=[Path(path) for path in profiles],
+        profiles=[Path(path) for path in profiles], compiling=Compiling() if compile else None,
     )  # fmt: skip
     return Estimate(**{field.name: getattr(answer, field.name) for field in fields(answer)})

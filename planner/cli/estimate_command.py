@@ -50,6 +50,9 @@ def estimate(
     best_batch: Annotated[
         bool, typer.Option("--best-batch", help="Also each offer at the largest batch that fits.")
     ] = False,
+    compile: Annotated[
+        bool, typer.Option("--compile", help="Let XLA compile the step for each --accelerator (takes minutes).")
+    ] = False,
     out: OutputFlags,
 ) -> None:
     """Estimate time, cost and memory of a training run on every accelerator that can be rented.
@@ -58,17 +61,17 @@ def estimate(
     every offer as TSV.
     """
     from ..plan.ask import ask
-    from .progress import tracing
+    from .progress import compiling, tracing
 
     options = work.options()
     out.require_writable()
     asked = offers.wanted(limits, spot).resolve()
-    result = ask(
-        model, asked.question, options=options, script_arguments=script_arguments or (),
-        catalog=asked.catalog, terms=asked.terms, profiles=profile or (), around_trace=tracing(model),
-        detailed=out.output is not None,
-        best_batch=best_batch,
-    )  # fmt: skip
+    with compiling(wanted=compile) as how:
+        result = ask(
+            model, asked.question, options=options, script_arguments=script_arguments or (),
+            catalog=asked.catalog, terms=asked.terms, profiles=profile or (), around_trace=tracing(model),
+            detailed=out.output is not None, best_batch=best_batch, compiling=how,
+        )  # fmt: skip
     _show(result, asked.question, out, show_all=show_all, breakdown=breakdown)
 
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from threading import Timer
+from typing import TYPE_CHECKING
 
-__all__ = ["tracing"]
+if TYPE_CHECKING:
+    from ..plan.compiling import Compiling
+
+__all__ = ["compiling", "tracing"]
 
 PATIENCE_S = 1.0
 
@@ -30,3 +34,23 @@ def tracing(model: str) -> Iterator[None]:
         timer.cancel()
         timer.join()
         status.stop()
+
+
+@contextmanager
+def compiling(*, wanted: bool) -> Iterator[Compiling | None]:
+    """Yield how steps are compiled, a bar shown on a terminal; None when that is not wanted."""
+    if not wanted:
+        yield None
+        return
+    from ..plan.compiling import Compiling
+    from ..render.progress import bar
+
+    shown = None
+    with ExitStack() as stack:
+
+        def tell(accelerator: str, done: int, total: int) -> None:
+            nonlocal shown
+            shown = shown or stack.enter_context(bar("compiling for"))
+            shown(accelerator, done, total)
+
+        yield Compiling(tell=tell, warn=lambda line: sys.stderr.write(f"warning: {line}\n"))

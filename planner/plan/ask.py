@@ -11,6 +11,7 @@ from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
+from .compiling import Compiling, Program
 from .estimate import Question, StepPredictor, estimate_workload
 from .result import Estimate, OfferEstimate
 from .select import Selection, select
@@ -62,6 +63,7 @@ def ask(
     around_trace: AbstractContextManager[object] | None = None,
     detailed: bool = False,
     best_batch: bool = False,
+    compiling: Compiling | None = None,
 ) -> Estimate:
     """Return the answer to a question about a model.
 
@@ -76,13 +78,14 @@ def ask(
         around_trace: Entered while the model is traced (to show that it takes a while).
         detailed: Whether also to work out what a report shows beside the offers.
         best_batch: Also plan each offer at the largest batch that fits; the model is traced at some more sizes.
+        compiling: How to compile the step for every accelerator that was asked for; None: it is not compiled.
 
     Raises:
         GpuplanError: Whatever the user can fix, by its kind.
     """
     ready = prepare(
         model, question, options=options, script_arguments=script_arguments, catalog=catalog, terms=terms,
-        profiles=profiles, around_trace=around_trace,
+        profiles=profiles, around_trace=around_trace, compiling=compiling,
     )  # fmt: skip
     answer = _estimate(ready, ready.workload, question)
     if best_batch:
@@ -142,6 +145,7 @@ def prepare(
     terms: Terms | None = None,
     profiles: Sequence[Path] = (),
     around_trace: AbstractContextManager[object] | None = None,
+    compiling: Compiling | None = None,
 ) -> Prepared:
     """Return what an answer is worked out from; the arguments are those of ``ask``.
 
@@ -152,6 +156,8 @@ def prepare(
 
     catalog = catalog or load_catalog()
     terms = terms or Terms(costs=catalog.costs)
+    if compiling is not None:
+        compiling.require_named(question.filters.accelerators, model)
     selection = select(question.filters, catalog=catalog)
     measurements = _measurements(model, profiles)
     predictor = Predictor.load()
@@ -159,7 +165,12 @@ def prepare(
     Thread(target=import_module, args=("numpy",), daemon=True).start()
     with around_trace or nullcontext():
         workload = _workload(model, options=options, script_arguments=script_arguments)
-    knowing = _with(measurements, predictor, catalog, selection) if measurements else predictor
+    knowing: StepPredictor = predictor
+    if measurements:
+        knowing = _with(measurements, predictor, catalog, selection)
+    if compiling is not None:
+        program = Program(model, options, tuple(script_arguments))
+        knowing = compiling.around(knowing, workload, selection=selection, program=program)
     return Prepared(
         workload=workload, selection=selection, predictor=knowing, catalog=catalog, terms=terms,
         resized=_resizer(workload, model, options=options, script_arguments=script_arguments),

@@ -13,7 +13,7 @@ from ..predict.steptime import StepTime, Unpredicted
 from ..units import SECONDS_PER_HOUR
 from .limiter import Feed, feed_of, pictures_of
 from .limits import require_positive
-from .memory import available_bytes, memory_verdict
+from .memory import available_bytes, memory_verdict, stated_verdict
 from .memory_parts import batch_bytes_of, remedies_of
 from .pricing import price_offers
 from .projection import Projection
@@ -167,6 +167,8 @@ def project(
         batch_size=each.batch_size,
         available_bytes=_device_bytes(selected),
     )
+    if isinstance(step, StepTime) and step.memory is not None:
+        memory = stated_verdict(memory, needed_bytes=step.memory.needed_bytes, fits=step.memory.fits)
     return Projection(
         run=run,
         step_time=step,

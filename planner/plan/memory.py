@@ -10,7 +10,7 @@ from ..units import GIB
 
 __all__ = [
     "FRAMEWORK_RESERVE_BYTES", "TIGHT_FROM", "USABLE_SHARE", "FitVerdict", "MemoryVerdict", "available_bytes",
-    "largest_batch_size", "memory_verdict",
+    "largest_batch_size", "memory_verdict", "stated_verdict",
 ]  # fmt: skip
 
 # What the framework holds beside the model: device context, library handles and their workspaces. It varies
@@ -35,12 +35,14 @@ class MemoryVerdict:
         available_bytes: What programs can use on one device; None when unknown [bytes].
         fits: None when the device's memory is unknown.
         largest_batch_size: Samples per device that still fit; 0: not even one; None when unknown [-].
+        stated: Whether the accelerator's own compiler says so.
     """
 
     needed_bytes: int
     available_bytes: int | None
     fits: bool | None
     largest_batch_size: int | None
+    stated: bool = False
 
     @property
     def verdict(self) -> FitVerdict | None:
@@ -49,7 +51,7 @@ class MemoryVerdict:
             return None
         if not self.fits:
             return "does not fit"
-        return "fits" if self.needed_bytes <= TIGHT_FROM * self.available_bytes else "tight"
+        return "fits" if self.stated or self.needed_bytes <= TIGHT_FROM * self.available_bytes else "tight"
 
 
 def available_bytes(*, memory_gib: float | None, usable_gib: float | None, share: float = 1.0) -> int | None:
@@ -109,4 +111,33 @@ def memory_verdict(
         available_bytes=available_bytes,
         fits=needed <= available_bytes,
         largest_batch_size=largest,
+    )
+
+
+def stated_verdict(verdict: MemoryVerdict, *, needed_bytes: int, fits: bool | None) -> MemoryVerdict:
+    """Return a verdict with what the accelerator's compiler states in place of what was worked out.
+
+    The largest batch size is scaled by what the statement adds or takes: it stays an estimate.
+
+    Args:
+        verdict: As worked out.
+        needed_bytes: As stated, for one device [bytes].
+        fits: The compiler's own verdict; None: the size alone decides.
+
+    Example:
+        >>> known = memory_verdict(fixed_bytes=0, batch_bytes=3 * GIB, batch_size=8, available_bytes=4 * GIB)
+        >>> stated_verdict(known, needed_bytes=5 * GIB, fits=None).fits
+        False
+    """
+    available, largest = verdict.available_bytes, verdict.largest_batch_size
+    if fits is None and available is not None:
+        fits = needed_bytes <= available
+    if largest is not None:
+        largest = math.floor(largest * verdict.needed_bytes / needed_bytes)
+    return MemoryVerdict(
+        needed_bytes=needed_bytes,
+        available_bytes=available,
+        fits=fits,
+        largest_batch_size=largest,
+        stated=True,
     )

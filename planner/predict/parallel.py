@@ -209,6 +209,7 @@ def several_devices(
         time_s=_widened(single.time_s, mid, constants.ends(devices)), basis=single.basis, parts_s=parts,
         limiter=cast("Limiter", max(parts, key=lambda name: parts[name])),
         note="; ".join(filter(None, (single.note, _note(link.kind, devices, hosts), _starved(waiting_s, mid)))),
+        memory=single.memory,
     )  # fmt: skip
 
 

@@ -7,10 +7,23 @@ from typing import Literal
 
 from ..units import Interval
 
-__all__ = ["Basis", "Limiter", "StepTime", "Unpredicted"]
+__all__ = ["Basis", "Limiter", "StatedMemory", "StepTime", "Unpredicted"]
 
 Basis = Literal["measured", "compiled", "modelled", "datasheet"]
 Limiter = Literal["compute", "memory bandwidth", "launch", "input", "link"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatedMemory:
+    """What the accelerator's own compiler says that a step needs.
+
+    Args:
+        needed_bytes: On one accelerator [bytes].
+        fits: The compiler's verdict; None where it gives none, and the size alone decides.
+    """
+
+    needed_bytes: int
+    fits: bool | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +36,7 @@ class StepTime:
         limiter: What most of the time goes to.
         parts_s: Where the central estimate goes, adding up to it [s].
         note: One sentence on what was borrowed or assumed; empty when nothing was.
+        memory: As the compiler states it; None where it was not asked.
     """
 
     time_s: Interval
@@ -30,6 +44,7 @@ class StepTime:
     limiter: Limiter
     parts_s: dict[str, float] = field(default_factory=dict)
     note: str = ""
+    memory: StatedMemory | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,14 +17,9 @@ from .spec import ArraySpec, SpecTree, map_specs
 from .targets import fitting_loss, target_specs, validate_names
 
 __all__ = [
-    "Run",
-    "assemble_workload",
-    "batch_size_of",
-    "build_training_state",
-    "compile_model",
-    "input_specs",
-    "symbolic_output",
-]
+    "Run", "assemble_workload", "batch_size_of", "build_training_state", "compile_model", "input_specs",
+    "on_one_device", "symbolic_output",
+]  # fmt: skip
 
 PACKAGES_OF = {"tensorflow": ("tensorflow", "tensorflow-cpu"), "torch": ("torch",)}
 
@@ -81,7 +76,7 @@ def _assemble(
     if options.mode == "train":
         y = compile_model(model, output, y, options=options, given=run.feed is not None, notes=notes)
         build_training_state(model, y, output)
-    with _on_one_device(model):
+    with on_one_device(model):
         traced = trace_on_backend(
             model, x_spec=x, y_spec=y, sample_weight_spec=weight, batch_size=batch_size, mode=options.mode
         )
@@ -241,7 +236,7 @@ def build_training_state(model: Any, y: SpecTree, output: Any) -> None:
 
 
 @contextmanager
-def _on_one_device(model: Any) -> Iterator[None]:
+def on_one_device(model: Any) -> Iterator[None]:
     """Keep older Keras (3.9 does it) from pinning results to the devices that hold the variables' values.
 
     Abstract variables have no value, so they are held by no device.

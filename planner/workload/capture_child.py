@@ -114,9 +114,10 @@ def _run_script(
     notes: tuple[str, ...],
     result_path: Path,
 ) -> NoReturn:
-    from .assemble import Run, assemble_workload
+    from .assemble import Run
     from .capture import run_until_fit, skip_pretrained_weights
     from .feed import read_feed
+    from .lowering import answer_for
 
     path = reference.path or Path()
     skipped = skip_pretrained_weights()
@@ -137,8 +138,8 @@ def _run_script(
                 *((PRETRAINED,) if skipped() else ()),
             ),
         )
-        workload = assemble_workload(model, run=run, options=options)
-        _finish({"workload": workload.to_json(), "files": _local_files(reference)}, result_path)
+        answer = answer_for(model, run=run, options=options, request=request)
+        _finish({**answer, "files": _local_files(reference)}, result_path)
 
     run_until_fit(path, text=reference.text, argv=request["argv"], on_fit=on_fit)
 
@@ -156,7 +157,8 @@ def _fit_notes(model: Any, arguments: dict[str, Any], feed: Feed) -> tuple[str, 
 def _describe_model(
     reference: Reference, request: dict[str, Any], options: WorkloadOptions, notes: tuple[str, ...]
 ) -> dict[str, Any]:
-    from .assemble import Run, assemble_workload
+    from .assemble import Run
+    from .lowering import answer_for
 
     base = Path(request["base"])
     model, extra = _build(reference, base=base, options=options)
@@ -168,8 +170,8 @@ def _describe_model(
         compiled=compiled,
         notes=(*notes, backend, *extra),
     )
-    workload = assemble_workload(model, run=run, options=options)
-    return {"workload": workload.to_json(), "files": _local_files(reference)}
+    answer = answer_for(model, run=run, options=options, request=request)
+    return {**answer, "files": _local_files(reference)}
 
 
 def _build(reference: Reference, *, base: Path, options: WorkloadOptions) -> tuple[Any, tuple[str, ...]]:

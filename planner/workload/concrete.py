@@ -16,7 +16,7 @@ from .reference import Reference
 from .spec import SpecTree
 from .targets import validate_names
 
-__all__ = ["Concrete", "set_precision", "with_concrete"]
+__all__ = ["Concrete", "concrete_of", "set_precision", "with_concrete"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +88,7 @@ def with_concrete(
 
         def on_fit(model: Any, arguments: dict[str, Any]) -> NoReturn:
             run = Run(text=reference.text, feed=read_feed(arguments), folders=(str(folder),))
-            use(_concrete(model, run, options, arguments))
+            use(concrete_of(model, run, options, arguments))
 
         run_until_fit(reference.path, text=reference.text, argv=argv, on_fit=on_fit)
     if reference.kind == "application":
@@ -97,10 +97,11 @@ def with_concrete(
         model = build_saved_model(reference.path, precision=options.precision)
     else:
         model = build_function(reference, folder=base)
-    use(_concrete(model, Run(text=reference.text, folders=(str(folder),)), options, None))
+    use(concrete_of(model, Run(text=reference.text, folders=(str(folder),)), options, None))
 
 
-def _concrete(model: Any, run: Run, options: WorkloadOptions, arguments: dict[str, Any] | None) -> Concrete:
+def concrete_of(model: Any, run: Run, options: WorkloadOptions, arguments: dict[str, Any] | None) -> Concrete:
+    """Return a model with what it is fed, compiled where it was not; `arguments`: of the script's fit()."""
     notes: list[str] = []
     batch_size = batch_size_of(model, run, options, notes)
     feed = run.feed

@@ -24,30 +24,40 @@ SECONDS_TO_STOP = 3.0
 
 
 def run_child(
-    text: str, *, base: Path, options: WorkloadOptions, argv: Sequence[str], backend: str | None = None
+    text: str, *, base: Path, options: WorkloadOptions, argv: Sequence[str], backend: str | None = None,
+    lower: dict[str, str] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Trace a reference in a process of its own, so that neither its backend nor its policies leak.
 
     It is traced on JAX, and what turns out to need another backend there, unless a backend is asked for.
 
+    Args:
+        text: The reference.
+        base: Folder that references start from.
+        options: What the user says beside it.
+        argv: Arguments of a script.
+        backend: To trace on; None: JAX if it can be.
+        lower: `platform` to lower the step for, and `path` to write the module to, instead of tracing (on JAX).
+
     Returns:
-        `workload` (see `Workload.from_json`) and `files` (path to hash of every file that took part).
+        `workload` (see `Workload.from_json`), or `lowered`; `files`: path to hash of every one that took part.
 
     Raises:
         UsageError, CaptureError: As the child found.
         GpuplanError: The child was killed.
     """
     try:
-        return _traced(text, base=base, options=options, argv=argv, backend=backend or "jax")
+        return _traced(text, base=base, options=options, argv=argv, backend=backend or "jax", lower=lower)
     except BackendError as error:
-        if backend is not None or find_spec(error.backend) is None:
+        if backend is not None or lower is not None or find_spec(error.backend) is None:
             raise
-        return _traced(text, base=base, options=options, argv=argv, backend=error.backend)
+        return _traced(text, base=base, options=options, argv=argv, backend=error.backend, lower=None)
 
 
 def _traced(
-    text: str, *, base: Path, options: WorkloadOptions, argv: Sequence[str], backend: str
-) -> dict[str, Any]:
+    text: str, *, base: Path, options: WorkloadOptions, argv: Sequence[str], backend: str,
+    lower: dict[str, str] | None,
+) -> dict[str, Any]:  # fmt: skip
     request = {
         "trace_on": backend,
         "reference": text,
@@ -55,6 +65,7 @@ def _traced(
         "options": options.to_json(),
         "argv": list(argv),
         "backend": os.environ.get("KERAS_BACKEND"),
+        "lower": lower,
     }
     with tempfile.TemporaryDirectory(prefix="gpuplan-") as folder:
         request_path, result_path = Path(folder, "request.json"), Path(folder, "result.json")

@@ -21,7 +21,7 @@ from .simplify import simplify
 from .table import tabulate, unmodelled
 from .updates import equal_updates_once
 
-__all__ = ["TracedStep", "array_bytes", "memory_of", "trace_step"]
+__all__ = ["TracedStep", "abstract_array", "abstract_variables_of", "array_bytes", "memory_of", "trace_step"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def trace_step(
         mode: The training step (loss, gradients, metrics, optimizer), or the forward pass alone.
     """
     specs = (x_spec, y_spec, sample_weight_spec)
-    batch = tuple(map_specs(lambda spec: _abstract(spec, batch_size), tree) for tree in specs)
+    batch = tuple(map_specs(lambda spec: abstract_array(spec, batch_size), tree) for tree in specs)
     with _quick_tracing(), recurrent_layers_named(model):
         train = mode == "train"
         closed = _trace_train(model, batch) if train else _trace_infer(model, batch[0])
@@ -66,13 +66,15 @@ def trace_step(
     return TracedStep(ops, memory, missing, tuple(dict.fromkeys(remark.text for remark in graph.remarks)))
 
 
-def _abstract(spec: ArraySpec, batch_size: int) -> Any:
+def abstract_array(spec: ArraySpec, batch_size: int) -> Any:
+    """Return a batch's shape and type, as JAX takes it."""
     import jax
 
     return jax.ShapeDtypeStruct((batch_size, *spec.shape), spec.dtype)
 
 
-def _abstract_variables(variables: Any) -> list[Any]:
+def abstract_variables_of(variables: Any) -> list[Any]:
+    """Return the shapes and types of variables, as JAX takes them."""
     import jax
 
     return [jax.ShapeDtypeStruct(variable.shape, variable.dtype) for variable in variables]
@@ -85,7 +87,7 @@ def _trace_train(model: Any, batch: tuple[Any, ...]) -> Any:
         model.trainable_variables, model.non_trainable_variables, model.optimizer.variables,
         model.metrics_variables,
     )  # fmt: skip
-    state = tuple(map(_abstract_variables, groups))
+    state = tuple(map(abstract_variables_of, groups))
     x, y, sample_weight = batch
     data = (x, y) if sample_weight is None else (x, y, sample_weight)
     with equal_updates_once(model.optimizer):
@@ -99,7 +101,9 @@ def _trace_infer(model: Any, x: Any) -> Any:
         return model.stateless_call(trainable, others, x, training=False)[0]
 
     return jax.make_jaxpr(call)(
-        _abstract_variables(model.trainable_variables), _abstract_variables(model.non_trainable_variables), x
+        abstract_variables_of(model.trainable_variables),
+        abstract_variables_of(model.non_trainable_variables),
+        x,
     )
 
 

@@ -1,0 +1,239 @@
+"""Compiled steps against published ones that XLA compiled too: fits what the compilers leave out, and scores it.
+
+    pip install -e '.[tpu-compile,cuda-compile]'
+    python benchmarks/compiled_rows.py tpu            # about three minutes; compilations are kept and not repeated
+    python benchmarks/compiled_rows.py cuda --seconds 500       # goes on where it stopped
+    python benchmarks/compiled_rows.py --write        # profiles/compiled.json from everything that was compiled
+
+A row's error is that of constants that were fitted without its network (`family`). Each family counts once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpuplan.offers.load import load_catalog
+from gpuplan.offers.rows import Accelerator
+from gpuplan.predict.chip import chip_of, generation_of
+from gpuplan.predict.coefficients import load_coefficients
+from gpuplan.predict.collectives import ring_all_reduce_s
+from gpuplan.predict.compile.compiled import Compiled, CompileFault, result_from, result_to_json
+from gpuplan.predict.compile.cuda import gpu_parts_s, table_from
+from gpuplan.predict.compile.targets import Target, target_of
+from gpuplan.predict.compile.tpu import LINK_SHARE, core_s
+from gpuplan.predict.compile.worker import compile_step
+from gpuplan.predict.corpus import Measurement, packaged_corpus
+from gpuplan.predict.interval import weighted_quantile
+from gpuplan.predict.kernels import table_of
+from gpuplan.predict.predictor import model_step
+from gpuplan.predict.ranges import LAST_YEAR
+from gpuplan.predict.runs import is_fed_from_host, pressure_of
+from gpuplan.predict.store import Traced, load_store, run_key
+from gpuplan.units import GIGA, MEGA
+from gpuplan.workload.lowering import lowered_step
+from gpuplan.workload.options import WorkloadOptions, keras_policy
+
+ROOT = Path(__file__).resolve().parents[1]
+OUTPUT = ROOT / "profiles" / "compiled.json"
+ROWS = ROOT / "profiles" / "compiled_rows.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scored:
+    """A published step with what was worked out for it; `rest_s` is what no constant is applied to [s]."""
+
+    measurement: Measurement
+    platform: str
+    compiled_s: float
+    rest_s: float
+    modelled_s: float
+    compile_s: float
+
+    @property
+    def ratio(self) -> float:
+        """Measured over compiled, of the work on the device."""
+        return max(self.measurement.step_s - self.rest_s, 1e-6) / self.compiled_s
+
+
+def suitable(platform: str) -> list[Measurement]:
+    """Return published training steps that XLA compiled, one for each distinct compilation and accelerator."""
+    catalog, found = load_catalog(), {}
+    for m in packaged_corpus():
+        target = target_of(catalog.accelerators[m.accelerator])
+        if target is None or target.platform != platform or not m.compiled or m.mode != "train":
+            continue
+        usual = m.work == "train" and not m.recompute and (m.accumulation or 1) == 1
+        if usual and (m.devices == 1 or platform == "tpu"):
+            key = (m.model, m.batch_size, m.accelerator, m.precision, m.source if platform == "tpu" else "")
+            found.setdefault(key, m)
+    return list(found.values())
+
+
+def compile_row(m: Measurement) -> tuple[Target, Compiled | CompileFault]:
+    """Compile a published step; a core's share of it on a TPU."""
+    target = target_of(load_catalog().accelerators[m.accelerator])
+    assert target is not None
+    options = WorkloadOptions(batch_size=m.batch_size // target.cores, precision=keras_policy(m.precision))
+    lowered = lowered_step(m.model, options=options, platform=target.platform, base=m.base)
+    return target, compile_step(lowered.path, digest=lowered.digest, target=target)
+
+
+def score(m: Measurement, target: Target, result: Compiled) -> Scored:
+    """Return a row's step, as compiled without a constant, and as modelled."""
+    accelerator, traced = load_catalog().accelerators[m.accelerator], load_store()[run_key(m)]
+    compiled_s, rest_s = (_tpu_s if target.platform == "tpu" else _gpu_s)(m, target, result, accelerator)
+    return Scored(
+        measurement=m, platform=target.platform, compiled_s=compiled_s, rest_s=rest_s,
+        modelled_s=modelled_s(m, accelerator, traced), compile_s=result.compile_s,
+    )  # fmt: skip
+
+
+def _tpu_s(m: Measurement, target: Target, result: Compiled, accelerator: Accelerator) -> tuple[float, float]:
+    link = (accelerator.ici_gbit_per_s_per_direction or 0.0) / 8.0 * GIGA * LINK_SHARE
+    exchange_s = ring_all_reduce_s(
+        message_bytes=load_store()[run_key(m)].gradient_bytes, devices=m.devices * target.cores,
+        link_bytes_per_s=link,
+    )  # fmt: skip
+    return core_s(cycles=result.total_cycles, clock_hz=(accelerator.boost_mhz or 0.0) * MEGA), exchange_s
+
+
+def _gpu_s(m: Measurement, target: Target, result: Compiled, accelerator: Accelerator) -> tuple[float, float]:
+    traced = load_store()[run_key(m)]
+    parts = gpu_parts_s(
+        table_from(result.kernels), accelerator, precision=m.precision, needed_bytes=result.needed_bytes,
+        input_bytes=float(traced.input_bytes) if is_fed_from_host(m) else 0.0, slowdown=1.0, stack=m.stack,
+    )  # fmt: skip
+    assert isinstance(parts, dict)
+    return sum(parts.values()), 0.0
+
+
+def modelled_s(m: Measurement, accelerator: Accelerator, traced: Traced) -> float:
+    """Return the step as the model of its trace has it, on all devices [s]."""
+    table = table_of(traced.kernels)
+    chip: Any = chip_of(accelerator, table=table, precision=m.precision)
+    step = model_step(
+        table, chip, load_coefficients(), generation=generation_of(accelerator), stack=m.stack, host=m.stack,
+        year=accelerator.year or LAST_YEAR, compiled=True,
+        input_bytes=float(traced.input_bytes) if is_fed_from_host(m) else 0.0,
+        pressure=pressure_of(traced.memory_bytes, accelerator, share=1.0),
+    )  # fmt: skip
+    return step.total_s
+
+
+# --- fit and report ---------------------------------------------------------------------------------------
+
+
+def slowdown_of(rows: list[Scored]) -> float:
+    """Return the median over families of the median ratio in each."""
+    families: dict[str, list[float]] = {}
+    for row in rows:
+        families.setdefault(row.measurement.family, []).append(math.log(row.ratio))
+    return math.exp(statistics.median(map(statistics.median, families.values())))
+
+
+def held_out(rows: list[Scored]) -> Iterator[tuple[Scored, float]]:
+    """Yield every row with log(measured / predicted), constants fitted without its network."""
+    for row in rows:
+        others = [other for other in rows if other.measurement.family != row.measurement.family]
+        slowdown = slowdown_of(others) if others else 1.0
+        predicted_s = row.compiled_s * slowdown + row.rest_s
+        yield row, math.log(row.measurement.step_s / predicted_s)
+
+
+def report(rows: list[Scored]) -> dict[str, Any]:
+    """Print every row and return the constants with what they rest on."""
+    errors = list(held_out(rows))
+    for row, log in errors:
+        m = row.measurement
+        name = (
+            f"{m.model.split(':')[-1].split('?')[0]} {m.batch_size} {m.precision} {m.devices}x{m.accelerator}"
+        )
+        print(
+            f"{name:56} measured {m.step_s * 1e3:8.1f}  compiled {m.step_s / math.exp(log) * 1e3:8.1f} "
+            f"({math.expm1(-log):+.0%})  raw {(row.compiled_s + row.rest_s) * 1e3:8.1f}  "
+            f"modelled {row.modelled_s * 1e3:8.1f} ({row.modelled_s / m.step_s - 1:+.0%})  {row.compile_s:.0f} s"
+        )
+    logs, weights = [log for _, log in errors], [1.0] * len(errors)
+    compiled = statistics.mean(abs(math.expm1(-log)) for log in logs)
+    raw = statistics.mean(abs((r.compiled_s + r.rest_s) / r.measurement.step_s - 1) for r in rows)
+    modelled = statistics.mean(abs(row.modelled_s / row.measurement.step_s - 1) for row in rows)
+    print(f"{len(rows)} rows: mean error compiled {compiled:.1%}, raw {raw:.1%}, modelled {modelled:.1%}")
+    return {
+        "slowdown": round(slowdown_of(rows), 4), "fixed_s": 0.0,
+        "interval": [round(weighted_quantile(logs, weights, p), 4) for p in (0.1, 0.9)],
+        "fitted_on": {
+            "rows": len(rows), "families": sorted({row.measurement.family for row in rows}),
+            "mean_error": round(compiled, 4), "mean_error_raw": round(raw, 4),
+            "mean_error_modelled": round(modelled, 4),
+            "compilers": sorted({row.measurement.accelerator for row in rows}),
+        },
+    }  # fmt: skip
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("platforms", nargs="*", choices=["tpu", "cuda", []], help="what to compile for")
+    parser.add_argument("--only", default="", help="rows whose model holds this text")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="start no row after so long")
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--write", action="store_true", help="write profiles/compiled.json")
+    arguments = parser.parse_args()
+    kept: dict[str, Any] = json.loads(ROWS.read_text()) if ROWS.exists() else {}
+    started_s = time.monotonic()
+    for platform in arguments.platforms or ("tpu", "cuda"):
+        for m in suitable(platform):
+            key = f"{run_key(m)} {m.accelerator} {m.devices}"
+            if arguments.list:
+                print(platform, m.model, m.batch_size, m.accelerator, m.precision, "known" * (key in kept))
+            elif (
+                arguments.platforms
+                and key not in kept
+                and arguments.only in f"{m.model} {m.accelerator} {m.precision}"
+            ):
+                if time.monotonic() - started_s > arguments.seconds:
+                    continue
+                _, result = compile_row(m)
+                print(
+                    key,
+                    result if isinstance(result, CompileFault) else f"{result.compile_s:.1f} s",
+                    flush=True,
+                )
+                if isinstance(result, Compiled):
+                    kept[key] = result_to_json(result)
+                    ROWS.write_text(json.dumps(kept, indent=0))
+    if not arguments.list:
+        _finish(kept, write=arguments.write)
+    return 0
+
+
+def _finish(kept: dict[str, Any], *, write: bool) -> None:
+    catalog, platforms = load_catalog(), {}
+    for platform in ("tpu", "cuda"):
+        rows = []
+        for m in suitable(platform):
+            found = kept.get(f"{run_key(m)} {m.accelerator} {m.devices}")
+            target = target_of(catalog.accelerators[m.accelerator])
+            if found is not None and target is not None:
+                result = result_from(found)
+                assert isinstance(result, Compiled)
+                rows.append(score(m, target, result))
+        if rows:
+            platforms[platform] = report(rows)
+    if write:
+        data = {"schema": "gpuplan.compiled-constants/1", "platforms": platforms}
+        OUTPUT.write_text(json.dumps(data, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

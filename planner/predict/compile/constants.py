@@ -1,0 +1,44 @@
+"""What was fitted for compiled steps, and on what: `profiles/compiled.json`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+__all__ = ["Constants", "load_constants"]
+
+FORMAT = "gpuplan.compiled-constants/1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constants:
+    """What a compiler's estimate leaves out, for one platform.
+
+    Args:
+        slowdown: Measured over estimated, of the work on the device [-].
+        fixed_s: Host and infeed, per step [s].
+        interval: Ends of the 80 % interval of log(measured / predicted), on rows that were left out.
+        fitted_on: Rows, and the errors on those that were left out.
+    """
+
+    slowdown: float
+    fixed_s: float
+    interval: tuple[float, float]
+    fitted_on: Mapping[str, Any]
+
+
+@cache
+def load_constants() -> dict[str, Constants]:
+    """Read the packaged constants by platform (`tpu`, `cuda`)."""
+    data = json.loads((resources.files("gpuplan.profiles") / "compiled.json").read_text())
+    return {
+        name: Constants(
+            slowdown=row["slowdown"], fixed_s=row["fixed_s"], fitted_on=row["fitted_on"],
+            interval=(row["interval"][0], row["interval"][1]),
+        )
+        for name, row in data["platforms"].items()
+    }  # fmt: skip

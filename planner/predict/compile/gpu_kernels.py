@@ -1,0 +1,241 @@
+"""From scheduled HLO of a CUDA target to kernels: what each launch computes and moves."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from math import prod
+
+from ..kernels import Kernel
+from .hlo import Array, Instruction, Module
+
+__all__ = ["kernels_in"]
+
+HLO_TYPES = {
+    "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "pred": "bool", "s8": "int8",
+    "s32": "int32", "u32": "uint32", "s64": "int64", "u8": "uint8",
+}  # fmt: skip
+CONVOLUTIONS = {
+    "__cudnn$convForward": "conv_fprop", "__cudnn$convBiasActivationForward": "conv_fprop",
+    "__cudnn$convBackwardInput": "conv_dgrad", "__cudnn$convBackwardFilter": "conv_wgrad",
+}  # fmt: skip
+PRODUCTS = ("__cublas$gemm", "__cublas$lt$matmul", "__triton_gemm", "__triton")
+# Opcodes that are no launch, or whose launches are those of what they call.
+NO_LAUNCH = {
+    "parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "partition-id", "replica-id",
+    "while", "call", "conditional", "opt-barrier", "add-dependency", "copy-done", "async-done", "async-update",
+}  # fmt: skip
+IRREGULAR = {"sort", "scatter", "gather", "fft", "cholesky", "triangular-solve", "rng-bit-generator"}
+POOLS = {"reduce-window", "select-and-scatter"}
+SLICES = {"slice", "dynamic-slice", "gather"}
+FREE = {
+    "parameter", "constant", "tuple", "get-tuple-element", "bitcast", "broadcast", "reshape", "transpose", "copy",
+    "slice", "pad", "concatenate", "iota", "convert", "reverse", "dynamic-slice", "gather",
+}  # fmt: skip
+_TARGET = re.compile(r'custom_call_target="([^"]+)"')
+_WINDOW = re.compile(r"window=\{([^}]*)\}")
+_CONTRACTED = re.compile(r"lhs_contracting_dims=\{([\d,]*)\}")
+_BATCHED = re.compile(r"lhs_batch_dims=\{([\d,]*)\}")
+
+Around = Mapping[str, Instruction]
+
+
+def kernels_in(module: Module) -> tuple[Kernel, ...]:
+    """Return what a compiled step launches, equal launches merged into one row with a count.
+
+    A fusion is one launch: it reads its operands (of one that it only slices, the slice) and writes its result.
+    Products and convolutions are those of cuBLAS, cuDNN and Triton, with the padding that the compiler added.
+    """
+    merged: dict[Kernel, float] = {}
+    for times, one, around in module.executed():
+        kernel = _kernel(one, around, module)
+        if kernel is not None:
+            merged[kernel] = merged.get(kernel, 0.0) + times
+    return tuple(
+        Kernel(**{**{n: getattr(kernel, n) for n in Kernel.__slots__}, "count": count})
+        for kernel, count in merged.items()
+    )
+
+
+def _kernel(one: Instruction, around: Around, module: Module) -> Kernel | None:
+    if one.opcode in NO_LAUNCH or not one.arrays:
+        return None
+    target = _TARGET.search(one.attributes)
+    if target is not None:
+        return _library_call(one, target[1], around)
+    if one.opcode == "fusion":
+        return _fusion(one, around, module)
+    if one.opcode == "dot":
+        return _product(one, around, moved=_moved(one, around))
+    category = "irregular" if one.opcode in IRREGULAR else "pool" if one.opcode in POOLS else "stream"
+    return _plain(one, around, category=category, flops=_flops(one))
+
+
+def _plain(one: Instruction, around: Around, *, category: str, flops: float) -> Kernel:
+    return Kernel(
+        category=category, dtype=_dtype(one), count=1.0, flops=flops, bytes_moved=_moved(one, around)
+    )
+
+
+def _dtype(one: Instruction) -> str:
+    return HLO_TYPES.get(max(one.arrays, key=lambda array: array.size_bytes).dtype, "float32")
+
+
+def _moved(one: Instruction, around: Around) -> float:
+    """Return what an instruction reads and writes [bytes]."""
+    written = sum(array.size_bytes for array in one.arrays)
+    if one.opcode in SLICES:
+        return 2.0 * written
+    if one.opcode == "dynamic-update-slice":
+        update = around[one.operands[1]]
+        return 2.0 * sum(array.size_bytes for array in update.arrays)
+    read = (around[name] for name in dict.fromkeys(one.operands) if name in around)
+    return float(written + sum(array.size_bytes for operand in read for array in operand.arrays))
+
+
+def _flops(one: Instruction) -> float:
+    """Return an operation for each element that arithmetic makes; of a reduction's window, all of it [FLOP]."""
+    if one.opcode in FREE:
+        return 0.0
+    size = float(one.arrays[0].size) if one.arrays else 0.0
+    return size * prod(_window(one).get("size", (1,))) if one.opcode == "reduce-window" else size
+
+
+# --- fusions ----------------------------------------------------------------------------------------------
+
+
+def _fusion(one: Instruction, around: Around, module: Module) -> Kernel:
+    inner = module.computations.get((one.called.get("calls") or ("",))[0], {})
+    flops = sum(map(_flops, inner.values()))
+    moved = _fusion_bytes(one, around, inner)
+    for part in inner.values():
+        if part.opcode == "dot":
+            return _product(part, inner, moved=moved)
+    opcodes = {part.opcode for part in inner.values()}
+    category = "irregular" if opcodes & {"sort", "scatter"} else "pool" if opcodes & POOLS else "stream"
+    return Kernel(category=category, dtype=_dtype(one), count=1.0, flops=flops, bytes_moved=moved)
+
+
+def _fusion_bytes(one: Instruction, around: Around, inner: Around) -> float:
+    """Return what a fusion reads and writes; of an operand that is only sliced, the slices [bytes]."""
+    uses: dict[str, list[Instruction]] = {}
+    for part in inner.values():
+        for name in part.operands:
+            uses.setdefault(name, []).append(part)
+    moved = 0.0
+    for name, part in inner.items():
+        if part.opcode == "parameter":
+            moved += _read_of(name, part, uses.get(name, []))
+    root = next((part for part in inner.values() if part.root), None)
+    if root is not None and root.opcode == "dynamic-update-slice":
+        return moved + sum(array.size_bytes for array in inner[root.operands[1]].arrays)
+    return moved + sum(array.size_bytes for array in one.arrays)
+
+
+def _read_of(name: str, parameter: Instruction, users: list[Instruction]) -> float:
+    whole = float(sum(array.size_bytes for array in parameter.arrays))
+    if not users:
+        return 0.0
+    if all(user.opcode in SLICES and user.operands[:1] == (name,) for user in users):
+        return min(whole, float(sum(array.size_bytes for user in users for array in user.arrays)))
+    if all(user.opcode == "dynamic-update-slice" and user.operands[:1] == (name,) for user in users):
+        return 0.0  # written in place
+    return whole
+
+
+# --- libraries --------------------------------------------------------------------------------------------
+
+
+def _library_call(one: Instruction, target: str, around: Around) -> Kernel | None:
+    if target in CONVOLUTIONS:
+        return _convolution(one, CONVOLUTIONS[target], around)
+    if target.startswith(PRODUCTS):
+        return _product(one, around, moved=_moved(_result_of(one), around))
+    if target == "Sharding" or not one.operands:
+        return None
+    return _plain(one, around, category="irregular", flops=0.0)
+
+
+def _result_of(one: Instruction) -> Instruction:
+    """Return a call without its work space, which is the last of its results (bytes)."""
+    arrays = one.arrays[:-1] if len(one.arrays) > 1 and one.arrays[-1].dtype in ("s8", "u8") else one.arrays
+    return Instruction(
+        name=one.name, opcode=one.opcode, arrays=arrays, operands=one.operands, attributes=one.attributes
+    )
+
+
+def _operand(one: Instruction, index: int, around: Around) -> Array:
+    return around[one.operands[index]].arrays[0]
+
+
+def _product(one: Instruction, around: Around, *, moved: float) -> Kernel:
+    """Return a matrix product; its dimension numbers are attributes, or the back end's configuration."""
+    left, right = _operand(one, 0, around), _operand(one, 1, around)
+    numbers = _dimension_numbers(one)
+    k = prod(left.shape[axis] for axis in numbers["lhs_contracting"])
+    batch = prod(left.shape[axis] for axis in numbers["lhs_batch"])
+    m, n = left.size // (k * batch), right.size // (k * batch)
+    return Kernel(
+        category="dot", dtype=HLO_TYPES.get(left.dtype, "float32"), count=1.0, flops=2.0 * batch * m * n * k,
+        bytes_moved=moved, m=m, n=n, k=k, batch=batch,
+    )  # fmt: skip
+
+
+def _dimension_numbers(one: Instruction) -> dict[str, tuple[int, ...]]:
+    config = one.config.get("gemm_backend_config", {}).get("dot_dimension_numbers")
+    if config is not None:
+        return {
+            name: tuple(int(axis) for axis in config.get(f"{name}_dimensions", ()))
+            for name in ("lhs_contracting", "lhs_batch")
+        }
+    found = {"lhs_contracting": _CONTRACTED, "lhs_batch": _BATCHED}
+    return {name: _axes(pattern.search(one.attributes)) for name, pattern in found.items()}
+
+
+def _axes(found: re.Match[str] | None) -> tuple[int, ...]:
+    return tuple(int(axis) for axis in found[1].split(",") if axis) if found else ()
+
+
+def _window(one: Instruction) -> dict[str, tuple[int, ...]]:
+    found = _WINDOW.search(one.attributes)
+    parts = (part.split("=") for part in found[1].split()) if found else ()
+    return {
+        name: tuple(int(length) for length in values.split("x"))
+        for name, values in parts
+        if "_" not in values
+    }
+
+
+def _convolution(one: Instruction, category: str, around: Around) -> Kernel:
+    """Return a convolution as the product that cuDNN makes of it, in the terms of the layer's forward pass."""
+    first, second, result = _operand(one, 0, around), _operand(one, 1, around), one.arrays[0]
+    image, kernel, output = {
+        "conv_fprop": (first, second, result), "conv_dgrad": (result, second, first),
+        "conv_wgrad": (first, result, second),
+    }[category]  # fmt: skip
+    labels = re.split(r"_|->", one.attribute("dim_labels"))
+    of_image, of_kernel, of_output = (dict(zip(*pair, strict=True)) for pair in zip(
+        labels, (image.shape, kernel.shape, output.shape), strict=True))  # fmt: skip
+    groups = int(one.attribute("feature_group_count") or 1)
+    window = [size for label, size in of_kernel.items() if label.isdigit()]
+    inputs, outputs = of_kernel["i"], of_kernel["o"]
+    pixels_out = output.size // of_output["f"]
+    pixels_in = image.size // of_image["f"]
+    per_group = outputs // groups
+    m, n, k = {
+        "conv_fprop": (pixels_out, per_group, prod(window) * inputs),
+        "conv_dgrad": (pixels_in, inputs, prod(window) * per_group),
+        "conv_wgrad": (prod(window) * inputs, per_group, pixels_out),
+    }[category]
+    return Kernel(
+        category="depthwise" if groups > 1 and inputs == 1 else category,
+        dtype=HLO_TYPES.get(first.dtype, "float32"), count=1.0,
+        flops=2.0 * pixels_out * prod(window) * inputs * outputs, m=m, n=n, k=k, batch=groups,
+        bytes_moved=_moved(_result_of(one), around), winograd=_allows_winograd(one, window, groups),
+    )  # fmt: skip
+
+
+def _allows_winograd(one: Instruction, window: list[int], groups: int) -> bool:
+    found = _window(one)
+    plain = all(set(found.get(name, (1,))) <= {1} for name in ("stride", "rhs_dilate", "lhs_dilate"))
+    return window == [3, 3] and plain and groups == 1

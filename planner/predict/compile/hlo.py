@@ -1,0 +1,189 @@
+"""A reader of optimized HLO as text: instructions, what they call, and how often each runs in a step.
+
+The text is what `jax.stages.Compiled.as_text()` gives. What is read of it: the name, the type, the opcode, the
+operands and the attributes of every instruction. A test reads modules that XLA compiled here, and counts as
+XLA does.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+__all__ = ["Array", "Instruction", "Module", "read_module"]
+
+ITEM_BITS = {
+    "pred": 8, "s4": 4, "u4": 4, "s8": 8, "u8": 8, "s16": 16, "u16": 16, "s32": 32, "u32": 32, "s64": 64,
+    "u64": 64, "f16": 16, "bf16": 16, "f32": 32, "f64": 64, "c64": 64, "c128": 128, "f8e4m3fn": 8, "f8e5m2": 8,
+    "f4e2m1fn": 4, "token": 0, "opaque": 0,
+}  # fmt: skip
+_ARRAY = re.compile(r"([a-z]\w*)\[([\d,<=]*)\]")
+_HEADER = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*->.*\{\s*$")
+_LINE = re.compile(r"^\s+(ROOT )?%?([\w.\-]+) = ")
+_OPCODE = re.compile(r"\s*([\w\-]+)\(")
+_NAME = re.compile(r"%([\w.\-]+)")
+_CALLED = re.compile(
+    r"\b(calls|body|condition|to_apply|branch_computations|called_computations)=\{?(%[^}\s]+)"
+)
+_RUNS_INSIDE = {"call", "while", "conditional", "async-start"}  # and not as one kernel, as a fusion does
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """Type and lengths of one array."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Number of elements [-]."""
+        return prod(self.shape)
+
+    @property
+    def size_bytes(self) -> int:
+        """Size without padding [bytes]."""
+        return self.size * ITEM_BITS.get(self.dtype, 32) // 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instruction:
+    """One instruction.
+
+    Args:
+        arrays: Of its result; a tuple's are in one row.
+        operands: Names.
+        attributes: What follows the operands, as text.
+    """
+
+    name: str
+    opcode: str
+    arrays: tuple[Array, ...]
+    operands: tuple[str, ...]
+    attributes: str
+    root: bool = False
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """Return what the compiler's back end noted, empty when nothing."""
+        start = self.attributes.find("backend_config=")
+        if start < 0:
+            return {}
+        try:
+            found, _ = json.JSONDecoder().raw_decode(self.attributes[start + len("backend_config=") :])
+        except ValueError:
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def called(self) -> Mapping[str, tuple[str, ...]]:
+        """Return the computations that it calls, by role."""
+        found: dict[str, tuple[str, ...]] = {}
+        for role, names in _CALLED.findall(self.attributes):
+            found[role] = tuple(_NAME.findall(names))
+        return found
+
+    def attribute(self, name: str) -> str:
+        """Return an attribute's text up to the next comma outside of braces; empty when there is none."""
+        start = re.search(rf"\b{name}=", self.attributes)
+        if start is None:
+            return ""
+        rest = self.attributes[start.end() :]
+        return rest[: _end_of(rest, ",")].strip('"')
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """Computations by name, each with its instructions by name, in the order of the text."""
+
+    computations: Mapping[str, Mapping[str, Instruction]]
+    entry: str
+
+    def executed(self) -> Iterator[tuple[float, Instruction, Mapping[str, Instruction]]]:
+        """Yield every instruction that runs, how often in a step, and the computation around it.
+
+        Loops run as often as the compiler found (once where it found nothing); one of the branches of a condition
+        runs, and each counts with its share. What a fusion holds is not entered.
+        """
+        yield from self._within(self.entry, 1.0)
+
+    def _within(
+        self, name: str, times: float
+    ) -> Iterator[tuple[float, Instruction, Mapping[str, Instruction]]]:
+        instructions = self.computations.get(name, {})
+        for one in instructions.values():
+            inside = one.called if one.opcode in _RUNS_INSIDE else {}
+            yield times, one, instructions
+            for role, names in inside.items():
+                rounds = trip_count(one) if role in ("body", "condition") else 1.0
+                share = 1.0 / len(names) if role == "branch_computations" else 1.0
+                for called in names:
+                    yield from self._within(called, times * rounds * share)
+
+
+def trip_count(one: Instruction) -> float:
+    """Return how often a loop runs; 1 where the compiler does not know [-]."""
+    known = one.config.get("known_trip_count", {})
+    return float(known.get("n", 1)) if isinstance(known, dict) else 1.0
+
+
+def read_module(text: str) -> Module:
+    """Read a module.
+
+    Example:
+        >>> text = "ENTRY %main (p: f32[2,3]) -> f32[2,3] {\\n  ROOT %a = f32[2,3]{1,0} add(%p, %p), x={1}\\n}"
+        >>> module = read_module(text)
+        >>> [(times, one.opcode, one.operands) for times, one, _ in module.executed()]
+        [(1.0, 'add', ('p', 'p'))]
+    """
+    computations: dict[str, dict[str, Instruction]] = {}
+    entry, current = "", {}
+    for line in text.splitlines():
+        header = _HEADER.match(line)
+        if header:
+            current = computations.setdefault(header[2], {})
+            entry = header[2] if header[1] else entry
+            continue
+        found = _instruction(line)
+        if found is not None:
+            current[found.name] = found
+    return Module(computations, entry)
+
+
+def _instruction(line: str) -> Instruction | None:
+    start = _LINE.match(line)
+    if start is None:
+        return None
+    rest = line[start.end() :]
+    split = _end_of(rest, " ")
+    opcode = _OPCODE.match(rest, split)
+    if opcode is None:
+        return None
+    body = rest[opcode.end() :]
+    close = _end_of(body, ")")
+    return Instruction(
+        name=start[2], opcode=opcode[1], arrays=tuple(_arrays(rest[:split])),
+        operands=tuple(_NAME.findall(body[:close])), attributes=body[close + 1 :], root=bool(start[1]),
+    )  # fmt: skip
+
+
+def _arrays(text: str) -> Iterator[Array]:
+    for dtype, lengths in _ARRAY.findall(text):
+        yield Array(dtype, tuple(int(part.lstrip("<=")) for part in lengths.split(",") if part))
+
+
+def _end_of(text: str, stop: str) -> int:
+    """Return where the first `stop` outside of all brackets is; the length when there is none."""
+    depth = 0
+    for index, character in enumerate(text):
+        if depth == 0 and character == stop:
+            return index
+        if character in "([{":
+            depth += 1
+        elif character in ")]}":
+            depth -= 1
+    return len(text)

@@ -1,0 +1,84 @@
+"""What a step can be compiled for: the compiler's name of an accelerator, and what it has to be told."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+from ...offers.rows import Accelerator
+from .gpu_targets import STAND_IN, description_of
+
+__all__ = ["INSTALL", "Target", "compiler_version", "target_of"]
+
+Platform = Literal["tpu", "cuda"]
+
+INSTALL = {"tpu": "pip install 'gpuplan[tpu-compile]'", "cuda": "pip install 'gpuplan[cuda-compile]'"}
+PACKAGES = {
+    "tpu": ("libtpu", "jax", "jaxlib"),
+    "cuda": ("jax-cuda12-plugin", "jax-cuda12-pjrt", "jax", "jaxlib"),
+}
+
+# Smallest slice of each generation that libtpu describes, and the cores of a chip that are devices of their own
+# (v2, v3; the two cores of a v4 or v5p chip work as one: "megacore").
+SLICES = {
+    "TPU-v2": ("v2:2x2", 2), "TPU-v3": ("v3:2x2", 2), "TPU-v4": ("v4:2x2x1", 1), "TPU-v5e": ("v5e:2x2", 1),
+    "TPU-v5p": ("v5p:2x2x1", 1), "TPU-v6e": ("v6e:2x2", 1),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What the compiler is asked to compile for.
+
+    Args:
+        accelerator: The catalog's name.
+        platform: Which compiler.
+        topology: Its name of a slice; of one device on CUDA.
+        description: Text of a `GpuTargetConfigProto`; empty on a TPU.
+        cores: JAX devices of one accelerator, each of which works on its share of the batch [-].
+        note: What stands in for the accelerator; empty when nothing does.
+    """
+
+    accelerator: str
+    platform: Platform
+    topology: str
+    description: str = ""
+    cores: int = 1
+    note: str = ""
+
+    @property
+    def digest(self) -> str:
+        """A digest of everything that the compiler sees."""
+        seen = {**asdict(self), "accelerator": "", "note": ""}
+        return hashlib.sha256(json.dumps(seen, sort_keys=True).encode()).hexdigest()
+
+
+def target_of(accelerator: Accelerator) -> Target | None:
+    """Return what to compile for; None where no compiler describes the accelerator."""
+    if accelerator.name in SLICES:
+        topology, cores = SLICES[accelerator.name]
+        return Target(accelerator=accelerator.name, platform="tpu", topology=topology, cores=cores)
+    description = description_of(accelerator) if accelerator.vendor == "NVIDIA" else None
+    if description is None:
+        return None
+    stand_in = STAND_IN.get(accelerator.compute_capability or "", "")
+    note = (
+        f"today's compiler refuses its instructions: scheduled as of capability {stand_in}"
+        if stand_in
+        else ""
+    )
+    return Target(
+        accelerator=accelerator.name, platform="cuda", topology="1x1x1", description=description, note=note
+    )
+
+
+def compiler_version(platform: Platform) -> str | None:
+    """Return the versions of a compiler's packages, without importing them; None when one is missing."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return " ".join(f"{package} {version(package)}" for package in PACKAGES[platform])
+    except PackageNotFoundError:
+        return None

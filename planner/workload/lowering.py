@@ -1,0 +1,158 @@
+"""The step of a MODEL argument as a module that XLA can compile: lowered in the child process, kept by content."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import GpuplanError, UsageError
+from ..files import write_whole
+from .cache import cache_folder, entry_key, hash_file, read_entry, write_entry
+from .options import WorkloadOptions
+from .reference import Reference, parse_reference
+from .worker import run_child
+
+if TYPE_CHECKING:
+    from .assemble import Run
+
+__all__ = ["Lowered", "answer_for", "lowered_step"]
+
+MODULES_KEPT = 32  # some 0.1 to 3 MB each
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lowered:
+    """A step, lowered for a platform.
+
+    Args:
+        digest: SHA-256 of the module.
+        path: Where it lies.
+        batch_size: Samples of its batch [-].
+    """
+
+    digest: str
+    path: Path
+    batch_size: int
+
+
+def lowered_step(
+    reference: str, *, options: WorkloadOptions, platform: str, base: Path | None = None, argv: Sequence[str] = ()
+) -> Lowered:  # fmt: skip
+    """Return the step of a MODEL argument, lowered for a platform; from the cache when nothing has changed.
+
+    Args:
+        reference: A script, function, application or saved model.
+        options: What the user says beside it; its batch size is the one that is lowered.
+        platform: `tpu` or `cuda`.
+        base: Folder that relative paths start from; the current one by default.
+        argv: Arguments of a script.
+
+    Raises:
+        UsageError: A saved workload or profile, which holds no program.
+        CaptureError: The user's code did not get as far as a model, or its step cannot be lowered.
+    """
+    folder = (base or Path.cwd()).absolute()
+    parsed = parse_reference(reference, base=folder)
+    if parsed.kind == "json":
+        raise UsageError(
+            f"`--compile`: `{reference}` holds measurements and no program",
+            hint="name the model or the script",
+        )
+    kept = WorkloadOptions.from_json(
+        options.to_json() | {"samples": None, "epochs": None, "steps": None, "compiled": None}
+    )
+    key = f"{platform}-{entry_key(parsed, base=folder, options=kept, argv=argv)}"
+    found = _known(read_entry(key)) if options.use_cache else None
+    return found or _lower(parsed, options=kept, platform=platform, base=folder, argv=argv, key=key)
+
+
+def _known(entry: Mapping[str, Any] | None) -> Lowered | None:
+    if entry is None:
+        return None
+    path = _modules() / f"{entry['digest']}.bin"
+    known = path.is_file() and hash_file(path) == entry["digest"]
+    return Lowered(digest=entry["digest"], path=path, batch_size=entry["batch_size"]) if known else None
+
+
+def _modules() -> Path:
+    return cache_folder().parent / "lowered"
+
+
+def _lower(
+    reference: Reference, *, options: WorkloadOptions, platform: str, base: Path, argv: Sequence[str], key: str
+) -> Lowered:  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="gpuplan-") as folder:
+        path = Path(folder, "module.bin")
+        wanted = {"platform": platform, "path": str(path)}
+        answer = run_child(reference.text, base=base, options=options, argv=argv, lower=wanted)
+        module = path.read_bytes()
+    lowered = _keep(module, batch_size=answer["lowered"]["batch_size"])
+    if options.use_cache:
+        facts = {"digest": lowered.digest, "batch_size": lowered.batch_size}
+        write_entry(key, workload=facts, files=answer["files"])
+    return lowered
+
+
+def _keep(module: bytes, *, batch_size: int) -> Lowered:
+    digest = hashlib.sha256(module).hexdigest()
+    path = _modules() / f"{digest}.bin"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, module)
+        _drop_oldest(path.parent)
+    except OSError as error:
+        raise GpuplanError(
+            f"the lowered step cannot be written: {error.strerror or error} ({path.parent})",
+            hint="set GPUPLAN_CACHE_DIR to a folder that can be written",
+        ) from error
+    return Lowered(digest=digest, path=path, batch_size=batch_size)
+
+
+def _drop_oldest(folder: Path) -> None:
+    modules = sorted(folder.glob("*.bin"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in modules[MODULES_KEPT:]:
+        path.unlink(missing_ok=True)
+
+
+# --- in the child -----------------------------------------------------------------------------------------
+
+
+def answer_for(
+    model: Any, *, run: Run, options: WorkloadOptions, request: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return what the child was asked for: the traced workload, or the lowered step (written to its path)."""
+    from .assemble import assemble_workload
+
+    wanted = request.get("lower")
+    if wanted is None:
+        return {"workload": assemble_workload(model, run=run, options=options).to_json()}
+    module, batch_size = _lowered(model, run=run, options=options, platform=wanted["platform"])
+    Path(wanted["path"]).write_bytes(module)
+    return {"lowered": {"batch_size": batch_size}}
+
+
+def _lowered(model: Any, *, run: Run, options: WorkloadOptions, platform: str) -> tuple[bytes, int]:
+    from .assemble import build_training_state, on_one_device
+    from .concrete import concrete_of
+    from .faults import fault_in_user_code
+    from .trace.lower import lower_step
+
+    ready = concrete_of(model, run, options, None)
+    specs = (ready.x, ready.y, ready.sample_weight)
+    try:
+        if options.mode == "train":
+            build_training_state(ready.model, ready.y, ready.output)
+        with on_one_device(ready.model):
+            module = lower_step(
+                ready.model, specs=specs, batch_size=ready.batch_size, mode=options.mode, platform=platform
+            )
+    except (GpuplanError, MemoryError):
+        raise
+    except Exception as error:
+        doing = f"cannot be lowered for {platform}"
+        raise fault_in_user_code(error, name=run.text, doing=doing, folders=run.folders) from error
+    return module, ready.batch_size

@@ -1,0 +1,82 @@
+"""Steps from compilations, by hand."""
+
+from __future__ import annotations
+
+import pytest
+from gpuplan.offers.load import load_catalog
+from gpuplan.predict.compile.compiled import Compiled, CompileFault
+from gpuplan.predict.compile.constants import load_constants
+from gpuplan.predict.compile.predictor import CompiledPredictor, Outcome
+from gpuplan.predict.compile.targets import target_of
+from gpuplan.predict.steptime import StepTime
+from made_up import FakePredictor, make_accelerator, make_workload
+
+V3 = load_catalog().accelerators["TPU-v3"].model_copy(update={"fp32_tflop_per_s": 10.0})
+TARGET = target_of(V3)
+assert TARGET is not None
+CYCLES = Compiled(compiler="libtpu 1", compile_s=1.0, needed_bytes=3 * 2**30, cycles={"kOutput": 94e6})
+
+
+def predicted(result: Compiled | CompileFault, *, devices: float = 1) -> StepTime:
+    workload = make_workload()
+    assert TARGET is not None
+    predictor = CompiledPredictor(FakePredictor(), workload, {"TPU-v3": Outcome(TARGET, result)})
+    step = predictor.step_time(workload, V3, devices=devices)
+    assert isinstance(step, StepTime)
+    return step
+
+
+def test_cycles_over_clock_and_what_was_fitted() -> None:
+    """94 million cycles at 940 MHz are 0.1 s."""
+    constants, step = load_constants()["tpu"], predicted(CYCLES)
+
+    assert step.basis == "compiled"
+    assert step.parts_s["compute"] == pytest.approx(0.1 * constants.slowdown)
+    assert sum(step.parts_s.values()) == pytest.approx(step.time_s.mid)
+
+
+def test_memory_is_the_compilers_for_both_cores_of_a_chip() -> None:
+    step = predicted(CYCLES)
+
+    assert step.memory is not None
+    assert (step.memory.needed_bytes, step.memory.fits) == (6 * 2**30, True)
+
+
+def test_more_chips_only_add_the_sum_of_gradients() -> None:
+    one, four = predicted(CYCLES), predicted(CYCLES, devices=4)
+
+    assert four.parts_s["compute"] == one.parts_s["compute"]
+    assert four.parts_s["link"] > one.parts_s["link"] > 0
+
+
+def test_a_failed_compilation_leaves_the_model_and_says_so() -> None:
+    step = predicted(CompileFault(kind="killed", message="the compiler was killed by signal 9"))
+
+    assert step.basis == "modelled"
+    assert step.note == "not compiled: the compiler was killed by signal 9"
+
+
+def test_the_compilers_refusal_is_the_verdict_on_memory() -> None:
+    step = predicted(CompileFault(kind="does not fit", message="", needed_bytes=17 * 2**30))
+
+    assert step.memory is not None
+    assert (step.memory.needed_bytes, step.memory.fits) == (34 * 2**30, False)
+    assert "does not fit" in step.note
+
+
+def test_far_from_the_model_both_are_told_with_where_the_time_goes() -> None:
+    """FakePredictor says 80 to 150 ms; ten times the cycles take a second."""
+    slow = Compiled(compiler="libtpu 1", compile_s=1.0, needed_bytes=1, cycles={"kOutput": 9e8, "copy": 1e8})
+
+    assert "modelled says 80 to 150 ms" in predicted(slow).note
+    assert "90% of the compiler's cycles are kOutput" in predicted(slow).note
+    assert "modelled says" not in predicted(CYCLES).note
+
+
+def test_another_workload_is_predicted_as_before() -> None:
+    predictor = CompiledPredictor(FakePredictor(), make_workload(), {})
+
+    step = predictor.step_time(make_workload(), make_accelerator("T4"))
+
+    assert isinstance(step, StepTime)
+    assert step.basis == "modelled"
