@@ -39,12 +39,13 @@ from gpuplan.predict.ranges import LAST_YEAR
 from gpuplan.predict.runs import is_fed_from_host, pressure_of
 from gpuplan.predict.store import Traced, load_store, run_key
 from gpuplan.units import GIGA, MEGA
+from gpuplan.workload.cache import cache_folder
 from gpuplan.workload.lowering import lowered_step
 from gpuplan.workload.options import WorkloadOptions, keras_policy
 
 ROOT = Path(__file__).resolve().parents[1]
 OUTPUT = ROOT / "profiles" / "compiled.json"
-ROWS = ROOT / "profiles" / "compiled_rows.json"
+ROWS = cache_folder().parent / "compiled_rows.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +69,8 @@ def suitable(platform: str) -> list[Measurement]:
     """Return published training steps that XLA compiled, one for each distinct compilation and accelerator."""
     catalog, found = load_catalog(), {}
     for m in packaged_corpus():
-        target = target_of(catalog.accelerators[m.accelerator])
+        accelerator = catalog.accelerators.get(m.accelerator)  # not a CPU's
+        target = None if accelerator is None else target_of(accelerator)
         if target is None or target.platform != platform or not m.compiled or m.mode != "train":
             continue
         usual = m.work == "train" and not m.recompute and (m.accumulation or 1) == 1

@@ -10,6 +10,7 @@ from gpuplan.workload import lowering
 from gpuplan.workload.lowering import Lowered, lowered_step
 from gpuplan.workload.options import WorkloadOptions
 
+OPTIONS = WorkloadOptions(batch_size=2)
 MODEL = """
 import keras
 
@@ -31,7 +32,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def lowered(folder: Path) -> Lowered:
-    return lowered_step("line.py:line", options=WorkloadOptions(batch_size=2), platform="cpu", base=folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GPUPLAN_CACHE_DIR", str(folder / "cache"))
+        return lowered_step("line.py:line", options=OPTIONS, platform="cpu", base=folder)
 
 
 def test_the_module_does_one_step_of_gradient_descent(lowered: Lowered) -> None:
@@ -60,8 +63,9 @@ def test_the_same_content_is_lowered_once(
     def fails(*_: object, **__: object) -> None:
         raise AssertionError("lowered again")
 
+    monkeypatch.setenv("GPUPLAN_CACHE_DIR", str(folder / "cache"))
     monkeypatch.setattr(lowering, "run_child", fails)
-    again = lowered_step("line.py:line", options=WorkloadOptions(batch_size=2), platform="cpu", base=folder)
+    again = lowered_step("line.py:line", options=OPTIONS, platform="cpu", base=folder)
 
     assert again == lowered
 
