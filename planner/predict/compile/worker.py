@@ -103,6 +103,7 @@ def _environment(folder: str) -> dict[str, str]:
         **os.environ, "JAX_PLATFORMS": "cpu", "KERAS_BACKEND": "jax", "TPU_SKIP_MDS_QUERY": "1",
         "TPU_LOG_DIR": "disabled", "TF_CPP_MIN_LOG_LEVEL": "2", "TPU_MIN_LOG_LEVEL": "2", "TMPDIR": folder,
         "JAX_ENABLE_COMPILATION_CACHE": "false",
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # libtpu guards chips with a lock; there are none
     }  # fmt: skip
 
 
