@@ -51,7 +51,8 @@ def estimate(
         bool, typer.Option("--best-batch", help="Also each offer at the largest batch that fits.")
     ] = False,
     compile: Annotated[
-        bool, typer.Option("--compile", help="Let XLA compile the step for each --accelerator (takes minutes).")
+        bool,
+        typer.Option("--compile", help="Let XLA compile the step for each --accelerator (takes minutes)."),
     ] = False,
     out: OutputFlags,
 ) -> None:

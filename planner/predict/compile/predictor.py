@@ -10,6 +10,7 @@ from ...offers.rows import Accelerator
 from ...units import GIGA, MEGA, MS_PER_S
 from ...workload.model import Workload
 from ..interval import around
+from ..links import UNKNOWN, Machine
 from ..parallel import several_devices
 from ..steptime import Limiter, StatedMemory, StepTime, Unpredicted
 from .compiled import Compiled, CompileFault
@@ -27,8 +28,9 @@ class Modelled(Protocol):
     """Whatever knows the time of a step without a compiler."""
 
     def step_time(
-        self, workload: Workload, accelerator: Accelerator, *, devices: float = 1
-    ) -> StepTime | Unpredicted:
+        self, workload: Workload, accelerator: Accelerator, *, devices: float = 1, machine: Machine = UNKNOWN,
+        hosts: int = 1,
+    ) -> StepTime | Unpredicted:  # fmt: skip
         """Return the time of one step, or why none can be given."""
         ...
 
@@ -39,6 +41,13 @@ class Outcome:
 
     target: Target
     result: Compiled | CompileFault
+
+
+@dataclass(frozen=True, slots=True)
+class _Several:
+    devices: float
+    machine: Machine
+    hosts: int
 
 
 class CompiledPredictor:
@@ -53,16 +62,18 @@ class CompiledPredictor:
         self.inner, self.workload, self.outcomes = inner, workload, outcomes
 
     def step_time(
-        self, workload: Workload, accelerator: Accelerator, *, devices: float = 1
-    ) -> StepTime | Unpredicted:
+        self, workload: Workload, accelerator: Accelerator, *, devices: float = 1, machine: Machine = UNKNOWN,
+        hosts: int = 1,
+    ) -> StepTime | Unpredicted:  # fmt: skip
         """Return the time of one step, every device working on ``workload.batch_size`` samples."""
-        plain = self.inner.step_time(workload, accelerator, devices=devices)
+        plain = self.inner.step_time(workload, accelerator, devices=devices, machine=machine, hosts=hosts)
         outcome = self.outcomes.get(accelerator.name)
         if outcome is None or workload is not self.workload or devices < 1:
             return plain
         if isinstance(outcome.result, CompileFault):
             return _without(outcome.result, plain, outcome.target, accelerator)
-        return _compiled(outcome, outcome.result, workload, accelerator, devices=devices, plain=plain)
+        several = _Several(devices, machine, hosts)
+        return _compiled(outcome, outcome.result, workload, accelerator, several=several, plain=plain)
 
 
 def _without(
@@ -80,10 +91,10 @@ def _without(
 
 
 def _compiled(
-    outcome: Outcome, result: Compiled, workload: Workload, accelerator: Accelerator, *, devices: float,
+    outcome: Outcome, result: Compiled, workload: Workload, accelerator: Accelerator, *, several: _Several,
     plain: StepTime | Unpredicted,
 ) -> StepTime | Unpredicted:  # fmt: skip
-    target = outcome.target
+    target, devices = outcome.target, several.devices
     if isinstance(plain, StepTime) and plain.basis == "measured":
         return replace(plain, memory=_memory(target, result))
     constants = load_constants().get(target.platform)
@@ -96,13 +107,13 @@ def _compiled(
         note="; ".join(filter(None, (_note(target, result, devices), target.note))),
     )  # fmt: skip
     if target.platform == "cuda" and devices > 1:
-        gradient_bytes = workload.memory.gradient_bytes
-        several = several_devices(
-            found, gradient_bytes=gradient_bytes, accelerator=accelerator, devices=devices
-        )
-        if isinstance(several, Unpredicted):
-            return several
-        found = several
+        shared = several_devices(
+            found, gradient_bytes=workload.memory.gradient_bytes, accelerator=accelerator, devices=devices,
+            machine=several.machine, hosts=several.hosts,
+        )  # fmt: skip
+        if isinstance(shared, Unpredicted):
+            return shared
+        found = shared
     notes = (found.note, disagreement(found, plain, result))
     return replace(found, note="; ".join(filter(None, notes)))
 
