@@ -53,4 +53,7 @@ def compiling(*, wanted: bool) -> Iterator[Compiling | None]:
             shown = shown or stack.enter_context(bar("compiling for"))
             shown(accelerator, done, total)
 
-        yield Compiling(tell=tell, warn=lambda line: sys.stderr.write(f"warning: {line}\n"))
+        def warn(line: str) -> None:
+            sys.stderr.write(f"warning: {line}\n")
+
+        yield Compiling(tell=tell, warn=warn)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from dataclasses import asdict
 from typing import Any
 
@@ -32,9 +32,9 @@ def facts_of(text: str, platform: str) -> dict[str, Any]:
         from .gpu_kernels import kernels_in
 
         return {"kernels": tuple(asdict(kernel) for kernel in kernels_in(module))}
-    cycles: Counter[str] = Counter()
-    unestimated: Counter[str] = Counter()
-    sent: Counter[str] = Counter()
+    cycles: defaultdict[str, float] = defaultdict(float)
+    unestimated: defaultdict[str, float] = defaultdict(float)
+    sent: defaultdict[str, float] = defaultdict(float)
     for times, one, _ in module.executed():
         if one.opcode.startswith(COLLECTIVES) and not one.opcode.endswith("-done"):
             sent[one.opcode.removesuffix("-start")] += times * _largest(one)
