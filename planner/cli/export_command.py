@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-__all__ = ["register"]
+if TYPE_CHECKING:
+    from ..launch.asking import Asked
+
+__all__ = ["hand_over_to_sky", "register"]
 
 
 def register(app: typer.Typer) -> None:
@@ -18,7 +22,7 @@ def register(app: typer.Typer) -> None:
 def export(  # noqa: PLR0917 - one argument a flag
     plan: Annotated[Path, typer.Argument(metavar="PLAN", help="Written by `gpuplan estimate -o`.")],
     to: Annotated[
-        Literal["skypilot", "dstack", "kubernetes", "ray"], typer.Option(help="Whose file to write.")
+        Literal["skypilot", "dstack", "kubernetes", "ray", "colab"], typer.Option(help="Whose file to write.")
     ],
     script_arguments: Annotated[
         list[str] | None, typer.Argument(metavar="[-- ARGS]", help="What the script finds in sys.argv.")
@@ -41,7 +45,7 @@ def export(  # noqa: PLR0917 - one argument a flag
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the file here.")] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of YAML.")] = False,
 ) -> None:
-    """Write the offer that a plan chose as the file of an engine: SkyPilot, dstack, Kubernetes (JobSet) or Ray.
+    """Write the offer that a plan chose as an engine's file: SkyPilot, dstack, Kubernetes (JobSet), Ray, Colab.
 
     Each file carries the engine's own automatic stop and deadline, and says above what they do not cover.
 
@@ -71,3 +75,26 @@ def export(  # noqa: PLR0917 - one argument a flag
         typer.echo(f"wrote {output}; start it with `{payload['apply']}`", err=True)
     elif not json_:
         emit_text(export_text(payload))
+
+
+def hand_over_to_sky(
+    asked: Asked, *, dry_run: bool, output: Path | None, confirm: Callable[[str], None]
+) -> None:
+    """Write the plan's offer as a task of SkyPilot, and let `sky` start it; a dry run prints the task."""
+    from ..launch.export.engines import exported
+    from ..launch.export.sky import hand_over, require_sky
+    from ..render.export import export_text
+    from ..render.files import write_text
+    from ..render.output import emit_text
+
+    file = output or Path("gpuplan-task.yaml")
+    task = exported(asked, engine="skypilot", disk_gb=100, image=None, file=str(file))
+    if dry_run:
+        emit_text(export_text(task))
+        return
+    require_sky()
+    typer.echo(export_text(task), err=True, nl=False)
+    confirm(f"let `sky` start it, for ${task['worst_case_usd']:.2f} and what SkyPilot adds?")
+    write_text(file, export_text(task))
+    hand_over(task, file)
+    typer.echo(f"handed over; `sky status` shows it, `{task['stop']}` ends it", err=True)

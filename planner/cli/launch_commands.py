@@ -77,6 +77,9 @@ def launch(  # noqa: PLR0917 - one argument a flag
     wait: Annotated[
         bool, typer.Option("--wait", help="Stay until it has ended; Ctrl-C leaves it running.")
     ] = False,
+    via: Annotated[
+        Literal["skypilot"] | None, typer.Option(help="Hand it over to an engine that is installed: `sky`.")
+    ] = None,
     yes: Yes = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the launch plan here.")] = None,
     json_: Annotated[bool, typer.Option("--json", help="Plan as one object, events as one a line.")] = False,
@@ -99,16 +102,21 @@ def launch(  # noqa: PLR0917 - one argument a flag
 
     if output is not None:
         require_writable(output, flag="-o")
-    launcher = _launcher(as_json=json_)
-    made = plan_of(
-        Asked(
-            path=plan, rank=rank, fallbacks=fallbacks, script=script, arguments=tuple(script_arguments or ()),
-            source=source, requirements=requirements, max_usd=max_usd, max_hours=max_hours,
-            stop_loss=stop_loss, checkpoint_every_s=duration_s_of(checkpoint_every),
-            options=_pairs(option or []), name=name, accept_old_prices=accept_old_prices,
-        ),
-        launcher, catalog=catalog_of(load_settings()), look=not dry_run,
+    asked = Asked(
+        path=plan, rank=rank, fallbacks=fallbacks, script=script, arguments=tuple(script_arguments or ()),
+        source=source, requirements=requirements, max_usd=max_usd, max_hours=max_hours,
+        stop_loss=stop_loss, checkpoint_every_s=duration_s_of(checkpoint_every),
+        options=_pairs(option or []), name=name, accept_old_prices=accept_old_prices,
     )  # fmt: skip
+    if via is not None:
+        from .export_command import hand_over_to_sky
+
+        hand_over_to_sky(
+            asked, dry_run=dry_run, output=output, confirm=lambda question: _confirm(question, yes=yes)
+        )
+        return
+    launcher = _launcher(as_json=json_)
+    made = plan_of(asked, launcher, catalog=catalog_of(load_settings()), look=not dry_run)
     payload = made.to_json()
     schema = payload.pop("schema")
     if output is not None:

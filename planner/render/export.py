@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,11 +10,13 @@ __all__ = ["export_text"]
 
 
 def export_text(exported: Mapping[str, Any]) -> str:
-    """Return an export as a YAML file.
+    """Return an export as a file: YAML, or a notebook.
 
     Args:
         exported: Of schema `gpuplan.export/1`.
     """
+    if "nbformat" in exported["document"]:
+        return json.dumps(exported["document"], indent=1, ensure_ascii=False) + "\n"
     import yaml
 
     class Dumper(yaml.SafeDumper):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..asking import Asked
-from . import dstack, kubernetes, ray, skypilot
+from . import colab, dstack, kubernetes, ray, skypilot
 from .handover import Export, Handover, handover_of
 
 __all__ = ["ENGINES", "Engine", "exported"]
@@ -33,6 +33,7 @@ ENGINES = {
     "skypilot": Engine(title="SkyPilot", providers=skypilot.PROVIDERS, export=skypilot.skypilot),
     "dstack": Engine(title="dstack", providers=dstack.PROVIDERS, export=dstack.dstack),
     "kubernetes": Engine(title="Kubernetes", providers=kubernetes.PROVIDERS, export=kubernetes.jobset),
+    "colab": Engine(title="Colab", providers=colab.PROVIDERS, export=colab.colab),
     "ray": Engine(title="Ray", providers=ray.PROVIDERS, export=ray.rayjob),
 }
 

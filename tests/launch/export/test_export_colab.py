@@ -1,0 +1,41 @@
+"""The notebook for Colab, held to nbformat's own schema; nobody has run it on Colab."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import nbformat
+import pytest
+from gpuplan.errors import UsageError
+from gpuplan.render.export import export_text
+from launch.export.plans import export_of
+
+SOURCE = "git:https://github.com/me/repo@v1"
+
+
+def test_the_notebook_is_one_and_asks_for_its_runtime(tmp_path: Path) -> None:
+    """Valid, with the runtime of the plan, a link that opens it, and an end that gives the runtime back."""
+    found = export_of(tmp_path, "colab", "colab", source=SOURCE, arguments=("--name", "it's"))
+    notebook = nbformat.reads(export_text(found), as_version=4)
+    nbformat.validate(notebook)
+
+    assert (notebook.metadata.accelerator, notebook.metadata.colab.gpuType) == ("GPU", "T4")
+    about, prepare, run = (cell.source for cell in notebook.cells)
+    link = f"https://colab.research.google.com/github/me/repo/blob/v1/{found['name']}.ipynb"
+    assert f"]({link})" in about
+    assert found["apply"] == f"open {link}"
+    assert prepare.splitlines()[:2] == ["%%bash", "set -e"]
+    assert "git clone -q -- https://github.com/me/repo code" in prepare
+    tree = ast.parse(run)
+    (guarded,) = [node for node in tree.body if isinstance(node, ast.Try)]
+    assert ast.unparse(guarded.finalbody[0]) == "runtime.unassign()"
+    assert "timeout --signal=TERM --kill-after=60 9900 python train.py --name" in run
+
+
+def test_elsewhere_than_on_github_it_is_to_be_uploaded(tmp_path: Path) -> None:
+    found = export_of(tmp_path, "colab", "colab", source="git:https://example.org/me/repo")
+
+    assert "upload f.yaml" in found["apply"]
+    with pytest.raises(UsageError, match="Colab takes its code from git:URL@REF"):
+        export_of(tmp_path, "colab", "colab", source=".")
