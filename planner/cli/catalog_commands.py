@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import NoAnswerError, UsageError, near_names_hint
-from . import refresh_commands
+from . import completion, refresh_commands
 
 if TYPE_CHECKING:
     from ..offers.rows import Accelerator, Offer
@@ -36,9 +36,17 @@ def register(app: typer.Typer) -> None:
 
 
 def offers(  # noqa: PLR0917 (typer passes everything by name)
-    accelerator: Annotated[list[str] | None, typer.Option(help="Only this accelerator; repeat.")] = None,
-    provider: Annotated[list[str] | None, typer.Option(help="Only this provider; repeat.")] = None,
-    region: Annotated[list[str] | None, typer.Option(help="Only this region; repeat.")] = None,
+    accelerator: Annotated[
+        list[str] | None,
+        typer.Option(help="Only this accelerator; repeat.", autocompletion=completion.accelerators),
+    ] = None,
+    provider: Annotated[
+        list[str] | None,
+        typer.Option(help="Only this provider; repeat.", autocompletion=completion.providers),
+    ] = None,
+    region: Annotated[
+        list[str] | None, typer.Option(help="Only this region; repeat.", autocompletion=completion.regions)
+    ] = None,
     purchase: Annotated[str, typer.Option(help="on-demand, spot or any.")] = "any",
     devices: Annotated[list[float] | None, typer.Option(help="Only so many GPUs or TPU chips.")] = None,
     retired: Annotated[bool, typer.Option(help="Also what is listed but can no longer be had.")] = True,
@@ -48,6 +56,8 @@ def offers(  # noqa: PLR0917 (typer passes everything by name)
     """List what can be rented, and for how much.
 
     Example: gpuplan offers --accelerator T4 --purchase spot --no-retired
+
+    Example: gpuplan offers --provider gcp --region us-central1 --json
     """
     from ..offers.load import catalog_of
     from ..offers.local import local_offer
@@ -93,6 +103,8 @@ def accelerators(
     """List the accelerators of the catalog: memory, bandwidth, and dense peaks in TFLOP/s.
 
     Example: gpuplan accelerators --architecture Ampere
+
+    Example: gpuplan accelerators --json
     """
     from ..offers.load import load_catalog
     from ..render.catalog import ACCELERATOR_COLUMNS, accelerator_row
@@ -116,6 +128,8 @@ def check(
     """Hold the laws of the catalog against every row; findings go to standard output, one a line.
 
     Example: gpuplan catalog check ./my-catalog
+
+    Example: gpuplan catalog check
     """
     from datetime import date
 

@@ -23,8 +23,12 @@ RIG_EPILOG = """Examples:
 
   gpuplan rig train.py --accelerator RTX3090 --price 1400 --electricity 0.35
 """
-SWEEP_EPILOG = """Example: gpuplan sweep ResNet50 --samples 1281167 --epochs 90 --batch-sizes 32,64,128 \\
-    --precisions float32,mixed_float16"""
+SWEEP_EPILOG = """Examples:
+
+  gpuplan sweep train.py --batch-sizes 32,64,128
+
+  gpuplan sweep ResNet50 --samples 1281167 --epochs 90 --precisions float32,mixed_float16
+"""
 PRECISIONS = "float32,mixed_float16"
 
 

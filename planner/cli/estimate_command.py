@@ -100,4 +100,8 @@ def advice(result: Estimate, output: Path | None) -> list[str]:
         return [*notes, "next: add `--samples N --epochs N` to see the time and cost of a whole run"]
     if output is None:
         return [*notes, "next: add `-o plan.json` to keep this estimate with every offer"]
-    return [*notes, f"wrote {output}"]
+    return [
+        *notes,
+        f"wrote {output}",
+        f"next: gpuplan report {output} --open, or gpuplan launch {output} --dry-run",
+    ]

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from . import completion
+
 if TYPE_CHECKING:
     from ..plan.spot_outlook import SpotTerms
     from ..plan.wanted import Wanted
@@ -112,9 +114,17 @@ class SpotFlags:
 class OfferFlags:
     """Which offers to look at."""
 
-    accelerator: Annotated[list[str] | None, typer.Option(help="Only this one; repeat for more.")] = None
-    provider: Annotated[list[str] | None, typer.Option(help="Only theirs; repeat for more.")] = None
-    region: Annotated[list[str] | None, typer.Option(help="Only there; repeat for more.")] = None
+    accelerator: Annotated[
+        list[str] | None,
+        typer.Option(help="Only this one; repeat for more.", autocompletion=completion.accelerators),
+    ] = None
+    provider: Annotated[
+        list[str] | None,
+        typer.Option(help="Only theirs; repeat for more.", autocompletion=completion.providers),
+    ] = None
+    region: Annotated[
+        list[str] | None, typer.Option(help="Only there; repeat for more.", autocompletion=completion.regions)
+    ] = None
     residency: Annotated[
         list[str] | None,
         typer.Option(help="Only where data may lie: eu, eea, uk or a country; repeat for more."),

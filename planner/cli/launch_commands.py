@@ -141,6 +141,8 @@ def ps(
     """List the machines that may cost money: those of the ledger and, with --cloud, those with our tags.
 
     Example: gpuplan ps --cloud --provider aws
+
+    Example: gpuplan ps --json
     """
     from datetime import UTC, datetime
 
@@ -178,6 +180,8 @@ def stop(  # noqa: PLR0917 - one argument a flag
     """End runs or machines for good, wait until they are gone, and remove what belonged to them.
 
     Example: gpuplan stop --all --yes
+
+    Example: gpuplan stop --all
     """
     if bool(ids) == everything:
         raise UsageError("`gpuplan stop` needs an ID, or `--all`", hint="see `gpuplan ps`")
@@ -197,6 +201,8 @@ def reap(provider: Provider = None, region: Region = None, json_: AsJson = False
     Safe to run from a timer, as often as you like.
 
     Example: gpuplan reap --provider aws
+
+    Example: gpuplan reap --json
     """
     launcher = _launcher(as_json=json_)
     ended = launcher.reap(launcher.providers_to_ask(provider or (), cloud=True), regions=region or None)

@@ -25,6 +25,8 @@ def quota(
     A quota is a permission, not a machine: whether one is free shows when it is started.
 
     Example: gpuplan quota --provider aws --region us-east-1
+
+    Example: gpuplan quota --provider gcp --region us-central1 --json
     """
     from ..offers.quotas import quotas_of
     from ..offers.refresh.http import Http

@@ -53,6 +53,8 @@ def refresh(
     Of Colab and Kaggle: what their official clients say about your account.
 
     Example: gpuplan catalog refresh --provider azure --region eastus
+
+    Example: gpuplan catalog refresh --provider azure
     """
     from ..offers.load import load_catalog
     from ..offers.refresh.http import Http
@@ -161,6 +163,8 @@ def diff(
     """Show which prices changed with the last refresh, the largest moves first.
 
     Example: gpuplan catalog diff --packaged --provider aws
+
+    Example: gpuplan catalog diff --packaged
     """
     from ..offers.changes import changes_between
     from ..render.output import emit_json, emit_rows, emit_text
@@ -207,6 +211,8 @@ def age(provider: Providers = None, as_json: AsJson = False) -> None:
     """Show how old the prices are, by provider and purchase option.
 
     Example: gpuplan catalog age --provider gcp
+
+    Example: gpuplan catalog age --json
     """
     from datetime import date
 
@@ -230,6 +236,8 @@ def history(
     """Show every dated price of an instance type: what came with gpuplan, and what was read since.
 
     Example: gpuplan catalog history g5.xlarge --region us-east-1
+
+    Example: gpuplan catalog history g4dn.xlarge --json
     """
     from ..errors import UsageError, near_names_hint
     from ..offers.changes import history_of
@@ -254,6 +262,8 @@ def path() -> None:
     """Print the folder of refreshed prices, which need not be there yet.
 
     Example: ls "$(gpuplan catalog path)"
+
+    Example: gpuplan catalog path
     """
     typer.echo(str(_store().folder))
 

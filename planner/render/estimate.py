@@ -10,9 +10,9 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from ..plan.terms import USD
-from ..units import MS_PER_S
+from ..units import GIB, MS_PER_S
 from .bill import breakdown_text, emit_breakdown
-from .numbers import count_text, device_text, duration_text, offer_text, range_text, usd_text
+from .numbers import count_text, device_text, duration_text, offer_text, range_text, short_text, usd_text
 from .output import Column, emit_json, emit_rows, json_text
 from .summary import summary_lines
 from .trust import trust_lines
@@ -31,6 +31,7 @@ __all__ = [
 ROWS_SHOWN = 25
 STEP_COLUMN_FROM_WIDTH = 100
 REASON_COLUMNS_FROM_WIDTH = 120
+ALL_COLUMNS_FROM_WIDTH = 150
 FALLBACK_SIZE = (80, 24)
 
 _TSV_COLUMNS = [
@@ -122,12 +123,16 @@ def table_columns(width: int, currency: str = USD.code) -> list[Column]:
     ]
     if width >= STEP_COLUMN_FROM_WIDTH:
         columns.append(Column(key="step", header="step ms", justify="right"))
+    columns.append(Column(key="time", header="run", justify="right"))
+    if width >= ALL_COLUMNS_FROM_WIDTH:
+        columns.append(Column(key="between", header="80 % interval", justify="right"))
     columns += [
-        Column(key="time", header="run", justify="right"),
         Column(key="cost", header="run $" if currency == USD.code else f"run {currency}", justify="right"),
     ]
     if width >= REASON_COLUMNS_FROM_WIDTH:
         columns += [Column(key="limiter", header="limit"), Column(key="basis", header="basis")]
+    if width >= ALL_COLUMNS_FROM_WIDTH:
+        columns.append(Column(key="memory", header="memory", justify="right"))
     return columns
 
 
@@ -169,6 +174,10 @@ def table_row(one: OfferEstimate, currency: Currency = USD) -> dict[str, str | N
         "price": _price_text(one),
         "step": None,
         "time": duration_text(run_time_s.mid) if run_time_s else None,
+        "between": f"{duration_text(run_time_s.low)} – {duration_text(run_time_s.high)}"
+        if run_time_s
+        else None,
+        "memory": _memory_text(one),
         "cost": _cost_text(one.bill, currency),
         "limiter": getattr(projection.step_time, "limiter", None),
         "basis": getattr(projection.step_time, "basis", None),
@@ -180,7 +189,11 @@ def table_row(one: OfferEstimate, currency: Currency = USD) -> dict[str, str | N
         cells["time"] = "no Keras 3"
     if projection.memory.fits is False:
         largest = projection.memory.largest_batch_size
-        cells |= {"time": "too big", "cost": f"batch ≤ {largest}" if largest else "any batch"}
+        cells |= {
+            "time": "too big",
+            "between": None,
+            "cost": f"batch ≤ {largest}" if largest else "any batch",
+        }
     return cells
 
 
@@ -190,6 +203,14 @@ def _cost_text(bill: Bill | None, currency: Currency) -> str | None:
         return None
     low, high = float(currency.of_usd(bill.total.low)), float(currency.of_usd(bill.total.high))
     return range_text(low, high) if high > 0 else usd_text(0.0)
+
+
+def _memory_text(one: OfferEstimate) -> str | None:
+    """Return what a step needs of a device's memory."""
+    memory = one.projection.memory
+    if memory.needed_bytes is None or not memory.available_bytes:
+        return None
+    return f"{short_text(memory.needed_bytes / GIB)} of {short_text(memory.available_bytes / GIB)} GiB"
 
 
 def _price_text(one: OfferEstimate) -> str | None:

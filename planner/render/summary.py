@@ -37,7 +37,19 @@ def summary_lines(estimate: Estimate) -> list[str]:
             names_of.setdefault(index, []).append(name)
     offers = estimate.offers
     lines = [f"{', '.join(names)}: {_named(offers[index], currency)}" for index, names in names_of.items()]
-    return [*lines, *_margin_lines(estimate)]
+    return [*lines, *_why_lines(estimate), *_margin_lines(estimate)]
+
+
+def _why_lines(estimate: Estimate) -> list[str]:
+    """Return what limits a step on the cheapest, and what would help."""
+    from ..plan.limiter import limit_of
+
+    index = estimate.recommendation.cheapest
+    limit = None if index is None else limit_of(estimate.offers[index].projection)
+    if index is None or limit is None:
+        return []
+    offer = estimate.offers[index].offer
+    return [f"limit on {device_text(offer.accelerator, offer.devices)}: {limit.why}"]
 
 
 def _margin_lines(estimate: Estimate) -> list[str]:

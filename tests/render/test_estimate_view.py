@@ -97,7 +97,7 @@ def shown(monkeypatch: pytest.MonkeyPatch, estimate: Estimate, *, width: int, **
     return "".join(f"{line.rstrip()}\n" for line in plain.splitlines())
 
 
-@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("width", [80, 120, 160])
 def test_the_table_on_a_terminal(
     monkeypatch: pytest.MonkeyPatch, estimate: Estimate, golden: Callable[[str, str], None], width: int
 ) -> None:
@@ -106,6 +106,23 @@ def test_the_table_on_a_terminal(
 
     assert max(map(len, text.splitlines())) <= width
     golden(f"estimate-{width}.txt", text)
+
+
+@pytest.mark.parametrize("name", ["NO_COLOR", "CI"])
+def test_without_colour_nothing_is_lost(
+    monkeypatch: pytest.MonkeyPatch, estimate: Estimate, name: str
+) -> None:
+    """The same words with colour and without; with NO_COLOR no colour code is written at all."""
+    coloured = shown(monkeypatch, estimate, width=80)
+    monkeypatch.setenv(name, "1")
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    emit_estimate(estimate)
+    written = terminal.getvalue()
+
+    assert re.sub(r"[ \t]+\n", "\n", re.sub(r"\x1b\[[0-9;]*m", "", written)) == coloured
+    if name == "NO_COLOR":
+        assert not re.search(r"\x1b\[(?:3|4|9)\d", written)
 
 
 def test_all_offers_on_a_terminal(

@@ -1,0 +1,64 @@
+"""What every command says of itself, and what the shell offers after TAB."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import typer
+from gpuplan.cli.app import app
+
+
+def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield the path of every command that does something."""
+    children = getattr(command, "commands", None)
+    if not children:
+        yield path
+    for name, child in (children or {}).items():
+        yield from commands(child, (*path, name))
+
+
+@pytest.mark.parametrize("path", sorted(commands(typer.main.get_command(app))), ids=" ".join)
+def test_every_help_has_two_examples_within_100_columns(
+    gpuplan: Callable[..., Any], path: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two lines that can be typed, beside the usage line; nothing wider than a page."""
+    monkeypatch.setenv("COLUMNS", "100")
+    done = gpuplan(*path, "--help")
+    examples = re.findall(rf"gpuplan {' '.join(path)}\b", done.out)
+
+    assert done.code == 0
+    assert len(examples) - done.out.count(f"Usage: gpuplan {' '.join(path)}") >= 2
+    assert max(map(len, done.out.splitlines())) <= 100
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("gpuplan estimate m.py --accelerator A100", ["A100-40GB", "A100-80GB"]),
+        ("gpuplan estimate m.py --provider k", ["kaggle"]),
+        ("gpuplan offers --region us-east-", ["us-east-1", "us-east-2"]),
+    ],
+)
+def test_the_shell_offers_names_of_the_catalog(line: str, offered: list[str]) -> None:
+    """A real process, asked as bash asks."""
+    environment = {
+        **os.environ, "_GPUPLAN_COMPLETE": "complete_bash", "COMP_WORDS": line,
+        "COMP_CWORD": str(len(line.split()) - 1),
+    }  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-m", "gpuplan"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+    assert set(offered) <= set(done.stdout.split())
+    assert all(name.startswith(line.rpartition(" ")[2]) for name in done.stdout.split())
