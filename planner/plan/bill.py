@@ -254,8 +254,10 @@ def _nano_text(nano: int) -> str:
         >>> _nano_text(1_500_000_000), _nano_text(-1)
         ('1.500000000', '-0.000000001')
     """
-    whole, part = divmod(abs(nano), _NANO)
-    return f"{'-' if nano < 0 else ''}{whole}.{part:09d}"
+    if nano < 0:
+        return f"-{_nano_text(-nano)}"
+    digits = f"{nano:010d}"
+    return f"{digits[:-9]}.{digits[-9:]}"
 
 
 def _usd(nano: _Nano) -> UsdInterval:

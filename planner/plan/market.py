@@ -35,6 +35,7 @@ class Market:
         self.offers: Sequence[OfferEstimate] = ()
         self.pictures: Feed | None = None  # how fast a host would decode images, where nothing was said
         self._powers: dict[tuple[str, str, int], Bounds | None] = {}
+        self._starved: dict[object, str] = {}
 
     def power_w(self, one: OfferEstimate) -> Bounds | None:
         """Return what an offer's machine draws while it trains; None when unknown [W]."""
@@ -53,6 +54,14 @@ class Market:
 
     def starved(self, one: OfferEstimate) -> str:
         """Return what a host could not feed if it had to decode images; empty where it could, or none are fed."""
+        if self.pictures is None:
+            return ""
+        host = (id(one.projection), one.offer.vcpus, one.offer.memory_gib)
+        if host not in self._starved:
+            self._starved[host] = self._unfed(one)
+        return self._starved[host]
+
+    def _unfed(self, one: OfferEstimate) -> str:
         step_s, selected = one.projection.step_time_s, one.selected
         if self.pictures is None or step_s is None:
             return ""

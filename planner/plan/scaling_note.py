@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -41,7 +41,10 @@ class Scaling:
 
     def to_json(self) -> dict[str, Any]:
         """Return the entry `offers[].scaling`."""
-        return asdict(self)
+        return {
+            "devices": self.devices, "speedup": self.speedup, "efficiency": self.efficiency,
+            "cost_ratio": self.cost_ratio,
+        }  # fmt: skip
 
 
 def scaling_of(
