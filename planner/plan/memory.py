@@ -122,7 +122,7 @@ def stated_verdict(verdict: MemoryVerdict, *, needed_bytes: int, fits: bool | No
     Args:
         verdict: As worked out.
         needed_bytes: As stated, for one device [bytes].
-        fits: The compiler's own verdict; None: the size alone decides.
+        fits: The compiler's own verdict; None: the size decides, with the framework's reserve beside it.
 
     Example:
         >>> known = memory_verdict(fixed_bytes=0, batch_bytes=3 * GIB, batch_size=8, available_bytes=4 * GIB)
@@ -131,6 +131,7 @@ def stated_verdict(verdict: MemoryVerdict, *, needed_bytes: int, fits: bool | No
     """
     available, largest = verdict.available_bytes, verdict.largest_batch_size
     if fits is None and available is not None:
+        needed_bytes += FRAMEWORK_RESERVE_BYTES
         fits = needed_bytes <= available
     if largest is not None:
         largest = math.floor(largest * verdict.needed_bytes / needed_bytes)

@@ -30,6 +30,11 @@ class Constants:
     interval: tuple[float, float]
     fitted_on: Mapping[str, Any]
 
+    @property
+    def checked(self) -> bool:
+        """Whether published steps were compiled and held against it; else slowdown and interval are assumed."""
+        return bool(self.fitted_on.get("rows"))
+
 
 @cache
 def load_constants() -> dict[str, Constants]:

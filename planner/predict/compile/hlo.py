@@ -58,6 +58,7 @@ class Instruction:
         arrays: Of its result; a tuple's are in one row.
         operands: Names.
         attributes: What follows the operands, as text.
+        literal: Value of a constant, as text; empty for others.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Instruction:
     operands: tuple[str, ...]
     attributes: str
     root: bool = False
+    literal: str = ""
 
     @property
     def config(self) -> Mapping[str, Any]:
@@ -106,10 +108,28 @@ class Module:
     def executed(self) -> Iterator[tuple[float, Instruction, Mapping[str, Instruction]]]:
         """Yield every instruction that runs, how often in a step, and the computation around it.
 
-        Loops run as often as the compiler found (once where it found nothing); one of the branches of a condition
+        Loops run as often as `trip_count` says (once where it says nothing); one of the branches of a condition
         runs, and each counts with its share. What a fusion holds is not entered.
         """
         yield from self._within(self.entry, 1.0)
+
+    def trip_count(self, loop: Instruction) -> float | None:
+        """Return how often a loop runs: as the back end noted, or as its condition counts from 0; else None [-].
+
+        The compiler of TPUs notes nothing. Loops of `jax.lax.scan` count from 0 to a constant of the condition.
+        """
+        known = loop.config.get("known_trip_count")
+        if isinstance(known, dict):
+            return float(known.get("n", 1))
+        for name in loop.called.get("condition", ()):
+            condition = self.computations.get(name, {})
+            root = next((one for one in condition.values() if one.root), None)
+            if root is None or root.opcode != "compare" or root.attribute("direction") != "LT":
+                continue
+            bound = condition.get(root.operands[-1])
+            if bound is not None and bound.literal.isdigit():
+                return float(bound.literal)
+        return None
 
     def _within(
         self, name: str, times: float
@@ -119,16 +139,10 @@ class Module:
             inside = one.called if one.opcode in _RUNS_INSIDE else {}
             yield times, one, instructions
             for role, names in inside.items():
-                rounds = trip_count(one) if role in ("body", "condition") else 1.0
+                rounds = self.trip_count(one) or 1.0 if role in ("body", "condition") else 1.0
                 share = 1.0 / len(names) if role == "branch_computations" else 1.0
                 for called in names:
                     yield from self._within(called, times * rounds * share)
-
-
-def trip_count(one: Instruction) -> float:
-    """Return how often a loop runs; 1 where the compiler does not know [-]."""
-    known = one.config.get("known_trip_count", {})
-    return float(known.get("n", 1)) if isinstance(known, dict) else 1.0
 
 
 def read_module(text: str) -> Module:
@@ -168,6 +182,7 @@ def _instruction(line: str) -> Instruction | None:
     return Instruction(
         name=start[2], opcode=opcode[1], arrays=tuple(_arrays(rest[:split])),
         operands=tuple(_NAME.findall(body[:close])), attributes=body[close + 1 :], root=bool(start[1]),
+        literal=body[:close] if opcode[1] == "constant" else "",
     )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from ..links import UNKNOWN, Machine
 from ..parallel import several_devices
 from ..steptime import Limiter, StatedMemory, StepTime, Unpredicted
 from .compiled import Compiled, CompileFault
-from .constants import load_constants
+from .constants import Constants, load_constants
 from .cuda import gpu_parts_s, table_from
 from .targets import Target
 from .tpu import core_s, slice_parts_s
@@ -97,15 +97,19 @@ def _compiled(
     target, devices = outcome.target, several.devices
     if isinstance(plain, StepTime) and plain.basis == "measured":
         return replace(plain, memory=_memory(target, result))
-    constants = load_constants().get(target.platform)
-    parts_s = None if constants is None else _parts_s(target, result, workload, accelerator, devices)
-    if constants is None or parts_s is None:
-        return plain
+    constants = load_constants()[target.platform]
+    parts_s = _parts_s(target, result, workload, accelerator, devices)
+    if parts_s is None:
+        return _only_memory(plain, target, result, "its time cannot be worked out")
     found = StepTime(
         time_s=around(sum(parts_s.values()), *constants.interval), basis="compiled", parts_s=parts_s,
         limiter=cast("Limiter", max(parts_s, key=lambda name: parts_s[name])), memory=_memory(target, result),
-        note="; ".join(filter(None, (_note(target, result, devices), target.note))),
+        note="; ".join(filter(None, (_note(target, result, devices), target.note, _trust(constants)))),
     )  # fmt: skip
+    if target.platform == "cuda" and not constants.checked and isinstance(plain, StepTime):
+        return _only_memory(
+            plain, target, result, f"its kernels take {found.time_s.mid * MS_PER_S:.3g} ms, unchecked"
+        )
     if target.platform == "cuda" and devices > 1:
         shared = several_devices(
             found, gradient_bytes=workload.memory.gradient_bytes, accelerator=accelerator, devices=devices,
@@ -131,6 +135,21 @@ def _parts_s(
         slowdown=load_constants()["cuda"].slowdown,
     )  # fmt: skip
     return None if isinstance(found, Unpredicted) else found
+
+
+def _only_memory(
+    plain: StepTime | Unpredicted, target: Target, result: Compiled, why: str
+) -> StepTime | Unpredicted:
+    """Return a step whose memory alone is the compiler's, and why its time is not."""
+    if isinstance(plain, Unpredicted):
+        return plain
+    note = f"memory as compiled for {target.accelerator}; {why}"
+    notes = (plain.note, note, target.note)
+    return replace(plain, memory=_memory(target, result), note="; ".join(filter(None, notes)))
+
+
+def _trust(constants: Constants) -> str:
+    return "" if constants.checked else "the compiler's estimate as it is, its interval assumed"
 
 
 def _memory(target: Target, result: Compiled) -> StatedMemory:

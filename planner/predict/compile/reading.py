@@ -38,12 +38,21 @@ def facts_of(text: str, platform: str) -> dict[str, Any]:
     for times, one, _ in module.executed():
         if one.opcode.startswith(COLLECTIVES) and not one.opcode.endswith("-done"):
             sent[one.opcode.removesuffix("-start")] += times * _largest(one)
-        estimate = float(one.config.get("estimated_cycles", 0) or 0)
+        estimate = cycles_of(one)
+        if one.opcode == "while" and module.trip_count(one) is None:
+            unestimated["loop of unknown length, counted once"] += times
         if estimate > 0:
             cycles[kind_of(one)] += times * estimate
         elif one.opcode not in NOTHING:
             unestimated[one.opcode] += times
     return {"cycles": dict(cycles), "unestimated": dict(unestimated), "collective_bytes": dict(sent)}
+
+
+def cycles_of(one: Instruction) -> float:
+    """Return what libtpu estimates for one execution of an instruction; 0 where it estimates nothing [cycles]."""
+    config = one.config
+    found = config.get("window_config", {}).get("estimated_cycles") or config.get("estimated_cycles") or 0
+    return float(found)
 
 
 def _largest(one: Instruction) -> float:

@@ -80,3 +80,25 @@ def test_another_workload_is_predicted_as_before() -> None:
 
     assert isinstance(step, StepTime)
     assert step.basis == "modelled"
+
+
+def test_unchecked_kernels_of_a_gpu_give_their_memory_and_leave_the_time_to_the_model() -> None:
+    """One product of 1024 x 1024 float32 matrices."""
+    t4 = load_catalog().accelerators["T4"]
+    kernel = {
+        "category": "dot", "dtype": "float32", "count": 1.0, "flops": 2.0 * 1024**3, "bytes_moved": 3.0 * 2**22,
+        "m": 1024, "n": 1024, "k": 1024, "batch": 1, "winograd": False, "streamed": False,
+    }  # fmt: skip
+    result = Compiled(compiler="xla 1", compile_s=1.0, needed_bytes=2**30, kernels=(kernel,))
+    workload, target = make_workload(), target_of(t4)
+    assert target is not None
+
+    step = CompiledPredictor(FakePredictor(), workload, {"T4": Outcome(target, result)}).step_time(
+        workload, t4
+    )
+
+    assert isinstance(step, StepTime)
+    assert step.basis == "modelled"
+    assert step.memory is not None
+    assert (step.memory.needed_bytes, step.memory.fits) == (2**30, None)
+    assert "memory as compiled for T4; its kernels take" in step.note

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -90,6 +91,23 @@ def test_cycles_of_a_made_up_tpu_module_count_loops_and_name_what_has_none() -> 
     assert facts["cycles"] == {"kLoop": 300.0, "copy": 50.0}
     assert facts["unestimated"] == {"all-reduce": 1.0}
     assert facts["collective_bytes"] == {"all-reduce": 2048.0}
+
+
+def test_what_libtpu_really_writes() -> None:
+    """A 3 x 3 convolution and five rounds of a product, compiled for a v5e by libtpu 0.0.42.1 (names left out).
+
+    Each round holds a copy of 17 cycles and a product of 264; libtpu notes no trip count: the condition tells it.
+    """
+    text = (Path(__file__).parent / "scan_and_convolution.v5e.hlo").read_text()
+    module = read_module(text)
+    (loop,) = (one for _, one, _ in module.executed() if one.opcode == "while")
+
+    facts = facts_of(text, "tpu")
+
+    assert module.trip_count(loop) == 5
+    assert facts["cycles"]["copy"] == 5 * 17
+    assert facts["cycles"]["kOutput"] == 18429 + 5 * 264 + 288
+    assert sum(facts["cycles"].values()) == 27928
 
 
 CUDA_TEXT = """HloModule made_up, is_scheduled=true
