@@ -15,6 +15,7 @@ from .limiter import Feed, feed_of, pictures_of
 from .limits import require_positive
 from .memory import available_bytes, memory_verdict, stated_verdict
 from .memory_parts import batch_bytes_of, remedies_of
+from .pause import collector_paused
 from .pricing import price_offers
 from .projection import Projection
 from .rank import SortBy
@@ -83,6 +84,7 @@ class Question:
             require_positive(self.budget_usd, what="--budget", example="20")
 
 
+@collector_paused()
 def estimate_workload(
     workload: Workload,
     *,

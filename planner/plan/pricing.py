@@ -97,23 +97,23 @@ def price_offers(
         pictures: How fast it would decode them, where nothing was said and they look like images; else None.
     """
     pricer = Pricer(workload, terms, outlooks_for(workload, selection, spot))
-    keys: dict[object, object] = {}
     projections: dict[object, Projection] = {}
+    by_machine: dict[object, Projection] = {}
     priced = []
     for selected in selection.offers:
         offer = selected.offer
-        machine = (offer.provider, offer.instance_type, offer.accelerator, offer.devices)
-        key = keys.get(machine)
-        if key is None:
-            key = keys[machine] = _projection_key(selected)
-        if key not in projections:
-            projections[key] = project(selected)
-        projection = projections[key]
-        if feed is not None:
-            host = (key, selected.offer.vcpus, selected.offer.memory_gib)
-            if host not in projections:
-                projections[host] = fed(projection, selected.offer, feed, selected.accelerator)
-            projection = projections[host]
+        machine = (
+            offer.provider, offer.instance_type, offer.accelerator, offer.devices, offer.vcpus, offer.memory_gib,
+        )  # fmt: skip
+        projection = by_machine.get(machine)
+        if projection is None:
+            key = _projection_key(selected)
+            if key not in projections:
+                projections[key] = project(selected)
+            projection = projections[key]
+            if feed is not None:
+                projection = fed(projection, offer, feed, selected.accelerator)
+            by_machine[machine] = projection
         priced.append(pricer.price(selected, projection))
     pricer.market.offers, pricer.market.pictures = priced, pictures
     return priced

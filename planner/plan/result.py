@@ -11,6 +11,7 @@ from ..units import SECONDS_PER_HOUR, Interval
 from .bill import NOT_BILLED, Bill, rental_usd
 from .carbon import co2_kg, energy_kwh
 from .memory_parts import memory_parts
+from .pause import collector_paused
 from .phases import Schedule
 from .projection import Projection
 from .recommendation import Recommendation
@@ -208,6 +209,7 @@ class Estimate:
             first.setdefault((offer.accelerator, offer.devices, offer.provider == "local"), index)
         return tuple(first.values())
 
+    @collector_paused()
     def to_json(self, *, breakdown: bool = False) -> dict[str, Any]:
         """Return the object behind `--json` and `plan.json`, the bills in detail when a breakdown is wanted."""
         return {
