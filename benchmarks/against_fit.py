@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import atexit
 import contextlib
 import json
 import os
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -98,29 +100,44 @@ def profiled(reference: str, batch_size: int, samples: int, backend: str, max_ti
         model=reference, batch_sizes=(batch_size,), backend=backend, device="cpu", rules=rules, trace=False,
         options=WorkloadOptions(samples=samples),
     )  # fmt: skip
-
-    def heard(message: dict[str, Any]) -> None:
-        if message["event"] == "ready" and preferred():
-            prefer()  # the process that measures has a session of its own by now
-
-    row: dict[str, Any] = profile(request, on_event=heard)["rows"][0]
+    row: dict[str, Any] = profile(request)["rows"][0]
     return row
 
 
 def prefer() -> None:
-    """Let this process and all that it started have the processor before others (Linux, as root)."""
+    """Let the sessions of this process and of all that it starts have the processor before others (Linux, root).
+
+    Not single threads: those that wait for each other must stay equals. A process that measures has a session of
+    its own, so that new ones are looked for all the time.
+    """
+
+    def look() -> None:
+        while True:
+            _raise_sessions()
+            time.sleep(0.5)
+
+    _raise_sessions()
+    atexit.register(Path("/proc/self/autogroup").write_text, "0")  # this session may be a shell's
+    threading.Thread(target=look, daemon=True).start()
+
+
+def _raise_sessions() -> None:
     import psutil
 
     me = psutil.Process()
     for process in (me, *me.children(recursive=True)):
-        with contextlib.suppress(OSError, psutil.Error):
-            process.nice(HIGHEST)
-            Path(f"/proc/{process.pid}/autogroup").write_text(str(HIGHEST))
+        with contextlib.suppress(OSError):
+            path = Path(f"/proc/{process.pid}/autogroup")
+            if not path.read_text().strip().endswith(f"nice {HIGHEST}"):
+                path.write_text(str(HIGHEST))
 
 
 def preferred() -> bool:
     """Return whether this process was put before others."""
-    return os.getpriority(os.PRIO_PROCESS, 0) == HIGHEST
+    try:
+        return Path("/proc/self/autogroup").read_text().strip().endswith(f"nice {HIGHEST}")
+    except OSError:
+        return False
 
 
 def real_epochs(reference: str, batch_size: int, samples: int) -> None:

@@ -14,7 +14,6 @@ from gpuplan.workload.worker import run_child
 EXAMPLES = Path(__file__).parents[3] / "examples"
 CASES = [
     ("tensorflow", "mnist_cnn.py"),
-    ("torch", "mnist_cnn.py"),
     ("torch", "models.py:lstm_text?length=40&vocabulary=2000&units=32"),
 ]
 
@@ -53,10 +52,7 @@ def build():
 """
 
 
-@pytest.mark.parametrize(
-    ("backend", "call"),
-    [("tensorflow", "tensorflow.roll(x, 1, axis=1)"), ("torch", "torch.roll(x, 1, dims=1)")],
-)
+@pytest.mark.parametrize(("backend", "call"), [("torch", "torch.roll(x, 1, dims=1)")])
 def test_a_model_of_another_backend_only_is_traced_there(backend: str, call: str, tmp_path: Path) -> None:
     """Dense layers by hand: 2 m n k forward and to the weights, and to the input of the second alone."""
     if find_spec(backend) is None:
