@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
+from gpuplan.plan import compiling
 from gpuplan.predict.compile import targets
+from gpuplan.predict.compile.compiled import Compiled, CompileFault
+from gpuplan.units import GIB
+from gpuplan.workload.lowering import Lowered
 from gpuplan.workload.ops import Op, OpKind
 from made_up import make_workload
 
 Run = Callable[..., Any]
+SCHEMAS = Path(str(files("gpuplan.schemas")))
 
 
 @pytest.fixture
@@ -67,3 +74,44 @@ def test_accelerators_that_no_compiler_describes_stay_modelled(gpuplan: Run, sav
 
     assert done.code == 0
     assert "no compiler describes these accelerators" in done.err
+
+
+def test_rows_rest_on_what_a_fake_compiler_says(
+    gpuplan: Run, saved: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1.5 million cycles at 1.5 GHz are a millisecond; 3 GiB are the compiler's, and not the model's."""
+    lowered = Lowered(digest="d", path=tmp_path, batch_size=32)
+    result = Compiled(
+        compiler="libtpu 0 jax 0", compile_s=1.0, needed_bytes=3 * GIB, cycles={"kOutput": 1.5e6}
+    )
+    monkeypatch.setitem(targets.PACKAGES, "tpu", ("pytest",))
+    monkeypatch.setattr(compiling, "_lowered", lambda *_: lowered)
+    monkeypatch.setattr(compiling, "compile_step", lambda *_, **__: result)
+
+    done = gpuplan(
+        "estimate", saved, "--compile", "--accelerator", "TPU-v5e", "--devices", "1", "--retired", "--json"
+    )
+    document = json.loads(done.out)
+    jsonschema.validate(document, json.loads((SCHEMAS / "gpuplan.estimate.json").read_text()))
+
+    assert done.code == 0
+    assert document["offers"]
+    for offer in document["offers"]:
+        assert offer["basis"] == "compiled"
+        assert offer["step_time_s"]["mid"] == pytest.approx(1e-3)
+        assert (offer["memory_bytes"], offer["memory_fits"]) == (3 * GIB, True)
+        assert "its interval assumed" in " ".join(offer["notes"])
+
+
+def test_a_fake_compilers_refusal_is_a_row_that_does_not_fit(
+    gpuplan: Run, saved: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusal = CompileFault(kind="does not fit", message="no room", needed_bytes=20 * GIB)
+    monkeypatch.setitem(targets.PACKAGES, "tpu", ("pytest",))
+    monkeypatch.setattr(compiling, "_lowered", lambda *_: Lowered(digest="d", path=tmp_path, batch_size=32))
+    monkeypatch.setattr(compiling, "compile_step", lambda *_, **__: refusal)
+
+    done = gpuplan("estimate", saved, "--compile", "--accelerator", "TPU-v5e", "--json")
+    offers = json.loads(done.out)["offers"]
+
+    assert {(offer["memory_bytes"], offer["memory_fits"]) for offer in offers} == {(20 * GIB, False)}
