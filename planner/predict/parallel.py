@@ -30,7 +30,6 @@ __all__ = [
 ]  # fmt: skip
 
 FORMAT = "gpuplan.parallel/1"
-WORTH_A_WORD = 0.02  # of a step [-]
 ANY_METHOD = ""  # the mean of the methods that were measured
 BACKWARD_SHARE = 2.0 / 3.0  # of a step's arithmetic: gradients to inputs and to weights, after forward
 
@@ -174,8 +173,7 @@ def several_devices(
 ) -> StepTime | Unpredicted:  # fmt: skip
     """Return the step on several devices, each working on the batch of the single one.
 
-    A host hands out the batches of all its devices, one after the other, while they compute: what one device
-    waits for its batch in the single step, it does for each of them.
+    Batches are taken to be copied to all devices side by side, each over its own slot.
 
     Args:
         single: The step on one device.
@@ -198,9 +196,6 @@ def several_devices(
         single_s=single.time_s.mid, devices=devices, gradient_bytes=gradient_bytes, link=link,
         parallel=constants, method=method, backward_share=backward_share, accumulation=accumulation,
     )  # fmt: skip
-    fed_s = devices / hosts * single.parts_s.get("input", 0.0)
-    waiting_s = _beyond(single.time_s.mid + sum(added.values()), fed_s, constants.shares.sharpness)
-    added["input"] = added.get("input", 0.0) + waiting_s
     parts = {**single.parts_s}
     for name, part_s in added.items():
         parts[name] = parts.get(name, 0.0) + part_s
@@ -208,7 +203,7 @@ def several_devices(
     return StepTime(
         time_s=_widened(single.time_s, mid, constants.ends(devices)), basis=single.basis, parts_s=parts,
         limiter=cast("Limiter", max(parts, key=lambda name: parts[name])),
-        note="; ".join(filter(None, (single.note, _note(link.kind, devices, hosts), _starved(waiting_s, mid)))),
+        note="; ".join(filter(None, (single.note, _note(link.kind, devices, hosts)))),
         memory=single.memory,
     )  # fmt: skip
 
@@ -218,15 +213,6 @@ def _note(kind: LinkKind, devices: float, hosts: int) -> str:
     names = {"nvlink": "NVLink", "pcie": "PCIe", "ici": "ICI", "network": "the network"}
     unfitted = " (its share of the datasheet rate is assumed)" if kind == "ici" else ""
     return f"data parallel: gradients of {devices:g} devices{where} summed over {names[kind]}{unfitted}"
-
-
-def _starved(waiting_s: float, step_s: float) -> str:
-    """Return that devices wait for one another's batches, where it is worth a word."""
-    if waiting_s < WORTH_A_WORD * step_s:
-        return ""
-    return (
-        f"the host copies the batches of all devices: {waiting_s / step_s:.0%} of a step is waiting for them"
-    )
 
 
 def _widened(single_s: Interval, mid_s: float, ratio: tuple[float, float]) -> Interval:
