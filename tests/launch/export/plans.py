@@ -36,7 +36,7 @@ OFFERS = {
     "gcp-spot": offer("gcp", "a2-highgpu-1g", "A100-40GB", region="us-central1", purchase="spot"),
     "gcp-cpu": offer("gcp", "n2-standard-8", "CPU", region="us-central1"),
     "gcp-tpu": offer("gcp", "tpu-v5litepod-8", "TPU-v5e", 8, region="us-west4"),
-    "azure": offer("azure", "Standard_NC6s_v3", "V100-16GB", region="eastus"),
+    "azure": offer("azure", "Standard_NC4as_T4_v3", "T4", region="eastus"),
     "azure-spot": offer("azure", "Standard_NC24ads_A100_v4", "A100-80GB-PCIe", region="eastus", purchase="spot"),
     "lambda": offer("lambda", "gpu_1x_a10", "A10", region="any"),
     "runpod": offer("runpod", "runpod:1xRTX4090", "RTX4090", region="any"),

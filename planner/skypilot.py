@@ -1,0 +1,86 @@
+"""Let SkyPilot's optimizer rank machines by dollars a job instead of dollars an hour.
+
+    import sky
+    import gpuplan.skypilot
+
+    task = sky.Task.from_yaml("task.yaml")
+    task.set_time_estimator(gpuplan.skypilot.time_estimator("plan.json"))
+
+SkyPilot takes an hour for every machine unless it is told better; this tells it. SkyPilot itself is not imported.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+__all__ = ["time_estimator"]
+
+Row = Mapping[str, Any]
+
+
+def time_estimator(profile: Any, **question: Any) -> Callable[[Any], float]:
+    """Return what `sky.Task.set_time_estimator` takes: from a `sky.Resources` to the time of the whole run [s].
+
+    Args:
+        profile: A plan (`gpuplan estimate -o plan.json`, or what `gpuplan.estimate` returns), or anything that
+            `gpuplan.estimate` takes: a profile, a script, a model.
+        question: Further arguments of `gpuplan.estimate`: `samples`, `epochs`, ...
+
+    The time is the middle of the interval, from boot to shutdown, of the best offer of the plan that has these
+    devices (and this cloud, machine, region and purchase option, as far as they are said). What the plan does not
+    know takes for ever (`math.inf`), so that it is not chosen.
+    """
+    rows = _rows(profile, question)
+
+    def estimate_s(resources: Any) -> float:
+        fitting = [row for row in rows if row["run_time_s"] is not None and _fits(row, resources)]
+        return float(math.ceil(fitting[0]["run_time_s"]["mid"])) if fitting else math.inf
+
+    return estimate_s
+
+
+def _rows(profile: Any, question: Mapping[str, Any]) -> Sequence[Row]:
+    """Return the offers of a plan, best first; those that do not fit in memory are left out."""
+    from .plan.result import SCHEMA, Estimate
+
+    if isinstance(profile, (str, Path)) and str(profile).endswith(".json"):
+        document = json.loads(Path(profile).read_bytes())
+        if document.get("schema") == SCHEMA:
+            return [row for row in document["offers"] if row["memory_fits"] is not False]
+    if not isinstance(profile, Estimate):
+        from .api import estimate
+
+        profile = estimate(str(profile) if isinstance(profile, Path) else profile, **question)
+    return [row for row in profile.to_json()["offers"] if row["memory_fits"] is not False]
+
+
+def _fits(row: Row, resources: Any) -> bool:
+    """Whether an offer is one of those that a `sky.Resources` stands for."""
+    said = {
+        "provider": str(resources.cloud).lower() if resources.cloud is not None else None,
+        "region": resources.region,
+        "purchase": "spot" if resources.use_spot else "on_demand",
+    }
+    same = all(value in {None, row[name]} for name, value in said.items())
+    return same and _same_machine(row, resources.instance_type) and _same_devices(row, resources.accelerators)
+
+
+def _same_machine(row: Row, name: str | None) -> bool:
+    """Whether an offer's machine has a name; SkyPilot names what Google attaches to a machine elsewhere."""
+    return name is None or str(row["instance_type"]).partition("+")[0] == name
+
+
+def _same_devices(row: Row, accelerators: Mapping[str, float] | None) -> bool:
+    """Whether an offer has these devices, by SkyPilot's names."""
+    from .launch.export.names import SKYPILOT
+
+    if accelerators is None:
+        return True
+    ((name, count),) = accelerators.items()
+    if name.startswith("tpu-"):
+        return bool(row["instance_type"] == name)
+    return SKYPILOT.get(row["accelerator"]) == name and bool(row["devices"] == count)
