@@ -56,6 +56,12 @@ def estimate(
     sort: SortBy = "cost",
     retired: bool = False,
     compile: bool = False,
+    best_batch: bool = False,
+    spot_life: str | None = None,
+    checkpoint_every: str | None = None,
+    checkpoint_time: str | None = None,
+    restart_time: str | None = None,
+    live: bool = False,
 ) -> Estimate:
     """Estimate time, cost and memory of a run on every accelerator that can be rented. Nothing is trained.
 
@@ -81,6 +87,10 @@ def estimate(
         sort: What comes first in `offers`.
         retired: Also what can no longer be rented.
         compile: Let XLA compile the step for each of `accelerators` (of a MODEL reference; minutes).
+        best_batch: Also each offer at the largest batch that fits.
+        spot_life, checkpoint_every, checkpoint_time, restart_time: What you know of machines that can be taken
+            back: `"5h"`, `"20m"`, `"30s"`, `"5m"`.
+        live: Ask the official clients of Colab and Kaggle first.
 
     Raises:
         GpuplanError: Whatever the caller can fix; UsageError for a wrong argument, NoAnswerError when the
@@ -88,14 +98,23 @@ def estimate(
     """
     from .plan.ask import ask
     from .plan.compiling import Compiling
+    from .plan.live import ask_notebooks
+    from .plan.spot_given import spot_terms_of
     from .plan.wanted import Wanted
+    from .settings import load_settings
     from .workload.options import WorkloadOptions
 
+    if live:
+        list(ask_notebooks(load_settings()))
     asked = Wanted(
         accelerators=accelerators, providers=providers, regions=regions, purchase=purchase, devices=devices,
         retired=retired, hosts=hosts, scaling=scaling, residency=residency, deadline=deadline, by=by,
         budget=budget, feed=feed, sort=sort,
         assume=[f"{key}={value}" for key, value in (assume or {}).items()],
+        spot=spot_terms_of(
+            spot_life=spot_life, checkpoint_every=checkpoint_every, checkpoint_time=checkpoint_time,
+            restart_time=restart_time,
+        ),
     ).resolve()  # fmt: skip
     options = WorkloadOptions(
         batch_size=batch_size, samples=samples, epochs=epochs, steps=steps, precision=precision, mode=mode,
@@ -104,5 +123,6 @@ def estimate(
     answer = ask(
         model, asked.question, options=options, catalog=asked.catalog, terms=asked.terms,
         profiles=[Path(path) for path in profiles], compiling=Compiling() if compile else None,
+        best_batch=best_batch,
     )  # fmt: skip
     return Estimate(**{field.name: getattr(answer, field.name) for field in fields(answer)})

@@ -94,20 +94,12 @@ class SpotFlags:
 
     def terms(self) -> SpotTerms:
         """Return them as times; UsageError for what is none."""
-        from ..plan.limits import duration_s_of
-        from ..plan.spot_outlook import SpotTerms
-        from ..units import SECONDS_PER_HOUR
+        from ..plan.spot_given import spot_terms_of
 
-        def time_s(text: str | None, flag: str) -> float | None:
-            return None if text is None else duration_s_of(text, flag=flag)
-
-        life_s = time_s(self.spot_life, "--spot-life")
-        return SpotTerms(
-            up_hours=None if life_s is None else life_s / SECONDS_PER_HOUR,
-            interval_s=time_s(self.checkpoint_every, "--checkpoint-every"),
-            save_s=time_s(self.checkpoint_time, "--checkpoint-time"),
-            restart_s=time_s(self.restart_time, "--restart-time"),
-        )
+        return spot_terms_of(
+            spot_life=self.spot_life, checkpoint_every=self.checkpoint_every,
+            checkpoint_time=self.checkpoint_time, restart_time=self.restart_time,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
