@@ -14,6 +14,7 @@ from .corpus import Measurement
 from .decision import PriceOf, candidates_of, decide_all, summarize_decisions
 from .predictor import Predictor
 from .runs import is_fed_from_host
+from .scaling import machine_of
 from .score import ScoredRow, Summary, by, mean_over, row_to_json, summarize
 from .settings_held_out import HEADLINE, Setting
 from .steptime import StepTime
@@ -200,7 +201,7 @@ def judge(
         accelerator = resolve(m.accelerator)
         step = predictor.step_time(
             workload_of(m), accelerator, devices=m.devices, look_up=False,
-            stack=m.stack, fed=is_fed_from_host(m),
+            stack=m.stack, fed=is_fed_from_host(m), machine=machine_of(m), hosts=_joined_hosts(m),
         )  # fmt: skip
         if isinstance(step, StepTime):
             rows.append(ScoredRow(measurement=m, predicted_s=step.time_s, basis=step.basis))
@@ -210,3 +211,8 @@ def judge(
         protocol="packaged coefficients, no look-up of measurements", rows=tuple(rows),
         unpredicted=tuple(unpredicted),
     )  # fmt: skip
+
+
+def _joined_hosts(m: Measurement) -> int:
+    """Return the machines of a row whose network is known; one where nothing can be said of it."""
+    return m.hosts or 1 if machine_of(m).network_gbit_per_s else 1
