@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import tomllib
 from importlib.resources import files
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import gpuplan
 import pytest
 import yaml
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[1]
 TEMPLATES = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("wrong-*.yml"))
@@ -53,3 +55,39 @@ def test_the_citation_is_of_this_version() -> None:
 def test_type_checkers_are_told_that_the_package_has_types() -> None:
     """PEP 561."""
     assert files(gpuplan).joinpath("py.typed").is_file()
+
+
+def test_installing_in_colab_moves_no_framework() -> None:
+    """What such a runtime has satisfies every requirement of gpuplan but typer's, which nothing there imports.
+
+    So pip replaces nothing that a kernel has loaded, and no restart is asked for. `.ci/colab` asks pip itself.
+    """
+    lines = (ROOT / ".ci" / "colab-constraints.txt").read_text().splitlines()
+    there = dict(line.lower().split("==") for line in lines if line and not line.startswith("#"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    required = [Requirement(text) for text in project["dependencies"]]
+
+    assert {"tensorflow", "jax", "torch", "keras", "numpy"} <= set(there)
+    assert [r.name for r in required if r.name not in there or there[r.name] not in r.specifier] == ["typer"]
+
+
+def test_the_release_tests_the_wheel_before_it_publishes_it() -> None:
+    """Built once; the job that publishes waits for those that install it, on every Python that is promised."""
+    jobs = _yaml(ROOT / ".github" / "workflows" / "release.yml")["jobs"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    promised = [c.rpartition(" ")[2] for c in project["classifiers"] if "Python :: 3." in c]
+
+    assert jobs["publish"]["needs"] == ["test-wheel", "colab"]
+    assert jobs["test-wheel"]["strategy"]["matrix"]["python"] == promised
+    assert any(".ci/wheel" in step.get("run", "") for step in jobs["test-wheel"]["steps"])
+
+
+def test_scripts_of_ci_can_be_read_by_their_shell() -> None:
+    """`bash -n`: no run of a release is spent on a quotation mark."""
+    scripts = [
+        path for path in (ROOT / ".ci").iterdir() if path.read_bytes().startswith(b"#!/usr/bin/env bash")
+    ]
+
+    assert {path.name for path in scripts} >= {"run", "wheel", "colab"}
+    for script in scripts:
+        subprocess.run(["bash", "-n", str(script)], check=True)

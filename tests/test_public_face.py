@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from pathlib import Path
 
 import gpuplan
@@ -61,6 +62,25 @@ def test_an_estimate_of_a_script() -> None:
     assert len(repr(estimate)) < 200
     assert estimate._repr_html_().startswith("<table>")
     assert {one.offer.provider for one in estimate.offers} == {"lambda"}
+
+
+def test_a_hostile_name_stays_text_in_a_notebook() -> None:
+    """Markup, quotes and marks that turn the reading direction, as the name of a model."""
+    import keras
+
+    hostile = "</table><script>alert('x\u202e')</script>&amp;\""
+    model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)], name="x")
+    model.compile(loss="mse")
+    found = gpuplan.estimate(model, batch_size=2, samples=4, epochs=1, providers=["lambda"])
+    object.__setattr__(found.workload, "model", hostile)
+    html = found._repr_html_()
+    cells = re.findall(r"<t[hd]\b[^>]*>", html)
+
+    assert "<script" not in html
+    assert html.count("</table>") == 1
+    assert "&lt;script&gt;" in html
+    assert all('style="text-align:' in cell for cell in cells)
+    assert all('scope="col"' in cell for cell in cells if cell.startswith("<th"))
 
 
 def test_wrong_arguments_are_usage_errors() -> None:

@@ -50,7 +50,7 @@ _KNOWN: Mapping[str, _Known] = {
         files_named_by=("GOOGLE_APPLICATION_CREDENTIALS",),
     ),
     "azure": _Known(
-        needed_for="quota",
+        needed_for="launch, quota",
         variables=("AZURE_ACCESS_TOKEN", "AZURE_CLIENT_ID"),
         files=(".azure/msal_token_cache.json",),
     ),

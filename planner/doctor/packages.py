@@ -44,10 +44,7 @@ EXTRAS = (
         name="gcp", purpose="prices with a key, launching on Google Cloud",
         modules=("google.auth", "google.cloud.billing_v1"),
     ),
-    Extra(
-        name="azure", purpose="credentials and machines of Azure",
-        modules=("azure.core", "azure.identity"),
-    ),
+    Extra(name="azure", purpose="launching on Azure", modules=("azure.identity",)),
     Extra(name="skypilot", purpose="hand a plan to SkyPilot", modules=("sky",)),
     Extra(name="tensorflow", purpose="measure and capture Keras on TensorFlow", modules=("tensorflow",)),
     Extra(name="torch", purpose="measure and capture Keras on PyTorch", modules=("torch",)),

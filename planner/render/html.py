@@ -34,12 +34,18 @@ def estimate_html(estimate: Estimate) -> str:
 
 
 def _head(columns: Sequence[Column]) -> str:
-    """Return the header row."""
-    return f"<thead><tr>{''.join(f'<th>{escape(c.header)}</th>' for c in columns)}</tr></thead>"
+    """Return the header row, each cell bound to its column for who reads by ear."""
+    cells = (f'<th scope="col"{_side(column)}>{escape(column.header)}</th>' for column in columns)
+    return f"<thead><tr>{''.join(cells)}</tr></thead>"
+
+
+def _side(column: Column) -> str:
+    """Return where a cell's text stands: notebooks put all of it on the right, names too."""
+    return f' style="text-align:{column.justify}"'
 
 
 def _body(columns: Sequence[Column], shown: Sequence[OfferEstimate], currency: Currency) -> str:
     """Return the rows."""
     rows = (table_row(one, currency) for one in shown)
-    lines = ("".join(f"<td>{escape(row[c.key] or UNKNOWN)}</td>" for c in columns) for row in rows)
+    lines = ("".join(f"<td{_side(c)}>{escape(row[c.key] or UNKNOWN)}</td>" for c in columns) for row in rows)
     return f"<tbody>{''.join(f'<tr>{line}</tr>' for line in lines)}</tbody>"

@@ -1,0 +1,91 @@
+"""Every command of gpuplan with its help, as the program itself prints it."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import typer
+from gpuplan.cli.app import app, run
+
+WIDTH = 88
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A command: what is typed, and what `--help` says."""
+
+    words: tuple[str, ...]  # without `gpuplan`
+    summary: str
+    help: str
+
+    @property
+    def name(self) -> str:
+        """What is typed."""
+        return " ".join(("gpuplan", *self.words))
+
+
+@cache
+def commands() -> tuple[Command, ...]:
+    """Return all commands that do something, in the order of the help; groups are gone through."""
+    return tuple(_command(words, one) for words, one in _walk(_tree(), ()))
+
+
+@cache
+def _tree() -> Any:
+    return typer.main.get_command(app)
+
+
+def parse(words: list[str]) -> None:
+    """Read a command line as the program would, and do nothing; raises what the program would tell."""
+    command = _tree()
+    context = command.make_context("gpuplan", ["--debug", words[0]])  # the group's own flags are the first
+    rest = words
+    while hasattr(command, "commands"):
+        _, command, rest = command.resolve_command(context, rest)
+        if hasattr(command, "commands"):
+            context = command.make_context(rest[0], list(rest[:1]), parent=context)
+    command.make_context(words[0], list(rest), parent=context)
+
+
+def _walk(command: Any, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for name, inner in getattr(command, "commands", {}).items():
+        if inner.hidden:
+            continue
+        if hasattr(inner, "commands"):
+            yield from _walk(inner, (*words, name))
+        else:
+            yield (*words, name), inner
+
+
+def _command(words: tuple[str, ...], command: Any) -> Command:
+    return Command(words=words, summary=command.get_short_help_str(200), help=help_text(*words))
+
+
+def help_text(*words: str) -> str:
+    """Return what `gpuplan WORDS --help` prints on a terminal of a fixed width."""
+    printed = io.StringIO()
+    with _terminal(), contextlib.redirect_stdout(printed):
+        code = run([*words, "--help"])
+    if code != 0:
+        raise RuntimeError(f"`gpuplan {' '.join(words)} --help` ended with {code}")
+    return printed.getvalue().strip("\n")
+
+
+@contextlib.contextmanager
+def _terminal() -> Iterator[None]:
+    """Give the width of the page, whatever the real terminal has."""
+    before = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = str(WIDTH)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["COLUMNS"]
+        else:
+            os.environ["COLUMNS"] = before

@@ -1,0 +1,64 @@
+"""The commands and the code that README.md and the documentation show."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import snippets
+
+ROOT = Path(__file__).parents[2]
+QUICK = ("catalog.md", "launching.md", "CONTRIBUTING.md")
+
+
+def test_every_command_line_can_be_read() -> None:
+    """By the program's own parser: known commands, known flags, values of the right kind."""
+    assert sum(1 for page in snippets.pages() for _ in snippets.snippets(page)) > 50
+    assert snippets.read_all(snippets.pages()) == []
+
+
+def test_a_command_line_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    """A flag that was renamed, in a block of shell; prose and other blocks are not read."""
+    page = tmp_path / "page.md"
+    page.write_text(
+        "```sh\ngpuplan estimate train.py \\\n  --acelerator T4  # why\n```\n```text\ngpuplan nonsense\n```\n"
+    )
+
+    (wrong,) = snippets.read_all([page])
+
+    assert "--acelerator" in wrong
+    assert "page.md" in wrong
+
+
+def test_commands_of_quick_pages_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a folder with stand-ins; `docs/_tools/snippets.py --run` runs those of every page, for minutes."""
+    monkeypatch.setenv("GPUPLAN_STATE_DIR", str(tmp_path / "state"))
+    folder = tmp_path / "work"
+    folder.mkdir()
+    snippets.prepare(folder)
+    chosen = [page for page in snippets.pages() if page.name in QUICK]
+    done = list(snippets.run_all(chosen, folder))
+
+    assert len(done) > 4
+    assert [f"{snippet.text}: {said}" for snippet, code, said in done if code not in snippets.GOOD] == []
+
+
+def test_python_of_the_page_on_python_runs(tmp_path: Path) -> None:
+    """The first block, as it stands, in a process of its own."""
+    page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+    (block, *_) = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    done = subprocess.run(
+        [sys.executable, "-c", block],
+        cwd=tmp_path,
+        env=os.environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "Interval(" in done.stdout
