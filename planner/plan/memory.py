@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from ..units import GIB
@@ -114,14 +114,14 @@ def memory_verdict(
     )
 
 
-def stated_verdict(verdict: MemoryVerdict, *, needed_bytes: int, fits: bool | None) -> MemoryVerdict:
+def stated_verdict(verdict: MemoryVerdict, *, needed_bytes: int | None, fits: bool | None) -> MemoryVerdict:
     """Return a verdict with what the accelerator's compiler states in place of what was worked out.
 
     The largest batch size is scaled by what the statement adds or takes: it stays an estimate.
 
     Args:
         verdict: As worked out.
-        needed_bytes: As stated, for one device [bytes].
+        needed_bytes: As stated, for one device; None: as worked out [bytes].
         fits: The compiler's own verdict; None: the size decides, with the framework's reserve beside it.
 
     Example:
@@ -130,6 +130,8 @@ def stated_verdict(verdict: MemoryVerdict, *, needed_bytes: int, fits: bool | No
         False
     """
     available, largest = verdict.available_bytes, verdict.largest_batch_size
+    if needed_bytes is None:
+        return replace(verdict, fits=fits, largest_batch_size=None, stated=True)
     if fits is None and available is not None:
         needed_bytes += FRAMEWORK_RESERVE_BYTES
         fits = needed_bytes <= available

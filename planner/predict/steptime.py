@@ -18,11 +18,11 @@ class StatedMemory:
     """What the accelerator's own compiler says that a step needs.
 
     Args:
-        needed_bytes: On one accelerator [bytes].
+        needed_bytes: On one accelerator; None where the compiler refuses a step and does not say [bytes].
         fits: The compiler's verdict; None where it gives none, and the size alone decides.
     """
 
-    needed_bytes: int
+    needed_bytes: int | None
     fits: bool | None
 
 

@@ -19,7 +19,8 @@ from .compiled import Compiled, CompileFault, result_to_json
 __all__ = ["main"]
 
 PREFIXES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-_NEEDED = re.compile(r"Used ([\d.]+)([KMGT]?) of ([\d.]+)([KMGT]?) hbm|allocate (\d+) bytes")
+# What libtpu writes of a step that is too large, in binary units; what it counts may be the temporaries alone.
+_NEEDED = re.compile(r"(?:Used |temporaries \()([\d.]+)([KMGT]?)")
 
 
 def main(request_path: str, answer_path: str) -> None:
@@ -84,12 +85,16 @@ def _fault(error: Exception) -> CompileFault:
 
 
 def _needed(text: str) -> int | None:
+    """Return what a refusal says that the step needs, at least; None where it does not say [bytes].
+
+    Example:
+        >>> _needed("memory required for HLO temporaries (2.00G) exceeds available HBM (1.75G).") == 2 * 2**30
+        True
+        >>> _needed("Ran out of memory in memory space hbm. Used 20.00G of 15.75G hbm.") == 20 * 2**30
+        True
+    """
     found = _NEEDED.search(text)
-    if found is None:
-        return None
-    if found[5]:
-        return int(found[5])
-    return int(float(found[1]) * PREFIXES[found[2]])
+    return None if found is None else int(float(found[1]) * PREFIXES[found[2]])
 
 
 if __name__ == "__main__":

@@ -85,8 +85,8 @@ def _without(
     memory = plain.memory
     if fault.kind == "does not fit":
         note = f"memory: does not fit, says the compiler for {accelerator.name}"
-        if fault.needed_bytes is not None:
-            memory = StatedMemory(needed_bytes=fault.needed_bytes * target.cores, fits=False)
+        needed = fault.needed_bytes
+        memory = StatedMemory(needed_bytes=None if needed is None else needed * target.cores, fits=False)
     return replace(plain, memory=memory, note="; ".join(filter(None, (plain.note, note))))
 
 

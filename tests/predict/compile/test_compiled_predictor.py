@@ -64,6 +64,13 @@ def test_the_compilers_refusal_is_the_verdict_on_memory() -> None:
     assert "does not fit" in step.note
 
 
+def test_a_refusal_without_a_size_is_a_refusal() -> None:
+    step = predicted(CompileFault(kind="does not fit", message=""))
+
+    assert step.memory is not None
+    assert (step.memory.needed_bytes, step.memory.fits) == (None, False)
+
+
 def test_far_from_the_model_both_are_told_with_where_the_time_goes() -> None:
     """FakePredictor says 80 to 150 ms; ten times the cycles take a second."""
     slow = Compiled(compiler="libtpu 1", compile_s=1.0, needed_bytes=1, cycles={"kOutput": 9e8, "copy": 1e8})
