@@ -112,7 +112,7 @@
       color: { domain: names, range: names.map((_, i) => KINDS[i % KINDS.length]), legend: true },
       marks: [
         Plot.barX(rows, { ...stacked, fill: "kind", stroke: "var(--paper)", insetTop: 3, insetBottom: 3, tip, title: (r) => `${r.chip}: ${r.kind}\n${number(r.ms)} ms, ${r.share.toFixed(1)} %` }),
-        Plot.text(rows, Plot.stackX({ ...stacked, text: (r) => (r.share > (small ? 24 : 11) ? r.kind : ""), fill: "#fff", stroke: "#000", strokeOpacity: 0.45, strokeWidth: 3 })),
+        Plot.text(rows, Plot.stackX({ ...stacked, text: (r) => (r.share > (small ? 38 : 11) ? r.kind : ""), fill: "#fff", stroke: "#000", strokeOpacity: 0.45, strokeWidth: 3 })),
         Plot.text(data.steps, { x: 100, y: "accelerator", text: (s) => `${number(1e3 * s.step_s)} ms`, textAnchor: "start", dx: 6 }),
       ],
     });
@@ -190,7 +190,8 @@
         Plot.ruleX(data.asked ? [data.asked] : [], { stroke: "currentColor", strokeDasharray: "2 3" }),
         Plot.text(data.asked ? [data.asked] : [], { x: (n) => n, frameAnchor: "top", dy: -12, text: (n) => `asked: ${n}` }),
         Plot.ruleX(data.turns, { x: "from", stroke: "var(--accent)", strokeWidth: 1.5 }),
-        Plot.text(small ? [] : d3.groups(last, (p) => p.usd.toPrecision(1)).map(([, same]) => ({ ...same[0], way: same.map((p) => p.way).join(", ") })), { x: "epochs", y: "usd", text: "way", textAnchor: "start", dx: 7 }),
+        Plot.text(small ? [] : last.filter((p) => p.usd > 0), { x: "epochs", y: "usd", text: "way", textAnchor: "start", dx: 7 }),
+        Plot.text([last.filter((p) => p.usd === 0)].filter((free) => free.length), { x: (free) => free[0].epochs, y: 0, text: (free) => free.map((p) => p.way).join(", "), textAnchor: "end", dy: -10 }),
         Plot.tip(rows, Plot.pointer({ x: "epochs", y: "usd", title: (r) => `${r.way}, ${r.epochs} epochs\n${money(r.usd)} (${money(r.usd_low)} – ${money(r.usd_high)})`, ...tip })),
       ],
     });

@@ -1,0 +1,41 @@
+"""Pictures of a report at desktop and phone width, light and dark, to be looked at.
+
+    gpuplan report plan.json -o report.html && python benchmarks/report_screenshots.py report.html pictures/
+
+Needs `pip install playwright` and a Chromium; the network is off.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+VIEWS = {"desktop": (1280, 900, "light"), "phone": (390, 844, "dark")}
+SECTIONS = ("cost-time", "offers", "step", "roofline", "memory", "bill", "epochs")
+
+
+def main(report: str, folder: str) -> None:
+    """Write one picture of the top of the page and one of each section, in both views."""
+    from playwright.sync_api import sync_playwright
+
+    out = Path(folder)
+    out.mkdir(exist_ok=True)
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(
+            executable_path=shutil.which("chromium"), chromium_sandbox=os.geteuid() != 0
+        )
+        for view, (width, height, scheme) in VIEWS.items():
+            size = {"width": width, "height": height}
+            page = browser.new_context(viewport=size, color_scheme=scheme, offline=True).new_page()  # type: ignore[arg-type]
+            page.goto(Path(report).resolve().as_uri())
+            page.wait_for_selector("#count:not(:empty)", state="attached")
+            page.screenshot(path=out / f"{view}-top.png")
+            for section in SECTIONS:
+                page.locator(f"#{section}").screenshot(path=out / f"{view}-{section}.png")
+        browser.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:3])
