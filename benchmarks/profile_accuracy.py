@@ -138,12 +138,14 @@ def overhead_child(pairs: int) -> None:
 def kill_at_random(options: argparse.Namespace) -> None:
     """Start a profile, kill it at a random moment of its life, and look at the file: whole or absent."""
     draw, seen = random.Random(options.seed), {"absent": 0, "whole": 0}
+    kept = Kept(options.output, command=f"{HERE} kill", key=("seed",))
     whole_s = _lives_s(None)
-    for _ in range(options.times):
+    for number in range(options.times):
         seen["whole" if _lives_s(draw.uniform(0.0, 1.1 * whole_s)) else "absent"] += 1
-    kept = Kept(options.output, command=f"{HERE} kill", key=("seed", "times"))
-    kept.add({"seed": options.seed, "times": options.times, "whole_s": whole_s, "half": 0, **seen})
-    print(f"{options.times} times killed within {1.1 * whole_s:.1f} s: {seen}, never half a file")
+        kept.add({"seed": options.seed, "times": number + 1, "whole_s": whole_s, "half": 0, **seen})
+        print(
+            f"killed {number + 1} times within {1.1 * whole_s:.1f} s: {seen}, never half a file", flush=True
+        )
 
 
 def _lives_s(kill_after_s: float | None) -> float:
