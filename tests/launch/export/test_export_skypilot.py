@@ -1,0 +1,69 @@
+"""Real SkyPilot, offline: its loader takes every export."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gpuplan.offers.load import load_catalog
+from launch.export.plans import GIT, OFFERS, export_of
+from launch.export.sky_catalog import write_catalogs
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("sky") is None,
+    reason="SkyPilot is not installed: pip install 'gpuplan[skypilot]'",
+)
+PROGRAM = Path(__file__).with_name("sky_program.py")
+TAKEN = [key for key in OFFERS if key not in {"colab", "gcp-part", "trainium"}]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home folder with catalogs written from ours."""
+    folder = tmp_path_factory.mktemp("home")
+    write_catalogs(folder, load_catalog().offers)
+    return folder
+
+
+def sky_environment(home: Path) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "SKYPILOT_"))}
+    return {
+        **kept,
+        "HOME": str(home),
+        "SKYPILOT_DISABLE_USAGE_COLLECTION": "1",
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
+
+
+def ask_sky(home: Path, told: Any, folder: Path) -> Any:
+    """Return what the program says."""
+    path = folder / "documents.json"
+    path.write_text(json.dumps(told))
+    done = subprocess.run(
+        [sys.executable, str(PROGRAM), str(path)], env=sky_environment(home), capture_output=True, text=True,
+        check=False, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_the_loader_of_skypilot_takes_every_export(home: Path, tmp_path: Path) -> None:
+    """From a folder, git and a container, on every cloud; a misspelt key is refused."""
+    documents = {
+        f"{key} {source}": export_of(tmp_path, key, "skypilot", source=source)["document"]
+        for key in TAKEN for source in (f"folder:{tmp_path}", GIT, "image:example.org/me/train:1")
+    }  # fmt: skip
+    wrong = json.loads(json.dumps(documents[f"aws {GIT}"]))
+    wrong["resources"]["autostopp"] = wrong["resources"].pop("autostop")
+    found = ask_sky(home, {**documents, "wrong": wrong}, tmp_path)
+
+    assert "autostop" in found.pop("wrong")
+    assert {key: text for key, text in found.items() if "Error" in text} == {}
+    assert found[f"aws-spot {GIT}"].startswith("AWS(p3.8xlarge[Spot]")
+    assert "'T4': 2" in found[f"gcp-attached {GIT}"]
