@@ -31,7 +31,7 @@ from launch.google.world import GoogleWorld, google_environment, google_server, 
 from launch.test_fault_sequences import run
 from launch.worlds import AwsWorld, FakeWorld, LocalWorld
 
-PIECE = 25
+PIECE = 5
 PROVIDERS = ("fake", "local", "aws", "gcp", "tpu", "azure")
 
 
