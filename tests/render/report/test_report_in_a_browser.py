@@ -19,6 +19,7 @@ from hostile import HOSTILE
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "microsoft-edge")
+PATIENCE_MS = 120_000  # a browser on a busy machine
 DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 CELLS = "rows => rows.map(tr => [...tr.cells].map(td => td.textContent))"
 OFFERS = "rows => rows.map(tr => Number(tr.dataset.offer))"
@@ -60,6 +61,7 @@ def open_page(browser: Any, report: Path) -> Iterator[Any]:
 
     def opened(viewport: dict[str, int] = DESKTOP, **options: Any) -> Any:
         context = browser.new_context(viewport=viewport, offline=True, **options)
+        context.set_default_timeout(PATIENCE_MS)
         contexts.append(context)
         page = context.new_page()
         page.on("console", lambda message: faults.append(message.text))
