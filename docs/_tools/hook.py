@@ -13,7 +13,14 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).parents[2]
 # Pages of the repository that are pages of the site too, and files that pages link to.
 PAGES = ("CONTRIBUTING.md", "CHANGELOG.md", "catalog/README.md", "profiles/published/README.md")
-FILES = ("examples/*", "schemas/*.json", "catalog/*.toml", "LICENSE")
+FILES = (
+    "examples/*",
+    "schemas/*.json",
+    "catalog/*.toml",
+    "benchmarks/*.py",
+    "benchmarks/results/*",
+    "LICENSE",
+)
 SCHEMA = "schemas/gpuplan.estimate.json"  # stands for the folder, which is no page
 SOURCE = ROOT / ".docs-source"  # the package under its own name, for what reads its docstrings
 
