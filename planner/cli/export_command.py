@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from .flags import Rank, Requirements, Script, ScriptArguments
+
 if TYPE_CHECKING:
     from ..launch.asking import Asked
 
@@ -24,19 +26,13 @@ def export(  # noqa: PLR0917 - one argument a flag
     to: Annotated[
         Literal["skypilot", "dstack", "kubernetes", "ray", "colab"], typer.Option(help="Whose file to write.")
     ],
-    script_arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- ARGS]", help="What the script finds in sys.argv.")
-    ] = None,
-    rank: Annotated[
-        int | None, typer.Option(help="Which offer of the plan, from 1; else its choice.")
-    ] = None,
-    script: Annotated[
-        str | None, typer.Option(help="What to run, when the plan's MODEL is no script.")
-    ] = None,
+    script_arguments: ScriptArguments = None,
+    rank: Rank = None,
+    script: Script = None,
     source: Annotated[
         str, typer.Option(help="Where the code is: a folder, git:URL@REF or image:NAME.")
     ] = ".",
-    requirements: Annotated[str | None, typer.Option(help="A file of the source to install from.")] = None,
+    requirements: Requirements = None,
     image: Annotated[str | None, typer.Option(help="Container to run in; else the engine's own.")] = None,
     disk_gb: Annotated[int, typer.Option(help="Size of the disk [GB].", min=10)] = 100,
     max_usd: Annotated[float | None, typer.Option(help="Highest cost of the run.")] = None,

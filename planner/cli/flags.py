@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from ..workload.options import WorkloadOptions
 
 __all__ = [
-    "LimitFlags", "ModelArgument", "OfferFlags", "OutputFlags", "ScriptArguments", "SpotFlags", "WorkFlags",
+    "LimitFlags", "ModelArgument", "OfferFlags", "OutputFlags", "Rank", "Requirements", "Script",
+    "ScriptArguments", "SpotFlags", "WorkFlags",
 ]  # fmt: skip
 
 ModelArgument = Annotated[
@@ -25,6 +26,9 @@ ModelArgument = Annotated[
 ScriptArguments = Annotated[
     list[str] | None, typer.Argument(metavar="[-- ARGS]", help="What a script finds in sys.argv.")
 ]
+Rank = Annotated[int | None, typer.Option(help="Which offer of the plan, from 1; else its choice.")]
+Script = Annotated[str | None, typer.Option(help="What to run, when the plan's MODEL is no script.")]
+Requirements = Annotated[str | None, typer.Option(help="A file of the source to install from.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from ..errors import GpuplanError, NoAnswerError, UsageError
+from .flags import Rank, Requirements, Script, ScriptArguments
 
 if TYPE_CHECKING:
     from ..launch.adapter import Outcome
@@ -37,25 +38,19 @@ def launch(  # noqa: PLR0917 - one argument a flag
     plan: Annotated[
         Path, typer.Argument(metavar="PLAN", help="Written by `estimate -o`, or by `launch --dry-run -o`.")
     ],
-    script_arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- ARGS]", help="What the script finds in sys.argv.")
-    ] = None,
-    rank: Annotated[
-        int | None, typer.Option(help="Which offer of the plan, from 1; else its choice.")
-    ] = None,
+    script_arguments: ScriptArguments = None,
+    rank: Rank = None,
     fallbacks: Annotated[
         int, typer.Option(help="How many alike offers may follow when it is not to be had.", min=0)
     ] = 3,
-    script: Annotated[
-        str | None, typer.Option(help="What to run, when the plan's MODEL is no script.")
-    ] = None,
+    script: Script = None,
     source: Annotated[
         str,
         typer.Option(
             help="Where the code is: a folder, git:URL@REF, image:NAME, s3:BUCKET/KEY, gs:BUCKET/KEY."
         ),
     ] = ".",
-    requirements: Annotated[str | None, typer.Option(help="A file of the source to install from.")] = None,
+    requirements: Requirements = None,
     max_usd: Annotated[float | None, typer.Option(help="Highest cost of the run, all attempts.")] = None,
     max_hours: Annotated[float | None, typer.Option(help="Longest life of the machine.")] = None,
     accept_old_prices: Annotated[

@@ -17,6 +17,10 @@ from gpuplan.workload.ops import Op, OpKind
 from made_up import FakePredictor, make_accelerator, make_offer, make_selection, make_workload
 
 TERMS = Terms(costs=load_costs())
+FROM_DISK = Feed(  # 1 TB in samples of 1 MB
+    per_vcpu=(100.0, 100.0, 100.0), because="by hand", disk_mb_per_s=(125.0, 125.0, 125.0),
+    sample_mb=(1.0, 1.0, 1.0), data_gb=1000.0,
+)  # fmt: skip
 FAST = make_accelerator("A100-40GB", tflop_per_s=10.0)  # 0.1 s for a batch of 32: 320 samples/s
 
 
@@ -41,13 +45,11 @@ def test_the_slower_of_feeding_and_computing_sets_the_pace() -> None:
 def test_data_larger_than_memory_are_read_from_the_disk() -> None:
     """Closed form: 125 MB/s over samples of 1 MB are 125 a second, however many vCPUs there are."""
     offer = make_offer("A100-40GB", vcpus=96.0, memory_gib=64.0)
-    feed = Feed(
-        per_vcpu=(100.0, 100.0, 100.0), because="by hand", disk_mb_per_s=(125.0, 125.0, 125.0),
-        sample_mb=(1.0, 1.0, 1.0), data_gb=1000.0,
-    )  # fmt: skip
 
-    assert feed.samples_per_s(offer) == pytest.approx((125.0, 125.0, 125.0))
-    cached = Feed(per_vcpu=feed.per_vcpu, because="", disk_mb_per_s=feed.disk_mb_per_s, data_gb=10.0)
+    assert FROM_DISK.samples_per_s(offer) == pytest.approx((125.0, 125.0, 125.0))
+    cached = Feed(
+        per_vcpu=FROM_DISK.per_vcpu, because="", disk_mb_per_s=FROM_DISK.disk_mb_per_s, data_gb=10.0
+    )
     assert cached.samples_per_s(offer) == pytest.approx((9600.0, 9600.0, 9600.0))
 
 
@@ -69,12 +71,8 @@ def test_samples_pass_the_slot_of_their_device() -> None:
 def test_the_narrowest_part_of_the_host_is_named() -> None:
     """4 vCPUs at 100 a second let through more than a disk of 125 MB/s with samples of a megabyte."""
     offer = make_offer("A100-40GB", vcpus=4.0, memory_gib=64.0)
-    feed = Feed(
-        per_vcpu=(100.0, 100.0, 100.0), because="by hand", disk_mb_per_s=(125.0, 125.0, 125.0),
-        sample_mb=(1.0, 1.0, 1.0), data_gb=1000.0,
-    )  # fmt: skip
     own = project(make_workload(), Selected(offer, FAST), FakePredictor())
-    slow = fed(own, offer, feed)
+    slow = fed(own, offer, FROM_DISK)
 
     assert isinstance(slow.step_time, StepTime)
     assert "its disk feeds 125 samples/s, the devices could take 320" in slow.step_time.note
