@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import json
 import shlex
-from typing import Any
 from urllib.parse import urlsplit
 
 from ..errors import UsageError
-from .aws.startup import onboard_archive
+from .boarding import HOME, in_container, job_of, onboard_archive
 from .calls import Data
 from .fetching import cloning, containing
 from .request import Candidate, LaunchRequest
 
-__all__ = ["Boot", "archive_name", "in_container", "require_fetchable", "startup_script"]
-
-HOME = "/opt/gpuplan"
+__all__ = ["Boot", "archive_name", "require_fetchable", "startup_script"]
 
 
 class Boot(Data):
@@ -50,11 +47,6 @@ def archive_name(run: str) -> str:
     return f"{run}-source.tar.gz"
 
 
-def in_container(request: LaunchRequest) -> bool:
-    """Whether the code is in a container image."""
-    return request.spec.source.startswith("image:")
-
-
 def require_fetchable(source: str, *, kinds: tuple[str, ...], provider: str) -> None:
     """Raise UsageError unless a machine of a provider can fetch the code by itself, without a secret."""
     kind, _, place = source.partition(":")
@@ -73,7 +65,7 @@ def require_fetchable(source: str, *, kinds: tuple[str, ...], provider: str) -> 
 
 def startup_script(request: LaunchRequest, candidate: Candidate, number: int, boot: Boot) -> str:
     """Return the script that runs one attempt on its machine."""
-    params = json.dumps(_job(request, candidate, number, boot), sort_keys=True)
+    params = json.dumps(job_of(request, candidate, number, code="code", notices=boot.notices), sort_keys=True)
     remote = f"{boot.bucket}/{request.run}" if boot.bucket else ""
     lines = [
         "#!/bin/bash",
@@ -91,20 +83,6 @@ def startup_script(request: LaunchRequest, candidate: Candidate, number: int, bo
         *_running(request, candidate),
     ]
     return "\n".join(lines) + "\n"
-
-
-def _job(request: LaunchRequest, candidate: Candidate, number: int, boot: Boot) -> dict[str, Any]:
-    """Return what the supervisor is told."""
-    spec = request.spec
-    return {
-        "attempt": number, "cap_s": candidate.cap_s, "watchdog_s": None, "work": f"{HOME}/work",
-        "cwd": None if in_container(request) else f"{HOME}/code", "script": spec.script,
-        "arguments": list(spec.arguments),
-        "checkpoint_every_s": spec.checkpoint_every_s, "restarts": spec.restarts,
-        "stop_loss": spec.stop_loss.model_dump(mode="json"),
-        "step_s": candidate.step_s.model_dump(mode="json") if candidate.step_s else None,
-        "notices": boot.notices if candidate.purchase == "spot" else None, "at_end": [],
-    }  # fmt: skip
 
 
 def _fetching(request: LaunchRequest, boot: Boot, remote: str) -> list[str]:

@@ -8,29 +8,21 @@ repository from a bucket.
 
 from __future__ import annotations
 
-import ast
-import base64
-import functools
-import gzip
-import io
 import json
 import math
 import shlex
-import tarfile
-from importlib.resources import files
-from typing import Any
 
 from ...errors import UsageError
+from ..boarding import HOME, job_of, onboard_archive
 from ..fetching import cloning, containing
 from ..request import Candidate, LaunchRequest
 from .options import AwsOptions
 
-__all__ = ["USER_DATA_BYTES", "onboard_archive", "startup_script"]
+__all__ = ["USER_DATA_BYTES", "startup_script"]
 
 USER_DATA_BYTES = (
     16 * 1024
 )  # docs.aws.amazon.com/AWSEC2/latest/UserGuide/instancedata-add-user-data.html, raw form
-HOME = "/opt/gpuplan"
 DEFAULT_PACKAGES = "keras 'jax[cuda12]'"
 
 
@@ -40,6 +32,7 @@ def startup_script(request: LaunchRequest, candidate: Candidate, number: int, op
     Raises:
         UsageError: The code cannot be had from where it is.
     """
+    params = json.dumps(job_of(request, candidate, number, code="source", notices="aws"))
     lines = [
         "#!/bin/bash",
         f"shutdown -h +{math.floor(candidate.cap_s / 60)} # the cap of {request.run}, before anything can fail",
@@ -48,7 +41,7 @@ def startup_script(request: LaunchRequest, candidate: Candidate, number: int, op
         "exec > >(tee -a /var/log/gpuplan.log) 2>&1",
         f"mkdir -p {HOME}/source {HOME}/machine {HOME}/work && cd {HOME}",
         f"base64 -d <<'END' | tar xz\n{onboard_archive()}\nEND",
-        f"cat > machine/params.json <<'END'\n{json.dumps(_job(request, candidate, number))}\nEND",
+        f"cat > machine/params.json <<'END'\n{params}\nEND",
         *_fetch(request, options),
         *_install(request),
         *_storage(request, options),
@@ -62,55 +55,6 @@ def startup_script(request: LaunchRequest, candidate: Candidate, number: int, op
             hint="shorten the script's arguments",
         )
     return script
-
-
-@functools.cache
-def onboard_archive() -> str:
-    """Return the supervisor's files without their texts, packed and in letters; the same bytes every time.
-
-    A plan has one script for every zone of every candidate: the files are read once.
-    """
-    packed = io.BytesIO()
-    folder = files("gpuplan.launch.onboard")
-    with tarfile.open(fileobj=packed, mode="w") as archive:
-        for file in sorted(folder.iterdir(), key=lambda file: file.name):
-            if file.name.endswith(".py") and file.name != "watchdog.py":
-                data = _without_texts(file.read_text(encoding="utf-8")).encode()
-                member = tarfile.TarInfo(f"onboard/{file.name}")
-                member.size = len(data)
-                archive.addfile(member, io.BytesIO(data))
-    return base64.b64encode(gzip.compress(packed.getvalue(), mtime=0)).decode()
-
-
-def _without_texts(source: str) -> str:
-    """Return a module's code without docstrings and comments: user data is short.
-
-    Example:
-        >>> _without_texts('def f():\\n    "A text."\\n    return 1 # one')
-        'def f():\\n    return 1'
-    """
-    tree = ast.parse(source)
-    for node in ast.walk(tree):
-        if (
-            isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))
-            and ast.get_docstring(node) is not None
-        ):
-            node.body = node.body[1:] or [ast.Pass()]
-    return ast.unparse(tree)
-
-
-def _job(request: LaunchRequest, candidate: Candidate, number: int) -> dict[str, Any]:
-    """Return what the supervisor is told."""
-    spec = request.spec
-    return {
-        "attempt": number, "cap_s": candidate.cap_s, "watchdog_s": None, "work": f"{HOME}/work",
-        "cwd": None if spec.source.startswith("image:") else f"{HOME}/source",
-        "script": spec.script, "arguments": list(spec.arguments),
-        "checkpoint_every_s": spec.checkpoint_every_s, "restarts": spec.restarts,
-        "stop_loss": spec.stop_loss.model_dump(mode="json"),
-        "step_s": candidate.step_s.model_dump(mode="json") if candidate.step_s else None,
-        "notices": "aws" if candidate.purchase == "spot" else None, "at_end": [],
-    }  # fmt: skip
 
 
 def _fetch(request: LaunchRequest, options: AwsOptions) -> list[str]:
