@@ -1,62 +1,63 @@
-"""The epoch that `gpuplan profile` predicts, against real epochs of `fit()`. Part of `profile_accuracy.py`."""
+"""The epoch that `gpuplan profile` predicts, against real epochs of `fit()`. Part of `profile_accuracy.py`.
+
+Two processes take turns, an epoch each: one is measured as `gpuplan profile` measures, the other runs `fit()` as
+anybody would. A rented core is shared: the same loop may take half or twice as long a minute later. So each turn's
+windows are also held against the real epoch right after it (`turns`), and the median of that is `error`: what the
+machine did falls on both alike, and the profiler's own error is left. `whole_error` compares the two medians
+instead, as somebody would who measures once and trains later.
+"""
 
 from __future__ import annotations
 
 import argparse
-import atexit
-import contextlib
 import json
 import os
 import statistics
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from gpuplan.measure.statistics import median_interval
 from kept import Kept
 
-__all__ = [
-    "BACKENDS",
-    "MODELS",
-    "ROOT",
-    "child",
-    "compare_with_fit",
-    "environment",
-    "profiled",
-    "real_epochs",
-]
+__all__ = ["BACKENDS", "ROLES", "ROOT", "child", "compare_with_fit", "environment", "profiled"]
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPT = Path(__file__).with_name("profile_accuracy.py")
 BACKENDS = ("jax", "tensorflow", "torch")
-# Reference, batch size, samples of an epoch: about a second or two on two slow cores.
+# Reference, batch size, samples of an epoch: about half a second on one slow core.
 MODELS = (
-    ("benchmarks/workloads.py:mlp?width=256&depth=3&features=784", 128, 25_600),
-    ("benchmarks/workloads.py:tabular?vocabulary=1000&embedding=8", 256, 25_600),
-    ("benchmarks/workloads.py:cifar_cnn?width=8", 32, 1_600),
-    ("benchmarks/workloads.py:wide_resnet?blocks=1&widen=1", 32, 1_280),
-    ("benchmarks/workloads.py:unet?image_size=32&width=8&depth=2", 8, 400),
-    ("examples/models.py:lstm_text?length=40&vocabulary=2000&units=32", 32, 1_600),
-    ("examples/models.py:transformer?depth=2&width=64&heads=2&length=32&vocabulary=500", 16, 800),
-    ("MobileNetV2?input_shape=[32,32,3]&classes=10", 16, 320),
+    ("benchmarks/workloads.py:mlp?width=256&depth=3&features=784", 128, 12_800),
+    ("benchmarks/workloads.py:tabular?vocabulary=1000&embedding=8", 256, 12_800),
+    ("benchmarks/workloads.py:cifar_cnn?width=8", 32, 480),
+    ("benchmarks/workloads.py:wide_resnet?blocks=1&widen=1", 32, 480),
+    ("benchmarks/workloads.py:unet?image_size=32&width=8&depth=2", 8, 160),
+    ("examples/models.py:lstm_text?length=40&vocabulary=2000&units=32", 32, 640),
+    ("examples/models.py:transformer?depth=2&width=64&heads=2&length=32&vocabulary=500", 16, 320),
+    ("MobileNetV2?input_shape=[32,32,3]&classes=10", 16, 160),
 )
-HIGHEST = -20
-CALM = 0.10  # of the processor, used by others: above, neither number says what the other would have been [-]
+KEPT = ("median_s", "mean_s", "low_s", "high_s", "windows", "spread")
+CALM = 0.10  # of the processor, used by others: above, the machine was not ours alone [-]
 
 
 def compare_with_fit(options: argparse.Namespace) -> None:
-    """Profile, then run real epochs, each in a process of its own; rows that are there and calm are kept."""
+    """Profile and run real epochs, in turn; rows are kept as they come."""
     command = "python benchmarks/profile_accuracy.py fit --output benchmarks/results/profile_fit.json"
     kept = Kept(options.output, command=command, key=("model", "backend", "repeat"))
     began_s = time.monotonic()
     for repeat, (reference, batch_size, samples), backend in _cells(options):
         cell = {"model": reference, "backend": backend, "repeat": repeat}
-        if kept.has(**cell, calm=True) or time.monotonic() - began_s > options.budget_s:
+        if kept.has(**cell) or time.monotonic() - began_s > options.budget_s:
             continue
-        kept.add({**cell, **_compared(reference, batch_size, samples, backend, options.max_time)})
+        found = _compared(reference, batch_size, samples, backend, options.max_time)
+        kept.add({**cell, **found})
+        print(
+            f"{found['error']:+7.2%} ({found['whole_error']:+7.2%})  {backend:10} {reference}  "
+            f"{len(found['turns'])} turns, others {found['other_share']:.0%}", file=sys.stderr, flush=True,
+        )  # fmt: skip
     summarize(kept.rows)
 
 
@@ -71,22 +72,162 @@ def _cells(options: argparse.Namespace) -> Iterator[tuple[int, tuple[str, int, i
 
 
 def _compared(reference: str, batch_size: int, samples: int, backend: str, max_time: float) -> dict[str, Any]:
-    row = profiled(reference, batch_size, samples, backend, max_time)
-    real = child(["--real-epochs", reference, str(batch_size), str(samples)], backend)
-    fit, epoch = row["fit"], row["epoch"]
-    others = max(row["load"]["other_share"], real["other_share"])
-    found = {
-        "batch_size": batch_size, "steps": epoch["steps"], "predicted_epoch_s": epoch["total_s"],
-        "fit_epoch_s": statistics.median(real["epochs_s"]), "fit_epochs_s": real["epochs_s"],
-        "step_s": {name: fit[name] for name in ("median_s", "mean_s", "low_s", "high_s", "windows", "spread")},
-        "beside_steps_s": epoch["beside_steps_s"], "other_share": others, "calm": others < CALM,
-        "preferred": preferred(), "findings": row["findings"],
+    from gpuplan.measure.load import LoadWatch
+
+    place = [reference, str(batch_size), str(samples), str(max_time)]
+    measured, plain = (_Turn(role, place, backend) for role in ("--measured-epochs", "--plain-epochs"))
+    try:
+        measured.wait()
+        plain.wait()
+        watch = LoadWatch([os.getpid()])
+        pairs: list[tuple[list[float], float]] = []
+        while measured.go():
+            plain.go()
+            pairs.append((measured.said["windows_s"], plain.said["epoch_s"]))
+        busy, row = watch.stop(), measured.said["row"]
+    finally:
+        measured.end()
+        plain.end()
+    return _found(row, pairs) | {
+        "batch_size": batch_size, "cores": len(os.sched_getaffinity(0)), "other_share": busy.other_share,
+        "calm": busy.other_share < CALM,
     }  # fmt: skip
-    found["error"] = found["predicted_epoch_s"] / found["fit_epoch_s"] - 1.0
-    print(
-        f"{found['error']:+7.2%}  {backend:10} {reference}  others {others:.0%}", file=sys.stderr, flush=True
-    )
-    return found
+
+
+def _found(row: dict[str, Any], pairs: list[tuple[list[float], float]]) -> dict[str, Any]:
+    """Return how far the profile was from the epochs.
+
+    Args:
+        row: Of the profile.
+        pairs: Windows of a turn that counted (time of a step), and the epoch after it [s].
+    """
+    steps, beside_s = row["epoch"]["steps"], row["epoch"]["beside_steps_s"]
+    # The first turns warm up, the last ones look at what lies beside the steps.
+    turns = [
+        (steps * statistics.fmean(windows_s) + beside_s) / epoch_s - 1.0
+        for windows_s, epoch_s in pairs[1:]
+        if windows_s
+    ]
+    epochs_s = [epoch_s for windows_s, epoch_s in pairs[1:] if windows_s]
+    predicted_s, real_s = row["epoch"]["total_s"], statistics.median(epochs_s)
+    low, high = median_interval(turns) or (None, None)
+    return {
+        "error": statistics.median(turns), "error_low": low, "error_high": high,
+        "whole_error": predicted_s / real_s - 1.0, "steps": steps, "predicted_epoch_s": predicted_s,
+        "fit_epoch_s": real_s, "fit_epochs_s": epochs_s, "turns": turns,
+        "step_s": {name: row["fit"][name] for name in KEPT}, "beside_steps_s": beside_s,
+    }  # fmt: skip
+
+
+class _Turn:
+    """A process that runs one epoch whenever it is told to."""
+
+    def __init__(self, role: str, place: list[str], backend: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, str(SCRIPT), role, *place], cwd=ROOT, env=environment(backend), text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        self.said: dict[str, Any] = {}
+
+    def wait(self) -> bool:
+        """Return whether it waits for its next turn (else it is done), once it says so."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.startswith("{"):
+                self.said = json.loads(line)
+                return bool(self.said["more"])
+        raise SystemExit(f"{' '.join(map(str, self.process.args))} ended with {self.process.wait()}")  # type: ignore[arg-type]
+
+    def go(self) -> bool:
+        """Let it run an epoch."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+        return self.wait()
+
+    def end(self) -> None:
+        """End it."""
+        self.process.kill()
+        self.process.communicate()
+
+
+def _take_turn(**said: Any) -> None:
+    """Say that this process waits, and wait."""
+    print(json.dumps({"more": True, **said}), flush=True)
+    if not sys.stdin.readline():
+        os._exit(1)
+
+
+def _measured_epochs(reference: str, batch_size: int, samples: int, most_s: float) -> None:
+    """Measure as `gpuplan profile` does, each epoch in its turn."""
+    from gpuplan.measure import measuring, recorder
+    from gpuplan.measure.windows import Rules
+    from gpuplan.plan.profile_child import epoch_of
+    from gpuplan.workload.concrete import Concrete
+
+    class InTurn(recorder.StepRecorder):
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            now = len(self.meter.steps_s)
+            _take_turn(windows_s=self.meter.steps_s[getattr(self, "known", 0) : now])
+            self.known = now
+            super().on_epoch_begin(epoch, logs)
+
+    def use(concrete: Concrete) -> None:
+        subject = measuring.Subject(
+            model=concrete.model, data=_data(concrete, samples), batch_size=batch_size,
+            backend=os.environ["KERAS_BACKEND"],
+        )  # fmt: skip
+        row = measuring.measure(subject, rules=Rules(least_s=most_s, most_s=most_s), tell=lambda *_: None)
+        row["epoch"] |= epoch_of(row, samples=samples, batch_size=batch_size)
+        print(json.dumps({"more": False, "row": row}), flush=True)
+        os._exit(0)
+
+    recorder.StepRecorder = InTurn  # type: ignore[misc]
+    measuring._step_alone = lambda *_: None
+    _with_model(reference, batch_size, use)
+
+
+def _plain_epochs(reference: str, batch_size: int, samples: int, most_s: float) -> None:
+    """Run epochs of fit() as anybody would, each in its turn, and tell how long the last one took."""
+    import keras
+    from gpuplan.workload.concrete import Concrete
+
+    class InTurn(keras.callbacks.Callback):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.took_s: float | None = None
+
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            _take_turn(epoch_s=self.took_s)
+            self.began_s = time.perf_counter()
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            self.took_s = time.perf_counter() - self.began_s
+
+    def use(concrete: Concrete) -> None:
+        x, y, _ = _data(concrete, samples)
+        concrete.model.fit(x, y, batch_size=batch_size, epochs=10**6, verbose=0, callbacks=[InTurn()])
+
+    _with_model(reference, batch_size, use)
+
+
+ROLES = {"--measured-epochs": _measured_epochs, "--plain-epochs": _plain_epochs}
+
+
+def _data(concrete: Any, samples: int) -> tuple[Any, Any, None]:
+    from gpuplan.workload.synthetic import synthetic_inputs, synthetic_targets
+
+    x = synthetic_inputs(concrete.x, samples=samples, model=concrete.model)
+    return x, synthetic_targets(concrete.y, samples=samples, output=concrete.output), None
+
+
+def _with_model(reference: str, batch_size: int, use: Any) -> None:
+    from gpuplan.workload.concrete import with_concrete
+    from gpuplan.workload.options import WorkloadOptions
+    from gpuplan.workload.reference import parse_reference
+
+    options = WorkloadOptions(batch_size=batch_size)
+    with_concrete(parse_reference(reference, base=ROOT), use, base=ROOT, options=options)
 
 
 def profiled(reference: str, batch_size: int, samples: int, backend: str, max_time: float) -> dict[str, Any]:
@@ -102,77 +243,6 @@ def profiled(reference: str, batch_size: int, samples: int, backend: str, max_ti
     )  # fmt: skip
     row: dict[str, Any] = profile(request)["rows"][0]
     return row
-
-
-def prefer() -> None:
-    """Let the sessions of this process and of all that it starts have the processor before others (Linux, root).
-
-    Not single threads: those that wait for each other must stay equals. A process that measures has a session of
-    its own, so that new ones are looked for all the time.
-    """
-
-    def look() -> None:
-        while True:
-            _raise_sessions()
-            time.sleep(0.5)
-
-    _raise_sessions()
-    atexit.register(Path("/proc/self/autogroup").write_text, "0")  # this session may be a shell's
-    threading.Thread(target=look, daemon=True).start()
-
-
-def _raise_sessions() -> None:
-    import psutil
-
-    me = psutil.Process()
-    for process in (me, *me.children(recursive=True)):
-        with contextlib.suppress(OSError):
-            path = Path(f"/proc/{process.pid}/autogroup")
-            if not path.read_text().strip().endswith(f"nice {HIGHEST}"):
-                path.write_text(str(HIGHEST))
-
-
-def preferred() -> bool:
-    """Return whether this process was put before others."""
-    try:
-        return Path("/proc/self/autogroup").read_text().strip().endswith(f"nice {HIGHEST}")
-    except OSError:
-        return False
-
-
-def real_epochs(reference: str, batch_size: int, samples: int) -> None:
-    """Run four epochs of fit() as anybody would, and print the times of all but the first."""
-    import keras
-    from gpuplan.measure.load import LoadWatch
-    from gpuplan.workload.concrete import Concrete, with_concrete
-    from gpuplan.workload.options import WorkloadOptions
-    from gpuplan.workload.reference import parse_reference
-    from gpuplan.workload.synthetic import synthetic_inputs, synthetic_targets
-
-    class Epochs(keras.callbacks.Callback):
-        def __init__(self) -> None:
-            super().__init__()
-            self.took_s: list[float] = []
-
-        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-            self.began_s = time.perf_counter()
-
-        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-            self.took_s.append(time.perf_counter() - self.began_s)
-
-    def use(concrete: Concrete) -> Any:
-        x = synthetic_inputs(concrete.x, samples=samples, model=concrete.model)
-        y = synthetic_targets(concrete.y, samples=samples, output=concrete.output)
-        epochs = Epochs()
-        watch = LoadWatch([os.getpid()])
-        concrete.model.fit(x, y, batch_size=batch_size, epochs=4, verbose=0, callbacks=[epochs])
-        busy = watch.stop()
-        print(json.dumps({"epochs_s": epochs.took_s[1:], "other_share": busy.other_share}), flush=True)
-        os._exit(0)
-
-    with_concrete(
-        parse_reference(reference, base=ROOT), use, base=ROOT, options=WorkloadOptions(batch_size=batch_size)
-    )
 
 
 def summarize(rows: list[dict[str, Any]]) -> None:

@@ -6,7 +6,7 @@
     python benchmarks/profile_accuracy.py kill --times 20                  # SIGKILL at random moments
 
 Every number is of the machine and its load at that time; the load is in the rows. `--budget-s` ends after a while; run
-the same command again, and it goes on with what is missing, or was measured while others used the processor.
+the same command again, and it goes on with what is missing.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -25,14 +25,12 @@ from typing import Any
 
 from against_fit import (
     BACKENDS,
-    MODELS,
+    ROLES,
     ROOT,
     child,
     compare_with_fit,
     environment,
-    prefer,
     profiled,
-    real_epochs,
 )
 from kept import Kept
 
@@ -185,7 +183,7 @@ def _parser() -> argparse.ArgumentParser:
     fit.set_defaults(run=compare_with_fit)
     repeat = commands.add_parser("repeat", help="several profiles of one model")
     repeat.add_argument("--times", type=int, default=10)
-    repeat.add_argument("--model", default=MODELS[0][0])
+    repeat.add_argument("--model", default="benchmarks/workloads.py:mlp?width=256&depth=3&features=784")
     repeat.add_argument(
         "--load", choices=("no", "only", "both"), default="both", help="with one core kept busy"
     )
@@ -200,15 +198,15 @@ def _parser() -> argparse.ArgumentParser:
     for one in (fit, repeat, overhead, kill):
         one.add_argument("--backend", action="append", choices=BACKENDS)
         one.add_argument("--max-time", type=float, default=5.0, help="of the windows [s]")
-        one.add_argument("--prefer", action="store_true", help="before other processes; Linux, as root")
+        one.add_argument("--core", type=int, help="number of the one core to use; Linux")
         one.add_argument("--output", type=Path, help="JSON file that the rows are kept in")
     return parser
 
 
 def main() -> None:
     """Answer one command."""
-    if sys.argv[1:2] == ["--real-epochs"]:
-        real_epochs(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    if len(sys.argv) > 1 and sys.argv[1] in ROLES:
+        ROLES[sys.argv[1]](sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), float(sys.argv[5]))
     elif sys.argv[1:2] == ["--overhead-child"]:
         overhead_child(int(sys.argv[2]))
     else:
@@ -217,8 +215,8 @@ def main() -> None:
             options.backend = ["jax"]
         options.output = options.output and options.output.absolute()
         os.chdir(ROOT)
-        if options.prefer:
-            prefer()
+        if options.core is not None:
+            os.sched_setaffinity(0, {options.core})
         options.run(options)
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from .machine import device_peak_bytes, device_state, resident_peak_bytes
 from .windows import Meter, Rules, time_windows
+
+if TYPE_CHECKING:
+    from .recorder import Epoch
 
 __all__ = ["OUT_OF_MEMORY", "Subject", "is_out_of_memory", "measure"]
 
@@ -109,22 +112,36 @@ def _fit_loop(subject: Subject, rules: Rules, tell: Tell) -> tuple[Meter, dict[s
     middle_s = meter.summary().median_s if meter.steps_s else None
     first_s = recorder.first_step_s
     compile_s = None if first_s is None or middle_s is None else max(first_s - middle_s, 0.0)
-    return meter, {"first_step_s": first_s, "compile_s": compile_s}, _epoch_facts(subject, rules, middle_s)
+    whole = recorder.epochs[1:-1]  # the first compiles, the last was stopped
+    return (
+        meter,
+        {"first_step_s": first_s, "compile_s": compile_s},
+        _epoch_facts(subject, rules, middle_s, whole),
+    )
 
 
-def _epoch_facts(subject: Subject, rules: Rules, step_s: float | None) -> dict[str, Any]:
-    """Return what an epoch costs beside its steps [s]: shuffling, starting the iterator, collecting the logs."""
+def _epoch_facts(
+    subject: Subject, rules: Rules, step_s: float | None, whole: Sequence[Epoch]
+) -> dict[str, Any]:  # fmt: skip
+    """Return what an epoch costs beside its steps [s]: shuffling, starting the iterator, collecting the logs.
+
+    The median of whole epochs, made up with short ones where the loop ran fewer than a few: now and then an epoch
+    of TensorFlow waits for up to seconds for its iterator, which a few epochs show or do not.
+    """
     from .recorder import StepRecorder
 
     if step_s is None or subject.fed:
         return {"beside_steps_s": None}
-    beside = []
-    for _ in range(EPOCHS_LOOKED_AT):
+    short = []
+    for _ in range(max(EPOCHS_LOOKED_AT - len(whole), 0)):
         recorder = StepRecorder(Meter(rules), most_steps=STEPS_LOOKED_AT)
         subject.model.fit(**subject.fit_arguments(), epochs=1, verbose=0, callbacks=[recorder])
-        epoch = recorder.epochs[0]
-        if epoch.first_s is not None and epoch.last_s is not None and epoch.ended_s is not None:
-            beside.append(epoch.first_s - epoch.began_s - step_s + epoch.ended_s - epoch.last_s)
+        short += recorder.epochs[:1]
+    beside = [
+        epoch.first_s - epoch.began_s - step_s + epoch.ended_s - epoch.last_s
+        for epoch in (*whole, *short)
+        if epoch.first_s is not None and epoch.last_s is not None and epoch.ended_s is not None
+    ]
     return {"beside_steps_s": statistics.median(beside) if beside else None}
 
 

@@ -25,7 +25,7 @@ from ..workload.faults import one_line
 from ..workload.options import WorkloadOptions
 from ..workload.reference import parse_reference
 
-__all__ = ["main"]
+__all__ = ["epoch_of", "main"]
 
 STDIN, STDOUT, STDERR = 0, 1, 2
 # What float32 products are computed with on JAX, by precision; the others leave it to the framework.
@@ -164,11 +164,11 @@ def _measured(
     pipeline = _pipeline(subject, request["rules"]["most_s"]) if own and mode == "train" else None
     row = measure(subject, rules=Rules(**request["rules"]), tell=lambda phase, m: _window(out, phase, m))
     row["prepare"] |= facts
-    row["epoch"] |= _epoch(row, samples=concrete.samples, batch_size=concrete.batch_size)
+    row["epoch"] |= epoch_of(row, samples=concrete.samples, batch_size=concrete.batch_size)
     return row | {"pipeline": pipeline, "batch_size": concrete.batch_size}
 
 
-def _epoch(row: dict[str, Any], *, samples: int | None, batch_size: int) -> dict[str, Any]:
+def epoch_of(row: dict[str, Any], *, samples: int | None, batch_size: int) -> dict[str, Any]:
     """Return how many steps an epoch has, and how long all of it takes; None where that is not known."""
     steps = None if samples is None else -(-samples // batch_size)
     step_s, beside_s = row["fit"]["median_s"], row["epoch"]["beside_steps_s"]
