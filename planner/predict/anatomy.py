@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 from ..units import GIGA, TERA
 from .chip import chip_of, generation_of, peak_tflop_per_s
 from .coefficients import Coefficients
-from .device import device_parts_s
 from .kernels import kernels_with_ops, moved_bytes, table_of
-from .predictor import MEAN, drifted
+from .predictor import kernel_times_s
 from .ranges import LAST_YEAR
 from .recurrent import by_library
 from .runs import keras_library
@@ -124,18 +123,15 @@ def _busy_s(
     kernels: Sequence[Kernel], workload: Workload, accelerator: Accelerator, coefficients: Coefficients
 ) -> list[float] | None:
     """Return how long each kernel runs, its launch gap apart; None where the chip is not known [s]."""
-    import numpy as np
-
     table = table_of(kernels)
     chip = chip_of(accelerator, table=table, precision=workload.precision)
     if isinstance(chip, Unpredicted) or not kernels:
         return None
-    own = coefficients.generations.get(generation_of(accelerator)) or drifted(
-        coefficients, year=accelerator.year or LAST_YEAR
-    )
-    framework = coefficients.stacks.get(KERAS, coefficients.stacks[MEAN])
-    total, _, _ = device_parts_s(table, chip, own, framework, coefficients.shared, xp=np)
-    return [float(time_s) for time_s in total - own.launch_s * table.count]
+    launch_s, total, _, _ = kernel_times_s(
+        table, chip, coefficients, generation=generation_of(accelerator),
+        year=accelerator.year or LAST_YEAR, stack=KERAS,
+    )  # fmt: skip
+    return [float(time_s) for time_s in total - launch_s * table.count]
 
 
 def _shares(

@@ -16,6 +16,10 @@ __all__ = ["chip_of", "generation_of", "peak_tflop_per_s"]
 # "Ten Lessons From Three Generations Shaped Google's TPUv4i", ISCA 2021, doi:10.1109/ISCA52012.2021.00010).
 VECTOR_SHARE = 8 * 128 * 2 / (128 * 128 * 2)
 
+# Side of the arrays of multiply-adds, by name; those of others have 128 (docs.cloud.google.com/tpu/docs/v6e).
+LANES = {"TPU-v6e": 256}
+USUAL_LANES = 128
+
 _SIXTEEN_BIT = ("float16", "bfloat16")
 
 
@@ -142,4 +146,5 @@ def chip_of(accelerator: Accelerator, *, table: KernelTable, precision: str) -> 
         clock_ratio=_clock_ratio(accelerator),
         inline_ecc=_has_inline_ecc(accelerator),
         l2_bytes=(accelerator.l2_mib or 0.0) * MIB,
+        lanes=LANES.get(accelerator.name, USUAL_LANES) if accelerator.kind == "tpu" else 0,
     )

@@ -130,6 +130,7 @@ class Chip:
         clock_ratio: Base clock over boost clock [-].
         inline_ecc: Whether error correction lies in the memory itself.
         l2_bytes: Second-level cache [bytes].
+        lanes: Side of a TPU's array of multiply-adds; 0 for other chips [-].
     """
 
     peak_flop_per_s: Any
@@ -142,6 +143,7 @@ class Chip:
     clock_ratio: Any
     inline_ecc: Any
     l2_bytes: Any
+    lanes: Any = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,6 +31,9 @@ __all__ = [
 
 FORMAT = "gpuplan.parallel/1"
 ANY_METHOD = ""  # the mean of the methods that were measured
+# The chips of a TPU slice run in step, and their links take nothing from their cores (Jouppi et al., 2020, "A
+# domain-specific supercomputer for training deep neural networks", CACM 63(7), doi:10.1145/3360307).
+IN_STEP = frozenset({"ici"})
 BACKWARD_SHARE = 2.0 / 3.0  # of a step's arithmetic: gradients to inputs and to weights, after forward
 
 
@@ -143,7 +146,7 @@ def overhead_parts_s(
     rate = link.bytes_per_s * parallel.shares.links[link.kind]
     exchange_s = ring_all_reduce_s(message_bytes=gradient_bytes, devices=devices, link_bytes_per_s=rate)
     open_s = exposed_s(exchange_s=exchange_s, hidden_at_most_s=way.overlap * backward_share * single_s)
-    waiting_s = single_s * way.slowdown * math.log2(devices)
+    waiting_s = 0.0 if link.kind in IN_STEP else single_s * way.slowdown * math.log2(devices)
     link_s = waiting_s + (open_s + way.sync_s) / accumulation
     feed_s = _feed_s(devices, decoded_samples, cpu_cores, parallel.shares)
     return {"link": link_s, "input": _beyond(single_s + link_s, feed_s, parallel.shares.sharpness)}

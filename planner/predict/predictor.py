@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import cast
+from typing import Any, cast
 
 from ..offers.rows import Accelerator
 from ..workload.model import Workload
@@ -19,10 +19,11 @@ from .links import UNKNOWN, Machine
 from .measured import Measured, fingerprint, load_measured
 from .parallel import several_devices
 from .ranges import LAST_YEAR, age_of
-from .runs import keras_library, kind_of_run, pressure_of
+from .runs import COPIES, keras_library, kind_of_run, pressure_of, updated_on_each_core
 from .steptime import Basis, Limiter, StepTime, Unpredicted
+from .systolic import systolic_parts_s
 
-__all__ = ["ModelledStep", "Predictor", "model_step"]
+__all__ = ["ModelledStep", "Predictor", "kernel_times_s", "model_step"]
 
 BITS_PER_BYTE = 8.0
 MEAN = ""  # of what was measured: what stands for everything that was not
@@ -55,12 +56,12 @@ def model_step(
     import numpy as np
 
     shared = coefficients.shared
-    own = coefficients.generations.get(generation) or drifted(coefficients, year=year)
-    framework = coefficients.stacks.get(stack, coefficients.stacks[MEAN])
     machine = coefficients.hosts.get(host, coefficients.hosts[MEAN])
-    total, compute, memory = device_parts_s(table, chip, own, framework, shared, xp=np)
-    gaps_s = float(own.launch_s * table.count.sum())
-    busy = total - own.launch_s * table.count
+    launch_s, total, compute, memory = kernel_times_s(
+        table, chip, coefficients, generation=generation, year=year, stack=stack
+    )
+    gaps_s = float(launch_s * table.count.sum())
+    busy = total - launch_s * table.count
     compute_s = float(busy[compute >= memory].sum())
     device_s = float(total.sum())
     feed_s = input_bytes / machine.feed_bytes_per_s
@@ -81,6 +82,23 @@ def model_step(
     )
 
 
+def kernel_times_s(
+    table: KernelTable, chip: Chip, coefficients: Fitted | Coefficients, *, generation: str, year: int,
+    stack: str = MEAN,
+) -> tuple[float, Any, Any, Any]:  # fmt: skip
+    """Return the gap of a launch, and of each kernel the total, arithmetic and memory time [s].
+
+    See `model_step` for the arguments.
+    """
+    import numpy as np
+
+    if chip.lanes:
+        return 0.0, *systolic_parts_s(table, chip, xp=np)
+    own = coefficients.generations.get(generation) or drifted(coefficients, year=year)
+    framework = coefficients.stacks.get(stack, coefficients.stacks[MEAN])
+    return own.launch_s, *device_parts_s(table, chip, own, framework, coefficients.shared, xp=np)
+
+
 def drifted(coefficients: Fitted | Coefficients, *, year: int) -> Generation:
     """Return what is expected of a generation of that year that was never measured."""
     mean, age = coefficients.generations[MEAN], age_of(year)
@@ -94,7 +112,7 @@ class _Known:
     """What was worked out of a workload (kept alive, so that its id stays its own)."""
 
     workload: Workload
-    tables: dict[frozenset[str], KernelTable]
+    tables: dict[tuple[frozenset[str], int], KernelTable]  # by what a library runs, and copies of the weights
     fingerprint: str
     # by id of the accelerator, share of it, stack, feed; with the accelerator, so that its id stays its own
     steps: dict[tuple[int, float, str, bool], tuple[Accelerator, StepTime | Unpredicted]]
@@ -119,17 +137,19 @@ class Predictor:
     def _work(self, workload: Workload) -> _Known:
         if id(workload) not in self._known:
             kernels = kernels_of(workload.ops, compiled=workload.compiled)
-            tables = {frozenset[str](): table_of(kernels)}
+            tables = {(frozenset[str](), 1): table_of(kernels)}
             self._known[id(workload)] = _Known(workload, tables, fingerprint(workload, kernels), {})
         return self._known[id(workload)]
 
-    def _table(self, workload: Workload, library: frozenset[str]) -> KernelTable:
+    def _table(self, workload: Workload, accelerator: Accelerator) -> KernelTable:
         tables = self._work(workload).tables
+        library = keras_library(accelerator, keras=workload.versions["keras"], compiled=workload.compiled)
         library &= {op.loop.layer for op in workload.ops if op.loop is not None}  # others change nothing
-        if library not in tables:
-            kernels = kernels_of(workload.ops, compiled=workload.compiled, library=library)
-            tables[library] = table_of(kernels)
-        return tables[library]
+        key = (library, COPIES.get(accelerator.name, 1))
+        if key not in tables:
+            ops = updated_on_each_core(workload.ops, accelerator.name)
+            tables[key] = table_of(kernels_of(ops, compiled=workload.compiled, library=library))
+        return tables[key]
 
     def step_time(
         self, workload: Workload, accelerator: Accelerator, *, devices: float = 1, look_up: bool = True,
@@ -187,8 +207,7 @@ class Predictor:
     def _worked_out(
         self, workload: Workload, accelerator: Accelerator, *, share: float, stack: str, fed: bool
     ) -> StepTime | Unpredicted:
-        library = keras_library(accelerator, keras=workload.versions["keras"], compiled=workload.compiled)
-        table = self._table(workload, library)
+        table = self._table(workload, accelerator)
         chip = chip_of(accelerator, table=table, precision=workload.precision)
         if isinstance(chip, Unpredicted):
             return chip
@@ -217,6 +236,8 @@ class Predictor:
         kind = kind_of_run(accelerator.name, workload.precision, compiled=workload.compiled)
         if kind in self.coefficients.fitted_on["runs"]:
             return "modelled", ""
+        if accelerator.kind == "tpu":
+            return "datasheet", f"no measurement of {kind} was fitted: the datasheet's rates on padded arrays"
         known = generation_of(accelerator) in self.coefficients.generations
         whose = f"of {accelerator.architecture}" if known else "the mean of all chips"
         return "datasheet", f"no measurement of {kind} was fitted: efficiencies are {whose}"

@@ -11,13 +11,17 @@ from ..workload.ops import Op
 from .corpus import Measurement
 
 __all__ = [
-    "CUDNN", "host_of", "is_fed_from_host", "keras_library", "kind_of_run", "library_of", "ops_as_run",
-    "pressure_of", "stack_of",
+    "COPIES", "CUDNN", "host_of", "is_fed_from_host", "keras_library", "kind_of_run", "library_of", "ops_as_run",
+    "pressure_of", "stack_of", "updated_on_each_core",
 ]  # fmt: skip
 
 # What crosses to the device in every step; data sets that a framework reads itself are copied while the step
 # before runs, and synthetic data stays on the device.
 FED_FROM_HOST = ("numpy", "generator")
+
+# Cores of a chip that are devices of their own, each with a share of the batch and all of the weights; the two
+# cores of a v4 or v5p chip work as one ("megacore": docs.cloud.google.com/tpu/docs/v4).
+COPIES = {"TPU-v2": 2, "TPU-v3": 2}
 
 CUDNN = frozenset({"lstm", "gru"})
 FIRST_WITH_LSTM_ON_JAX = (3, 14)  # keras/src/backend/jax/rnn.py: `lstm` is a stub in 3.13, cuDNN in 3.14
@@ -89,7 +93,7 @@ def ops_as_run(m: Measurement, workload: Workload) -> tuple[Op, ...]:
     No optimizer where only forward and backward were timed; its share of the optimizer step where passes are
     accumulated; the forward pass twice where activations are recomputed.
     """
-    ops = workload.ops
+    ops = updated_on_each_core(workload.ops, m.accelerator)
     if m.work == "forward_backward":
         ops = tuple(op for op in ops if op.phase != "update")
     if m.accumulation is not None and m.accumulation > 1:
@@ -98,6 +102,14 @@ def ops_as_run(m: Measurement, workload: Workload) -> tuple[Op, ...]:
     if m.recompute:
         ops = tuple(replace(op, count=op.count * 2) if op.phase == "forward" else op for op in ops)
     return ops
+
+
+def updated_on_each_core(ops: tuple[Op, ...], accelerator: str) -> tuple[Op, ...]:
+    """Return the ops of a step on a chip, the optimizer's once for each core that holds the weights."""
+    copies = COPIES.get(accelerator, 1)
+    if copies == 1:
+        return ops
+    return tuple(replace(op, count=op.count * copies) if op.phase == "update" else op for op in ops)
 
 
 def pressure_of(memory_bytes: float, accelerator: Accelerator, *, share: float = 1.0) -> float:

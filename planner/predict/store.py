@@ -19,7 +19,7 @@ from ..files import write_whole
 from ..workload.model import Workload
 from .corpus import Measurement
 from .kernels import CATEGORIES, Kernel, kernels_of
-from .runs import library_of, ops_as_run
+from .runs import COPIES, library_of, ops_as_run
 
 __all__ = ["FORMAT", "Traced", "load_store", "packed_store", "run_key", "trace_of", "write_store"]
 
@@ -49,7 +49,9 @@ def run_key(m: Measurement) -> str:
     policy = "float32" if m.precision == "tf32" else m.precision
     how = " ".join(["xla" if m.compiled else "kernels", *sorted(library_of(m))])
     passes = m.accumulation or 1
-    return f"{m.model} {m.batch_size} {m.mode} {policy} {how} {m.work} /{passes}{' twice' if m.recompute else ''}"
+    where = f" on {COPIES[m.accelerator]} cores" if m.accelerator in COPIES else ""
+    again = " twice" if m.recompute else ""
+    return f"{m.model} {m.batch_size} {m.mode} {policy} {how} {m.work} /{passes}{again}{where}"
 
 
 def trace_of(m: Measurement, workload: Workload) -> Traced:

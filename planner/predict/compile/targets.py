@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 from ...offers.rows import Accelerator
+from ..runs import COPIES
 from .gpu_targets import STAND_IN, description_of
 
 __all__ = ["INSTALL", "Target", "compiler_version", "target_of"]
@@ -20,11 +21,10 @@ PACKAGES = {
     "cuda": ("jax-cuda12-plugin", "jax-cuda12-pjrt", "jax", "jaxlib"),
 }
 
-# Smallest slice of each generation that libtpu describes, and the cores of a chip that are devices of their own
-# (v2, v3; the two cores of a v4 or v5p chip work as one: "megacore").
+# Smallest slice of each generation that libtpu describes.
 SLICES = {
-    "TPU-v2": ("v2:2x2", 2), "TPU-v3": ("v3:2x2", 2), "TPU-v4": ("v4:2x2x1", 1), "TPU-v5e": ("v5e:2x2", 1),
-    "TPU-v5p": ("v5p:2x2x1", 1), "TPU-v6e": ("v6e:2x2", 1),
+    "TPU-v2": "v2:2x2", "TPU-v3": "v3:2x2", "TPU-v4": "v4:2x2x1", "TPU-v5e": "v5e:2x2", "TPU-v5p": "v5p:2x2x1",
+    "TPU-v6e": "v6e:2x2",
 }  # fmt: skip
 
 
@@ -58,8 +58,10 @@ class Target:
 def target_of(accelerator: Accelerator) -> Target | None:
     """Return what to compile for; None where no compiler describes the accelerator."""
     if accelerator.name in SLICES:
-        topology, cores = SLICES[accelerator.name]
-        return Target(accelerator=accelerator.name, platform="tpu", topology=topology, cores=cores)
+        return Target(
+            accelerator=accelerator.name, platform="tpu", topology=SLICES[accelerator.name],
+            cores=COPIES.get(accelerator.name, 1),
+        )  # fmt: skip
     description = description_of(accelerator) if accelerator.vendor == "NVIDIA" else None
     if description is None:
         return None

@@ -1,0 +1,76 @@
+"""Steps on TPUs: padding to the arrays, and one copy of the weights for each core."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from gpuplan.offers.load import load_catalog
+from gpuplan.predict.chip import chip_of
+from gpuplan.predict.coefficients import Chip
+from gpuplan.predict.kernels import Kernel, KernelTable, kernels_of, table_of
+from gpuplan.predict.runs import updated_on_each_core
+from gpuplan.predict.systolic import padded_flops, systolic_parts_s
+from gpuplan.workload.ops import Op, OpKind
+
+
+def product(m: int, n: int, k: int) -> KernelTable:
+    kernel = Kernel(
+        category="dot", dtype="bfloat16", count=1.0, flops=2.0 * m * n * k, m=m, n=n, k=k,
+        bytes_moved=2.0 * (m * k + k * n + m * n),
+    )  # fmt: skip
+    return table_of([kernel])
+
+
+def chip(name: str, table: KernelTable) -> Chip:
+    found = chip_of(load_catalog().accelerators[name], table=table, precision="mixed_bfloat16")
+    assert isinstance(found, Chip)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k", "lanes", "times"),
+    [
+        (1024, 128, 256, 128, 1.0),  # fills the array
+        (1024, 64, 64, 128, 2.0),  # half of the rows hold nothing; 64 columns stream instead of the 1024
+        (1024, 1024, 3, 128, 128 / 3),  # the first convolution of a network for photos
+        (8, 128, 128, 128, 1.0),  # a few rows stream through a full array
+        (1024, 128, 128, 256, 2.0),  # a larger array, half full
+    ],
+)
+def test_products_pay_for_what_they_leave_empty(m: int, n: int, k: int, lanes: int, times: float) -> None:
+    """By hand: the contracted side is always padded, the other side only where streaming it costs more."""
+    assert padded_flops(m=m, n=n, k=k, batch=1, lanes=lanes, xp=np) / (2 * m * n * k) == pytest.approx(times)
+
+
+def test_a_large_product_runs_at_the_datasheets_peak_and_a_copy_at_its_bandwidth() -> None:
+    """8192 cubed at 123 TFLOP/s; 900 MB at 900 GB/s."""
+    table = product(8192, 8192, 8192)
+    total, compute, _ = systolic_parts_s(table, chip("TPU-v3", table), xp=np)
+    assert compute[0] == pytest.approx(2 * 8192**3 / 123e12)
+    assert total[0] == pytest.approx(compute[0], rel=0.01)
+    copy = table_of([Kernel(category="stream", dtype="bfloat16", count=2.0, flops=0.0, bytes_moved=0.9e9)])
+    total, _, memory = systolic_parts_s(copy, chip("TPU-v3", copy), xp=np)
+    assert memory[0] == pytest.approx(2e-3)
+    assert total[0] == pytest.approx(2e-3)
+
+
+def test_newer_arrays_are_wider() -> None:
+    """A v6e has arrays of 256 x 256: small products leave more of them empty than of a v5e's."""
+    small = product(4096, 128, 128)
+    share = {
+        name: systolic_parts_s(small, chip(name, small), xp=np)[1][0] * chip(name, small).peak_flop_per_s[0]
+        for name in ("TPU-v5e", "TPU-v6e")
+    }
+    assert share["TPU-v6e"] / share["TPU-v5e"] == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(("name", "copies"), [("TPU-v2", 2), ("TPU-v3", 2), ("TPU-v4", 1), ("A100-40GB", 1)])
+def test_each_core_of_an_old_chip_updates_its_own_weights(name: str, copies: int) -> None:
+    """The forward pass shares the batch, the update is done once a core."""
+    ops = tuple(
+        Op(kind=OpKind.ELEMENTWISE, name="add", phase=phase, layer="", dtype="float32", fused_bytes_read=8.0,
+           fused_group=number, layer_group=number)
+        for number, phase in enumerate(("forward", "update"))
+    )  # fmt: skip
+    moved = sum(k.bytes_moved * k.count for k in kernels_of(updated_on_each_core(ops, name), compiled=True))
+    assert moved == 8.0 + 8.0 * copies
