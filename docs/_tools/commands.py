@@ -36,6 +36,11 @@ def commands() -> tuple[Command, ...]:
     return tuple(_command(words, one) for words, one in _walk(_tree(), ()))
 
 
+def names() -> list[tuple[str, ...]]:
+    """Return what is typed for each of them, without `gpuplan`."""
+    return [words for words, _ in _walk(_tree(), ())]
+
+
 @cache
 def _tree() -> Any:
     return typer.main.get_command(app)

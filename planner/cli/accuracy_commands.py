@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .next_step import say_next, typed
 from .spread import spread
 
 if TYPE_CHECKING:
@@ -110,6 +111,7 @@ def accuracy(
     flags.refuse(file)
     if file is not None:
         _emit_own(judged_file(file), as_json=flags.json_)
+        say_next(typed("accuracy", "--recorded"), as_json=flags.json_)
         return
     if flags.from_ is not None:
         board = settings_from(flags.from_)
@@ -118,6 +120,8 @@ def accuracy(
     emit_settings(board, output=flags.output, markdown=flags.markdown, as_json=flags.json_)
     if flags.check:
         _stop_when_worse(board)
+    if not flags.markdown:
+        say_next(typed("profile", "MODEL", o="profile.json"), as_json=flags.json_)
 
 
 def _emit_own(board: Scoreboard, *, as_json: bool) -> None:
@@ -188,8 +192,7 @@ def calibrate(
     typer.echo("\n".join(f"wrote {output / name}" for name in files), err=True)
     if accuracy:
         record_accuracy(output)
+        say_next(typed("accuracy", "--recorded"))
         return
-    typer.echo(
-        "next: `gpuplan accuracy -o profiles/accuracy.json` scores the new coefficients, and", err=True
-    )
-    typer.echo("`gpuplan accuracy --recorded --markdown > docs/accuracy.md` writes the page", err=True)
+    page = "gpuplan accuracy --recorded --markdown > docs/accuracy.md"
+    say_next(f"{typed('accuracy', o=output / 'accuracy.json')}, then {page}")

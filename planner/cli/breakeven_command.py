@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from .flags import LimitFlags, ModelArgument, OfferFlags, OutputFlags, ScriptArguments, SpotFlags, WorkFlags
+from .next_step import given, say_next, typed
 from .spread import spread
 
 __all__ = ["register"]
@@ -82,3 +83,11 @@ def breakeven(
             out.output, json_text(document.pop("schema"), {"verdict": verdict_text(result), **document})
         )
     emit_breakeven(result, as_json=out.json_)
+    best = result.best.contender.offer.offer
+    say_next(
+        typed(
+            "estimate", model, provider=best.provider, accelerator=best.accelerator, devices=best.devices,
+            **given(work), o="plan.json", arguments=script_arguments,
+        ),
+        as_json=out.json_,
+    )  # fmt: skip

@@ -9,10 +9,12 @@ import typer
 
 from ..errors import UsageError
 from .flags import LimitFlags, ModelArgument, OfferFlags, OutputFlags, ScriptArguments, SpotFlags, WorkFlags
+from .next_step import given, say_next, typed
 from .spread import spread
 
 if TYPE_CHECKING:
     from ..plan.ask import Prepared
+    from ..plan.sweep import Sweep
     from ..workload.model import Workload
 
 __all__ = ["register"]
@@ -104,6 +106,11 @@ def rig(
         document = rig_json(verdicts)
         write_text(out.output, json_text(document.pop("schema"), document))
     emit_rig(verdicts, as_json=out.json_)
+    if model is None:
+        step = typed("rig", "MODEL", accelerator=name, price=machine.price)
+    else:
+        step = typed("breakeven", model, **given(work))
+    say_next(step, as_json=out.json_)
 
 
 @spread
@@ -155,6 +162,18 @@ def sweep_command(
         document = result.to_json()
         write_text(out.output, json_text(document.pop("schema"), document))
     emit_sweep(result, as_json=out.json_)
+    say_next(_estimate_of(result, work, script_arguments), as_json=out.json_)
+
+
+def _estimate_of(result: Sweep, work: WorkFlags, script_arguments: list[str] | None) -> str:
+    """Return the command that estimates the cheapest of the best points."""
+    point = min(result.best, key=lambda point: point.cost_usd)
+    offer = point.offer.offer
+    return typed(
+        "estimate", result.model, accelerator=offer.accelerator, devices=offer.devices,
+        **{**given(work), "batch_size": point.batch_size, "precision": point.precision}, o="plan.json",
+        arguments=script_arguments,
+    )  # fmt: skip
 
 
 def _around(ready: Prepared) -> list[int]:

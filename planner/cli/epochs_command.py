@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from .next_step import say_next, typed
+
 __all__ = ["register"]
 
 EPILOG = """Examples:
@@ -43,3 +45,4 @@ def epochs(
         raise NoAnswerError(
             f"{metric} {target:g}: {found.reason}", hint="train a few more epochs, or ask for less"
         )
+    say_next(typed("estimate", "MODEL", epochs=found.epochs), as_json=json_)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .flags import LimitFlags, ModelArgument, OfferFlags, OutputFlags, ScriptArguments, SpotFlags, WorkFlags
+from .next_step import DRY_RUN, say_next, typed
 from .spread import spread
 
 if TYPE_CHECKING:
@@ -89,19 +90,21 @@ def _show(result: Estimate, question: Question, out: OutputFlags, *, show_all: b
     if why is not None:
         raise why
     if sys.stderr.isatty() and not out.json_:
-        for line in advice(result, out.output):
+        for line in notes(result, out.output):
             typer.echo(line, err=True)
+    say_next(*next_steps(result, out.output), as_json=out.json_)
 
 
-def advice(result: Estimate, output: Path | None) -> list[str]:
-    """Return what was assumed, and what to do next."""
-    notes = [f"note: {note}" for note in result.workload.notes]
+def notes(result: Estimate, output: Path | None) -> list[str]:
+    """Return what was assumed, and what was written."""
+    written = [] if output is None else [f"wrote {output}"]
+    return [*(f"note: {note}" for note in result.workload.notes), *written]
+
+
+def next_steps(result: Estimate, output: Path | None) -> list[str]:
+    """Return what there is to do with an estimate."""
     if result.workload.steps is None and result.workload.samples is None:
-        return [*notes, "next: add `--samples N --epochs N` to see the time and cost of a whole run"]
+        return ["add `--samples N --epochs N` to see the time and cost of a whole run"]
     if output is None:
-        return [*notes, "next: add `-o plan.json` to keep this estimate with every offer"]
-    return [
-        *notes,
-        f"wrote {output}",
-        f"next: gpuplan report {output} --open, or gpuplan launch {output} --dry-run",
-    ]
+        return ["add `-o plan.json` to keep this estimate with every offer"]
+    return [typed("report", str(output), "--open"), typed("launch", str(output), DRY_RUN)]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from .flags import Rank, Requirements, Script, ScriptArguments
+from .next_step import WITHOUT_DRY_RUN, say_next
 
 if TYPE_CHECKING:
     from ..launch.asking import Asked
@@ -69,8 +70,10 @@ def export(  # noqa: PLR0917 - one argument a flag
     if output is not None:
         write_text(output, export_text(payload))
         typer.echo(f"wrote {output}; start it with `{payload['apply']}`", err=True)
+        say_next(payload["apply"], as_json=json_)
     elif not json_:
         emit_text(export_text(payload))
+        say_next(f"add `-o FILE`, then {payload['apply']}")
 
 
 def hand_over_to_sky(
@@ -87,6 +90,7 @@ def hand_over_to_sky(
     task = exported(asked, engine="skypilot", disk_gb=100, image=None, file=str(file))
     if dry_run:
         emit_text(export_text(task))
+        say_next(WITHOUT_DRY_RUN)
         return
     require_sky()
     typer.echo(export_text(task), err=True, nl=False)

@@ -10,6 +10,7 @@ import typer
 
 from ..errors import GpuplanError, NoAnswerError, UsageError
 from .flags import Rank, Requirements, Script, ScriptArguments
+from .next_step import DRY_RUN, WITHOUT_DRY_RUN, say_next, typed
 
 if TYPE_CHECKING:
     from ..launch.adapter import Outcome
@@ -118,6 +119,7 @@ def launch(  # noqa: PLR0917 - one argument a flag
         write_text(output, json_text(schema, payload))
     if dry_run:
         emit_json(schema, payload) if json_ else emit_text(plan_text(made.to_json()))
+        say_next(WITHOUT_DRY_RUN if output is None else typed("launch", str(output)), as_json=json_)
         return
     if not json_:
         typer.echo(plan_text(made.to_json(), calls=False), err=True, nl=False)
@@ -160,6 +162,8 @@ def ps(
         emit_json("gpuplan.ps/1", {"asked": asked, "machines": rows})
     else:
         emit_rows(MACHINE_COLUMNS, rows)
+        otherwise = typed("launch", "PLAN", DRY_RUN) if cloud else typed("ps", "--cloud")
+        say_next(typed("stop", rows[0]["id"]) if rows else otherwise)
 
 
 def stop(  # noqa: PLR0917 - one argument a flag
@@ -188,6 +192,7 @@ def stop(  # noqa: PLR0917 - one argument a flag
     _confirm(f"end {', '.join(one.name for one in wanted)}?", yes=yes)
     for one in wanted:
         launcher.stop(one)
+    say_next(typed("ps", "--cloud"), as_json=json_)
 
 
 def reap(provider: Provider = None, region: Region = None, json_: AsJson = False) -> None:
@@ -203,6 +208,7 @@ def reap(provider: Provider = None, region: Region = None, json_: AsJson = False
     ended = launcher.reap(launcher.providers_to_ask(provider or (), cloud=True), regions=region or None)
     if not json_:
         typer.echo(f"{len(ended)} machines were past their cap", err=True)
+    say_next(typed("ps", "--cloud"), as_json=json_)
 
 
 def _launcher(*, as_json: bool) -> Launcher:
@@ -230,7 +236,8 @@ def _apply(plan: LaunchPlan, launcher: Launcher, *, wait: bool, as_json: bool) -
         launcher.launch(plan)
         if not wait:
             ways = " or ".join(f"`{way}`" for way in plan.stop)
-            typer.echo(f"next: `gpuplan ps`; to end it: {ways}", err=True)
+            typer.echo(f"to end it: {ways}", err=True)
+            say_next(typed("ps"), as_json=as_json)
             return
         outcome = wait_for_end(launcher, plan.run)
     except KeyboardInterrupt:
@@ -240,7 +247,7 @@ def _apply(plan: LaunchPlan, launcher: Launcher, *, wait: bool, as_json: bool) -
         )
         raise
     _show_end(launcher, plan.run, outcome, as_json=as_json)
-    typer.echo(f"next: `gpuplan reconcile PLAN {plan.run}` lets later estimates know this run", err=True)
+    say_next(typed("reconcile", "PLAN", plan.run), as_json=as_json)
 
 
 def _show_end(launcher: Launcher, run: str, outcome: Outcome, *, as_json: bool) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from .flags import ScriptArguments
+from .next_step import say_next, typed
 
 if TYPE_CHECKING:
     from ..plan.profile_run import Request
@@ -87,6 +88,8 @@ def profile(  # noqa: PLR0917 - one argument a flag
     _keep(output, document)
     emit_profile(document, as_json=json_)
     _say(document, output)
+    step = "add `-o profile.json` to keep it" if output is None else typed("estimate", str(output))
+    say_next(step, as_json=json_)
 
 
 def _require_sensible(request: Request) -> None:
@@ -173,6 +176,7 @@ def reconcile(
         if plan is not None:
             raise UsageError("--forget takes no files", hint="leave out the files, or `--forget`")
         typer.echo(f"forgot {forget_runs()} runs ({runs_folder()})", err=True)
+        say_next(typed("estimate", "MODEL"))
         return
     if plan is None or profile is None:
         raise UsageError("a plan and a profile are needed", hint="`gpuplan reconcile plan.json profile.json`")
@@ -184,6 +188,7 @@ def reconcile(
     emit_reconciled(result, as_json=json_)
     for finding in result["findings"]:
         typer.echo(finding, err=True)
+    say_next(typed("estimate", planned["workload"]["model"]), as_json=json_)
 
 
 def _profile_of(name: str, *, model: str) -> dict[str, Any]:

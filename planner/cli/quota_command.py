@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from .next_step import say_next, typed
+
 __all__ = ["register"]
 
 
@@ -49,6 +51,7 @@ def quota(
     for one in found:
         if one.limit == 0:
             typer.echo(one.sentence, err=True)
+    say_next(typed("estimate", "MODEL", provider=provider, region=region))
 
 
 def _endpoints(settings: object) -> dict[str, str]:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .next_step import say_next, typed
+
 if TYPE_CHECKING:
     from ..offers.load import Catalog
     from ..offers.refresh.http import Http
@@ -135,6 +137,8 @@ def _show_outcomes(outcomes: list[Outcome], jobs: list[Job], *, store: Store, as
         emit_rows(OUTCOME_COLUMNS, [outcome_row(outcome) for outcome in outcomes if outcome.sources])
     for line in outcome_lines(outcomes, asked_regions=any(job.request.regions for job in jobs)):
         typer.echo(line, err=True)
+    if any(outcome.sources for outcome in outcomes):
+        say_next(typed("catalog", "diff"), as_json=as_json)
 
 
 def _leave(outcomes: list[Outcome], *, asked: bool) -> None:
@@ -184,6 +188,9 @@ def diff(
         emit_text(changes_markdown(changes))
     else:
         emit_rows(CHANGE_COLUMNS, rows)
+        say_next(
+            typed("catalog", "history", changes[0].instance_type) if changes else typed("catalog", "refresh")
+        )
 
 
 def _before(store: Store, providers: list[str], *, old: Path | None, packaged: bool) -> list[Any]:
@@ -226,6 +233,7 @@ def age(provider: Providers = None, as_json: AsJson = False) -> None:
         emit_json("gpuplan.catalog-age/1", {"ages": rows})
     else:
         emit_rows(AGE_COLUMNS, rows)
+        say_next(typed("catalog", "refresh", provider=provider))
 
 
 def history(
@@ -256,6 +264,7 @@ def history(
         emit_json("gpuplan.catalog-history/1", {"prices": rows})
     else:
         emit_rows(HISTORY_COLUMNS, rows)
+        say_next(typed("catalog", "refresh", provider=found[0].provider, region=region))
 
 
 def path() -> None:
@@ -266,6 +275,7 @@ def path() -> None:
     Example: gpuplan catalog path
     """
     typer.echo(str(_store().folder))
+    say_next(typed("catalog", "age"))
 
 
 def _store() -> Store:

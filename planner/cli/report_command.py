@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from ..errors import UsageError
+from .next_step import DRY_RUN, say_next, typed
 
 __all__ = ["register"]
 
@@ -57,7 +58,7 @@ def report(
         _open(target)
     if sys.stderr.isatty():
         typer.echo(f"wrote {target} ({len(page.encode()) / 1e6:.1f} MB)", err=True)
-        typer.echo(f"next: gpuplan launch {plan} --dry-run", err=True)
+    say_next(typed("launch", str(plan), DRY_RUN))
 
 
 def _open(page: Path) -> None:

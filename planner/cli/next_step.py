@@ -1,0 +1,62 @@
+"""The last line of an answer on a terminal: what one would type next."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+__all__ = ["DRY_RUN", "WITHOUT_DRY_RUN", "given", "say_next", "typed"]
+
+DRY_RUN = "--dry-run"
+WITHOUT_DRY_RUN = f"the same without `{DRY_RUN}`"
+
+
+def say_next(*steps: str, as_json: bool = False) -> None:
+    """Say on standard error what would be typed next; a pipe, a file and a reader of JSON get nothing.
+
+    Args:
+        steps: Commands, or words around one: any of them is a way on.
+        as_json: Whether one object was asked for.
+    """
+    if steps and not as_json and sys.stdout.isatty() and sys.stderr.isatty():
+        typer.echo(f"next: {', or '.join(steps)}", err=True)
+
+
+def typed(*words: str, arguments: Sequence[str] | None = None, **flags: object) -> str:
+    """Return a command of gpuplan as it is typed; a flag without a value is left out.
+
+    Args:
+        words: Command and arguments.
+        arguments: Of a script, behind `--`.
+        flags: By name, with underscores; a list repeats its flag, and True needs no value.
+
+    Example:
+        >>> typed("estimate", "my train.py", accelerator=["T4", "L4"], batch_size=None, devices=8.0)
+        "gpuplan estimate 'my train.py' --accelerator T4 --accelerator L4 --devices 8"
+    """
+    parts = [part for name, value in flags.items() for part in _flag(name, value)]
+    return shlex.join(["gpuplan", *words, *parts, *(["--", *arguments] if arguments else [])])
+
+
+def given(flags: DataclassInstance) -> dict[str, Any]:
+    """Return the flags of a group that are not as they are by default."""
+    values = {field.name: (getattr(flags, field.name), field.default) for field in fields(flags)}
+    return {name: value for name, (value, default) in values.items() if value != default}
+
+
+def _flag(name: str, value: object) -> Iterator[str]:
+    """Yield a flag with its value, for each of its values."""
+    for one in value if isinstance(value, (list, tuple)) else (value,):
+        if one is None or one is False:
+            continue
+        yield f"-{name}" if len(name) == 1 else f"--{name.replace('_', '-')}"
+        if one is not True:
+            yield f"{one:g}" if isinstance(one, float) else str(one)
