@@ -63,7 +63,7 @@ def breakeven(
     from ..render.breakeven import emit_breakeven, verdict_text
     from ..render.files import write_text
     from ..render.output import json_text
-    from .progress import tracing
+    from .progress import working_out
 
     names = tuple(name.strip() for name in (rivals.against or "").split(",") if name.strip())
     rivalry = Rivalry(
@@ -72,11 +72,12 @@ def breakeven(
     options = work.options()
     out.require_writable()
     asked = offers.wanted(limits, spot).resolve()
-    ready = prepare(
-        model, asked.question, options=options, script_arguments=script_arguments or (),
-        catalog=asked.catalog, terms=asked.terms, around_trace=tracing(model),
-    )  # fmt: skip
-    result = compare(ready, rivalry, question=asked.question)
+    with working_out(model):
+        ready = prepare(
+            model, asked.question, options=options, script_arguments=script_arguments or (),
+            catalog=asked.catalog, terms=asked.terms,
+        )  # fmt: skip
+        result = compare(ready, rivalry, question=asked.question)
     if out.output is not None:
         document = result.to_json()
         write_text(

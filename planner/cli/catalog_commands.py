@@ -139,8 +139,10 @@ def check(
 
     from ..offers.check import check_catalog
     from ..offers.load import load_catalog
+    from ..render.progress import status
 
-    report = check_catalog(load_catalog(folder).folder, today=date.today())
+    with status("holding every row against the laws"):
+        report = check_catalog(load_catalog(folder).folder, today=date.today())
     for finding in report.findings:
         typer.echo(str(finding))
     counts = f"{report.offers} prices of {report.providers} providers, {report.accelerators} accelerators"

@@ -94,13 +94,13 @@ def rig(
         rivals = rivals_by_price(asked.catalog, name, machine.devices)
     else:
         from ..plan.ask import prepare
-        from .progress import tracing
+        from .progress import working_out
 
-        ready = prepare(
-            model, asked.question, options=work.options(), catalog=asked.catalog, terms=asked.terms,
-            around_trace=tracing(model),
-        )  # fmt: skip
-        rivals = rivals_for_work(ready, Question(), accelerator=name, devices=machine.devices)
+        with working_out(model):
+            ready = prepare(
+                model, asked.question, options=work.options(), catalog=asked.catalog, terms=asked.terms
+            )
+            rivals = rivals_for_work(ready, Question(), accelerator=name, devices=machine.devices)
     verdicts = weigh(owned, accelerator=name, rivals=rivals)
     if out.output is not None:
         document = rig_json(verdicts)
@@ -135,29 +135,30 @@ def sweep_command(
     from ..render.output import json_text
     from ..render.sweep import emit_sweep
     from ..workload.load import load_workload
-    from .progress import tracing
+    from .progress import working_out
 
     sizes = None if batch_sizes is None else _sizes(batch_sizes)
     out.require_writable()
     asked = offers.wanted(limits, spot).resolve()
     options = work.options()
-    ready = prepare(
-        model, asked.question, options=options, script_arguments=script_arguments or (),
-        catalog=asked.catalog, terms=asked.terms, around_trace=tracing(model),
-    )  # fmt: skip
-    own = ready.workload
+    with working_out(model) as tell:
+        ready = prepare(
+            model, asked.question, options=options, script_arguments=script_arguments or (),
+            catalog=asked.catalog, terms=asked.terms,
+        )  # fmt: skip
+        own = ready.workload
 
-    def trace(batch_size: int, precision: str) -> Workload:
-        if (batch_size, precision) == (own.batch_size, own.precision):
-            return own
-        with tracing(f"{model} at batch size {batch_size} in {precision}"):
+        def trace(batch_size: int, precision: str) -> Workload:
+            if (batch_size, precision) == (own.batch_size, own.precision):
+                return own
+            tell(f"batch size {batch_size}, {precision}")
             changed = replace(options, batch_size=batch_size, precision=precision)
             return load_workload(model, options=changed, argv=script_arguments or ())
 
-    result = sweep(
-        ready, question=asked.question, batch_sizes=sizes or _around(ready),
-        precisions=[name.strip() for name in precisions.split(",") if name.strip()], trace=trace,
-    )  # fmt: skip
+        result = sweep(
+            ready, question=asked.question, batch_sizes=sizes or _around(ready),
+            precisions=[name.strip() for name in precisions.split(",") if name.strip()], trace=trace,
+        )  # fmt: skip
     if out.output is not None:
         document = result.to_json()
         write_text(out.output, json_text(document.pop("schema"), document))

@@ -63,16 +63,17 @@ def estimate(
     every offer as TSV.
     """
     from ..plan.ask import ask
-    from .progress import compiling, tracing
+    from .progress import compiling, working_out
 
     options = work.options()
     out.require_writable()
     asked = offers.wanted(limits, spot).resolve()
-    with compiling(wanted=compile) as how:
+    with working_out(model) as tell:
         result = ask(
             model, asked.question, options=options, script_arguments=script_arguments or (),
-            catalog=asked.catalog, terms=asked.terms, profiles=profile or (), around_trace=tracing(model),
-            detailed=out.output is not None, best_batch=best_batch, compiling=how,
+            catalog=asked.catalog, terms=asked.terms, profiles=profile or (),
+            detailed=out.output is not None, best_batch=best_batch,
+            compiling=compiling(tell) if compile else None,
         )  # fmt: skip
     _show(result, asked.question, out, show_all=show_all, breakdown=breakdown)
 

@@ -174,7 +174,9 @@ class OutputFlags:
 def _ask_notebooks() -> None:
     """Ask Colab and Kaggle about the account; standard error tells how it went."""
     from ..plan.live import ask_notebooks
+    from ..render.progress import status
     from ..settings import load_settings
 
-    for told in ask_notebooks(load_settings()):
-        typer.echo(f"note: {told}", err=True)
+    with status("asking the clients of Colab and Kaggle"):
+        for told in ask_notebooks(load_settings()):
+            typer.echo(f"note: {told}", err=True)

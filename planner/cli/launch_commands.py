@@ -8,18 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ..errors import GpuplanError, NoAnswerError, UsageError
+from ..errors import NoAnswerError, UsageError
 from .flags import Rank, Requirements, Script, ScriptArguments
+from .launch_apply import apply_plan
 from .next_step import DRY_RUN, WITHOUT_DRY_RUN, say_next, typed
 
 if TYPE_CHECKING:
-    from ..launch.adapter import Outcome
-    from ..launch.blueprint import LaunchPlan
     from ..launch.service import Launcher
 
 __all__ = ["register"]
-
-_GO_ON = "the same command again goes on from its last checkpoint"
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; needed where nobody can be asked.")]
@@ -94,6 +91,7 @@ def launch(  # noqa: PLR0917 - one argument a flag
     from ..render.files import require_writable, write_text
     from ..render.launch import plan_text
     from ..render.output import emit_json, emit_text, json_text
+    from ..render.progress import status
     from ..settings import load_settings
 
     if output is not None:
@@ -112,7 +110,8 @@ def launch(  # noqa: PLR0917 - one argument a flag
         )
         return
     launcher = _launcher(as_json=json_)
-    made = plan_of(asked, launcher, catalog=catalog_of(load_settings()), look=not dry_run)
+    with status("planning the launch"):
+        made = plan_of(asked, launcher, catalog=catalog_of(load_settings()), look=not dry_run)
     payload = made.to_json()
     schema = payload.pop("schema")
     if output is not None:
@@ -124,7 +123,7 @@ def launch(  # noqa: PLR0917 - one argument a flag
     if not json_:
         typer.echo(plan_text(made.to_json(), calls=False), err=True, nl=False)
     _confirm(f"start it, for ${made.worst_case_usd:.2f} at most?", yes=yes)
-    _apply(made, launcher, wait=wait, as_json=json_)
+    apply_plan(made, launcher, wait=wait, as_json=json_)
 
 
 def ps(
@@ -146,18 +145,18 @@ def ps(
     from ..launch.listing import listed
     from ..render.launch import MACHINE_COLUMNS
     from ..render.output import emit_json, emit_rows
+    from ..render.progress import status
 
     launcher = _launcher(as_json=json_)
     asked = launcher.providers_to_ask(provider or (), cloud=cloud)
-    rows = [
-        row.to_json()
-        for row in listed(
+    with status(f"asking {', '.join(asked) or 'the ledger'}"):
+        found = listed(
             [log.history() for log in launcher.ledger.runs()],
             {name: launcher.adapter(name) for name in asked},
             regions=region or None,
             now=datetime.now(tz=UTC),
         )
-    ]
+    rows = [row.to_json() for row in found]
     if json_:
         emit_json("gpuplan.ps/1", {"asked": asked, "machines": rows})
     else:
@@ -182,16 +181,20 @@ def stop(  # noqa: PLR0917 - one argument a flag
 
     Example: gpuplan stop --all
     """
+    from ..render.progress import status
+
     if bool(ids) == everything:
         raise UsageError("`gpuplan stop` needs an ID, or `--all`", hint="see `gpuplan ps`")
     launcher = _launcher(as_json=json_)
-    wanted = launcher.to_stop(ids or [], providers=provider or (), regions=region or None)
+    with status("looking for machines"):
+        wanted = launcher.to_stop(ids or [], providers=provider or (), regions=region or None)
     if not wanted:
         typer.echo("nothing to stop", err=True)
         return
     _confirm(f"end {', '.join(one.name for one in wanted)}?", yes=yes)
-    for one in wanted:
-        launcher.stop(one)
+    with status("ending them, and waiting until they are gone"):
+        for one in wanted:
+            launcher.stop(one)
     say_next(typed("ps", "--cloud"), as_json=json_)
 
 
@@ -204,8 +207,12 @@ def reap(provider: Provider = None, region: Region = None, json_: AsJson = False
 
     Example: gpuplan reap --json
     """
+    from ..render.progress import status
+
     launcher = _launcher(as_json=json_)
-    ended = launcher.reap(launcher.providers_to_ask(provider or (), cloud=True), regions=region or None)
+    with status("looking for machines that are past their cap"):
+        asked = launcher.providers_to_ask(provider or (), cloud=True)
+        ended = launcher.reap(asked, regions=region or None)
     if not json_:
         typer.echo(f"{len(ended)} machines were past their cap", err=True)
     say_next(typed("ps", "--cloud"), as_json=json_)
@@ -226,48 +233,6 @@ def _launcher(*, as_json: bool) -> Launcher:
             typer.echo(event_line(data, as_json=False), err=True)
 
     return launcher_of(load_settings(), tell=tell)
-
-
-def _apply(plan: LaunchPlan, launcher: Launcher, *, wait: bool, as_json: bool) -> None:
-    """Apply a plan, and wait for its end if asked; an interrupt says what was left."""
-    from ..launch.waiting import wait_for_end
-
-    try:
-        launcher.launch(plan)
-        if not wait:
-            ways = " or ".join(f"`{way}`" for way in plan.stop)
-            typer.echo(f"to end it: {ways}", err=True)
-            say_next(typed("ps"), as_json=as_json)
-            return
-        outcome = wait_for_end(launcher, plan.run)
-    except KeyboardInterrupt:
-        typer.echo(
-            f"run {plan.run} stays as it is: `gpuplan ps` shows it, `gpuplan stop {plan.run}` ends it",
-            err=True,
-        )
-        raise
-    _show_end(launcher, plan.run, outcome, as_json=as_json)
-    say_next(typed("reconcile", "PLAN", plan.run), as_json=as_json)
-
-
-def _show_end(launcher: Launcher, run: str, outcome: Outcome, *, as_json: bool) -> None:
-    """Print how a run ended, beside what was planned; one that was not done is an error."""
-    from ..launch.waiting import compared
-    from ..render.launch import COMPARISON_COLUMNS
-    from ..render.output import emit_json, emit_rows
-
-    rows = [line.to_json() for line in compared(launcher.ledger.peek(run), outcome)]
-    if as_json:
-        emit_json(
-            "gpuplan.launch-end/1", {"run": run, "outcome": outcome.model_dump(mode="json"), "lines": rows}
-        )
-    else:
-        emit_rows(COMPARISON_COLUMNS, rows)
-    if outcome.status != "done":
-        raise GpuplanError(
-            f"run `{run}` ended as `{outcome.status}` (exit code {outcome.exit_code})",
-            hint="the same command again starts anew" if outcome.status == "failed" else _GO_ON,
-        )
 
 
 def _confirm(question: str, *, yes: bool) -> None:

@@ -171,6 +171,7 @@ def reconcile(
     from ..plan.reconcile import read_plan
     from ..plan.reconcile import reconcile as compare
     from ..render.profile import emit_reconciled
+    from ..render.progress import status
 
     if forget:
         if plan is not None:
@@ -181,7 +182,8 @@ def reconcile(
     if plan is None or profile is None:
         raise UsageError("a plan and a profile are needed", hint="`gpuplan reconcile plan.json profile.json`")
     planned = read_plan(plan)
-    document = _profile_of(profile, model=planned["workload"]["model"])
+    with status(f"reading {profile}"):
+        document = _profile_of(profile, model=planned["workload"]["model"])
     result = compare(planned, document)
     if keep:
         typer.echo(f"kept for later estimates: {keep_run(document)}", err=True)

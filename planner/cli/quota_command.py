@@ -34,13 +34,14 @@ def quota(
     from ..offers.refresh.http import Http
     from ..render.output import emit_json, emit_rows
     from ..render.prices import QUOTA_COLUMNS
+    from ..render.progress import status
     from ..settings import load_settings
 
     http = Http()
     try:
-        found = quotas_of(
-            provider, region, environ=os.environ, endpoints=_endpoints(load_settings().endpoint), http=http
-        )
+        endpoints = _endpoints(load_settings().endpoint)
+        with status(f"asking {provider}"):
+            found = quotas_of(provider, region, environ=os.environ, endpoints=endpoints, http=http)
     finally:
         http.close()
     rows = [{**one.to_json(), "sentence": one.sentence} for one in found]

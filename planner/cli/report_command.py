@@ -40,6 +40,7 @@ def report(
     from ..plan.reconcile import read_plan
     from ..render.files import require_writable, write_text
     from ..render.output import emit_text
+    from ..render.progress import status
     from ..render.report.page import report_html
 
     target = output or (plan.with_suffix(".html") if show else None)
@@ -49,7 +50,8 @@ def report(
         )
     if target is not None:
         require_writable(target, flag="-o")
-    page = report_html(read_plan(plan))
+    with status("writing the page"):
+        page = report_html(read_plan(plan))
     if target is None:
         emit_text(page)
         return

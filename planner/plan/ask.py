@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -60,7 +59,6 @@ def ask(
     catalog: Catalog | None = None,
     terms: Terms | None = None,
     profiles: Sequence[Path] = (),
-    around_trace: AbstractContextManager[object] | None = None,
     detailed: bool = False,
     best_batch: bool = False,
     compiling: Compiling | None = None,
@@ -75,7 +73,6 @@ def ask(
         catalog: What is for rent (``catalog_of(settings)``); None: what comes with gpuplan.
         terms: What is charged and assumed beside the training; None: as the catalog has it.
         profiles: Files of `gpuplan profile` or `StepTimer`; the user's own runs are known without being named.
-        around_trace: Entered while the model is traced (to show that it takes a while).
         detailed: Whether also to work out what a report shows beside the offers.
         best_batch: Also plan each offer at the largest batch that fits; the model is traced at some more sizes.
         compiling: How to compile the step for every accelerator that was asked for; None: it is not compiled.
@@ -85,7 +82,7 @@ def ask(
     """
     ready = prepare(
         model, question, options=options, script_arguments=script_arguments, catalog=catalog, terms=terms,
-        profiles=profiles, around_trace=around_trace, compiling=compiling,
+        profiles=profiles, compiling=compiling,
     )  # fmt: skip
     answer = _estimate(ready, ready.workload, question)
     if best_batch:
@@ -144,7 +141,6 @@ def prepare(
     catalog: Catalog | None = None,
     terms: Terms | None = None,
     profiles: Sequence[Path] = (),
-    around_trace: AbstractContextManager[object] | None = None,
     compiling: Compiling | None = None,
 ) -> Prepared:
     """Return what an answer is worked out from; the arguments are those of ``ask``.
@@ -163,8 +159,7 @@ def prepare(
     predictor = Predictor.load()
     # The child process that traces has a core of its own; meanwhile this one loads what comes after.
     Thread(target=import_module, args=("numpy",), daemon=True).start()
-    with around_trace or nullcontext():
-        workload = _workload(model, options=options, script_arguments=script_arguments)
+    workload = _workload(model, options=options, script_arguments=script_arguments)
     knowing: StepPredictor = predictor
     if measurements:
         knowing = _with(measurements, predictor, catalog, selection)

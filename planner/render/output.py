@@ -15,6 +15,8 @@ from decimal import Decimal
 from functools import cache
 from typing import Any, Literal
 
+from .progress import status
+
 __all__ = ["UNKNOWN", "Column", "emit_json", "emit_rows", "emit_text", "json_text", "tsv_text"]
 
 UNKNOWN = "–"  # what a table shows for None
@@ -156,7 +158,10 @@ def _print_table(columns: Sequence[Column], rows: Iterable[Mapping[str, Any]], *
         table.add_column(column.header, justify=column.justify, overflow="fold")
     for row in rows:
         table.add_row(*(Text(_table_cell(column, row.get(column.key))) for column in shown))
-    Console(file=sys.stdout, highlight=False).print(table)
+    console = Console(file=sys.stdout, highlight=False)
+    with status(f"laying out {table.row_count:,} rows"), console.capture() as laid_out:
+        console.print(table)
+    sys.stdout.write(laid_out.get())
 
 
 def _write(emit: Callable[[], object]) -> None:

@@ -5,23 +5,41 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import Timer
 
-__all__ = ["bar", "status"]
+__all__ = ["bar", "parts", "status"]
+
+PATIENCE_S = 1.0
 
 
 @contextmanager
 def status(label: str) -> Iterator[Callable[[str], None]]:
-    """Show a spinner with a label; yields the function that says what is being worked on.
+    """Show a spinner with a label from the first second on; yields what says what is being worked on.
 
-    Nothing is shown, and rich is not imported, when stderr is not a terminal.
+    Nothing is shown, and rich is not imported, when stderr is not a terminal. What is printed meanwhile stands
+    above the spinner.
     """
     if not sys.stderr.isatty():
         yield lambda _: None
         return
     from rich.console import Console
+    from rich.live import Live
+    from rich.spinner import Spinner
+    from rich.text import Text
 
-    with Console(stderr=True).status(label) as spinner:
-        yield lambda detail: spinner.update(f"{label}: {detail}")
+    spinner = Spinner("dots", Text(label))
+    shown = Live(  # which would send what is written to a pipe to the terminal
+        spinner, console=Console(stderr=True), transient=True, redirect_stdout=sys.stdout.isatty()
+    )
+    timer = Timer(PATIENCE_S, shown.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield lambda detail: spinner.update(text=Text(f"{label}: {detail}"))
+    finally:
+        timer.cancel()
+        timer.join()
+        shown.stop()
 
 
 @contextmanager
