@@ -3,30 +3,68 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
+from urllib.parse import urlsplit
 
-__all__ = ["link_of"]
+__all__ = ["links_of"]
 
-_URL = re.compile(r"https?://[^\s<>\"'\[\]]+[^\s<>\"'\[\].,;:)]")
-_COMMIT = re.compile(r"\b([\w.-]+/[\w.-]+)@([0-9a-f]{7,40})(?:\s+([\w./-]+\.\w+))?")
-_SITE = re.compile(
-    r"\b((?:[a-z0-9-]+\.)+(?:com|org|net|io|dev|ai|app|cloud|gov|eu|edu)(?:/[\w./~#?=&%+-]*\w)?)", re.I
+_SITE = r"\b((?:[a-z0-9-]+\.)+(?:com|org|net|io|dev|ai|app|cloud|gov|eu|edu)(?:/[\w./~#?=&%+-]*\w)?)"
+
+
+def _of_commit(found: re.Match[str]) -> str:
+    repository, commit, path = found.groups()
+    place = f"blob/{commit}/{path}" if path else f"tree/{commit}"
+    return f"https://github.com/{repository}/{place}"
+
+
+# How sources are worded, and the address that is meant; what one has taken the next ones do not see.
+_WAYS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
+    (re.compile(r"https?://[^\s<>\"'\[\]]+[^\s<>\"'\[\].,;:)]"), lambda found: found.group()),
+    (re.compile(r"\b([\w.-]+/[\w.-]+)@([0-9a-f]{7,40})(?:\s+([\w./-]+\.\w+))?"), _of_commit),
+    (
+        re.compile(r"\b([\w.-]+/[\w.-]+) (?:pull request|issue) (\d+)"),
+        lambda found: f"https://github.com/{found[1]}/issues/{found[2]}",  # which leads on to a pull request
+    ),
+    (
+        re.compile(r"\bcolabtools issue (\d+)"),
+        lambda found: f"https://github.com/googlecolab/colabtools/issues/{found[1]}",
+    ),
+    (re.compile(r"\barXiv:(\d{4}\.\d{4,5})"), lambda found: f"https://arxiv.org/abs/{found[1]}"),
+    (
+        re.compile(r"\b(google-colab-cli|kaggle) (\d+\.\d+\.\d+)"),
+        lambda found: f"https://pypi.org/project/{found[1]}/{found[2]}/",
+    ),
+    (
+        re.compile(r"\bTechCrunch 2022-09-29"),
+        lambda _: (
+            "https://techcrunch.com/2022/09/29/"
+            "google-colaboratory-launches-a-pay-as-you-go-option-premium-gpu-access/"
+        ),
+    ),
+    (
+        re.compile(r"\bMcCormick\b"),
+        lambda _: "https://mccormickml.com/2024/04/23/colab-gpus-features-and-pricing/",
+    ),
+    (re.compile(r"\bColab FAQ\b"), lambda _: "https://research.google.com/colaboratory/faq.html"),
+    (re.compile(_SITE, re.IGNORECASE), lambda found: f"https://{found[1]}"),
 )
 
 
-def link_of(source: str) -> str | None:
-    """Return the address that a source names; None where it names none.
+def links_of(source: str) -> list[tuple[str, str]]:
+    """Return the addresses that a source names, each once, with the name of its site.
 
     Example:
-        >>> link_of("tsaol/aws-gpu@77fcd9fe data/gpu.js (x)")
-        'https://github.com/tsaol/aws-gpu/blob/77fcd9fe/data/gpu.js'
-        >>> link_of("EBS gp3 (cloudtoolstack.com 2026)"), link_of("assumed")
-        ('https://cloudtoolstack.com', None)
+        >>> links_of("tsaol/aws-gpu@77fcd9fe data/gpu.js (x)")
+        [('github.com', 'https://github.com/tsaol/aws-gpu/blob/77fcd9fe/data/gpu.js')]
+        >>> links_of("EBS gp3 (cloudtoolstack.com 2026)"), links_of("assumed")
+        ([('cloudtoolstack.com', 'https://cloudtoolstack.com')], [])
     """
-    if found := _URL.search(source):
-        return found.group()
-    if found := _COMMIT.search(source):
-        repository, commit, path = found.groups()
-        place = f"blob/{commit}/{path}" if path else f"tree/{commit}"
-        return f"https://github.com/{repository}/{place}"
-    found = _SITE.search(source)
-    return f"https://{found.group(1)}" if found else None
+    return [(urlsplit(address).netloc, address) for address in dict.fromkeys(_addresses(source))]
+
+
+def _addresses(source: str) -> Iterator[str]:
+    """Yield addresses; the words of each are taken out before the next way of wording is looked for."""
+    for pattern, address in _WAYS:
+        for found in pattern.finditer(source):
+            yield address(found)
+        source = pattern.sub(" ", source)

@@ -10,7 +10,7 @@ from ..numbers import count_text, device_text, duration_text, offer_text, short_
 from ..output import UNKNOWN
 from .answer import answers, headline, question
 from .embed import visible
-from .links import link_of
+from .links import links_of
 from .rows import COLUMNS, Money, offer_rows, shown_offers
 
 __all__ = ["every_row", "view_of"]
@@ -44,7 +44,7 @@ def view_of(exact: Mapping[str, Any]) -> dict[str, Any]:
         "given": plan["terms"]["given"],
         "notes": _notes(plan),
         "sources": [*_price_sources(plan["offers"]), *_chip_sources(details["steps"])],
-        "link_of": link_of,
+        "links_of": links_of,
         "chart": _chart(plan, shown, details, money),
     }
 

@@ -116,6 +116,18 @@ def test_nothing_is_loaded_from_anywhere(text: str, page: Page) -> None:
     assert not re.search(r"@import|url\(", text[: text.index("</style>")])
 
 
+def test_every_source_has_a_date_and_its_address_or_says_that_none_is_known(text: str) -> None:
+    """In the table of sources; of those without, all are known by name, so that one that is new is noticed."""
+    table = text[text.index('id="sources"') : text.index('id="data"')]
+    rows = re.findall(r"<tr><th scope=\"row\".*?</tr>", table, re.DOTALL)
+    without = {re.sub(r"<[^>]*>", "", row.split("</bdi>")[0]).strip() for row in rows if "href=" not in row}
+
+    assert len(rows) > 10
+    assert all(re.match(r"\d{4}(-\d\d)*", row.rsplit("<td>", 1)[1]) for row in rows)
+    assert all("no address on record" in row for row in rows if "href=" not in row)
+    assert without <= {"NVIDIA datasheet/whitepaper [unverified]", "owned by the user", "this machine"}
+
+
 def test_only_the_scripts_of_the_package_may_run(page: Page) -> None:
     """The content security policy names each script by its hash; everything else is data."""
     policy = next(a["content"] or "" for tag, a in page.tags if tag == "meta" and a.get("http-equiv"))
