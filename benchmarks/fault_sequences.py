@@ -18,6 +18,7 @@ import os
 import sys
 import tempfile
 import time
+from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ from launch.google.world import GoogleWorld, google_environment, google_server, 
 from launch.test_fault_sequences import run
 from launch.worlds import AwsWorld, FakeWorld, LocalWorld
 
-PIECE = 5
+PIECE = 10
 PROVIDERS = ("fake", "local", "aws", "gcp", "tpu", "azure")
 
 
@@ -52,8 +53,8 @@ def main() -> None:
         while done < chosen.count and time.monotonic() < until:
             began = time.monotonic()
             ran = run(world, examples=min(PIECE, chosen.count - done), steps=chosen.steps, seed=seed)
-            _record(chosen, seed=seed, sequences=ran, seconds=time.monotonic() - began)
-            done, seed = done + ran, seed + 1
+            _record(chosen, seed=seed, tally=ran, seconds=time.monotonic() - began)
+            done, seed = done + ran["sequences"], seed + 1
     print(f"{chosen.provider}: {done} of {chosen.count} sequences, and all of them kept all laws")
 
 
@@ -87,13 +88,13 @@ def _recorded(chosen: argparse.Namespace) -> tuple[int, int]:
     return sum(row["sequences"] for row in own), max((row["seed"] + 1 for row in own), default=chosen.seed)
 
 
-def _record(chosen: argparse.Namespace, *, seed: int, sequences: int, seconds: float) -> None:
-    """Write a piece down."""
+def _record(chosen: argparse.Namespace, *, seed: int, tally: Counter[str], seconds: float) -> None:
+    """Write a piece down: a line with its seed, what was drawn, and what came of it."""
     if chosen.record is None:
         return
     row = {
-        "provider": chosen.provider, "steps": chosen.steps, "seed": seed, "sequences": sequences,
-        "seconds": round(seconds, 1),
+        "provider": chosen.provider, "steps": chosen.steps, "seed": seed, "sequences": tally["sequences"],
+        "seconds": round(seconds, 1), "tally": dict(sorted(tally.items())),
     }  # fmt: skip
     with chosen.record.open("a", encoding="utf-8") as file:
         file.write(json.dumps(row) + "\n")

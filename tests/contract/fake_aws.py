@@ -28,6 +28,7 @@ import threading
 from base64 import b64decode
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from io import BytesIO
 from typing import Any
 from urllib.parse import parse_qsl
@@ -95,8 +96,7 @@ class Layer:
         with self.world.lock:
             status, headers, data = self.answer(env, body)
         headers = [(name, value) for name, value in headers if name.lower() not in {"content-length", "date"}]
-        date = self.world.now().strftime("%a, %d %b %Y %H:%M:%S GMT")
-        start(status, [*headers, ("Content-Length", str(len(data))), ("Date", date)])
+        start(status, [*headers, ("Content-Length", str(len(data)))])
         return [data]
 
     def answer(self, env: dict[str, Any], body: bytes) -> Answer:
@@ -462,9 +462,29 @@ class Handler(WSGIRequestHandler):
     """Keeps connections open, hands the socket on, and is silent."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # or the body waits 40 ms for the receipt of the head
 
     def make_environ(self) -> Any:
         return {**super().make_environ(), "werkzeug.socket": self.connection}
+
+    def run_wsgi(self) -> None:
+        """Answer; unlike werkzeug's own, which waits for what a client may still send and hangs up."""
+
+        def start(status: str, headers: list[tuple[str, str]]) -> None:
+            code, _, reason = status.partition(" ")
+            self.send_response(int(code), reason)
+            for name, value in headers:
+                self.send_header(name, value)
+
+        try:
+            data = b"".join(self.server.app(self.make_environ(), start))
+            self.end_headers()
+            self.wfile.write(data)
+        except OSError:  # reset as asked, or the client was killed
+            self.close_connection = True
+
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        return format_datetime(self.server.app.world.now(), usegmt=True)
 
     def log(self, *_: Any) -> None:
         pass

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+
+import requests
 
 SERVER = Path(__file__).parents[1] / "contract" / "fake_aws.py"
 
@@ -21,13 +21,12 @@ class AwsServer:
 
     def __init__(self, url: str) -> None:
         self.url = url
+        self.session = requests.Session()
+        self.session.trust_env = False
 
     def post(self, path: str, **data: Any) -> dict[str, Any]:
         """Ask the server for something, and return the meter."""
-        body = json.dumps(data).encode()
-        request = urllib.request.Request(f"{self.url}/_{path}", data=body, method="POST")
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=60) as answer:
-            return dict(json.load(answer))
+        return dict(self.session.post(f"{self.url}/_{path}", json=data, timeout=60).json())
 
     def meter(self) -> list[dict[str, Any]]:
         """Return what every instance was and is."""
@@ -46,8 +45,9 @@ def aws_server() -> Iterator[AwsServer]:
     )
     try:
         assert process.stdout is not None
-        port = process.stdout.readline().split()[1]
-        yield AwsServer(f"http://127.0.0.1:{port}")
+        server = AwsServer(f"http://127.0.0.1:{process.stdout.readline().split()[1]}")
+        yield server
+        server.session.close()
     finally:
         process.kill()
         process.communicate()

@@ -96,6 +96,7 @@ class Handler(BaseHTTPRequestHandler):
     cloud: ClassVar[CloudState]
     lock: ClassVar[threading.RLock] = threading.RLock()
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # or the body waits 40 ms for the receipt of the head
 
     def handle_any(self) -> None:
         raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))

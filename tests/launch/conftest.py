@@ -66,12 +66,19 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     return Bench(tmp_path)
 
 
-@pytest.fixture(scope="module")
-def aws() -> Iterator[AwsServer]:
-    """AWS on loopback, and credentials that open nothing else."""
-    with aws_server() as server, pytest.MonkeyPatch.context() as patch:
-        for name in [name for name in os.environ if name.startswith("AWS_")]:
-            patch.delenv(name)
-        for name, value in aws_environment(server).items():
-            patch.setenv(name, value)
+@pytest.fixture(scope="session")
+def aws_process() -> Iterator[AwsServer]:
+    """The server starts once: importing moto takes seconds."""
+    with aws_server() as server:
         yield server
+
+
+@pytest.fixture
+def aws(aws_process: AwsServer, monkeypatch: pytest.MonkeyPatch) -> AwsServer:
+    """A new AWS on loopback, and credentials that open nothing else."""
+    aws_process.post("reset")
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name, value in aws_environment(aws_process).items():
+        monkeypatch.setenv(name, value)
+    return aws_process

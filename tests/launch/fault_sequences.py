@@ -7,7 +7,6 @@ never the ledger.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import signal
@@ -22,6 +21,7 @@ from typing import Any, Protocol
 from gpuplan.errors import GpuplanError
 from gpuplan.launch.adapter import Adapter
 from gpuplan.launch.clock import Clock, Pace
+from gpuplan.launch.events import LaunchEvent
 from gpuplan.launch.ledger import Ledger
 from gpuplan.launch.planning import make_plan
 from gpuplan.launch.request import Candidate, LaunchRequest, RunSpec
@@ -120,15 +120,16 @@ class FaultSequences(RuleBasedStateMachine):
     """Launches, stops and reaps, while the world goes wrong."""
 
     world: World
-    begun = 0  # sequences, of all examples
+    tally: Counter[str]  # of all examples: what was drawn, and what came of it
 
     @initialize()
     def begin(self) -> None:
-        type(self).begun += 1
+        self.tally["sequences"] += 1
         self.folder = Path(tempfile.mkdtemp(prefix="gpuplan-faults-"))
         self.world.reset()
         self.attempts: Counter[str] = Counter()
         self.foreign = 0
+        self.launched: set[str] = set()
 
     def launcher(self) -> tuple[Launcher, Mortal]:
         """A new process: nothing is left but the files and the cloud."""
@@ -138,11 +139,15 @@ class FaultSequences(RuleBasedStateMachine):
             ledger=ledger,
             state_dir=self.folder,
             clock=self.world.clock,
-            tell=lambda event: None,
+            tell=self.heard,
             pace=self.world.pace,
             _adapters={self.world.provider: mortal},
         )
         return launcher, mortal
+
+    def heard(self, event: LaunchEvent) -> None:
+        """Count what became of a command: a machine came up, a candidate was refused and why, and so on."""
+        self.tally[f"event {event.event} {event.details.get('kind', '')}".strip()] += 1
 
     def launch_command(self, run: str) -> Callable[[Launcher], None]:
         """What `gpuplan launch` does with a plan file."""
@@ -172,13 +177,17 @@ class FaultSequences(RuleBasedStateMachine):
 
     def act(self, command: Callable[[Launcher], None], dies_after: int | None, *, really: bool) -> None:
         """Run a command in a process that may be killed at its n-th word with the cloud."""
-        if dies_after is not None and really:
+        if dies_after is not None and really and self.world.provider != "fake":  # that cloud would be copied
             self.act_in_a_process_that_is_killed(command, dies_after)
             return
         launcher, mortal = self.launcher()
         mortal.words_left, mortal.kill = dies_after, kill_inside
-        with contextlib.suppress(GpuplanError, KilledError):
+        try:
             command(launcher)
+        except GpuplanError as error:
+            self.tally[f"command ended with {type(error).__name__}"] += 1
+        except KilledError:
+            self.tally["killed from inside"] += 1
 
     def act_in_a_process_that_is_killed(self, command: Callable[[Launcher], None], dies_after: int) -> None:
         """The same with a real process and a real SIGKILL."""
@@ -194,29 +203,56 @@ class FaultSequences(RuleBasedStateMachine):
             except BaseException:
                 os._exit(1)
             os._exit(0)
-        os.waitpid(child, 0)
+        _, status = os.waitpid(child, 0)
+        self.tally["killed by SIGKILL" if os.WIFSIGNALED(status) else "not killed after all"] += 1
 
-    dying = st.one_of(st.none(), st.integers(0, 12))
-    really = st.sampled_from([False, False, False, True])
+    dying = st.one_of(st.none(), st.integers(0, 12), st.integers(0, 5))
+    really = st.booleans()
 
     @rule(run=st.sampled_from(RUNS), dies_after=dying, really=really)
     def launch(self, run: str, dies_after: int | None, really: bool) -> None:
+        self.tally["launch"] += 1
+        self.launched.add(run)
         self.act(self.launch_command(run), dies_after, really=really)
 
-    @rule(run=st.sampled_from(RUNS), dies_after=dying, really=really)
-    def stop(self, run: str, dies_after: int | None, really: bool) -> None:
+    @rule(data=st.data(), run=st.sampled_from(RUNS), dies_after=dying, really=really)
+    def launch_into_faults(self, data: Any, run: str, dies_after: int | None, really: bool) -> None:
+        for times in data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=3)):
+            self.fault(data, times)
+        self.launch(run, dies_after, really)
+
+    @rule(run=st.sampled_from(RUNS), dies_after=st.integers(0, 9), really=really, how=st.integers(0, 2))
+    def launch_is_killed_and_meets_the_world_anew(
+        self, run: str, dies_after: int, really: bool, how: int
+    ) -> None:
+        """It dies while the machine boots; the machine may be reclaimed; then launch, or stop, or only time."""
+        self.launch(run, dies_after, really)
+        if how != 1:
+            self.machines_are_reclaimed()
+        if how < 2:
+            self.launch(run, None, really=False)
+
+    @precondition(lambda self: self.launched)
+    @rule(data=st.data(), dies_after=dying, really=really)
+    def stop(self, data: Any, dies_after: int | None, really: bool) -> None:
+        run = data.draw(st.sampled_from(sorted(self.launched)))
+        self.tally["stop"] += 1
         self.act(lambda launcher: launcher.stop_run(run), dies_after, really=really)
 
-    @rule(dies_after=dying)
-    def reap(self, dies_after: int | None) -> None:
+    @precondition(lambda self: self.launched)
+    @rule(dies_after=dying, really=really)
+    def reap(self, dies_after: int | None, really: bool) -> None:
+        self.tally["reap"] += 1
+
         def command(launcher: Launcher) -> None:
             launcher.reap([self.world.provider], regions=self.world.regions)
 
-        self.act(command, dies_after, really=False)
+        self.act(command, dies_after, really=really)
 
     @rule(data=st.data(), times=st.integers(1, 8))
     def fault(self, data: Any, times: int) -> None:
         operation, when, what = data.draw(st.sampled_from(self.world.faults))
+        self.tally[f"fault {operation} {when} {what}"] += times
         for _ in range(times):
             self.world.fault(operation, when, what)
 
@@ -224,6 +260,8 @@ class FaultSequences(RuleBasedStateMachine):
     @rule(run=st.sampled_from(RUNS), then_stopped=st.booleans())
     def every_answer_is_lost_and_the_machine_shows_up_late(self, run: str, then_stopped: bool) -> None:
         """The worst case of all: it exists, nobody was told, and nobody can see it yet."""
+        self.tally["every answer lost, machine not visible yet"] += 1
+        self.launched.add(run)
         for fault in self.world.losing:
             for _ in range(self.world.pace.tries):
                 self.world.fault(*fault)
@@ -237,25 +275,34 @@ class FaultSequences(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([1, 30, 120, 1800, 4000]))
     def time_passes(self, seconds: int) -> None:
+        self.tally["time passes"] += 1
         self.world.pass_time(seconds)
 
     @rule(hours=st.sampled_from([-2.0, 0.0, 2.0]))
     def this_clock_is_wrong(self, hours: float) -> None:
+        self.tally[f"clock {hours:+g} h"] += 1
         self.world.skew(hours)
 
+    @precondition(lambda self: self.launched)
     @rule()
     def machines_are_reclaimed(self) -> None:
+        before = sum(one.alive for one in self.ours())
         self.world.reclaim()
+        self.tally["reclaim"] += 1
+        self.tally["machines reclaimed"] += before - sum(one.alive for one in self.ours())
 
     @precondition(lambda self: self.foreign < 2)
     @rule()
     def somebody_else_starts_one(self) -> None:
+        self.tally["foreign machine"] += 1
         self.foreign += 1
         self.world.foreign()
 
+    @precondition(lambda self: self.launched)
     @rule()
     def the_ledger_is_lost(self) -> None:
         """A new computer: whatever runs must be found and ended by its tags alone."""
+        self.tally["ledger lost"] += 1
         self.world.clear()
         lost, self.folder = self.folder, Path(tempfile.mkdtemp(prefix="gpuplan-faults-"))
         self.world.pass_time(120)
@@ -268,6 +315,8 @@ class FaultSequences(RuleBasedStateMachine):
             launcher.stop(target)
         assert [one for one in self.ours() if one.alive] == []
         # Names start anew with the ledger, and so do attempts: tokens would be those of ended machines.
+        self.tally["machines made"] += len(self.ours())
+        self.launched.clear()
         self.world.reset()
 
     @invariant()
@@ -299,6 +348,7 @@ class FaultSequences(RuleBasedStateMachine):
             self.world.pass_time(120)
             launcher, _ = self.launcher()
             adapter = launcher.adapter(self.world.provider)
+            self.tally["machines made"] += len(self.ours())
             shown = {machine.id for machine in adapter.machines(self.world.regions)}
             alive = {one.id for one in self.world.meter() if one.alive and not one.foreign}
             assert alive <= shown, (alive, shown)

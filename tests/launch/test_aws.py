@@ -61,8 +61,8 @@ class Cloud:
 
 
 @pytest.fixture(scope="module")
-def world(aws: AwsServer) -> AwsWorld:
-    return AwsWorld(aws)
+def world(aws_process: AwsServer) -> AwsWorld:
+    return AwsWorld(aws_process)
 
 
 @pytest.fixture

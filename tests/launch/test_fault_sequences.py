@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,9 @@ from launch.fault_sequences import FaultSequences, World
 from launch.worlds import AwsWorld, FakeWorld, LocalWorld
 
 
-def run(world: World, *, examples: int, steps: int, seed: int | None = None) -> int:
-    """Run sequences in a world; returns how many. The same seed gives the same sequences."""
-    own = {"world": world, "_hypothesis_internal_use_seed": seed, "begun": 0}
+def run(world: World, *, examples: int, steps: int, seed: int | None = None) -> Counter[str]:
+    """Run sequences in a world; returns what was drawn and what came of it. The same seed, the same sequences."""
+    own = {"world": world, "_hypothesis_internal_use_seed": seed, "tally": Counter()}
     machine = type("Sequences", (FaultSequences,), own)
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
         machine,
@@ -23,7 +24,7 @@ def run(world: World, *, examples: int, steps: int, seed: int | None = None) -> 
             suppress_health_check=list(HealthCheck),
         ),
     )  # fmt: skip
-    return machine.begun
+    return machine.tally
 
 
 def test_a_fake_cloud_in_memory_keeps_the_laws() -> None:

@@ -135,6 +135,7 @@ class AwsWorld:
     def before_fork(self) -> None:
         for client in self._clients.values():
             client.close()
+        self.server.session.close()
 
     def reset(self) -> None:
         self.server.post("reset")

@@ -84,6 +84,7 @@ def _handler(running: Vendor, answer: Callable[[Asked], Answer | None]) -> type[
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # or the body waits 40 ms for the receipt of the head
 
         def log_message(self, *_: object) -> None:
             """Say nothing."""

@@ -99,6 +99,8 @@ def metadata_server() -> Iterator[tuple[MetadataServer, str]]:
     cloud = MetadataServer()
 
     class Handler(BaseHTTPRequestHandler):
+        disable_nagle_algorithm = True
+
         def answer(self) -> None:
             status, text, headers = cloud.answer(self.command, self.path, self.headers)
             self.send_response(status)
