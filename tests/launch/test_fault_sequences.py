@@ -29,7 +29,7 @@ def run(world: World, *, examples: int, steps: int, seed: int | None = None) -> 
 
 def test_a_fake_cloud_in_memory_keeps_the_laws() -> None:
     """The engine alone, hundreds of steps."""
-    run(FakeWorld(), examples=60, steps=15)
+    run(FakeWorld(), examples=40, steps=15)
 
 
 def test_aws_over_http_keeps_the_laws(aws: AwsServer) -> None:
