@@ -28,17 +28,18 @@ __all__ = ["BACKENDS", "ROLES", "ROOT", "child", "compare_with_fit", "environmen
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPT = Path(__file__).with_name("profile_accuracy.py")
 BACKENDS = ("jax", "tensorflow", "torch")
-# Reference, batch size, samples of an epoch: about half a second on one slow core.
+# Reference, batch size, samples of an epoch: a few tenths of a second on one slow core.
 MODELS = (
-    ("benchmarks/workloads.py:mlp?width=256&depth=3&features=784", 128, 12_800),
-    ("benchmarks/workloads.py:tabular?vocabulary=1000&embedding=8", 256, 12_800),
-    ("benchmarks/workloads.py:cifar_cnn?width=8", 32, 480),
-    ("benchmarks/workloads.py:wide_resnet?blocks=1&widen=1", 32, 480),
-    ("benchmarks/workloads.py:unet?image_size=32&width=8&depth=2", 8, 160),
+    ("benchmarks/workloads.py:mlp?width=256&depth=3&features=784", 128, 6_400),
+    ("benchmarks/workloads.py:tabular?vocabulary=1000&embedding=8", 256, 5_120),
+    ("benchmarks/workloads.py:cifar_cnn?width=8", 32, 320),
+    ("benchmarks/workloads.py:wide_resnet?blocks=1&widen=1", 32, 160),
+    ("benchmarks/workloads.py:unet?image_size=32&width=8&depth=2", 8, 64),
     ("examples/models.py:lstm_text?length=40&vocabulary=2000&units=32", 32, 640),
-    ("examples/models.py:transformer?depth=2&width=64&heads=2&length=32&vocabulary=500", 16, 320),
-    ("MobileNetV2?input_shape=[32,32,3]&classes=10", 16, 160),
+    ("examples/models.py:transformer?depth=2&width=64&heads=2&length=32&vocabulary=500", 16, 160),
+    ("MobileNetV2?input_shape=[32,32,3]&classes=10", 16, 64),
 )
+Windows = tuple[list[float], list[int]]
 KEPT = ("median_s", "mean_s", "low_s", "high_s", "windows", "spread")
 CALM = 0.10  # of the processor, used by others: above, the machine was not ours alone [-]
 
@@ -80,10 +81,10 @@ def _compared(reference: str, batch_size: int, samples: int, backend: str, max_t
         measured.wait()
         plain.wait()
         watch = LoadWatch([os.getpid()])
-        pairs: list[tuple[list[float], float]] = []
+        pairs: list[tuple[Windows, float]] = []
         while measured.go():
             plain.go()
-            pairs.append((measured.said["windows_s"], plain.said["epoch_s"]))
+            pairs.append((measured.said["windows"], plain.said["epoch_s"]))
         busy, row = watch.stop(), measured.said["row"]
     finally:
         measured.end()
@@ -94,21 +95,22 @@ def _compared(reference: str, batch_size: int, samples: int, backend: str, max_t
     }  # fmt: skip
 
 
-def _found(row: dict[str, Any], pairs: list[tuple[list[float], float]]) -> dict[str, Any]:
+def _mean(steps_s: list[float], counts: list[int]) -> float:
+    return sum(s * n for s, n in zip(steps_s, counts, strict=True)) / sum(counts)
+
+
+def _found(row: dict[str, Any], pairs: list[tuple[Windows, float]]) -> dict[str, Any]:
     """Return how far the profile was from the epochs.
 
     Args:
         row: Of the profile.
-        pairs: Windows of a turn that counted (time of a step), and the epoch after it [s].
+        pairs: Windows of a turn that counted (time of a step, and steps), and the epoch after it [s].
     """
     steps, beside_s = row["epoch"]["steps"], row["epoch"]["beside_steps_s"]
     # The first turns warm up, the last ones look at what lies beside the steps.
-    turns = [
-        (steps * statistics.fmean(windows_s) + beside_s) / epoch_s - 1.0
-        for windows_s, epoch_s in pairs[1:]
-        if windows_s
-    ]
-    epochs_s = [epoch_s for windows_s, epoch_s in pairs[1:] if windows_s]
+    measured = [(_mean(*windows), epoch_s) for windows, epoch_s in pairs[1:] if windows[0]]
+    turns = [(steps * step_s + beside_s) / epoch_s - 1.0 for step_s, epoch_s in measured]
+    epochs_s = [epoch_s for _, epoch_s in measured]
     predicted_s, real_s = row["epoch"]["total_s"], statistics.median(epochs_s)
     low, high = median_interval(turns) or (None, None)
     return {
@@ -168,7 +170,8 @@ def _measured_epochs(reference: str, batch_size: int, samples: int, most_s: floa
     class InTurn(recorder.StepRecorder):
         def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
             now = len(self.meter.steps_s)
-            _take_turn(windows_s=self.meter.steps_s[getattr(self, "known", 0) : now])
+            new = slice(getattr(self, "known", 0), now)
+            _take_turn(windows=[self.meter.steps_s[new], self.meter.counts[new]])
             self.known = now
             super().on_epoch_begin(epoch, logs)
 

@@ -19,7 +19,8 @@ class Rules:
     """When warm-up ends, how long a window is, and when the median is known well enough.
 
     Args:
-        window_s: A window ends with the first step that ends after this long [s].
+        window_s: A window holds as many steps as take about this long, going by the window before; the first one
+            ends with the first step that ends after it [s].
         settle_windows: Warm-up ends when the two halves of so many windows in a row agree [-].
         settle_within: ... in the median, by this share of it [-].
         warm_up_s: Warm-up ends after this long even if they never agree, and after so many windows [s].
@@ -67,12 +68,19 @@ class Meter:
     why: Why | None = None
     _since_s: float | None = None
     _steps: int = 0
+    _planned: int = 0  # steps of a window; 0 before the first
+    _fitted: bool = False  # whether a window has closed since the last pause
     _warmed_s: float = 0.0
     _measured_s: float = 0.0
 
     def pause(self) -> None:
-        """Drop the window that is under way."""
-        self._since_s = None
+        """Drop the window that is under way.
+
+        Where not one window fitted in between two pauses (epochs of a few steps), the next ones hold what did.
+        """
+        if self._since_s is not None and not self._fitted and self._steps:
+            self._planned = self._steps
+        self._since_s, self._fitted = None, False
 
     def ended(self, now_s: float, steps: int = 1) -> bool:
         """Take note that steps have ended; return whether that closed a window.
@@ -86,14 +94,26 @@ class Meter:
             return False
         self._steps += steps
         elapsed_s = now_s - self._since_s
-        if elapsed_s < self.rules.window_s or elapsed_s <= 0.0:
+        if elapsed_s <= 0.0 or not self._is_full(elapsed_s):
             return False
         self._close(elapsed_s)
+        self._fitted = True
         self._since_s, self._steps = now_s, 0
         return True
 
+    def _is_full(self, elapsed_s: float) -> bool:
+        """Return whether the steps of the window are enough.
+
+        Their number is chosen before, not by the clock: windows that ended when time is up would end early just
+        when steps were slow, and count those few as much as the many of a fast one.
+        """
+        if self._planned:
+            return self._steps >= self._planned
+        return elapsed_s >= self.rules.window_s
+
     def _close(self, elapsed_s: float) -> None:
         step_s = elapsed_s / self._steps
+        self._planned = max(1, round(self.rules.window_s / step_s))
         if self.settled is None:
             self._warm(step_s, elapsed_s)
             return

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import random
+import statistics
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -105,3 +108,28 @@ def test_warm_up_must_settle_before_it_counts() -> None:
 
     assert closed == len(meter.warm) + len(meter.steps_s)
     assert len(meter.warm) == RULES.settle_windows
+
+
+def test_slow_steps_end_no_window_early() -> None:
+    """Steps of 10 ms, every fifth or so of 100 ms: windows that ended by the clock would say 40 ms and more.
+
+    Their mean would count a window of one slow step as much as one of ten fast steps.
+    """
+    draw = random.Random(0)
+    steps_s = [0.1 if draw.random() < 0.2 else 0.01 for _ in range(5000)]
+    meter = Meter(Rules(window_s=0.1, least_s=100.0, most_s=100.0))
+    _ends(itertools.accumulate(steps_s), meter)
+
+    truth_s = statistics.fmean(steps_s)
+    assert statistics.fmean(meter.steps_s) == pytest.approx(truth_s, rel=0.05)
+
+
+def test_epochs_shorter_than_a_window_are_measured_whole() -> None:
+    """Four steps of 10 ms an epoch never fill 100 ms: each epoch is a window, without its first step."""
+    meter = Meter(RULES)
+    for epoch in range(100):
+        _ends((epoch + 0.01 * i for i in range(4)), meter)
+        meter.pause()
+
+    assert meter.summary().median_s == pytest.approx(0.01)
+    assert set(meter.counts) == {3}
