@@ -196,6 +196,8 @@ def main() -> int:
             folder = Path(name, "work")
             folder.mkdir()
             prepare(folder)
+            with contextlib.chdir(folder), contextlib.redirect_stdout(io.StringIO()):
+                run(["estimate", "examples/mnist_cnn.py", "--provider", "local", "-o", "plan.json"])
             before = time.monotonic()
             for snippet, code, said in run_all(chosen, folder):
                 now = time.monotonic()

@@ -25,14 +25,14 @@ def apply_plan(plan: LaunchPlan, launcher: Launcher, *, wait: bool, as_json: boo
     from ..render.progress import status
 
     try:
-        with status(f"starting run {plan.run}"):
+        with status(f"starting run {plan.run}", wanted=not as_json):
             launcher.launch(plan)
         if not wait:
             ways = " or ".join(f"`{way}`" for way in plan.stop)
             typer.echo(f"to end it: {ways}", err=True)
             say_next(typed("ps"), as_json=as_json)
             return
-        with status(f"waiting for run {plan.run} to end (Ctrl-C leaves it running)"):
+        with status(f"waiting for run {plan.run} to end (Ctrl-C leaves it running)", wanted=not as_json):
             outcome = wait_for_end(launcher, plan.run)
     except KeyboardInterrupt:
         typer.echo(

@@ -192,7 +192,7 @@ def stop(  # noqa: PLR0917 - one argument a flag
         typer.echo("nothing to stop", err=True)
         return
     _confirm(f"end {', '.join(one.name for one in wanted)}?", yes=yes)
-    with status("ending them, and waiting until they are gone"):
+    with status("ending them, and waiting until they are gone", wanted=not json_):
         for one in wanted:
             launcher.stop(one)
     say_next(typed("ps", "--cloud"), as_json=json_)
@@ -210,7 +210,7 @@ def reap(provider: Provider = None, region: Region = None, json_: AsJson = False
     from ..render.progress import status
 
     launcher = _launcher(as_json=json_)
-    with status("looking for machines that are past their cap"):
+    with status("looking for machines that are past their cap", wanted=not json_):
         asked = launcher.providers_to_ask(provider or (), cloud=True)
         ended = launcher.reap(asked, regions=region or None)
     if not json_:

@@ -13,13 +13,13 @@ PATIENCE_S = 1.0
 
 
 @contextmanager
-def status(label: str) -> Iterator[Callable[[str], None]]:
+def status(label: str, *, wanted: bool = True) -> Iterator[Callable[[str], None]]:
     """Show a spinner with a label from the first second on; yields what says what is being worked on.
 
     Nothing is shown, and rich is not imported, when stderr is not a terminal. What is printed meanwhile stands
-    above the spinner.
+    above the spinner, wrapped to the terminal: not wanted where that is read by a program.
     """
-    if not sys.stderr.isatty():
+    if not wanted or not sys.stderr.isatty():
         yield lambda _: None
         return
     from rich.console import Console
