@@ -34,8 +34,10 @@ def epochs(
     from ..errors import NoAnswerError
     from ..plan.epochs import SCHEMA, forecast_epochs, read_history
     from ..render.output import Column, emit_json, emit_rows
+    from ..render.progress import status
 
-    found = forecast_epochs(read_history(history), metric=metric, target=target)
+    with status(f"extrapolating {metric}"):
+        found = forecast_epochs(read_history(history), metric=metric, target=target)
     row = found.to_json()
     if json_:
         emit_json(SCHEMA, row)
