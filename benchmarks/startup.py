@@ -61,8 +61,13 @@ def timed(command: Sequence[str], *, cache: Path) -> float:
 
 
 def environment(cache: Path) -> dict[str, str]:
-    """Return this process's environment with a cache folder, and Keras on JAX on the CPU."""
-    return {**os.environ, "GPUPLAN_CACHE_DIR": str(cache), "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
+    """Return this process's environment with a cache folder, and Keras on JAX on the CPU.
+
+    Byte code is kept (beside the cache), as it is after the first start wherever nobody forbids it.
+    """
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    own = {"GPUPLAN_CACHE_DIR": str(cache), "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
+    return {**kept, **own, "PYTHONPYCACHEPREFIX": str(cache.parent / "bytecode")}
 
 
 def median_s(command: Sequence[str], *, repeat: int, cache: Callable[[], Path]) -> float:

@@ -7,39 +7,36 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib import import_module
 from itertools import takewhile
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from ..errors import GpuplanError
-from . import (
-    accuracy_commands,
-    breakeven_command,
-    catalog_commands,
-    decision_commands,
-    doctor_command,
-    epochs_command,
-    estimate_command,
-    export_command,
-    launch_commands,
-    profile_commands,
-    quota_command,
-    report_command,
-)
 
-__all__ = ["app", "run"]
+__all__ = ["COMMANDS", "app", "app_for", "run"]  # noqa: F822 - ``app`` is made when it is first asked for
 
 USAGE = 2
 INTERRUPTED = 130
 
-app = typer.Typer(
-    name="gpuplan",
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-)
+# Modules in the order of the help page, each with its commands: only that of the command that runs is loaded.
+COMMANDS = {
+    "estimate_command": ("estimate",),
+    "report_command": ("report",),
+    "epochs_command": ("epochs",),
+    "breakeven_command": ("breakeven",),
+    "decision_commands": ("rig", "sweep"),
+    "catalog_commands": ("offers", "accelerators", "catalog"),
+    "quota_command": ("quota",),
+    "accuracy_commands": ("accuracy", "calibrate"),
+    "profile_commands": ("profile", "reconcile"),
+    "launch_commands": ("launch", "ps", "stop", "reap"),
+    "doctor_command": ("doctor",),
+    "export_command": ("export",),
+}
 
 
 def _print_version(wanted: bool) -> None:
@@ -51,7 +48,6 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(invoke_without_command=True)
 def gpuplan(
     context: typer.Context,
     version: Annotated[
@@ -71,18 +67,33 @@ def gpuplan(
         raise typer.Exit(USAGE)
 
 
-estimate_command.register(app)
-report_command.register(app)
-epochs_command.register(app)
-breakeven_command.register(app)
-decision_commands.register(app)
-catalog_commands.register(app)
-quota_command.register(app)
-accuracy_commands.register(app)
-profile_commands.register(app)
-launch_commands.register(app)
-doctor_command.register(app)
-export_command.register(app)
+def app_for(arguments: Sequence[str]) -> typer.Typer:
+    """Return the application as far as a command line needs it: with its one command, or with all of them."""
+    wanted = next(
+        (name for name, commands in COMMANDS.items() if arguments and arguments[0] in commands), None
+    )
+    return _app_of(tuple(COMMANDS) if wanted is None else (wanted,))
+
+
+@cache
+def _app_of(modules: Iterable[str]) -> typer.Typer:
+    made = typer.Typer(
+        name="gpuplan",
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    )
+    made.callback(invoke_without_command=True)(gpuplan)
+    for module in modules:
+        import_module(f".{module}", __package__).register(made)
+    return made
+
+
+def __getattr__(name: str) -> Any:
+    """Return the application with all of its commands as ``app``."""
+    if name == "app":
+        return app_for(())
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -93,7 +104,7 @@ def run(arguments: Sequence[str]) -> int:
     """
     debug = "--debug" in takewhile(lambda argument: argument.startswith("-"), arguments)
     try:
-        code = app(args=list(arguments), prog_name="gpuplan", standalone_mode=False)
+        code = app_for(arguments)(args=list(arguments), prog_name="gpuplan", standalone_mode=False)
     except GpuplanError as error:
         if debug:
             raise

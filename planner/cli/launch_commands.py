@@ -58,8 +58,9 @@ def launch(  # noqa: PLR0917 - one argument a flag
         Literal["off", "warn", "stop"], typer.Option(help="When the first 50 steps are not as planned.")
     ] = "warn",
     checkpoint_every: Annotated[
-        str, typer.Option(help="Longest work that a crash can lose: 60s, 10m.")
-    ] = "60s",
+        str | None,
+        typer.Option(help="Longest work that a crash can lose: 60s, 10m. Default: 60s, on spot as planned."),
+    ] = None,
     option: Annotated[
         list[str] | None, typer.Option("--option", "-O", help="NAME=VALUE of the provider's own; repeat.")
     ] = None,
@@ -99,7 +100,8 @@ def launch(  # noqa: PLR0917 - one argument a flag
     asked = Asked(
         path=plan, rank=rank, fallbacks=fallbacks, script=script, arguments=tuple(script_arguments or ()),
         source=source, requirements=requirements, max_usd=max_usd, max_hours=max_hours,
-        stop_loss=stop_loss, checkpoint_every_s=duration_s_of(checkpoint_every),
+        stop_loss=stop_loss,
+        checkpoint_every_s=None if checkpoint_every is None else duration_s_of(checkpoint_every),
         options=_pairs(option or []), name=name, accept_old_prices=accept_old_prices,
     )  # fmt: skip
     if via is not None:

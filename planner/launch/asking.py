@@ -25,7 +25,7 @@ from .guard import ESTIMATE_LIFE, LAUNCH_LIFE, require_fresh, require_same_price
 from .ledger import Ledger
 from .planning import capped, make_plan, require_unchanged
 from .providers import LAUNCHABLE
-from .request import Candidate, LaunchRequest, RunSpec, StopLoss
+from .request import CHECKPOINT_EVERY_S, Candidate, LaunchRequest, RunSpec, StopLoss
 from .service import Launcher
 
 __all__ = ["Asked", "launcher_of", "plan_of", "spec_of"]
@@ -45,7 +45,7 @@ class Asked:
     max_usd: float | None = None
     max_hours: float | None = None
     stop_loss: Literal["off", "warn", "stop"] = "warn"
-    checkpoint_every_s: float = 60.0
+    checkpoint_every_s: float | None = None
     accept_old_prices: bool = False
     options: dict[str, str]
     name: str = ""
@@ -108,7 +108,7 @@ def _new_plan(asked: Asked, planned: PlannedOffers, launcher: Launcher, *, look:
     provider, candidates = candidates_of(
         planned, launchable=LAUNCHABLE, rank=asked.rank, fallbacks=asked.fallbacks
     )
-    spec = spec_of(asked, planned)
+    spec = spec_of(asked, planned, candidates[0])
     fingerprint = _fingerprint(asked, spec, provider, candidates[0])
     run = launcher.ledger.next_run(fingerprint)
     if look and launcher.refresh(run):
@@ -144,8 +144,11 @@ def _capped(
     return tuple(fitting)
 
 
-def spec_of(asked: Asked, planned: PlannedOffers) -> RunSpec:
-    """Return what runs: the plan's own script, or the one that was named."""
+def spec_of(asked: Asked, planned: PlannedOffers, first: Candidate | None = None) -> RunSpec:
+    """Return what runs: the plan's own script, or the one that was named.
+
+    On a spot machine checkpoints are as far apart as the plan's bill assumes, unless the user says otherwise.
+    """
     script = asked.script or planned.model
     if not script.endswith(".py"):
         raise UsageError(
@@ -154,8 +157,15 @@ def spec_of(asked: Asked, planned: PlannedOffers) -> RunSpec:
         )
     return RunSpec(
         script=script, arguments=asked.arguments, source=_source(asked.source), requirements=asked.requirements,
-        checkpoint_every_s=asked.checkpoint_every_s, stop_loss=StopLoss(action=asked.stop_loss),
+        checkpoint_every_s=_checkpoint_every_s(asked, first), stop_loss=StopLoss(action=asked.stop_loss),
     )  # fmt: skip
+
+
+def _checkpoint_every_s(asked: Asked, first: Candidate | None) -> float:
+    if asked.checkpoint_every_s is not None:
+        return asked.checkpoint_every_s
+    planned = None if first is None else first.spot
+    return CHECKPOINT_EVERY_S if planned is None else planned.checkpoint_every_s
 
 
 def _source(text: str) -> str:

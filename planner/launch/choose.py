@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import NoAnswerError, UsageError
-from .request import Candidate, Seconds
+from ..units import SECONDS_PER_HOUR
+from .request import Candidate, Interruptions, Seconds
 
 __all__ = ["PlannedOffers", "candidates_of", "read_estimate"]
 
@@ -168,4 +169,16 @@ def _candidate(offer: Mapping[str, Any], *, rank: int) -> Candidate:
         devices=offer["devices"], region=offer["region"], purchase=offer["purchase"],
         usd_per_hour=Decimal(offer["usd_per_hour"]), price_as_of=offer["price_as_of"],
         run_s=Seconds(**run_s) if run_s else None, step_s=Seconds(**step_s) if step_s else None, cap_s=0,
+        spot=_interruptions(offer.get("spot")),
+    )  # fmt: skip
+
+
+def _interruptions(spot: Mapping[str, Any] | None) -> Interruptions | None:
+    """Return what the estimate says of a machine that can be taken back."""
+    if spot is None:
+        return None
+    return Interruptions(
+        life_s=spot["hours_to_preemption"] * SECONDS_PER_HOUR, basis=spot["basis"], notice_s=spot["notice_s"],
+        count=spot["preemptions"], checkpoint_every_s=spot["checkpoint_interval_s"],
+        checkpoint_s=spot["checkpoint_s"],
     )  # fmt: skip

@@ -10,7 +10,17 @@ from pydantic import Field
 
 from .calls import Data
 
-__all__ = ["Candidate", "LaunchRequest", "RunSpec", "Seconds", "StopLoss"]
+__all__ = [
+    "CHECKPOINT_EVERY_S",
+    "Candidate",
+    "Interruptions",
+    "LaunchRequest",
+    "RunSpec",
+    "Seconds",
+    "StopLoss",
+]
+
+CHECKPOINT_EVERY_S = 60.0  # longest work that a crash can lose, where neither the user nor the plan says [s]
 
 
 class Seconds(Data):
@@ -19,6 +29,26 @@ class Seconds(Data):
     low: float
     mid: float
     high: float
+
+
+class Interruptions(Data):
+    """What a plan expects of a machine that can be taken back: `offers[].spot` of the estimate.
+
+    Args:
+        life_s: Mean time until it is taken back [s].
+        basis: How that is known.
+        notice_s: Warning that the provider gives; None: not known [s].
+        count: How often it is taken back in the run, on average [-].
+        checkpoint_every_s: Work between two checkpoints that the plan's bill rests on [s].
+        checkpoint_s: One checkpoint [s].
+    """
+
+    life_s: float
+    basis: str
+    notice_s: float | None
+    count: float
+    checkpoint_every_s: float
+    checkpoint_s: float
 
 
 class Candidate(Data):
@@ -30,6 +60,7 @@ class Candidate(Data):
         run_s: Time of all steps on it; None when unknown.
         step_s: Time of one step on it; None when unknown.
         cap_s: Longest life of the machine, from the cloud's start of billing to the order to end [s].
+        spot: What is expected of interruptions; None on demand, and where the plan knows nothing of them.
     """
 
     rank: int
@@ -43,6 +74,7 @@ class Candidate(Data):
     run_s: Seconds | None
     step_s: Seconds | None
     cap_s: int
+    spot: Interruptions | None = None
 
 
 class StopLoss(Data):
@@ -77,7 +109,7 @@ class RunSpec(Data):
     arguments: tuple[str, ...] = ()
     source: str
     requirements: str | None = None
-    checkpoint_every_s: float = 60.0
+    checkpoint_every_s: float = CHECKPOINT_EVERY_S
     restarts: int = 3
     stop_loss: StopLoss = StopLoss()
 

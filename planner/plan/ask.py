@@ -10,7 +10,6 @@ from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
-from .compiling import Compiling, Program
 from .estimate import Question, StepPredictor, estimate_workload
 from .result import Estimate, OfferEstimate
 from .select import Selection, select
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from ..predict.predictor import Predictor
     from ..workload.model import Workload
     from ..workload.options import WorkloadOptions
+    from .compiling import Compiling
     from .limiter import Feed
 
 __all__ = ["Prepared", "ask", "prepare"]
@@ -164,6 +164,8 @@ def prepare(
     if measurements:
         knowing = _with(measurements, predictor, catalog, selection)
     if compiling is not None:
+        from .compiling import Program
+
         program = Program(model, options, tuple(script_arguments))
         knowing = compiling.around(knowing, workload, selection=selection, program=program)
     return Prepared(

@@ -73,6 +73,16 @@ class Rental:
         """The parts of the run, with their times at the three bounds [1e-9 s]."""
         return tuple((phase, _nanoseconds(phase.time_s)) for phase in self.schedule.phases)
 
+    @cached_property
+    def mid_times(self) -> tuple[tuple[str, ...], tuple[int, ...]]:
+        """The parts of the run by name, and their central times [1e-9 s]."""
+        return tuple(phase.item for phase, _ in self.phases), tuple(time[1] for _, time in self.phases)
+
+    @cached_property
+    def fixed_json(self) -> list[dict[str, Any]]:
+        """The lines of a bill that do not depend on the machine's price."""
+        return _lines_of(self.fixed)
+
     @property
     def is_short(self) -> bool:
         """Whether the run may end before the shortest time that is charged for."""
@@ -86,8 +96,8 @@ class Rental:
             low, mid, high = (rate * _NANO / SECONDS_PER_HOUR for rate in charges.disk_usd_per_hour)
             extras["disk"] = (round(total_s.low * low), round(total_s.mid * mid), round(total_s.high * high))
         if charges.egress_usd is not None:
-            egress = charges.egress_usd
-            extras["egress"] = _each(lambda i: round(egress[i] * _NANO))
+            low, mid, high = charges.egress_usd
+            extras["egress"] = (round(low * _NANO), round(mid * _NANO), round(high * _NANO))
         return extras
 
 
@@ -102,7 +112,11 @@ class Bill:
     def __init__(self, rental: Rental, *, usd_per_hour: Decimal) -> None:
         self._rental = rental
         self._price_nano = int(usd_per_hour * _NANO)
-        self._machine: _Nano = _priced(rental.nanoseconds, self._price_nano)
+        low, mid, high, price, hour = *rental.nanoseconds, self._price_nano, _NANOSECONDS_PER_HOUR
+        half = hour // 2  # as in ``_priced``, without the call: there are thousands of bills
+        self._machine: _Nano = (
+            (low * price + half) // hour, (mid * price + half) // hour, (high * price + half) // hour,
+        )  # fmt: skip
         if rental.is_plain:
             (low, mid, high), beside = self._machine, rental.fixed_nano
             self._total: _Nano = (low + beside[0], mid + beside[1], high + beside[2])
@@ -157,12 +171,16 @@ class Bill:
         if detailed:
             return [line.to_json() for line in self.lines]
         hour, half, price = _NANOSECONDS_PER_HOUR, _NANOSECONDS_PER_HOUR // 2, self._price_nano
-        mids = [(phase.item, (time[1] * price + half) // hour) for phase, time in self._rental.phases]
-        rest = self._machine[1] - sum(nano for _, nano in mids)
-        mids = [(item, nano + rest if item == TRAINING else nano) for item, nano in mids]
-        extras = self._rental.fixed if self._rental.is_plain else self._beside_the_machine()
-        mids += [(item, nano[1]) for item, nano in extras.items() if nano[0] or nano[2]]
-        return [{"item": item, "usd": _nano_text(nano)} for item, nano in mids]
+        items, times = self._rental.mid_times
+        mids = [(time * price + half) // hour for time in times]
+        rest = self._machine[1] - sum(mids)
+        lines = [
+            {"item": item, "usd": _nano_text(nano + rest if item == TRAINING else nano)}
+            for item, nano in zip(items, mids, strict=True)
+        ]
+        if self._rental.is_plain:
+            return lines + self._rental.fixed_json
+        return lines + _lines_of(self._beside_the_machine())
 
     def _beside_the_machine(self) -> dict[str, _Nano]:
         """Return minimum, disk, egress, discount and tax, those that are known [1e-9 USD]."""
@@ -180,6 +198,11 @@ class Bill:
             subtotal = _added([machine, *extras.values()])
             extras["tax"] = _each(lambda i: int(subtotal[i] * charges.tax))
         return extras
+
+
+def _lines_of(extras: Mapping[str, _Nano]) -> list[dict[str, Any]]:
+    """Return amounts beside the machine's hours as lines of a bill, those that are not nothing."""
+    return [{"item": item, "usd": _nano_text(nano[1])} for item, nano in extras.items() if nano[0] or nano[2]]
 
 
 def _nanoseconds(time_s: Interval) -> _Nano:
@@ -239,7 +262,10 @@ def _each(amount: Callable[[int], int]) -> _Nano:
 
 def _added(parts: Sequence[_Nano]) -> _Nano:
     """Return the exact sum, bound by bound."""
-    return _each(lambda i: sum(part[i] for part in parts))
+    low = mid = high = 0
+    for part in parts:
+        low, mid, high = low + part[0], mid + part[1], high + part[2]
+    return (low, mid, high)
 
 
 def _negated(nano: _Nano) -> _Nano:

@@ -56,10 +56,10 @@ class Charger:
         if self.terms.costs is None:
             return NO_CHARGES
         key = (offer.provider, offer.hosts)
-        if key not in self._by_provider:
-            self._by_provider[key] = self._of_provider(*key)
-        charges = self._by_provider[key]
-        discount = self.terms.discount_for(offer)
+        charges = self._by_provider.get(key)
+        if charges is None:
+            charges = self._by_provider[key] = self._of_provider(*key)
+        discount = self.terms.discount_for(offer) if self.terms.discounts else None
         if discount is None:
             return charges
         discounted = (*key, id(discount))

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from .carbon import machine_power_w
+from .carbon import energy_kwh, machine_power_w
 from .scaling_note import scaling_against, singles_of
 
 if TYPE_CHECKING:
     from ..offers.rows import Offer
+    from ..units import Interval
     from .limiter import Feed
+    from .phases import Schedule
     from .result import OfferEstimate
     from .scaling_note import Scaling
     from .spot_outlook import SpotOutlook
@@ -36,6 +37,7 @@ class Market:
         self.pictures: Feed | None = None  # how fast a host would decode images, where nothing was said
         self._powers: dict[tuple[str, str, int], Bounds | None] = {}
         self._starved: dict[object, str] = {}
+        self._energies: dict[object, tuple[Schedule, Interval | None]] = {}
 
     def power_w(self, one: OfferEstimate) -> Bounds | None:
         """Return what an offer's machine draws while it trains; None when unknown [W]."""
@@ -43,6 +45,18 @@ class Market:
         if machine not in self._powers:
             self._powers[machine] = machine_power_w(one.selected, self.terms)
         return self._powers[machine]
+
+    def energy_kwh(self, one: OfferEstimate) -> Interval | None:
+        """Return the energy of the run on an offer, the same for all that share machine and run [kWh]."""
+        offer, schedule = one.offer, one.schedule
+        if schedule is None:
+            return None
+        key = (id(schedule), offer.provider, offer.instance_type, offer.hosts)
+        if key not in self._energies:
+            power_w = self.power_w(one)
+            # the schedule too, so that its id stays its own
+            self._energies[key] = schedule, power_w and energy_kwh(schedule.total_s, power_w)
+        return self._energies[key][1]
 
     def g_co2_per_kwh(self, one: OfferEstimate) -> float | None:
         """Return how dirty the grid of an offer's region is; None when unknown [g/kWh]."""
@@ -74,12 +88,15 @@ class Market:
 
     def compared(self, one: OfferEstimate) -> SpotOutlook | None:
         """Return an offer's outlook, with what it saves against the same machine there on demand."""
-        offer, outlook = one.offer, one.outlook
-        on_demand_nano = self._on_demand_nano.get(_machine(offer))
-        if outlook is None or one.bill is None or not on_demand_nano:
+        outlook, saves = one.outlook, self.saves_share(one)
+        if outlook is None or saves is None:
             return outlook
-        saves = 1.0 - one.bill.mid_nano / on_demand_nano
-        return replace(outlook, loses=saves <= 0.0, saves_share=saves)
+        return outlook.against(saves)
+
+    def saves_share(self, one: OfferEstimate) -> float | None:
+        """Return what an offer saves against the same machine there on demand; None when that is not known [-]."""
+        on_demand_nano = self._on_demand_nano.get(_machine(one.offer))
+        return None if one.bill is None or not on_demand_nano else 1.0 - one.bill.mid_nano / on_demand_nano
 
     @cached_property
     def _singles(self) -> dict[object, OfferEstimate]:

@@ -37,7 +37,7 @@ class Pricer:
         self._charger = Charger(workload, terms)
         self._outlooks = outlooks
         self._schedules: dict[object, Schedule | None] = {}
-        self._rentals: dict[object, Rental | None] = {}
+        self._rentals: dict[object, tuple[Schedule | None, Rental | None]] = {}
         self.market = Market(terms)
 
     def price(self, selected: Selected, projection: Projection) -> OfferEstimate:
@@ -46,16 +46,17 @@ class Pricer:
         outlook = None if offer.purchase != "spot" else self._outlook(selected, projection)
         charges = self._charger.charges(offer)
         key = (id(projection), selected.place, selected.session_s, id(outlook), id(charges))
-        if key not in self._rentals:
+        try:
+            schedule, rental = self._rentals[key]
+        except KeyError:
             schedule = self._schedule(key[:-1], selected, projection, outlook)
-            self._rentals[key] = None if schedule is None else Rental(schedule, charges)
-        rental, price = self._rentals[key], offer.usd_per_hour
+            rental = None if schedule is None else Rental(schedule, charges)
+            self._rentals[key] = schedule, rental
+        price = offer.usd_per_hour
         bill = None if rental is None or price is None else Bill(rental, usd_per_hour=price)
         return OfferEstimate(
-            offer=offer, selected=selected, projection=projection, outlook=outlook,
-            schedule=None if rental is None else rental.schedule, bill=bill, unbilled=charges.unknown,
-            market=self.market,
-        )  # fmt: skip
+            offer, selected, projection, schedule, bill, charges.unknown, outlook, self.market
+        )
 
     def _outlook(self, selected: Selected, projection: Projection) -> SpotOutlook | None:
         """Return what interruptions do to a spot machine; None when nothing is known of the run."""

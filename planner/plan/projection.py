@@ -38,7 +38,7 @@ class Projection:
     compatibility: str = ""
     runs: bool | None = None
 
-    @property
+    @cached_property
     def is_ruled_out(self) -> bool:
         """Whether it is known that the step cannot be run there: it does not fit, or Keras does not run."""
         return self.memory.fits is False or self.runs is False

@@ -6,16 +6,14 @@ Everything here is pure arithmetic on candidates; an answer is a candidate's key
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 __all__ = ["Candidate", "SortBy", "cheapest", "cheapest_within_s", "fastest", "fastest_within_usd", "pareto"]
 
 SortBy = Literal["cost", "time", "co2"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class Candidate(NamedTuple):
     """An offer that could be taken.
 
     Args:

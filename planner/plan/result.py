@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..units import SECONDS_PER_HOUR, Interval
 from .bill import NOT_BILLED, Bill, rental_usd
-from .carbon import co2_kg, energy_kwh
+from .carbon import co2_kg
 from .memory_parts import memory_parts
 from .pause import collector_paused
 from .phases import Schedule
@@ -33,9 +33,11 @@ __all__ = ["SCHEMA", "Estimate", "OfferEstimate", "Recommendation"]
 SCHEMA = "gpuplan.estimate/1"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True)
 class OfferEstimate:
     """One offer with the run's time, bill and memory on it.
+
+    Nobody changes one; it is not frozen because thousands are made at once, and freezing triples what each takes.
 
     Args:
         offer: The row of the catalog.
@@ -57,9 +59,9 @@ class OfferEstimate:
     bill: Bill | None
     unbilled: tuple[str, ...]
     outlook: SpotOutlook | None
+    market: Market = field(repr=False, compare=False)
     serving: Serving | None = None
     best_batch: BestBatch | None = None
-    market: Market = field(repr=False, compare=False)
 
     @property
     def usd_per_1000_steps(self) -> Decimal | None:
@@ -92,15 +94,15 @@ class OfferEstimate:
     @property
     def energy_kwh(self) -> Interval | None:
         """Energy of the run; None when unknown [kWh]."""
-        power_w = self.power_w
-        if self.schedule is None or power_w is None:
-            return None
-        return energy_kwh(self.schedule.total_s, power_w)
+        return self.market.energy_kwh(self)
 
     @property
     def co2_kg(self) -> Interval | None:
         """Carbon dioxide of that energy; None when unknown [kg]."""
-        energy, g_co2_per_kwh = self.energy_kwh, self.market.g_co2_per_kwh(self)
+        return self._co2_kg(self.energy_kwh)
+
+    def _co2_kg(self, energy: Interval | None) -> Interval | None:
+        g_co2_per_kwh = None if energy is None else self.market.g_co2_per_kwh(self)
         if energy is None or g_co2_per_kwh is None:
             return None
         return co2_kg(energy, g_co2_per_kwh=g_co2_per_kwh)
@@ -140,7 +142,8 @@ class OfferEstimate:
     def to_json(self, *, breakdown: bool = False) -> dict[str, Any]:
         """Return one entry of `offers[]`; its bill with ranges and reasons when a breakdown is wanted."""
         offer, bill, run_time_s = self.offer, self.bill, self.run_time_s
-        energy, co2, spot, scaling = self.energy_kwh, self.co2_kg, self.spot, self.scaling
+        energy, spot, scaling = self.energy_kwh, self.spot, self.scaling
+        co2 = self._co2_kg(energy)
         return {
             "provider": offer.provider,
             "instance_type": offer.instance_type,
@@ -212,13 +215,18 @@ class Estimate:
     @collector_paused()
     def to_json(self, *, breakdown: bool = False) -> dict[str, Any]:
         """Return the object behind `--json` and `plan.json`, the bills in detail when a breakdown is wanted."""
+        document = self.document(breakdown=breakdown)
+        return {**document, "offers": list(document["offers"])}
+
+    def document(self, *, breakdown: bool = False) -> dict[str, Any]:
+        """Return the same with an iterator of offers, to be written one by one and never held all at once."""
         return {
             "schema": SCHEMA,
             "gpuplan_version": self.version,
             "catalog": {"as_of": self.catalog_as_of},
             "options": dict(self.options),
             "workload": _workload_json(self.workload),
-            "offers": [offer.to_json(breakdown=breakdown) for offer in self.offers],
+            "offers": (offer.to_json(breakdown=breakdown) for offer in self.offers),
             "recommendation": self._recommendation_json(),
             "unmodelled": [asdict(unmodelled) for unmodelled in self.workload.unmodelled],
             "terms": self.terms.to_json(),

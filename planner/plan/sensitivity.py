@@ -45,10 +45,11 @@ def sensitivity_of(
     if winner is None:
         return None
     machine = _machine(offers[winner])
-    rivals = [c for c in candidates if _machine(offers[c.key]) != machine and offers[c.key].bill is not None]
-    if not rivals:
+    by_cost = sorted(candidates, key=lambda c: (c.cost_usd, c.time_s))
+    others = (c for c in by_cost if _machine(offers[c.key]) != machine and offers[c.key].bill is not None)
+    rival = next(others, None)
+    if rival is None:
         return None
-    rival = min(rivals, key=lambda c: (c.cost_usd, c.time_s))
     own, other, schedule = offers[winner].bill, offers[rival.key].bill, offers[winner].schedule
     if own is None or other is None or schedule is None:
         return None

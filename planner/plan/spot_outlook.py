@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -88,7 +89,7 @@ class SpotOutlook:
         """Time without a machine, of the undisturbed work; it is not billed [-]."""
         return max(0.0, self.moments.wall_s - self.moments.billed_s) / self.work_s
 
-    @property
+    @cached_property
     def billed_p90_s(self) -> float:
         """90th percentile of what is billed [s]."""
         m = self.moments
@@ -124,9 +125,20 @@ class SpotOutlook:
         saved = "" if self.saves_share is None else f", {100 * self.saves_share:.0f} % cheaper than on demand"
         return f"spot: {taken}{saved}"
 
-    def to_json(self, usd_per_hour: float | None) -> dict[str, Any]:
-        """Return the entry `offers[].spot`; money at the offer's price."""
-        price = None if usd_per_hour is None else usd_per_hour / SECONDS_PER_HOUR
+    def against(self, saves_share: float) -> SpotOutlook:
+        """Return the same outlook, with all that was worked out of it, beside the same machine on demand.
+
+        Args:
+            saves_share: What is saved against it; negative when spot is dearer [-].
+        """
+        _ = self.price_free_json, self.billed_p90_s  # once for all offers that share this outlook
+        other = copy(self)
+        vars(other).update(loses=saves_share <= 0.0, saves_share=saves_share)
+        return other
+
+    @cached_property
+    def price_free_json(self) -> dict[str, Any]:
+        """The part of `offers[].spot` that does not depend on the price."""
         hazard, m = self.hazard, self.moments
         return {
             "hours_to_preemption": hazard.up_hours, "median_hours_to_preemption": hazard.median_up_hours,
@@ -135,8 +147,15 @@ class SpotOutlook:
             "checkpoint_interval_s": self.interval_s, "checkpoint_s": self.run.save_s,
             "restart_s": self.run.restart_s, "preemptions": m.preemptions,
             "hours": {"expected": m.wall_s / SECONDS_PER_HOUR, "p90": self.wall_p90_s / SECONDS_PER_HOUR},
+        }  # fmt: skip
+
+    def to_json(self, usd_per_hour: float | None) -> dict[str, Any]:
+        """Return the entry `offers[].spot`; money at the offer's price."""
+        price = None if usd_per_hour is None else usd_per_hour / SECONDS_PER_HOUR
+        return {
+            **self.price_free_json,
             "cost_usd": None if price is None else {
-                "expected": f"{m.billed_s * price:.9f}", "p90": f"{self.billed_p90_s * price:.9f}",
+                "expected": f"{self.moments.billed_s * price:.9f}", "p90": f"{self.billed_p90_s * price:.9f}",
             },
             "loses_to_on_demand": self.loses, "saves_share": self.saves_share,
         }  # fmt: skip

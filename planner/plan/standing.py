@@ -30,8 +30,15 @@ class Standing(NamedTuple):
 
 def standing_of(one: OfferEstimate) -> Standing:
     """Return what decides where an offer stands."""
-    usable = not one.projection.is_ruled_out and one.offer.complete and one.sessions in (1, None)
-    return Standing(one, *_merit(one), usable)
+    schedule = one.schedule
+    usable = (
+        not one.projection.is_ruled_out
+        and one.offer.complete
+        and (schedule is None or schedule.sessions == 1)
+    )
+    if schedule is not None:
+        return Standing(one, schedule.wall_s.mid, one.bill.mid_nano * NANO if one.bill else None, usable)
+    return Standing(one, *_merit_of_a_sample(one), usable)
 
 
 def rank_key(standing: Standing, sort: SortBy) -> tuple[bool, bool, float, float]:
@@ -50,10 +57,8 @@ def rank_key(standing: Standing, sort: SortBy) -> tuple[bool, bool, float, float
     )
 
 
-def _merit(one: OfferEstimate) -> tuple[float | None, float | None]:
-    """Return time and cost, of the run or, when its length is unknown, of a sample [s], [USD]."""
-    if one.schedule is not None:
-        return (one.schedule.wall_s.mid, one.bill.mid_nano * NANO if one.bill else None)
+def _merit_of_a_sample(one: OfferEstimate) -> tuple[float | None, float | None]:
+    """Return time and cost of a sample, for runs whose length is unknown [s], [USD]."""
     step_time_s = one.projection.step_time_s
     if step_time_s is None:
         return (None, None)
@@ -66,9 +71,9 @@ def _candidate(index: int, standing: Standing, spread: Spread) -> Candidate | No
     """Return what the ranking needs of an offer that could be taken, None for others."""
     one, time_s, cost_usd, usable = standing
     projection = one.projection
-    same_training = spread.recommends(projection.run)
-    takeable = usable and same_training and projection.memory.fits is True
-    if not takeable or time_s is None or cost_usd is None:
+    if not usable or time_s is None or cost_usd is None:
+        return None
+    if projection.memory.fits is not True or not spread.recommends(projection.run):
         return None
     if one.schedule is not None and one.bill is not None:
         late_s, dear_usd = one.schedule.wall_s.high, one.bill.high_nano * NANO
@@ -79,7 +84,7 @@ def _candidate(index: int, standing: Standing, spread: Spread) -> Candidate | No
         return None
     if one.outlook is not None:
         late_s = max(late_s, one.outlook.wall_p90_s)
-    return Candidate(key=index, time_s=time_s, cost_usd=cost_usd, late_s=late_s, dear_usd=dear_usd)
+    return Candidate(index, time_s, cost_usd, late_s, dear_usd)
 
 
 def recommend(standings: Sequence[Standing], question: Question) -> Recommendation:

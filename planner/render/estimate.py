@@ -5,13 +5,14 @@ from __future__ import annotations
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..plan.terms import USD
 from ..units import GIB, MS_PER_S
 from .bill import breakdown_text, emit_breakdown
+from .estimate_tsv import TSV_COLUMNS, tsv_row
 from .numbers import count_text, device_text, duration_text, offer_text, range_text, short_text, usd_text
 from .output import Column, emit_json, emit_rows, json_text
 from .summary import summary_lines
@@ -34,18 +35,6 @@ REASON_COLUMNS_FROM_WIDTH = 120
 ALL_COLUMNS_FROM_WIDTH = 150
 FALLBACK_SIZE = (80, 24)
 
-_TSV_COLUMNS = [
-    Column(key=key, header=key)
-    for key in (
-        "provider", "instance_type", "accelerator", "devices", "region", "purchase", "usd_per_hour",
-        "price_as_of", "estimated", "step_time_s_low", "step_time_s_mid", "step_time_s_high",
-        "train_time_s_low", "train_time_s_mid", "train_time_s_high", "run_time_s_low", "run_time_s_mid",
-        "run_time_s_high", "cost_usd_low", "cost_usd_mid",
-        "cost_usd_high", "usd_per_1000_steps", "memory_bytes", "memory_fits", "largest_batch_size",
-        "basis", "limiter", "status",
-    )
-]  # fmt: skip
-
 
 def emit_estimate(
     estimate: Estimate, *, as_json: bool = False, show_all: bool = False, breakdown: bool = False
@@ -60,7 +49,7 @@ def emit_estimate(
         breakdown: The bills line by line, each line with what it rests on.
     """
     if as_json:
-        document = estimate.to_json(breakdown=breakdown)
+        document = estimate.document(breakdown=breakdown)
         emit_json(document.pop("schema"), document)
     elif sys.stdout.isatty():
         width = shutil.get_terminal_size(FALLBACK_SIZE).columns
@@ -70,12 +59,12 @@ def emit_estimate(
     elif breakdown:
         emit_breakdown(estimate)
     else:
-        emit_rows(_TSV_COLUMNS, [_tsv_row(one) for one in estimate.offers])
+        emit_rows(TSV_COLUMNS, [tsv_row(one) for one in estimate.offers])
 
 
 def estimate_json(estimate: Estimate) -> str:
     """Return an estimate as the text of one JSON object, one offer a line."""
-    document = estimate.to_json()
+    document = estimate.document()
     return json_text(document.pop("schema"), document)
 
 
@@ -88,7 +77,7 @@ def _emit_table(estimate: Estimate, *, show_all: bool, width: int) -> None:
     if any(one.best_batch for one in estimate.offers):
         columns = with_best_batch_column(columns, width)
     emit_rows(columns, rows, title=title_text(estimate))
-    blocks = [left_out, *summary_lines(estimate), "", *trust_lines(estimate, shown)]
+    blocks = [left_out, *_remedy_lines(estimate), *summary_lines(estimate), "", *trust_lines(estimate, shown)]
     lines = [line for block in blocks for line in (textwrap.wrap(block, width) or [""])]
     sys.stdout.write("\n" + "\n".join(lines) + "\n")
 
@@ -111,6 +100,19 @@ def shown_offers(estimate: Estimate, *, show_all: bool) -> tuple[list[OfferEstim
         f"Shown: the best offer of {len(shown)} of {len(best)} kinds and numbers of devices{small}{silent}; "
         f"--all shows all {len(everything)} offers."
     )
+
+
+def _remedy_lines(estimate: Estimate) -> list[str]:
+    """Return what would make the step fit on the first device that is too small for it, all ways."""
+    best: Sequence[OfferEstimate] = [estimate.offers[index] for index in estimate.best_per_devices()]
+    small = next((one for one in best if one.projection.memory.fits is False), None)
+    if small is None or not small.projection.remedies:
+        return []
+    device = device_text(small.offer.accelerator, small.offer.devices)
+    ways = " · ".join(
+        f"{one.remedy}{'' if one.fits else ', not enough by itself'}" for one in small.projection.remedies
+    )
+    return [f"to fit on {device} ({_memory_text(small)}): {ways}"]
 
 
 def table_columns(width: int, currency: str = USD.code) -> list[Column]:
@@ -251,40 +253,3 @@ def _clip(length: int) -> Callable[[str], str]:
         return f"{text[:head]}…{text[head + 1 - length :]}"
 
     return clip
-
-
-def _tsv_row(one: OfferEstimate) -> dict[str, Any]:
-    """Return an offer's numbers at full precision, one per column."""
-    offer, projection = one.offer, one.projection
-    intervals = {
-        "step_time_s": projection.step_time_s,
-        "train_time_s": projection.train_time_s,
-        "run_time_s": one.run_time_s,
-        "cost_usd": one.bill.total if one.bill else None,
-    }
-    return {
-        "provider": offer.provider,
-        "instance_type": offer.instance_type,
-        "accelerator": offer.accelerator,
-        "devices": offer.devices,
-        "region": offer.region,
-        "purchase": offer.purchase,
-        "usd_per_hour": offer.usd_per_hour,
-        "price_as_of": offer.price_as_of,
-        "estimated": offer.estimated,
-        **dict(_bounds(intervals)),
-        "usd_per_1000_steps": one.usd_per_1000_steps,
-        "memory_bytes": projection.memory.needed_bytes,
-        "memory_fits": projection.memory.fits,
-        "largest_batch_size": projection.memory.largest_batch_size,
-        "basis": getattr(projection.step_time, "basis", None),
-        "limiter": getattr(projection.step_time, "limiter", None),
-        "status": offer.status,
-    }
-
-
-def _bounds(intervals: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the ends and centre of each interval under names of their own."""
-    for name, interval in intervals.items():
-        for bound in ("low", "mid", "high"):
-            yield f"{name}_{bound}", None if interval is None else getattr(interval, bound)

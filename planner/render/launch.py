@@ -55,6 +55,7 @@ def plan_text(plan: Mapping[str, Any], *, calls: bool = True) -> str:
         f"  price        ${plan['usd_per_hour']} an hour",
         f"  at most      {_hours(plan['cap_s'])}, ${Decimal(plan['worst_case_usd']):.2f} in all",
     ]
+    lines += _spot_lines(first["candidate"].get("spot"), request["spec"]["checkpoint_every_s"])
     lines += [f"  ends by      {_layer(layer)}" for layer in first["layers"]]
     lines += [f"  stop it      {way}" for way in plan["stop"]]
     lines += [f"  if not had   {_machine(attempt)}" for attempt in plan["attempts"][1:]]
@@ -101,6 +102,26 @@ def _calls(calls: Iterable[Mapping[str, Any]]) -> Iterable[str]:
             yield f"     expects {json.dumps(call['expects'])}"
         for undo in call["undo"]:
             yield f"     undone by {undo['service']}.{undo['operation']} {json.dumps(undo['params'])}"
+
+
+def _spot_lines(spot: Mapping[str, Any] | None, every_s: float) -> list[str]:
+    """Return what the plan expects of interruptions, and how far checkpoints are apart."""
+    if spot is None:
+        return []
+    notice = "no known notice" if spot["notice_s"] is None else f"a notice of {spot['notice_s']:g} s"
+    apart = (
+        "as" if every_s == spot["checkpoint_every_s"] else f"where {_hours(spot['checkpoint_every_s'])} was"
+    )
+    lines = [
+        f"  taken back   {spot['count']:.2g} times on average "
+        f"(lives of {_hours(spot['life_s'])}, {spot['basis']}; {notice}); "
+        f"a checkpoint every {_hours(every_s)}, {apart} planned"
+    ]
+    if spot["notice_s"] is not None and spot["checkpoint_s"] > spot["notice_s"]:
+        lines.append(
+            f"  note         a checkpoint takes {spot['checkpoint_s']:.3g} s, longer than the notice"
+        )
+    return lines
 
 
 def _hours(seconds: float) -> str:

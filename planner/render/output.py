@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
@@ -92,6 +92,9 @@ def tsv_text(columns: Sequence[Column], rows: Iterable[Mapping[str, Any]]) -> st
 
 def _member_text(value: object) -> str:
     """Return a member of the document, indented; of a list of objects one a line, for diffs and speed."""
+    if isinstance(value, Iterator):
+        rows = ",\n".join(f"    {_encode(row)}" for row in value)
+        return f"[\n{rows}\n  ]" if rows else "[]"
     if isinstance(value, (list, tuple)) and value and isinstance(value[0], Mapping):
         return "[\n" + ",\n".join(f"    {_encode(row)}" for row in value) + "\n  ]"
     return _encode(value, indent=2).replace("\n", "\n  ")
@@ -107,7 +110,7 @@ def _encode(value: object, *, indent: int | None = None) -> str:
 @cache
 def _compact() -> json.JSONEncoder:
     """Return the encoder of rows; made once, since there are thousands of them."""
-    return json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=_json_value)
+    return json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False, default=_json_value)
 
 
 def _json_value(value: object) -> Any:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import gpuplan as package
 import pytest
+import typer
 from gpuplan.cli import app as app_module
 from gpuplan.errors import CredentialsError, GpuplanError, NoAnswerError, UsageError
 
@@ -92,11 +93,21 @@ def test_errors_become_exit_codes(
     def fail(**_: object) -> None:
         raise error("the thing at the place", hint="the way out")
 
-    monkeypatch.setattr(app_module, "app", fail)
+    monkeypatch.setattr(app_module, "app_for", lambda _: fail)
     done = gpuplan("estimate")
 
     assert (done.code, done.out) == (code, "")
     assert done.err == "error: the thing at the place\n\nhint: the way out\n"
+
+
+def test_the_table_of_commands_is_what_the_modules_register() -> None:
+    """A command line loads one module alone, so the table must know which; anything else loads them all."""
+    for module, names in app_module.COMMANDS.items():
+        for name in names:
+            found = typer.main.get_command(app_module.app_for([name])).commands  # type: ignore[attr-defined]
+            assert tuple(found) == names, module
+    everything = typer.main.get_command(app_module.app_for(["--help"])).commands  # type: ignore[attr-defined]
+    assert sorted(everything) == sorted(name for names in app_module.COMMANDS.values() for name in names)
 
 
 def test_debug_shows_the_traceback(gpuplan: Callable[..., object]) -> None:
@@ -111,7 +122,7 @@ def test_a_bug_keeps_its_traceback(gpuplan: Callable[..., object], monkeypatch: 
     def fail(**_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(app_module, "app", fail)
+    monkeypatch.setattr(app_module, "app_for", lambda _: fail)
     with pytest.raises(ZeroDivisionError):
         gpuplan("estimate")
 
@@ -122,7 +133,7 @@ def test_an_interrupt_is_code_130(gpuplan: Callable[..., object], monkeypatch: p
     def interrupt(**_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(app_module, "app", interrupt)
+    monkeypatch.setattr(app_module, "app_for", lambda _: interrupt)
     done = gpuplan("estimate")
 
     assert (done.code, done.out, done.err) == (130, "", "interrupted\n")

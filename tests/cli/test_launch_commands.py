@@ -120,6 +120,28 @@ def test_an_offer_that_cannot_be_launched_names_one_that_can(gpuplan: Callable[.
     assert f"`--rank {rank_of(plan, 'local')}`" in done.err
 
 
+def test_a_spot_machine_is_launched_as_the_plan_bills_it(
+    gpuplan: Callable[..., Any], plan: Path, saved: str
+) -> None:
+    """Life, notice and the time between checkpoints come from the plan, unless the user says how often."""
+    t4 = ("--provider", "aws", "--accelerator", "T4", "--region", "us-east-1", "--purchase", "spot")
+    assert gpuplan("estimate", saved, *t4, "-o", str(plan)).code == 0
+    spot = json.loads(plan.read_text())["offers"][0]["spot"]
+    code = ("--script", "train.py", "--source", "git:https://example.org/me/project@v1")
+    dry_run = ("launch", str(plan), "--rank", "1", *code, "--accept-old-prices", "--dry-run")
+
+    request = json.loads(gpuplan(*dry_run, "--json").out)["request"]
+    first, every_s = request["candidates"][0]["spot"], request["spec"]["checkpoint_every_s"]
+    assert every_s == first["checkpoint_every_s"] == spot["checkpoint_interval_s"] != 60.0
+    assert (first["notice_s"], first["count"]) == (spot["notice_s"], spot["preemptions"])
+    assert first["life_s"] == pytest.approx(3600 * spot["hours_to_preemption"])
+
+    text = gpuplan(*dry_run).out
+    assert "a notice of 120 s" in text
+    assert " as planned\n" in text
+    assert '"checkpoint_every_s": 90.0' in gpuplan(*dry_run, "--checkpoint-every", "90s").out
+
+
 def test_an_old_plan_and_a_moved_price_are_refused(gpuplan: Callable[..., Any], plan: Path) -> None:
     """An estimate counts for a week; a price is what it was."""
     data = json.loads(plan.read_text())

@@ -10,6 +10,7 @@ from ..numbers import count_text, device_text, duration_text, offer_text, short_
 from ..output import UNKNOWN
 from .answer import answers, headline, question
 from .embed import visible
+from .fitting import memory_ways
 from .links import links_of
 from .rows import COLUMNS, Money, offer_rows, shown_offers
 
@@ -36,7 +37,7 @@ def view_of(exact: Mapping[str, Any]) -> dict[str, Any]:
         "rows": offer_rows(((index, plan["offers"][index]) for index in shown), money),
         "offers": len(plan["offers"]),
         "steps": [_step(step) for step in details["steps"]],
-        "memory": _memory(plan),
+        "memory": {**_memory(plan), "ways": memory_ways(plan["offers"])},
         "bills": [_bill(plan, bill, money) for bill in details["bills"]],
         "turns": [_turn(turn) for turn in details["turns"]],
         "colab": [_turn(turn) for turn in details["colab"]],

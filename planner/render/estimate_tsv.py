@@ -1,0 +1,83 @@
+"""An estimate as tab-separated values: every offer, every number at full precision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from .output import Column
+
+if TYPE_CHECKING:
+    from ..plan.best_batch import BestBatch
+    from ..plan.result import OfferEstimate
+
+__all__ = ["TSV_COLUMNS", "tsv_row"]
+
+TSV_COLUMNS = [
+    Column(key=key, header=key)
+    for key in (
+        "provider", "instance_type", "accelerator", "devices", "region", "purchase", "usd_per_hour",
+        "price_as_of", "estimated", "step_time_s_low", "step_time_s_mid", "step_time_s_high",
+        "train_time_s_low", "train_time_s_mid", "train_time_s_high", "run_time_s_low", "run_time_s_mid",
+        "run_time_s_high", "cost_usd_low", "cost_usd_mid",
+        "cost_usd_high", "usd_per_1000_steps", "memory_bytes", "memory_fits", "largest_batch_size",
+        "basis", "limiter", "status", "memory_verdict", "memory_remedies", "best_batch_size",
+        "best_batch_step_time_s_low", "best_batch_step_time_s_mid", "best_batch_step_time_s_high",
+        "best_batch_run_time_s_low", "best_batch_run_time_s_mid", "best_batch_run_time_s_high",
+        "best_batch_cost_usd_low", "best_batch_cost_usd_mid", "best_batch_cost_usd_high", "best_batch_speedup",
+    )
+]  # fmt: skip
+
+
+def tsv_row(one: OfferEstimate) -> dict[str, Any]:
+    """Return an offer's numbers at full precision, one per column."""
+    offer, projection = one.offer, one.projection
+    intervals = {
+        "step_time_s": projection.step_time_s,
+        "train_time_s": projection.train_time_s,
+        "run_time_s": one.run_time_s,
+        "cost_usd": one.bill.total if one.bill else None,
+    }
+    return {
+        "provider": offer.provider,
+        "instance_type": offer.instance_type,
+        "accelerator": offer.accelerator,
+        "devices": offer.devices,
+        "region": offer.region,
+        "purchase": offer.purchase,
+        "usd_per_hour": offer.usd_per_hour,
+        "price_as_of": offer.price_as_of,
+        "estimated": offer.estimated,
+        **dict(_bounds(intervals)),
+        "usd_per_1000_steps": one.usd_per_1000_steps,
+        "memory_bytes": projection.memory.needed_bytes,
+        "memory_fits": projection.memory.fits,
+        "largest_batch_size": projection.memory.largest_batch_size,
+        "basis": getattr(projection.step_time, "basis", None),
+        "limiter": getattr(projection.step_time, "limiter", None),
+        "status": offer.status,
+        "memory_verdict": projection.memory.verdict,
+        "memory_remedies": "; ".join(one.remedy for one in projection.remedies) or None,
+        **_best_batch_cells(one.best_batch),
+    }
+
+
+def _best_batch_cells(best: BestBatch | None) -> dict[str, Any]:
+    """Return the second plan, at the largest batch that fits; nothing where there is none."""
+    if best is None:
+        return {}
+    usd = best.cost_usd or {}
+    intervals = {"best_batch_step_time_s": best.step_time_s, "best_batch_run_time_s": best.run_time_s}
+    return {
+        "best_batch_size": best.batch_size,
+        **dict(_bounds(intervals)),
+        **{f"best_batch_cost_usd_{bound}": usd.get(bound) for bound in ("low", "mid", "high")},
+        "best_batch_speedup": best.speedup,
+    }
+
+
+def _bounds(intervals: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the ends and centre of each interval under names of their own."""
+    for name, interval in intervals.items():
+        for bound in ("low", "mid", "high"):
+            yield f"{name}_{bound}", None if interval is None else getattr(interval, bound)
