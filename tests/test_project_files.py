@@ -60,7 +60,7 @@ def test_type_checkers_are_told_that_the_package_has_types() -> None:
 def test_installing_in_colab_moves_no_framework() -> None:
     """What such a runtime has satisfies every requirement of gpuplan but typer's, which nothing there imports.
 
-    So pip replaces nothing that a kernel has loaded, and no restart is asked for. `.ci/colab` asks pip itself.
+    So pip replaces nothing that a kernel has loaded, and no restart is asked for. `.ci/colab` asks a resolver.
     """
     lines = (ROOT / ".ci" / "colab-constraints.txt").read_text().splitlines()
     there = dict(line.lower().split("==") for line in lines if line and not line.startswith("#"))
