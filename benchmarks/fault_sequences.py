@@ -4,7 +4,8 @@
     python benchmarks/fault_sequences.py --provider aws --count 300 --record counts.jsonl --minutes 10
 
 Exit code 0 when every sequence kept every law; otherwise the shortest one that broke a law is printed. With
-`--record` what was done is written down, piece by piece with its seed, and the same command goes on from there.
+`--record` what was done is written down, piece by piece with its seed, and the same command goes on from there;
+`--show counts.jsonl` adds it up, with what was drawn and what came of it.
 Providers: `fake` (in memory, the engine alone), `local` (real processes), `aws` (boto3 over HTTP against moto with
 what it lacks), `gcp` and `tpu` (over HTTP, checked by Google's discovery documents), `azure` (over TLS, checked by
 the models of Azure's official clients).
@@ -39,13 +40,20 @@ PROVIDERS = ("fake", "local", "aws", "gcp", "tpu", "azure")
 def main() -> None:
     """Run the sequences that are still to be run, and say how many were."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--provider", choices=PROVIDERS, required=True)
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--provider", choices=PROVIDERS)
+    which.add_argument(
+        "--show", type=Path, metavar="RECORD", help="add a record up instead of running anything"
+    )
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--seed", type=int, default=1, help="of the first piece; the next has the next")
     parser.add_argument("--record", type=Path, help="where to write down what was done, and to read it")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no piece after that")
     chosen = parser.parse_args()
+    if chosen.show:
+        _show(chosen.show)
+        return
     done, seed = _recorded(chosen)
     until = time.monotonic() + chosen.minutes * 60
     with ExitStack() as stack:
@@ -77,6 +85,18 @@ def world_of(provider: str, stack: ExitStack) -> Any:
     server = stack.enter_context(aws_server())
     os.environ |= aws_environment(server)
     return AwsWorld(server)
+
+
+def _show(record: Path) -> None:
+    """Print what a record adds up to: one line for each thing that was drawn or happened."""
+    totals: dict[str, Counter[str]] = {}
+    for line in record.read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        totals.setdefault(row["provider"], Counter()).update(row["tally"])
+    print("provider\twhat\ttimes")
+    for provider, total in sorted(totals.items()):
+        for what, times in sorted(total.items()):
+            print(f"{provider}\t{what}\t{times}")
 
 
 def _recorded(chosen: argparse.Namespace) -> tuple[int, int]:

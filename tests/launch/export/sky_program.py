@@ -1,6 +1,7 @@
 """Runs in a process of its own, with a home folder of its own: what real SkyPilot makes of our exports.
 
-    python sky_program.py DOCUMENTS.json      each document through `sky.Task.from_yaml_config`
+    python sky_program.py load DOCUMENTS.json      each document through `sky.Task.from_yaml_config`
+    python sky_program.py optimize PLANS.json      what its optimizer picks, told the times of each plan
 
 Prints one JSON object on its last line.
 """
@@ -29,8 +30,41 @@ def load(documents: dict[str, dict[str, Any]]) -> dict[str, str]:
     return found
 
 
+def optimize(plans: dict[str, str]) -> dict[str, dict[str, Any]]:
+    """Return the machine that SkyPilot's optimizer picks for each plan, and the one it picks when told nothing."""
+    import sky
+    from gpuplan.skypilot import time_estimator
+    from sky import check
+
+    check.get_cached_enabled_clouds_or_refresh = lambda *_, **__: [
+        sky.AWS()
+    ]  # as SkyPilot's own tests have it
+    return {
+        key: {"told": _picked(sky, time_estimator(path), path), "untold": _picked(sky, None, path)}
+        for key, path in plans.items()
+    }
+
+
+def _picked(sky: Any, estimator: Any, path: str) -> dict[str, Any]:
+    """Return what is picked from all devices that AWS has in the plan."""
+    from gpuplan.launch.export.names import SKYPILOT
+
+    offers = json.loads(Path(path).read_text())["offers"]
+    devices = {
+        (SKYPILOT[one["accelerator"]], one["devices"]) for one in offers if one["accelerator"] in SKYPILOT
+    }
+    with sky.Dag() as dag:
+        task = sky.Task(name="train", run="true")
+        task.set_resources({sky.Resources(infra="aws", accelerators={name: int(n)}) for name, n in devices})
+        if estimator is not None:
+            task.set_time_estimator(estimator)
+    sky.Optimizer.optimize(dag, quiet=True)
+    best = task.best_resources
+    return {"instance_type": best.instance_type, "region": best.region}
+
+
 if __name__ == "__main__":
-    told = json.loads(Path(sys.argv[1]).read_text())
+    told = json.loads(Path(sys.argv[2]).read_text())
     with contextlib.redirect_stdout(io.StringIO()):
-        answer = load(told)
+        answer = {"load": load, "optimize": optimize}[sys.argv[1]](told)
     print(json.dumps(answer))

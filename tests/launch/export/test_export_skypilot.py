@@ -1,4 +1,4 @@
-"""Real SkyPilot, offline: its loader takes every export."""
+"""Real SkyPilot, offline: its loader takes every export, its optimizer agrees."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import gpuplan
 import pytest
 from gpuplan.offers.load import load_catalog
 from launch.export.plans import GIT, OFFERS, export_of
@@ -37,16 +38,17 @@ def sky_environment(home: Path) -> dict[str, str]:
         **kept,
         "HOME": str(home),
         "SKYPILOT_DISABLE_USAGE_COLLECTION": "1",
+        "AWS_EC2_METADATA_DISABLED": "true",
         "PYTHONPATH": os.pathsep.join(sys.path),
     }
 
 
-def ask_sky(home: Path, told: Any, folder: Path) -> Any:
+def ask_sky(home: Path, what: str, told: Any, folder: Path) -> Any:
     """Return what the program says."""
-    path = folder / "documents.json"
+    path = folder / f"{what}.json"
     path.write_text(json.dumps(told))
     done = subprocess.run(
-        [sys.executable, str(PROGRAM), str(path)], env=sky_environment(home), capture_output=True, text=True,
+        [sys.executable, str(PROGRAM), what, str(path)], env=sky_environment(home), capture_output=True, text=True,
         check=False, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
@@ -61,9 +63,34 @@ def test_the_loader_of_skypilot_takes_every_export(home: Path, tmp_path: Path) -
     }  # fmt: skip
     wrong = json.loads(json.dumps(documents[f"aws {GIT}"]))
     wrong["resources"]["autostopp"] = wrong["resources"].pop("autostop")
-    found = ask_sky(home, {**documents, "wrong": wrong}, tmp_path)
+    found = ask_sky(home, "load", {**documents, "wrong": wrong}, tmp_path)
 
     assert "autostop" in found.pop("wrong")
     assert {key: text for key, text in found.items() if "Error" in text} == {}
     assert found[f"aws-spot {GIT}"].startswith("AWS(p3.8xlarge[Spot]")
     assert "'T4': 2" in found[f"gcp-attached {GIT}"]
+
+
+def test_the_optimizer_of_skypilot_picks_what_gpuplan_picks(home: Path, tmp_path: Path) -> None:
+    """Three workloads of different size, AWS on demand; told nothing, it takes the lowest price an hour."""
+    workloads = {
+        "ResNet50": {"batch_size": 64, "samples": 1_281_167, "epochs": 5},
+        "MobileNetV2": {"batch_size": 256, "samples": 50_000, "epochs": 20},
+        "EfficientNetV2S": {"batch_size": 32, "samples": 200_000, "epochs": 10, "precision": "mixed_float16"},
+    }
+    plans, expected = {}, {}
+    for model, question in workloads.items():
+        accelerators = ["K80", "M60", "V100-16GB", "T4", "A10G", "L4", "A100-40GB", "H100-SXM"]
+        found = gpuplan.estimate(
+            model, providers=["aws"], purchase="on-demand", accelerators=accelerators, **question
+        )
+        path = tmp_path / f"{model}.json"
+        path.write_text(json.dumps(found.to_json()))
+        plans[model] = str(path)
+        cheapest = found.recommendation.cheapest
+        assert cheapest is not None
+        expected[model] = found.offers[cheapest].offer.instance_type
+    picked = ask_sky(home, "optimize", plans, tmp_path)
+
+    assert {model: one["told"]["instance_type"] for model, one in picked.items()} == expected
+    assert {one["untold"]["instance_type"] for one in picked.values()} != set(expected.values())
