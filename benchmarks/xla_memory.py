@@ -2,7 +2,7 @@
 
     pip install 'jax[cuda12]'                                    # about 5 GB; no driver and no GPU are needed
     python benchmarks/xla_memory.py -o profiles/xla_memory.csv   # some 30 s a row; goes on where it stopped
-    python benchmarks/check_memory.py                            # what gpuplan predicts for the rows
+    gpuplan accuracy --memory                                    # what gpuplan predicts for the rows
 
 Each row is compiled in a process of its own. The targets' descriptions are XLA's form of the data sheet.
 """

@@ -40,6 +40,9 @@ class SettingFlags:
     recorded: Annotated[
         bool, typer.Option("--recorded", help="Print what was computed last and shipped, at once.")
     ] = False
+    memory: Annotated[
+        bool, typer.Option("--memory", help="Memory: beside XLA's word, and published limits.")
+    ] = False
     check: Annotated[
         bool, typer.Option("--check", help="Exit with 3 when anything is worse than what was recorded.")
     ] = False
@@ -70,13 +73,14 @@ class SettingFlags:
         """Return the flags that are not about a user's own file."""
         flags = {
             "--setting": self.setting, "--from": self.from_, "--recorded": self.recorded,
-            "--check": self.check, "--output": self.output, "--markdown": self.markdown,
+            "--memory": self.memory, "--check": self.check, "--output": self.output, "--markdown": self.markdown,
         }  # fmt: skip
         return [name for name, value in flags.items() if value]
 
 
 # A flag, the flags that it excludes, and what is wrong with both.
 CONTRADICTIONS = (
+    ("--memory", ("--setting", "--from"), "`{}` has no step times that `{}` could choose from"),
     ("--recorded", ("--check", "--output"), "`{}` computes nothing that `{}` could use"),
     ("--from", ("--setting", "--recorded"), "`{}` is a setting of its own, beside `{}`"),
 )
@@ -104,6 +108,8 @@ def accuracy(
 
       gpuplan accuracy --from T4
 
+      gpuplan accuracy --memory --recorded
+
       gpuplan accuracy my_runs.csv --json
     """
     from .accuracy_settings import emit_settings, judged_file, recorded_board, settings_board, settings_from
@@ -112,6 +118,11 @@ def accuracy(
     if file is not None:
         _emit_own(judged_file(file), as_json=flags.json_)
         say_next(typed("accuracy", "--recorded"), as_json=flags.json_)
+        return
+    if flags.memory:
+        from .accuracy_memory import accuracy_of_memory
+
+        accuracy_of_memory(flags)
         return
     if flags.from_ is not None:
         board = settings_from(flags.from_)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..predict.links import machine_joined
-from .bill import Bill, Rental
+from .bill import Bill, Charges, Rental
 from .charges import Charger
 from .limiter import Feed, fed
 from .market import Market
@@ -16,11 +16,21 @@ from .result import OfferEstimate
 from .spot_outlook import SpotOutlook, SpotOutlooks, SpotTerms
 
 if TYPE_CHECKING:
+    from ..offers.rows import Offer
     from ..workload.model import Workload
     from .select import Selected, Selection
     from .terms import Terms
 
-__all__ = ["Pricer", "outlooks_for", "price_offers"]
+__all__ = ["Lease", "Pricer", "outlooks_for", "price_offers"]
+
+
+class Lease(NamedTuple):
+    """A run on a kind of machine, before its price."""
+
+    schedule: Schedule | None
+    rental: Rental | None
+    outlook: SpotOutlook | None
+    charges: Charges
 
 
 class Pricer:
@@ -33,6 +43,7 @@ class Pricer:
     """
 
     def __init__(self, workload: Workload, terms: Terms, outlooks: SpotOutlooks | None) -> None:
+        self.terms = terms
         self._scheduler = Scheduler(workload, terms)
         self._charger = Charger(workload, terms)
         self._outlooks = outlooks
@@ -40,8 +51,30 @@ class Pricer:
         self._rentals: dict[object, tuple[Schedule | None, Rental | None]] = {}
         self.market = Market(terms)
 
-    def price(self, selected: Selected, projection: Projection) -> OfferEstimate:
-        """Return an offer with its schedule and its bill."""
+    def kind_of(self, offer: Offer) -> object:
+        """Return what decides on an offer's lease beside its machine: how it is taken back, what is taken off."""
+        discount = self.terms.discount_for(offer) if self.terms.discounts else None
+        if offer.purchase != "spot" or self._outlooks is None:
+            return (offer.purchase, id(discount))
+        return (offer.purchase, id(discount), self._outlooks.bucket_of(offer))
+
+    def price(self, selected: Selected, projection: Projection, lease: Lease | None = None) -> OfferEstimate:
+        """Return an offer with its schedule and its bill.
+
+        Args:
+            selected: The offer.
+            projection: The workload on its devices.
+            lease: Of an offer of the same machine and kind; None: it is worked out.
+        """
+        schedule, rental, outlook, charges = lease or self.lease(selected, projection)
+        price = selected.offer.usd_per_hour
+        bill = None if rental is None or price is None else Bill(rental, usd_per_hour=price)
+        return OfferEstimate(
+            selected.offer, selected, projection, schedule, bill, charges.unknown, outlook, self.market
+        )
+
+    def lease(self, selected: Selected, projection: Projection) -> Lease:
+        """Return all of an offer that does not depend on its price."""
         offer = selected.offer
         outlook = None if offer.purchase != "spot" else self._outlook(selected, projection)
         charges = self._charger.charges(offer)
@@ -52,11 +85,7 @@ class Pricer:
             schedule = self._schedule(key[:-1], selected, projection, outlook)
             rental = None if schedule is None else Rental(schedule, charges)
             self._rentals[key] = schedule, rental
-        price = offer.usd_per_hour
-        bill = None if rental is None or price is None else Bill(rental, usd_per_hour=price)
-        return OfferEstimate(
-            offer, selected, projection, schedule, bill, charges.unknown, outlook, self.market
-        )
+        return Lease(schedule, rental, outlook, charges)
 
     def _outlook(self, selected: Selected, projection: Projection) -> SpotOutlook | None:
         """Return what interruptions do to a spot machine; None when nothing is known of the run."""
@@ -99,23 +128,29 @@ def price_offers(
     """
     pricer = Pricer(workload, terms, outlooks_for(workload, selection, spot))
     projections: dict[object, Projection] = {}
-    by_machine: dict[object, Projection] = {}
+    by_machine: dict[object, tuple[Projection, dict[object, Lease]]] = {}
     priced = []
     for selected in selection.offers:
         offer = selected.offer
         machine = (
             offer.provider, offer.instance_type, offer.accelerator, offer.devices, offer.vcpus, offer.memory_gib,
+            offer.hosts,
         )  # fmt: skip
-        projection = by_machine.get(machine)
-        if projection is None:
+        known = by_machine.get(machine)
+        if known is None:
             key = _projection_key(selected)
             if key not in projections:
                 projections[key] = project(selected)
             projection = projections[key]
             if feed is not None:
                 projection = fed(projection, offer, feed, selected.accelerator)
-            by_machine[machine] = projection
-        priced.append(pricer.price(selected, projection))
+            known = by_machine[machine] = (projection, {})
+        projection, leases = known
+        kind = pricer.kind_of(offer)
+        lease = leases.get(kind)
+        if lease is None:
+            lease = leases[kind] = pricer.lease(selected, projection)
+        priced.append(pricer.price(selected, projection, lease))
     pricer.market.offers, pricer.market.pictures = priced, pictures
     return priced
 

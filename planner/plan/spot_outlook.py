@@ -183,9 +183,13 @@ class SpotOutlooks:
         cost = self.facts.checkpoint
         return self.terms.save_s or cost.fixed_s + self.state_bytes / (cost.write_gb_per_s * GIGA)
 
+    def bucket_of(self, offer: Offer) -> int | None:
+        """Return the provider's class of how often such machines are taken back there; None: it does not say."""
+        return self.facts.buckets.get((offer.provider, offer.region, offer.instance_type))
+
     def of(self, offer: Offer, train_time_s: Interval) -> SpotOutlook | None:
         """Return the outlook of a run on an offer at spot prices; None when it can never be finished."""
-        bucket = self.facts.buckets.get((offer.provider, offer.region, offer.instance_type))
+        bucket = self.bucket_of(offer)
         machine = (offer.provider, offer.accelerator, offer.devices, offer.hosts, bucket, train_time_s.mid)
         if machine not in self._by_machine:
             self._by_machine[machine] = self._of(offer, train_time_s.mid)

@@ -1,0 +1,95 @@
+"""Predicted memory beside what is known of it, as rows and as the generated part of docs/memory.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ..units import GIB
+from .accuracy import percent, signed_percent
+from .output import Column
+
+__all__ = ["memory_columns", "memory_page", "memory_rows"]
+
+Board = Mapping[str, Any]
+
+
+def memory_columns() -> tuple[Column, ...]:
+    """Return the columns of the table."""
+    return (
+        Column(key="evidence", header="EVIDENCE"), Column(key="model", header="MODEL"),
+        Column(key="batch_size", header="BATCH", justify="right"), Column(key="precision", header="PRECISION"),
+        Column(key="accelerator", header="ACCELERATOR"),
+        Column(key="stated_bytes", header="STATED GIB", justify="right", format=_gib),
+        Column(key="predicted_bytes", header="PREDICTED GIB", justify="right", format=_gib),
+        Column(key="error", header="ERROR", justify="right", format=signed_percent),
+        Column(key="needed_share", header="OF MEMORY", justify="right", format=percent),
+        Column(key="ran", header="RAN"), Column(key="verdict", header="VERDICT"),
+        Column(key="right", header="RIGHT"), Column(key="source", header="SOURCE", terminal=False),
+    )  # fmt: skip
+
+
+def memory_rows(board: Board) -> list[dict[str, Any]]:
+    """Return every row of all three kinds of evidence."""
+    return [{"evidence": name, **row} for name, evidence in board.items() for row in evidence["rows"]]
+
+
+def memory_page(board: Board) -> str:
+    """Return the generated part of the page on memory."""
+    return (
+        "\n".join([*_xla_lines(board["xla"]), *_limit_lines(board["limits"]), *_ran_lines(board["ran"])])
+        + "\n"
+    )
+
+
+def _xla_lines(xla: Board) -> Iterator[str]:
+    summary = xla["summary"]
+    yield (
+        f"{summary['n']} steps of {summary['models']} models beside XLA: **median error "
+        f"{percent(summary['median_ape'])}**, mean {percent(summary['mean_ape'])}, from "
+        f"{signed_percent(summary['lowest'])} to {signed_percent(summary['highest'])}; "
+        f"{summary['beyond_margin']} of them need more than the margin of 1.2 allows for."
+    )
+    yield from ("", "| model | batch | precision | target | XLA, GiB | predicted, GiB | error |")
+    yield "| --- | --- | --- | --- | --- | --- | --- |"
+    for row in sorted(xla["rows"], key=lambda row: row["error"]):
+        cells = (row["model"], row["batch_size"], row["precision"], row["accelerator"])
+        sizes = (_gib(row["stated_bytes"]), _gib(row["predicted_bytes"]), signed_percent(row["error"]))
+        yield f"| {' | '.join(map(str, (*cells, *sizes)))} |"
+
+
+def _limit_lines(limits: Board) -> Iterator[str]:
+    summary = limits["summary"]
+    missing = summary["n"] - summary["ran"], summary["right"] - summary["ran_right"]
+    yield from (
+        "",
+        f"Published limits: **{summary['right']} of {summary['n']} verdicts are right "
+        f"({summary['right'] / summary['n']:.0%})**, {summary['ran_right']} of {summary['ran']} batches that ran, "
+        f"{missing[1]} of {missing[0]} that did not.",
+        "",
+    )
+    yield from ("| accelerator | verdicts | right |", "| --- | --- | --- |")
+    for name, count in limits["by_accelerator"].items():
+        yield f"| {name} | {count['n']} | {count['right']} |"
+    wrong = [row for row in limits["rows"] if not row["right"]]
+    yield from ("", *(f"Wrong: {_named(row)}." for row in wrong))
+
+
+def _ran_lines(ran: Board) -> Iterator[str]:
+    summary = ran["summary"]
+    shares: Sequence[float] = [row["needed_share"] for row in ran["rows"]]
+    yield from (
+        "",
+        f"What other publishers ran: **{summary['right']} of {summary['n']} are said to fit**, at "
+        f"{min(shares):.0%} to {max(shares):.0%} of what can be used.",
+    )
+
+
+def _named(row: Mapping[str, Any]) -> str:
+    did = "ran" if row["ran"] else "did not run"
+    return f"`{row['model']}` at {row['batch_size']} on {row['accelerator']}, which {did}: {row['verdict']}"
+
+
+def _gib(size: float) -> str:
+    """Return bytes as a person reads them."""
+    return f"{size / GIB:.2f}"
