@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -202,31 +200,3 @@ def test_a_run_slower_than_planned_is_stopped_when_asked(here: Here) -> None:
 
     assert wait_for_end(here.launcher, "r1").status == "stopped"
     assert "times the upper end of the plan" in here.log(machine)
-
-
-def test_the_whole_life_from_the_command_line(tmp_path: Path) -> None:
-    """Estimate, launch --wait, ps: what the README shows."""
-    script = tmp_path / "train.py"
-    script.write_text(TRAIN.replace("sys.argv[1]", "'0'"))
-    environment = {**os.environ, "GPUPLAN_STATE_DIR": str(tmp_path / "state")}
-
-    def gpuplan(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "gpuplan", *arguments],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-
-    assert gpuplan("estimate", "train.py", "--provider", "local", "-o", "plan.json").returncode == 0
-    refused = gpuplan("launch", "plan.json")
-    assert (refused.returncode, "add `--yes`" in refused.stderr) == (2, True)
-    done = gpuplan("launch", "plan.json", "--yes", "--wait")
-    assert done.returncode == 0, done.stderr
-    actual = {line.split("\t")[0]: line.split("\t")[-1] for line in done.stdout.splitlines()[1:]}
-    assert 0 < float(actual["training"]) < float(actual["whole machine"])
-    assert float(actual["compute"]) == 0
-    listed = json.loads(gpuplan("ps", "--json").stdout)
-    assert listed["machines"] == []
