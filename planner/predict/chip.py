@@ -92,6 +92,17 @@ def _tensor_density(accelerator: Accelerator, peak_flop_per_s: Any) -> Any:
     return peak_flop_per_s / clocks_per_s / V100_TENSOR_FLOP_PER_CLOCK
 
 
+V100_MEMORY_BYTES_PER_CLOCK = 900.0 * GIGA / (80 * 1530 * MEGA)  # and SM ("NVIDIA Tesla V100 GPU Architecture", 2017)
+
+
+def _memory_density(accelerator: Accelerator) -> float:
+    """Return bytes per clock and SM at the datasheet's rate, relative to a V100's; 1 where there are no SMs."""
+    cores, clock_mhz, rate = accelerator.sms_or_cores, accelerator.boost_mhz, accelerator.memory_gb_per_s
+    if accelerator.kind != "gpu" or not cores or not clock_mhz or not rate:
+        return 1.0
+    return rate * GIGA / (cores * clock_mhz * MEGA) / V100_MEMORY_BYTES_PER_CLOCK
+
+
 _USUAL_CLOCK_RATIO = 0.8  # of GPUs whose base clock is not published: the median of those whose is
 
 
@@ -140,6 +151,7 @@ def chip_of(accelerator: Accelerator, *, table: KernelTable, precision: str) -> 
         winograd=np.array(winograd)[table.dtype],
         tensor=np.array([tensor for _, tensor in peaks])[table.dtype] & contraction,
         tensor_density=_tensor_density(accelerator, np.array(attainable)[table.dtype]),
+        memory_density=_memory_density(accelerator),
         vector_flop_per_s=vector * TERA,
         memory_bytes_per_s=accelerator.memory_gb_per_s * GIGA,
         cores=_cores(accelerator, peak_flop_per_s=max(attainable)),

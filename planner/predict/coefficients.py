@@ -65,6 +65,8 @@ class Shared:
         host_sharpness: The same for the device's work and the host's dispatch [-].
         tensor_density: Power of the tensor units' FLOP per clock and core, relative to a V100's, that their share
             falls with: registers and caches feed dense units no faster [-].
+        memory_density: Power of the memory's bytes per clock and core, relative to a V100's, that the share of
+            its bandwidth falls with: more bytes have to be under way at a time than a core asks for [-].
         clock_drop: How far clocks fall from the boost clock (0) to the base clock (1) under load, in logs [-].
         inline_ecc: Bandwidth that is left where error correction lies in the memory itself (GDDR) [-].
         l2_reuse: Share of the traffic that a second-level cache holds which never reaches memory [-].
@@ -79,6 +81,7 @@ class Shared:
     dot_sharpness: float
     host_sharpness: float
     tensor_density: float
+    memory_density: float
     clock_drop: float
     inline_ecc: float
     l2_reuse: float
@@ -124,6 +127,7 @@ class Chip:
         tensor: Whether tensor units do the products, array of [kernels].
         tensor_density: FLOP per clock and core at the peak, relative to a V100's tensor units, array of
             [kernels] [-].
+        memory_density: Bytes of traffic per clock and core at the datasheet's rate, relative to a V100's [-].
         vector_flop_per_s: Peak of everything else [FLOP/s].
         memory_bytes_per_s: Datasheet bandwidth [bytes/s].
         cores: What one tile runs on: SMs, matrix units, CPU cores [-].
@@ -137,6 +141,7 @@ class Chip:
     winograd: Any
     tensor: Any
     tensor_density: Any
+    memory_density: Any
     vector_flop_per_s: Any
     memory_bytes_per_s: Any
     cores: Any

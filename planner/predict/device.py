@@ -75,6 +75,7 @@ def device_parts_s(
     compute_s = xp.concatenate([products_s, elementwise_s])
     streams = ("stream",) * len(CONTRACTIONS) + ("stream", "pool", "irregular")
     bandwidth = _by_category(generation, streams, table.category, xp) * stack.stream
+    bandwidth = bandwidth / chip.memory_density**shared.memory_density
     ecc = xp.where(chip.inline_ecc, shared.inline_ecc, 1.0)
     memory_s = memory_traffic_s(
         bytes_moved=table.bytes_moved, attainable_bytes_per_s=chip.memory_bytes_per_s * bandwidth * ecc,

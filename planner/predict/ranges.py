@@ -82,7 +82,8 @@ GROUPS = (
         {
             "tile_exponent": (0.5, 0.05, 1.5), "quantization": (0.5, 0.01, 1.0), "split_cost": (0.1, 0.01, 1.0),
             "sharpness": (3.0, 1.0, 10.0), "dot_sharpness": (3.0, 1.0, 10.0), "host_sharpness": (6.0, 3.0, 20.0),
-            "tensor_density": (0.3, 0.01, 1.0), "clock_drop": (0.4, 0.02, 1.0), "inline_ecc": (0.85, 0.6, 1.0),
+            "tensor_density": (0.3, 0.01, 1.0), "memory_density": (0.3, 0.01, 1.0),
+            "clock_drop": (0.4, 0.02, 1.0), "inline_ecc": (0.85, 0.6, 1.0),
             "l2_reuse": (0.3, 0.01, 0.95), "pressure_slope": (0.5, 0.01, 3.0),
         },
         0.0,
