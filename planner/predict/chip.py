@@ -92,7 +92,7 @@ def _tensor_density(accelerator: Accelerator, peak_flop_per_s: Any) -> Any:
     return peak_flop_per_s / clocks_per_s / V100_TENSOR_FLOP_PER_CLOCK
 
 
-V100_MEMORY_BYTES_PER_CLOCK = 900.0 * GIGA / (80 * 1530 * MEGA)  # and SM ("NVIDIA Tesla V100 GPU Architecture", 2017)
+V100_MEMORY_BYTES_PER_CLOCK = 900.0 * GIGA / (80 * 1530 * MEGA)  # and SM ("NVIDIA Tesla V100 ...", 2017)
 
 
 def _memory_density(accelerator: Accelerator) -> float:

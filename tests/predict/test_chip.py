@@ -39,7 +39,16 @@ def test_base_clocks_are_those_that_vendors_promise() -> None:
 def test_a_tpu_has_one_clock_and_no_streaming_multiprocessors() -> None:
     """Its peak is reached at the clock that it always runs at."""
     assert chip("TPU-v3").clock_ratio == 1.0
+    assert chip("TPU-v3").memory_density == 1.0
     assert np.all(chip("TPU-v3").tensor_density == 1.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "bytes_per_clock"), [("V100-16GB", 7.35), ("T4", 5.03), ("A100-40GB", 10.2)]
+)
+def test_a_clock_of_a_core_brings_so_many_bytes(name: str, bytes_per_clock: float) -> None:
+    """By hand: 900 GB/s over 80 SMs at 1530 MHz; 320 over 40 at 1590; 1555 over 108 at 1410."""
+    assert chip(name).memory_density == pytest.approx(bytes_per_clock / 7.35, rel=0.01)
 
 
 @pytest.mark.parametrize(
