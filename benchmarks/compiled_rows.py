@@ -34,9 +34,12 @@ from gpuplan.predict.compile.worker import compile_step
 from gpuplan.predict.corpus import Measurement, packaged_corpus
 from gpuplan.predict.interval import weighted_quantile
 from gpuplan.predict.kernels import table_of
+from gpuplan.predict.parallel import load_parallel
+from gpuplan.predict.parallel_fit import predicted_s
 from gpuplan.predict.predictor import model_step
 from gpuplan.predict.ranges import LAST_YEAR
 from gpuplan.predict.runs import is_fed_from_host, pressure_of
+from gpuplan.predict.scaling import pairs_of
 from gpuplan.predict.store import Traced, load_store, run_key
 from gpuplan.units import GIGA, MEGA
 from gpuplan.workload.cache import cache_folder
@@ -128,7 +131,8 @@ def modelled_s(m: Measurement, accelerator: Accelerator, traced: Traced) -> floa
         input_bytes=float(traced.input_bytes) if is_fed_from_host(m) else 0.0,
         pressure=pressure_of(traced.memory_bytes, accelerator, share=1.0),
     )  # fmt: skip
-    return step.total_s
+    pairs, _ = pairs_of([m], {accelerator.name: accelerator}, single_s_of=lambda _: step.total_s)
+    return predicted_s(pairs[0], load_parallel()[pairs[0].form]) if pairs else step.total_s
 
 
 # --- fit and report ---------------------------------------------------------------------------------------
