@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,6 +15,12 @@ settings.register_profile("gpuplan", deadline=None)
 settings.load_profile("gpuplan")
 
 GOLDEN = Path(__file__).parent / "golden"
+
+
+# A shell starts what it runs in the background with Ctrl-C ignored, and every process that a test starts would
+# inherit that. With a handler here they start as on a terminal.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
