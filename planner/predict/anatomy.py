@@ -17,7 +17,7 @@ from .kernels import kernels_with_ops, moved_bytes, table_of
 from .predictor import kernel_times_s
 from .ranges import LAST_YEAR
 from .recurrent import by_library
-from .runs import keras_library
+from .runs import keras_library, updated_on_each_core
 from .steptime import StepTime, Unpredicted
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def anatomy_of(
         coefficients: What was fitted.
     """
     library = keras_library(accelerator, keras=workload.versions["keras"], compiled=workload.compiled)
-    dispatched, streamed = by_library(workload.ops, layers=library)
+    dispatched, streamed = by_library(updated_on_each_core(workload.ops, accelerator.name), layers=library)
     pairs = kernels_with_ops([*dispatched, *streamed], compiled=workload.compiled)
     busy_s = _busy_s([kernel for kernel, _ in pairs], workload, accelerator, coefficients)
     dtype = _product_type(kernel for kernel, _ in pairs)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from gpuplan.offers.load import load_catalog
 from gpuplan.predict.anatomy import OTHER_LAYERS, Anatomy, anatomy_of
@@ -51,6 +53,20 @@ def test_the_kinds_add_up_to_the_step(name: str, compiled: bool) -> None:
     assert sum(part.time_s for part in one.kinds) == pytest.approx(one.step_s, rel=1e-9)
     assert sum(part.time_s for part in one.layers) == pytest.approx(kernels_s, rel=1e-9)
     assert sum(part.flops for part in one.layers) == pytest.approx(sum(op.flops for op in ops))
+
+
+def test_each_core_of_an_old_tpu_updates_its_own_weights() -> None:
+    """A quarter of the bytes forward, but on both cores of a v3 chip: half of the time."""
+    forward, update = fused("a", moved=4e8, group=0), replace(fused("b", moved=1e8, group=1), phase="update")
+    share = {}
+    for name in ("TPU-v3", "TPU-v5e"):
+        by_name = {
+            part.name: part.time_s for part in taken(make_workload(ops=(forward, update)), name).layers
+        }
+        share[name] = by_name["b"] / by_name["a"]
+
+    assert share["TPU-v5e"] == pytest.approx(0.25, rel=0.02)
+    assert share["TPU-v3"] == pytest.approx(0.5, rel=0.02)
 
 
 def test_a_fused_kernel_is_divided_by_the_bytes_that_its_layers_move() -> None:
