@@ -127,7 +127,7 @@ def overhead_child(pairs: int) -> None:
     low, high = median_interval(ratios) or (float("nan"), float("nan"))
     answer = {
         "overhead": statistics.median(ratios), "sure": (high - low) / 2, "pairs": ratios,
-        "steps_per_s": 125 / statistics.median(plain), "other_share": watch.stop().other_share,
+        "steps_per_s": len(x) / 64 / statistics.median(plain), "other_share": watch.stop().other_share,
     }  # fmt: skip
     print(json.dumps(answer))
 

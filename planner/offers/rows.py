@@ -109,6 +109,14 @@ class Offer(Row):
     note: str = ""
     hosts: Annotated[int, Field(ge=1)] = 1  # such machines, rented together: all numbers are of them all
 
+    @property
+    def identity(self) -> dict[str, str | float]:
+        """What tells an offer from others, in the order of every listing."""
+        return {
+            "provider": self.provider, "instance_type": self.instance_type, "accelerator": self.accelerator,
+            "devices": self.devices, "region": self.region, "purchase": self.purchase,
+        }  # fmt: skip
+
 
 class Provider(Row):
     """Who sells or gives machines. ``region`` is a regular expression over the whole name of a region."""

@@ -64,12 +64,7 @@ class Outcome:
         free_share = self.contender.availability
         return {
             "name": self.contender.name,
-            "provider": offer.provider,
-            "instance_type": offer.instance_type,
-            "accelerator": offer.accelerator,
-            "devices": offer.devices,
-            "region": offer.region,
-            "purchase": offer.purchase,
+            **offer.identity,
             "usd_per_hour": None if offer.usd_per_hour is None else format(offer.usd_per_hour, "f"),
             "price_as_of": offer.price_as_of,
             "sessions": self.sessions,

@@ -39,12 +39,7 @@ def tsv_row(one: OfferEstimate) -> dict[str, Any]:
         "cost_usd": one.bill.total if one.bill else None,
     }
     return {
-        "provider": offer.provider,
-        "instance_type": offer.instance_type,
-        "accelerator": offer.accelerator,
-        "devices": offer.devices,
-        "region": offer.region,
-        "purchase": offer.purchase,
+        **offer.identity,
         "usd_per_hour": offer.usd_per_hour,
         "price_as_of": offer.price_as_of,
         "estimated": offer.estimated,
