@@ -120,8 +120,9 @@ class StepRecorder(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Note the epoch's end."""
-        self.meter.pause()
         self.epochs[-1].ended_s = self.clock()
+        if self.meter.pause():
+            self._closed()
 
     def on_train_end(self, logs: Any = None) -> None:
         """Note the end of the run."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
@@ -19,8 +20,8 @@ class Rules:
     """When warm-up ends, how long a window is, and when the median is known well enough.
 
     Args:
-        window_s: A window holds as many steps as take about this long, going by the window before; the first one
-            ends with the first step that ends after it [s].
+        window_s: A window holds as many steps as take about this long, going by the window before, and windows of
+            one length fill an epoch; the first one ends with the first step that ends after it [s].
         settle_windows: Warm-up ends when the two halves of so many windows in a row agree [-].
         settle_within: ... in the median, by this share of it [-].
         warm_up_s: Warm-up ends after this long even if they never agree, and after so many windows [s].
@@ -49,7 +50,8 @@ class Meter:
     """Turns the ends of steps into windows, and says when to stop.
 
     Feed it the time at which each step (or few steps) has ended; call `pause` wherever something else than steps
-    comes next (an epoch's end, validation): what lies between is in no window.
+    comes next (an epoch's end, validation): what lies between is in no window. Every step between two pauses is in
+    one, but for the first: where an epoch's early steps take longer than its late ones, all of them count.
 
     Args:
         rules: See `Rules`.
@@ -67,20 +69,27 @@ class Meter:
     settled: bool | None = None
     why: Why | None = None
     _since_s: float | None = None
-    _steps: int = 0
+    _last_s: float = 0.0  # when the last step ended
+    _steps: int = 0  # of the window under way
+    _run: int = 0  # steps since the last pause
+    _stretch: int = 0  # steps between the two pauses before; 0 before
     _planned: int = 0  # steps of a window; 0 before the first
-    _fitted: bool = False  # whether a window has closed since the last pause
+    _counted: bool = False  # whether a window since the last pause counts
     _warmed_s: float = 0.0
     _measured_s: float = 0.0
 
-    def pause(self) -> None:
-        """Drop the window that is under way.
-
-        Where not one window fitted in between two pauses (epochs of a few steps), the next ones hold what did.
-        """
-        if self._since_s is not None and not self._fitted and self._steps:
-            self._planned = self._steps
-        self._since_s, self._fitted = None, False
+    def pause(self) -> bool:
+        """End the window under way (a short rest joins the one before); return whether there is a new one."""
+        if self._since_s is None:
+            return False
+        elapsed_s, self._stretch = self._last_s - self._since_s, self._run
+        long = elapsed_s > 0.0 and 2 * self._steps >= min(self._planned, self._run)
+        if long:
+            self._close(elapsed_s)
+        elif self._steps and self._counted:
+            self._extend(elapsed_s)
+        self._since_s, self._steps, self._run, self._counted = None, 0, 0, False
+        return long
 
     def ended(self, now_s: float, steps: int = 1) -> bool:
         """Take note that steps have ended; return whether that closed a window.
@@ -89,15 +98,15 @@ class Meter:
             now_s: When [s].
             steps: How many, since the last call [-].
         """
+        self._last_s = now_s
         if self._since_s is None:
-            self._since_s, self._steps = now_s, 0
+            self._since_s = now_s
             return False
-        self._steps += steps
+        self._steps, self._run = self._steps + steps, self._run + steps
         elapsed_s = now_s - self._since_s
         if elapsed_s <= 0.0 or not self._is_full(elapsed_s):
             return False
         self._close(elapsed_s)
-        self._fitted = True
         self._since_s, self._steps = now_s, 0
         return True
 
@@ -113,15 +122,29 @@ class Meter:
 
     def _close(self, elapsed_s: float) -> None:
         step_s = elapsed_s / self._steps
-        self._planned = max(1, round(self.rules.window_s / step_s))
+        self._planned = self._plan(step_s)
         if self.settled is None:
             self._warm(step_s, elapsed_s)
             return
         self.steps_s.append(step_s)
         self.counts.append(self._steps)
         self._measured_s += elapsed_s
+        self._counted = True
         if self.why is None:
             self.why = self._enough()
+
+    def _extend(self, elapsed_s: float) -> None:
+        steps = self.counts[-1] + self._steps
+        self.steps_s[-1] = (self.steps_s[-1] * self.counts[-1] + elapsed_s) / steps
+        self.counts[-1] = steps
+        self._measured_s += elapsed_s
+
+    def _plan(self, step_s: float) -> int:
+        """Return how many steps the next window holds: windows of one length fill what lies between pauses."""
+        wanted = max(1, round(self.rules.window_s / step_s))
+        if not self._stretch:
+            return wanted
+        return math.ceil(self._stretch / max(1, round(self._stretch / wanted)))
 
     def _warm(self, step_s: float, elapsed_s: float) -> None:
         rules = self.rules
@@ -197,8 +220,8 @@ def time_windows(
             step()
         synchronize()
         end_s = clock()
-        meter.pause()
         meter.ended(start_s, 0)
         single_s = max((end_s - start_s) / calls, 1e-7)
-        if meter.ended(end_s, calls * steps_per_call):
+        if meter.ended(end_s, calls * steps_per_call) or meter.pause():
             on_window(meter)
+        meter.pause()

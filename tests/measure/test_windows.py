@@ -133,3 +133,28 @@ def test_epochs_shorter_than_a_window_are_measured_whole() -> None:
 
     assert meter.summary().median_s == pytest.approx(0.01)
     assert set(meter.counts) == {3}
+
+
+@pytest.mark.parametrize("steps", [7, 50, 64])
+def test_every_step_of_an_epoch_counts(steps: int) -> None:
+    """Early steps take twice as long as late ones; 100 ms fill half an epoch, or one and a bit, or less than one.
+
+    Were what is left at an epoch's end dropped, the early steps would speak for all.
+    """
+    times_s = [0.006 if step < steps / 2 else 0.003 for step in range(steps)]
+    meter = Meter(Rules(window_s=0.1, least_s=5.0, most_s=5.0, warm_up_s=1.0))
+    for epoch in range(100):
+        _ends((10.0 * epoch + end_s for end_s in itertools.accumulate([0.0, *times_s])), meter)
+        meter.pause()
+
+    assert meter.summary().mean_s == pytest.approx(statistics.fmean(times_s), rel=0.01)
+
+
+def test_windows_are_of_one_length() -> None:
+    """49 steps of 4 ms between two pauses: 25 and 24 of them, not 25 and then what is left of 26."""
+    meter = Meter(RULES)
+    for epoch in range(30):
+        _ends((10.0 * epoch + 0.00385 * i for i in range(50)), meter)
+        meter.pause()
+
+    assert set(meter.counts) == {24, 25}
