@@ -17,10 +17,12 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from gpuplan.errors import GpuplanError
+from gpuplan.files import write_whole
 from gpuplan.offers.load import load_catalog
 from gpuplan.offers.rows import Accelerator
 from gpuplan.predict.chip import chip_of, generation_of
@@ -30,7 +32,7 @@ from gpuplan.predict.compile.compiled import Compiled, CompileFault, result_from
 from gpuplan.predict.compile.cuda import gpu_parts_s, table_from
 from gpuplan.predict.compile.targets import Target, target_of
 from gpuplan.predict.compile.tpu import LINK_SHARE, core_s
-from gpuplan.predict.compile.worker import compile_step
+from gpuplan.predict.compile.worker import Limits, compile_step
 from gpuplan.predict.corpus import Measurement, packaged_corpus
 from gpuplan.predict.interval import weighted_quantile
 from gpuplan.predict.kernels import table_of
@@ -41,7 +43,7 @@ from gpuplan.predict.ranges import LAST_YEAR
 from gpuplan.predict.runs import is_fed_from_host, pressure_of
 from gpuplan.predict.scaling import pairs_of
 from gpuplan.predict.store import Traced, load_store, run_key
-from gpuplan.units import GIGA, MEGA
+from gpuplan.units import GIB, GIGA, MEGA
 from gpuplan.workload.cache import cache_folder
 from gpuplan.workload.lowering import lowered_step
 from gpuplan.workload.options import WorkloadOptions, keras_policy
@@ -49,6 +51,9 @@ from gpuplan.workload.options import WorkloadOptions, keras_policy
 ROOT = Path(__file__).resolve().parents[1]
 OUTPUT = ROOT / "profiles" / "compiled.json"
 ROWS = cache_folder().parent / "compiled_rows.json"
+LIMITS = Limits(seconds=1800.0)  # a machine may be shared with other work
+TWINS = (("V100-16GB", "V100-32GB"),)  # equal but for their memory, the smaller first
+FITS = 0.8  # of the smaller's memory: below it XLA changes nothing to save memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +74,10 @@ class Scored:
 
 
 def suitable(platform: str) -> list[Measurement]:
-    """Return published training steps that XLA compiled, one for each distinct compilation and accelerator."""
+    """Return published training steps that XLA compiled: each setting once, with the median of its rows.
+
+    Passes that only add to gradients (accumulation) are left out: what is compiled is the whole step.
+    """
     catalog, found = load_catalog(), {}
     for m in packaged_corpus():
         accelerator = catalog.accelerators.get(m.accelerator)  # not a CPU's
@@ -79,8 +87,40 @@ def suitable(platform: str) -> list[Measurement]:
         usual = m.work == "train" and not m.recompute and (m.accumulation or 1) == 1
         if usual and (m.devices == 1 or platform == "tpu"):
             key = (m.model, m.batch_size, m.accelerator, m.precision, m.source if platform == "tpu" else "")
-            found.setdefault(key, m)
-    return list(found.values())
+            found.setdefault(key, []).append(m)
+    return [replace(rows[0], step_s=statistics.median(m.step_s for m in rows)) for rows in found.values()]
+
+
+def in_order(rows: list[Measurement]) -> list[Measurement]:
+    """Return rows so that every network comes once before any comes twice, those of few kernels first."""
+    kernels = {id(m): sum(kernel.count for kernel in load_store()[run_key(m)].kernels) for m in rows}
+    turns: dict[str, int] = {}
+    ordered = []
+    for m in sorted(rows, key=lambda m: (kernels[id(m)], m.batch_size)):
+        turns[m.architecture] = turns.get(m.architecture, 0) + 1
+        ordered.append((turns[m.architecture], kernels[id(m)], m))
+    return [m for *_, m in sorted(ordered, key=lambda each: each[:2])]
+
+
+def name_of(m: Measurement) -> str:
+    """Return what a compilation depends on: V100s of 16 and of 32 GB differ in their memory alone.
+
+    What was compiled for one is taken for the other only where the step fits in the smaller (`known`).
+    """
+    return f"{run_key(m)} {m.accelerator} {m.devices}"
+
+
+def known(m: Measurement, kept: dict[str, Any]) -> Compiled | None:
+    """Return what was compiled for a row, or for its twin with another memory."""
+    found = kept.get(name_of(m))
+    for one, other in TWINS:
+        if found is None and m.accelerator in (one, other):
+            twin = one if m.accelerator == other else other
+            found = kept.get(name_of(replace(m, accelerator=twin)))
+            small = load_catalog().accelerators[one].memory_gib or 0.0
+            found = None if found is not None and found["needed_bytes"] > FITS * small * GIB else found
+    result = None if found is None else result_from(found)
+    return result if isinstance(result, Compiled) else None
 
 
 def compile_row(m: Measurement) -> tuple[Target, Compiled | CompileFault]:
@@ -89,7 +129,7 @@ def compile_row(m: Measurement) -> tuple[Target, Compiled | CompileFault]:
     assert target is not None
     options = WorkloadOptions(batch_size=m.batch_size // target.cores, precision=keras_policy(m.precision))
     lowered = lowered_step(m.model, options=options, platform=target.platform, base=m.base)
-    return target, compile_step(lowered.path, digest=lowered.digest, target=target)
+    return target, compile_step(lowered.path, digest=lowered.digest, target=target, limits=LIMITS)
 
 
 def score(m: Measurement, target: Target, result: Compiled) -> Scored:
@@ -198,29 +238,30 @@ def main() -> int:
     kept: dict[str, Any] = json.loads(ROWS.read_text()) if ROWS.exists() else {}
     started_s = time.monotonic()
     for platform in arguments.platforms or ("tpu", "cuda"):
-        for m in suitable(platform):
-            key = f"{run_key(m)} {m.accelerator} {m.devices}"
-            if arguments.list:
-                print(platform, m.model, m.batch_size, m.accelerator, m.precision, "known" * (key in kept))
-            elif (
-                arguments.platforms
-                and key not in kept
-                and arguments.only in f"{m.model} {m.accelerator} {m.precision}"
-            ):
+        for m in in_order(suitable(platform)):
+            wanted = arguments.only in f"{m.model} {m.batch_size} {m.accelerator} {m.precision}"
+            if arguments.list and wanted:
+                print(platform, name_of(m), "known" * (known(m, kept) is not None))
+            elif arguments.platforms and wanted and known(m, kept) is None:
                 if time.monotonic() - started_s > arguments.seconds:
-                    continue
-                _, result = compile_row(m)
-                print(
-                    key,
-                    result if isinstance(result, CompileFault) else f"{result.compile_s:.1f} s",
-                    flush=True,
-                )
-                if isinstance(result, Compiled):
-                    kept[key] = result_to_json(result)
-                    ROWS.write_text(json.dumps(kept, indent=0))
+                    break
+                _compile_and_keep(m, kept)
     if not arguments.list:
         _finish(kept, write=arguments.write)
     return 0
+
+
+def _compile_and_keep(m: Measurement, kept: dict[str, Any]) -> None:
+    started_s = time.monotonic()
+    try:
+        _, result = compile_row(m)
+    except GpuplanError as error:
+        result = CompileFault(kind="failed", message=str(error))
+    said = result if isinstance(result, CompileFault) else f"{result.compile_s:.1f} s"
+    print(f"{name_of(m)}: {said}, all in all {time.monotonic() - started_s:.0f} s", flush=True)
+    if isinstance(result, Compiled):
+        kept[name_of(m)] = result_to_json(result)
+        write_whole(ROWS, json.dumps(kept, indent=0))
 
 
 def _finish(kept: dict[str, Any], *, write: bool) -> None:
@@ -228,11 +269,8 @@ def _finish(kept: dict[str, Any], *, write: bool) -> None:
     for platform in ("tpu", "cuda"):
         rows = []
         for m in suitable(platform):
-            found = kept.get(f"{run_key(m)} {m.accelerator} {m.devices}")
-            target = target_of(catalog.accelerators[m.accelerator])
-            if found is not None and target is not None:
-                result = result_from(found)
-                assert isinstance(result, Compiled)
+            result, target = known(m, kept), target_of(catalog.accelerators[m.accelerator])
+            if result is not None and target is not None:
                 rows.append(score(m, target, result))
         if rows:
             platforms[platform] = report(rows)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from . import completion
 from .flags import ScriptArguments
 from .next_step import say_next, typed
 
@@ -52,6 +54,14 @@ def profile(  # noqa: PLR0917 - one argument a flag
     max_time: Annotated[
         float, typer.Option(help="Longest time of windows, twice a configuration [s].")
     ] = 20.0,
+    compile: Annotated[
+        bool,
+        typer.Option("--compile", help="Then let XLA compile each step for each --accelerator (minutes)."),
+    ] = False,
+    accelerator: Annotated[
+        list[str] | None,
+        typer.Option(help="What to compile for; repeat for more.", autocompletion=completion.accelerators),
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Also write the profile here.")
     ] = None,
@@ -69,6 +79,8 @@ def profile(  # noqa: PLR0917 - one argument a flag
       gpuplan profile ResNet50 --batch-size 8 --batch-size 32 --backend torch
 
       gpuplan profile train.py --data script -- --images photos/
+
+      gpuplan profile train.py --compile --accelerator TPU-v5e
     """
     from ..plan.profile_run import Request, profile
     from ..render.files import require_writable
@@ -83,9 +95,13 @@ def profile(  # noqa: PLR0917 - one argument a flag
         argv=tuple(script_arguments or ()), rules=_rules(max_time), typed=" ".join(sys.argv),
     )  # fmt: skip
     _require_sensible(request)
+    then = _compiler(accelerator or (), asked=compile)
     with watching() as on_event:
         document = profile(request, on_event=on_event, keep=lambda doc: _keep(output, doc))
     _keep(output, document)
+    if then is not None:
+        then(document, request)
+        _keep(output, document)
     emit_profile(document, as_json=json_)
     _say(document, output)
     step = "add `-o profile.json` to keep it" if output is None else typed("estimate", str(output))
@@ -105,6 +121,31 @@ def _require_sensible(request: Request) -> None:
         raise UsageError("--data script feeds fit(), and --mode infer predicts", hint="leave out one of them")
     if request.data == "script" and request.batch_sizes:
         raise UsageError("--data script has batches of its own", hint="leave out `--batch-size`")
+
+
+def _compiler(
+    accelerators: Sequence[str], *, asked: bool
+) -> Callable[[dict[str, Any], Request], None] | None:
+    """Return what adds the compilers' answers to a profile; UsageError before anything starts."""
+    from ..errors import UsageError
+
+    if not asked:
+        if accelerators:
+            raise UsageError("`--accelerator` says what to compile for", hint="add `--compile`")
+        return None
+    from ..offers.load import load_catalog
+    from ..plan.profile_compiled import accelerators_named, add_compiled
+    from ..render.progress import status
+    from .progress import compiling
+
+    catalog = load_catalog()
+    named = accelerators_named(accelerators, catalog)
+
+    def add(document: dict[str, Any], request: Request) -> None:
+        with status(f"compiling {request.model}") as tell:
+            add_compiled(document, request, catalog=catalog, accelerators=named, compiling=compiling(tell))
+
+    return add
 
 
 def _rules(max_time: float) -> Any:

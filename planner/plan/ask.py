@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from threading import Thread
@@ -39,6 +40,7 @@ class Prepared:
         terms: What is charged and assumed beside the training.
         resized: Gives the workload at other batch sizes; None: it cannot be had.
         feed: How fast the script's own data arrive, where a profile says so; None: no limit.
+        compile_more: Compiles the step at further batch sizes, by accelerator; None where nothing is compiled.
     """
 
     workload: Workload
@@ -48,6 +50,7 @@ class Prepared:
     terms: Terms
     resized: Callable[[int], Workload] | None = None
     feed: Feed | None = None
+    compile_more: Callable[[Mapping[str, Sequence[Workload]]], None] | None = None
 
 
 def ask(
@@ -104,7 +107,7 @@ def _estimate(ready: Prepared, workload: Workload, question: Question) -> Estima
 def _at_best_batch(answer: Estimate, ready: Prepared, question: Question) -> Estimate:
     """Return the answer with a second plan for each offer, at the largest batch that fits."""
     from ..errors import UsageError
-    from .best_batch import at_batch_size, batch_sizes_to_try, with_best_batch
+    from .best_batch import at_batch_size, batch_sizes_to_try, ends_to_compile, with_best_batch
 
     own, resized = ready.workload, ready.resized
     if resized is None:
@@ -117,7 +120,10 @@ def _at_best_batch(answer: Estimate, ready: Prepared, question: Question) -> Est
         return _estimate(ready, at_batch_size(resized(size), own), question).offers
 
     largest = {one.projection.memory.largest_batch_size for one in answer.offers}
-    offers = with_best_batch(answer.offers, batch_sizes_to_try(largest, own=own.batch_size), at)
+    sizes = batch_sizes_to_try(largest, own=own.batch_size)
+    if ready.compile_more is not None:
+        ready.compile_more(ends_to_compile(answer.offers, sizes, resized, own=own.batch_size))
+    offers = with_best_batch(answer.offers, sizes, at)
     return replace(answer, offers=tuple(offers))
 
 
@@ -159,19 +165,25 @@ def prepare(
     predictor = Predictor.load()
     # The child process that traces has a core of its own; meanwhile this one loads what comes after.
     Thread(target=import_module, args=("numpy",), daemon=True).start()
+    if compiling is not None:
+        from .compiling import devices_seen
+
+        options = replace(options, devices=devices_seen(selection, question.filters.devices))
     workload = _workload(model, options=options, script_arguments=script_arguments)
     knowing: StepPredictor = predictor
+    compile_more = None
     if measurements:
         knowing = _with(measurements, predictor, catalog, selection)
     if compiling is not None:
-        from .compiling import Program
+        from .compiling import program_of
 
-        program = Program(model, options, tuple(script_arguments))
-        knowing = compiling.around(knowing, workload, selection=selection, program=program)
+        program = program_of(model, options, script_arguments, question)
+        knowing = compiling.around(knowing, workload, accelerators=selection.accelerators, program=program)
+        compile_more = partial(compiling.ends, knowing, program=program)
     return Prepared(
         workload=workload, selection=selection, predictor=knowing, catalog=catalog, terms=terms,
         resized=_resizer(workload, model, options=options, script_arguments=script_arguments),
-        feed=_feed(measurements, workload),
+        feed=_feed(measurements, workload), compile_more=compile_more,
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ..workload.model import Workload
     from .result import OfferEstimate
 
-__all__ = ["BestBatch", "at_batch_size", "batch_sizes_to_try", "with_best_batch"]
+__all__ = ["BestBatch", "at_batch_size", "batch_sizes_to_try", "ends_to_compile", "with_best_batch"]
 
 MOST_LARGER, MOST_SMALLER = 5, 3  # batch sizes that are traced: each costs seconds [-]
 
@@ -63,6 +63,29 @@ def batch_sizes_to_try(largest: Iterable[int | None], *, own: int) -> list[int]:
     larger = [own * 2**n for n in range(1, MOST_LARGER + 1) if own * 2**n <= most]
     smaller = [own // 2**n for n in range(1, MOST_SMALLER + 1) if least < own and own >= 2**n]
     return sorted({*smaller, *larger})
+
+
+def ends_to_compile(
+    offers: Sequence[OfferEstimate], sizes: Sequence[int], resized: Callable[[int], Workload], *, own: int
+) -> dict[str, list[Workload]]:
+    """Return the workloads at the ends of what is tried on each accelerator: between two, a line is enough.
+
+    Args:
+        offers: At the user's batch size.
+        sizes: Batch sizes to try [-].
+        resized: Gives the workload at another batch size.
+        own: The user's batch size, which was compiled [-].
+    """
+    largest: dict[str, int] = {}
+    for one in offers:
+        known = one.projection.memory.largest_batch_size
+        if known is not None:
+            largest[one.offer.accelerator] = max(known, largest.get(one.offer.accelerator, 0))
+    wanted = {}
+    for name, most in largest.items():
+        fitting = [own, *(size for size in sizes if size <= most)]
+        wanted[name] = [resized(size) for size in sorted({min(fitting), max(fitting)} - {own})]
+    return wanted
 
 
 def at_batch_size(workload: Workload, own: Workload) -> Workload:

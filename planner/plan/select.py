@@ -89,6 +89,12 @@ class Selection:
     catalog_as_of: str
     spot: SpotFacts | None = None
 
+    @property
+    def accelerators(self) -> tuple[Accelerator, ...]:
+        """Those of the offers that the catalog describes, each once."""
+        known = {one.accelerator.name: one.accelerator for one in self.offers if one.accelerator is not None}
+        return tuple(known.values())
+
 
 def select(filters: Filters, *, catalog: Catalog | None = None) -> Selection:
     """Return the offers that pass the filters.

@@ -90,7 +90,21 @@ def sentences_of(document: Mapping[str, Any]) -> Iterator[str]:
         for finding in row["findings"]:
             yield f"{about}: {finding}"
         yield from _memory_sentence(about, row["memory"] or {})
+    yield from map(_compiled_sentence, document.get("compiled") or ())
     yield from document["notes"]
+
+
+def _compiled_sentence(one: Mapping[str, Any]) -> str:
+    about, time_s = (
+        f"{one['accelerator']}, batch {one['batch_size']} · {one['precision']}",
+        one["step_time_s"],
+    )
+    said = {True: ", fits", False: ", does not fit", None: ""}[one["memory_fits"]]
+    memory = f"{one['memory_bytes'] / GIB:.2f} GiB{said}"
+    if time_s is None:
+        return f"{about}: no time ({one['note']}), {memory}"
+    low, mid, high = (time_s[end] * MS_PER_S for end in ("low", "mid", "high"))
+    return f"{about}: {mid:.3g} ms ({low:.3g} to {high:.3g}, {one['basis']}), {memory}; {one['note']}"
 
 
 def _memory_sentence(about: str, memory: Mapping[str, Any]) -> Iterator[str]:

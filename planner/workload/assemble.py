@@ -11,6 +11,7 @@ from typing import Any
 from ..errors import GpuplanError, UsageError
 from .faults import fault_in_user_code
 from .feed import Feed
+from .layout import distribution_name
 from .model import Workload
 from .options import DEFAULT_BATCH_SIZE, WorkloadOptions, steps_of_run
 from .spec import ArraySpec, SpecTree, map_specs
@@ -98,6 +99,7 @@ def _assemble(
         unmodelled=traced.unmodelled,
         notes=(*notes, *traced.notes),
         versions=_versions(),
+        distribution=distribution_name(),
     )
 
 

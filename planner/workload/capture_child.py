@@ -62,12 +62,15 @@ def _finish(answer: dict[str, Any], result_path: Path) -> NoReturn:
 def _answer(request: dict[str, Any], result_path: Path) -> dict[str, Any]:
     from .abstract import NOT_ABSTRACT, abstract_variables
     from .concrete import set_precision
+    from .layout import show_devices
 
     options = WorkloadOptions.from_json(request["options"])
     reference = parse_reference(request["reference"], base=Path(request["base"]))
     on_jax = request["trace_on"] == "jax"
     _import_keras(request["trace_on"], request["backend"])
     set_precision(options.precision)
+    if on_jax and options.devices is not None:
+        show_devices()
     with abstract_variables() if on_jax else contextlib.nullcontext(False) as works:
         notes = () if works else (NOT_ABSTRACT if on_jax else ELSEWHERE,)
         if reference.kind == "script":

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import GpuplanError, UsageError
 from ..files import write_whole
 from .cache import cache_folder, entry_key, hash_file, read_entry, write_entry
+from .layout import Mesh, mesh_of_devices
 from .options import WorkloadOptions
 from .reference import Reference, parse_reference
 from .worker import run_child
@@ -32,11 +33,13 @@ class Lowered:
         digest: SHA-256 of the module.
         path: Where it lies.
         batch_size: Samples of its batch [-].
+        mesh: Axes of the devices that it is laid out over; empty: one device.
     """
 
     digest: str
     path: Path
     batch_size: int
+    mesh: Mesh = ()
 
 
 def lowered_step(
@@ -75,7 +78,10 @@ def _known(entry: Mapping[str, Any] | None) -> Lowered | None:
         return None
     path = _modules() / f"{entry['digest']}.bin"
     known = path.is_file() and hash_file(path) == entry["digest"]
-    return Lowered(digest=entry["digest"], path=path, batch_size=entry["batch_size"]) if known else None
+    if not known:
+        return None
+    mesh = tuple((name, size) for name, size in entry["mesh"])
+    return Lowered(digest=entry["digest"], path=path, batch_size=entry["batch_size"], mesh=mesh)
 
 
 def _modules() -> Path:
@@ -90,14 +96,15 @@ def _lower(
         wanted = {"platform": platform, "path": str(path)}
         answer = run_child(reference.text, base=base, options=options, argv=argv, lower=wanted)
         module = path.read_bytes()
-    lowered = _keep(module, batch_size=answer["lowered"]["batch_size"])
+    mesh = tuple((name, size) for name, size in answer["lowered"]["mesh"])
+    lowered = _keep(module, batch_size=answer["lowered"]["batch_size"], mesh=mesh)
     if options.use_cache:
-        facts = {"digest": lowered.digest, "batch_size": lowered.batch_size}
+        facts = {"digest": lowered.digest, "batch_size": lowered.batch_size, "mesh": mesh}
         write_entry(key, workload=facts, files=answer["files"])
     return lowered
 
 
-def _keep(module: bytes, *, batch_size: int) -> Lowered:
+def _keep(module: bytes, *, batch_size: int, mesh: Mesh) -> Lowered:
     digest = hashlib.sha256(module).hexdigest()
     path = _modules() / f"{digest}.bin"
     try:
@@ -109,7 +116,7 @@ def _keep(module: bytes, *, batch_size: int) -> Lowered:
             f"the lowered step cannot be written: {error.strerror or error} ({path.parent})",
             hint="set GPUPLAN_CACHE_DIR to a folder that can be written",
         ) from error
-    return Lowered(digest=digest, path=path, batch_size=batch_size)
+    return Lowered(digest=digest, path=path, batch_size=batch_size, mesh=mesh)
 
 
 def _drop_oldest(folder: Path) -> None:
@@ -132,7 +139,7 @@ def answer_for(
         return {"workload": assemble_workload(model, run=run, options=options).to_json()}
     module, batch_size = _lowered(model, run=run, options=options, platform=wanted["platform"])
     Path(wanted["path"]).write_bytes(module)
-    return {"lowered": {"batch_size": batch_size}}
+    return {"lowered": {"batch_size": batch_size, "mesh": mesh_of_devices()}}
 
 
 def _lowered(model: Any, *, run: Run, options: WorkloadOptions, platform: str) -> tuple[bytes, int]:

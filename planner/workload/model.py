@@ -90,6 +90,7 @@ class Workload:
         unmodelled: What was not understood.
         notes: Sentences for the user on what was assumed.
         versions: Libraries that built and traced it (`keras`, `jax`).
+        distribution: How the user's code lays it out over devices (`DataParallel`, `ModelParallel`); empty: not.
     """
 
     model: str
@@ -108,6 +109,7 @@ class Workload:
     unmodelled: tuple[Unmodelled, ...] = ()
     notes: tuple[str, ...] = ()
     versions: dict[str, str]
+    distribution: str = ""
 
     @property
     def flops_per_step(self) -> float:

@@ -30,6 +30,7 @@ class WorkloadOptions:
         loss: A Keras loss by name, for a model that is not compiled.
         optimizer: A Keras optimizer by name, for a model that is not compiled.
         use_cache: Whether an earlier trace of the same content may be reused.
+        devices: That the user's code finds when it lays a model out over several; None: one [-].
 
     Raises:
         UsageError: A count that is not positive, both epochs and steps, or an unknown precision or mode.
@@ -45,9 +46,10 @@ class WorkloadOptions:
     loss: str | None = None
     optimizer: str | None = None
     use_cache: bool = True
+    devices: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "samples", "epochs", "steps"):
+        for name in ("batch_size", "samples", "epochs", "steps", "devices"):
             _require_positive(name, getattr(self, name))
         if self.epochs is not None and self.steps is not None:
             raise UsageError("`--epochs` and `--steps` both say how long the run is", hint="give one of them")

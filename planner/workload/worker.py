@@ -70,7 +70,7 @@ def _traced(
     with tempfile.TemporaryDirectory(prefix="gpuplan-") as folder:
         request_path, result_path = Path(folder, "request.json"), Path(folder, "result.json")
         request_path.write_text(json.dumps(request), encoding="utf-8")
-        code = _run([request_path, result_path], backend)
+        code = _run([request_path, result_path], backend, devices=options.devices or 1)
         if code == INTERRUPTED:
             raise KeyboardInterrupt
         if not result_path.exists():
@@ -78,13 +78,16 @@ def _traced(
         return _unwrap(json.loads(result_path.read_bytes()))
 
 
-def _run(arguments: Sequence[Path], backend: str) -> int:
+def _run(arguments: Sequence[Path], backend: str, *, devices: int) -> int:
     """Run the child to its end; whatever ends this call ends the child too."""
     command = [sys.executable, "-P", "-m", f"{__package__}.capture_child", *map(str, arguments)]
     environment = {**os.environ, "KERAS_BACKEND": backend, "JAX_PLATFORMS": "cpu", TRACED_ON: backend}
     if backend != "jax":
         environment["CUDA_VISIBLE_DEVICES"] = "-1"
     environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    if devices > 1:
+        known = environment.get("XLA_FLAGS", "")
+        environment["XLA_FLAGS"] = f"{known} --xla_force_host_platform_device_count={devices}".strip()
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=STDERR, env=environment)
     try:
         return child.wait()

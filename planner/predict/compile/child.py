@@ -5,11 +5,13 @@ python -m gpuplan.predict.compile.child request.json answer.json
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -36,25 +38,65 @@ def main(request_path: str, answer_path: str) -> None:
 def _compiled(request: Mapping[str, Any]) -> Compiled:
     from .reading import facts_of
 
+    said = _said_before(request["kept"]) or _ask(request)
+    return Compiled(
+        compiler=request["compiler"], compile_s=said["compile_s"], needed_bytes=said["needed_bytes"],
+        **facts_of(said["text"], request["platform"]),
+    )  # fmt: skip
+
+
+def _said_before(path: str) -> dict[str, Any] | None:
+    """Return what the compiler said of this step, target and version once; None when it was not kept."""
+    try:
+        found: dict[str, Any] = json.loads(gzip.decompress(Path(path).read_bytes()))
+    except (OSError, EOFError, ValueError):
+        return None
+    return found
+
+
+def _ask(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the compiler's answer, and keep it: what is read of it may change without it."""
     started_s = time.monotonic()
     step = _compile(request)
-    return Compiled(
-        compiler=request["compiler"], compile_s=time.monotonic() - started_s,
-        needed_bytes=_needed_bytes(step.memory_analysis()), **facts_of(step.as_text(), request["platform"]),
-    )  # fmt: skip
+    said = {
+        "compile_s": time.monotonic() - started_s, "needed_bytes": _needed_bytes(step.memory_analysis()),
+        "text": step.as_text(),
+    }  # fmt: skip
+    if request["kept"]:
+        with suppress(OSError):
+            Path(request["kept"]).parent.mkdir(parents=True, exist_ok=True)
+            write_whole(Path(request["kept"]), gzip.compress(json.dumps(said).encode(), compresslevel=6))
+    return said
 
 
 def _compile(request: Mapping[str, Any]) -> Any:
     import jax
     from jax import export
-    from jax.sharding import SingleDeviceSharding
 
-    place = SingleDeviceSharding(_topology(request).devices[0])
     exported = export.deserialize(bytearray(Path(request["module"]).read_bytes()))
-    arrays = [jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=place) for a in exported.in_avals]
+    places = _places(exported, _topology(request).devices, request["mesh"])
+    arrays = [
+        jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=place)
+        for a, place in zip(exported.in_avals, places, strict=True)
+    ]
     arguments, named = jax.tree.unflatten(exported.in_tree, arrays)
     step = jax.jit(exported.call, donate_argnums=0)  # what is replaced comes first
     return step.trace(*arguments, **named).lower().compile()
+
+
+def _places(exported: Any, devices: Sequence[Any], axes: Sequence[tuple[str, int]]) -> Sequence[Any]:
+    """Return where each argument lies: on the first device, or as the module was laid out over several."""
+    import numpy as np
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
+
+    count = exported.nr_devices
+    if count == 1:
+        return [SingleDeviceSharding(devices[0])] * len(exported.in_avals)
+    if count != len(devices):
+        raise ValueError(f"the model is laid out over {count} devices, and the slice has {len(devices)}")
+    mesh = Mesh(np.array(devices).reshape([size for _, size in axes]), tuple(name for name, _ in axes))
+    everywhere = NamedSharding(mesh, PartitionSpec())
+    return [place or everywhere for place in exported.in_shardings_jax(mesh)]
 
 
 def _topology(request: Mapping[str, Any]) -> Any:

@@ -12,7 +12,10 @@ from typing import Any, Literal
 from ...files import write_whole
 from ...workload.cache import cache_folder
 
-__all__ = ["CompileFault", "Compiled", "recall", "result_from", "result_key", "result_to_json", "retain"]
+__all__ = [
+    "CompileFault", "Compiled", "answer_path", "drop_oldest", "recall", "result_from", "result_key",
+    "result_to_json", "retain",
+]  # fmt: skip
 
 FORMAT = "gpuplan.compiled/1"
 
@@ -29,7 +32,8 @@ class Compiled:
         needed_bytes: Memory at its peak, arguments included [bytes].
         cycles: By kind of instruction, over the step; empty where the compiler estimates none [cycles].
         unestimated: Instructions that run and have no estimate, by opcode, with how often [-].
-        collective_bytes: What its collectives send, by opcode [bytes].
+        collective_bytes: What its collectives work on, by opcode [bytes].
+        sent_bytes: What a device of a program for several sends to others, on rings [bytes].
         kernels: Rows of `predict.kernels.Kernel`, as its fields; empty where cycles are known.
     """
 
@@ -40,6 +44,7 @@ class Compiled:
     unestimated: Mapping[str, float] = field(default_factory=dict)
     collective_bytes: Mapping[str, float] = field(default_factory=dict)
     kernels: tuple[Mapping[str, Any], ...] = ()
+    sent_bytes: float = 0.0
 
     @property
     def total_cycles(self) -> float:
@@ -64,6 +69,22 @@ class CompileFault:
     needed_bytes: int | None = None
 
 
+ANSWERS_KEPT = 128  # some 0.1 to 1 MB each
+
+
+def answer_path(*, module: str, target: str, compiler: str) -> Path:
+    """Return where the compiler's own answer is kept, from which results are read: by what it depends on."""
+    digest = hashlib.sha256(json.dumps([FORMAT, module, target, compiler]).encode()).hexdigest()
+    return _folder() / f"{digest}.answer.gz"
+
+
+def drop_oldest() -> None:
+    """Forget the compilers' oldest answers; results that were read of them stay."""
+    answers = sorted(_folder().glob("*.answer.gz"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in answers[ANSWERS_KEPT:]:
+        path.unlink(missing_ok=True)
+
+
 def result_key(*, module: str, target: str, compiler: str) -> str:
     """Return the name of a result: everything that it depends on."""
     readers = hashlib.sha256()
@@ -74,8 +95,12 @@ def result_key(*, module: str, target: str, compiler: str) -> str:
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
+def _folder() -> Path:
+    return cache_folder().parent / "compiled"
+
+
 def _path(key: str) -> Path:
-    return cache_folder().parent / "compiled" / f"{key}.json"
+    return _folder() / f"{key}.json"
 
 
 def recall(key: str) -> Compiled | CompileFault | None:

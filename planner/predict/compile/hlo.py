@@ -29,6 +29,7 @@ _NAME = re.compile(r"%([\w.\-]+)")
 _CALLED = re.compile(
     r"\b(calls|body|condition|to_apply|branch_computations|called_computations)=\{?(%[^}\s]+)"
 )
+_DEVICES = re.compile(r"\bnum_partitions=(\d+)")
 _RUNS_INSIDE = {"call", "while", "conditional", "async-start"}  # and not as one kernel, as a fusion does
 
 
@@ -100,10 +101,17 @@ class Instruction:
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """Computations by name, each with its instructions by name, in the order of the text."""
+    """Computations by name, each with its instructions by name, in the order of the text.
+
+    Args:
+        computations: By name.
+        entry: Where a step begins.
+        devices: That run the program together [-].
+    """
 
     computations: Mapping[str, Mapping[str, Instruction]]
     entry: str
+    devices: int = 1
 
     def executed(self) -> Iterator[tuple[float, Instruction, Mapping[str, Instruction]]]:
         """Yield every instruction that runs, how often in a step, and the computation around it.
@@ -165,7 +173,8 @@ def read_module(text: str) -> Module:
         found = _instruction(line)
         if found is not None:
             current[found.name] = found
-    return Module(computations, entry)
+    devices = _DEVICES.search(text.split("\n", 1)[0])
+    return Module(computations, entry, int(devices[1]) if devices else 1)
 
 
 def _instruction(line: str) -> Instruction | None:

@@ -13,9 +13,11 @@ from ..interval import around
 from ..links import UNKNOWN, Machine
 from ..parallel import several_devices
 from ..steptime import Limiter, StatedMemory, StepTime, Unpredicted
+from .between import between
 from .compiled import Compiled, CompileFault
 from .constants import Constants, load_constants
 from .cuda import gpu_parts_s, table_from
+from .laid_out import laid_out_step, without
 from .targets import Target
 from .tpu import core_s, slice_parts_s
 
@@ -50,16 +52,49 @@ class _Several:
     hosts: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Point:
+    """What came of compiling a workload at one batch size."""
+
+    workload: Workload
+    outcome: Outcome
+
+
 class CompiledPredictor:
     """Predicts a workload's steps by what compilers say of it; other workloads, and other chips, as before.
 
     A measured step stays measured. Where the compiler failed, the step stays modelled and says why. Where compiled
-    and modelled disagree by more than both intervals, the note holds both.
+    and modelled disagree by more than both intervals, the note holds both. Between two batch sizes that were
+    compiled, time and memory lie on the line through both.
     """
 
     def __init__(self, inner: Modelled, workload: Workload, outcomes: Mapping[str, Outcome]) -> None:
         """Take a predictor, the workload that was compiled, and what came of it by accelerator."""
-        self.inner, self.workload, self.outcomes = inner, workload, outcomes
+        self.inner, self.workload = inner, workload
+        self._points: dict[str, dict[int, _Point]] = {}
+        self._laid_out: dict[tuple[str, float], tuple[int, Outcome]] = {}
+        for name, outcome in outcomes.items():
+            self.learn(workload, name, outcome)
+
+    def learn(self, workload: Workload, accelerator: str, outcome: Outcome) -> None:
+        """Take what came of compiling the same program, perhaps at another batch size."""
+        points = self._points.setdefault(accelerator, {})
+        points[workload.batch_size] = _Point(workload, outcome)
+
+    def learn_laid_out(self, batch_size: int, devices: int, outcome: Outcome) -> None:
+        """Take what came of compiling the program as its own code lays it out over accelerators.
+
+        Args:
+            batch_size: Of all of them together [-].
+            devices: Accelerators [-].
+            outcome: What came of it.
+        """
+        self._laid_out[outcome.target.accelerator, devices] = batch_size, outcome
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """What was compiled for, as the compilers call it."""
+        return tuple(next(iter(points.values())).outcome.target for points in self._points.values())
 
     def step_time(
         self, workload: Workload, accelerator: Accelerator, *, devices: float = 1, machine: Machine = UNKNOWN,
@@ -67,27 +102,56 @@ class CompiledPredictor:
     ) -> StepTime | Unpredicted:  # fmt: skip
         """Return the time of one step, every device working on ``workload.batch_size`` samples."""
         plain = self.inner.step_time(workload, accelerator, devices=devices, machine=machine, hosts=hosts)
-        outcome = self.outcomes.get(accelerator.name)
-        if outcome is None or workload is not self.workload or devices < 1:
+        points = self._points.get(accelerator.name, {})
+        if devices < 1 or not _same_program(workload, self.workload):
             return plain
-        if isinstance(outcome.result, CompileFault):
-            return _without(outcome.result, plain, outcome.target, accelerator)
+        together, laid_out = self._laid_out.get((accelerator.name, devices), (0, None))
+        if laid_out is not None and -(-together // int(devices)) == workload.batch_size:
+            return laid_out_step(plain, laid_out.target, laid_out.result, accelerator)
         several = _Several(devices, machine, hosts)
-        return _compiled(outcome, outcome.result, workload, accelerator, several=several, plain=plain)
+        if workload.batch_size in points:
+            return _at(points[workload.batch_size], workload, accelerator, several, plain)
+        around_it = _around(workload.batch_size, points)
+        if around_it is None:
+            return _beyond(workload.batch_size, points, accelerator, plain)
+        ends = [_at(point, point.workload, accelerator, several, plain) for point in around_it]
+        return between(plain, ends, [point.workload.batch_size for point in around_it], workload.batch_size)
 
 
-def _without(
-    fault: CompileFault, plain: StepTime | Unpredicted, target: Target, accelerator: Accelerator
+def _at(
+    point: _Point, workload: Workload, accelerator: Accelerator, several: _Several,
+    plain: StepTime | Unpredicted,
+) -> StepTime | Unpredicted:  # fmt: skip
+    outcome = point.outcome
+    if isinstance(outcome.result, CompileFault):
+        return without(outcome.result, plain, outcome.target, accelerator)
+    return _compiled(outcome, outcome.result, workload, accelerator, several=several, plain=plain)
+
+
+def _beyond(
+    batch_size: int, points: Mapping[int, _Point], accelerator: Accelerator, plain: StepTime | Unpredicted
 ) -> StepTime | Unpredicted:
-    note = f"not compiled: {fault.message}"
-    if isinstance(plain, Unpredicted):
-        return Unpredicted(f"{plain.reason}; {note}")
-    memory = plain.memory
-    if fault.kind == "does not fit":
-        note = f"memory: does not fit, says the compiler for {accelerator.name}"
-        needed = fault.needed_bytes
-        memory = StatedMemory(needed_bytes=None if needed is None else needed * target.cores, fits=False)
-    return replace(plain, memory=memory, note="; ".join(filter(None, (plain.note, note))))
+    """Return a step that no two compilations enclose: as it is without them, and why; refusals stay."""
+    for size, point in sorted(points.items()):
+        result, target = point.outcome.result, point.outcome.target
+        if isinstance(result, CompileFault) and (result.kind != "does not fit" or size < batch_size):
+            told = replace(result, needed_bytes=None)
+            return without(told, plain, target, accelerator)
+    return plain
+
+
+def _same_program(one: Workload, other: Workload) -> bool:
+    """Return whether two workloads are one model run in one way, at whatever batch size."""
+    names = ("model", "mode", "precision", "compiled", "parameters", "trainable_parameters")
+    return all(getattr(one, name) == getattr(other, name) for name in names)
+
+
+def _around(batch_size: int, points: Mapping[int, _Point]) -> tuple[_Point, _Point] | None:
+    """Return the nearest compiled batch sizes below and above; None where there is none on one side."""
+    sizes = [size for size, point in points.items() if isinstance(point.outcome.result, Compiled)]
+    below = max((size for size in sizes if size < batch_size), default=None)
+    above = min((size for size in sizes if size > batch_size), default=None)
+    return None if below is None or above is None else (points[below], points[above])
 
 
 def _compiled(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 from ...offers.rows import Accelerator
 from ..runs import COPIES
 from .gpu_targets import STAND_IN, description_of
 
-__all__ = ["INSTALL", "Target", "compiler_version", "target_of"]
+__all__ = ["INSTALL", "Target", "compiler_version", "laid_out", "target_of"]
 
 Platform = Literal["tpu", "cuda"]
 
@@ -28,6 +28,17 @@ SLICES = {
 }  # fmt: skip
 
 
+# Slices of several chips, by how many; v2 to v3 and v5e to v6e lie in a plane, v4 and v5p in a cube
+# (docs.cloud.google.com/tpu/docs/v5e, v6e, v4 and v5p: "Configurations").
+PLANES = {4: "2x2", 8: "2x4", 16: "4x4", 32: "4x8", 64: "8x8", 128: "8x16", 256: "16x16"}
+CUBES = {4: "2x2x1", 8: "2x2x2", 16: "2x2x4", 32: "2x4x4", 64: "4x4x4"}
+SQUARES = {4: "2x2", 16: "4x4", 64: "8x8", 256: "16x16"}
+SHAPES = {
+    "TPU-v2": SQUARES, "TPU-v3": SQUARES, "TPU-v4": CUBES, "TPU-v5e": PLANES, "TPU-v5p": CUBES,
+    "TPU-v6e": PLANES,
+}  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """What the compiler is asked to compile for.
@@ -39,6 +50,7 @@ class Target:
         description: Text of a `GpuTargetConfigProto`; empty on a TPU.
         cores: JAX devices of one accelerator, each of which works on its share of the batch [-].
         note: What stands in for the accelerator; empty when nothing does.
+        devices: JAX devices that one program is laid out over; 1: each has a program of its own [-].
     """
 
     accelerator: str
@@ -47,11 +59,14 @@ class Target:
     description: str = ""
     cores: int = 1
     note: str = ""
+    devices: int = 1
 
     @property
     def digest(self) -> str:
         """A digest of everything that the compiler sees."""
         seen = {**asdict(self), "accelerator": "", "note": ""}
+        if self.devices == 1:
+            del seen["devices"]
         return hashlib.sha256(json.dumps(seen, sort_keys=True).encode()).hexdigest()
 
 
@@ -74,6 +89,23 @@ def target_of(accelerator: Accelerator) -> Target | None:
     return Target(
         accelerator=accelerator.name, platform="cuda", topology="1x1x1", description=description, note=note
     )
+
+
+def laid_out(target: Target, accelerators: int) -> Target | None:
+    """Return a target of several accelerators that run one program; None where there is no such slice.
+
+    Example:
+        >>> v3 = Target(accelerator="TPU-v3", platform="tpu", topology="v3:2x2", cores=2)
+        >>> whole = laid_out(v3, 16)
+        >>> whole.topology, whole.devices, laid_out(v3, 8)
+        ('v3:4x4', 32, None)
+    """
+    devices = accelerators * target.cores
+    if target.platform == "cuda":
+        return replace(target, topology=f"1x1x{accelerators}", devices=devices)
+    shape = SHAPES.get(target.accelerator, {}).get(accelerators)
+    name = target.topology.split(":")[0]
+    return None if shape is None else replace(target, topology=f"{name}:{shape}", devices=devices)
 
 
 def compiler_version(platform: Platform) -> str | None:

@@ -13,7 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...units import GIB
-from .compiled import Compiled, CompileFault, recall, result_from, result_key, retain
+from ...workload.layout import Mesh
+from .compiled import (
+    Compiled,
+    CompileFault,
+    answer_path,
+    drop_oldest,
+    recall,
+    result_from,
+    result_key,
+    retain,
+)
 from .targets import INSTALL, Target, compiler_version
 
 __all__ = ["Limits", "compile_step", "missing_compiler"]
@@ -40,11 +50,13 @@ class _How:
     limits: Limits
     tell: Callable[[float], None]
     child: str
+    kept: str  # where the compiler's answer is, or is to be put; empty: nowhere
+    mesh: Mesh
 
 
 def compile_step(
     module: Path, *, digest: str, target: Target, limits: Limits | None = None, use_cache: bool = True,
-    tell: Callable[[float], None] = lambda _: None, child: str = MODULE,
+    tell: Callable[[float], None] = lambda _: None, child: str = MODULE, mesh: Mesh = (),
 ) -> Compiled | CompileFault:  # fmt: skip
     """Return what the compiler says of a lowered step, from the cache when it was asked before.
 
@@ -56,6 +68,7 @@ def compile_step(
         use_cache: Whether an earlier result of the same content may be taken.
         tell: Called a few times a second with the seconds gone.
         child: Module that compiles.
+        mesh: Axes of the devices that the step is laid out over; empty: one device.
     """
     compiler = compiler_version(target.platform)
     if compiler is None:
@@ -64,10 +77,12 @@ def compile_step(
     known = recall(key) if use_cache else None
     if known is not None:
         return known
-    how = _How(limits or Limits(), tell, child)
+    kept = answer_path(module=digest, target=target.digest, compiler=compiler) if use_cache else None
+    how = _How(limits or Limits(), tell, child, str(kept or ""), mesh)
     result = _compile(module, target, compiler, how)
     if use_cache:
         retain(key, result)
+        drop_oldest()
     return result
 
 
@@ -80,7 +95,7 @@ def missing_compiler(target: Target) -> CompileFault:
 def _compile(module: Path, target: Target, compiler: str, how: _How) -> Compiled | CompileFault:
     with tempfile.TemporaryDirectory(prefix="gpuplan-compile-") as folder:
         request, answer, said = (Path(folder, name) for name in ("request.json", "answer.json", "said.txt"))
-        facts = {"module": str(module), "compiler": compiler}
+        facts = {"module": str(module), "compiler": compiler, "kept": how.kept, "mesh": how.mesh}
         facts |= {name: getattr(target, name) for name in ("platform", "topology", "description")}
         request.write_text(json.dumps(facts), encoding="utf-8")
         with said.open("wb") as output:

@@ -140,3 +140,20 @@ def test_a_made_up_cudnn_convolution_is_the_product_behind_it() -> None:
     assert convolution.bytes_moved == 2 * (image + 128 * 576 + pixels * 128)
     assert (convolution.category, convolution.dtype, convolution.winograd) == ("conv_fprop", "float16", False)
     assert (fusion.category, fusion.flops, fusion.bytes_moved) == ("stream", image, 3 * 2 * image)
+
+
+def test_what_devices_send_to_each_other_is_counted_on_rings_by_hand() -> None:
+    """Groups of 2 gather halves of 4,096 bytes, and 4 devices sum them: (2 - 1) x 2,048 and 2 x 3 / 4 x 4,096."""
+    facts = facts_of(
+        """HloModule made_up, num_partitions=4
+
+ENTRY %main (a: f32[512]) -> f32[1024] {
+  %a = f32[512]{0} parameter(0)
+  %g = f32[1024]{0} all-gather(%a), replica_groups={{0,1},{2,3}}, dimensions={0}
+  ROOT %s = f32[1024]{0} all-reduce(%g), replica_groups=[1,4]<=[4], to_apply=%add
+}
+""",
+        "tpu",
+    )
+
+    assert facts["sent_bytes"] == 2048 + 6144

@@ -1,0 +1,182 @@
+"""Verdicts of `gpuplan estimate --compile` around the limit of memory beside the compilers' own.
+
+    pip install -e '.[tpu-compile,cuda-compile]'
+    python benchmarks/compiled_memory.py       # about ten minutes on two cores; goes on where it stopped
+
+Five pairs of a network and an accelerator, each with a batch just under and one just over the limit (3 % to either
+side of where a line through two compilations meets it): ten workloads. The compiler is asked here without gpuplan:
+Keras's own model with its weights, `jax.jit(model.train_step)`, compiled for a device of JAX's topology. A TPU's
+compiler refuses what does not fit. For GPUs it states a size; with half a GiB for the framework it is held against
+the memory that programs can use. Writes benchmarks/results/compiled_memory.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+OUTPUT = ROOT / "benchmarks" / "results" / "compiled_memory.json"
+HALF_GIB = 2**29
+# Network, accelerator, and two batch sizes of an accelerator through which the line to its limit goes.
+PAIRS = (
+    ("benchmarks/workloads.py:cifar_cnn?width=32", "TPU-v5e", 4096, 8192),
+    ("benchmarks/workloads.py:cifar_cnn?width=32", "TPU-v2", 4096, 8192),
+    ("benchmarks/workloads.py:encoder?depth=1&width=512&heads=8", "TPU-v5e", 512, 1024),
+    ("benchmarks/workloads.py:cifar_cnn?width=32", "T4", 4096, 8192),
+    ("benchmarks/workloads.py:encoder?depth=1&width=512&heads=8", "V100-16GB", 512, 1024),
+)
+
+
+def compiler_says(model: str, accelerator: str, batch_size: int) -> dict[str, Any]:
+    """Return whether a compiler takes a step, and its size, in a process of its own."""
+    command = [sys.executable, __file__, "--one", model, accelerator, str(batch_size)]
+    environment = {
+        **os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1",
+        "TPU_LOG_DIR": "disabled", "TF_CPP_MIN_LOG_LEVEL": "3", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+    }  # fmt: skip
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True, text=True, cwd=ROOT)
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def ask_compiler(model: str, accelerator: str, batch_size: int) -> dict[str, Any]:
+    """Compile a Keras model's own step for an accelerator; the child's side of `compiler_says`."""
+    import jax
+    import numpy as np
+    from gpuplan.offers.load import load_catalog
+    from gpuplan.predict.compile.targets import target_of
+    from jax.experimental import topologies
+    from jax.sharding import SingleDeviceSharding
+
+    row = load_catalog().accelerators[accelerator]
+    target = target_of(row)
+    assert target is not None
+    keras_model, x, y = built(model)
+    if target.platform == "tpu":
+        topology = topologies.get_topology_desc(target.topology, "tpu")
+    else:
+        topology = topologies.get_topology_desc(
+            platform="cuda", target_config=target.description, topology=target.topology
+        )
+    place = SingleDeviceSharding(topology.devices[0])
+    each = batch_size // target.cores
+
+    def there(array: Any, shape: tuple[int, ...]) -> Any:
+        return jax.ShapeDtypeStruct(shape, array.dtype, sharding=place)
+
+    groups = (
+        keras_model.trainable_variables, keras_model.non_trainable_variables,
+        keras_model.optimizer.variables, keras_model.metrics_variables,
+    )  # fmt: skip
+    state = tuple([there(variable, tuple(variable.shape)) for variable in group] for group in groups)
+    data = tuple(there(np.asarray(part), (each, *part.shape[1:])) for part in (x, y))
+    step = jax.jit(keras_model.train_step, donate_argnums=0)
+    try:
+        analysis = step.trace(state, data).lower().compile().memory_analysis()
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        return {"fits": False, "bytes": None}
+    names = ("argument", "output", "temp", "generated_code")
+    needed = sum(getattr(analysis, f"{name}_size_in_bytes") for name in names)
+    needed -= analysis.alias_size_in_bytes
+    limit = (row.usable_gib or row.memory_gib or 0.0) * 2**30
+    fits = True if target.platform == "tpu" else needed + HALF_GIB <= limit
+    return {"fits": fits, "bytes": needed * target.cores}
+
+
+def built(model: str) -> tuple[Any, Any, Any]:
+    """Return a model of benchmarks/workloads.py with all of its variables, and two samples."""
+    import importlib
+    from urllib.parse import parse_qsl
+
+    import numpy as np
+
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    name, _, arguments = model.split(":")[1].partition("?")
+    function = getattr(importlib.import_module("workloads"), name)
+    keras_model = function(**{key: int(value) for key, value in parse_qsl(arguments)})
+    x = np.zeros((2, *keras_model.input_shape[1:]), keras_model.inputs[0].dtype)
+    y = np.zeros((2,), "int32")
+    keras_model.fit(x, y, batch_size=2, verbose=0)
+    return keras_model, x, y
+
+
+def gpuplan_says(model: str, accelerator: str, batch_size: int, *flags: str) -> dict[str, Any]:
+    """Return what `gpuplan estimate` says of memory."""
+    command = [sys.executable, "-m", "gpuplan", "estimate", model, "--accelerator", accelerator, "--devices", "1",
+               "--batch-size", str(batch_size), "--retired", "--json", *flags]  # fmt: skip
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, check=False)
+    offer = json.loads(done.stdout)["offers"][0]
+    return {"fits": offer["memory_fits"], "bytes": offer["memory_bytes"], "verdict": offer["memory_verdict"]}
+
+
+def limit_bytes(accelerator: str) -> float:
+    """Return what a step may need on an accelerator, as its compiler counts it [bytes]."""
+    from gpuplan.offers.load import load_catalog
+
+    row = load_catalog().accelerators[accelerator]
+    usable = (row.usable_gib or row.memory_gib or 0.0) * 2**30
+    return usable if row.kind == "tpu" else usable - HALF_GIB
+
+
+def batches_around(model: str, accelerator: str, small: int, large: int) -> tuple[int, int]:
+    """Return batch sizes 3 % under and over the limit, both even: a line through two compilations."""
+    sizes = [float(compiler_says(model, accelerator, size)["bytes"]) for size in (small, large)]
+    slope = (sizes[1] - sizes[0]) / (large - small)
+    limit = small + (limit_bytes(accelerator) - sizes[0]) / slope
+    return int(limit * 0.97) // 2 * 2, int(limit * 1.03) // 2 * 2
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.one:
+        model, accelerator, batch_size = arguments.one
+        print(json.dumps(ask_compiler(model, accelerator, int(batch_size))))
+        return 0
+    rows: list[dict[str, Any]] = json.loads(OUTPUT.read_text())["rows"] if OUTPUT.exists() else []
+    known = {(row["model"], row["accelerator"]) for row in rows}
+    for model, accelerator, small, large in PAIRS:
+        if (model, accelerator) in known:
+            continue
+        pair = [row_of(model, accelerator, size) for size in batches_around(model, accelerator, small, large)]
+        rows += pair
+        OUTPUT.write_text(json.dumps({"versions": versions(), "rows": rows}, indent=1) + "\n")
+    agree = sum(row["compile"]["fits"] == row["compiler"]["fits"] for row in rows)
+    modelled = sum(row["modelled"]["fits"] == row["compiler"]["fits"] for row in rows)
+    print(f"{agree} of {len(rows)} verdicts of --compile are the compiler's; of the model's, {modelled}")
+    return 0 if agree == len(rows) == 2 * len(PAIRS) else 1
+
+
+def row_of(model: str, accelerator: str, batch_size: int) -> dict[str, Any]:
+    """Ask all three, and print what they say."""
+    started_s = time.monotonic()
+    row = {
+        "model": model, "accelerator": accelerator, "batch_size": batch_size,
+        "compiler": compiler_says(model, accelerator, batch_size),
+        "compile": gpuplan_says(model, accelerator, batch_size, "--compile"),
+        "modelled": gpuplan_says(model, accelerator, batch_size),
+    }  # fmt: skip
+    print(json.dumps(row), f"{time.monotonic() - started_s:.0f} s", flush=True)
+    return row
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that the answers depend on."""
+    from importlib.metadata import version
+
+    return {name: version(name) for name in ("jax", "keras", "libtpu", "jax-cuda12-plugin")}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

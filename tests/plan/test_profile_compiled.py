@@ -1,0 +1,129 @@
+"""`gpuplan profile --compile`: what is added to a profile, with fake compilers."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import jsonschema
+import pytest
+from gpuplan.errors import UsageError
+from gpuplan.offers.load import load_catalog
+from gpuplan.plan import compiling
+from gpuplan.plan.best_batch import ends_to_compile
+from gpuplan.plan.compiling import Compiling
+from gpuplan.plan.profile_compiled import accelerators_named, add_compiled
+from gpuplan.plan.profile_run import Request, empty_document, row_of
+from gpuplan.predict.compile import targets
+from gpuplan.predict.compile.compiled import Compiled
+from gpuplan.render.profile import sentences_of
+from gpuplan.units import GIB
+from gpuplan.workload.lowering import Lowered
+from gpuplan.workload.ops import Op, OpKind
+from made_up import make_workload
+
+CATALOG = load_catalog()
+PRODUCT = Op(
+    kind=OpKind.DOT, name="dot_general", phase="forward", layer="", dtype="float32", flops=2.0 * 1024**3,
+    bytes_read=2.0 * 2**22, bytes_written=2.0**22, m=1024, n=1024, k=1024, batch=1,
+)  # fmt: skip
+
+TIMING = {
+    "median_s": 0.01, "windows_s": [0.01], "steps_per_window": [1], "stopped": "time",
+    "warm_up": {"windows_s": [], "settled": None},
+}  # fmt: skip
+
+
+@pytest.fixture
+def document() -> dict[str, Any]:
+    """A profile of one model at three batch sizes."""
+    found = empty_document(
+        model="net.py:net", mode="train", backend="jax", data="synthetic", rules={}, source="profile"
+    )
+    for number, size in enumerate((64, 16, 32)):
+        found["rows"].append(
+            row_of(status="measured", batch_size=size)
+            | {"precision": "float32", "workload": number, "fit": TIMING}
+        )
+        found["workloads"].append(make_workload(batch_size=size, ops=(PRODUCT,)).to_json())
+    return {**found, "status": "complete"}
+
+
+@pytest.fixture
+def compiled_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Let a fake compiler state a millisecond and a GiB for every 16 samples; return what it was asked."""
+    asked: list[int] = []
+
+    def lowered(_: Any, program: Any) -> Lowered:
+        asked.append(program.options.batch_size)
+        return Lowered(digest=str(asked[-1]), path=tmp_path, batch_size=asked[-1])
+
+    def compile_step(*_: Any, digest: str, **__: Any) -> Compiled:
+        share = int(digest) / 16
+        return Compiled(
+            compiler="libtpu 0", compile_s=1.0, needed_bytes=int(share * GIB), cycles={"k": 1.5e6 * share}
+        )
+
+    monkeypatch.setitem(targets.PACKAGES, "tpu", ("pytest",))
+    monkeypatch.setattr(compiling, "_lowered", lowered)
+    monkeypatch.setattr(compiling, "compile_step", compile_step)
+    return asked
+
+
+def test_three_batch_sizes_take_two_compilations(document: dict[str, Any], compiled_for: list[int]) -> None:
+    add_compiled(
+        document, Request(model="net.py:net"), catalog=CATALOG, compiling=Compiling(),
+        accelerators=accelerators_named(["v5e"], CATALOG),
+    )  # fmt: skip
+    schema = json.loads((Path(str(files("gpuplan.schemas"))) / "gpuplan.profile.json").read_text())
+    jsonschema.validate({**document, "environment": {}}, schema)
+    by_size = {one["batch_size"]: one for one in document["compiled"]}
+
+    assert compiled_for == [16, 64]
+    assert [one["row"] for one in document["compiled"]] == [1, 2, 0]
+    for size, milliseconds in ((16, 1.0), (32, 2.0), (64, 4.0)):
+        assert by_size[size]["basis"] == "compiled"
+        assert by_size[size]["step_time_s"]["mid"] == pytest.approx(milliseconds / 1e3)
+        assert by_size[size]["memory_bytes"] == milliseconds * GIB
+    assert any("TPU-v5e, batch 32 · float32: 2 ms" in said for said in sentences_of(document))
+
+
+def test_what_to_compile_for_must_be_named() -> None:
+    with pytest.raises(UsageError, match="none is named"):
+        accelerators_named([], CATALOG)
+
+
+def test_a_profile_without_a_compiler_says_so_and_is_modelled(
+    document: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(targets.PACKAGES, "cuda", ("no-such-package-at-all",))
+    said: list[str] = []
+    add_compiled(
+        document, Request(model="net.py:net"), catalog=CATALOG, compiling=Compiling(warn=said.append),
+        accelerators=accelerators_named(["T4"], CATALOG),
+    )  # fmt: skip
+
+    assert "gpuplan[cuda-compile]" in said[0]
+    assert {one["basis"] for one in document["compiled"]} <= {"modelled", "datasheet"}
+    assert all("not compiled: no compiler for T4 is installed" in one["note"] for one in document["compiled"])
+
+
+def test_the_ends_of_what_is_tried_are_compiled_on_each_accelerator() -> None:
+    """Doublings of 32 up to what fits: 256 on one, nothing but the own on the other."""
+
+    def offer(name: str, largest: int | None) -> Any:
+        memory = SimpleNamespace(largest_batch_size=largest)
+        return SimpleNamespace(
+            offer=SimpleNamespace(accelerator=name), projection=SimpleNamespace(memory=memory)
+        )
+
+    offers = [offer("A", 300), offer("A", 300), offer("B", 40), offer("C", None)]
+    wanted = ends_to_compile(offers, [64, 128, 256], lambda size: make_workload(batch_size=size), own=32)
+
+    assert {name: [one.batch_size for one in found] for name, found in wanted.items()} == {
+        "A": [256],
+        "B": [],
+    }
