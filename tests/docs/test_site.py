@@ -14,7 +14,6 @@ import pytest
 from commands import commands
 
 ROOT = Path(__file__).parents[2]
-pytestmark = pytest.mark.xdist_group("site")
 
 
 class _Links(HTMLParser):

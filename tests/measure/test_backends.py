@@ -36,9 +36,6 @@ def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     return {**answer, "stderr": done.stderr}
 
 
-pytestmark = pytest.mark.xdist_group("backends")
-
-
 def test_the_loop_and_the_step_alone_are_measured(ran: dict[str, Any]) -> None:
     """Training and predictions, on the backend that was asked for."""
     assert ran["told"] == ["fit", "step"]

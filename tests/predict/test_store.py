@@ -13,7 +13,7 @@ from gpuplan.predict.heldout import packed
 from gpuplan.predict.runs import kind_of_run, ops_as_run, stack_of
 from gpuplan.predict.store import load_store, run_key, trace_of
 
-SAMPLE = 8
+SAMPLE = 4
 
 
 def every_run() -> dict[str, Measurement]:

@@ -14,7 +14,7 @@ from gpuplan.workload.worker import run_child
 EXAMPLES = Path(__file__).parents[3] / "examples"
 CASES = [
     ("tensorflow", "mnist_cnn.py"),
-    ("torch", "models.py:lstm_text?length=40&vocabulary=2000&units=32"),
+    ("torch", "models.py:lstm_text?length=12&vocabulary=2000&units=32"),
 ]
 
 
