@@ -145,24 +145,30 @@ def ps(
     from datetime import UTC, datetime
 
     from ..launch.listing import listed
+    from ..launch.refusals import Failures
     from ..render.launch import MACHINE_COLUMNS
     from ..render.output import emit_json, emit_rows
     from ..render.progress import status
 
     launcher = _launcher(as_json=json_)
     asked = launcher.providers_to_ask(provider or (), cloud=cloud)
+    failures = Failures()
     with status(f"asking {', '.join(asked) or 'the ledger'}"):
         found = listed(
             [log.history() for log in launcher.ledger.runs()],
             {name: launcher.adapter(name) for name in asked},
             regions=region or None,
             now=datetime.now(tz=UTC),
+            failures=failures,
         )
     rows = [row.to_json() for row in found]
     if json_:
-        emit_json("gpuplan.ps/1", {"asked": asked, "machines": rows})
+        silent = [{"provider": name, "error": str(error)} for name, error in failures.errors.items()]
+        emit_json("gpuplan.ps/1", {"asked": asked, "silent": silent, "machines": rows})
     else:
         emit_rows(MACHINE_COLUMNS, rows)
+    failures.raise_any()
+    if not json_:
         otherwise = typed("launch", "PLAN", DRY_RUN) if cloud else typed("ps", "--cloud")
         say_next(typed("stop", rows[0]["id"]) if rows else otherwise)
 
@@ -183,20 +189,27 @@ def stop(  # noqa: PLR0917 - one argument a flag
 
     Example: gpuplan stop --all
     """
+    from ..launch.refusals import Failures
     from ..render.progress import status
 
     if bool(ids) == everything:
         raise UsageError("`gpuplan stop` needs an ID, or `--all`", hint="see `gpuplan ps`")
     launcher = _launcher(as_json=json_)
+    failures = Failures()
     with status("looking for machines"):
-        wanted = launcher.to_stop(ids or [], providers=provider or (), regions=region or None)
+        wanted = launcher.to_stop(
+            ids or [], providers=provider or (), regions=region or None, failures=failures
+        )
     if not wanted:
+        failures.raise_any()
         typer.echo("nothing to stop", err=True)
         return
     _confirm(f"end {', '.join(one.name for one in wanted)}?", yes=yes)
     with status("ending them, and waiting until they are gone", wanted=not json_):
         for one in wanted:
-            launcher.stop(one)
+            with failures.kept(one.name):
+                launcher.stop(one)
+    failures.raise_any()
     say_next(typed("ps", "--cloud"), as_json=json_)
 
 

@@ -21,6 +21,7 @@ from .events import LaunchEvent
 from .faults import CloudFault, FaultKind
 from .history import AttemptHistory
 from .ledger import RunLog
+from .refusals import ending, locked_out, way_on
 from .sending import Sender
 
 __all__ = ["apply"]
@@ -73,7 +74,8 @@ class _Run:
             if past.is_over or {"account", f"region {attempt.candidate.region}"} & skipped_scopes:
                 continue
             if past.is_ending or (past.begun and past.machine_refused):  # a crash while it was cleared away
-                self.ender.end_attempt(past, why="cleared away after an interruption")
+                with ending(past):
+                    self.ender.end_attempt(past, why="cleared away after an interruption")
                 continue
             try:
                 self._bring_up(attempt, past)
@@ -133,16 +135,14 @@ class _Run:
         sender.tell("refused", str(fault), number=attempt.number, kind=fault.kind, code=fault.code)
         past = self._past(attempt)
         if fault.kind is FaultKind.CREDENTIALS and not self._is_let_in(past):
-            raise self._locked_out(past, fault) from fault
-        try:
+            raise locked_out(past, fault) from fault
+        with ending(past):
             self.ender.end_attempt(past, why=str(fault))
-        except CloudFault as worse:
-            raise self._locked_out(past, worse) from worse
         if fault.kind not in _NEXT_CANDIDATE:
             error = CredentialsError if fault.kind is FaultKind.CREDENTIALS else GpuplanError
             raise error(
                 f"{self.plan.request.provider} refused: {fault}",
-                hint="what had been made for it is removed; see the plan with `--dry-run`",
+                hint=f"what had been made for it is removed; {way_on(fault)} the same command",
             ) from fault
 
     def _is_let_in(self, past: AttemptHistory) -> bool:
@@ -165,21 +165,6 @@ class _Run:
         return GpuplanError(
             f"nobody can say whether the {attempt.candidate.instance_type} of {self.plan.run} started: {fault}",
             hint=f"the same command goes on with the same token; `gpuplan stop {self.plan.run}` ends it",
-        )
-
-    def _locked_out(self, past: AttemptHistory, fault: CloudFault) -> GpuplanError:
-        """Return the error of a provider that does not let us: what exists, and the way out without us."""
-        attempt = past.attempt
-        exists = "nothing was made"
-        if past.may_have_machine:
-            named = past.machine_id or "a machine that may exist"
-            exists = (
-                f"{named} ends by itself after {attempt.candidate.cap_s} s; by hand: {attempt.stop_by_hand}"
-            )
-        error = CredentialsError if fault.kind is FaultKind.CREDENTIALS else GpuplanError
-        return error(
-            f"{self.plan.request.provider} answered {fault}; {exists}",
-            hint=f"renew the credentials, then run the same command again or `gpuplan stop {self.plan.run}`",
         )
 
 

@@ -61,6 +61,11 @@ class AttemptHistory:
         return any(True for _ in self._all("ending"))
 
     @property
+    def is_noted(self) -> bool:
+        """Whether how it ended was looked for, and is written down if there was anything."""
+        return any(True for _ in self._all("noted"))
+
+    @property
     def machine_step(self) -> str:
         """The step that makes the machine."""
         return next(call.step for call in self.attempt.calls if call.makes == "machine")

@@ -11,6 +11,7 @@ from typing import Any
 from ..plan.bill import rental_usd
 from .adapter import Adapter, Machine
 from .history import AttemptHistory, History
+from .refusals import Failures, machines_of
 
 __all__ = ["ListedMachine", "from_cloud", "from_ledger", "listed"]
 
@@ -60,6 +61,7 @@ def listed(
     *,
     regions: Sequence[str] | None,
     now: datetime,
+    failures: Failures,
 ) -> list[ListedMachine]:
     """Return what exists, as the ledger knows it and as the given providers show it.
 
@@ -68,11 +70,12 @@ def listed(
         adapters: Those that are to be asked, by name.
         regions: Where they are asked; None: wherever the account can have machines.
         now: By this computer's clock, for what only the ledger knows.
-
-    Raises:
-        CloudFault: A provider does not answer.
+        failures: Takes the errors of providers that do not answer; of those, the ledger's rows are shown.
     """
-    seen = [machine for adapter in adapters.values() for machine in adapter.machines(regions)]
+    seen: list[Machine] = []
+    for name, adapter in adapters.items():
+        with failures.kept(name):
+            seen += machines_of(adapter, regions)
     known = {(history.run, one.attempt.number) for history in histories for one in history.attempts()}
     rows = [from_cloud(machine, in_ledger=(machine.run, machine.attempt) in known) for machine in seen]
     shown = {(machine.run, machine.attempt) for machine in seen}

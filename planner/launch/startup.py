@@ -70,11 +70,11 @@ def startup_script(request: LaunchRequest, candidate: Candidate, number: int, bo
     lines = [
         "#!/bin/bash",
         boot.timer,
-        "set -eu",
+        "set -euo pipefail",
         f"end() {{ {_saved(boot, remote)}{boot.end}; }}",
         "trap end EXIT",
         f"mkdir -p {HOME}/run {HOME}/work {HOME}/code && cd {HOME}",
-        "exec > >(tee -a work/log.txt) 2>&1",
+        f"exec > >(tee -a work/log-{number}.txt) 2>&1",  # an earlier attempt left its own
         f"base64 -d <<'END' | tar xz\n{onboard_archive()}\nEND",
         f"cat > run/params.json <<'END'\n{params}\nEND",
         *_fetching(request, boot, remote),
@@ -95,12 +95,23 @@ def _fetching(request: LaunchRequest, boot: Boot, remote: str) -> list[str]:
     elif kind == "folder":
         archive = shlex.quote(f"{boot.bucket}/{archive_name(request.run)}")
         lines = [f"{boot.unpack.format(source=archive)} | tar xz -C code"]
+    elif place.endswith((".tar.gz", ".tgz")):
+        lines = [f"{boot.unpack.format(source=shlex.quote(_address(kind, place)))} | tar xz -C code"]
     else:
-        whole = place if place.startswith("//") else f"//{place}"
-        lines = [_copied(boot, source=f"{kind}:{whole}", target="code")]
+        lines = [_copied(boot, source=_address(kind, place), target="code")]
     if remote:
         lines.append(f"{_copied(boot, source=remote, target='work')} || true")
     return lines
+
+
+def _address(kind: str, place: str) -> str:
+    """Return where something is in a bucket, as the cloud's own program wants it.
+
+    Example:
+        >>> _address("gs", "bucket/code"), _address("s3", "//bucket/code")
+        ('gs://bucket/code', 's3://bucket/code')
+    """
+    return f"{kind}:{place}" if place.startswith("//") else f"{kind}://{place}"
 
 
 def _installing(request: LaunchRequest, boot: Boot) -> list[str]:

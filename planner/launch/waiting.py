@@ -82,7 +82,7 @@ def outcome_of(launcher: Launcher, history: History) -> Outcome:
     current = history.current()
     if current is not None:
         request = current.plan.request
-        outcome = launcher.adapter(request.provider).outcome(request)
+        outcome = launcher.outcome(request)
         if outcome is not None and outcome.attempt == current.attempt.number:
             return outcome
     raise GpuplanError(

@@ -94,7 +94,8 @@ def _calls(calls: Iterable[Mapping[str, Any]]) -> Iterable[str]:
         role = " · ".join(filter(None, (makes, call["arms"] and f"arms {call['arms']}")))
         name = f"{call['service']}.{call['operation']} in {call['region']}"
         yield f"  {position}. {name}  [{role}]" if role else f"  {position}. {name}"
-        params, scripts = _without_scripts(call["params"])
+        scripts: list[str] = []
+        params = _without_scripts(call["params"], scripts)
         yield from (f"     {line}" for line in json.dumps(params, indent=2, ensure_ascii=False).splitlines())
         for script in scripts:
             yield from (f"     | {_short(line)}" for line in script.splitlines())
@@ -134,11 +135,22 @@ def _hours(seconds: float) -> str:
     return f"{seconds / 60:.3g} min" if seconds < 3600 else f"{seconds / 3600:.3g} h"
 
 
-def _without_scripts(params: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return parameters with texts of several lines taken out, and those texts."""
-    scripts = [value for value in params.values() if isinstance(value, str) and "\n" in value]
-    shown = {key: "(below)" if value in scripts else value for key, value in params.items()}
-    return shown, scripts
+def _without_scripts(value: Any, scripts: list[str]) -> Any:
+    """Return parameters with texts of several lines taken out, at any depth; those texts are added to a list.
+
+    Example:
+        >>> found = []
+        >>> _without_scripts({"items": [{"key": "startup-script", "value": "#!/bin/bash\\ntrue"}]}, found), found
+        ({'items': [{'key': 'startup-script', 'value': '(below)'}]}, ['#!/bin/bash\\ntrue'])
+    """
+    if isinstance(value, Mapping):
+        return {key: _without_scripts(inner, scripts) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_scripts(inner, scripts) for inner in value]
+    if isinstance(value, str) and "\n" in value:
+        scripts.append(value)
+        return "(below)"
+    return value
 
 
 def _short(line: str) -> str:

@@ -57,7 +57,7 @@ class FakeCloud:
     rented: dict[str, Rented] = field(default_factory=dict)
     by_token: dict[str, str] = field(default_factory=dict)
     groups: dict[str, str] = field(default_factory=dict)
-    faults: dict[str, list[tuple[str, FaultKind]]] = field(default_factory=dict)
+    faults: dict[str, list[tuple[str, FaultKind | None]]] = field(default_factory=dict)
     sent: list[str] = field(default_factory=list)
     invisible_s: float = 0.0
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import warnings
 from collections import Counter
@@ -22,11 +23,14 @@ from gpuplan.errors import GpuplanError
 from gpuplan.launch.adapter import Adapter
 from gpuplan.launch.clock import Clock, Pace
 from gpuplan.launch.events import LaunchEvent
+from gpuplan.launch.faults import CloudFault
 from gpuplan.launch.ledger import Ledger
 from gpuplan.launch.planning import make_plan
+from gpuplan.launch.refusals import Failures
 from gpuplan.launch.request import Candidate, LaunchRequest, RunSpec
 from gpuplan.launch.service import Launcher
 from hypothesis import strategies as st
+from hypothesis.errors import HypothesisException, StopTest
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 OWNER = "me"
@@ -116,6 +120,12 @@ def kill_for_real() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def require_helpful(error: GpuplanError) -> None:
+    """Who meets an error is told what it was about and how to go on: never a cloud's bare words."""
+    assert error.hint, error
+    assert not isinstance(error, CloudFault), error
+
+
 class FaultSequences(RuleBasedStateMachine):
     """Launches, stops and reaps, while the world goes wrong."""
 
@@ -125,7 +135,8 @@ class FaultSequences(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.tally["sequences"] += 1
-        self.folder = Path(tempfile.mkdtemp(prefix="gpuplan-faults-"))
+        self.place = Path(tempfile.mkdtemp(prefix="gpuplan-faults-"))
+        self.folder = self.place / "1"
         self.world.reset()
         self.attempts: Counter[str] = Counter()
         self.foreign = 0
@@ -186,6 +197,7 @@ class FaultSequences(RuleBasedStateMachine):
             command(launcher)
         except GpuplanError as error:
             self.tally[f"command ended with {type(error).__name__}"] += 1
+            require_helpful(error)
         except KilledError:
             self.tally["killed from inside"] += 1
 
@@ -304,15 +316,18 @@ class FaultSequences(RuleBasedStateMachine):
         """A new computer: whatever runs must be found and ended by its tags alone."""
         self.tally["ledger lost"] += 1
         self.world.clear()
-        lost, self.folder = self.folder, Path(tempfile.mkdtemp(prefix="gpuplan-faults-"))
         self.world.pass_time(120)
-        if not getattr(self.world, "keeps_nothing_here", True):
-            shutil.rmtree(self.folder)
-            self.folder = lost
-            shutil.rmtree(lost / "runs", ignore_errors=True)
+        if getattr(self.world, "keeps_nothing_here", True):
+            self.folder = self.place / str(int(self.folder.name) + 1)
+        else:
+            shutil.rmtree(self.folder / "runs", ignore_errors=True)
         launcher, _ = self.launcher()
-        for target in launcher.to_stop([], providers=[self.world.provider], regions=self.world.regions):
+        failures = Failures()
+        for target in launcher.to_stop(
+            [], providers=[self.world.provider], regions=self.world.regions, failures=failures
+        ):
             launcher.stop(target)
+        failures.raise_any()
         assert [one for one in self.ours() if one.alive] == []
         # Names start anew with the ledger, and so do attempts: tokens would be those of ended machines.
         self.tally["machines made"] += len(self.ours())
@@ -334,9 +349,13 @@ class FaultSequences(RuleBasedStateMachine):
         assert all(one.alive for one in metered if one.foreign)
 
     def teardown(self) -> None:
-        """Faults end; whatever costs money is shown by its tags, and in the end nothing does."""
-        if not hasattr(self, "folder"):
+        """Faults end; whatever costs money is shown by its tags, and in the end nothing does.
+
+        The files of a sequence that broke a law stay where they are, to be looked at.
+        """
+        if not hasattr(self, "place"):
             return
+        lawful = isinstance(sys.exc_info()[1], HypothesisException | StopTest | None)
         try:
             self.world.clear()
             self.world.pass_time(120)
@@ -349,10 +368,15 @@ class FaultSequences(RuleBasedStateMachine):
             for run in [log.run for log in launcher.ledger.runs()]:
                 launcher.stop_run(run)
             assert [one for one in self.ours() if one.alive] == []
+            assert [one for one in adapter.machines(self.world.regions) if one.owner == OWNER] == []
             self.the_laws_hold()
+        except BaseException:
+            lawful = False
+            raise
         finally:
             self.world.close(self.folder)
-            shutil.rmtree(self.folder, ignore_errors=True)
+            if lawful:
+                shutil.rmtree(self.place, ignore_errors=True)
 
     def ours(self) -> list[Metered]:
         """What the meter has of ours."""

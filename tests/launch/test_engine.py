@@ -7,7 +7,9 @@ from datetime import timedelta
 
 import pytest
 from gpuplan.errors import CredentialsError, GpuplanError, NoAnswerError, UsageError
-from gpuplan.launch.faults import FaultKind
+from gpuplan.launch.adapter import Outcome
+from gpuplan.launch.faults import CloudFault, FaultKind
+from gpuplan.launch.refusals import Failures
 from launch.conftest import Bench
 
 
@@ -209,10 +211,83 @@ def test_another_computer_ends_a_machine_by_its_tags(
     bench.launcher.launch(bench.plan())
     bench.folder = tmp_path_factory.mktemp("other-computer")
     bench.restart()
-    (target,) = bench.launcher.to_stop([], providers=["fake"], regions=None)
+    (target,) = bench.launcher.to_stop([], providers=["fake"], regions=None, failures=Failures())
     bench.launcher.stop(target)
 
     assert bench.cloud.alive() == []
+
+
+@pytest.mark.parametrize("operation", ["end_machine", "list"])
+def test_stop_that_is_not_let_in_says_what_exists_and_how_to_end_it_by_hand(
+    bench: Bench, operation: str
+) -> None:
+    """Never the cloud's bare words: which machine, when it ends, the way without us; then it works."""
+    bench.launcher.launch(bench.plan())
+    bench.cloud.faults[operation] = [("before", FaultKind.CREDENTIALS)]
+    with pytest.raises(
+        CredentialsError, match=r"fake answered .*; m-1 ends by itself after 3600 s; by hand: fake end"
+    ) as caught:
+        bench.launcher.stop_run("r1")
+    assert caught.value.hint is not None
+    assert "`gpuplan stop r1`" in caught.value.hint
+
+    bench.launcher.stop_run("r1")
+    assert bench.cloud.alive() == []
+
+
+def test_a_provider_that_does_not_answer_keeps_no_other_machine_from_being_ended(bench: Bench) -> None:
+    """One fails to list, and is told of at the end; what the ledger knows is stopped all the same."""
+    bench.launcher.launch(bench.plan())
+    bench.cloud.faults["list"] = [("before", FaultKind.CREDENTIALS)]
+    failures = Failures()
+    (target,) = bench.launcher.to_stop([], providers=["fake"], regions=None, failures=failures)
+    bench.launcher.stop(target)
+
+    assert bench.cloud.alive() == []
+    with pytest.raises(CredentialsError, match="fake was asked for its machines and answered CREDENTIALS"):
+        failures.raise_any()
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_reap_goes_on_after_a_machine_that_cannot_be_ended(bench: Bench, again: bool) -> None:
+    """The first is refused; the second is ended; the first is tried again, and named if that was in vain."""
+    for run in ("r1", "r2"):
+        bench.launcher.launch(bench.plan(run=run))
+    bench.clock.sleep(3605)  # past their caps, before the cloud's own end of them
+    refusal, none = ("before", FaultKind.INVALID), ("", None)
+    bench.cloud.faults["end_machine"] = [refusal, none, refusal if again else none]
+    if again:
+        with pytest.raises(GpuplanError, match="m-1 ends by itself"):
+            bench.launcher.reap(["fake"], regions=None)
+    else:
+        bench.launcher.reap(["fake"], regions=None)
+
+    assert [one.id for one in bench.cloud.alive()] == (["m-1"] if again else [])
+
+
+def test_how_a_run_ended_is_looked_for_until_it_was_read(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The machine is gone and its bucket does not answer: the run is not begun anew, the next look closes it."""
+    bench.launcher.launch(bench.plan())
+    for one in bench.cloud.alive():
+        one.ended = bench.clock.true_time()
+    bench.clock.sleep(120)
+    answers = iter([CloudFault(FaultKind.UNKNOWN, "reset", ""), Outcome(attempt=1, status="done")])
+
+    def outcome(_: object) -> Outcome:
+        answer = next(answers)
+        if isinstance(answer, CloudFault):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(bench.adapter, "outcome", outcome)
+    with pytest.raises(GpuplanError, match="fake was asked how run `r1` ended and answered reset"):
+        bench.launcher.refresh("r1")
+    assert bench.launcher.ledger.peek("r1").finished is None
+    assert bench.launcher.refresh("r1")
+    assert bench.launcher.ledger.peek("r1").finished == "done"
+    assert not bench.launcher.refresh("r1")
 
 
 def test_two_processes_do_not_work_on_one_run(bench: Bench) -> None:

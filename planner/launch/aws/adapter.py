@@ -126,7 +126,7 @@ class AwsAdapter:
         if not chosen.bucket:
             return None
         region = request.candidates[0].region
-        key = f"{request.run}/work/outcome.json"
+        key = f"{request.run}/outcome.json"
         try:
             reply = self._answered(
                 lambda: self._client("s3", region).get_object(Bucket=chosen.bucket, Key=key)

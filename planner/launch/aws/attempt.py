@@ -8,6 +8,7 @@ from ..blueprint import Attempt, CapLayer
 from ..calls import Call
 from ..names import resource_name, tags_of, token_of
 from ..request import Candidate, LaunchRequest
+from ..startup import archive_name
 from .options import AwsOptions, options_of
 from .prices import spot_max_price
 from .startup import startup_script
@@ -89,7 +90,7 @@ class _Maker:
         kind, _, folder = self.request.spec.source.partition(":")
         if kind != "folder" or not self.options.bucket:
             return []
-        where = {"Bucket": self.options.bucket, "Key": f"{self.request.run}/source.tar.gz"}
+        where = {"Bucket": self.options.bucket, "Key": archive_name(self.request.run)}
         params = {**where, "Body": {"tar_gz_of": folder, "except": list(LEFT_OUT)}}
         undo = self._call("code", "s3", "delete_object", where)
         return [self._call("code", "s3", "put_object", params, makes="resource", undo=(undo,))]

@@ -42,7 +42,7 @@ class Supervisor:
         self.params: dict[str, Any] = json.loads((folder / "params.json").read_text(encoding="utf-8"))
         signal.setitimer(signal.ITIMER_REAL, self.params["cap_s"])
         signal.signal(signal.SIGTERM, self._because("stopped"))
-        (folder / "group").write_text(str(os.getpgrp()), encoding="utf-8")
+        write_json(folder / "group", os.getpgrp())  # whole or not there: whoever lists machines reads it
         (folder / "armed-alarm").touch()
         self._start_watchdog()
         self.work = Path(self.params["work"])

@@ -2,6 +2,7 @@
 
     python sky_program.py load DOCUMENTS.json      each document through `sky.Task.from_yaml_config`
     python sky_program.py optimize PLANS.json      what its optimizer picks, told the times of each plan
+    python sky_program.py dryrun DOCUMENTS.json    what `sky launch --dryrun` would start for each document
 
 Prints one JSON object on its last line.
 """
@@ -45,6 +46,29 @@ def optimize(plans: dict[str, str]) -> dict[str, dict[str, Any]]:
     }
 
 
+def dryrun(documents: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the machine that SkyPilot would start for each document, with its price, or its complaint."""
+    import sky
+    from sky import check, execution
+
+    clouds = [sky.AWS(), sky.GCP(), sky.Azure()]
+    check.get_cached_enabled_clouds_or_refresh = lambda *_, **__: clouds  # as SkyPilot's own tests have it
+    found: dict[str, dict[str, Any]] = {}
+    for key, document in documents.items():
+        task = sky.Task.from_yaml_config(document)
+        try:
+            execution.launch(task, cluster_name=f"c-{len(found)}", dryrun=True, _quiet_optimizer=True)
+        except Exception as error:
+            found[key] = {"error": f"{type(error).__name__}: {error}"}
+            continue
+        best = task.best_resources
+        found[key] = {
+            "machine": best.instance_type, "region": best.region, "spot": best.use_spot,
+            "accelerators": best.accelerators, "usd_per_hour": best.get_cost(3600),
+        }  # fmt: skip
+    return found
+
+
 def _picked(sky: Any, estimator: Any, path: str) -> dict[str, Any]:
     """Return what is picked from all devices that AWS has in the plan."""
     from gpuplan.launch.export.names import SKYPILOT
@@ -66,5 +90,5 @@ def _picked(sky: Any, estimator: Any, path: str) -> dict[str, Any]:
 if __name__ == "__main__":
     told = json.loads(Path(sys.argv[2]).read_text())
     with contextlib.redirect_stdout(io.StringIO()):
-        answer = {"load": load, "optimize": optimize}[sys.argv[1]](told)
+        answer = {"load": load, "optimize": optimize, "dryrun": dryrun}[sys.argv[1]](told)
     print(json.dumps(answer))

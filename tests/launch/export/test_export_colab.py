@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from pathlib import Path
 
 import nbformat
@@ -31,6 +32,11 @@ def test_the_notebook_is_one_and_asks_for_its_runtime(tmp_path: Path) -> None:
     (guarded,) = [node for node in tree.body if isinstance(node, ast.Try)]
     assert ast.unparse(guarded.finalbody[0]) == "runtime.unassign()"
     assert "timeout --signal=TERM --kill-after=60 9900 python train.py --name" in run
+
+
+def test_the_printed_notebook_is_the_reviewed_one(golden: Callable[[str, str], None], tmp_path: Path) -> None:
+    """To the letter: the code at its revision, the deadline, the runtime given back in any case, no secret."""
+    golden("launch-colab.ipynb", export_text(export_of(tmp_path, "colab", "colab", source=SOURCE)))
 
 
 def test_elsewhere_than_on_github_it_is_to_be_uploaded(tmp_path: Path) -> None:

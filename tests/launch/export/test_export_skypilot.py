@@ -1,10 +1,12 @@
-"""Real SkyPilot, offline: its loader takes every export, its optimizer agrees."""
+"""Real SkyPilot, offline: its loader takes every export, `sky launch --dryrun` finishes, its optimizer agrees."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +14,9 @@ from typing import Any
 
 import gpuplan
 import pytest
+from gpuplan.launch.google.places import machine_type
 from gpuplan.offers.load import load_catalog
+from launch.aws_world import AwsServer, aws_environment
 from launch.export.plans import GIT, OFFERS, export_of
 from launch.export.sky_catalog import write_catalogs
 
@@ -22,6 +26,7 @@ pytestmark = pytest.mark.skipif(
 )
 PROGRAM = Path(__file__).with_name("sky_program.py")
 TAKEN = [key for key in OFFERS if key not in {"colab", "gcp-part", "trainium"}]
+NOWHERE = "http://127.0.0.1:9"  # what is not on loopback fails at once
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +44,9 @@ def sky_environment(home: Path) -> dict[str, str]:
         "HOME": str(home),
         "SKYPILOT_DISABLE_USAGE_COLLECTION": "1",
         "AWS_EC2_METADATA_DISABLED": "true",
+        "HTTP_PROXY": NOWHERE,
+        "HTTPS_PROXY": NOWHERE,
+        "NO_PROXY": "127.0.0.1,localhost",
         "PYTHONPATH": os.pathsep.join(sys.path),
     }
 
@@ -94,3 +102,56 @@ def test_the_optimizer_of_skypilot_picks_what_gpuplan_picks(home: Path, tmp_path
 
     assert {model: one["told"]["instance_type"] for model, one in picked.items()} == expected
     assert {one["untold"]["instance_type"] for one in picked.values()} != set(expected.values())
+
+
+def usd_of(key: str) -> float:
+    """Return the catalog's price of the machine that an export asks for [USD/h]."""
+    wanted = (OFFERS[key]["instance_type"], OFFERS[key]["region"], OFFERS[key]["purchase"])
+    found = [one for one in load_catalog().offers if (one.instance_type, one.region, one.purchase) == wanted]
+    return float(next(one.usd_per_hour for one in found if one.usd_per_hour is not None))
+
+
+def test_a_dry_run_of_sky_takes_the_planned_machine_at_the_planned_price(home: Path, tmp_path: Path) -> None:
+    """Every offer on a large cloud, through what `sky launch --dryrun` calls: machine, region, dollars."""
+    keys = [key for key in TAKEN if OFFERS[key]["provider"] in {"aws", "gcp", "azure"}]
+    documents = {key: export_of(tmp_path, key, "skypilot")["document"] for key in keys}
+    found = ask_sky(home, "dryrun", documents, tmp_path)
+
+    assert {key: one["error"] for key, one in found.items() if "error" in one} == {}
+    for key, one in found.items():
+        offer = OFFERS[key]
+        tpu = offer["accelerator"].startswith("TPU")
+        machine = "TPU-VM" if tpu else machine_type(offer["instance_type"])[0]
+        assert (one["machine"], one["region"], one["spot"]) == (
+            machine, offer["region"], offer["purchase"] == "spot",
+        )  # fmt: skip
+        assert one["usd_per_hour"] == pytest.approx(usd_of(key), abs=1e-6), key
+    assert found["gcp-attached"]["accelerators"] == {"T4": 2}
+
+
+@pytest.mark.skipif(shutil.which("rsync") is None, reason="SkyPilot needs rsync: apt-get install rsync")
+def test_sky_launch_dryrun_on_the_command_line(home: Path, tmp_path: Path, aws: AwsServer) -> None:
+    """Its own program and its own server, against AWS on loopback: nothing is started."""
+    import yaml
+
+    (home / ".aws").mkdir(exist_ok=True)
+    (home / ".aws" / "config").write_text("[default]\nregion = us-east-1\n")
+    task = tmp_path / "task.yaml"
+    task.write_text(
+        yaml.safe_dump(export_of(tmp_path, "aws", "skypilot", source=f"folder:{tmp_path}")["document"])
+    )
+    environment = {**sky_environment(home), **aws_environment(aws)}
+    sky = str(Path(sys.executable).with_name("sky"))
+    try:
+        done = subprocess.run(
+            [sky, "launch", "--dryrun", "-y", str(task)], env=environment, capture_output=True, text=True,
+            check=False, timeout=300,
+        )  # fmt: skip
+    finally:
+        subprocess.run([sky, "api", "stop"], env=environment, capture_output=True, check=False, timeout=60)
+    said = done.stdout + done.stderr
+
+    assert done.returncode == 0, said[-3000:]
+    assert "Dryrun finished." in said
+    assert re.search(rf"g4dn\.xlarge.*{usd_of('aws'):.2f}", said), said
+    assert aws.alive() == []

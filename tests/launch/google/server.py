@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import itertools
 import json
+import re
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -108,6 +109,8 @@ class GoogleCloud(CloudState):
                 self._comes_up(vm, bill)
             if vm["status"] == "RUNNING" and self.elapsed_s >= vm["_ends"]:
                 self._vm_gone(key, vm["_ends"])
+            elif vm["status"] == "RUNNING" and self.elapsed_s >= vm["_off"]:
+                vm["status"], bill.ended_s = "TERMINATED", vm["_off"]  # its disk is still there, and listed
             elif vm["status"] == "STOPPING" and self.elapsed_s >= vm["_gone"]:
                 self._vm_gone(key, vm["_gone"])
         for name, one in list(self.slices.items()):
@@ -142,7 +145,7 @@ class GoogleCloud(CloudState):
             "id": number, "name": name, "labels": tags, "status": "RUNNING", "machineType": "a/b",
             "scheduling": {},
             "creationTimestamp": self.now().isoformat(), "zone": f"projects/p1/zones/{zone}", "_project": "p1",
-            "_since": self.elapsed_s, "_ends": float("inf"), "_operation": {},
+            "_since": self.elapsed_s, "_ends": float("inf"), "_off": float("inf"), "_operation": {},
         }  # fmt: skip
         self.billed[number] = Billed(number, name, tags, self.elapsed_s)
         self.meter.append(self.billed[number])
@@ -193,6 +196,7 @@ class GoogleCloud(CloudState):
         vm["status"] = "RUNNING"
         limit = vm["scheduling"].get("maxRunDuration", {}).get("seconds")
         vm["_ends"] = float("inf")
+        vm["_off"] = self.elapsed_s + _timer_s(vm)
         if limit and not self.take_fault("compute.instances.insert", "unarmed"):
             vm["_ends"] = bill.started_s + float(limit)
             ends_at = self.now() + timedelta(seconds=vm["_ends"] - self.elapsed_s)
@@ -201,7 +205,8 @@ class GoogleCloud(CloudState):
     def _vm_gone(self, key: tuple[str, str], at_s: float) -> None:
         vm = self.vms.pop(key)
         vm["_operation"]["status"] = "DONE"
-        self.billed[vm["id"]].ended_s = at_s
+        bill = self.billed[vm["id"]]
+        bill.ended_s = at_s if bill.ended_s is None else bill.ended_s
 
     def _find(self, where: dict[str, str]) -> dict[str, Any] | None:
         wanted = where["instance"]
@@ -407,6 +412,13 @@ def _is_signed(authorization: str) -> bool:
         return False
     claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=="))
     return bool(claims["iss"] == "tests@p1.iam.gserviceaccount.com")
+
+
+def _timer_s(vm: dict[str, Any]) -> float:
+    """Return after how long a guest powers itself off, by the first command of its script [s]."""
+    items = {item["key"]: item["value"] for item in vm.get("metadata", {}).get("items", [])}
+    timer = re.match(r"#!/bin/bash\nshutdown -P \+(\d+)\n", items.get("startup-script", ""))
+    return int(timer[1]) * 60.0 if timer else float("inf")
 
 
 def _public(row: dict[str, Any]) -> dict[str, Any]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -162,6 +164,20 @@ def test_a_script_that_is_killed_is_started_again_by_its_supervisor(here: Here) 
 
     assert wait_for_end(here.launcher, "r1").status == "done"
     assert "iterations 40" in here.log(machine)
+
+
+def test_its_group_is_written_whole(tmp_path: Path) -> None:
+    """Whoever lists machines while one starts reads the old file or the new one, never an empty one."""
+    (tmp_path / "group").write_text("1")
+    params = {"cap_s": 60, "watchdog_s": None, "work": str(tmp_path / "work"), "notices": None}
+    (tmp_path / "params.json").write_text(json.dumps(params))
+    program = "import sys, pathlib; from gpuplan.launch.onboard.supervise import Supervisor as S"
+    with (tmp_path / "group").open() as before:
+        subprocess.run(
+            [sys.executable, "-c", f"{program}; S(pathlib.Path(sys.argv[1]))", str(tmp_path)], check=True
+        )
+        assert before.read() == "1"
+    assert int((tmp_path / "group").read_text()) == os.getpgrp()
 
 
 def test_the_cap_ends_it_whatever_became_of_the_client(here: Here) -> None:

@@ -73,7 +73,7 @@ mkdir -p "$4/bin" && ln -s /bin/true "$4/bin/pip"
 printf '#!/bin/sh\\nexec {sys.executable} "$@"\\n' > "$4/bin/python" && chmod +x "$4/bin/python\""""
     texts = {
         "python3": python, "gcloud": copy, "aws": f"{copy} || true", "curl": "exit 22", "shutdown": "true",
-        "git": f'mkdir -p code source; cp -r {folder / "code"}/. code; cp -r {folder / "code"}/. source',
+        "git": f'mkdir -p code; cp -r {folder / "code"}/. code',
         "sleep": "kill -9 $PPID",  # whoever waits is at its end
     }  # fmt: skip
     for name, text in texts.items():

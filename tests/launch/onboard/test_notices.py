@@ -72,7 +72,7 @@ def test_a_notice_leads_to_a_checkpoint_in_the_bucket_and_the_next_machine_goes_
         cloud.take_back()
         first.wait(timeout=120)
     outcome = json.loads((tmp_path / "bucket" / "r1" / "outcome.json").read_text())
-    log = (tmp_path / "machine-1" / "work" / "log.txt").read_text()
+    log = (tmp_path / "machine-1" / "work" / "log-1.txt").read_text()
     assert outcome["status"] == "preempted", log
     assert list((tmp_path / "bucket" / "r1" / "checkpoints" / "fit-0").glob("step-*"))
     assert "shutdown" in (tmp_path / "machine-1.asked").read_text().splitlines()[-1]
