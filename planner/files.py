@@ -6,7 +6,21 @@ import os
 import tempfile
 from pathlib import Path
 
-__all__ = ["sync_folder", "write_whole"]
+__all__ = ["cache_folder", "sync_folder", "write_whole"]
+
+
+def cache_folder(part: str) -> Path:
+    """Return the folder of what can be worked out anew: in `GPUPLAN_CACHE_DIR`, or in the platform's own.
+
+    Args:
+        part: What is kept there.
+    """
+    override = os.environ.get("GPUPLAN_CACHE_DIR")
+    if override:
+        return Path(override, part)
+    from platformdirs import user_cache_path
+
+    return user_cache_path("gpuplan") / part
 
 
 def write_whole(path: Path, data: str | bytes, *, durable: bool = False, private: bool = False) -> None:

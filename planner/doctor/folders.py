@@ -36,13 +36,13 @@ class Folder:
 
 def folders(settings: Settings) -> list[Folder]:
     """Return the folders that hold with some settings."""
+    from ..files import cache_folder
     from ..offers.refresh.store import data_folder
     from ..plan.own_runs import runs_folder
     from ..settings import state_folder
-    from ..workload.cache import cache_folder
 
     places = {
-        "traced workloads": cache_folder(),
+        "traced workloads": cache_folder("workloads"),
         "refreshed prices": data_folder(settings.data_dir),
         "measured runs": runs_folder(),
         "launched runs": state_folder(settings),

@@ -63,10 +63,12 @@ class _Reader:
     def table(self, name: str) -> Table:
         """Return a TOML file; an empty one, and a finding, when it cannot be read."""
         try:
-            return read_table(self.folder, name)
+            table = read_table(self.folder, name)
+            _ = table.data  # parsed here, so that what is no TOML is found here
+            return table
         except CatalogError as error:
             self.findings += error.findings
-            return Table(name, {}, "")
+            return Table(name, "")
 
     def texts(self, table: Table, key: str) -> dict[str, str]:
         """Return a table of texts; an empty one, and a finding, when it is not one."""

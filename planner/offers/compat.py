@@ -7,17 +7,16 @@ from functools import cache
 from importlib.resources import files
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
-
-from .files import read_rows, read_table, stop_at_first
-from .rows import Accelerator, Row
+from .files import read_table, valid_rows
+from .rows import Accelerator, Checked, Row
 
 __all__ = ["Compatibility", "Fitness", "load_compatibility"]
 
-Capability = Annotated[float, Field(ge=2, le=20)]
+Capability = Annotated[float, Checked(ge=2, le=20)]
 Framework = Literal["jax", "tensorflow", "torch"]
 
 
+@dataclass(frozen=True, kw_only=True)
 class Build(Row):
     """A build of a framework for NVIDIA GPUs."""
 
@@ -31,6 +30,7 @@ class Build(Row):
     source: str
 
 
+@dataclass(frozen=True, kw_only=True)
 class Format(Row):
     """A number format and the first compute capability whose hardware has it."""
 
@@ -40,6 +40,7 @@ class Format(Row):
     source: str
 
 
+@dataclass(frozen=True, kw_only=True)
 class ChipBuild(Row):
     """A framework on chips that are known by name: TPUs, and those of AWS."""
 
@@ -153,8 +154,8 @@ def load_compatibility() -> Compatibility:
     """Return the packaged matrix."""
     table = read_table(files("gpuplan.catalog"), "compat.toml")
     return Compatibility(
-        builds=tuple(one.row for one in stop_at_first(*read_rows(table, "build", Build))),
-        formats=tuple(one.row for one in stop_at_first(*read_rows(table, "format", Format))),
-        tpus=tuple(one.row for one in stop_at_first(*read_rows(table, "tpu", ChipBuild))),
-        npus=tuple(one.row for one in stop_at_first(*read_rows(table, "npu", ChipBuild))),
+        builds=valid_rows(table, "build", Build),
+        formats=valid_rows(table, "format", Format),
+        tpus=valid_rows(table, "tpu", ChipBuild),
+        npus=valid_rows(table, "npu", ChipBuild),
     )

@@ -12,10 +12,19 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
-
-from .files import CatalogError, Finding, Located, read_rows, read_table, read_text_table, stop_at_first
-from .rows import Confidence, PartialDate, Row
+from .files import (
+    CatalogError,
+    Finding,
+    Located,
+    Table,
+    read_rows,
+    read_table,
+    read_text_table,
+    stop_at_first,
+    valid_rows,
+)
+from .kept import kept_rows
+from .rows import Checked, Confidence, PartialDate, Row
 
 __all__ = [
     "COSTS_FILE", "Assumption", "Costs", "Place", "ProviderCost", "Region", "load_costs", "place_of",
@@ -27,10 +36,11 @@ Place = Literal["vm", "tpu", "marketplace", "notebook", "local"]
 MARKETPLACES = frozenset({"lambda", "runpod", "vast"})
 NOTEBOOKS = frozenset({"colab", "kaggle"})
 OWNED = frozenset({"local", "own"})
-NotNegative = Annotated[float, Field(ge=0)]
-Money = Annotated[Decimal, Field(ge=0)]
+NotNegative = Annotated[float, Checked(ge=0)]
+Money = Annotated[Decimal, Checked(ge=0)]
 
 
+@dataclass(frozen=True, kw_only=True)
 class ProviderCost(Row):
     """What a provider charges beside the machine, and how its houses use power. None means unknown."""
 
@@ -40,7 +50,7 @@ class ProviderCost(Row):
     egress_usd_per_gb: Money | None = None
     vcpu_idle_w: NotNegative | None = None
     vcpu_full_w: NotNegative | None = None
-    pue: Annotated[float, Field(ge=1)] | None = None
+    pue: Annotated[float, Checked(ge=1)] | None = None
     minimum_source: str = ""
     disk_source: str
     egress_source: str
@@ -48,6 +58,7 @@ class ProviderCost(Row):
     confidence: Confidence
 
 
+@dataclass(frozen=True, kw_only=True)
 class Assumption(Row):
     """One assumed number at the soonest, the usual and the latest; a rate falls where a time rises."""
 
@@ -65,12 +76,13 @@ class Assumption(Row):
         return (self.low, self.mid, self.high)
 
 
+@dataclass(frozen=True, kw_only=True)
 class Region(Row):
     """Where a region lies, and how dirty its electricity is. None means unknown."""
 
     provider: str
     region: str
-    country: Annotated[str, Field(pattern=r"^[A-Z]{2}$")]  # ISO 3166-1
+    country: Annotated[str, Checked(pattern=r"^[A-Z]{2}$")]  # ISO 3166-1
     g_co2_per_kwh: NotNegative | None
     source: str
 
@@ -126,29 +138,46 @@ def read_costs(folder: Traversable) -> tuple[list[Located[Any]], list[Finding]]:
 
 
 def _of_folder(folder: Traversable) -> Costs:
-    rows = [located.row for located in stop_at_first(*read_costs(folder))]
+    table = read_table(folder, COSTS_FILE)
     return Costs(
-        providers={row.provider: row for row in rows if isinstance(row, ProviderCost)},
-        assumptions={(row.key, row.place): row for row in rows if isinstance(row, Assumption)},
-        regions={(row.provider, row.region): row for row in rows if isinstance(row, Region)},
+        providers={row.provider: row for row in valid_rows(table, "provider_cost", ProviderCost)},
+        assumptions={(row.key, row.place): row for row in valid_rows(table, "assumption", Assumption)},
+        regions={(row.provider, row.region): row for row in _regions(folder, table)},
     )
+
+
+def _regions(folder: Traversable, table: Table) -> tuple[Region, ...]:
+    """Return the rows of the regions file; CatalogError when one is broken."""
+
+    def read() -> Iterator[Region]:
+        sources = read_text_table(table, "region_sources")
+        return (located.row for located in stop_at_first(*_read_regions(folder, sources)))
+
+    return kept_rows(Region, _regions_text(folder), table.text, make=read)
+
+
+def _regions_text(folder: Traversable) -> str:
+    """Return the regions file; CatalogError when there is none."""
+    file = folder / REGIONS_FILE
+    if not file.is_file():
+        raise CatalogError([Finding(REGIONS_FILE, 1, "file", "is missing")])
+    return file.read_text(encoding="utf-8")
 
 
 def _read_regions(
     folder: Traversable, sources: Mapping[str, str]
 ) -> tuple[list[Located[Region]], list[Finding]]:
     """Return the rows of the regions file with their lines, the full text of each source in place of its key."""
-    file = folder / REGIONS_FILE
-    if not file.is_file():
-        raise CatalogError([Finding(REGIONS_FILE, 1, "file", "is missing")])
+    from pydantic import ValidationError
+
     rows, findings = [], []
-    for line, cells in _lines(file.read_text(encoding="utf-8")):
+    for line, cells in _lines(_regions_text(folder)):
         key = cells.pop("source")
         if key not in sources and cells["g_co2_per_kwh"] is not None:
             findings.append(Finding(REGIONS_FILE, line, "source", f"`{key}` is no key of [region_sources]"))
             continue
         try:
-            row = Region.model_validate({**cells, "source": sources.get(key, "")})
+            row = Region.read({**cells, "source": sources.get(key, "")})
             rows.append(Located(row, REGIONS_FILE, line))
         except ValidationError as error:
             detail = error.errors(include_url=False)[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from .rows import CPU, Accelerator, Host, HostSeries, Offer, VcpuIs
 
@@ -106,9 +107,9 @@ def _of_series(host: Host, entry: HostSeries) -> Host:
     """Return a family as a provider's series offers it: its vCPU, the lower confidence, both notes."""
     ranks = ("high", "medium", "low")
     confidence = max(host.confidence, entry.confidence, key=ranks.index)
-    changes = {
-        "vcpu_is": entry.vcpu_is or host.vcpu_is,
-        "confidence": confidence,
-        "note": "; ".join(note for note in (host.note, entry.note) if note),
-    }
-    return host.model_copy(update=changes)
+    return replace(
+        host,
+        vcpu_is=entry.vcpu_is or host.vcpu_is,
+        confidence=confidence,
+        note="; ".join(note for note in (host.note, entry.note) if note),
+    )

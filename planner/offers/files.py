@@ -10,20 +10,23 @@ import csv
 import io
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cached_property
 from importlib.resources.abc import Traversable
-from typing import Any, Generic, TypeVar
-
-from pydantic import ValidationError
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..errors import UsageError
+from .kept import kept_rows, kept_table
 from .rows import Offer, Row
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 __all__ = [
     "PRICE_COLUMNS", "CatalogError", "Finding", "Located", "Table", "read_list_table", "read_prices",
-    "read_rows", "read_table", "read_text_table", "stop_at_first", "valid_rows",
+    "read_rows", "read_table", "read_text_table", "stop_at_first", "valid_prices", "valid_rows", "valid_table",
 ]  # fmt: skip
 
 PRICE_COLUMNS = (
@@ -34,6 +37,7 @@ _OFFER_FIELDS = tuple({"as_of": "price_as_of", "source": "price_source"}.get(c, 
 _OPTIONAL = {index for index, c in enumerate(PRICE_COLUMNS) if c in {"vcpus", "memory_gib", "usd_per_hour"}}
 
 R = TypeVar("R", bound=Row)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +79,22 @@ class CatalogError(UsageError):
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Table:
-    """A parsed TOML file with its text, so that a row's line can be named."""
+    """A TOML file with its text, so that a row's line can be named; it is parsed when somebody looks."""
 
     file: str
-    data: Mapping[str, Any]
     text: str
+
+    @cached_property
+    def data(self) -> Mapping[str, Any]:
+        """What the file says; CatalogError when it is not TOML."""
+        try:
+            return tomllib.loads(self.text, parse_float=Decimal)
+        except tomllib.TOMLDecodeError as error:
+            place = re.search(r"line (\d+)", str(error))
+            line = int(place.group(1)) if place else len(self.text.splitlines())
+            raise CatalogError([Finding(self.file, line, "TOML", str(error))]) from error
 
     def line_of(self, array: str, index: int, field: str | None = None) -> int:
         """Return the line of the index-th ``[[array]]`` header, or of a field below it when it is there."""
@@ -112,14 +125,8 @@ def stop_at_first(rows: list[Located[R]], findings: list[Finding]) -> list[Locat
 
 
 def read_table(folder: Traversable, name: str) -> Table:
-    """Return a TOML file of the catalog; CatalogError when it is missing or is not TOML."""
-    text = _read_text(folder / name, name)
-    try:
-        return Table(name, tomllib.loads(text, parse_float=Decimal), text)
-    except tomllib.TOMLDecodeError as error:
-        place = re.search(r"line (\d+)", str(error))
-        line = int(place.group(1)) if place else len(text.splitlines())
-        raise CatalogError([Finding(name, line, "TOML", str(error))]) from error
+    """Return a TOML file of the catalog; CatalogError when it is missing."""
+    return Table(name, _read_text(folder / name, name))
 
 
 def read_text_table(table: Table, key: str) -> dict[str, str]:
@@ -145,8 +152,15 @@ def read_list_table(table: Table, key: str) -> dict[str, tuple[str, ...]]:
     return {name: tuple(values) for name, values in entries.items()}
 
 
+def valid_table(table: Table, key: str, read: Callable[[Table, str], dict[str, T]]) -> dict[str, T]:
+    """Return a table that `read_text_table` or `read_list_table` reads, from an earlier time where it was kept."""
+    return kept_table("table", key, table.text, make=lambda: read(table, key))
+
+
 def read_rows(table: Table, array: str, model: type[R]) -> tuple[list[Located[R]], list[Finding]]:
     """Return the rows of ``[[array]]`` that are as they should be, and what is wrong with the others."""
+    from pydantic import ValidationError
+
     entries = table.data.get(array, [])
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         return [], [Finding(table.file, table.line_of_key(array), array, f"is not a list of `[[{array}]]`")]
@@ -156,7 +170,7 @@ def read_rows(table: Table, array: str, model: type[R]) -> tuple[list[Located[R]
     for index, entry in enumerate(entries):
         try:
             line = headers[index] if index < len(headers) else 1
-            rows.append(Located(model.model_validate(entry), table.file, line))
+            rows.append(Located(model.read(entry), table.file, line))
         except ValidationError as error:
             for field, message in _messages(error):
                 findings.append(Finding(table.file, table.line_of(array, index, field), field, message))
@@ -165,7 +179,23 @@ def read_rows(table: Table, array: str, model: type[R]) -> tuple[list[Located[R]
 
 def valid_rows(table: Table, array: str, model: type[R]) -> tuple[R, ...]:
     """Return the rows of ``[[array]]`` without their places; CatalogError when one is broken."""
-    return tuple(located.row for located in stop_at_first(*read_rows(table, array, model)))
+
+    def read() -> Iterator[R]:
+        return (located.row for located in stop_at_first(*read_rows(table, array, model)))
+
+    return kept_rows(model, array, table.text, make=read)
+
+
+def valid_prices(file: Traversable, provider: str, sources: Mapping[str, str]) -> tuple[Offer, ...]:
+    """Return the offers of one provider's CSV file, as `read_prices` does; CatalogError when a line is broken."""
+
+    def read() -> Iterator[Offer]:
+        return (located.row for located in stop_at_first(*read_prices(file, provider, sources)))
+
+    text = _read_text(file, f"prices/{file.name}")
+    return kept_rows(
+        Offer, provider, text, *(f"{key}={source}" for key, source in sources.items()), make=read
+    )
 
 
 def read_prices(
@@ -207,8 +237,10 @@ def _offer(cells: list[str], provider: str, sources: Mapping[str, str]) -> Offer
             values[_OFFER_FIELDS[index]] = None
     values["price_source"] = source
     values["provider"] = provider
+    from pydantic import ValidationError
+
     try:
-        return Offer.model_validate(values)
+        return Offer.read(values)
     except ValidationError as error:
         columns = dict(zip(_OFFER_FIELDS, PRICE_COLUMNS, strict=True))
         return [(columns.get(field, field), message) for field, message in _messages(error)]
@@ -220,7 +252,7 @@ def _messages(error: ValidationError) -> list[tuple[str, str]]:
     for detail in error.errors(include_url=False, include_context=False):
         field = ".".join(str(part) for part in detail["loc"]) or "row"
         given = "" if detail["type"] == "missing" else f" (got `{detail['input']}`)"
-        message = {"missing": "is missing", "extra_forbidden": "is not a known field"}.get(
+        message = {"missing": "is missing", "unexpected_keyword_argument": "is not a known field"}.get(
             detail["type"], detail["msg"].lower()
         )
         found.append((field, f"{message}{given}"))

@@ -176,7 +176,9 @@ def peaks_are_sane(accelerators: Iterable[Located[Accelerator]]) -> Findings:
     """Peaks are given in tera-operations a second, and every accelerator has one for training."""
     low, high = PEAK_BOUNDS_TERA
     for accelerator in accelerators:
-        peaks = {f: v for f, v in accelerator.row if f.endswith(("_tflop_per_s", "_top_per_s")) and v}
+        peaks = {
+            f: v for f, v in vars(accelerator.row).items() if f.endswith(("_tflop_per_s", "_top_per_s")) and v
+        }
         for field, value in peaks.items():
             if not low <= value <= high:
                 yield accelerator.finding(field, f"is {value:g}: outside {low:g} to {high:g}")

@@ -23,11 +23,11 @@ from .files import (
     Finding,
     Table,
     read_list_table,
-    read_prices,
     read_table,
     read_text_table,
-    stop_at_first,
+    valid_prices,
     valid_rows,
+    valid_table,
 )
 from .names import Names
 from .notebooks import Notebooks, notebook_offers, read_notebooks
@@ -74,12 +74,10 @@ class Catalog:
     def accelerators(self) -> dict[str, Accelerator]:
         """All GPUs, TPUs and NPUs by name, with their other spellings; CPU hosts are not among them."""
         spellings: dict[str, list[str]] = {}
-        for alias, name in read_text_table(self._accelerator_table, "aliases").items():
+        for alias, name in valid_table(self._accelerator_table, "aliases", read_text_table).items():
             spellings.setdefault(name, []).append(alias)
         rows = valid_rows(self._accelerator_table, "accelerator", Accelerator)
-        return {
-            row.name: row.model_copy(update={"aliases": tuple(spellings.get(row.name, ()))}) for row in rows
-        }
+        return {row.name: replace(row, aliases=tuple(spellings.get(row.name, ()))) for row in rows}
 
     @cached_property
     def names(self) -> Names:
@@ -87,17 +85,17 @@ class Catalog:
         table = self._accelerator_table
         return Names(
             canonical=tuple(self.accelerators),
-            aliases=read_text_table(table, "aliases"),
-            ambiguous=read_list_table(table, "ambiguous"),
+            aliases=valid_table(table, "aliases", read_text_table),
+            ambiguous=valid_table(table, "ambiguous", read_list_table),
         )
 
     @cached_property
     def offers(self) -> tuple[Offer, ...]:
         """Every dated price, every notebook tier and the user's own machines; this one is not among them."""
         priced = tuple(
-            located.row
+            offer
             for file in price_files(self.folder)
-            for located in stop_at_first(*read_prices(file, file.name.removesuffix(".csv"), self.sources))
+            for offer in valid_prices(file, file.name.removesuffix(".csv"), self.sources)
         )
         listed = self._with_refreshed(priced) + notebook_offers(self.notebooks)
         own = machine_offers(self.machines, self.names)
@@ -154,7 +152,7 @@ class Catalog:
     @cached_property
     def sources(self) -> dict[str, str]:
         """Full text of every source by its key."""
-        return read_text_table(read_table(self.folder, "sources.toml"), "sources")
+        return valid_table(read_table(self.folder, "sources.toml"), "sources", read_text_table)
 
     @cached_property
     def costs(self) -> Costs:

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -89,8 +89,8 @@ def machine_offer(
         provider=PROVIDER,
         instance_type=INSTANCE_TYPE,
         accelerator=accelerator.name,
-        devices=count,
-        vcpus=logical_cores,
+        devices=float(count),
+        vcpus=float(logical_cores),
         memory_gib=memory_gib,
         region=PROVIDER,
         purchase="on_demand",
@@ -139,12 +139,12 @@ def _local_cpu(
     if host is None:
         host = hosts[GENERIC_HOST]
         notes.append(f"CPU `{cpu.model_name or 'unknown'}` is not in the catalog: taken for {GENERIC_HOST}")
-    changes: dict[str, object] = {"vcpu_is": "hyperthread" if cpu.threads_per_core > 1 else "core"}
+    changes: dict[str, Any] = {"vcpu_is": "hyperthread" if cpu.threads_per_core > 1 else "core"}
     if not cpu.virtual:  # the whole socket is ours, and so is its memory bandwidth
         changes["physical_cores_per_socket"] = max(
             1, round(logical_cores / cpu.threads_per_core / cpu.sockets)
         )
-    return cpu_accelerator(host.model_copy(update=changes), logical_cores, memory_gib)
+    return cpu_accelerator(replace(host, **changes), logical_cores, memory_gib)
 
 
 def _known_gpu(gpu_names: Sequence[str], names: Names, notes: list[str]) -> tuple[str | None, int]:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import date
+from typing import TYPE_CHECKING
 
-from ..settings_own import Committed, Machine, committed_for
 from .names import Names
 from .rows import Offer
+
+if TYPE_CHECKING:
+    from ..settings_own import Committed, Machine
 
 __all__ = ["OWN_PROVIDER", "OWN_SOURCE", "machine_offers", "with_committed_prices"]
 
@@ -51,18 +55,19 @@ def with_committed_prices(
 
 def _committed(offer: Offer, committed: Sequence[Committed], today: date) -> Offer:
     """Return an offer at its committed price, or as it is."""
+    from ..settings_own import committed_for
+
     entry = committed_for(offer, committed, today=today)
     if entry is None:
         return offer
     listed = "no list price" if offer.usd_per_hour is None else f"list price {offer.usd_per_hour} USD/h"
     term = f" until {entry.until}" if entry.until else ""
     notes = (f"committed price{term}, {listed}", entry.note, offer.note)
-    return offer.model_copy(
-        update={
-            "usd_per_hour": entry.usd_per_hour,
-            "price_as_of": None,
-            "price_source": OWN_SOURCE,
-            "estimated": False,
-            "note": "; ".join(note for note in notes if note),
-        }
+    return replace(
+        offer,
+        usd_per_hour=entry.usd_per_hour,
+        price_as_of=None,
+        price_source=OWN_SOURCE,
+        estimated=False,
+        note="; ".join(note for note in notes if note),
     )

@@ -1,17 +1,23 @@
-"""Typed rows of the catalog: frozen, no extra keys, money is Decimal, each number has a source and a date."""
+"""Typed rows of the catalog: frozen, no extra keys, money is Decimal, each number has a source and a date.
+
+Rows are plain dataclasses, so that those that were read and checked before (see ``kept``) need no pydantic, whose
+import takes longer than ranking all offers; what is read from a file is checked by it (``Row.read``).
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
-from typing import Annotated, Literal
-
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from functools import cache
+from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
 __all__ = [
-    "CPU", "Accelerator", "Confidence", "Host", "HostSeries", "MachineLinks", "NotebookPlan", "NotebookRuntime",
-    "Offer", "PartialDate", "Provider", "Purchase", "Row", "Status", "Topology", "UnitPrice", "UnitRate", "VcpuIs",
+    "CPU", "Accelerator", "Checked", "Confidence", "Host", "HostSeries", "MachineLinks", "NotebookPlan",
+    "NotebookRuntime", "Offer", "PartialDate", "Provider", "Purchase", "Row", "Status", "Topology", "UnitPrice",
+    "UnitRate", "VcpuIs",
 ]  # fmt: skip
 
 CPU = "CPU"  # the accelerator of a machine that has none; which CPU it is follows from the instance type
@@ -21,9 +27,25 @@ Status = Literal["active", "legacy", "retired", "historical"]
 Confidence = Literal["high", "medium", "low"]
 VcpuIs = Literal["hyperthread", "core"]
 Topology = Literal["cube mesh", "switch", "pcie", "ici"]
-# A year, a month or a day: sources are dated as exactly as they were published, and no better.
-PartialDate = Annotated[str, StringConstraints(pattern=r"^\d{4}(-\d{2}(-\d{2})?|-\d{4})?$")]
-Positive = Annotated[float, Field(gt=0)]
+
+
+class Checked:
+    """What is checked of a value when its row is read, in the words of pydantic's core schemas."""
+
+    def __init__(self, **constraints: float | str) -> None:
+        self.constraints = constraints
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], Any]) -> Any:
+        return {**handler(source), **self.constraints}
+
+
+class RegularExpression:
+    """A text that is one."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], Any]) -> Any:
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_after_validator_function(_regular_expression, handler(source))
 
 
 def _regular_expression(text: str) -> str:
@@ -35,15 +57,46 @@ def _regular_expression(text: str) -> str:
     return text
 
 
-Pattern = Annotated[str, AfterValidator(_regular_expression)]
+# A year, a month or a day: sources are dated as exactly as they were published, and no better.
+PartialDate = Annotated[str, Checked(pattern=r"^\d{4}(-\d{2}(-\d{2})?|-\d{4})?$")]
+Positive = Annotated[float, Checked(gt=0)]
+Pattern = Annotated[str, RegularExpression()]
 
 
-class Row(BaseModel):
+@dataclass(frozen=True, kw_only=True)
+class Row:
     """Base of all rows."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
+
+    @classmethod
+    def read(cls, values: Mapping[str, Any]) -> Self:
+        """Return the row of what was read, each value as its field's type; pydantic's ValidationError else."""
+        row: Self = _reader_of(cast("Any", cls)).validate_python(values)
+        return row
+
+    @classmethod
+    def trusted(cls, names: tuple[str, ...], values: tuple[Any, ...]) -> Self:
+        """Return the row of values that are known to be right: nothing is checked, nothing converted.
+
+        Args:
+            names: All fields.
+            values: In the same order.
+        """
+        row = object.__new__(cls)
+        vars(row).update(zip(names, values, strict=True))
+        return row
 
 
+@cache
+def _reader_of(model: Any) -> Any:
+    """Return what checks the rows of a type; made once, when the first one is read."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(model)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Accelerator(Row):
     """One GPU die, TPU chip or CPU host to train on. Peaks are dense. None means unknown, never 0."""
 
@@ -84,6 +137,7 @@ class Accelerator(Row):
     note: str = ""
 
 
+@dataclass(frozen=True, kw_only=True)
 class Offer(Row):
     """One instance type in one region at one purchase option, with its dated price.
 
@@ -100,14 +154,14 @@ class Offer(Row):
     memory_gib: Positive | None
     region: str
     purchase: Purchase
-    usd_per_hour: Annotated[Decimal, Field(ge=0)] | None
+    usd_per_hour: Annotated[Decimal, Checked(ge=0)] | None
     price_as_of: PartialDate | None
     price_source: str | None
     estimated: bool = False
     complete: bool = True  # False: a part of a machine (a GPU add-on without its host)
     status: Status
     note: str = ""
-    hosts: Annotated[int, Field(ge=1)] = 1  # such machines, rented together: all numbers are of them all
+    hosts: Annotated[int, Checked(ge=1)] = 1  # such machines, rented together: all numbers are of them all
 
     @property
     def identity(self) -> dict[str, str | float]:
@@ -118,6 +172,7 @@ class Offer(Row):
         }  # fmt: skip
 
 
+@dataclass(frozen=True, kw_only=True)
 class Provider(Row):
     """Who sells or gives machines. ``region`` is a regular expression over the whole name of a region."""
 
@@ -126,6 +181,7 @@ class Provider(Row):
     region: Pattern
 
 
+@dataclass(frozen=True, kw_only=True)
 class Host(Row):
     """One CPU family, per socket. None means unknown."""
 
@@ -133,12 +189,12 @@ class Host(Row):
     vendor: str
     year: int | None = None
     isa: str
-    physical_cores_per_socket: Annotated[int, Field(gt=0)]
+    physical_cores_per_socket: Annotated[int, Checked(gt=0)]
     all_core_turbo_ghz: Positive
     fp32_flop_per_cycle_per_core: Positive
     bf16_flop_per_cycle_per_core: Positive | None = None
     matrix_extension: str | None = None
-    memory_channels: Annotated[int, Field(gt=0)] | None = None
+    memory_channels: Annotated[int, Checked(gt=0)] | None = None
     memory_gb_per_s_per_socket: Positive
     clouds: str
     vcpu_is: VcpuIs
@@ -149,6 +205,7 @@ class Host(Row):
     note: str = ""
 
 
+@dataclass(frozen=True, kw_only=True)
 class HostSeries(Row):
     """Which CPU family the instance types of a provider run on; ``vcpu_is`` overrides the family's own."""
 
@@ -160,6 +217,7 @@ class HostSeries(Row):
     note: str = ""
 
 
+@dataclass(frozen=True, kw_only=True)
 class MachineLinks(Row):
     """How the accelerators of some instance types are joined, and how fast such a machine talks to its like."""
 
@@ -173,6 +231,7 @@ class MachineLinks(Row):
     note: str = ""
 
 
+@dataclass(frozen=True, kw_only=True)
 class NotebookPlan(Row):
     """What one subscribes to at a hosted notebook, and its limits. None means unknown."""
 
@@ -183,7 +242,7 @@ class NotebookPlan(Row):
     idle_minutes_max: Positive | None = None
     background: bool | None = None  # does it run on with the tab closed?
     guaranteed: bool
-    usd_per_month: Annotated[Decimal, Field(gt=0)] | None = None
+    usd_per_month: Annotated[Decimal, Checked(gt=0)] | None = None
     units_per_month: Positive | None = None
     source: str
     as_of: PartialDate
@@ -191,6 +250,7 @@ class NotebookPlan(Row):
     note: str = ""
 
 
+@dataclass(frozen=True, kw_only=True)
 class NotebookRuntime(Row):
     """One machine of a hosted notebook, and the plans that may ask for it; limits override the plan's."""
 
@@ -210,25 +270,27 @@ class NotebookRuntime(Row):
     note: str = ""
 
 
+@dataclass(frozen=True, kw_only=True)
 class UnitPrice(Row):
     """What a bundle of compute units costs on a plan."""
 
     provider: str
     plan: str
-    usd: Annotated[Decimal, Field(gt=0)]
-    units: Annotated[Decimal, Field(gt=0)]
+    usd: Annotated[Decimal, Checked(gt=0)]
+    units: Annotated[Decimal, Checked(gt=0)]
     source: str
     as_of: PartialDate
     confidence: Confidence
     note: str = ""
 
 
+@dataclass(frozen=True, kw_only=True)
 class UnitRate(Row):
     """How many compute units a runtime burns in an hour, as seen on a date."""
 
     provider: str
     runtime: str
-    units_per_hour: Annotated[Decimal, Field(gt=0)]
+    units_per_hour: Annotated[Decimal, Checked(gt=0)]
     source: str
     as_of: PartialDate
     confidence: Confidence

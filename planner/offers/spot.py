@@ -12,19 +12,19 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Annotated, Literal
 
-from pydantic import Field
-
-from .files import read_rows, read_table, read_text_table, stop_at_first
-from .rows import Confidence, Offer, PartialDate, Row
+from .files import read_table, read_text_table, valid_rows, valid_table
+from .kept import kept_rows
+from .rows import Checked, Confidence, Offer, PartialDate, Row
 
 __all__ = ["Hazard", "HazardBasis", "SpotFacts", "Trace", "hazard_of", "load_spot_facts"]
 
-Positive = Annotated[float, Field(gt=0)]
+Positive = Annotated[float, Checked(gt=0)]
 HazardBasis = Literal["watched", "provider's bucket", "assumed", "given"]
 # The zone traces of 2022 probed every ten minutes for weeks; those of 2020 cover two days and saw almost nothing.
 LEAST_PREEMPTIONS = 30
 
 
+@dataclass(frozen=True, kw_only=True)
 class SpotRule(Row):
     """What a provider promises about its spot machines."""
 
@@ -37,15 +37,17 @@ class SpotRule(Row):
     note: str = ""
 
 
+@dataclass(frozen=True, kw_only=True)
 class BucketReading(Row):
     """How a bucket of monthly interruption is read."""
 
-    bucket: Annotated[int, Field(ge=0)]
+    bucket: Annotated[int, Checked(ge=0)]
     monthly_share: str
     up_hours: Positive
     down_hours: Positive
 
 
+@dataclass(frozen=True, kw_only=True)
 class Assumption(Row):
     """What is taken where nothing is known."""
 
@@ -54,6 +56,7 @@ class Assumption(Row):
     note: str
 
 
+@dataclass(frozen=True, kw_only=True)
 class CheckpointCost(Row):
     """What a checkpoint and a restart are taken to cost."""
 
@@ -138,24 +141,26 @@ def _packaged() -> SpotFacts:
 
 def _read(home: Traversable) -> SpotFacts:
     table = read_table(home, "spot.toml")
-    rules = stop_at_first(*read_rows(table, "rule", SpotRule))
-    readings = stop_at_first(*read_rows(table, "bucket", BucketReading))
-    (assumed,) = stop_at_first(*read_rows(table, "assumed", Assumption))
+    (assumed,) = valid_rows(table, "assumed", Assumption)
+    (checkpoint,) = kept_rows(
+        CheckpointCost, table.text, make=lambda: [CheckpointCost.read(table.data["checkpoint"])]
+    )
     buckets = _lines(home / "spot_interruption.csv")
     return SpotFacts(
-        rules={rule.row.provider: rule.row for rule in rules},
+        rules={rule.provider: rule for rule in valid_rows(table, "rule", SpotRule)},
         buckets={(r["provider"], r["region"], r["instance_type"]): int(r["bucket"]) for r in buckets},
         bucket_as_of=max((row["as_of"] for row in buckets), default=""),
-        readings={reading.row.bucket: reading.row for reading in readings},
+        readings={reading.bucket: reading for reading in valid_rows(table, "bucket", BucketReading)},
         traces=tuple(_trace(row) for row in _lines(home / "spot_traces.csv")),
-        assumed=assumed.row,
-        checkpoint=CheckpointCost.model_validate(table.data["checkpoint"]),
-        sources=read_text_table(table, "sources"),
+        assumed=assumed,
+        checkpoint=checkpoint,
+        sources=valid_table(table, "sources", read_text_table),
     )
 
 
 def _lines(file: Traversable) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(file.read_text(encoding="utf-8"), newline="")))
+    header, *lines = csv.reader(io.StringIO(file.read_text(encoding="utf-8"), newline=""))
+    return [dict(zip(header, cells, strict=True)) for cells in lines]
 
 
 def _trace(row: Mapping[str, str]) -> Trace:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import NoAnswerError
@@ -26,14 +27,13 @@ def several(offer: Offer, hosts: int) -> Offer:
     if hosts == 1:
         return offer
     price = offer.usd_per_hour
-    return offer.model_copy(
-        update={
-            "hosts": hosts,
-            "devices": hosts * offer.devices,
-            "vcpus": None if offer.vcpus is None else hosts * offer.vcpus,
-            "memory_gib": None if offer.memory_gib is None else hosts * offer.memory_gib,
-            "usd_per_hour": None if price is None else hosts * price,
-        }
+    return replace(
+        offer,
+        hosts=hosts,
+        devices=hosts * offer.devices,
+        vcpus=None if offer.vcpus is None else hosts * offer.vcpus,
+        memory_gib=None if offer.memory_gib is None else hosts * offer.memory_gib,
+        usd_per_hour=None if price is None else hosts * price,
     )
 
 

@@ -139,7 +139,7 @@ class Terms:
             "discounts": [discount.model_dump(mode="json") for discount in self.discounts],
             "given": dict(self.overrides),
             "assumptions": [] if self.costs is None else [
-                row.model_dump() for row in self.costs.assumptions.values() if row.key not in self.overrides
+                dict(vars(row)) for row in self.costs.assumptions.values() if row.key not in self.overrides
             ],
         }  # fmt: skip
 

@@ -66,7 +66,7 @@ ACCELERATOR_COLUMNS = (
 
 def offer_row(offer: Offer) -> dict[str, Any]:
     """Return an offer under the keys of the JSON contract, in its order."""
-    values = offer.model_dump()
+    values = dict(vars(offer))
     for key in ("devices", "vcpus", "memory_gib"):
         values[key] = _number(values[key])
     return {column.key: values[column.key] for column in OFFER_COLUMNS}
@@ -74,5 +74,5 @@ def offer_row(offer: Offer) -> dict[str, Any]:
 
 def accelerator_row(accelerator: Accelerator) -> dict[str, Any]:
     """Return everything that is known of an accelerator; what is unknown is None."""
-    values = accelerator.model_dump()
+    values = dict(vars(accelerator))
     return {key: _number(value) if isinstance(value, float) else value for key, value in values.items()}

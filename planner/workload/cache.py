@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..files import write_whole
+from ..files import cache_folder, write_whole
 from ..units import MIB
 from .options import WorkloadOptions
 from .reference import Reference
@@ -68,19 +68,9 @@ def _sources() -> str:
     return digest.hexdigest()
 
 
-def cache_folder() -> Path:
-    """Return the folder of the entries: `GPUPLAN_CACHE_DIR`, or the platform's own."""
-    override = os.environ.get("GPUPLAN_CACHE_DIR")
-    if override:
-        return Path(override, "workloads")
-    from platformdirs import user_cache_path
-
-    return user_cache_path("gpuplan") / "workloads"
-
-
 def read_entry(key: str) -> dict[str, Any] | None:
     """Return the workload (as JSON) of an entry whose files are all unchanged; None when there is none."""
-    path = cache_folder() / f"{key}.json"
+    path = cache_folder("workloads") / f"{key}.json"
     try:
         entry = json.loads(path.read_bytes())
         if entry["schema"] != SCHEMA or not _unchanged(entry["files"]):
@@ -101,7 +91,7 @@ def _unchanged(files: dict[str, str]) -> bool:
 def write_entry(key: str, *, workload: dict[str, Any], files: dict[str, str]) -> None:
     """Keep a workload; a folder that cannot be written costs one line on stderr and nothing else."""
     entry = {"schema": SCHEMA, "files": files, "workload": workload}
-    folder = cache_folder()
+    folder = cache_folder("workloads")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(folder / f"{key}.json", json.dumps(entry, separators=(",", ":")))

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import GpuplanError, UsageError
-from ..files import write_whole
-from .cache import cache_folder, entry_key, hash_file, read_entry, write_entry
+from ..files import cache_folder, write_whole
+from .cache import entry_key, hash_file, read_entry, write_entry
 from .layout import Mesh, mesh_of_devices
 from .options import WorkloadOptions
 from .reference import Reference, parse_reference
@@ -85,7 +85,7 @@ def _known(entry: Mapping[str, Any] | None) -> Lowered | None:
 
 
 def _modules() -> Path:
-    return cache_folder().parent / "lowered"
+    return cache_folder("lowered")
 
 
 def _lower(

@@ -211,7 +211,7 @@ def test_a_launch_knows_refreshed_prices(
     now = datetime.now(tz=UTC)
     anew = {"usd_per_hour": Decimal("0.9"), "price_as_of": now.date().isoformat(), "url": "http://x",
             "sku": "y", "fetched_at": now}  # fmt: skip
-    Store(tmp_path / "data").write("aws", [RefreshedOffer(**{**packaged.model_dump(), **anew})])
+    Store(tmp_path / "data").write("aws", [RefreshedOffer.read({**vars(packaged), **anew})])
 
     moved = gpuplan("launch", str(cloud_plan), *CLOUD, "--rank", "1", "--accept-old-prices")
     assert (moved.code, f"moved from ${first['usd_per_hour']} to $0.9" in moved.err) == (3, True)

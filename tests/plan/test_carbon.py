@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 
 import pytest
@@ -22,7 +23,7 @@ TERMS = Terms(costs=COSTS, overrides={"power_share": 1.0})
 def test_power_and_carbon_of_a_v100_by_hand() -> None:
     """Closed form: 300 W and 8 vCPUs at (0.74 + 3.5) / 2 W, times 1.135 (AWS); 10 h in Virginia, 379 g/kWh."""
     offer = make_offer("V100-16GB", provider="aws", vcpus=8.0, region="us-east-1")
-    board = make_accelerator("V100-16GB").model_copy(update={"tdp_w": 300.0})
+    board = replace(make_accelerator("V100-16GB"), tdp_w=300.0)
     power = machine_power_w(Selected(offer, board), TERMS)
     assert power is not None
     assert power[1] == pytest.approx(1.135 * (300 + 8 * 2.12))
@@ -36,7 +37,7 @@ def test_power_and_carbon_of_a_v100_by_hand() -> None:
 
 def test_what_is_not_known_is_not_made_up() -> None:
     """No board limit, no house overhead, no region: no number."""
-    board = make_accelerator("V100-16GB").model_copy(update={"tdp_w": 300.0})
+    board = replace(make_accelerator("V100-16GB"), tdp_w=300.0)
 
     assert (
         machine_power_w(Selected(make_offer("V100-16GB", provider="aws"), make_accelerator("X")), TERMS)

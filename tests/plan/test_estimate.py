@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
@@ -193,7 +194,7 @@ def test_why_nothing_fits() -> None:
 def test_a_device_of_unknown_memory_does_not_count_as_one_that_fits() -> None:
     """What is not known to fit is no answer either."""
     small = make_accelerator("T4", memory_gib=2.0)
-    unknown = FAST.model_copy(update={"memory_gib": None, "usable_gib": None})
+    unknown = replace(FAST, memory_gib=None, usable_gib=None)
     why = why_no_answer(run(make_selection((SLOW_OFFER, small), (FAST_OFFER, unknown))), Question())
 
     assert "fits on none of 1 offers" in str(why)
@@ -201,7 +202,7 @@ def test_a_device_of_unknown_memory_does_not_count_as_one_that_fits() -> None:
 
 def test_a_chip_that_keras_does_not_run_on_never_wins() -> None:
     """A Trainium at a tenth of the price stands below the T4, and its row says what would run there."""
-    chip = make_accelerator("Trainium1").model_copy(update={"kind": "npu", "vendor": "AWS"})
+    chip = replace(make_accelerator("Trainium1"), kind="npu", vendor="AWS")
     cheap = make_offer("Trainium1", usd_per_hour=Decimal("0.01"))
     estimate = run(make_selection((cheap, chip), (SLOW_OFFER, SLOW)))
 

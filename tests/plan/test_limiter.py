@@ -56,7 +56,7 @@ def test_data_larger_than_memory_are_read_from_the_disk() -> None:
 def test_samples_pass_the_slot_of_their_device() -> None:
     """Closed form: two devices behind 16 GB/s each, half of it reached, and samples of 8 MB: 2,000 a second."""
     offer = make_offer("A100-40GB", vcpus=96.0, devices=2.0)
-    slots = FAST.model_copy(update={"pcie_gb_per_s_per_direction": 16.0})
+    slots = replace(FAST, pcie_gb_per_s_per_direction=16.0)
     feed = Feed(per_vcpu=(100.0, 100.0, 100.0), because="by hand", array_mb=8.0)
 
     assert feed.ceilings(offer, slots)["PCIe"] == pytest.approx((1000.0, 2000.0, 3000.0))

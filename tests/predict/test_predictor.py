@@ -62,7 +62,7 @@ def test_every_gpu_of_the_catalog_gets_a_time_or_a_reason(workload: Workload) ->
 
 def test_an_unknown_peak_is_unknown(workload: Workload) -> None:
     """Without a bandwidth there is no time, and the reason names it."""
-    blank = load_catalog().accelerators["T4"].model_copy(update={"name": "X", "memory_gb_per_s": None})
+    blank = replace(load_catalog().accelerators["T4"], name="X", memory_gb_per_s=None)
     found = Predictor.load().step_time(workload, blank)
     assert isinstance(found, Unpredicted)
     assert "bandwidth" in found.reason
@@ -84,7 +84,7 @@ def test_more_bandwidth_and_more_peak_are_never_slower(workload: Workload) -> No
     base = Predictor.load().step_time(workload, t4, look_up=False)
     assert isinstance(base, StepTime)
     for name in ("memory_gb_per_s", "fp32_tflop_per_s"):
-        better = t4.model_copy(update={name: 2 * getattr(t4, name)})
+        better = replace(t4, **{name: 2 * getattr(t4, name)})
         faster = Predictor.load().step_time(workload, better, look_up=False)
         assert isinstance(faster, StepTime)
         assert faster.time_s.mid <= base.time_s.mid

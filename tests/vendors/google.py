@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -172,7 +173,7 @@ def _n1_hosts(offers: Sequence[Offer], attached: dict[str, float]) -> dict[str, 
     for offer in offers:
         if "+" in offer.instance_type:
             usd = float(offer.usd_per_hour or 0) - offer.devices * attached[offer.accelerator]
-            return {"n1": [offer.model_copy(update={"accelerator": CPU, "usd_per_hour": usd})]}
+            return {"n1": [replace(offer, accelerator=CPU, usd_per_hour=usd)]}
     return {}
 
 

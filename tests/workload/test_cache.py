@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gpuplan.files import cache_folder
 from gpuplan.workload import cache, load
 from gpuplan.workload.load import WorkloadOptions, load_workload
 
@@ -63,7 +64,7 @@ def test_a_change_of_an_imported_module_is_noticed(script: Path, children: list[
 
     assert (before.parameters, after.parameters) == (4 * 3 + 3, 4 * 9 + 9)
     assert len(children) == 2
-    (entry,) = cache.cache_folder().glob("*.json")
+    (entry,) = cache_folder("workloads").glob("*.json")
     assert {Path(f).name for f in json.loads(entry.read_text())["files"]} == {"train.py", "widths.py"}
 
 
@@ -122,7 +123,7 @@ def test_a_read_only_cache_folder_costs_one_warning(
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": "gpuplan.cache/1"}', "null"])
 def test_a_damaged_entry_is_a_miss(text: str) -> None:
     """Half-written or foreign files are never taken for a trace."""
-    folder = cache.cache_folder()
+    folder = cache_folder("workloads")
     folder.mkdir(parents=True)
     (folder / "key.json").write_text(text, encoding="utf-8")
 

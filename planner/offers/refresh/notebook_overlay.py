@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from decimal import Decimal
 
 from ..notebooks import Notebooks
 from ..rows import NotebookPlan, NotebookRuntime, UnitRate
@@ -39,13 +38,12 @@ def _with_hours(runtime: NotebookRuntime, kaggle: Readings) -> NotebookRuntime:
     day = used["fetched_at"][:10]
     until = kaggle.get(f"{kind}_refresh_at")
     week = f", in the week that ends {until['value'][:16]}" if until else ""
-    return runtime.model_copy(
-        update={
-            "weekly_quota_hours": float(allowed["value"]),
-            "note": f"{used['value']} of {allowed['value']} h were used when asked on {day}{week}",
-            "source": f"{runtime.source}; weekly hours: {allowed['source']}, {day}",
-            "as_of": day,
-        }
+    return replace(
+        runtime,
+        weekly_quota_hours=float(allowed["value"]),
+        note=f"{used['value']} of {allowed['value']} h were used when asked on {day}{week}",
+        source=f"{runtime.source}; weekly hours: {allowed['source']}, {day}",
+        as_of=day,
     )
 
 
@@ -55,19 +53,21 @@ def _with_units(plan: NotebookPlan, colab: Readings) -> NotebookPlan:
     if plan.provider != "colab" or plan.free or left is None:
         return plan
     said = f"{left['value']} compute units were left on {left['fetched_at'][:10]}"
-    return plan.model_copy(update={"note": "; ".join(filter(None, (said, plan.note)))})
+    return replace(plan, note="; ".join(filter(None, (said, plan.note))))
 
 
 def _rates(colab: Readings) -> tuple[UnitRate, ...]:
     """Return what runtimes burned while they were up."""
     return tuple(
-        UnitRate(
-            provider="colab",
-            runtime=name.removeprefix("units_per_hour/"),
-            units_per_hour=Decimal(row["value"]),
-            source=row["source"],
-            as_of=row["fetched_at"][:10],
-            confidence="high",
+        UnitRate.read(
+            {
+                "provider": "colab",
+                "runtime": name.removeprefix("units_per_hour/"),
+                "units_per_hour": row["value"],
+                "source": row["source"],
+                "as_of": row["fetched_at"][:10],
+                "confidence": "high",
+            }
         )
         for name, row in colab.items()
         if name.startswith("units_per_hour/")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -206,7 +206,7 @@ def _merge(
         is_gone = part.covers(key[1], key[2]) and key not in listed and name not in doubted
         if is_gone and NOT_LISTED not in offer.note:
             note = _joined(offer.note, f"{NOT_LISTED} {at.date()}")
-            fresh[key] = offer.model_copy(update={"note": note})
+            fresh[key] = replace(offer, note=note)
     for row, shape in verdict.accepted:
         before = reference.get(row.key)
         if before is None or before.usd_per_hour is None:
@@ -222,25 +222,26 @@ def _merge(
 
 def _offer(row: Listed, shape: Shape, *, provider: str, at: datetime) -> RefreshedOffer:
     """Return a row of the store."""
-    return RefreshedOffer(
-        provider=provider,
-        instance_type=row.instance_type,
-        accelerator=shape.accelerator,
-        devices=shape.devices,
-        vcpus=shape.vcpus,
-        memory_gib=shape.memory_gib,
-        region=row.region,
-        purchase=row.purchase,
-        usd_per_hour=row.usd_per_hour,
-        price_as_of=at.date().isoformat(),
-        price_source=f"{row.url} ({row.sku})",
-        complete=shape.complete,
-        status=shape.status,
-        note=row.note,
-        url=row.url,
-        sku=row.sku,
-        fetched_at=at.replace(microsecond=0),
-    )
+    values = {
+        "provider": provider,
+        "instance_type": row.instance_type,
+        "accelerator": shape.accelerator,
+        "devices": shape.devices,
+        "vcpus": shape.vcpus,
+        "memory_gib": shape.memory_gib,
+        "region": row.region,
+        "purchase": row.purchase,
+        "usd_per_hour": row.usd_per_hour,
+        "price_as_of": at.date().isoformat(),
+        "price_source": f"{row.url} ({row.sku})",
+        "complete": shape.complete,
+        "status": shape.status,
+        "note": row.note,
+        "url": row.url,
+        "sku": row.sku,
+        "fetched_at": at.replace(microsecond=0),
+    }
+    return RefreshedOffer.read(values)
 
 
 def _mark_above_on_demand(fresh: dict[Key, RefreshedOffer], row: Listed) -> None:
@@ -250,7 +251,7 @@ def _mark_above_on_demand(fresh: dict[Key, RefreshedOffer], row: Listed) -> None
     if on_demand is None or spot is None or MARK_ABOVE in spot.note:
         return
     if on_demand.usd_per_hour and spot.usd_per_hour and spot.usd_per_hour > on_demand.usd_per_hour:
-        fresh[spot.key] = spot.model_copy(update={"note": _joined(spot.note, MARK_ABOVE)})
+        fresh[spot.key] = replace(spot, note=_joined(spot.note, MARK_ABOVE))
 
 
 def _time(local: datetime, http: Http, outcome: Outcome) -> datetime:

@@ -41,6 +41,7 @@ LOCK_WAIT_S = 30.0
 Key = tuple[str, str, str]
 
 
+@dataclass(frozen=True, kw_only=True)
 class RefreshedOffer(Offer):
     """An offer whose price was read from its vendor, with the address, the raw SKU or meter, and the time."""
 
@@ -201,7 +202,7 @@ def _offer(path: Path, provider: str, line: int, cells: dict[str, str]) -> Refre
     }
     values |= {name: cells[name] or None for name in _NULLABLE}
     try:
-        return RefreshedOffer.model_validate(values)
+        return RefreshedOffer.read(values)
     except ValidationError as error:
         detail = error.errors(include_url=False)[0]
         field = str(detail["loc"][0]) if detail["loc"] else "row"

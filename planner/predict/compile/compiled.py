@@ -9,8 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from ...files import write_whole
-from ...workload.cache import cache_folder
+from ...files import cache_folder, write_whole
 
 __all__ = [
     "CompileFault", "Compiled", "answer_path", "drop_oldest", "recall", "result_from", "result_key",
@@ -96,7 +95,7 @@ def result_key(*, module: str, target: str, compiler: str) -> str:
 
 
 def _folder() -> Path:
-    return cache_folder().parent / "compiled"
+    return cache_folder("compiled")
 
 
 def _path(key: str) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -186,7 +187,7 @@ def test_an_answer_that_is_wrong_as_a_whole_is_refused(tmp_path: Path) -> None:
     with vendor(amazon(on_demand, [])) as server:
         run(store, server.url, "aws")
     before = store.path("prices", "aws").read_bytes()
-    tenfold = [o.model_copy(update={"usd_per_hour": (o.usd_per_hour or 0) * 10}) for o in on_demand]
+    tenfold = [replace(o, usd_per_hour=(o.usd_per_hour or 0) * 10) for o in on_demand]
     in_yuan = [aws.offer_line(offer, Currency="CNY") for offer in on_demand]
 
     for answer, code in (

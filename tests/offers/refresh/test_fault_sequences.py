@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -58,7 +58,7 @@ class World:
             found = found[::3]
         factor = Decimal(FACTORS[self.lie])
         return [
-            o.model_copy(update={"usd_per_hour": ((o.usd_per_hour or 0) + Decimal(self.step) / 100) * factor})
+            replace(o, usd_per_hour=((o.usd_per_hour or 0) + Decimal(self.step) / 100) * factor)
             for o in found
         ]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from gpuplan.offers.load import load_catalog
 from gpuplan.predict.compile.compiled import Compiled, CompileFault
@@ -11,7 +13,7 @@ from gpuplan.predict.compile.targets import target_of
 from gpuplan.predict.steptime import StepTime
 from made_up import FakePredictor, make_accelerator, make_workload
 
-V3 = load_catalog().accelerators["TPU-v3"].model_copy(update={"fp32_tflop_per_s": 10.0})
+V3 = replace(load_catalog().accelerators["TPU-v3"], fp32_tflop_per_s=10.0)
 TARGET = target_of(V3)
 assert TARGET is not None
 CYCLES = Compiled(compiler="libtpu 1", compile_s=1.0, needed_bytes=3 * 2**30, cycles={"kOutput": 94e6})
