@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from importlib import import_module
 from itertools import takewhile
@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import GpuplanError
+from .quick import quicken
 
 __all__ = ["COMMANDS", "app", "app_for", "run"]  # noqa: F822 - ``app`` is made when it is first asked for
 
@@ -75,6 +76,13 @@ def app_for(arguments: Sequence[str]) -> typer.Typer:
     return _app_of(tuple(COMMANDS) if wanted is None else (wanted,))
 
 
+def _command_for(arguments: Sequence[str]) -> Callable[..., Any]:
+    """Return what reads a command line and runs it."""
+    command = typer.main.get_command(app_for(arguments))
+    quicken(command)
+    return command
+
+
 @cache
 def _app_of(modules: Iterable[str]) -> typer.Typer:
     made = typer.Typer(
@@ -104,7 +112,7 @@ def run(arguments: Sequence[str]) -> int:
     """
     debug = "--debug" in takewhile(lambda argument: argument.startswith("-"), arguments)
     try:
-        code = app_for(arguments)(args=list(arguments), prog_name="gpuplan", standalone_mode=False)
+        code = _command_for(arguments)(args=list(arguments), prog_name="gpuplan", standalone_mode=False)
     except GpuplanError as error:
         if debug:
             raise

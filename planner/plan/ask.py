@@ -197,23 +197,28 @@ def _feed(measurements: Sequence[Measurement], workload: Workload) -> Feed | Non
 
 def _measurements(model: Any, profiles: Sequence[Path]) -> tuple[Measurement, ...]:
     """Return what was measured: in the files, in the model's own when it is a profile, and in earlier runs."""
-    from ..predict.from_profiles import measurements_of
-    from .own_runs import own_measurements, read_profile
+    from .own_runs import own_measurements
 
     files = [Path(path) for path in profiles]
     if isinstance(model, str) and model.endswith(".json") and _is_profile(Path(model)):
         files.append(Path(model))
-    named = [
-        m for path in dict.fromkeys(files) for m in measurements_of(read_profile(path), source=path.name)
-    ]
+    named = [m for path in dict.fromkeys(files) for m in _measured_in(path)]
     return (*named, *own_measurements())
 
 
+def _measured_in(path: Path) -> Sequence[Measurement]:
+    from ..predict.from_profiles import measurements_of
+    from .own_runs import read_profile
+
+    return measurements_of(read_profile(path), source=path.name)
+
+
 def _is_profile(path: Path) -> bool:
-    from ..predict.from_profiles import SCHEMA
+    from ..workload.load import PROFILE
 
     try:
-        return bool(json.loads(path.read_bytes())["schema"] == SCHEMA)
+        text = path.read_bytes()
+        return PROFILE.encode() in text and bool(json.loads(text)["schema"] == PROFILE)
     except (OSError, ValueError, KeyError, TypeError):
         return False
 

@@ -7,10 +7,12 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
-from ..predict.from_profiles import Measurement, measurements_of
+
+if TYPE_CHECKING:
+    from ..predict.from_profiles import Measurement
 
 __all__ = ["forget_runs", "keep_run", "own_measurements", "read_profile", "runs_folder"]
 
@@ -41,6 +43,8 @@ def read_profile(path: Path) -> dict[str, Any]:
         ) from error
     if not isinstance(document, dict) or "schema" not in document:
         raise UsageError(f"`{path}` is no profile", hint="write it with `gpuplan profile`")
+    from ..predict.from_profiles import measurements_of
+
     measurements_of(document, source=path.name)
     return document
 
@@ -76,4 +80,6 @@ def _readable() -> Iterator[Measurement]:
             document = read_profile(path)
         except UsageError:
             continue
+        from ..predict.from_profiles import measurements_of
+
         yield from measurements_of(document, source=f"your own run of {document.get('created_at', '')[:10]}")

@@ -18,7 +18,7 @@ from .worker import run_child
 
 PROFILE = "gpuplan.profile/1"
 
-__all__ = ["WorkloadOptions", "load_workload", "workload_of_model"]
+__all__ = ["PROFILE", "WorkloadOptions", "load_workload", "workload_of_model"]
 
 
 def load_workload(

@@ -93,7 +93,7 @@ def test_errors_become_exit_codes(
     def fail(**_: object) -> None:
         raise error("the thing at the place", hint="the way out")
 
-    monkeypatch.setattr(app_module, "app_for", lambda _: fail)
+    monkeypatch.setattr(app_module, "_command_for", lambda _: fail)
     done = gpuplan("estimate")
 
     assert (done.code, done.out) == (code, "")
@@ -122,7 +122,7 @@ def test_a_bug_keeps_its_traceback(gpuplan: Callable[..., object], monkeypatch: 
     def fail(**_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(app_module, "app_for", lambda _: fail)
+    monkeypatch.setattr(app_module, "_command_for", lambda _: fail)
     with pytest.raises(ZeroDivisionError):
         gpuplan("estimate")
 
@@ -133,7 +133,7 @@ def test_an_interrupt_is_code_130(gpuplan: Callable[..., object], monkeypatch: p
     def interrupt(**_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(app_module, "app_for", lambda _: interrupt)
+    monkeypatch.setattr(app_module, "_command_for", lambda _: interrupt)
     done = gpuplan("estimate")
 
     assert (done.code, done.out, done.err) == (130, "", "interrupted\n")

@@ -22,8 +22,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from ...errors import GpuplanError, UsageError
 from ...files import write_whole
 from ..files import CatalogError, Finding
@@ -201,6 +199,8 @@ def _offer(path: Path, provider: str, line: int, cells: dict[str, str]) -> Refre
         "price_source": f"{cells['url']} ({cells['sku']})",
     }
     values |= {name: cells[name] or None for name in _NULLABLE}
+    from pydantic import ValidationError
+
     try:
         return RefreshedOffer.read(values)
     except ValidationError as error:

@@ -1,0 +1,83 @@
+"""What was not given, or is plainly what is wanted, is taken as it is.
+
+Typer makes a pydantic adapter of every parameter of a command, given or not, and imports pydantic for it: with the
+forty flags of `gpuplan estimate` that takes longer than ranking all offers. Here a value that no adapter would
+change passes by; everything else, with all that can be wrong, is typer's as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, get_args, get_origin
+
+__all__ = ["quicken", "taken_as_it_is"]
+
+LONGEST_NUMBER = 15  # digits
+
+
+def quicken(command: Any) -> None:
+    """Let plain values pass by, in a command of typer and in those below it."""
+    for parameter in getattr(command, "params", ()):
+        _quicken_one(parameter)
+    if hasattr(command, "get_help_option"):  # which is made when a line is read, and kept
+        command.get_help_option = _with_quick_help(command.get_help_option)
+    for below in getattr(command, "commands", {}).values():
+        quicken(below)
+
+
+def _with_quick_help(usual: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def get_help_option(context: Any) -> Any:
+        option = usual(context)
+        if option is not None and "process_value" not in vars(option):
+            _quicken_one(option)
+        return option
+
+    return get_help_option
+
+
+def _quicken_one(parameter: Any) -> None:
+    usual = parameter.process_value
+
+    def process_value(context: Any, value: Any) -> Any:
+        passes, taken = taken_as_it_is(parameter, value)
+        if not passes:
+            return usual(context, value)
+        return taken if parameter.callback is None else parameter.callback(context, parameter, taken)
+
+    parameter.process_value = process_value
+
+
+def taken_as_it_is(parameter: Any, value: Any) -> tuple[bool, Any]:
+    """Return whether a value needs no adapter, and what it is then.
+
+    Args:
+        parameter: Of typer's; one that does not say what it wants gets nothing past its adapter.
+        value: From the command line, the environment or the default.
+    """
+    annotation = getattr(getattr(parameter, "type_descriptor", None), "annotation", None)
+    info = getattr(getattr(parameter, "type_descriptor", None), "parameter_info", None)
+    if annotation is None or getattr(info, "parser", None) is not None:
+        return False, None
+    several = bool(getattr(parameter, "multiple", False)) or parameter.nargs == -1
+    if value is None:
+        return not parameter.required, () if several else None
+    if several:
+        wanted = get_args(annotation)
+        texts = isinstance(value, (list, tuple)) and all(type(one) is str for one in value)
+        return bool(texts and value) and wanted == (str,), list(value) if texts else None
+    return _plain(annotation, info, value)
+
+
+def _plain(annotation: Any, info: Any, value: Any) -> tuple[bool, Any]:
+    """Return whether one value is text where text is wanted, one of its choices, or a number in digits."""
+    if type(value) is not str:
+        return False, None
+    if annotation is str:
+        return True, value
+    if get_origin(annotation) is Literal:
+        return value in get_args(annotation), value
+    digits = value.isascii() and value.isdecimal() and len(value) <= LONGEST_NUMBER
+    unlimited = getattr(info, "min", None) is None and getattr(info, "max", None) is None
+    if annotation is int and digits and unlimited:
+        return True, int(value)
+    return False, None
