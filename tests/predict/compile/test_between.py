@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from gpuplan.offers.load import load_catalog
 from gpuplan.predict.compile.compiled import Compiled, CompileFault
@@ -11,7 +13,7 @@ from gpuplan.predict.compile.targets import target_of
 from gpuplan.predict.steptime import StepTime
 from made_up import FakePredictor, make_workload
 
-V5E = load_catalog().accelerators["TPU-v5e"].model_copy(update={"fp32_tflop_per_s": 10.0})
+V5E = replace(load_catalog().accelerators["TPU-v5e"], fp32_tflop_per_s=10.0)
 
 
 def outcome(cycles: float, needed_bytes: int) -> Outcome:
