@@ -4,10 +4,10 @@
     python benchmarks/compiled_memory.py       # about ten minutes on two cores; goes on where it stopped
 
 Five pairs of a network and an accelerator, each with a batch just under and one just over the limit (3 % to either
-side of where a line through two compilations meets it): ten workloads. The compiler is asked here without gpuplan:
-Keras's own model with its weights, `jax.jit(model.train_step)`, compiled for a device of JAX's topology. A TPU's
-compiler refuses what does not fit. For GPUs it states a size; with half a GiB for the framework it is held against
-the memory that programs can use. Writes benchmarks/results/compiled_memory.json.
+side of where a line through one compilation and the weights, with gradients and moments, meets it): ten workloads.
+The compiler is asked here without gpuplan: Keras's own model with its weights, `jax.jit(model.train_step)`,
+compiled for a device of JAX's topology. A TPU's compiler refuses what does not fit. For GPUs it states a size;
+with half a GiB for the framework it is held against the memory that programs can use.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 OUTPUT = ROOT / "benchmarks" / "results" / "compiled_memory.json"
 HALF_GIB = 2**29
-# Network, accelerator, and two batch sizes of an accelerator through which the line to its limit goes.
+# Network, accelerator, and the batch size of an accelerator through which the line to its limit goes.
 PAIRS = (
-    ("benchmarks/workloads.py:cifar_cnn?width=32", "TPU-v5e", 4096, 8192),
-    ("benchmarks/workloads.py:cifar_cnn?width=32", "TPU-v2", 4096, 8192),
-    ("benchmarks/workloads.py:encoder?depth=1&width=512&heads=8", "TPU-v5e", 512, 1024),
-    ("benchmarks/workloads.py:cifar_cnn?width=32", "T4", 4096, 8192),
-    ("benchmarks/workloads.py:encoder?depth=1&width=512&heads=8", "V100-16GB", 512, 1024),
+    ("benchmarks/workloads.py:mlp?width=1024&depth=2", "TPU-v5e", 262_144),
+    ("benchmarks/workloads.py:cifar_cnn?width=32", "TPU-v5e", 16_384),
+    ("benchmarks/workloads.py:cifar_cnn?width=32", "T4", 8192),
+    ("benchmarks/workloads.py:encoder?depth=1&width=512&heads=8", "TPU-v2", 2048),
+    ("benchmarks/workloads.py:encoder?depth=1&width=512&heads=8", "V100-16GB", 1024),
 )
+COPIES = 4 * 4  # bytes a weight: itself, its gradient and Adam's two moments, in float32
 
 
 def compiler_says(model: str, accelerator: str, batch_size: int) -> dict[str, Any]:
@@ -82,13 +83,17 @@ def ask_compiler(model: str, accelerator: str, batch_size: int) -> dict[str, Any
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
-        return {"fits": False, "bytes": None}
+        return {"fits": False, "bytes": None, "weights": keras_model.count_params()}
     names = ("argument", "output", "temp", "generated_code")
     needed = sum(getattr(analysis, f"{name}_size_in_bytes") for name in names)
     needed -= analysis.alias_size_in_bytes
     limit = (row.usable_gib or row.memory_gib or 0.0) * 2**30
     fits = True if target.platform == "tpu" else needed + HALF_GIB <= limit
-    return {"fits": fits, "bytes": needed * target.cores}
+    return {
+        "fits": fits,
+        "bytes": needed * target.cores,
+        "weights": keras_model.count_params() * target.cores,
+    }
 
 
 def built(model: str) -> tuple[Any, Any, Any]:
@@ -126,11 +131,11 @@ def limit_bytes(accelerator: str) -> float:
     return usable if row.kind == "tpu" else usable - HALF_GIB
 
 
-def batches_around(model: str, accelerator: str, small: int, large: int) -> tuple[int, int]:
-    """Return batch sizes 3 % under and over the limit, both even: a line through two compilations."""
-    sizes = [float(compiler_says(model, accelerator, size)["bytes"]) for size in (small, large)]
-    slope = (sizes[1] - sizes[0]) / (large - small)
-    limit = small + (limit_bytes(accelerator) - sizes[0]) / slope
+def batches_around(model: str, accelerator: str, known: int) -> tuple[int, int]:
+    """Return batch sizes 3 % under and over the limit, both even."""
+    said = compiler_says(model, accelerator, known)
+    fixed = said["weights"] * COPIES
+    limit = known * (limit_bytes(accelerator) - fixed) / (said["bytes"] - fixed)
     return int(limit * 0.97) // 2 * 2, int(limit * 1.03) // 2 * 2
 
 
@@ -146,11 +151,10 @@ def main() -> int:
         return 0
     rows: list[dict[str, Any]] = json.loads(OUTPUT.read_text())["rows"] if OUTPUT.exists() else []
     known = {(row["model"], row["accelerator"]) for row in rows}
-    for model, accelerator, small, large in PAIRS:
+    for model, accelerator, size in PAIRS:
         if (model, accelerator) in known:
             continue
-        pair = [row_of(model, accelerator, size) for size in batches_around(model, accelerator, small, large)]
-        rows += pair
+        rows += [row_of(model, accelerator, each) for each in batches_around(model, accelerator, size)]
         OUTPUT.write_text(json.dumps({"versions": versions(), "rows": rows}, indent=1) + "\n")
     agree = sum(row["compile"]["fits"] == row["compiler"]["fits"] for row in rows)
     modelled = sum(row["modelled"]["fits"] == row["compiler"]["fits"] for row in rows)

@@ -45,7 +45,10 @@ def _methods(variable_class: type) -> list[tuple[type, str, Any]]:
 
 
 def _keep_initializer(variable: Any, initializer: Any) -> None:
-    """What Keras calls to draw a variable's first value, outside any scope."""
+    """What Keras calls to draw a variable's first value, outside any scope; where it lies is settled here, too."""
+    lay_out = getattr(variable, "_initialize_layout", None)  # of Keras on JAX
+    if lay_out is not None:
+        lay_out()
     variable._value = None
     variable._initializer = initializer
 

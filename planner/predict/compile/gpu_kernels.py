@@ -32,6 +32,7 @@ FREE = {
     "parameter", "constant", "tuple", "get-tuple-element", "bitcast", "broadcast", "reshape", "transpose", "copy",
     "slice", "pad", "concatenate", "iota", "convert", "reverse", "dynamic-slice", "gather",
 }  # fmt: skip
+_OP_NAME = re.compile(r'op_name="([^"]*)"')
 _TARGET = re.compile(r'custom_call_target="([^"]+)"')
 _WINDOW = re.compile(r"window=\{([^}]*)\}")
 _CONTRACTED = re.compile(r"lhs_contracting_dims=\{([\d,]*)\}")
@@ -228,11 +229,21 @@ def _convolution(one: Instruction, category: str, around: Around) -> Kernel:
         "conv_wgrad": (prod(window) * inputs, per_group, pixels_out),
     }[category]
     return Kernel(
-        category="depthwise" if groups > 1 and inputs == 1 else category,
+        category="depthwise" if groups > 1 and inputs == 1 else _phase(one, category),
         dtype=HLO_TYPES.get(first.dtype, "float32"), count=1.0,
         flops=2.0 * pixels_out * prod(window) * inputs * outputs, m=m, n=n, k=k, batch=groups,
         bytes_moved=_moved(_result_of(one), around), winograd=_allows_winograd(one, window, groups),
     )  # fmt: skip
+
+
+def _phase(one: Instruction, category: str) -> str:
+    """Return which of a layer's three convolutions a call is: XLA computes some gradients as forward calls.
+
+    The product is the same, and efficiencies were fitted by what a convolution is for.
+    """
+    found = _OP_NAME.search(one.attributes)
+    backward = found is not None and "transpose(" in found[1]
+    return "conv_dgrad" if category == "conv_fprop" and backward else category
 
 
 def _allows_winograd(one: Instruction, window: list[int], groups: int) -> bool:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -156,11 +157,22 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def _without_answer(code: int, target: Target, said: Path) -> CompileFault:
-    if code < 0:
-        hint = "out of memory?" if code == -9 else ""
-        message = f"the compiler for {target.accelerator} was killed by signal {-code}"
-        return CompileFault(kind="killed", message=message, hint=hint)
     lines = said.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    if code < 0:
+        return _killed(-code, target, lines)
     last = lines[-1].strip() if lines else "it said nothing"
     message = f"the compiler for {target.accelerator} ended with exit code {code}: {last[:200]}"
     return CompileFault(kind="failed", message=message)
+
+
+def _killed(number: int, target: Target, lines: Sequence[str]) -> CompileFault:
+    """Return what to say of a compiler that a signal ended: its own (SIGABRT, SIGSEGV), or another's."""
+    name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+    checks = [line.strip() for line in lines if "Check fail" in line]
+    why = f": {checks[0][:200]}" if checks else ""
+    if number in (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE):
+        message, hint = f"the compiler for {target.accelerator} crashed ({name}){why}", "another batch size"
+    else:
+        message = f"the compiler for {target.accelerator} was killed by {name}"
+        hint = "out of memory?" if number == signal.SIGKILL else ""
+    return CompileFault(kind="killed", message=message, hint=hint)

@@ -39,7 +39,17 @@ def test_a_killed_fake_compiler_is_one_line(run) -> None:  # type: ignore[no-unt
     result = run("import os; os.kill(os.getpid(), 9)")
 
     assert isinstance(result, CompileFault)
-    assert (result.kind, result.message) == ("killed", "the compiler for TPU-v3 was killed by signal 9")
+    assert (result.kind, result.message) == ("killed", "the compiler for TPU-v3 was killed by SIGKILL")
+
+
+def test_a_fake_compiler_that_aborts_says_which_check_failed(run) -> None:  # type: ignore[no-untyped-def]
+    """As libtpu does: a line on standard error, then SIGABRT."""
+    result = run(
+        "import os, sys; print('F0000 x.cc:1 Check failed: a == b', file=sys.stderr, flush=True); os.abort()"
+    )
+
+    assert result.kind == "killed"
+    assert result.message == "the compiler for TPU-v3 crashed (SIGABRT): F0000 x.cc:1 Check failed: a == b"
 
 
 def test_a_crashing_fake_compiler_says_its_last_line(run) -> None:  # type: ignore[no-untyped-def]
