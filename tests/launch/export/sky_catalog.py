@@ -27,7 +27,7 @@ COLUMNS = (
 )  # fmt: skip
 IMAGE_COLUMNS = ("Tag", "Region", "OS", "OSVersion", "ImageId", "CreationDate", "BaseImageId")
 IMAGES = {
-    "aws": ("skypilot:custom-gpu-ubuntu-cuda13", "skypilot:custom-cpu-ubuntu", "skypilot:gpu-ubuntu-2204"),
+    "aws": ("skypilot:custom-gpu-ubuntu-cuda13", "skypilot:custom-gpu-ubuntu", "skypilot:custom-cpu-ubuntu"),
     "gcp": (
         "skypilot:custom-cpu-ubuntu-2204", "skypilot:custom-gpu-ubuntu-2204-cuda13",
         "skypilot:custom-gpu-ubuntu-2204",
@@ -39,6 +39,7 @@ IMAGE_IDS = {
     "gcp": "projects/images/one",
     "azure": "publisher:offer:sku:version",
 }
+ZONED = {"aws", "gcp", "runpod"}  # catalogs of other clouds have no such column
 QUOTAS = {"aws": "instance_quota_mapping", "gcp": "accelerator_quota_mapping"}
 _WORDS = re.compile("north|south|east|west|central|gov")
 
@@ -52,7 +53,8 @@ def write_catalogs(home: Path, offers: Iterable[Offer]) -> None:
         kept |= {name: row[name] for name in ("Price", "SpotPrice") if row[name] != ""}
     root = home / ".sky" / "catalogs" / "v8"
     for cloud, found in by_cloud.items():
-        _write(root / cloud / "vms.csv", COLUMNS, found.values())
+        columns = [name for name in COLUMNS if name != "AvailabilityZone" or cloud in ZONED]
+        _write(root / cloud / "vms.csv", columns, found.values())
         regions = sorted({str(row["Region"]) for row in found.values()}) if cloud == "aws" else [""]
         _write(root / cloud / "images.csv", IMAGE_COLUMNS, _images(cloud, regions))
     for cloud, name in QUOTAS.items():
@@ -130,9 +132,7 @@ def _accelerator_name(offer: Offer) -> str | None:
 def _row(offer: Offer, instance_type: str, accelerator: str, usd_per_hour: Decimal) -> Row:
     """Return a row: one zone a region is enough."""
     spot, region = offer.purchase == "spot", "us-east-1" if offer.region == "any" else offer.region
-    zone = {"aws": aws_zone_id, "gcp": lambda name: zones_of(name)[0]}.get(offer.provider, lambda name: "")(
-        region
-    )
+    zone = {"aws": aws_zone_id, "gcp": lambda name: zones_of(name)[0]}.get(offer.provider, str)(region)
     count = 1 if accelerator.startswith("tpu-") else offer.devices
     machine = bool(instance_type) and instance_type != "TPU-VM"
     return {
@@ -158,6 +158,6 @@ def _write(path: Path, columns: Sequence[str], rows: Iterable[Row]) -> None:
     """Write a table."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, columns)
+        writer = csv.DictWriter(file, columns, extrasaction="ignore")
         writer.writeheader()
         writer.writerows(rows)

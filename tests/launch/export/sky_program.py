@@ -51,17 +51,18 @@ def dryrun(documents: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     import sky
     from sky import check, execution
 
-    clouds = [sky.AWS(), sky.GCP(), sky.Azure()]
+    clouds = [sky.AWS(), sky.GCP(), sky.Azure(), sky.Lambda(), sky.RunPod(), sky.Vast()]
     check.get_cached_enabled_clouds_or_refresh = lambda *_, **__: clouds  # as SkyPilot's own tests have it
     found: dict[str, dict[str, Any]] = {}
     for key, document in documents.items():
-        task = sky.Task.from_yaml_config(document)
         try:
-            execution.launch(task, cluster_name=f"c-{len(found)}", dryrun=True, _quiet_optimizer=True)
+            with sky.Dag() as dag:
+                task = sky.Task.from_yaml_config(document)
+            best = sky.Optimizer.optimize(dag, quiet=True).tasks[0].best_resources
+            execution.launch(task, cluster_name=f"c-{len(found)}", dryrun=True)
         except Exception as error:
             found[key] = {"error": f"{type(error).__name__}: {error}"}
             continue
-        best = task.best_resources
         found[key] = {
             "machine": best.instance_type, "region": best.region, "spot": best.use_spot,
             "accelerators": best.accelerators, "usd_per_hour": best.get_cost(3600),

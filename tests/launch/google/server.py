@@ -196,7 +196,7 @@ class GoogleCloud(CloudState):
         vm["status"] = "RUNNING"
         limit = vm["scheduling"].get("maxRunDuration", {}).get("seconds")
         vm["_ends"] = float("inf")
-        vm["_off"] = self.elapsed_s + _timer_s(vm)
+        vm["_off"] = vm["_since"] + MAKING_S + _timer_s(vm)
         if limit and not self.take_fault("compute.instances.insert", "unarmed"):
             vm["_ends"] = bill.started_s + float(limit)
             ends_at = self.now() + timedelta(seconds=vm["_ends"] - self.elapsed_s)
