@@ -13,11 +13,13 @@ with half a GiB for the framework it is held against the memory that programs ca
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,19 +37,30 @@ PAIRS = (
 COPIES = 4 * 4  # bytes a weight: itself, its gradient and Adam's two moments, in float32
 
 
-def compiler_says(model: str, accelerator: str, batch_size: int) -> dict[str, Any]:
-    """Return whether a compiler takes a step, and its size, in a process of its own."""
-    command = [sys.executable, __file__, "--one", model, accelerator, str(batch_size)]
+def once(ask: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
+    """Return an answer, from the notes of a run that was stopped where it is there."""
+    from gpuplan.files import cache_folder
+
+    folder = cache_folder("compiled_memory")
+    folder.mkdir(parents=True, exist_ok=True)
+    key = " ".join(map(str, (ask.__name__, *arguments)))
+    path = folder / f"{hashlib.sha256(key.encode()).hexdigest()}.json"
+    if not path.exists():
+        path.write_text(json.dumps(ask(*arguments)))
+    return dict(json.loads(path.read_text()))
+
+
+def compilers_say() -> None:
+    """Ask the compilers for all pairs, in one process of its own: they keep nothing between steps."""
     environment = {
         **os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1",
         "TPU_LOG_DIR": "disabled", "TF_CPP_MIN_LOG_LEVEL": "3", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
     }  # fmt: skip
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True, text=True, cwd=ROOT)
-    return dict(json.loads(done.stdout.splitlines()[-1]))
+    subprocess.run([sys.executable, __file__, "--compilers"], env=environment, check=True, cwd=ROOT)
 
 
 def ask_compiler(model: str, accelerator: str, batch_size: int) -> dict[str, Any]:
-    """Compile a Keras model's own step for an accelerator; the child's side of `compiler_says`."""
+    """Compile a Keras model's own step for an accelerator; return whether it is taken, and its size."""
     import jax
     import numpy as np
     from gpuplan.offers.load import load_catalog
@@ -133,7 +146,7 @@ def limit_bytes(accelerator: str) -> float:
 
 def batches_around(model: str, accelerator: str, known: int) -> tuple[int, int]:
     """Return batch sizes 3 % under and over the limit, both even."""
-    said = compiler_says(model, accelerator, known)
+    said = once(ask_compiler, model, accelerator, known)
     fixed = said["weights"] * COPIES
     limit = known * (limit_bytes(accelerator) - fixed) / (said["bytes"] - fixed)
     return int(limit * 0.97) // 2 * 2, int(limit * 1.03) // 2 * 2
@@ -143,19 +156,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--compilers", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.one:
-        model, accelerator, batch_size = arguments.one
-        print(json.dumps(ask_compiler(model, accelerator, int(batch_size))))
+    if arguments.compilers:
+        for model, accelerator, size in PAIRS:
+            for each in batches_around(model, accelerator, size):
+                print(model, accelerator, each, once(ask_compiler, model, accelerator, each), flush=True)
         return 0
-    rows: list[dict[str, Any]] = json.loads(OUTPUT.read_text())["rows"] if OUTPUT.exists() else []
-    known = {(row["model"], row["accelerator"]) for row in rows}
-    for model, accelerator, size in PAIRS:
-        if (model, accelerator) in known:
-            continue
-        rows += [row_of(model, accelerator, each) for each in batches_around(model, accelerator, size)]
-        OUTPUT.write_text(json.dumps({"versions": versions(), "rows": rows}, indent=1) + "\n")
+    compilers_say()
+    rows = [
+        row_of(model, accelerator, each)
+        for model, accelerator, size in PAIRS
+        for each in batches_around(model, accelerator, size)
+    ]
+    OUTPUT.write_text(json.dumps({"versions": versions(), "rows": rows}, indent=1) + "\n")
     agree = sum(row["compile"]["fits"] == row["compiler"]["fits"] for row in rows)
     modelled = sum(row["modelled"]["fits"] == row["compiler"]["fits"] for row in rows)
     print(f"{agree} of {len(rows)} verdicts of --compile are the compiler's; of the model's, {modelled}")
@@ -167,9 +181,9 @@ def row_of(model: str, accelerator: str, batch_size: int) -> dict[str, Any]:
     started_s = time.monotonic()
     row = {
         "model": model, "accelerator": accelerator, "batch_size": batch_size,
-        "compiler": compiler_says(model, accelerator, batch_size),
-        "compile": gpuplan_says(model, accelerator, batch_size, "--compile"),
-        "modelled": gpuplan_says(model, accelerator, batch_size),
+        "compiler": once(ask_compiler, model, accelerator, batch_size),
+        "compile": once(gpuplan_says, model, accelerator, batch_size, "--compile"),
+        "modelled": once(gpuplan_says, model, accelerator, batch_size),
     }  # fmt: skip
     print(json.dumps(row), f"{time.monotonic() - started_s:.0f} s", flush=True)
     return row

@@ -5,7 +5,8 @@
     python benchmarks/compiled_rows.py cuda --seconds 500       # goes on where it stopped
     python benchmarks/compiled_rows.py --write        # profiles/compiled.json from everything that was compiled
 
-A row's error is that of constants that were fitted without its network (`family`). Each family counts once.
+A constant over the compiler's estimate is kept only where it makes rows better whose network (`family`) was left
+out. `--write` also writes every row to benchmarks/results/compiled_rows.json.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuplan.errors import GpuplanError
-from gpuplan.files import write_whole
+from gpuplan.files import cache_folder, write_whole
 from gpuplan.offers.load import load_catalog
 from gpuplan.offers.rows import Accelerator
 from gpuplan.predict.chip import chip_of, generation_of
@@ -44,13 +45,13 @@ from gpuplan.predict.runs import is_fed_from_host, pressure_of
 from gpuplan.predict.scaling import pairs_of
 from gpuplan.predict.store import Traced, load_store, run_key
 from gpuplan.units import GIB, GIGA, MEGA
-from gpuplan.workload.cache import cache_folder
 from gpuplan.workload.lowering import lowered_step
 from gpuplan.workload.options import WorkloadOptions, keras_policy
 
 ROOT = Path(__file__).resolve().parents[1]
 OUTPUT = ROOT / "profiles" / "compiled.json"
-ROWS = cache_folder().parent / "compiled_rows.json"
+RESULTS = ROOT / "benchmarks" / "results" / "compiled_rows.json"
+ROWS = cache_folder("compiled_rows.json")
 LIMITS = Limits(seconds=1800.0)  # a machine may be shared with other work
 TWINS = (("V100-16GB", "V100-32GB"),)  # equal but for their memory, the smaller first
 FITS = 0.8  # of the smaller's memory: below it XLA changes nothing to save memory
@@ -208,20 +209,65 @@ def report(rows: list[Scored]) -> dict[str, Any]:
             f"({math.expm1(-log):+.0%})  raw {(row.compiled_s + row.rest_s) * 1e3:8.1f}  "
             f"modelled {row.modelled_s * 1e3:8.1f} ({row.modelled_s / m.step_s - 1:+.0%})  {row.compile_s:.0f} s"
         )
-    logs, weights = [log for _, log in errors], [1.0] * len(errors)
-    compiled = statistics.mean(abs(math.expm1(-log)) for log in logs)
-    raw = statistics.mean(abs((r.compiled_s + r.rest_s) / r.measurement.step_s - 1) for r in rows)
-    modelled = statistics.mean(abs(row.modelled_s / row.measurement.step_s - 1) for row in rows)
-    print(f"{len(rows)} rows: mean error compiled {compiled:.1%}, raw {raw:.1%}, modelled {modelled:.1%}")
+    fitted = mean_error([log for _, log in errors])
+    raw_logs = [math.log(r.measurement.step_s / (r.compiled_s + r.rest_s)) for r in rows]
+    raw, modelled = (
+        mean_error(raw_logs),
+        mean_error([math.log(r.measurement.step_s / r.modelled_s) for r in rows]),
+    )
+    print(
+        f"{len(rows)} rows: mean error raw {raw:.1%}, with a constant {fitted:.1%}, modelled {modelled:.1%}"
+    )
+    useful = fitted < raw
+    logs = [log for _, log in errors] if useful else raw_logs
     return {
-        "slowdown": round(slowdown_of(rows), 4), "fixed_s": 0.0,
-        "interval": [round(weighted_quantile(logs, weights, p), 4) for p in (0.1, 0.9)],
+        "slowdown": round(slowdown_of(rows), 4) if useful else 1.0, "fixed_s": 0.0,
+        "interval": [round(weighted_quantile(logs, weights_of(rows), p), 4) for p in (0.1, 0.9)],
         "fitted_on": {
             "rows": len(rows), "families": sorted({row.measurement.family for row in rows}),
-            "mean_error": round(compiled, 4), "mean_error_raw": round(raw, 4),
+            "mean_error": round(min(raw, fitted), 4), "mean_error_raw": round(raw, 4),
             "mean_error_modelled": round(modelled, 4),
-            "compilers": sorted({row.measurement.accelerator for row in rows}),
+            "accelerators": sorted({row.measurement.accelerator for row in rows}),
         },
+    }  # fmt: skip
+
+
+def mean_error(logs: list[float]) -> float:
+    """Return the mean of |predicted / measured - 1| of log(measured / predicted)."""
+    return statistics.mean(abs(math.expm1(-log)) for log in logs)
+
+
+def weights_of(rows: list[Scored]) -> list[float]:
+    """Return weights with which each network counts once."""
+    families = [row.measurement.family for row in rows]
+    return [1.0 / families.count(family) for family in families]
+
+
+UNCHECKED = {"slowdown": 1.0, "fixed_s": 0.0, "interval": [-0.5, 0.5]}
+FEWEST = 6  # networks on which constants and an interval are based [-]
+
+
+def constants_of(rows: list[Scored]) -> dict[str, Any]:
+    """Return what `profiles/compiled.json` holds of a platform: assumed where too few networks were compiled."""
+    found = report(rows)
+    families = found["fitted_on"]["families"]
+    if len(families) >= FEWEST:
+        return found
+    errors = {name: value for name, value in found["fitted_on"].items() if name.startswith("mean_error")}
+    note = (
+        f"assumed: {len(rows)} published rows of {len(families)} networks are too few to base an interval on"
+    )
+    return {**UNCHECKED, "fitted_on": {"rows": 0, "note": note, **errors}}
+
+
+def row_json(row: Scored) -> dict[str, Any]:
+    """Return a row as it is published: milliseconds, and errors without a constant [%]."""
+    m, compiled_s = row.measurement, row.compiled_s + row.rest_s
+    return {
+        "model": m.model, "batch_size": m.batch_size, "precision": m.precision, "accelerator": m.accelerator,
+        "devices": m.devices, "measured_ms": round(m.step_s * 1e3, 2), "compiled_ms": round(compiled_s * 1e3, 2),
+        "modelled_ms": round(row.modelled_s * 1e3, 2), "compiled_error": round(compiled_s / m.step_s - 1, 3),
+        "modelled_error": round(row.modelled_s / m.step_s - 1, 3), "source": m.source,
     }  # fmt: skip
 
 
@@ -265,18 +311,21 @@ def _compile_and_keep(m: Measurement, kept: dict[str, Any]) -> None:
 
 
 def _finish(kept: dict[str, Any], *, write: bool) -> None:
-    catalog, platforms = load_catalog(), {}
+    catalog, platforms, every = load_catalog(), {}, []
     for platform in ("tpu", "cuda"):
         rows = []
         for m in suitable(platform):
             result, target = known(m, kept), target_of(catalog.accelerators[m.accelerator])
             if result is not None and target is not None:
                 rows.append(score(m, target, result))
+        every += rows
         if rows:
-            platforms[platform] = report(rows)
+            platforms[platform] = constants_of(rows)
     if write:
         data = {"schema": "gpuplan.compiled-constants/1", "platforms": platforms}
         OUTPUT.write_text(json.dumps(data, indent=2) + "\n")
+        lines = ",\n".join(json.dumps(row_json(row)) for row in every)
+        RESULTS.write_text(f'{{"rows": [\n{lines}\n]}}\n')
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from gpuplan.offers.load import load_catalog
+from gpuplan.predict.compile import predictor as predicting
 from gpuplan.predict.compile.compiled import Compiled, CompileFault
 from gpuplan.predict.compile.constants import load_constants
 from gpuplan.predict.compile.predictor import CompiledPredictor, Outcome
@@ -91,23 +92,42 @@ def test_another_workload_is_predicted_as_before() -> None:
     assert step.basis == "modelled"
 
 
-def test_unchecked_kernels_of_a_gpu_give_their_memory_and_leave_the_time_to_the_model() -> None:
-    """One product of 1024 x 1024 float32 matrices."""
+KERNEL = {
+    "category": "dot", "dtype": "float32", "count": 1.0, "flops": 2.0 * 1024**3, "bytes_moved": 3.0 * 2**22,
+    "m": 1024, "n": 1024, "k": 1024, "batch": 1, "winograd": False, "streamed": False,
+}  # fmt: skip
+
+
+def on_t4(monkeypatch: pytest.MonkeyPatch, *, rows: int) -> StepTime:
+    """Return one product of 1024 x 1024 float32 matrices, with constants that rest on so many rows."""
+    constants = replace(load_constants()["cuda"], fitted_on={"rows": rows})
+    monkeypatch.setattr(predicting, "load_constants", lambda: {"cuda": constants})
     t4 = load_catalog().accelerators["T4"]
-    kernel = {
-        "category": "dot", "dtype": "float32", "count": 1.0, "flops": 2.0 * 1024**3, "bytes_moved": 3.0 * 2**22,
-        "m": 1024, "n": 1024, "k": 1024, "batch": 1, "winograd": False, "streamed": False,
-    }  # fmt: skip
-    result = Compiled(compiler="xla 1", compile_s=1.0, needed_bytes=2**30, kernels=(kernel,))
+    result = Compiled(compiler="xla 1", compile_s=1.0, needed_bytes=2**30, kernels=(KERNEL,))
     workload, target = make_workload(), target_of(t4)
     assert target is not None
-
     step = CompiledPredictor(FakePredictor(), workload, {"T4": Outcome(target, result)}).step_time(
         workload, t4
     )
-
     assert isinstance(step, StepTime)
-    assert step.basis == "modelled"
     assert step.memory is not None
     assert (step.memory.needed_bytes, step.memory.fits) == (2**30, None)
+    return step
+
+
+def test_unchecked_kernels_of_a_gpu_give_their_memory_and_leave_the_time_to_the_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    step = on_t4(monkeypatch, rows=0)
+
+    assert step.basis == "modelled"
     assert "memory as compiled for T4; its kernels take" in step.note
+
+
+def test_kernels_that_were_checked_on_published_steps_give_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """2 x 1024^3 FLOP take 0.26 ms or more at the 8.1 TFLOP/s of a T4's data sheet."""
+    step = on_t4(monkeypatch, rows=20)
+
+    assert step.basis == "compiled"
+    assert step.parts_s["compute"] > 2.0 * 1024**3 / 8.2e12
+    assert "interval assumed" not in step.note
