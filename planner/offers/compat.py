@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 from typing import Annotated, Any, Literal
 
@@ -92,8 +92,18 @@ class Compatibility:
             return None
         return any(one.keras3 and one.verdict != "no" for one in known)
 
+    @cached_property
+    def _known(self) -> dict[object, tuple[Fitness, ...]]:
+        return {}
+
     def of(self, accelerator: Accelerator) -> tuple[Fitness, ...]:
         """Return what runs on an accelerator, one entry a framework; empty for what the matrix does not cover."""
+        key = (accelerator.name, accelerator.kind, accelerator.vendor, accelerator.compute_capability)
+        if key not in self._known:
+            self._known[key] = self._of(accelerator)
+        return self._known[key]
+
+    def _of(self, accelerator: Accelerator) -> tuple[Fitness, ...]:
         if accelerator.kind in ("tpu", "npu"):
             return tuple(self._on_chip(accelerator, name) for name in ("jax", "tensorflow", "torch"))
         if accelerator.vendor != "NVIDIA" or accelerator.compute_capability is None:

@@ -13,7 +13,7 @@ from .bill_line import BillLine, UsdInterval
 from .phases import TRAINING, Phase, Schedule
 
 __all__ = [
-    "NOT_BILLED", "NO_CHARGES", "Bill", "Charges", "Rental", "bill_of_run", "rental_usd",
+    "NOT_BILLED", "NO_CHARGES", "Bill", "Charges", "Rental", "bill_of_run", "nano_text", "rental_usd",
 ]  # fmt: skip
 
 # What a real bill may also have and this one does not, by name.
@@ -25,6 +25,7 @@ _WIDE = Context(prec=60)
 _DECIMAL_SECONDS_PER_HOUR = Decimal(3600)
 _NANO = 10**9
 _NANOSECONDS_PER_HOUR = 3600 * _NANO
+_HALF_AN_HOUR = _NANOSECONDS_PER_HOUR // 2  # so that a division rounds to the nearest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +65,7 @@ class Rental:
         self.schedule = schedule
         self.charges = charges
         self.nanoseconds = _nanoseconds(schedule.total_s)
+        self.mid_nanoseconds = self.nanoseconds[1]
         self.fixed = self._fixed()
         self.fixed_nano = _added(list(self.fixed.values()))
         self.is_plain = not (charges.discount or charges.tax or self.is_short)
@@ -77,6 +79,12 @@ class Rental:
     def mid_times(self) -> tuple[tuple[str, ...], tuple[int, ...]]:
         """The parts of the run by name, and their central times [1e-9 s]."""
         return tuple(phase.item for phase, _ in self.phases), tuple(time[1] for _, time in self.phases)
+
+    @cached_property
+    def training(self) -> int | None:
+        """Where the training is among the parts: what rounding leaves over is its."""
+        items, _ = self.mid_times
+        return items.index(TRAINING) if TRAINING in items else None
 
     @cached_property
     def fixed_json(self) -> list[dict[str, Any]]:
@@ -102,96 +110,98 @@ class Rental:
 
 
 class Bill:
-    """Lines and their exact sum. The sum is worked out at once, the lines when somebody looks.
+    """Lines and their exact sum. The sum's centre is worked out at once, the rest when somebody looks.
 
     Args:
         rental: What is paid for.
         usd_per_hour: Price of the machine [USD/h].
+
+    Attributes:
+        mid_nano: Central estimate of the sum [1e-9 USD].
     """
 
     def __init__(self, rental: Rental, *, usd_per_hour: Decimal) -> None:
-        self._rental = rental
-        self._price_nano = int(usd_per_hour * _NANO)
-        low, mid, high, price, hour = *rental.nanoseconds, self._price_nano, _NANOSECONDS_PER_HOUR
-        half = hour // 2  # as in ``_priced``, without the call: there are thousands of bills
-        self._machine: _Nano = (
-            (low * price + half) // hour, (mid * price + half) // hour, (high * price + half) // hour,
-        )  # fmt: skip
-        if rental.is_plain:
-            (low, mid, high), beside = self._machine, rental.fixed_nano
-            self._total: _Nano = (low + beside[0], mid + beside[1], high + beside[2])
+        self.rental = rental
+        self._price_nano = price = int(usd_per_hour * _NANO)
+        if rental.is_plain:  # as in ``nano``, without the ends: there are thousands of bills
+            machine = (rental.mid_nanoseconds * price + _HALF_AN_HOUR) // _NANOSECONDS_PER_HOUR
+            self.mid_nano = machine + rental.fixed_nano[1]
         else:
-            self._total = _added([self._machine, *self._beside_the_machine().values()])
+            self.mid_nano = self.nano[1]
 
     @property
     def nano(self) -> tuple[int, int, int]:
         """Lower end, central estimate and upper end [1e-9 USD]."""
-        return self._total
+        machine = self.machine_nano
+        if self.rental.is_plain:
+            return _added([machine, self.rental.fixed_nano])
+        return _added([machine, *self._beside_the_machine().values()])
 
     @property
     def machine_nano(self) -> tuple[int, int, int]:
         """What the machine's hours cost, without what is charged beside them [1e-9 USD]."""
-        return self._machine
-
-    @property
-    def mid_nano(self) -> int:
-        """Central estimate [1e-9 USD]."""
-        return self._total[1]
+        return _priced(self.rental.nanoseconds, self._price_nano)
 
     @property
     def high_nano(self) -> int:
         """Upper end [1e-9 USD]."""
-        return self._total[2]
+        return self.nano[2]
 
     @cached_property
     def total(self) -> UsdInterval:
         """What the run costs."""
-        return _usd(self._total)
+        return _usd(self.nano)
 
     @cached_property
     def lines(self) -> tuple[BillLine, ...]:
         """Every item that takes time or money; they add up to the total to the nano-dollar."""
-        phases = [(p, _priced(time, self._price_nano)) for p, time in self._rental.phases]
-        rest = _added([self._machine, *(_negated(nano) for _, nano in phases)])
+        phases = [(p, _priced(time, self._price_nano)) for p, time in self.rental.phases]
+        rest = _added([self.machine_nano, *(_negated(nano) for _, nano in phases)])
         lines = []
         for phase, nano in phases:
             whole = _added([nano, rest]) if phase.item == TRAINING else nano
             lines.append(BillLine(phase.item, _usd(whole), phase.because, phase.time_s))
-        reasons, extras = self._rental.charges.reasons, self._beside_the_machine()
+        reasons, extras = self.rental.charges.reasons, self._beside_the_machine()
         lines += [BillLine(item, _usd(nano), reasons.get(item, "")) for item, nano in extras.items()]
         return tuple(line for line in lines if line.time_s is not None or line.usd.high or line.usd.low)
 
     def total_json(self) -> dict[str, str]:
         """Return the three amounts of the total as text."""
-        low, mid, high = self._total
-        return {"low": _nano_text(low), "mid": _nano_text(mid), "high": _nano_text(high)}
+        low, mid, high = self.nano
+        return {"low": nano_text(low), "mid": nano_text(mid), "high": nano_text(high)}
 
     def lines_json(self, *, detailed: bool = False) -> list[dict[str, Any]]:
         """Return the lines with their central amounts; in detail also their ranges, times and reasons."""
         if detailed:
             return [line.to_json() for line in self.lines]
-        hour, half, price = _NANOSECONDS_PER_HOUR, _NANOSECONDS_PER_HOUR // 2, self._price_nano
-        items, times = self._rental.mid_times
-        mids = [(time * price + half) // hour for time in times]
-        rest = self._machine[1] - sum(mids)
+        items, _ = self.rental.mid_times
         lines = [
-            {"item": item, "usd": _nano_text(nano + rest if item == TRAINING else nano)}
-            for item, nano in zip(items, mids, strict=True)
+            {"item": item, "usd": nano_text(nano)}
+            for item, nano in zip(items, self.mid_phases_nano(), strict=True)
         ]
-        if self._rental.is_plain:
-            return lines + self._rental.fixed_json
+        if self.rental.is_plain:
+            return lines + self.rental.fixed_json
         return lines + _lines_of(self._beside_the_machine())
+
+    def mid_phases_nano(self) -> list[int]:
+        """Return what the parts of the run cost, in their order, at the centre [1e-9 USD]."""
+        price, (_, times) = self._price_nano, self.rental.mid_times
+        mids = [(time * price + _HALF_AN_HOUR) // _NANOSECONDS_PER_HOUR for time in times]
+        whole = (self.rental.mid_nanoseconds * price + _HALF_AN_HOUR) // _NANOSECONDS_PER_HOUR
+        if self.rental.training is not None:
+            mids[self.rental.training] += whole - sum(mids)
+        return mids
 
     def _beside_the_machine(self) -> dict[str, _Nano]:
         """Return minimum, disk, egress, discount and tax, those that are known [1e-9 USD]."""
-        charges, machine = self._rental.charges, self._machine
+        charges, machine = self.rental.charges, self.machine_nano
         extras: dict[str, _Nano] = {}
-        if self._rental.is_short:
+        if self.rental.is_short:
             least_s = charges.minimum_billed_s
             least = _priced((round(least_s * _NANO),) * 3, self._price_nano)
             extras[f"minimum billing of {least_s:g} s"] = _each(lambda i: max(0, least[i] - machine[i]))
         charged = _added([machine, *extras.values()])
-        extras |= self._rental.fixed
+        extras |= self.rental.fixed
         if charges.discount:
             extras["discount"] = _each(lambda i: -int(charged[i] * charges.discount))
         if charges.tax:
@@ -202,7 +212,7 @@ class Bill:
 
 def _lines_of(extras: Mapping[str, _Nano]) -> list[dict[str, Any]]:
     """Return amounts beside the machine's hours as lines of a bill, those that are not nothing."""
-    return [{"item": item, "usd": _nano_text(nano[1])} for item, nano in extras.items() if nano[0] or nano[2]]
+    return [{"item": item, "usd": nano_text(nano[1])} for item, nano in extras.items() if nano[0] or nano[2]]
 
 
 def _nanoseconds(time_s: Interval) -> _Nano:
@@ -218,7 +228,7 @@ def _priced(nanoseconds: _Nano, price_nano: int) -> _Nano:
         price_nano: Of an hour [1e-9 USD/h].
     """
     low, mid, high = nanoseconds
-    hour, half = _NANOSECONDS_PER_HOUR, _NANOSECONDS_PER_HOUR // 2
+    hour, half = _NANOSECONDS_PER_HOUR, _HALF_AN_HOUR
     return (
         (low * price_nano + half) // hour,
         (mid * price_nano + half) // hour,
@@ -273,15 +283,15 @@ def _negated(nano: _Nano) -> _Nano:
     return _each(lambda i: -nano[i])
 
 
-def _nano_text(nano: int) -> str:
+def nano_text(nano: int) -> str:
     """Return whole nano-dollars as dollars, in text.
 
     Example:
-        >>> _nano_text(1_500_000_000), _nano_text(-1)
+        >>> nano_text(1_500_000_000), nano_text(-1)
         ('1.500000000', '-0.000000001')
     """
     if nano < 0:
-        return f"-{_nano_text(-nano)}"
+        return f"-{nano_text(-nano)}"
     digits = f"{nano:010d}"
     return f"{digits[:-9]}.{digits[-9:]}"
 

@@ -23,7 +23,7 @@ from .result import Estimate
 from .select import Filters, Selected, Selection
 from .spot_outlook import SpotTerms
 from .spreading import ScalingMode, Spread
-from .standing import rank_key, recommend, standing_of
+from .standing import ranked, recommend
 from .terms import NO_TERMS, Terms
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def estimate_workload(
         feed=feed if question.feed is None else feed_of(question.feed, workload, terms),
         pictures=pictures_of(workload, terms) if question.feed is None and feed is None else None,
     )
-    ordered = sorted(map(standing_of, priced), key=lambda standing: rank_key(standing, question.sort))
+    ordered = ranked(priced, question.sort)
     return Estimate(
         workload=workload,
         offers=tuple(standing.offer for standing in ordered),

@@ -53,10 +53,11 @@ class Pricer:
 
     def kind_of(self, offer: Offer) -> object:
         """Return what decides on an offer's lease beside its machine: how it is taken back, what is taken off."""
-        discount = self.terms.discount_for(offer) if self.terms.discounts else None
-        if offer.purchase != "spot" or self._outlooks is None:
-            return (offer.purchase, id(discount))
-        return (offer.purchase, id(discount), self._outlooks.bucket_of(offer))
+        purchase = offer.purchase
+        discount = id(self.terms.discount_for(offer)) if self.terms.discounts else None
+        if purchase != "spot" or self._outlooks is None:
+            return purchase if discount is None else (purchase, discount)
+        return (discount, self._outlooks.bucket_of(offer))
 
     def price(self, selected: Selected, projection: Projection, lease: Lease | None = None) -> OfferEstimate:
         """Return an offer with its schedule and its bill.

@@ -99,9 +99,10 @@ class OfferEstimate:
     @property
     def co2_kg(self) -> Interval | None:
         """Carbon dioxide of that energy; None when unknown [kg]."""
-        return self._co2_kg(self.energy_kwh)
+        return self.co2_of(self.energy_kwh)
 
-    def _co2_kg(self, energy: Interval | None) -> Interval | None:
+    def co2_of(self, energy: Interval | None) -> Interval | None:
+        """Return the carbon dioxide of some energy where the offer is; None when unknown [kg]."""
         g_co2_per_kwh = None if energy is None else self.market.g_co2_per_kwh(self)
         if energy is None or g_co2_per_kwh is None:
             return None
@@ -125,25 +126,26 @@ class OfferEstimate:
     @property
     def notes(self) -> tuple[str, ...]:
         """What there is to know of time and offer, in sentences."""
-        return self._notes(self.spot, self.scaling)
+        spot = self.spot
+        return self.notes_of(spot and spot.note, self.scaling)
 
-    def _notes(self, spot: SpotOutlook | None, scaling: Scaling | None) -> tuple[str, ...]:
+    def notes_of(self, spot: str | None, scaling: Scaling | None) -> tuple[str, ...]:
+        """Return the notes with what is to be said of interruptions and of several devices, once that is known."""
         sessions, session_s = self.sessions, self.session_s
         interrupted = ""
         if session_s is not None and sessions is not None and sessions > 1:
             interrupted = (
                 f"a session ends after {session_s / SECONDS_PER_HOUR:g} h: this run takes {sessions} sessions"
             )
-        taken_back = "" if spot is None else spot.note
         several = "" if scaling is None else scaling.note
-        own = (several, self.market.starved(self), taken_back, interrupted, self.offer.note)
+        own = (several, self.market.starved(self), spot, interrupted, self.offer.note)
         return (*self.projection.notes, *(note for note in own if note))
 
     def to_json(self, *, breakdown: bool = False) -> dict[str, Any]:
         """Return one entry of `offers[]`; its bill with ranges and reasons when a breakdown is wanted."""
         offer, bill, run_time_s = self.offer, self.bill, self.run_time_s
         energy, spot, scaling = self.energy_kwh, self.spot, self.scaling
-        co2 = self._co2_kg(energy)
+        co2 = self.co2_of(energy)
         return {
             "provider": offer.provider,
             "instance_type": offer.instance_type,
@@ -173,7 +175,7 @@ class OfferEstimate:
             "co2_kg": co2.to_json() if co2 else None,
             "sessions": self.sessions,
             "spot": spot and spot.to_json(_float(offer.usd_per_hour)),
-            "notes": list(self._notes(spot, scaling)),
+            "notes": list(self.notes_of(spot and spot.note, scaling)),
         }
 
 

@@ -118,12 +118,19 @@ class SpotOutlook:
     @property
     def note(self) -> str:
         """What to know, in a sentence."""
+        return self.note_at(self.saves_share, loses=self.loses)
+
+    def note_at(self, saves_share: float | None, *, loses: bool | None) -> str:
+        """Return what to know where so much is saved against the same machine on demand, in a sentence."""
+        if loses:
+            return f"spot loses here: {self._taken}, it costs no less than on demand"
+        saved = "" if saves_share is None else f", {100 * saves_share:.0f} % cheaper than on demand"
+        return f"spot: {self._taken}{saved}"
+
+    @cached_property
+    def _taken(self) -> str:
         count, life = self.moments.preemptions, self.hazard.up_hours
-        taken = f"taken back {count:.2g} times on average (lives of {life:.3g} h, {self.hazard.basis})"
-        if self.loses:
-            return f"spot loses here: {taken}, it costs no less than on demand"
-        saved = "" if self.saves_share is None else f", {100 * self.saves_share:.0f} % cheaper than on demand"
-        return f"spot: {taken}{saved}"
+        return f"taken back {count:.2g} times on average (lives of {life:.3g} h, {self.hazard.basis})"
 
     def against(self, saves_share: float) -> SpotOutlook:
         """Return the same outlook, with all that was worked out of it, beside the same machine on demand.
@@ -151,13 +158,18 @@ class SpotOutlook:
 
     def to_json(self, usd_per_hour: float | None) -> dict[str, Any]:
         """Return the entry `offers[].spot`; money at the offer's price."""
-        price = None if usd_per_hour is None else usd_per_hour / SECONDS_PER_HOUR
         return {
-            **self.price_free_json,
-            "cost_usd": None if price is None else {
-                "expected": f"{self.moments.billed_s * price:.9f}", "p90": f"{self.billed_p90_s * price:.9f}",
-            },
+            **self.price_free_json, "cost_usd": self.cost_usd(usd_per_hour),
             "loses_to_on_demand": self.loses, "saves_share": self.saves_share,
+        }  # fmt: skip
+
+    def cost_usd(self, usd_per_hour: float | None) -> dict[str, str] | None:
+        """Return expected cost and 90th percentile as text, at a price; None without one [USD]."""
+        if usd_per_hour is None:
+            return None
+        price = usd_per_hour / SECONDS_PER_HOUR
+        return {
+            "expected": f"{self.moments.billed_s * price:.9f}", "p90": f"{self.billed_p90_s * price:.9f}",
         }  # fmt: skip
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from .rank import Candidate, SortBy, cheapest, cheapest_within_s, fastest, fastest_within_usd, pareto
@@ -14,7 +15,7 @@ from .spreading import Spread
 if TYPE_CHECKING:
     from .estimate import Question
 
-__all__ = ["Standing", "rank_key", "recommend", "standing_of"]
+__all__ = ["Standing", "rank_key", "ranked", "recommend", "standing_of"]
 
 NANO = 1e-9
 
@@ -28,17 +29,29 @@ class Standing(NamedTuple):
     usable: bool
 
 
+def ranked(offers: Iterable[OfferEstimate], sort: SortBy) -> list[Standing]:
+    """Return where offers stand, the best first, as `rank_key` orders them; of equals, in their order."""
+    standings = [standing_of(one) for one in offers]
+    if sort == "co2":
+        return sorted(standings, key=lambda standing: rank_key(standing, sort))
+    known, others = [], []
+    for one in standings:
+        (known if one.usable and one.time_s is not None and one.cost_usd is not None else others).append(one)
+    # A sort keeps the order of equals, so that the last one decides; numbers are compared faster than tuples.
+    first, second = ("cost_usd", "time_s") if sort == "cost" else ("time_s", "cost_usd")
+    known.sort(key=attrgetter(second))
+    known.sort(key=attrgetter(first))
+    return known + sorted(others, key=lambda standing: rank_key(standing, sort))
+
+
 def standing_of(one: OfferEstimate) -> Standing:
     """Return what decides where an offer stands."""
-    schedule = one.schedule
-    usable = (
-        not one.projection.is_ruled_out
-        and one.offer.complete
-        and (schedule is None or schedule.sessions == 1)
-    )
-    if schedule is not None:
-        return Standing(one, schedule.wall_s.mid, one.bill.mid_nano * NANO if one.bill else None, usable)
-    return Standing(one, *_merit_of_a_sample(one), usable)
+    schedule, bill = one.schedule, one.bill
+    usable = not one.projection.is_ruled_out and one.offer.complete
+    if schedule is None:
+        return Standing(one, *_merit_of_a_sample(one), usable)
+    cost_usd = None if bill is None else bill.mid_nano * NANO
+    return Standing(one, schedule.wall_s.mid, cost_usd, usable and schedule.sessions == 1)
 
 
 def rank_key(standing: Standing, sort: SortBy) -> tuple[bool, bool, float, float]:
@@ -67,11 +80,26 @@ def _merit_of_a_sample(one: OfferEstimate) -> tuple[float | None, float | None]:
     return (step_time_s.mid / samples, None if per_1000 is None else float(per_1000) / (1000 * samples))
 
 
+def _candidates(standings: Sequence[Standing], spread: Spread) -> list[Candidate]:
+    """Return the offers that could be taken, in their order; of those that differ in price alone, the cheapest."""
+    best: dict[object, Candidate] = {}
+    for index, (one, time_s, cost_usd, usable) in enumerate(standings):
+        if not usable or time_s is None or cost_usd is None:
+            continue
+        alike = index if one.bill is None else (id(one.bill.rental), one.offer.provider, one.is_free)
+        known = best.get(alike)
+        if known is None or cost_usd < known.cost_usd:
+            candidate = _candidate(index, standings[index], spread)
+            if candidate is not None:
+                best[alike] = candidate
+    return sorted(best.values(), key=attrgetter("key"))
+
+
 def _candidate(index: int, standing: Standing, spread: Spread) -> Candidate | None:
     """Return what the ranking needs of an offer that could be taken, None for others."""
-    one, time_s, cost_usd, usable = standing
+    one, time_s, cost_usd, _ = standing
     projection = one.projection
-    if not usable or time_s is None or cost_usd is None:
+    if time_s is None or cost_usd is None:
         return None
     if projection.memory.fits is not True or not spread.recommends(projection.run):
         return None
@@ -91,11 +119,9 @@ def recommend(standings: Sequence[Standing], question: Question) -> Recommendati
     """Return which offers to take."""
     spread = Spread(scaling=question.scaling)
     offers = [standing.offer for standing in standings]
-    found = (_candidate(index, standing, spread) for index, standing in enumerate(standings))
-    candidates = [candidate for candidate in found if candidate is not None]
     free: list[Candidate] = []
     paid: list[Candidate] = []
-    for candidate in candidates:
+    for candidate in _candidates(standings, spread):
         (free if offers[candidate.key].is_free else paid).append(candidate)
     if all(one.is_free for one in offers):
         paid = free

@@ -7,14 +7,15 @@ import sys
 import textwrap
 from collections.abc import Callable, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..plan.terms import USD
 from ..units import GIB, MS_PER_S
 from .bill import breakdown_text, emit_breakdown
 from .estimate_tsv import TSV_COLUMNS, tsv_row
 from .numbers import count_text, device_text, duration_text, offer_text, range_text, short_text, usd_text
-from .output import Column, emit_json, emit_rows, json_text
+from .offer_text import OfferTexts
+from .output import Column, JsonText, emit_json, emit_rows, json_text
 from .summary import summary_lines
 from .trust import trust_lines
 
@@ -49,7 +50,7 @@ def emit_estimate(
         breakdown: The bills line by line, each line with what it rests on.
     """
     if as_json:
-        document = estimate.document(breakdown=breakdown)
+        document = _document(estimate, breakdown=breakdown)
         emit_json(document.pop("schema"), document)
     elif sys.stdout.isatty():
         width = shutil.get_terminal_size(FALLBACK_SIZE).columns
@@ -64,8 +65,17 @@ def emit_estimate(
 
 def estimate_json(estimate: Estimate) -> str:
     """Return an estimate as the text of one JSON object, one offer a line."""
-    document = estimate.document()
+    document = _document(estimate)
     return json_text(document.pop("schema"), document)
+
+
+def _document(estimate: Estimate, *, breakdown: bool = False) -> dict[str, Any]:
+    """Return the document of an estimate, its offers as text where no bill is wanted in detail."""
+    document = estimate.document(breakdown=breakdown)
+    if not breakdown:
+        text = OfferTexts().of
+        document["offers"] = (JsonText(text(one)) for one in estimate.offers)
+    return document
 
 
 def _emit_table(estimate: Estimate, *, show_all: bool, width: int) -> None:

@@ -17,9 +17,18 @@ from typing import Any, Literal
 
 from .progress import status
 
-__all__ = ["UNKNOWN", "Column", "emit_json", "emit_rows", "emit_text", "json_text", "tsv_text"]
+__all__ = [
+    "UNKNOWN", "Column", "JsonText", "compact_json", "emit_json", "emit_rows", "emit_text", "json_text",
+    "tsv_text",
+]  # fmt: skip
 
 UNKNOWN = "–"  # what a table shows for None
+
+
+class JsonText(str):
+    """A row of a document that is JSON already."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,18 +102,17 @@ def tsv_text(columns: Sequence[Column], rows: Iterable[Mapping[str, Any]]) -> st
 def _member_text(value: object) -> str:
     """Return a member of the document, indented; of a list of objects one a line, for diffs and speed."""
     if isinstance(value, Iterator):
-        rows = ",\n".join(f"    {_encode(row)}" for row in value)
+        rows = ",\n".join(f"    {row if isinstance(row, JsonText) else compact_json(row)}" for row in value)
         return f"[\n{rows}\n  ]" if rows else "[]"
     if isinstance(value, (list, tuple)) and value and isinstance(value[0], Mapping):
-        return "[\n" + ",\n".join(f"    {_encode(row)}" for row in value) + "\n  ]"
-    return _encode(value, indent=2).replace("\n", "\n  ")
+        return "[\n" + ",\n".join(f"    {compact_json(row)}" for row in value) + "\n  ]"
+    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False, default=_json_value)
+    return text.replace("\n", "\n  ")
 
 
-def _encode(value: object, *, indent: int | None = None) -> str:
-    """Return a value as JSON."""
-    if indent is None:
-        return _compact().encode(value)
-    return json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False, default=_json_value)
+def compact_json(value: object) -> str:
+    """Return a value as JSON on one line."""
+    return _compact().encode(value)
 
 
 @cache

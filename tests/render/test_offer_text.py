@@ -1,0 +1,68 @@
+"""The text of an offer is that of its object."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import date
+from decimal import Decimal
+
+import pytest
+from gpuplan.offers.load import load_catalog
+from gpuplan.plan.best_batch import BestBatch
+from gpuplan.plan.estimate import Question, estimate_workload
+from gpuplan.plan.prediction import Serving
+from gpuplan.plan.result import Estimate
+from gpuplan.plan.select import Filters, select
+from gpuplan.plan.terms import Terms
+from gpuplan.render.estimate import estimate_json
+from gpuplan.render.offer_text import OfferTexts
+from gpuplan.render.output import compact_json
+from gpuplan.settings_own import Discount, Tax
+from gpuplan.units import Interval
+from made_up import FakePredictor, make_workload
+
+CATALOG = load_catalog()
+PLAIN = Terms(costs=CATALOG.costs)
+DISCOUNTED = replace(
+    PLAIN, tax=Tax(name='"VAT"', percent=Decimal(19)), today=date(2026, 1, 1),
+    discounts=(Discount(provider="aws", percent=Decimal(10)),),
+)  # fmt: skip
+
+
+def estimate(terms: Terms = PLAIN, *, hosts: tuple[int, ...] = (1,), **changes: object) -> Estimate:
+    """Return the answer for the whole catalog, retired machines and all."""
+    filters = Filters(include_retired=True, hosts=hosts)
+    return estimate_workload(
+        make_workload(**changes), selection=select(filters, catalog=CATALOG), predictor=FakePredictor(),
+        question=Question(filters=filters), terms=terms,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        estimate(),
+        estimate(DISCOUNTED, steps=40, epochs=1),
+        estimate(steps=None, samples=None, epochs=None),
+        estimate(epochs=900, steps=90_000, hosts=(1, 2)),
+    ],
+    ids=["plain", "discount, tax and minimum", "unknown length", "long, two machines"],
+)
+def test_every_offer_of_the_catalog_reads_as_its_object(answer: Estimate) -> None:
+    """Law: character by character, with what is unknown, free, spot, of several devices, or not to be had."""
+    texts = OfferTexts()
+
+    for one in answer.offers:
+        assert texts.of(one) == compact_json(one.to_json())
+    assert json.loads(estimate_json(answer)) == json.loads(json.dumps(answer.to_json()))
+
+
+def test_second_plans_and_predictions_are_written_too() -> None:
+    """What `--best-batch` and `--mode infer` add."""
+    time_s = Interval(low=1.0, mid=2.0, high=3.0)
+    best = BestBatch(batch_size=64, step_time_s=time_s, run_time_s=None, cost_usd={"mid": "1"}, speedup=1.5)
+    served = Serving(latency_s=time_s, per_s=time_s, usd_per_million=Decimal("0.10"))
+    one = replace(estimate().offers[0], best_batch=best, serving=served)
+
+    assert OfferTexts().of(one) == compact_json(one.to_json())
