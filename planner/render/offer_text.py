@@ -6,7 +6,7 @@ The text of every offer is that of its `to_json` (a test compares them all).
 
 from __future__ import annotations
 
-import json
+from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any
 
 from ..plan.bill import nano_text
@@ -22,6 +22,23 @@ if TYPE_CHECKING:
 __all__ = ["OfferTexts"]
 
 NANO = 10**9
+WORDS = {None: "null", False: "false", True: "true"}
+
+
+class _Strings(dict[str | None, str]):
+    """Texts as JSON, each worked out once."""
+
+    def __missing__(self, text: str | None) -> str:
+        written = self[text] = "null" if text is None else encode_basestring(text)
+        return written
+
+
+class _Numbers(dict[float | None, str]):
+    """Numbers as JSON, likewise; all of them with a point, since 1 and 1.0 are the same key."""
+
+    def __missing__(self, value: float | None) -> str:
+        written = self[value] = "null" if value is None else repr(value)
+        return written
 
 
 class OfferTexts:
@@ -30,7 +47,7 @@ class OfferTexts:
     def __init__(self) -> None:
         # by id, with what has it, so that the id stays its own
         self._of_object: dict[int, tuple[object, str]] = {}
-        self._of_text: dict[str | None, str] = {}
+        self._strings, self._numbers = _Strings(), _Numbers()
         self._heads: dict[int, tuple[Rental, list[str], str]] = {}
 
     def of(self, one: OfferEstimate) -> str:
@@ -46,23 +63,23 @@ class OfferTexts:
             f'"run_time_s": {self._interval(run_time_s)}, '
             f'"cost_usd": {_cost(bill)}, "bill": {self._bill(bill)}, '
             f'"unbilled": {self._shared(one.unbilled)}, "usd_per_1000_steps": {_decimal(one.usd_per_1000_steps)}, '
-            f'"scaling": {_fresh(scaling)}, "serving": {_fresh(one.serving)}, '
-            f'"best_batch": {_fresh(one.best_batch)}, "energy_kwh": {self._interval(energy)}, '
-            f'"co2_kg": {_bounds(co2)}, "sessions": {_plain(one.sessions)}, '
-            f'"spot": {self._spot(outlook, offer, saves, loses)}, '
-            f'"notes": [{", ".join([self._string(note) for note in notes])}]}}'
+            f'"scaling": {_own(scaling)}, "serving": {_own(one.serving)}, "best_batch": {_own(one.best_batch)}, '
+            f'"energy_kwh": {self._interval(energy)}, "co2_kg": {_bounds(co2)}, '
+            f'"sessions": {"null" if one.sessions is None else one.sessions}, '
+            f'"spot": {"null" if outlook is None else self._spot(outlook, offer, saves, loses)}, '
+            f'"notes": [{", ".join([encode_basestring(note) for note in notes])}]}}'
         )
 
     def _offer(self, offer: Offer) -> str:
-        string = self._string
+        string, number = self._strings, self._numbers
         return (
-            f'"provider": {string(offer.provider)}, "instance_type": {string(offer.instance_type)}, '
-            f'"accelerator": {string(offer.accelerator)}, "devices": {_plain(offer.devices)}, '
-            f'"hosts": {offer.hosts}, "vcpus": {_plain(offer.vcpus)}, "memory_gib": {_plain(offer.memory_gib)}, '
-            f'"region": {string(offer.region)}, "purchase": {string(offer.purchase)}, '
-            f'"usd_per_hour": {_decimal(offer.usd_per_hour)}, "price_as_of": {string(offer.price_as_of)}, '
-            f'"price_source": {string(offer.price_source)}, "estimated": {_plain(offer.estimated)}, '
-            f'"complete": {_plain(offer.complete)}, "status": {string(offer.status)}'
+            f'"provider": {string[offer.provider]}, "instance_type": {string[offer.instance_type]}, '
+            f'"accelerator": {string[offer.accelerator]}, "devices": {offer.devices!r}, "hosts": {offer.hosts}, '
+            f'"vcpus": {number[offer.vcpus]}, "memory_gib": {number[offer.memory_gib]}, '
+            f'"region": {string[offer.region]}, "purchase": {string[offer.purchase]}, '
+            f'"usd_per_hour": {_decimal(offer.usd_per_hour)}, "price_as_of": {string[offer.price_as_of]}, '
+            f'"price_source": {string[offer.price_source]}, "estimated": {WORDS[offer.estimated]}, '
+            f'"complete": {WORDS[offer.complete]}, "status": {string[offer.status]}'
         )
 
     def _bill(self, bill: Bill | None) -> str:
@@ -74,9 +91,7 @@ class OfferTexts:
             return compact_json(bill.lines_json())
         known = self._heads.get(id(rental))
         if known is None:
-            heads = [
-                f'{{"item": {json.dumps(item, ensure_ascii=False)}, "usd": "' for item in rental.mid_times[0]
-            ]
+            heads = [f'{{"item": {encode_basestring(item)}, "usd": "' for item in rental.mid_times[0]]
             fixed = "".join(f", {compact_json(line)}" for line in rental.fixed_json)
             known = self._heads[id(rental)] = (rental, heads, fixed)
         _, heads, fixed = known
@@ -86,17 +101,13 @@ class OfferTexts:
         ]
         return f"[{', '.join(lines)}{fixed}]"
 
-    def _spot(
-        self, outlook: SpotOutlook | None, offer: Offer, saves: float | None, loses: bool | None
-    ) -> str:
-        if outlook is None:
-            return "null"
+    def _spot(self, outlook: SpotOutlook, offer: Offer, saves: float | None, loses: bool | None) -> str:
         price = None if offer.usd_per_hour is None else float(offer.usd_per_hour)
         cost = outlook.cost_usd(price)
         usd = "null" if cost is None else f'{{"expected": "{cost["expected"]}", "p90": "{cost["p90"]}"}}'
         return (
             f'{self._shared(outlook.price_free_json)[:-1]}, "cost_usd": {usd}, '
-            f'"loses_to_on_demand": {_plain(loses)}, "saves_share": {_plain(saves)}}}'
+            f'"loses_to_on_demand": {WORDS[loses]}, "saves_share": {"null" if saves is None else repr(saves)}}}'
         )
 
     def _interval(self, interval: Interval | None) -> str:
@@ -114,19 +125,6 @@ class OfferTexts:
         if known is None:
             known = self._of_object[id(value)] = (value, compact_json(value))
         return known[1]
-
-    def _string(self, text: str | None) -> str:
-        known = self._of_text.get(text)
-        if known is None:
-            known = self._of_text[text] = json.dumps(text, ensure_ascii=False)
-        return known
-
-
-def _plain(value: float | bool | None) -> str:
-    """Return a number, yes or no, or unknown."""
-    if value is None:
-        return "null"
-    return ("false", "true")[value] if isinstance(value, bool) else repr(value)
 
 
 def _decimal(value: object) -> str:
@@ -146,6 +144,6 @@ def _cost(bill: Bill | None) -> str:
     return f'{{"low": "{nano_text(low)}", "mid": "{nano_text(mid)}", "high": "{nano_text(high)}"}}'
 
 
-def _fresh(value: Any) -> str:
+def _own(value: Any) -> str:
     """Return what an offer has for itself, or null."""
     return "null" if value is None else compact_json(value.to_json())
