@@ -8,7 +8,7 @@ from importlib.resources import files
 from typing import Annotated, Any, Literal
 
 from .files import read_table, valid_rows
-from .rows import Accelerator, Checked, Row
+from .rows import Accelerator, Checked, Row, row_type
 
 __all__ = ["Compatibility", "Fitness", "load_compatibility"]
 
@@ -16,7 +16,7 @@ Capability = Annotated[float, Checked(ge=2, le=20)]
 Framework = Literal["jax", "tensorflow", "torch"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@row_type
 class Build(Row):
     """A build of a framework for NVIDIA GPUs."""
 
@@ -30,7 +30,7 @@ class Build(Row):
     source: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@row_type
 class Format(Row):
     """A number format and the first compute capability whose hardware has it."""
 
@@ -40,7 +40,7 @@ class Format(Row):
     source: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@row_type
 class ChipBuild(Row):
     """A framework on chips that are known by name: TPUs, and those of AWS."""
 

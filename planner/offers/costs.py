@@ -24,7 +24,7 @@ from .files import (
     valid_rows,
 )
 from .kept import kept_rows
-from .rows import Checked, Confidence, PartialDate, Row
+from .rows import Checked, Confidence, PartialDate, Row, row_type
 
 __all__ = [
     "COSTS_FILE", "Assumption", "Costs", "Place", "ProviderCost", "Region", "load_costs", "place_of",
@@ -40,7 +40,7 @@ NotNegative = Annotated[float, Checked(ge=0)]
 Money = Annotated[Decimal, Checked(ge=0)]
 
 
-@dataclass(frozen=True, kw_only=True)
+@row_type
 class ProviderCost(Row):
     """What a provider charges beside the machine, and how its houses use power. None means unknown."""
 
@@ -58,7 +58,7 @@ class ProviderCost(Row):
     confidence: Confidence
 
 
-@dataclass(frozen=True, kw_only=True)
+@row_type
 class Assumption(Row):
     """One assumed number at the soonest, the usual and the latest; a rate falls where a time rises."""
 
@@ -76,7 +76,7 @@ class Assumption(Row):
         return (self.low, self.mid, self.high)
 
 
-@dataclass(frozen=True, kw_only=True)
+@row_type
 class Region(Row):
     """Where a region lies, and how dirty its electricity is. None means unknown."""
 

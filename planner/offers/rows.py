@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import MISSING, FrozenInstanceError, dataclass, fields
 from datetime import date
 from decimal import Decimal
 from functools import cache
-from typing import Annotated, Any, ClassVar, Literal, Self, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeVar, cast, dataclass_transform
 
 __all__ = [
     "CPU", "Accelerator", "Checked", "Confidence", "Host", "HostSeries", "MachineLinks", "NotebookPlan",
     "NotebookRuntime", "Offer", "PartialDate", "Provider", "Purchase", "Row", "Status", "Topology", "UnitPrice",
-    "UnitRate", "VcpuIs",
+    "UnitRate", "VcpuIs", "row_type",
 ]  # fmt: skip
 
 CPU = "CPU"  # the accelerator of a machine that has none; which CPU it is follows from the instance type
@@ -63,17 +63,55 @@ Positive = Annotated[float, Checked(gt=0)]
 Pattern = Annotated[str, RegularExpression()]
 
 
-@dataclass(frozen=True, kw_only=True)
+T = TypeVar("T")
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+def row_type(kind: type[T]) -> type[T]:
+    """Return a type of rows: a dataclass whose methods are `Row`'s, since making its own takes long."""
+    return dataclass(init=False, repr=False, eq=False, match_args=False, kw_only=True)(kind)
+
+
+@row_type
 class Row:
-    """Base of all rows."""
+    """Base of all rows: frozen, made by keywords."""
 
     __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
+    if TYPE_CHECKING:
+        __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    def __init__(self, **values: Any) -> None:
+        own: dict[str, Any] = {}
+        for field in fields(self):
+            value = values.pop(field.name, field.default)
+            if value is MISSING:
+                raise TypeError(f"{type(self).__name__} needs `{field.name}`")
+            own[field.name] = value
+        if values:
+            raise TypeError(f"{type(self).__name__} has no {', '.join(f'`{name}`' for name in values)}")
+        vars(self).update(own)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise FrozenInstanceError(f"cannot assign to field {name!r}")
+
+    def __delattr__(self, name: str) -> None:
+        raise FrozenInstanceError(f"cannot delete field {name!r}")
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(vars(self).values()))
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
+        return f"{type(self).__name__}({values})"
 
     @classmethod
     def read(cls, values: Mapping[str, Any]) -> Self:
         """Return the row of what was read, each value as its field's type; pydantic's ValidationError else."""
-        row: Self = _reader_of(cast("Any", cls)).validate_python(values)
-        return row
+        checked: Self = _reader_of(cast("Any", cls)).validate_python(values)
+        return checked
 
     @classmethod
     def trusted(cls, names: tuple[str, ...], values: tuple[Any, ...]) -> Self:
@@ -83,9 +121,9 @@ class Row:
             names: All fields.
             values: In the same order.
         """
-        row = object.__new__(cls)
-        vars(row).update(zip(names, values, strict=True))
-        return row
+        made = object.__new__(cls)
+        vars(made).update(zip(names, values, strict=True))
+        return made
 
 
 @cache
@@ -96,7 +134,7 @@ def _reader_of(model: Any) -> Any:
     return TypeAdapter(model)
 
 
-@dataclass(frozen=True, kw_only=True)
+@row_type
 class Accelerator(Row):
     """One GPU die, TPU chip or CPU host to train on. Peaks are dense. None means unknown, never 0."""
 
@@ -137,7 +175,7 @@ class Accelerator(Row):
     note: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
+@row_type
 class Offer(Row):
     """One instance type in one region at one purchase option, with its dated price.
 
@@ -172,7 +210,7 @@ class Offer(Row):
         }  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True)
+@row_type
 class Provider(Row):
     """Who sells or gives machines. ``region`` is a regular expression over the whole name of a region."""
 
@@ -181,7 +219,7 @@ class Provider(Row):
     region: Pattern
 
 
-@dataclass(frozen=True, kw_only=True)
+@row_type
 class Host(Row):
     """One CPU family, per socket. None means unknown."""
 
@@ -205,7 +243,7 @@ class Host(Row):
     note: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
+@row_type
 class HostSeries(Row):
     """Which CPU family the instance types of a provider run on; ``vcpu_is`` overrides the family's own."""
 
@@ -217,7 +255,7 @@ class HostSeries(Row):
     note: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
+@row_type
 class MachineLinks(Row):
     """How the accelerators of some instance types are joined, and how fast such a machine talks to its like."""
 
@@ -231,7 +269,7 @@ class MachineLinks(Row):
     note: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
+@row_type
 class NotebookPlan(Row):
     """What one subscribes to at a hosted notebook, and its limits. None means unknown."""
 
@@ -250,7 +288,7 @@ class NotebookPlan(Row):
     note: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
+@row_type
 class NotebookRuntime(Row):
     """One machine of a hosted notebook, and the plans that may ask for it; limits override the plan's."""
 
@@ -270,7 +308,7 @@ class NotebookRuntime(Row):
     note: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
+@row_type
 class UnitPrice(Row):
     """What a bundle of compute units costs on a plan."""
 
@@ -284,7 +322,7 @@ class UnitPrice(Row):
     note: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
+@row_type
 class UnitRate(Row):
     """How many compute units a runtime burns in an hour, as seen on a date."""
 

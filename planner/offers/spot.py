@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 
 from .files import read_table, read_text_table, valid_rows, valid_table
 from .kept import kept_rows
-from .rows import Checked, Confidence, Offer, PartialDate, Row
+from .rows import Checked, Confidence, Offer, PartialDate, Row, row_type
 
 __all__ = ["Hazard", "HazardBasis", "SpotFacts", "Trace", "hazard_of", "load_spot_facts"]
 
@@ -24,7 +24,7 @@ HazardBasis = Literal["watched", "provider's bucket", "assumed", "given"]
 LEAST_PREEMPTIONS = 30
 
 
-@dataclass(frozen=True, kw_only=True)
+@row_type
 class SpotRule(Row):
     """What a provider promises about its spot machines."""
 
@@ -37,7 +37,7 @@ class SpotRule(Row):
     note: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
+@row_type
 class BucketReading(Row):
     """How a bucket of monthly interruption is read."""
 
@@ -47,7 +47,7 @@ class BucketReading(Row):
     down_hours: Positive
 
 
-@dataclass(frozen=True, kw_only=True)
+@row_type
 class Assumption(Row):
     """What is taken where nothing is known."""
 
@@ -56,7 +56,7 @@ class Assumption(Row):
     note: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@row_type
 class CheckpointCost(Row):
     """What a checkpoint and a restart are taken to cost."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
@@ -192,9 +192,8 @@ def _as_had(selected: Selected, contender: Contender) -> Selected:
     """Return a row whose session lasts as long as one really has it: no longer than a day's hours."""
     if selected.session_s is None:
         return selected
-    return replace(
-        selected, session_s=min(selected.session_s, contender.availability.hours_a_day * SECONDS_PER_HOUR)
-    )
+    had_s = contender.availability.hours_a_day * SECONDS_PER_HOUR
+    return selected._replace(session_s=min(selected.session_s, had_s))
 
 
 def _bundle(contender: Contender, catalog: Catalog) -> Decimal | None:

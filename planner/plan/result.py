@@ -127,7 +127,7 @@ class OfferEstimate:
     def notes(self) -> tuple[str, ...]:
         """What there is to know of time and offer, in sentences."""
         spot = self.spot
-        return self.notes_of(spot and spot.note, self.scaling)
+        return self.notes_of(None if spot is None else spot.note, self.scaling)
 
     def notes_of(self, spot: str | None, scaling: Scaling | None) -> tuple[str, ...]:
         """Return the notes with what is to be said of interruptions and of several devices, once that is known."""
@@ -175,7 +175,7 @@ class OfferEstimate:
             "co2_kg": co2.to_json() if co2 else None,
             "sessions": self.sessions,
             "spot": spot and spot.to_json(_float(offer.usd_per_hour)),
-            "notes": list(self.notes_of(spot and spot.note, scaling)),
+            "notes": list(self.notes_of(None if spot is None else spot.note, scaling)),
         }
 
 

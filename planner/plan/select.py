@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ..errors import NoAnswerError
 from ..units import SECONDS_PER_HOUR
@@ -56,8 +56,7 @@ class Filters:
             require_positive(number, what="--hosts", example="2")
 
 
-@dataclass(frozen=True, slots=True)
-class Selected:
+class Selected(NamedTuple):
     """An offer and what is known of it.
 
     Args:
@@ -168,6 +167,7 @@ def _describer(catalog: Catalog) -> Callable[[Offer], Selected]:
     from ..offers.costs import place_of
     from ..offers.load import device_of, links_of
 
+    hosted = {runtime.provider for runtime in catalog.notebooks.runtimes}
     known: dict[tuple[str, str], tuple[Accelerator | None, float | None, Place, MachineLinks | None]] = {}
 
     def describe(offer: Offer) -> Selected:
@@ -175,7 +175,8 @@ def _describer(catalog: Catalog) -> Callable[[Offer], Selected]:
         if machine not in known:
             device = device_of(catalog, offer)
             place = place_of(*machine, kind=device.kind if device else None)
-            known[machine] = (device, _session_s(catalog, offer), place, links_of(catalog, offer))
+            session_s = _session_s(catalog, offer) if offer.provider in hosted else None
+            known[machine] = (device, session_s, place, links_of(catalog, offer))
         return Selected(offer, *known[machine])
 
     return describe

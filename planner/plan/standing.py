@@ -34,7 +34,8 @@ def ranked(offers: Iterable[OfferEstimate], sort: SortBy) -> list[Standing]:
     standings = [standing_of(one) for one in offers]
     if sort == "co2":
         return sorted(standings, key=lambda standing: rank_key(standing, sort))
-    known, others = [], []
+    known: list[Standing] = []
+    others: list[Standing] = []
     for one in standings:
         (known if one.usable and one.time_s is not None and one.cost_usd is not None else others).append(one)
     # A sort keeps the order of equals, so that the last one decides; numbers are compared faster than tuples.

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -15,12 +14,12 @@ import pytest
 from gpuplan.files import cache_folder
 from gpuplan.offers.kept import kept_rows, kept_table
 from gpuplan.offers.load import load_catalog
-from gpuplan.offers.rows import Row
+from gpuplan.offers.rows import Row, row_type
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 
-@dataclass(frozen=True, kw_only=True)
+@row_type
 class Made(Row):
     """A row with every kind of value that the catalog has."""
 
@@ -96,13 +95,13 @@ def test_another_text_is_another_entry(folder: Path) -> None:
 )
 def test_a_damaged_entry_is_read_anew_and_mended(folder: Path, damage: object) -> None:
     """Nothing of it is believed, nobody is told, and the next start finds it whole."""
-    row = Made(text="x", usd=Decimal("1.25"))
-    kept_rows(Made, "1", make=lambda: [row])
+    one = Made(text="x", usd=Decimal("1.25"))
+    kept_rows(Made, "1", make=lambda: [one])
     (entry,) = folder.iterdir()
     entry.write_text(damage(entry.read_text()))  # type: ignore[operator]
 
-    assert kept_rows(Made, "1", make=lambda: [row]) == (row,)
-    assert kept_rows(Made, "1", make=never) == (row,)
+    assert kept_rows(Made, "1", make=lambda: [one]) == (one,)
+    assert kept_rows(Made, "1", make=never) == (one,)
 
 
 def test_what_cannot_be_read_is_not_kept(folder: Path) -> None:

@@ -25,7 +25,7 @@ from typing import Any
 from ...errors import GpuplanError, UsageError
 from ...files import write_whole
 from ..files import CatalogError, Finding
-from ..rows import Offer
+from ..rows import Offer, row_type
 
 __all__ = ["HISTORY_COLUMNS", "STORE_COLUMNS", "DatedPrice", "RefreshedOffer", "Store", "data_folder"]
 
@@ -39,7 +39,7 @@ LOCK_WAIT_S = 30.0
 Key = tuple[str, str, str]
 
 
-@dataclass(frozen=True, kw_only=True)
+@row_type
 class RefreshedOffer(Offer):
     """An offer whose price was read from its vendor, with the address, the raw SKU or meter, and the time."""
 
