@@ -1,105 +1,149 @@
-"""JobSet and RayJob as their API types have them, every field of what is written; pods as Kubernetes' own client
-has them.
+"""JobSet and RayJob as their API types have them, strictly: nothing unknown, nothing missing, no other types.
 
-Fields and their types are those of the Go types from which both projects generate their definitions (Apache-2.0):
-kubernetes-sigs/jobset, api/jobset/v1alpha2/jobset_types.go, 0336a8fd; ray-project/kuberay,
-ray-operator/apis/ray/v1/rayjob_types.go, 0057210e, and raycluster_types.go. A `*` stands for any key.
+JobSet: the types that Kubeflow generates from JobSet's own OpenAPI (PyPI: `kubeflow-trainer-api`). Jobs and pods
+of both: the types of Kubernetes' own client. RayJob, which no package has: written here after the Go types that
+KubeRay makes its definition of (Apache-2.0; ray-project/kuberay, ray-operator/apis/ray/v1: rayjob_types.go,
+0057210e, and raycluster_types.go, 026f1433), with what its operator refuses. What no export needs is left out, and
+so refused.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, Self
 
-from kubernetes.client import models
-from pydantic import ValidationError
+from kubernetes.client.models import V1JobTemplateSpec, V1ObjectMeta, V1PodTemplateSpec
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic.alias_generators import to_camel
 
 __all__ = ["problems"]
 
-Shape = dict[str, Any]
+Count = Annotated[int, Field(ge=0, lt=2**31)]
+Positive = Annotated[int, Field(gt=0, lt=2**31)]
 
-JOBSET: Shape = {
-    "replicatedJobs": [{
-        "name": str, "groupName": str, "template": "V1JobTemplateSpec", "replicas": int,
-        "dependsOn": [{"name": str, "status": str}],
-    }],
-    "network": {"enableDNSHostnames": bool, "subdomain": str, "publishNotReadyAddresses": bool},
-    "successPolicy": {"operator": str, "targetReplicatedJobs": [str]},
-    "failurePolicy": {
-        "maxRestarts": int, "restartStrategy": str,
-        "rules": [{
-            "name": str, "action": str, "onJobFailureReasons": [str], "targetReplicatedJobs": [str],
-            "onJobFailureMessagePatterns": [str],
-        }],
-    },
-    "startupPolicy": {"startupPolicyOrder": str},
-    "suspend": bool,
-    "coordinator": {"replicatedJob": str, "jobIndex": int, "podIndex": int},
-    "managedBy": str,
-    "ttlSecondsAfterFinished": int,
-}  # fmt: skip
-RAYJOB: Shape = {
-    "activeDeadlineSeconds": int, "backoffLimit": int, "submitterPodTemplate": "V1PodTemplateSpec",
-    "metadata": {"*": str}, "clusterSelector": {"*": str}, "submitterConfig": {"backoffLimit": int},
-    "managedBy": str, "entrypoint": str, "runtimeEnvYAML": str, "jobId": str,
-    "submissionMode": ("K8sJobMode", "HTTPMode", "InteractiveMode"), "entrypointResources": str,
-    "entrypointNumCpus": float, "entrypointNumGpus": float, "ttlSecondsAfterFinished": int,
-    "shutdownAfterJobFinishes": bool, "suspend": bool,
-    "rayClusterSpec": {
-        "suspend": bool, "headServiceAnnotations": {"*": str}, "enableInTreeAutoscaling": bool, "rayVersion": str,
-        "headGroupSpec": {
-            "serviceType": str, "enableIngress": bool, "rayStartParams": {"*": str},
-            "template": "V1PodTemplateSpec",
-        },
-        "workerGroupSpecs": [{
-            "groupName": str, "replicas": int, "minReplicas": int, "maxReplicas": int,
-            "rayStartParams": {"*": str}, "template": "V1PodTemplateSpec",
-        }],
-    },
-}  # fmt: skip
-KINDS: dict[tuple[str, str], Shape] = {
-    ("jobset.x-k8s.io/v1alpha2", "JobSet"): JOBSET,
-    ("ray.io/v1", "RayJob"): RAYJOB,
-}
+
+class Wire(BaseModel):
+    """Takes what is written, and nothing else."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, alias_generator=to_camel)
+
+
+class HeadGroup(Wire):
+    """Of a Ray cluster."""
+
+    service_type: Literal["ClusterIP", "NodePort", "LoadBalancer", "ExternalName"] = "ClusterIP"
+    enable_ingress: bool = False
+    ray_start_params: dict[str, str]
+    template: V1PodTemplateSpec
+
+
+class WorkerGroup(Wire):
+    """Of a Ray cluster."""
+
+    group_name: str
+    replicas: Count = 0
+    min_replicas: Count
+    max_replicas: Count
+    num_of_hosts: Positive = 1
+    ray_start_params: dict[str, str]
+    template: V1PodTemplateSpec
+
+
+class RayCluster(Wire):
+    """Of a RayJob."""
+
+    head_group_spec: HeadGroup
+    worker_group_specs: list[WorkerGroup] = []
+    ray_version: str = ""
+    enable_in_tree_autoscaling: bool = False
+    suspend: bool = False
+
+
+class RayJobSpec(Wire):
+    """What runs, on what, and when it ends."""
+
+    entrypoint: str
+    ray_cluster_spec: RayCluster
+    active_deadline_seconds: Positive
+    backoff_limit: Count = 0
+    submission_mode: Literal["K8sJobMode", "HTTPMode", "InteractiveMode"] = "K8sJobMode"
+    runtime_env_yaml: str = Field(default="", alias="runtimeEnvYAML")
+    metadata: dict[str, str] = {}
+    entrypoint_num_cpus: float = 0.0
+    entrypoint_num_gpus: float = 0.0
+    entrypoint_resources: str = ""
+    ttl_seconds_after_finished: Count = 0
+    shutdown_after_job_finishes: bool = False
+    suspend: bool = False
+
+    @model_validator(mode="after")
+    def keeps_the_rules_of_the_operator(self) -> Self:
+        """What KubeRay refuses although the types allow it."""
+        if self.ttl_seconds_after_finished and not self.shutdown_after_job_finishes:
+            raise ValueError("ttlSecondsAfterFinished without shutdownAfterJobFinishes")
+        if self.suspend and not self.shutdown_after_job_finishes:
+            raise ValueError("suspend without shutdownAfterJobFinishes")
+        return self
+
+
+class RayJob(Wire):
+    """The resource."""
+
+    api_version: Literal["ray.io/v1"]
+    kind: Literal["RayJob"]
+    metadata: V1ObjectMeta
+    spec: RayJobSpec
 
 
 def problems(document: dict[str, Any]) -> list[str]:
-    """Return all that is wrong with a resource: unknown fields, wrong types, missing ones."""
-    kind = (document["apiVersion"], document["kind"])
-    whole: Shape = {"apiVersion": str, "kind": str, "metadata": "V1ObjectMeta", "spec": KINDS[kind]}
-    found = list(_check(document, whole, "$"))
+    """Return all that is wrong with a resource: unknown fields, wrong types, missing ones, what is not allowed."""
+    found = list({"JobSet": _jobset, "RayJob": _rayjob}[document["kind"]](document))
     if not re.fullmatch(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", document["metadata"]["name"]):
         found.append("$.metadata.name: no DNS label")
     return found
 
 
-def _check(value: Any, shape: Any, where: str) -> list[str]:  # noqa: PLR0911 - one a kind of shape
-    """Return what is wrong with a value."""
-    if isinstance(shape, str):
-        return _check_model(value, shape, where)
-    if isinstance(shape, tuple):
-        return [] if value in shape else [f"{where}: {value!r} is none of {shape}"]
-    if isinstance(shape, list):
-        if not isinstance(value, list):
-            return [f"{where}: no list"]
-        return [one for i, item in enumerate(value) for one in _check(item, shape[0], f"{where}[{i}]")]
-    if isinstance(shape, dict):
-        if not isinstance(value, dict):
-            return [f"{where}: no object"]
-        unknown = [] if "*" in shape else [f"{where}.{key}: unknown" for key in value if key not in shape]
-        known = {key: shape.get(key, shape.get("*")) for key in value if key in shape or "*" in shape}
-        return unknown + [
-            one for key, of in known.items() for one in _check(value[key], of, f"{where}.{key}")
-        ]
-    numbers = (int, float) if shape is float else (shape,)
-    right = isinstance(value, numbers) and (shape is bool or not isinstance(value, bool))
-    return [] if right else [f"{where}: {value!r} is no {shape.__name__}"]
+def _rayjob(document: dict[str, Any]) -> Iterator[str]:
+    yield from _errors(RayJob, document, "$")
 
 
-def _check_model(value: Any, name: str, where: str) -> list[str]:
-    """Return what a type of Kubernetes' own client says of a value; it takes no field that it does not know."""
+def _jobset(document: dict[str, Any]) -> Iterator[str]:
+    from kubeflow_trainer_api.models import JobsetV1alpha2JobSet
+
+    if document["apiVersion"] != "jobset.x-k8s.io/v1alpha2":
+        yield "$.apiVersion: not the version that the types are of"
+    yield from _errors(V1ObjectMeta, document["metadata"], "$.metadata")
+    jobs = document["spec"]["replicatedJobs"]
+    for i, job in enumerate(jobs):
+        yield from _errors(V1JobTemplateSpec, job.get("template", {}), f"$.spec.replicatedJobs[{i}].template")
+    # What is within a template is Kubernetes' own, and read above: Kubeflow's types take no `nvidia.com/gpu: "1"`.
+    bare = [{**job, **({"template": {}} if "template" in job else {})} for job in jobs]
+    whole = {**document, "spec": {**document["spec"], "replicatedJobs": bare}}
+    wrong = list(_errors(JobsetV1alpha2JobSet, whole, "$"))
+    yield from wrong
+    if not wrong:
+        yield from _dropped(whole, JobsetV1alpha2JobSet.from_dict(whole).to_dict(), "$")
+
+
+def _errors(kind: type[BaseModel], value: Any, where: str) -> Iterator[str]:
+    """Yield what a type says of a value."""
     try:
-        getattr(models, name).model_validate(value, strict=True)
+        kind.model_validate(value)
     except ValidationError as error:
-        return [f"{where}.{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()]
-    return []
+        yield from (f"{where}.{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+
+
+def _dropped(written: Any, kept: Any, where: str) -> Iterator[str]:
+    """Yield what is written and not kept: generated types leave out what they do not know."""
+    if isinstance(written, dict):
+        for key, value in written.items():
+            if not isinstance(kept, dict) or key not in kept:
+                yield f"{where}.{key}: unknown"
+            else:
+                yield from _dropped(value, kept[key], f"{where}.{key}")
+    elif isinstance(written, list):
+        for i, (value, of) in enumerate(zip(written, kept, strict=True)):
+            yield from _dropped(value, of, f"{where}[{i}]")
+    elif written != kept:
+        yield f"{where}: {written!r} became {kept!r}"

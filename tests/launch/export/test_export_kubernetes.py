@@ -11,6 +11,8 @@ from gpuplan.errors import NoAnswerError, UsageError
 from launch.export.crds import problems
 from launch.export.plans import export_of
 
+pytest.importorskip("kubeflow_trainer_api", reason="JobSet's types are not installed: pip install '.[test]'")
+
 CLOUDS = ("aws", "aws-spot", "gcp-attached", "gcp-spot", "gcp-cpu", "azure", "azure-spot")
 
 
@@ -37,21 +39,52 @@ def test_a_rayjob_has_no_field_that_is_unknown(key: str, source: str, tmp_path: 
         ("kubernetes", "spec.replicatedJobs.0.template.spec.activeDeadlineSeconds", "9900"),
         ("kubernetes", "spec.replicatedJobs.0.template.spec.template.spec.containers.0.imagge", "x"),
         ("kubernetes", "spec.failurePolicy.maxRestart", 0),
+        ("kubernetes", "spec.ttlSecondsAfterFinished", "600"),
+        ("kubernetes", "spec.replicatedJobs.0.name", 1),
         ("ray", "spec.shutdownAfterJobFinish", True),
         ("ray", "spec.submissionMode", "Kubernetes"),
         ("ray", "spec.rayClusterSpec.headGroupSpec.template.spec.nodeSelectors", {}),
+        ("ray", "spec.rayClusterSpec.headGroupSpec.template.spec.containers.0.resources.limit", {}),
+        ("ray", "spec.rayClusterSpec.headGroupSpec.serviceType", "Cluster"),
+        ("ray", "spec.activeDeadlineSeconds", 0),
+        ("ray", "spec.shutdownAfterJobFinishes", False),
     ],
 )
 def test_the_check_sees_what_is_wrong(engine: str, path: str, spoilt: Any, tmp_path: Path) -> None:
     """Each of these would be dropped or refused by a cluster."""
     document = copy.deepcopy(export_of(tmp_path, "aws", engine)["document"])
+    place, last = place_of(document, path)
+    place[last] = spoilt
+
+    assert problems(document) != []
+
+
+@pytest.mark.parametrize(
+    ("engine", "path"),
+    [
+        ("kubernetes", "spec.replicatedJobs.0.template"),
+        ("kubernetes", "spec.replicatedJobs.0.template.spec.template.spec.containers.0.name"),
+        ("ray", "spec.entrypoint"),
+        ("ray", "spec.rayClusterSpec.headGroupSpec.rayStartParams"),
+        ("ray", "spec.rayClusterSpec.headGroupSpec.template.spec.containers"),
+    ],
+)
+def test_the_check_sees_what_is_missing(engine: str, path: str, tmp_path: Path) -> None:
+    """A cluster would refuse each of these."""
+    document = copy.deepcopy(export_of(tmp_path, "aws", engine)["document"])
+    place, last = place_of(document, path)
+    del place[last]
+
+    assert problems(document) != []
+
+
+def place_of(document: dict[str, Any], path: str) -> tuple[Any, str]:
+    """Return what holds the last name of a path, and that name."""
     *folders, last = path.split(".")
     place: Any = document
     for name in folders:
         place = place[int(name) if name.isdecimal() else name]
-    place[last] = spoilt
-
-    assert len(problems(document)) == 1
+    return place, last
 
 
 def test_the_deadline_is_kept_by_the_engine_and_by_the_shell(tmp_path: Path) -> None:
