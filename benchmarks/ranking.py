@@ -2,8 +2,10 @@
 
     python benchmarks/ranking.py [--repeat N]
 
-Prints the median and the least of processor and wall time; exit code 1 when the least exceeds the target. Step
-times are given, so that prediction plays no part.
+Prints the median and the least of processor and wall time; exit code 1 when the least exceeds the bar: 50 ms of
+processor time for the whole catalog (3,570 offers). Step times are given, so that prediction plays no part. Bills,
+interruptions, order, recommendation and Pareto front are all worked out; what only a listing shows (notes, energy,
+lines of bills) is not, and is part of `startup.py`.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import lru_cache
 from importlib.resources import files
@@ -97,9 +97,9 @@ class Costs:
         regions: By provider and region.
     """
 
-    providers: Mapping[str, ProviderCost]
-    assumptions: Mapping[tuple[str, str], Assumption]
-    regions: Mapping[tuple[str, str], Region]
+    providers: Mapping[str, ProviderCost] = field(repr=False)
+    assumptions: Mapping[tuple[str, str], Assumption] = field(repr=False)
+    regions: Mapping[tuple[str, str], Region] = field(repr=False)
 
 
 def place_of(provider: str, instance_type: str, *, kind: str | None) -> Place:

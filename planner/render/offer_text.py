@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ..offers.rows import Offer
     from ..plan.bill import Bill, Rental
     from ..plan.result import OfferEstimate
+    from ..plan.scaling_note import Scaling
     from ..plan.spot_outlook import SpotOutlook
     from ..units import Interval
 
@@ -62,8 +63,9 @@ class OfferTexts:
             f"{{{self._offer(offer)}, {self._shared(one.projection.shared_json)[1:-1]}, "
             f'"run_time_s": {self._interval(run_time_s)}, '
             f'"cost_usd": {_cost(bill)}, "bill": {self._bill(bill)}, '
-            f'"unbilled": {self._shared(one.unbilled)}, "usd_per_1000_steps": {_decimal(one.usd_per_1000_steps)}, '
-            f'"scaling": {_own(scaling)}, "serving": {_own(one.serving)}, "best_batch": {_own(one.best_batch)}, '
+            f'"unbilled": {self._shared(one.unbilled)}, '
+            f'"usd_per_1000_steps": {_decimal(one.usd_per_1000_steps)}, "scaling": {_scaling(scaling)}, '
+            f'"serving": {_own(one.serving)}, "best_batch": {_own(one.best_batch)}, '
             f'"energy_kwh": {self._interval(energy)}, "co2_kg": {_bounds(co2)}, '
             f'"sessions": {"null" if one.sessions is None else one.sessions}, '
             f'"spot": {"null" if outlook is None else self._spot(outlook, offer, saves, loses)}, '
@@ -142,6 +144,16 @@ def _cost(bill: Bill | None) -> str:
         return "null"
     low, mid, high = bill.nano
     return f'{{"low": "{nano_text(low)}", "mid": "{nano_text(mid)}", "high": "{nano_text(high)}"}}'
+
+
+def _scaling(scaling: Scaling | None) -> str:
+    if scaling is None:
+        return "null"
+    ratio = "null" if scaling.cost_ratio is None else repr(scaling.cost_ratio)
+    return (
+        f'{{"devices": {scaling.devices!r}, "speedup": {scaling.speedup!r}, '
+        f'"efficiency": {scaling.efficiency!r}, "cost_ratio": {ratio}}}'
+    )
 
 
 def _own(value: Any) -> str:

@@ -128,7 +128,8 @@ def test_the_second_start_checks_nothing_and_finds_the_same_catalog(folder: Path
         "import sys; from gpuplan.offers.load import load_catalog;"
         "from gpuplan.offers.spot import load_spot_facts;"
         "from gpuplan.offers.compat import load_compatibility; c = load_catalog();"
-        "print([c.accelerators, c.names, c.offers, c.hosts, c.host_series, c.links, c.notebooks, c.costs,"
+        "print([c.accelerators, c.names, c.offers, c.hosts, c.host_series, c.links, c.notebooks,"
+        "c.costs.providers, c.costs.assumptions, c.costs.regions,"
         "load_spot_facts(), load_compatibility()]);"
         "print('pydantic' in sys.modules, file=sys.stderr)"
     )

@@ -195,7 +195,7 @@ def test_every_bill_adds_up(
 def test_more_epochs_are_never_cheaper_or_sooner(
     terms: Terms, where: tuple[str, str], price: Decimal, session_s: float | None, runs: tuple[int, int]
 ) -> None:
-    """Law: at every bound; minimum charges, sessions and checkpoints included; steps are counted from the epochs."""
+    """Law: at every bound; minimum charges, sessions and checkpoints included. Steps come from the epochs."""
     few, many = (
         priced(make_workload(epochs=n, steps=None), terms=terms, place=where[1], session_s=session_s,
                provider=where[0], usd_per_hour=price)
