@@ -10,15 +10,19 @@ from dataclasses import dataclass, field
 from .coefficients import Coefficients
 from .corpus import Measurement
 from .fit import Case, fit
-from .interval import LEVEL, around, equal_weights, weighted_quantile
+from .interval import LEVEL, around, equal_weights, nested_interval, outer, weighted_quantile
 from .layout import Fitted
 from .naive import RULES, predict_naively
 from .predictor import ModelledStep, model_step
+from .runs import stack_of
 from .score import ScoredRow
 
 __all__ = ["Example", "HeldOut", "interval_of", "leave_out", "model_case", "packed", "predict_case"]
 
-FEWEST_GROUPS = 3  # with errors on fewer groups a stack has no interval of its own
+ENOUGH_GROUPS = (
+    9  # an 80 % interval leaves a tenth on either side: the share of the next group where nine are known
+)
+FEWEST_GROUPS = 3  # with errors on fewer groups a kind of stack has no interval of its own
 Progress = Callable[[str], None]
 
 
@@ -35,7 +39,8 @@ class HeldOut:
     """Predictions of every example by a fit without its group.
 
     ``log_ratios`` are log(measured / predicted), in the order of the examples; ``naive_s`` the rules' times;
-    ``fits`` what was fitted without each group, under "" without any.
+    ``fits`` what was fitted without each group, under "" without any. ``unlike`` says that the groups are few and
+    each is off in its own way, as publishers are: intervals are widened for the next one.
     """
 
     examples: tuple[Example, ...]
@@ -43,6 +48,7 @@ class HeldOut:
     predicted_s: tuple[float, ...]
     naive_s: dict[str, tuple[float, ...]]
     fits: dict[str, Fitted] = field(default_factory=dict)
+    unlike: bool = False
 
     @property
     def log_ratios(self) -> list[float]:
@@ -66,33 +72,47 @@ class HeldOut:
     def scored(
         self, predicted_s: Sequence[float] | None = None, *, basis: str = "modelled"
     ) -> list[ScoredRow]:
-        """Return rows with an interval each, made of the errors on the *other* groups of the same stack only."""
+        """Return rows with an interval each, made of the errors on *other* groups only."""
         mids = self.predicted_s if predicted_s is None else predicted_s
         logs = [math.log(e.case.step_s / mid) for e, mid in zip(self.examples, mids, strict=True)]
-        kinds = [e.measurement.stack for e in self.examples]
-        ends = {
-            (group, kind): self._interval_without(group, kind, logs)
-            for group, kind in set(zip(self.groups, kinds, strict=True))
-        }
+        places = [
+            (group, e.measurement.stack, stack_of(e.measurement))
+            for group, e in zip(self.groups, self.examples, strict=True)
+        ]
+        ends = {place: self._interval_without(*place, logs) for place in set(places)}
         return [
-            ScoredRow(
-                measurement=example.measurement, predicted_s=around(mid, *ends[group, kind]), basis=basis
-            )
-            for example, mid, group, kind in zip(self.examples, mids, self.groups, kinds, strict=True)
+            ScoredRow(measurement=example.measurement, predicted_s=around(mid, *ends[place]), basis=basis)
+            for example, mid, place in zip(self.examples, mids, places, strict=True)
         ]
 
-    def _interval_without(self, group: str, kind: str, logs: Sequence[float]) -> tuple[float, float]:
-        each = zip(logs, self.groups, self.examples, strict=True)
-        kept = [(log, other, e.measurement.stack) for log, other, e in each if other != group]
-        alike = [(log, other) for log, other, stack in kept if stack == kind]
-        if len({other for _, other in alike}) < FEWEST_GROUPS:
-            alike = [(log, other) for log, other, _ in kept]
-        return interval_of([log for log, _ in alike], [other for _, other in alike])
-
     def intervals(self) -> dict[str, tuple[float, float]]:
-        """Return, for each stack, the interval for a group that is none of these."""
-        stacks = {e.measurement.stack for e in self.examples}
-        return {stack: self._interval_without("", stack, self.log_ratios) for stack in sorted(stacks)}
+        """Return, for each kind of stack, the interval for a group and a stack that are none of these."""
+        kinds = sorted({e.measurement.stack for e in self.examples})
+        return {kind: self._interval_without("", kind, "", self.log_ratios) for kind in kinds}
+
+    def _interval_without(
+        self, group: str, kind: str, stack: str, logs: Sequence[float]
+    ) -> tuple[float, float]:
+        """Return the interval made of the errors on other groups: of the very stack, of its kind, or of all."""
+        each = zip(logs, self.groups, self.examples, strict=True)
+        kept = [(log, other, e.measurement) for log, other, e in each if other != group]
+        alike = [one for one in kept if one[2].stack == kind]
+        same = [one for one in alike if stack_of(one[2]) == stack]
+        if _groups_in(same) >= ENOUGH_GROUPS:
+            return self._ends_of(same)
+        if _groups_in(alike) < FEWEST_GROUPS:
+            return self._ends_of(kept)
+        if self.unlike and _groups_in(alike) < ENOUGH_GROUPS:  # which may widen the interval, not narrow it
+            return outer(self._ends_of(alike), self._ends_of(kept))
+        return self._ends_of(alike)
+
+    def _ends_of(self, errors: Sequence[tuple[float, str, Measurement]]) -> tuple[float, float]:
+        made_of = nested_interval if self.unlike else interval_of
+        return made_of([log for log, _, _ in errors], [group for _, group, _ in errors])
+
+
+def _groups_in(errors: Sequence[tuple[float, str, Measurement]]) -> int:
+    return len({group for _, group, _ in errors})
 
 
 def interval_of(log_ratios: Sequence[float], groups: Sequence[str]) -> tuple[float, float]:
@@ -144,11 +164,15 @@ def packed(names: Sequence[str], *, alone_from: int, folds: int) -> dict[str, st
 
 
 def leave_out(
-    examples: Sequence[Example], *, group_of: Callable[[Example], str], progress: Progress
+    examples: Sequence[Example],
+    *,
+    group_of: Callable[[Example], str],
+    progress: Progress,
+    unlike: bool = False,
 ) -> HeldOut:
     """Fit once without each group and predict the group.
 
-    The searches begin at the fit of everything and end at the minimum for what is left.
+    The searches begin at the fit of everything and end at the minimum for what is left. ``unlike``: see `HeldOut`.
     """
     whole = fit([example.case for example in examples])
     groups = [group_of(example) for example in examples]
@@ -169,5 +193,5 @@ def leave_out(
     return HeldOut(
         examples=tuple(examples), groups=tuple(groups), predicted_s=tuple(predicted[i] for i in order),
         naive_s={name: tuple(times[i] for i in order) for name, times in naive.items()},
-        fits=fits,
+        fits=fits, unlike=unlike,
     )  # fmt: skip

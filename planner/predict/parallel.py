@@ -21,12 +21,11 @@ from ..offers.rows import Accelerator
 from ..units import Interval
 from .collectives import exposed_s, ring_all_reduce_s
 from .links import UNKNOWN, Link, LinkKind, Machine, link_between
-from .scaling_interval import spread
 from .steptime import Limiter, StepTime, Unpredicted
 
 __all__ = [
     "ANY_METHOD", "BACKWARD_SHARE", "FORMAT", "Method", "Parallel", "Shares", "load_parallel", "overhead_parts_s",
-    "several_devices", "step_on_several_s", "strong_scaling", "weak_scaling",
+    "several_devices", "spread", "step_on_several_s", "strong_scaling", "weak_scaling",
 ]  # fmt: skip
 
 FORMAT = "gpuplan.parallel/1"
@@ -73,7 +72,7 @@ class Parallel:
     """Everything that was fitted for one form of exchange, and on what.
 
     ``interval`` holds the ends of the 80 % interval of log(measured / predicted), on sources left out, of the
-    ratio of the steps on several devices and on one, at a `scaling_interval.spread` of 1.
+    ratio of the steps on several devices and on one, at a `spread` of 1.
     """
 
     shares: Shares
@@ -150,6 +149,16 @@ def overhead_parts_s(
     link_s = waiting_s + (open_s + way.sync_s) / accumulation
     feed_s = _feed_s(devices, decoded_samples, cpu_cores, parallel.shares)
     return {"link": link_s, "input": _beyond(single_s + link_s, feed_s, parallel.shares.sharpness)}
+
+
+def spread(devices: float) -> float:
+    """Return how much wider than on a few devices the interval is, in log units: with the doublings beyond four.
+
+    Example:
+        >>> spread(2), spread(4), spread(16)
+        (1.0, 1.0, 2.0)
+    """
+    return max(1.0, math.log2(devices) / 2.0)
 
 
 def _feed_s(devices: float, decoded_samples: float | None, cpu_cores: float | None, shares: Shares) -> float:

@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .corpus import Measurement
-from .interval import around
-from .parallel import ANY_METHOD, FORMAT, Method, Parallel, Shares, step_on_several_s
+from .interval import around, nested_interval
+from .parallel import ANY_METHOD, FORMAT, Method, Parallel, Shares, spread, step_on_several_s
 from .scaling import FORMS, Pair
-from .scaling_interval import nested_interval, spread
 from .score import ScoredRow
 
 __all__ = [

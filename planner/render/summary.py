@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..plan.terms import USD
-from .numbers import device_text, duration_text, offer_text, usd_text
+from .numbers import device_text, duration_text, offer_text, short_text, usd_text
 from .output import UNKNOWN
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def _margin_lines(estimate: Estimate) -> list[str]:
 
 def _percent(share: float) -> str:
     """Return a share for a sentence."""
-    return f"{100 * share:.2g} %" if share < MANY_TIMES else f"{share:,.0f} times"
+    return f"{short_text(100 * share)} %" if share < MANY_TIMES else f"{share:,.0f} times"
 
 
 def _brief(one: OfferEstimate, currency: Currency) -> str:

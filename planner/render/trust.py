@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..plan.terms import USD
 from .age import age_line
+from .numbers import short_text
 
 if TYPE_CHECKING:
     from ..plan.result import Estimate, OfferEstimate
@@ -57,5 +58,5 @@ def _times_line(estimate: Estimate, shown: Sequence[OfferEstimate]) -> str:
     bases = sorted({basis for one in shown if (basis := getattr(one.projection.step_time, "basis", None))})
     share = sum(unmodelled.bytes_share for unmodelled in estimate.workload.unmodelled)
     names = ", ".join(unmodelled.name for unmodelled in estimate.workload.unmodelled[:3])
-    unmodelled_text = f"{100 * share:.2g} % of the bytes of a step ({names})" if names else "nothing"
+    unmodelled_text = f"{short_text(100 * share)} % of the bytes of a step ({names})" if names else "nothing"
     return f"Times: {', '.join(bases) or 'none'}; ranges are 80 % intervals; not modelled: {unmodelled_text}."

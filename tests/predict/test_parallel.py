@@ -12,6 +12,7 @@ from gpuplan.offers.load import load_catalog
 from gpuplan.predict.cases import workload_of
 from gpuplan.predict.collectives import exposed_s, ring_all_reduce_s
 from gpuplan.predict.corpus import packaged_corpus
+from gpuplan.predict.interval import nested_interval
 from gpuplan.predict.links import MACHINES, Link, Machine, link_between
 from gpuplan.predict.parallel import (
     Method,
@@ -20,6 +21,7 @@ from gpuplan.predict.parallel import (
     load_parallel,
     overhead_parts_s,
     several_devices,
+    spread,
     step_on_several_s,
     strong_scaling,
     weak_scaling,
@@ -32,7 +34,6 @@ from gpuplan.predict.parallel_fit import (
     predicted_s,
 )
 from gpuplan.predict.scaling import Pair, facts_of, form_of, packaged_facts, pairs_of
-from gpuplan.predict.scaling_interval import nested_interval, spread
 from gpuplan.predict.score import summarize
 from gpuplan.predict.steptime import StepTime, Unpredicted
 from gpuplan.units import Interval
