@@ -85,8 +85,8 @@ class Calibration:
 def calibrate(examples: Sequence[Example], *, progress: Progress) -> Calibration:
     """Fit on all training steps of one GPU; take the intervals from the errors on what was left out.
 
-    A user's software and machine are nobody's that published: a modelled step is as far off as those of publishers
-    that were left out, on a chip without measurements also as far as those of chips that were left out.
+    What a user runs on is not what any publisher ran on: a modelled step is as far off as those of publishers that
+    were left out, on a chip without measurements also as far as those of chips that were left out.
     """
     progress("everything")
     fitted = fit([example.case for example in examples])
