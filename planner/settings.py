@@ -2,7 +2,8 @@
 
 A project file is `gpuplan.toml`, or `[tool.gpuplan]` in `pyproject.toml`.
 
-    cache_dir    folder of traced workloads         default: the platform's cache folder
+    cache_dir    folder of traced workloads, and of the catalog as it was read
+                                                    default: the platform's cache folder
     data_dir     folder of refreshed prices         default: the platform's data folder
     catalog_dir  folder of a catalog of one's own   default: the catalog that comes with gpuplan
     state_dir    folder of launched runs            default: the platform's state folder

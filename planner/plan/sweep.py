@@ -86,7 +86,7 @@ class Sweep:
 
     @property
     def best(self) -> tuple[Point, ...]:
-        """The points that no other beats in time and cost at once, fastest first."""
+        """The points that no other beats in time and cost at once, free ones apart; fastest first."""
         return tuple(sorted((point for point in self.points if point.best), key=lambda point: point.time_s))
 
     def to_json(self) -> dict[str, Any]:
@@ -148,16 +148,17 @@ def _at(trace: Callable[[int, str], Workload], batch_size: int, *, precision: st
 def _points(
     workload: Workload, ready: Prepared, question: Question, trace: Callable[[int], Workload]
 ) -> list[Point]:
-    """Return the cheapest and the fastest offer of each number of devices and purchase option."""
+    """Return the cheapest and the fastest offer of each number of devices and purchase option, free ones apart."""
     estimate = estimate_workload(
         workload, selection=ready.selection, predictor=ready.predictor, question=question, terms=ready.terms,
         resized=Resizer(workload, trace), feed=ready.feed,
     )  # fmt: skip
     able = [one for one in estimate.offers if _can_be_taken(one)]
     points = [Point(batch_size=workload.batch_size, precision=workload.precision, offer=one) for one in able]
-    groups: dict[tuple[float, str], list[Point]] = {}
+    groups: dict[tuple[float, str, bool], list[Point]] = {}
     for point in points:
-        groups.setdefault((point.offer.offer.devices, point.offer.offer.purchase), []).append(point)
+        offer = point.offer.offer
+        groups.setdefault((offer.devices, offer.purchase, point.offer.is_free), []).append(point)
     kept = {}
     for group in groups.values():
         for best in (min(group, key=lambda p: (p.cost_usd, p.time_s)), min(group, key=lambda p: p.time_s)):
@@ -172,11 +173,14 @@ def _can_be_taken(one: OfferEstimate) -> bool:
 
 
 def _marked(points: Iterable[Point]) -> tuple[Point, ...]:
-    """Return the points, those on the front marked."""
+    """Return the points, those on a front marked: that of what is paid for, and that of what nobody guarantees."""
     kept = list(points)
-    candidates = [
-        Candidate(key=index, time_s=p.time_s, cost_usd=p.cost_usd, late_s=p.time_s, dear_usd=p.cost_usd)
-        for index, p in enumerate(kept)
-    ]
-    front = set(pareto(candidates))
+    front: set[int] = set()
+    for free in (False, True):
+        candidates = [
+            Candidate(key=index, time_s=p.time_s, cost_usd=p.cost_usd, late_s=p.time_s, dear_usd=p.cost_usd)
+            for index, p in enumerate(kept)
+            if p.offer.is_free is free
+        ]
+        front |= set(pareto(candidates))
     return tuple(replace(point, best=index in front) for index, point in enumerate(kept))

@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from .age import age_line
-from .numbers import device_text, duration_text, offer_text, range_text
+from .numbers import device_text, duration_text, offer_text, range_text, usd_text
 from .output import Column, emit_json, emit_rows
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _row(point: Point, currency: Currency) -> dict[str, Any]:
         "region": offer.region,
         "purchase": offer.purchase.removeprefix("on_"),
         "time": duration_text(point.time_s),
-        "cost": range_text(low, high),
+        "cost": range_text(low, high) if high > 0 else usd_text(0.0),
     }
 
 

@@ -1,0 +1,38 @@
+"""A sweep's best points, by hand."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from gpuplan.offers.load import load_catalog
+from gpuplan.plan.ask import Prepared
+from gpuplan.plan.estimate import Question
+from gpuplan.plan.sweep import sweep
+from gpuplan.plan.terms import NO_TERMS
+from made_up import FakePredictor, make_accelerator, make_offer, make_selection, make_workload
+
+
+def test_what_is_free_hides_nothing_that_is_paid_for() -> None:
+    """Closed form: 3,600 s of 1 TFLOP/s. A free 4 TFLOP/s beats all in time and cost, and nobody guarantees it: of
+    the paid ones, 2 TFLOP/s at $3 and 1 TFLOP/s at $1 stay; 1 TFLOP/s at $2 is beaten.
+    """
+    slow, fast, gift = (
+        make_accelerator(name, tflop_per_s=t) for name, t in (("T4", 1.0), ("L4", 2.0), ("A10", 4.0))
+    )
+    workload = make_workload()
+    ready = Prepared(
+        workload=workload,
+        selection=make_selection(
+            (make_offer("T4", usd_per_hour=Decimal(1)), slow),
+            (make_offer("T4", usd_per_hour=Decimal(2), region="us-west-1"), slow),
+            (make_offer("L4", usd_per_hour=Decimal(3)), fast),
+            (make_offer("A10", usd_per_hour=Decimal(0), provider="kaggle"), gift),
+        ),
+        predictor=FakePredictor(), catalog=load_catalog(), terms=NO_TERMS,
+    )  # fmt: skip
+    found = sweep(
+        ready, question=Question(), batch_sizes=[32], precisions=["float32"], trace=lambda *_: workload
+    )
+
+    best = [(one.offer.offer.accelerator, one.time_s, one.cost_usd) for one in found.best]
+    assert best == [("A10", 900.0, 0.0), ("L4", 1800.0, 1.5), ("T4", 3600.0, 1.0)]
