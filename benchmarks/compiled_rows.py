@@ -222,7 +222,7 @@ def report(rows: list[Scored]) -> dict[str, Any]:
     logs = [log for _, log in errors] if useful else raw_logs
     return {
         "slowdown": round(slowdown_of(rows), 4) if useful else 1.0, "fixed_s": 0.0,
-        "interval": [round(weighted_quantile(logs, weights_of(rows), p), 4) for p in (0.1, 0.9)],
+        "interval": [round(weighted_quantile(logs, [1.0] * len(logs), p), 4) for p in (0.1, 0.9)],
         "fitted_on": {
             "rows": len(rows), "families": sorted({row.measurement.family for row in rows}),
             "mean_error": round(min(raw, fitted), 4), "mean_error_raw": round(raw, 4),
@@ -235,12 +235,6 @@ def report(rows: list[Scored]) -> dict[str, Any]:
 def mean_error(logs: list[float]) -> float:
     """Return the mean of |predicted / measured - 1| of log(measured / predicted)."""
     return statistics.mean(abs(math.expm1(-log)) for log in logs)
-
-
-def weights_of(rows: list[Scored]) -> list[float]:
-    """Return weights with which each network counts once."""
-    families = [row.measurement.family for row in rows]
-    return [1.0 / families.count(family) for family in families]
 
 
 UNCHECKED = {"slowdown": 1.0, "fixed_s": 0.0, "interval": [-0.5, 0.5]}
