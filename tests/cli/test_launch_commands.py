@@ -257,3 +257,25 @@ def test_ps_stop_and_reap_with_nothing_there(gpuplan: Callable[..., Any], plan: 
     assert gpuplan("stop", "nothing", "--provider", "local").code == 2
     assert gpuplan("stop").code == 2
     assert plan.exists()
+
+
+def test_a_cloud_that_does_not_answer_hides_no_machine_of_another(
+    gpuplan: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What others show is printed, who was silent is named, and the exit code says that it is not all there is."""
+    monkeypatch.setenv("GPUPLAN_STATE_DIR", str(tmp_path / "state"))
+    for name, value in {
+        "AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x",
+    }.items():  # fmt: skip
+        monkeypatch.setenv(name, value)
+    asked = ("--provider", "aws", "--provider", "local", "--region", "us-east-1", "--region", "local")
+    done = gpuplan("ps", "--cloud", *asked, "--json")
+
+    listed = json.loads(done.out)
+    valid("gpuplan.ps", listed)
+    assert (listed["asked"], [one["provider"] for one in listed["silent"]]) == (["aws", "local"], ["aws"])
+    assert done.code == 1
+    assert "error: aws was asked for its machines and answered EndpointConnectionError" in done.err
+    assert "hint: wait a minute, then the same command" in done.err
+    assert gpuplan("reap", *asked).code == 1
+    assert gpuplan("stop", "--all", "--yes", *asked).code == 1

@@ -158,16 +158,23 @@ def test_sky_launch_dryrun_on_the_command_line(home: Path, tmp_path: Path, aws: 
     task.write_text(
         yaml.safe_dump(export_of(tmp_path, "aws", "skypilot", source=f"folder:{tmp_path}")["document"])
     )
-    environment = {**sky_environment(home), **aws_environment(aws)}
+    files = {
+        "AWS_CONFIG_FILE",
+        "AWS_SHARED_CREDENTIALS_FILE",
+    }  # it looks for its own, and takes no device for one
+    environment = {
+        **sky_environment(home),
+        **{name: value for name, value in aws_environment(aws).items() if name not in files},
+    }
     sky = str(Path(sys.executable).with_name("sky"))
     try:
         start_server_of_sky(sky, environment)
         done = subprocess.run(
             [sky, "launch", "--dryrun", "-y", str(task)], env=environment, capture_output=True, text=True,
-            check=False, timeout=300,
+            check=False, timeout=600,
         )  # fmt: skip
     finally:
-        subprocess.run([sky, "api", "stop"], env=environment, capture_output=True, check=False, timeout=60)
+        subprocess.run([sky, "api", "stop"], env=environment, capture_output=True, check=False, timeout=300)
     said = done.stdout + done.stderr
 
     assert done.returncode == 0, said[-3000:]
