@@ -94,7 +94,7 @@ def _kept(
         stated, _, body = path.read_text(encoding="utf-8").partition("\n")
         if stated == _digest(body):
             return decode(json.loads(body))
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, ArithmeticError):
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError):
         pass  # not there, or damaged: read anew, and written anew
     made = make()
     _keep(path, kind, json.dumps(encode(made), ensure_ascii=False, separators=(",", ":")))

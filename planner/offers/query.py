@@ -43,8 +43,8 @@ def select_offers(
     """
     spellings = names or load_catalog().names
     wanted = {spellings.resolve(name) for name in accelerators}
-    clouds = _known(providers, {offer.provider for offer in offers}, what="provider", option="--provider")
-    places = _known(regions, {offer.region for offer in offers}, what="region", option="--region")
+    clouds = _known(providers, (offer.provider for offer in offers), what="provider", option="--provider")
+    places = _known(regions, (offer.region for offer in offers), what="region", option="--region")
     option = _purchase(purchase)
     left: tuple[Offer, ...] = tuple(offers)
     filters: list[tuple[str, bool, Callable[[Offer], bool]]] = [
@@ -71,8 +71,11 @@ def _filtered(offers: tuple[Offer, ...], passes: Callable[[Offer], bool], label:
     return left
 
 
-def _known(wanted: Iterable[str], known: set[str], *, what: str, option: str) -> set[str]:
+def _known(wanted: Sequence[str], names: Iterable[str], *, what: str, option: str) -> set[str]:
     """Return names as the offers spell them; UsageError with near names for one that no offer has."""
+    if not wanted:
+        return set()
+    known = set(names)
     by_lower = {name.lower(): name for name in known}
     found = set()
     for name in wanted:
