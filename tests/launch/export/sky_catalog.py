@@ -35,7 +35,7 @@ IMAGES = {
     "azure": ("skypilot:custom-gpu-ubuntu-v2", "skypilot:custom-gpu-ubuntu-v1", "skypilot:custom-cpu-ubuntu-v2"),
 }  # fmt: skip
 IMAGE_IDS = {
-    "aws": "ami-0123456789abcdef0",
+    "aws": "ami-12c6146b",  # one that moto has
     "gcp": "projects/images/one",
     "azure": "publisher:offer:sku:version",
 }
