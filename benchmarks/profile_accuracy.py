@@ -12,6 +12,8 @@ the same command again, and it goes on with what is missing.
 from __future__ import annotations
 
 import argparse
+import io
+import itertools
 import json
 import os
 import random
@@ -20,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -82,18 +85,23 @@ def _spread(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def measure_overhead(options: argparse.Namespace) -> None:
-    """Run epochs with StepTimer and without, in turn, and compare their medians."""
-    kept = Kept(options.output, command=f"{HERE} overhead", key=("backend",))
-    for backend in options.backend or BACKENDS:
-        found = child(["--overhead-child", str(options.times)], backend)
-        kept.add({"backend": backend, **found})
+    """Run epochs with StepTimer and without, in turn, and compare their medians.
+
+    Once with the progress bar that `fit()` has by default (it goes nowhere), once in silence: there Keras calls
+    nothing at all after a batch, and the first callback that wants to know of batches pays for its machinery.
+    """
+    kept = Kept(options.output, command=f"{HERE} overhead", key=("backend", "progress_bar"))
+    for backend, bar in itertools.product(options.backend or BACKENDS, (True, False)):
+        found = child(["--overhead-child", str(options.times), str(int(bar))], backend)
+        kept.add({"backend": backend, "progress_bar": bar, **found})
+        name = f"{backend}, with the progress bar" if bar else backend
         print(
-            f"{backend}: {found['steps_per_s']:.0f} steps/s, overhead {found['overhead']:+.3%} ± "
+            f"{name}: {found['steps_per_s']:.0f} steps/s, overhead {found['overhead']:+.3%} ± "
             f"{found['sure']:.3%}, others used {found['other_share']:.0%} of the CPU"
         )
 
 
-def overhead_child(pairs: int) -> None:
+def overhead_child(pairs: int, *, bar: bool) -> None:
     """Print the ratio of epochs with the timer to their neighbours without."""
     import gpuplan
     import keras
@@ -109,9 +117,10 @@ def overhead_child(pairs: int) -> None:
     model.compile(optimizer="sgd", loss="mse")
 
     def epoch_s(callbacks: list[Any]) -> float:
-        began_s = time.perf_counter()
-        model.fit(x, y, batch_size=64, epochs=1, verbose=0, callbacks=callbacks)
-        return time.perf_counter() - began_s
+        with redirect_stdout(io.StringIO()):  # the progress bar
+            began_s = time.perf_counter()
+            model.fit(x, y, batch_size=64, epochs=1, verbose=int(bar), callbacks=callbacks)
+            return time.perf_counter() - began_s
 
     epoch_s([])
     watch = LoadWatch([os.getpid()])
@@ -210,7 +219,7 @@ def main() -> None:
     if len(sys.argv) > 1 and sys.argv[1] in ROLES:
         ROLES[sys.argv[1]](sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), float(sys.argv[5]))
     elif sys.argv[1:2] == ["--overhead-child"]:
-        overhead_child(int(sys.argv[2]))
+        overhead_child(int(sys.argv[2]), bar=sys.argv[3] == "1")
     else:
         options = _parser().parse_args()
         if options.run is repeat_profiles and options.backend is None:

@@ -122,7 +122,7 @@ class StepTimer(StepRecorder):
     def step_s(self) -> float | None:
         """Return the time of a step so far [s]; None before there is one."""
         if self.meter.steps_s:
-            return self.meter.summary().median_s
+            return median(self.meter.steps_s)
         if self.meter.warm:
             return self.meter.warm[-1]
         epoch = self.epochs[-1] if self.epochs else None

@@ -69,13 +69,9 @@ class StepRecorder(keras.callbacks.Callback):  # type: ignore[misc]
         self.train_began_s: float | None = None
         self.train_ended_s: float | None = None
         self.first_step_s: float | None = None
+        self.steps_per_call = 1  # steps between two calls of a callback [-]
         self._lock = threading.Lock()
         self._test_began_s = 0.0
-
-    @property
-    def steps_per_call(self) -> int:
-        """Steps between two calls of a callback [-]."""
-        return int(getattr(self._model, "steps_per_execution", 1) or 1)
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Start the clock."""
@@ -83,12 +79,13 @@ class StepRecorder(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Let no window reach across epochs."""
+        self.steps_per_call = int(getattr(self._model, "steps_per_execution", 1) or 1)
         self.meter.pause()
         self.epochs.append(Epoch(began_s=self.clock()))
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Take note of steps that have ended; may be called in any thread."""
-        now_s, steps, closed = self.clock(), self.steps_per_call, False
+        now_s, steps = self.clock(), self.steps_per_call
         with self._lock:
             epoch = self.epochs[-1]
             epoch.steps += steps

@@ -30,13 +30,19 @@ def median_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> 
     ordered, count = sorted(values), len(values)
     outside, below = 0.0, -1
     while below + 1 < count / 2:
-        outside += 2.0 * math.comb(count, below + 1) / 2.0**count
+        outside += 2.0 * _binomial_half(count, below + 1)
         if outside > 1.0 - confidence:
             break
         below += 1
     if below < 0:
         return None
     return ordered[below], ordered[count - 1 - below]
+
+
+def _binomial_half(count: int, successes: int) -> float:
+    """Return the probability of so many heads in so many throws; without large integers, it is asked for often."""
+    ways_log = math.lgamma(count + 1) - math.lgamma(successes + 1) - math.lgamma(count - successes + 1)
+    return math.exp(ways_log - count * math.log(2.0))
 
 
 def drift_of(values: Sequence[float]) -> float:
