@@ -86,7 +86,7 @@ def locked_out(past: AttemptHistory, fault: CloudFault) -> GpuplanError:
         named = past.machine_id or "a machine that may exist"
         exists = f"{named} ends by itself after {attempt.candidate.cap_s} s; by hand: {attempt.stop_by_hand}"
     elif any(call.makes == "resource" and call.step in past.intended for call in attempt.calls):
-        exists = "there is no machine, but what was made for one is still there"
+        exists = "there is no machine; things made for one may be left"
     return _error_of(fault)(
         f"{request.provider} answered {fault}; {exists}",
         hint=f"{way_on(fault)} the same command, or `gpuplan stop {request.run}`",
