@@ -1,10 +1,10 @@
 """The epoch that `gpuplan profile` predicts, against real epochs of `fit()`. Part of `profile_accuracy.py`.
 
-Two processes take turns, an epoch each: one is measured as `gpuplan profile` measures, the other runs `fit()` as
-anybody would. A rented core is shared: the same loop may take half or twice as long a minute later. So each turn's
-windows are also held against the real epoch right after it (`turns`), and the median of that is `error`: what the
-machine did falls on both alike, and the profiler's own error is left. `whole_error` compares the two medians
-instead, as somebody would who measures once and trains later.
+Two processes take turns, an epoch each (three on TensorFlow): one is measured as `gpuplan profile` measures, the
+other runs `fit()` as anybody would. A rented core is shared: the same loop may take half or twice as long a minute
+later. So each turn's windows are also held against the real epoch right after it (`turns`), and the median of that
+is `error`: what the machine did falls on both alike, and the profiler's own error is left. `whole_error` compares
+the two medians instead, as somebody would who measures once and trains later.
 """
 
 from __future__ import annotations
@@ -39,6 +39,9 @@ MODELS = (
     ("examples/models.py:transformer?depth=2&width=64&heads=2&length=32&vocabulary=500", 16, 160),
     ("MobileNetV2?input_shape=[32,32,3]&classes=10", 16, 64),
 )
+# Epochs of a turn, of which the last one counts: TensorFlow's input threads sleep while the other process has its
+# turn, and take 0.1 to 2 s to come back. Without turns they never sleep.
+EPOCHS_OF_A_TURN = {"jax": 1, "torch": 1, "tensorflow": 3}
 Windows = tuple[list[float], list[int]]
 KEPT = ("median_s", "mean_s", "low_s", "high_s", "windows", "spread")
 CALM = 0.10  # of the processor, used by others: above, the machine was not ours alone [-]
@@ -167,12 +170,17 @@ def _measured_epochs(reference: str, batch_size: int, samples: int, most_s: floa
     from gpuplan.plan.profile_child import epoch_of
     from gpuplan.workload.concrete import Concrete
 
+    epochs = EPOCHS_OF_A_TURN[os.environ["KERAS_BACKEND"]]
+
     class InTurn(recorder.StepRecorder):
+        known = 0
+
         def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-            now = len(self.meter.steps_s)
-            new = slice(getattr(self, "known", 0), now)
-            _take_turn(windows=[self.meter.steps_s[new], self.meter.counts[new]])
-            self.known = now
+            if epoch % epochs == 0:
+                new = slice(self.known, None)
+                _take_turn(windows=[self.meter.steps_s[new], self.meter.counts[new]])
+            if epoch % epochs == epochs - 1:
+                self.known = len(self.meter.steps_s)
             super().on_epoch_begin(epoch, logs)
 
     def use(concrete: Concrete) -> None:
@@ -195,13 +203,16 @@ def _plain_epochs(reference: str, batch_size: int, samples: int, most_s: float) 
     import keras
     from gpuplan.workload.concrete import Concrete
 
+    epochs = EPOCHS_OF_A_TURN[os.environ["KERAS_BACKEND"]]
+
     class InTurn(keras.callbacks.Callback):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.took_s: float | None = None
 
         def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-            _take_turn(epoch_s=self.took_s)
+            if epoch % epochs == 0:
+                _take_turn(epoch_s=self.took_s)
             self.began_s = time.perf_counter()
 
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
