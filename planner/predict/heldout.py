@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from .coefficients import Coefficients
 from .corpus import Measurement
 from .fit import Case, fit
-from .interval import LEVEL, around, equal_weights, nested_interval, outer, weighted_quantile
+from .interval import around, interval_of, nested_interval, outer
 from .layout import Fitted
 from .naive import RULES, predict_naively
 from .predictor import ModelledStep, model_step
 from .runs import stack_of
 from .score import ScoredRow
 
-__all__ = ["Example", "HeldOut", "interval_of", "leave_out", "model_case", "packed", "predict_case"]
+__all__ = ["Example", "HeldOut", "leave_out", "model_case", "packed", "predict_case"]
 
 ENOUGH_GROUPS = (
     9  # an 80 % interval leaves a tenth on either side: the share of the next group where nine are known
@@ -113,14 +113,6 @@ class HeldOut:
 
 def _groups_in(errors: Sequence[tuple[float, str, Measurement]]) -> int:
     return len({group for _, group, _ in errors})
-
-
-def interval_of(log_ratios: Sequence[float], groups: Sequence[str]) -> tuple[float, float]:
-    """Return the 10th and 90th percentile of log ratios, every group weighing the same."""
-    weights = equal_weights(groups)
-    tail = (1.0 - LEVEL) / 2.0
-    low = -weighted_quantile([-log for log in log_ratios], weights, 1.0 - tail)
-    return low, weighted_quantile(log_ratios, weights, 1.0 - tail)
 
 
 def model_case(case: Case, fitted: Fitted | Coefficients) -> ModelledStep:

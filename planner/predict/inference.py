@@ -14,7 +14,8 @@ from .beyond import inference_rows
 from .cases import examples_of
 from .coefficients import Coefficients
 from .corpus import Measurement
-from .heldout import interval_of, predict_case
+from .heldout import predict_case
+from .interval import interval_of
 from .steptime import Basis
 from .store import Traced
 

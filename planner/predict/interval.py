@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from ..units import Interval
 
-__all__ = ["LEVEL", "around", "equal_weights", "nested_interval", "outer", "weighted_quantile"]
+__all__ = ["LEVEL", "around", "equal_weights", "interval_of", "nested_interval", "outer", "weighted_quantile"]
 
 LEVEL = 0.8
 TAIL = (1.0 - LEVEL) / 2.0
@@ -64,10 +64,23 @@ def outer(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, 
     return min(one[0], other[0]), max(one[1], other[1])
 
 
-def _ends(logs: Sequence[float], groups: Sequence[str], tail: float) -> tuple[float, float]:
+def interval_of(
+    log_ratios: Sequence[float], groups: Sequence[str], *, tail: float = TAIL
+) -> tuple[float, float]:
+    """Return the 10th and 90th percentile of log ratios, every group weighing the same.
+
+    Args:
+        log_ratios: log(measured / predicted) [-].
+        groups: Which group each belongs to.
+        tail: Share that lies outside on either side [-].
+    """
     weights = equal_weights(groups)
-    low = -weighted_quantile([-log for log in logs], weights, 1.0 - tail)
-    return min(low, 0.0), max(weighted_quantile(logs, weights, 1.0 - tail), 0.0)
+    low = -weighted_quantile([-log for log in log_ratios], weights, 1.0 - tail)
+    return low, weighted_quantile(log_ratios, weights, 1.0 - tail)
+
+
+def _ends(logs: Sequence[float], groups: Sequence[str], tail: float) -> tuple[float, float]:
+    return outer((0.0, 0.0), interval_of(logs, groups, tail=tail))
 
 
 def _coverage(logs: Sequence[float], groups: Sequence[str], tail: float) -> float:

@@ -21,7 +21,7 @@ from ..offers.rows import Accelerator
 from ..units import Interval
 from .collectives import exposed_s, ring_all_reduce_s
 from .links import UNKNOWN, Link, LinkKind, Machine, link_between
-from .steptime import Limiter, StepTime, Unpredicted
+from .steptime import Limiter, StepTime, Unpredicted, notes_text
 
 __all__ = [
     "ANY_METHOD", "BACKWARD_SHARE", "FORMAT", "Method", "Parallel", "Shares", "load_parallel", "overhead_parts_s",
@@ -215,7 +215,7 @@ def several_devices(
     return StepTime(
         time_s=_widened(single.time_s, mid, constants.ends(devices)), basis=single.basis, parts_s=parts,
         limiter=cast("Limiter", max(parts, key=lambda name: parts[name])),
-        note="; ".join(filter(None, (single.note, _note(link.kind, devices, hosts)))),
+        note=notes_text(single.note, _note(link.kind, devices, hosts)),
         memory=single.memory,
     )  # fmt: skip
 

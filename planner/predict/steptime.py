@@ -7,7 +7,7 @@ from typing import Literal
 
 from ..units import Interval
 
-__all__ = ["Basis", "Limiter", "StatedMemory", "StepTime", "Unpredicted"]
+__all__ = ["Basis", "Limiter", "StatedMemory", "StepTime", "Unpredicted", "notes_text"]
 
 Basis = Literal["measured", "compiled", "modelled", "datasheet"]
 Limiter = Literal["compute", "memory bandwidth", "launch", "input", "link"]
@@ -45,6 +45,16 @@ class StepTime:
     parts_s: dict[str, float] = field(default_factory=dict)
     note: str = ""
     memory: StatedMemory | None = None
+
+
+def notes_text(*notes: str) -> str:
+    """Return several notes as one, those that say nothing left out.
+
+    Example:
+        >>> notes_text("", "borrowed", "assumed")
+        'borrowed; assumed'
+    """
+    return "; ".join(filter(None, notes))
 
 
 @dataclass(frozen=True, slots=True)

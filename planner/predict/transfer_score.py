@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from .corpus import Measurement
-from .heldout import Example, HeldOut, interval_of, model_case
-from .interval import around
+from .heldout import Example, HeldOut, model_case
+from .interval import around, interval_of
 from .layout import Fitted
 from .score import ScoredRow
 from .transfer import Library, Profile, Transfer

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import cast
 
 from ...units import Interval
-from ..steptime import Limiter, StatedMemory, StepTime, Unpredicted
+from ..steptime import Limiter, StatedMemory, StepTime, Unpredicted, notes_text
 
 __all__ = ["between", "on_line"]
 
@@ -45,7 +45,7 @@ def between(
     memory = _memory(low.memory, high.memory, share)
     note = f"on the line between batches of {sizes[0]} and {sizes[1]}, which were compiled"
     if plain.basis == "measured" or low.basis != "compiled" or high.basis != "compiled":
-        return replace(plain, memory=memory, note="; ".join(filter(None, (plain.note, f"memory {note}"))))
+        return replace(plain, memory=memory, note=notes_text(plain.note, f"memory {note}"))
     names = dict.fromkeys([*low.parts_s, *high.parts_s])
     parts_s = {
         name: on_line(low.parts_s.get(name, 0.0), high.parts_s.get(name, 0.0), share=share) for name in names
@@ -53,7 +53,7 @@ def between(
     return StepTime(
         time_s=_interval(sum(parts_s.values()), low), basis="compiled", parts_s=parts_s, memory=memory,
         limiter=cast("Limiter", max(parts_s, key=lambda name: parts_s[name])),
-        note="; ".join(filter(None, (low.note, note))),
+        note=notes_text(low.note, note),
     )  # fmt: skip
 
 

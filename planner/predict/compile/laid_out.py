@@ -8,7 +8,7 @@ from typing import cast
 from ...offers.rows import Accelerator
 from ...units import GIGA, MEGA
 from ..interval import around
-from ..steptime import Limiter, StatedMemory, StepTime, Unpredicted
+from ..steptime import Limiter, StatedMemory, StepTime, Unpredicted, notes_text
 from .compiled import Compiled, CompileFault
 from .constants import load_constants
 from .targets import Target
@@ -44,7 +44,7 @@ def laid_out_step(
         if isinstance(plain, Unpredicted):
             return plain
         note = f"memory of one device, {about}; the time is that of whole models, each on a device"
-        return replace(plain, memory=memory, note="; ".join(filter(None, (plain.note, note))))
+        return replace(plain, memory=memory, note=notes_text(plain.note, note))
     constants = load_constants()["tpu"]
     parts_s = {
         "compute": core_s(cycles=result.total_cycles, clock_hz=accelerator.boost_mhz * MEGA)
@@ -72,4 +72,4 @@ def without(
         note = f"memory: does not fit, says the compiler for {accelerator.name}"
         needed = fault.needed_bytes
         memory = StatedMemory(needed_bytes=None if needed is None else needed * target.cores, fits=False)
-    return replace(plain, memory=memory, note="; ".join(filter(None, (plain.note, note))))
+    return replace(plain, memory=memory, note=notes_text(plain.note, note))

@@ -12,7 +12,7 @@ from ...workload.model import Workload
 from ..interval import around
 from ..links import UNKNOWN, Machine
 from ..parallel import several_devices
-from ..steptime import Limiter, StatedMemory, StepTime, Unpredicted
+from ..steptime import Limiter, StatedMemory, StepTime, Unpredicted, notes_text
 from .between import between
 from .compiled import Compiled, CompileFault
 from .constants import Constants, load_constants
@@ -168,7 +168,7 @@ def _compiled(
     found = StepTime(
         time_s=around(sum(parts_s.values()), *constants.interval), basis="compiled", parts_s=parts_s,
         limiter=cast("Limiter", max(parts_s, key=lambda name: parts_s[name])), memory=_memory(target, result),
-        note="; ".join(filter(None, (_note(target, result, devices), target.note, _trust(constants)))),
+        note=notes_text(_note(target, result, devices), target.note, _trust(constants)),
     )  # fmt: skip
     if target.platform == "cuda" and not constants.checked and isinstance(plain, StepTime):
         return _only_memory(
@@ -183,7 +183,7 @@ def _compiled(
             return shared
         found = shared
     notes = (found.note, disagreement(found, plain, result))
-    return replace(found, note="; ".join(filter(None, notes)))
+    return replace(found, note=notes_text(*notes))
 
 
 def _parts_s(
@@ -209,7 +209,7 @@ def _only_memory(
         return plain
     note = f"memory as compiled for {target.accelerator}; {why}"
     notes = (plain.note, note, target.note)
-    return replace(plain, memory=_memory(target, result), note="; ".join(filter(None, notes)))
+    return replace(plain, memory=_memory(target, result), note=notes_text(*notes))
 
 
 def _trust(constants: Constants) -> str:
