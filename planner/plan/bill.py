@@ -13,16 +13,15 @@ from .bill_line import BillLine, UsdInterval
 from .phases import TRAINING, Phase, Schedule
 
 __all__ = [
-    "NOT_BILLED", "NO_CHARGES", "Bill", "Charges", "Rental", "bill_of_run", "nano_text", "rental_usd",
+    "NOT_BILLED", "NO_CHARGES", "Bill", "Charges", "Rental", "bill_of_run", "nano_text", "rental_nano",
+    "rental_usd", "usd_of",
 ]  # fmt: skip
 
 # What a real bill may also have and this one does not, by name.
 NOT_BILLED: tuple[str, ...] = ("input pipeline stalls",)
 
 HOURS_PER_MONTH = 730.0  # what the clouds divide a month's price of storage by
-_NANO_USD = Decimal("1e-9")
 _WIDE = Context(prec=60)
-_DECIMAL_SECONDS_PER_HOUR = Decimal(3600)
 _NANO = 10**9
 _NANOSECONDS_PER_HOUR = 3600 * _NANO
 _HALF_AN_HOUR = _NANOSECONDS_PER_HOUR // 2  # so that a division rounds to the nearest
@@ -134,7 +133,7 @@ class Bill:
         """Lower end, central estimate and upper end [1e-9 USD]."""
         machine = self.machine_nano
         if self.rental.is_plain:
-            return _added([machine, self.rental.fixed_nano])
+            return _added((machine, self.rental.fixed_nano))
         return _added([machine, *self._beside_the_machine().values()])
 
     @property
@@ -239,18 +238,22 @@ def _priced(nanoseconds: _Nano, price_nano: int) -> _Nano:
 def rental_usd(*, duration_s: float, usd_per_hour: Decimal) -> Decimal:
     """Return what renting costs at a constant hourly price, billed to the second's fraction [USD].
 
-    This is the one place where a price meets an estimate.
-
     Args:
         duration_s: How long the machine is held [s].
-        usd_per_hour: Price of everything that is rented [USD/h].
+        usd_per_hour: Price of everything that is rented, which counts to the nano-dollar [USD/h].
 
     Example:
         >>> rental_usd(duration_s=1800.0, usd_per_hour=Decimal("0.526"))
         Decimal('0.263000000')
     """
-    usd = _WIDE.multiply(Decimal(duration_s), usd_per_hour) / _DECIMAL_SECONDS_PER_HOUR
-    return usd.quantize(_NANO_USD, context=_WIDE)
+    return usd_of(rental_nano(duration_s=duration_s, usd_per_hour=usd_per_hour))
+
+
+def rental_nano(*, duration_s: float, usd_per_hour: Decimal) -> int:
+    """Return the same, to the nearest [1e-9 USD]."""
+    seconds, parts = duration_s.as_integer_ratio()  # exactly what the float is
+    hour = int(SECONDS_PER_HOUR) * parts
+    return (2 * seconds * int(usd_per_hour * _NANO) + hour) // (2 * hour)
 
 
 def bill_of_run(*, train_time_s: Interval, usd_per_hour: Decimal, charges: Charges = NO_CHARGES) -> Bill:
@@ -298,5 +301,9 @@ def nano_text(nano: int) -> str:
 
 def _usd(nano: _Nano) -> UsdInterval:
     """Return whole nano-dollars as dollars, exactly."""
-    low, mid, high = (Decimal(amount).scaleb(-9, _WIDE) for amount in nano)
-    return UsdInterval(low, mid, high)
+    return UsdInterval(*map(usd_of, nano))
+
+
+def usd_of(nano: int) -> Decimal:
+    """Return whole nano-dollars as dollars [USD]."""
+    return Decimal(nano).scaleb(-9, _WIDE)

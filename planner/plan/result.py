@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from ..units import SECONDS_PER_HOUR, Interval
-from .bill import NOT_BILLED, Bill, rental_usd
+from .bill import NOT_BILLED, Bill, rental_nano, usd_of
 from .carbon import co2_kg
 from .memory_parts import memory_parts
 from .pause import collector_paused
@@ -66,10 +66,16 @@ class OfferEstimate:
     @property
     def usd_per_1000_steps(self) -> Decimal | None:
         """Central estimate, without minimum charges; None when unknown [USD]."""
+        nano = self.nano_per_1000_steps
+        return None if nano is None else usd_of(nano)
+
+    @property
+    def nano_per_1000_steps(self) -> int | None:
+        """The same in whole nano-dollars [1e-9 USD]."""
         step_time_s, price = self.projection.step_time_s, self.offer.usd_per_hour
         if step_time_s is None or price is None:
             return None
-        return rental_usd(duration_s=1000 * step_time_s.mid, usd_per_hour=price)
+        return rental_nano(duration_s=1000 * step_time_s.mid, usd_per_hour=price)
 
     @property
     def session_s(self) -> float | None:
@@ -131,6 +137,10 @@ class OfferEstimate:
 
     def notes_of(self, spot: str | None, scaling: Scaling | None) -> tuple[str, ...]:
         """Return the notes with what is to be said of interruptions and of several devices, once that is known."""
+        return (*self.projection.notes, *self.own_notes(spot, scaling))
+
+    def own_notes(self, spot: str | None, scaling: Scaling | None) -> list[str]:
+        """Return the notes that are not those of all offers of its devices."""
         sessions, session_s = self.sessions, self.session_s
         interrupted = ""
         if session_s is not None and sessions is not None and sessions > 1:
@@ -139,7 +149,7 @@ class OfferEstimate:
             )
         several = "" if scaling is None else scaling.note
         own = (several, self.market.starved(self), spot, interrupted, self.offer.note)
-        return (*self.projection.notes, *(note for note in own if note))
+        return [note for note in own if note]
 
     def to_json(self, *, breakdown: bool = False) -> dict[str, Any]:
         """Return one entry of `offers[]`; its bill with ranges and reasons when a breakdown is wanted."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 from ..workload.ops import Op, OpKind
@@ -17,6 +18,10 @@ __all__ = [
 CONTRACTIONS = ("conv_fprop", "conv_dgrad", "conv_wgrad", "depthwise", "dot")
 CATEGORIES = (*CONTRACTIONS, "stream", "pool", "irregular")
 _IRREGULAR = {OpKind.GATHER, OpKind.SCATTER, OpKind.SORT, OpKind.LINALG, OpKind.OTHER}
+# What kernels have in common that are one row: all but how often they are launched.
+_SORT_OF = attrgetter(
+    "category", "dtype", "flops", "bytes_moved", "m", "n", "k", "batch", "winograd", "streamed"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +96,7 @@ def _allows_winograd(op: Op) -> bool:
 
 def _contraction(op: Op) -> Kernel:
     return Kernel(
-        category=_category(op), dtype=op.dtype, count=op.count, flops=op.flops,
+        category=_category(op), dtype=op.dtype, count=float(op.count), flops=op.flops,
         bytes_moved=op.bytes_read + op.bytes_written, m=op.m, n=op.n, k=op.k, batch=op.batch,
         winograd=_allows_winograd(op),
     )  # fmt: skip
@@ -118,7 +123,7 @@ def _one_kernel(members: list[Op], *, compiled: bool) -> Kernel:
         return moved_bytes(op, compiled=compiled)
 
     heaviest = max(members, key=moved)
-    count = max(op.count for op in members)
+    count = float(max(op.count for op in members))
     return Kernel(
         category=_category(heaviest), dtype=heaviest.dtype, count=count,
         flops=sum(op.flops * op.count for op in members) / count,
@@ -136,11 +141,17 @@ def kernels_of(ops: Sequence[Op], *, compiled: bool, library: Collection[str] = 
     """
     dispatched, streamed = by_library(ops, layers=library)
     inner = (replace(kernel, streamed=True) for kernel in _launched(streamed, compiled=compiled))
-    merged: dict[Kernel, float] = {}
+    alike: dict[object, list[Kernel]] = {}
     for kernel in [*_launched(dispatched, compiled=compiled), *inner]:
-        one = replace(kernel, count=1.0)
-        merged[one] = merged.get(one, 0.0) + kernel.count
-    return tuple(replace(kernel, count=count) for kernel, count in merged.items())
+        alike.setdefault(_SORT_OF(kernel), []).append(kernel)
+    return tuple(map(_as_one, alike.values()))
+
+
+def _as_one(kernels: Sequence[Kernel]) -> Kernel:
+    """Return equal kernels as one row; a row that stands alone as it is, since making them takes time."""
+    if len(kernels) == 1:
+        return kernels[0]
+    return replace(kernels[0], count=sum(kernel.count for kernel in kernels))
 
 
 def _launched(ops: Sequence[Op], *, compiled: bool) -> list[Kernel]:

@@ -15,6 +15,7 @@ from .output import compact_json
 if TYPE_CHECKING:
     from ..offers.rows import Offer
     from ..plan.bill import Bill, Rental
+    from ..plan.projection import Projection
     from ..plan.result import OfferEstimate
     from ..plan.scaling_note import Scaling
     from ..plan.spot_outlook import SpotOutlook
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["OfferTexts"]
 
 NANO = 10**9
+AMOUNT = "\0"  # where an amount is to be written: no JSON has it in its text
 WORDS = {None: "null", False: "false", True: "true"}
 
 
@@ -49,27 +51,23 @@ class OfferTexts:
         # by id, with what has it, so that the id stays its own
         self._of_object: dict[int, tuple[object, str]] = {}
         self._strings, self._numbers = _Strings(), _Numbers()
-        self._heads: dict[int, tuple[Rental, list[str], str]] = {}
+        self._templates: dict[tuple[int, int], tuple[Rental, Projection, str]] = {}
 
     def of(self, one: OfferEstimate) -> str:
         """Return `offers[]`'s entry of an offer."""
-        offer, bill, run_time_s, energy = one.offer, one.bill, one.run_time_s, one.energy_kwh
+        offer, energy = one.offer, one.energy_kwh
         scaling, outlook = one.scaling, one.outlook
         saves = None if outlook is None else one.market.saves_share(one)
         loses = None if outlook is None else (outlook.loses if saves is None else saves <= 0.0)
         co2 = one.co2_of(energy)
-        notes = one.notes_of(None if outlook is None else outlook.note_at(saves, loses=loses), scaling)
+        interrupted = None if outlook is None else outlook.note_at(saves, loses=loses)
         return (
-            f"{{{self._offer(offer)}, {self._shared(one.projection.shared_json)[1:-1]}, "
-            f'"run_time_s": {self._interval(run_time_s)}, '
-            f'"cost_usd": {_cost(bill)}, "bill": {self._bill(bill)}, '
-            f'"unbilled": {self._shared(one.unbilled)}, '
-            f'"usd_per_1000_steps": {_decimal(one.usd_per_1000_steps)}, "scaling": {_scaling(scaling)}, '
+            f'{{{self._offer(offer)}, {self._run(one)}, "scaling": {_scaling(scaling)}, '
             f'"serving": {_own(one.serving)}, "best_batch": {_own(one.best_batch)}, '
             f'"energy_kwh": {self._interval(energy)}, "co2_kg": {_bounds(co2)}, '
             f'"sessions": {"null" if one.sessions is None else one.sessions}, '
             f'"spot": {"null" if outlook is None else self._spot(outlook, offer, saves, loses)}, '
-            f'"notes": [{", ".join([encode_basestring(note) for note in notes])}]}}'
+            f'"notes": {self._notes(one, one.own_notes(interrupted, scaling))}}}'
         )
 
     def _offer(self, offer: Offer) -> str:
@@ -84,24 +82,45 @@ class OfferTexts:
             f'"complete": {WORDS[offer.complete]}, "status": {string[offer.status]}'
         )
 
-    def _bill(self, bill: Bill | None) -> str:
-        """Return the lines of a bill: what stands before each amount is the same for all of its rental."""
-        if bill is None:
-            return "[]"
-        rental = bill.rental
-        if not rental.is_plain:
-            return compact_json(bill.lines_json())
-        known = self._heads.get(id(rental))
+    def _run(self, one: OfferEstimate) -> str:
+        """Return what a run takes and costs: all but the amounts is the same wherever it is rented so."""
+        bill, per_1000 = one.bill, one.nano_per_1000_steps
+        if bill is not None and per_1000 is not None and bill.rental.is_plain:
+            amounts = [*bill.nano, *bill.mid_phases_nano(), per_1000]
+            if min(amounts) >= 0:
+                places = tuple([part for amount in amounts for part in divmod(amount, NANO)])
+                return self._template(one, bill.rental) % places
+        return self._run_text(one, _cost(bill), _lines(bill), _money(per_1000))
+
+    def _template(self, one: OfferEstimate, rental: Rental) -> str:
+        """Return the text of a run with places for dollars and nano-dollars: of its cost, bill and 1000 steps."""
+        key = (id(rental), id(one.projection))
+        known = self._templates.get(key)
         if known is None:
-            heads = [f'{{"item": {encode_basestring(item)}, "usd": "' for item in rental.mid_times[0]]
-            fixed = "".join(f", {compact_json(line)}" for line in rental.fixed_json)
-            known = self._heads[id(rental)] = (rental, heads, fixed)
-        _, heads, fixed = known
-        lines = [
-            f'{head}{nano // NANO}.{nano % NANO:09d}"}}' if nano >= 0 else f'{head}{nano_text(nano)}"}}'
-            for head, nano in zip(heads, bill.mid_phases_nano(), strict=True)
-        ]
-        return f"[{', '.join(lines)}{fixed}]"
+            known = self._templates[key] = (rental, one.projection, self._new_template(one, rental))
+        return known[-1]
+
+    def _new_template(self, one: OfferEstimate, rental: Rental) -> str:
+        cost = f'{{"low": "{AMOUNT}", "mid": "{AMOUNT}", "high": "{AMOUNT}"}}'
+        phases = [f'{{"item": {encode_basestring(item)}, "usd": "{AMOUNT}"}}' for item in rental.mid_times[0]]
+        lines = ", ".join([*phases, *map(compact_json, rental.fixed_json)])
+        text = self._run_text(one, cost, f"[{lines}]", f'"{AMOUNT}"')
+        return text.replace("%", "%%").replace(AMOUNT, "%d.%09d")
+
+    def _run_text(self, one: OfferEstimate, cost: str, lines: str, per_1000: str) -> str:
+        return (
+            f'{self._shared(one.projection.shared_json)[1:-1]}, "run_time_s": {self._interval(one.run_time_s)}, '
+            f'"cost_usd": {cost}, "bill": {lines}, "unbilled": {self._shared(one.unbilled)}, '
+            f'"usd_per_1000_steps": {per_1000}'
+        )
+
+    def _notes(self, one: OfferEstimate, own: list[str]) -> str:
+        """Return the notes of an offer's devices, and its own after them."""
+        common = self._shared(one.projection.notes)
+        if not own:
+            return common
+        texts = ", ".join([encode_basestring(note) for note in own])
+        return f"{common[:-1]}, {texts}]" if one.projection.notes else f"[{texts}]"
 
     def _spot(self, outlook: SpotOutlook, offer: Offer, saves: float | None, loses: bool | None) -> str:
         price = None if offer.usd_per_hour is None else float(offer.usd_per_hour)
@@ -139,11 +158,16 @@ def _bounds(interval: Interval | None) -> str:
     return f'{{"low": {interval.low!r}, "mid": {interval.mid!r}, "high": {interval.high!r}}}'
 
 
+def _money(nano: int | None) -> str:
+    return "null" if nano is None else f'"{nano_text(nano)}"'
+
+
 def _cost(bill: Bill | None) -> str:
-    if bill is None:
-        return "null"
-    low, mid, high = bill.nano
-    return f'{{"low": "{nano_text(low)}", "mid": "{nano_text(mid)}", "high": "{nano_text(high)}"}}'
+    return "null" if bill is None else compact_json(bill.total_json())
+
+
+def _lines(bill: Bill | None) -> str:
+    return "[]" if bill is None else compact_json(bill.lines_json())
 
 
 def _scaling(scaling: Scaling | None) -> str:

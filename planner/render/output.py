@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from functools import cache
+from itertools import islice
 from typing import Any, Literal
 
 from .progress import status
@@ -23,6 +24,7 @@ __all__ = [
 ]  # fmt: skip
 
 UNKNOWN = "–"  # what a table shows for None
+ROWS_AT_ONCE = 64  # of a document: together some system calls' worth, and never the whole twice
 
 
 class JsonText(str):
@@ -61,8 +63,9 @@ def emit_rows(
 
 
 def emit_json(schema: str, payload: Mapping[str, Any]) -> None:
-    """Write one JSON object that names its schema (``gpuplan.offers/1``) to standard output."""
-    _write(lambda: sys.stdout.write(json_text(schema, payload)))
+    """Write one JSON object that names its schema (``gpuplan.offers/1``) to standard output, row by row."""
+    pieces = _json_pieces(schema, payload)
+    _write(lambda: sys.stdout.writelines(_joined(pieces)))
 
 
 def emit_text(text: str) -> None:
@@ -81,10 +84,23 @@ def json_text(schema: str, payload: Mapping[str, Any]) -> str:
           "note": null
         }
     """
-    members = {"schema": schema, **payload}.items()
-    return (
-        "{\n" + ",\n".join(f"  {json.dumps(key)}: {_member_text(value)}" for key, value in members) + "\n}\n"
-    )
+    return "".join(_json_pieces(schema, payload))
+
+
+def _json_pieces(schema: str, payload: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the document in pieces, a row of a list of objects each."""
+    start = "{\n"
+    for key, value in {"schema": schema, **payload}.items():
+        yield f"{start}  {json.dumps(key)}: "
+        yield from _member_pieces(value)
+        start = ",\n"
+    yield "\n}\n"
+
+
+def _joined(pieces: Iterator[str]) -> Iterator[str]:
+    """Yield many pieces as one: a write takes longer than a row."""
+    while some := list(islice(pieces, ROWS_AT_ONCE)):
+        yield "".join(some)
 
 
 def tsv_text(columns: Sequence[Column], rows: Iterable[Mapping[str, Any]]) -> str:
@@ -99,15 +115,20 @@ def tsv_text(columns: Sequence[Column], rows: Iterable[Mapping[str, Any]]) -> st
     return "\n".join(lines) + "\n"
 
 
-def _member_text(value: object) -> str:
-    """Return a member of the document, indented; of a list of objects one a line, for diffs and speed."""
-    if isinstance(value, Iterator):
-        rows = ",\n".join(f"    {row if isinstance(row, JsonText) else compact_json(row)}" for row in value)
-        return f"[\n{rows}\n  ]" if rows else "[]"
-    if isinstance(value, (list, tuple)) and value and isinstance(value[0], Mapping):
-        return "[\n" + ",\n".join(f"    {compact_json(row)}" for row in value) + "\n  ]"
+def _member_pieces(value: object) -> Iterator[str]:
+    """Yield a member of the document, indented; of a list of objects one a line, for diffs and speed."""
+    if isinstance(value, Iterator) or (
+        isinstance(value, (list, tuple)) and value and isinstance(value[0], Mapping)
+    ):
+        start = "[\n    "
+        for row in value:
+            yield start
+            yield row if isinstance(row, JsonText) else compact_json(row)
+            start = ",\n    "
+        yield "[]" if start == "[\n    " else "\n  ]"
+        return
     text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False, default=_json_value)
-    return text.replace("\n", "\n  ")
+    yield text.replace("\n", "\n  ")
 
 
 def compact_json(value: object) -> str:
