@@ -6,7 +6,7 @@ import os
 import tempfile
 from pathlib import Path
 
-__all__ = ["cache_folder", "sync_folder", "write_whole"]
+__all__ = ["cache_folder", "data_folder", "sync_folder", "write_whole"]
 
 
 def cache_folder(part: str) -> Path:
@@ -21,6 +21,17 @@ def cache_folder(part: str) -> Path:
     from platformdirs import user_cache_path
 
     return user_cache_path("gpuplan") / part
+
+
+def data_folder(setting: Path | None = None) -> Path:
+    """Return the folder of refreshed prices: the setting, `GPUPLAN_DATA_DIR`, or the platform's data folder."""
+    if setting is not None:
+        return setting
+    if os.environ.get("GPUPLAN_DATA_DIR"):
+        return Path(os.environ["GPUPLAN_DATA_DIR"]).expanduser()
+    import platformdirs
+
+    return Path(platformdirs.user_data_path("gpuplan")) / "catalog"
 
 
 def write_whole(path: Path, data: str | bytes, *, durable: bool = False, private: bool = False) -> None:

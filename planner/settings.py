@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -29,6 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import UsageError, near_names_hint
+from .frozen import Frozen
 
 if TYPE_CHECKING:
     from .settings_own import Committed, Discount, ExchangeRate, Machine, Tax
@@ -47,8 +47,7 @@ class Setting:
     origin: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(Frozen):
     """What is set, and by whom.
 
     Args:
@@ -265,6 +264,8 @@ def _from_table(table: Mapping[str, Any], path: Path) -> dict[str, Setting]:
 
 def _read_toml(path: Path) -> dict[str, Any]:
     """Return a TOML file's content; UsageError with the place when it cannot be read."""
+    import tomllib
+
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"), parse_float=Decimal)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from ..frozen import Frozen
 from . import completion
 
 if TYPE_CHECKING:
@@ -31,8 +31,7 @@ Script = Annotated[str | None, typer.Option(help="What to run, when the plan's M
 Requirements = Annotated[str | None, typer.Option(help="A file of the source to install from.")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkFlags:
+class WorkFlags(Frozen):
     """What is said about the run beside the model."""
 
     batch_size: Annotated[int | None, typer.Option(help="Samples per device and step.")] = None
@@ -60,8 +59,7 @@ class WorkFlags:
         )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LimitFlags:
+class LimitFlags(Frozen):
     """How long a run may take, what it may cost, and what is known about both."""
 
     deadline: Annotated[str | None, typer.Option(help="Longest time of the run: 90s, 15m, 12h, 2d.")] = None
@@ -79,8 +77,7 @@ class LimitFlags:
     sort: Annotated[Literal["cost", "time", "co2"], typer.Option(help="What comes first.")] = "cost"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpotFlags:
+class SpotFlags(Frozen):
     """What is known about machines that can be taken back, in place of what the catalog assumes."""
 
     spot_life: Annotated[
@@ -106,8 +103,7 @@ class SpotFlags:
         )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OfferFlags:
+class OfferFlags(Frozen):
     """Which offers to look at."""
 
     accelerator: Annotated[
@@ -156,8 +152,7 @@ class OfferFlags:
         )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutputFlags:
+class OutputFlags(Frozen):
     """Where the answer goes, beside a table on standard output."""
 
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Also write the JSON here.")] = None

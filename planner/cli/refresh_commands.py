@@ -58,11 +58,12 @@ def refresh(
 
     Example: gpuplan catalog refresh --provider azure
     """
+    from ..files import data_folder
     from ..offers.load import load_catalog
     from ..offers.refresh.http import Http
     from ..offers.refresh.jobs import jobs_of
     from ..offers.refresh.run import refresh as refresh_provider
-    from ..offers.refresh.store import Store, data_folder
+    from ..offers.refresh.store import Store
     from ..render.progress import bar
     from ..settings import load_settings
 
@@ -280,7 +281,8 @@ def path() -> None:
 
 def _store() -> Store:
     """Return the refreshed prices that the settings name."""
-    from ..offers.refresh.store import Store, data_folder
+    from ..files import data_folder
+    from ..offers.refresh.store import Store
     from ..settings import load_settings
 
     return Store(data_folder(load_settings().data_dir))

@@ -36,8 +36,7 @@ class Folder:
 
 def folders(settings: Settings) -> list[Folder]:
     """Return the folders that hold with some settings."""
-    from ..files import cache_folder
-    from ..offers.refresh.store import data_folder
+    from ..files import cache_folder, data_folder
     from ..plan.own_runs import runs_folder
     from ..settings import state_folder
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache, cached_property
 from importlib.resources import files
 from typing import Annotated, Any, Literal
 
+from ..frozen import Frozen
 from .files import read_table, valid_rows
-from .rows import Accelerator, Checked, Row, row_type
+from .rows import Accelerator, Checked, Row
 
 __all__ = ["Compatibility", "Fitness", "load_compatibility"]
 
@@ -16,7 +17,6 @@ Capability = Annotated[float, Checked(ge=2, le=20)]
 Framework = Literal["jax", "tensorflow", "torch"]
 
 
-@row_type
 class Build(Row):
     """A build of a framework for NVIDIA GPUs."""
 
@@ -30,7 +30,6 @@ class Build(Row):
     source: str
 
 
-@row_type
 class Format(Row):
     """A number format and the first compute capability whose hardware has it."""
 
@@ -40,7 +39,6 @@ class Format(Row):
     source: str
 
 
-@row_type
 class ChipBuild(Row):
     """A framework on chips that are known by name: TPUs, and those of AWS."""
 
@@ -51,8 +49,7 @@ class ChipBuild(Row):
     source: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fitness:
+class Fitness(Frozen):
     """Whether a framework runs on an accelerator.
 
     Args:
@@ -73,7 +70,7 @@ class Fitness:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON types."""
-        return {name: getattr(self, name) for name in self.__slots__}
+        return asdict(self)
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from decimal import Decimal
 from functools import lru_cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Annotated, Any, Literal
 
+from ..frozen import Frozen
 from .files import (
     CatalogError,
     Finding,
@@ -24,7 +25,7 @@ from .files import (
     valid_rows,
 )
 from .kept import kept_rows
-from .rows import Checked, Confidence, PartialDate, Row, row_type
+from .rows import Checked, Confidence, PartialDate, Row
 
 __all__ = [
     "COSTS_FILE", "Assumption", "Costs", "Place", "ProviderCost", "Region", "load_costs", "place_of",
@@ -40,7 +41,6 @@ NotNegative = Annotated[float, Checked(ge=0)]
 Money = Annotated[Decimal, Checked(ge=0)]
 
 
-@row_type
 class ProviderCost(Row):
     """What a provider charges beside the machine, and how its houses use power. None means unknown."""
 
@@ -58,7 +58,6 @@ class ProviderCost(Row):
     confidence: Confidence
 
 
-@row_type
 class Assumption(Row):
     """One assumed number at the soonest, the usual and the latest; a rate falls where a time rises."""
 
@@ -76,7 +75,6 @@ class Assumption(Row):
         return (self.low, self.mid, self.high)
 
 
-@row_type
 class Region(Row):
     """Where a region lies, and how dirty its electricity is. None means unknown."""
 
@@ -87,8 +85,7 @@ class Region(Row):
     source: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Costs:
+class Costs(Frozen):
     """All rows about what is charged and assumed.
 
     Args:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import io
 import re
-import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -89,6 +88,8 @@ class Table:
     @cached_property
     def data(self) -> Mapping[str, Any]:
         """What the file says; CatalogError when it is not TOML."""
+        import tomllib
+
         try:
             return tomllib.loads(self.text, parse_float=Decimal)
         except tomllib.TOMLDecodeError as error:

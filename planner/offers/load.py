@@ -192,7 +192,7 @@ def catalog_of(settings: Settings, *, today: date | None = None) -> Catalog:
     Refreshed prices take their places in the packaged catalog, not in a user's. UsageError when their folder
     does not exist.
     """
-    from .refresh.store import data_folder
+    from ..files import data_folder
 
     catalog = load_catalog(settings.catalog_dir)
     folder = data_folder(settings.data_dir)

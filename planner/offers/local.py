@@ -13,12 +13,13 @@ import shutil
 import subprocess
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
+from ..frozen import Frozen
 from ..units import GIB
 from .cpu import cpu_accelerator
 from .load import GENERIC_HOST, Catalog, load_catalog
@@ -34,8 +35,7 @@ PROBE_TIMEOUT_S = 10.0
 _NVIDIA_SMI = ("--query-gpu=name,mig.mode.current", "--format=csv,noheader")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LocalCpu:
+class LocalCpu(Frozen):
     """What the operating system says about the processor.
 
     Args:

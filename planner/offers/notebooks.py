@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TypeVar
 
+from ..frozen import Frozen
 from .files import Table, valid_rows
 from .rows import NotebookPlan, NotebookRuntime, Offer, PartialDate, UnitPrice, UnitRate
 
@@ -40,8 +41,7 @@ def read_notebooks(table: Table) -> Notebooks:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionLimits:
+class SessionLimits(Frozen):
     """How long a notebook session of an offer lasts. None means unknown, or no limit known.
 
     Args:

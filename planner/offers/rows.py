@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, FrozenInstanceError, dataclass, fields
 from datetime import date
 from decimal import Decimal
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeVar, cast, dataclass_transform
+from typing import Annotated, Any, ClassVar, Literal, Self, cast
+
+from ..frozen import Frozen
 
 __all__ = [
     "CPU", "Accelerator", "Checked", "Confidence", "Host", "HostSeries", "MachineLinks", "NotebookPlan",
     "NotebookRuntime", "Offer", "PartialDate", "Provider", "Purchase", "Row", "Status", "Topology", "UnitPrice",
-    "UnitRate", "VcpuIs", "row_type",
+    "UnitRate", "VcpuIs",
 ]  # fmt: skip
 
 CPU = "CPU"  # the accelerator of a machine that has none; which CPU it is follows from the instance type
@@ -63,49 +64,10 @@ Positive = Annotated[float, Checked(gt=0)]
 Pattern = Annotated[str, RegularExpression()]
 
 
-T = TypeVar("T")
-
-
-@dataclass_transform(kw_only_default=True, frozen_default=True)
-def row_type(kind: type[T]) -> type[T]:
-    """Return a type of rows: a dataclass whose methods are `Row`'s, since making its own takes long."""
-    return dataclass(init=False, repr=False, eq=False, match_args=False, kw_only=True)(kind)
-
-
-@row_type
-class Row:
-    """Base of all rows: frozen, made by keywords."""
+class Row(Frozen):
+    """Base of all rows: what is read from a file is checked by pydantic."""
 
     __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
-    if TYPE_CHECKING:
-        __dataclass_fields__: ClassVar[dict[str, Any]]
-
-    def __init__(self, **values: Any) -> None:
-        own: dict[str, Any] = {}
-        for field in fields(self):
-            value = values.pop(field.name, field.default)
-            if value is MISSING:
-                raise TypeError(f"{type(self).__name__} needs `{field.name}`")
-            own[field.name] = value
-        if values:
-            raise TypeError(f"{type(self).__name__} has no {', '.join(f'`{name}`' for name in values)}")
-        vars(self).update(own)
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise FrozenInstanceError(f"cannot assign to field {name!r}")
-
-    def __delattr__(self, name: str) -> None:
-        raise FrozenInstanceError(f"cannot delete field {name!r}")
-
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and vars(self) == vars(other)
-
-    def __hash__(self) -> int:
-        return hash(tuple(vars(self).values()))
-
-    def __repr__(self) -> str:
-        values = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
-        return f"{type(self).__name__}({values})"
 
     @classmethod
     def read(cls, values: Mapping[str, Any]) -> Self:
@@ -134,7 +96,6 @@ def _reader_of(model: Any) -> Any:
     return TypeAdapter(model)
 
 
-@row_type
 class Accelerator(Row):
     """One GPU die, TPU chip or CPU host to train on. Peaks are dense. None means unknown, never 0."""
 
@@ -175,7 +136,6 @@ class Accelerator(Row):
     note: str = ""
 
 
-@row_type
 class Offer(Row):
     """One instance type in one region at one purchase option, with its dated price.
 
@@ -210,7 +170,6 @@ class Offer(Row):
         }  # fmt: skip
 
 
-@row_type
 class Provider(Row):
     """Who sells or gives machines. ``region`` is a regular expression over the whole name of a region."""
 
@@ -219,7 +178,6 @@ class Provider(Row):
     region: Pattern
 
 
-@row_type
 class Host(Row):
     """One CPU family, per socket. None means unknown."""
 
@@ -243,7 +201,6 @@ class Host(Row):
     note: str = ""
 
 
-@row_type
 class HostSeries(Row):
     """Which CPU family the instance types of a provider run on; ``vcpu_is`` overrides the family's own."""
 
@@ -255,7 +212,6 @@ class HostSeries(Row):
     note: str = ""
 
 
-@row_type
 class MachineLinks(Row):
     """How the accelerators of some instance types are joined, and how fast such a machine talks to its like."""
 
@@ -269,7 +225,6 @@ class MachineLinks(Row):
     note: str = ""
 
 
-@row_type
 class NotebookPlan(Row):
     """What one subscribes to at a hosted notebook, and its limits. None means unknown."""
 
@@ -288,7 +243,6 @@ class NotebookPlan(Row):
     note: str = ""
 
 
-@row_type
 class NotebookRuntime(Row):
     """One machine of a hosted notebook, and the plans that may ask for it; limits override the plan's."""
 
@@ -308,7 +262,6 @@ class NotebookRuntime(Row):
     note: str = ""
 
 
-@row_type
 class UnitPrice(Row):
     """What a bundle of compute units costs on a plan."""
 
@@ -322,7 +275,6 @@ class UnitPrice(Row):
     note: str = ""
 
 
-@row_type
 class UnitRate(Row):
     """How many compute units a runtime burns in an hour, as seen on a date."""
 

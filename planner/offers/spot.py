@@ -12,9 +12,10 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Annotated, Literal
 
+from ..frozen import Frozen
 from .files import read_table, read_text_table, valid_rows, valid_table
 from .kept import kept_rows
-from .rows import Checked, Confidence, Offer, PartialDate, Row, row_type
+from .rows import Checked, Confidence, Offer, PartialDate, Row
 
 __all__ = ["Hazard", "HazardBasis", "SpotFacts", "Trace", "hazard_of", "load_spot_facts"]
 
@@ -24,7 +25,6 @@ HazardBasis = Literal["watched", "provider's bucket", "assumed", "given"]
 LEAST_PREEMPTIONS = 30
 
 
-@row_type
 class SpotRule(Row):
     """What a provider promises about its spot machines."""
 
@@ -37,7 +37,6 @@ class SpotRule(Row):
     note: str = ""
 
 
-@row_type
 class BucketReading(Row):
     """How a bucket of monthly interruption is read."""
 
@@ -47,7 +46,6 @@ class BucketReading(Row):
     down_hours: Positive
 
 
-@row_type
 class Assumption(Row):
     """What is taken where nothing is known."""
 
@@ -56,7 +54,6 @@ class Assumption(Row):
     note: str
 
 
-@row_type
 class CheckpointCost(Row):
     """What a checkpoint and a restart are taken to cost."""
 
@@ -65,8 +62,7 @@ class CheckpointCost(Row):
     restart_s: Positive
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trace:
+class Trace(Frozen):
     """Up and down times that were watched in one zone; None where a zone saw none."""
 
     provider: str
@@ -80,8 +76,7 @@ class Trace:
     source: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hazard:
+class Hazard(Frozen):
     """How long a spot machine lives, and how long the next one is waited for.
 
     Args:

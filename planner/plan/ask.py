@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
+from ..frozen import Frozen
 from .estimate import Question, StepPredictor, estimate_workload
 from .result import Estimate, OfferEstimate
 from .select import Selection, select
@@ -28,8 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["Prepared", "ask", "prepare"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
+class Prepared(Frozen):
     """Everything that an answer is worked out from.
 
     Args:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from decimal import Context, Decimal
 from functools import cached_property
 from typing import Any
 
+from ..frozen import Frozen
 from ..units import SECONDS_PER_HOUR, Interval
 from .bill_line import BillLine, UsdInterval
 from .phases import TRAINING, Phase, Schedule
@@ -27,8 +28,7 @@ _NANOSECONDS_PER_HOUR = 3600 * _NANO
 _HALF_AN_HOUR = _NANOSECONDS_PER_HOUR // 2  # so that a division rounds to the nearest
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Charges:
+class Charges(Frozen):
     """What is charged beside the machine's hours, each at the soonest, usual and latest.
 
     Args:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import UsageError
+from ..frozen import Frozen
 from ..predict.links import UNKNOWN, Machine, machine_joined
 from ..predict.steptime import StepTime, Unpredicted
 from ..units import SECONDS_PER_HOUR
@@ -52,8 +53,7 @@ class StepPredictor(Protocol):
 WEAK = Spread()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class Question(Frozen):
     """What is asked about a workload.
 
     Args:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
+from ..frozen import Frozen
 from ..predict.steptime import StepTime
 from ..units import GIB, Interval
 from .sizes import dataset_gb
@@ -34,8 +35,7 @@ WHY: Mapping[str, str] = {
 FEEDS = "`arrays`, `jpeg`, or samples per second of one vCPU"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limit:
+class Limit(Frozen):
     """What limits a step on some devices.
 
     Args:
@@ -64,8 +64,7 @@ def limit_of(projection: Projection) -> Limit | None:
     return Limit(name=step.limiter, share=share, why=f"{part} of a step is {WHY[step.limiter]}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Feed:
+class Feed(Frozen):
     """How fast samples can be made ready.
 
     Args:
@@ -169,7 +168,7 @@ def pictures_of(workload: Workload, terms: Terms) -> Feed | None:
     Convolutions over samples of 20 kB and more are taken for images; that they are stored as JPEG is a guess, so
     that this makes a note, and no time.
     """
-    from ..predict.scaling import IMAGE_BYTES
+    from ..predict.parallel import IMAGE_BYTES
     from ..workload.ops import OpKind
 
     looks = workload.memory.input_bytes >= IMAGE_BYTES * workload.batch_size

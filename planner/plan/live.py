@@ -24,9 +24,10 @@ def ask_notebooks(settings: Settings, *, timeout_s: float = PATIENCE_S) -> Itera
         settings: Where readings are kept, and which programs to ask.
         timeout_s: How long one command may take [s].
     """
+    from ..files import data_folder
     from ..offers.refresh.notebook_clients import NOTEBOOK_PROVIDERS, refresh_notebooks
     from ..offers.refresh.source import Request
-    from ..offers.refresh.store import Store, data_folder
+    from ..offers.refresh.store import Store
 
     store = Store(data_folder(settings.data_dir))
     request = Request(environ=os.environ, endpoints=settings.endpoint)

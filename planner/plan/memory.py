@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
+from ..frozen import Frozen
 from ..units import GIB
 
 __all__ = [
@@ -26,8 +27,7 @@ TIGHT_FROM = 1.0 / 1.2
 FitVerdict = Literal["fits", "tight", "does not fit"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryVerdict:
+class MemoryVerdict(Frozen):
     """Whether a step fits in one device.
 
     Args:

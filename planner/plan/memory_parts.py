@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from ..frozen import Frozen
 from ..units import GIB
 from .memory import FRAMEWORK_RESERVE_BYTES, TIGHT_FROM, MemoryVerdict
 
@@ -16,8 +17,7 @@ __all__ = ["Remedy", "batch_bytes_of", "memory_note", "memory_parts", "remedies_
 HALVED = ("mixed_float16", "mixed_bfloat16", "float16", "bfloat16")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Remedy:
+class Remedy(Frozen):
     """A way to need less memory.
 
     Args:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from ..frozen import Frozen
 from ..predict.steptime import StepTime, Unpredicted
 from ..units import Interval
 from .limiter import limit_of
@@ -16,8 +16,7 @@ from .run import RunLength
 __all__ = ["Projection"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Projection:
+class Projection(Frozen):
     """The workload on a kind and number of devices, whoever rents them out.
 
     Args:

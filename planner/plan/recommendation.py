@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ..frozen import Frozen
 from .sensitivity import Sensitivity
 
 __all__ = ["Recommendation"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recommendation:
+class Recommendation(Frozen):
     """Positions in ``Estimate.offers``; None when no offer answers, or when it was not asked.
 
     Only complete machines are considered in which the step is known to fit, and which can be held for the

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from ..frozen import Frozen
 from ..units import SECONDS_PER_HOUR, Interval
 from .bill import NOT_BILLED, Bill, rental_nano, usd_of
 from .carbon import co2_kg
@@ -189,8 +190,7 @@ class OfferEstimate:
         }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Estimate:
+class Estimate(Frozen):
     """What a workload takes and costs on every offer that was asked for.
 
     Args:

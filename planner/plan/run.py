@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from ..frozen import Frozen
 
 __all__ = [
     "RunLength", "replicas_of", "run_length", "run_length_of_one_batch", "steps_of_epochs", "steps_of_samples",
 ]  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunLength:
+class RunLength(Frozen):
     """The run on a number of devices.
 
     Args:

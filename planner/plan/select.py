@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ..errors import NoAnswerError
+from ..frozen import Frozen
 from ..units import SECONDS_PER_HOUR
 from .limits import require_positive
 from .residency import countries_of
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Filters", "Selected", "Selection", "select"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Filters:
+class Filters(Frozen):
     """Which offers to look at. Empty means all.
 
     Args:
@@ -74,8 +73,7 @@ class Selected(NamedTuple):
     links: MachineLinks | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
+class Selection(Frozen):
     """The offers that pass the filters.
 
     Args:

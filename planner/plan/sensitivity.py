@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..frozen import Frozen
 from .phases import TRAINING
 from .rank import Candidate
 
@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["Sensitivity", "sensitivity_of"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sensitivity:
+class Sensitivity(Frozen):
     """What would change the winner.
 
     Args:

@@ -8,8 +8,8 @@ machine is billed; the wait is not.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
+from ..frozen import Frozen
 from .spot_law import Exponential, LifeLaw
 
 __all__ = ["Moments", "Segments", "checkpoint_interval_s", "memoryless", "percentile_s", "segments_of"]
@@ -17,8 +17,7 @@ __all__ = ["Moments", "Segments", "checkpoint_interval_s", "memoryless", "percen
 P90_Z = 1.2815515655446004
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Segments:
+class Segments(Frozen):
     """A run as segments of work.
 
     Args:
@@ -41,8 +40,7 @@ class Segments:
         return self.count * self.segment_s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Moments:
+class Moments(Frozen):
     """Mean and variance of a run's time, on machines (billed) and on the clock (waits included).
 
     Args:

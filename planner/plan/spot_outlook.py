@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from ..frozen import Frozen
 from ..units import GIGA, SECONDS_PER_HOUR, Interval
 from .limits import require_positive
 from .spot import Moments, Segments, checkpoint_interval_s, percentile_s, segments_of
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["SpotOutlook", "SpotOutlooks", "SpotTerms"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpotTerms:
+class SpotTerms(Frozen):
     """What the user says about interruptions; None: as the catalog assumes.
 
     Args:
@@ -49,8 +49,7 @@ class SpotTerms:
                 require_positive(value, what=flag, example="1h")
 
 
-@dataclass(frozen=True, kw_only=True)
-class SpotOutlook:
+class SpotOutlook(Frozen):
     """A run on a spot machine.
 
     Args:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from ..errors import UsageError
+from ..frozen import Frozen
 from .run import RunLength, replicas_of, run_length, run_length_of_one_batch
 
 if TYPE_CHECKING:
@@ -39,8 +40,7 @@ class Share:
     workload: Workload | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spread:
+class Spread(Frozen):
     """How a batch is spread over devices.
 
     Args:

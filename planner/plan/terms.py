@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import date
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError, near_names_hint
+from ..frozen import Frozen
 
 if TYPE_CHECKING:
     from ..offers.costs import Costs, ProviderCost
@@ -36,8 +37,7 @@ OWNED = frozenset({"local", "own"})
 Bounds = tuple[float, float, float]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Currency:
+class Currency(Frozen):
     """What money is shown in.
 
     Args:
@@ -66,8 +66,7 @@ class Currency:
 USD = Currency()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class Terms(Frozen):
     """What is charged and assumed beside the price of the machine.
 
     Args:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from ..frozen import Frozen
 from .estimate import Question
 from .limits import duration_s_of, seconds_until
 from .rank import SortBy
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Resolved", "Wanted"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resolved:
+class Resolved(Frozen):
     """A question, and what it is answered from.
 
     Args:
@@ -40,8 +40,7 @@ class Resolved:
     settings: Settings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class Wanted(Frozen):
     """What is asked of the offers, on the command line or in Python; empty means all.
 
     Args:

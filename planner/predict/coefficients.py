@@ -7,13 +7,14 @@ number that was tuned.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
+from ..frozen import Frozen
 
 __all__ = [
     "FORMAT", "Chip", "Coefficients", "Generation", "Host", "Shared", "Stack", "load_coefficients", "names_of",
@@ -22,8 +23,7 @@ __all__ = [
 FORMAT = "gpuplan.efficiency/1"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Generation:
+class Generation(Frozen):
     """How far one architecture generation gets, kernel category by kernel category.
 
     Args:
@@ -52,8 +52,7 @@ class Generation:
     step_latency_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shared:
+class Shared(Frozen):
     """What all generations have in common.
 
     Args:
@@ -88,8 +87,7 @@ class Shared:
     pressure_slope: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stack:
+class Stack(Frozen):
     """How a framework, as it was used, differs from the mean of all.
 
     Args:
@@ -102,8 +100,7 @@ class Stack:
     stream: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
+class Host(Frozen):
     """What the host adds to a step.
 
     Args:
@@ -117,8 +114,7 @@ class Host:
     feed_bytes_per_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chip:
+class Chip(Frozen):
     """What the formulas need to know of one accelerator, at the precision of the step.
 
     Args:
@@ -151,8 +147,7 @@ class Chip:
     lanes: Any = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Coefficients:
+class Coefficients(Frozen):
     """Everything that was fitted, and on what."""
 
     generations: dict[str, Generation]  # "" is the mean, in the middle of the measured years

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, cast
 
 from ..errors import UsageError
+from ..frozen import Frozen
 
 __all__ = ["COLUMNS", "Measurement", "collection", "packaged_corpus", "read_measurements"]
 
@@ -29,8 +29,7 @@ STACKS = ("keras", "eager", "tuned")
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measurement:
+class Measurement(Frozen):
     """One measured step.
 
     Args:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from ..frozen import Frozen
 from .coefficients import Generation, Host, Shared, Stack, names_of
 from .ranges import GROUPS, NEVER_LINEAR, NEVER_RISING, PRIOR_LOG, ROBUST_SPREADS, TREND_SPREAD_LOG, age_of
 
@@ -30,8 +31,7 @@ class Member(Protocol):
     def year(self) -> int: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fitted:
+class Fitted(Frozen):
     """Coefficients that a fit found."""
 
     generations: dict[str, Generation]

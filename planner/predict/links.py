@@ -17,9 +17,9 @@ collective reaches is fitted (`parallel.json`). Sources, all [unverified] where 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
 
+from ..frozen import Frozen
 from ..offers.rows import Accelerator, MachineLinks, Topology
 from ..units import GIGA
 
@@ -38,8 +38,7 @@ DIES_PER_SLOT = {"K80": 2}
 BRIDGED = frozenset({"A30", "A40", "A6000", "RTX3090", "H100-NVL", "GH200"})  # no NVLink among many
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class Machine(Frozen):
     """What is known of a host beyond its accelerators; None where it is unknown.
 
     Args:
@@ -78,8 +77,7 @@ def machine_joined(links: MachineLinks | None) -> Machine:
     return Machine(topology=links.topology, network_gbit_per_s=links.network_gbit_per_s)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
+class Link(Frozen):
     """The slowest link of a ring over devices.
 
     Args:

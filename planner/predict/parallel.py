@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, cast
 
 from ..errors import UsageError
+from ..frozen import Frozen
 from ..offers.rows import Accelerator
 from ..units import Interval
 from .collectives import exposed_s, ring_all_reduce_s
@@ -24,8 +25,8 @@ from .links import UNKNOWN, Link, LinkKind, Machine, link_between
 from .steptime import Limiter, StepTime, Unpredicted, notes_text
 
 __all__ = [
-    "ANY_METHOD", "BACKWARD_SHARE", "FORMAT", "Method", "Parallel", "Shares", "load_parallel", "overhead_parts_s",
-    "several_devices", "spread", "step_on_several_s", "strong_scaling", "weak_scaling",
+    "ANY_METHOD", "BACKWARD_SHARE", "FORMAT", "IMAGE_BYTES", "Method", "Parallel", "Shares", "load_parallel",
+    "overhead_parts_s", "several_devices", "spread", "step_on_several_s", "strong_scaling", "weak_scaling",
 ]  # fmt: skip
 
 FORMAT = "gpuplan.parallel/1"
@@ -33,11 +34,11 @@ ANY_METHOD = ""  # the mean of the methods that were measured
 # The chips of a TPU slice run in step, and their links take nothing from their cores (Jouppi et al., 2020, "A
 # domain-specific supercomputer for training deep neural networks", CACM 63(7), doi:10.1145/3360307).
 IN_STEP = frozenset({"ici"})
+IMAGE_BYTES = 20_000  # a sample of this size and more is decoded and augmented by the host's cores
 BACKWARD_SHARE = 2.0 / 3.0  # of a step's arithmetic: gradients to inputs and to weights, after forward
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Method:
+class Method(Frozen):
     """How one way of keeping devices together behaves.
 
     Args:
@@ -52,8 +53,7 @@ class Method:
     overlap: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shares:
+class Shares(Frozen):
     """What all methods of one form of exchange have in common.
 
     Args:
@@ -67,8 +67,7 @@ class Shares:
     sharpness: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parallel:
+class Parallel(Frozen):
     """Everything that was fitted for one form of exchange, and on what.
 
     ``interval`` holds the ends of the 80 % interval of log(measured / predicted), on sources left out, of the

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
+from ..frozen import Frozen
 from ..offers.rows import Accelerator
 from ..workload.model import Workload
 from .chip import chip_of, generation_of
@@ -14,7 +15,6 @@ from .coefficients import Chip, Coefficients, Generation, load_coefficients
 from .device import device_parts_s, launches_of, step_s
 from .interval import around
 from .kernels import KernelTable, kernels_of, table_of
-from .layout import Fitted
 from .links import UNKNOWN, Machine
 from .measured import Measured, fingerprint, load_measured
 from .parallel import several_devices
@@ -23,14 +23,16 @@ from .runs import COPIES, keras_library, kind_of_run, pressure_of, updated_on_ea
 from .steptime import Basis, Limiter, StepTime, Unpredicted
 from .systolic import systolic_parts_s
 
+if TYPE_CHECKING:
+    from .layout import Fitted
+
 __all__ = ["ModelledStep", "Predictor", "kernel_times_s", "model_step"]
 
 BITS_PER_BYTE = 8.0
 MEAN = ""  # of what was measured: what stands for everything that was not
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelledStep:
+class ModelledStep(Frozen):
     """A modelled step and where its time goes; the parts add up [s]."""
 
     total_s: float

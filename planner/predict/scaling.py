@@ -6,16 +6,17 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cache
 from importlib import resources
 from typing import Any, Literal
 
+from ..frozen import Frozen
 from ..offers.rows import Accelerator
 from ..workload.model import Workload
 from .corpus import Measurement
 from .links import MACHINES, UNKNOWN, Link, Machine, link_between
+from .parallel import IMAGE_BYTES
 
 __all__ = [
     "FORMS", "Facts", "Form", "Pair", "Unpaired", "facts_in", "facts_of", "facts_to_json", "form_of", "machine_of",
@@ -28,7 +29,6 @@ SERVERS = frozenset({"parameter_server", "distributed_replicated"})
 ONE_PROCESS = frozenset({"kvstore", "multi_gpu_model"})
 SHARDED = frozenset({"fsdp"})
 DECODED = frozenset({"pipeline", "generator"})  # DALI decodes on the device
-IMAGE_BYTES = 20_000  # a sample of this size and more is decoded and augmented by the host's cores
 FACTS_FORMAT = "gpuplan.gradients/1"
 
 # Machines that a collection ran on where its rows do not name them: (collection, accelerator) -> machine.
@@ -43,8 +43,7 @@ COLLECTION_MACHINES: Mapping[tuple[str, str], Machine] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class Facts(Frozen):
     """What scaling needs of a workload; none of it depends on the batch size.
 
     Args:
@@ -105,8 +104,7 @@ def facts_to_json(
     return {"schema": FACTS_FORMAT, "facts": rows}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
+class Pair(Frozen):
     """A step on several devices and the step on one that was published beside it.
 
     ``single_s`` is the geometric mean where one circumstance was measured several times. ``form`` and ``method``
@@ -134,8 +132,7 @@ class Pair:
         }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unpaired:
+class Unpaired(Frozen):
     """A measurement on several devices that scaling cannot be judged on, and why."""
 
     measurement: Measurement

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ..frozen import Frozen
 from ..units import Interval
 
 __all__ = ["Basis", "Limiter", "StatedMemory", "StepTime", "Unpredicted", "notes_text"]
@@ -13,8 +14,7 @@ Basis = Literal["measured", "compiled", "modelled", "datasheet"]
 Limiter = Literal["compute", "memory bandwidth", "launch", "input", "link"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StatedMemory:
+class StatedMemory(Frozen):
     """What the accelerator's own compiler says that a step needs.
 
     Args:
@@ -26,8 +26,7 @@ class StatedMemory:
     fits: bool | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepTime:
+class StepTime(Frozen):
     """Wall time of one step on one offer's devices.
 
     Args:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from .output import Column
@@ -10,9 +9,11 @@ from .output import Column
 if TYPE_CHECKING:
     from ..plan.best_batch import BestBatch
     from ..plan.result import OfferEstimate
+    from ..units import Interval
 
 __all__ = ["TSV_COLUMNS", "tsv_row"]
 
+BOUNDS = ("low", "mid", "high")
 TSV_COLUMNS = [
     Column(key=key, header=key)
     for key in (
@@ -32,18 +33,16 @@ TSV_COLUMNS = [
 def tsv_row(one: OfferEstimate) -> dict[str, Any]:
     """Return an offer's numbers at full precision, one per column."""
     offer, projection = one.offer, one.projection
-    intervals = {
-        "step_time_s": projection.step_time_s,
-        "train_time_s": projection.train_time_s,
-        "run_time_s": one.run_time_s,
-        "cost_usd": one.bill.total if one.bill else None,
-    }
+    cost_usd = one.bill.total_json() if one.bill else dict.fromkeys(BOUNDS)
     return {
         **offer.identity,
         "usd_per_hour": offer.usd_per_hour,
         "price_as_of": offer.price_as_of,
         "estimated": offer.estimated,
-        **dict(_bounds(intervals)),
+        **_cells("step_time_s", projection.step_time_s),
+        **_cells("train_time_s", projection.train_time_s),
+        **_cells("run_time_s", one.run_time_s),
+        **{f"cost_usd_{bound}": usd for bound, usd in cost_usd.items()},
         "usd_per_1000_steps": one.usd_per_1000_steps,
         "memory_bytes": projection.memory.needed_bytes,
         "memory_fits": projection.memory.fits,
@@ -62,17 +61,17 @@ def _best_batch_cells(best: BestBatch | None) -> dict[str, Any]:
     if best is None:
         return {}
     usd = best.cost_usd or {}
-    intervals = {"best_batch_step_time_s": best.step_time_s, "best_batch_run_time_s": best.run_time_s}
     return {
         "best_batch_size": best.batch_size,
-        **dict(_bounds(intervals)),
-        **{f"best_batch_cost_usd_{bound}": usd.get(bound) for bound in ("low", "mid", "high")},
+        **_cells("best_batch_step_time_s", best.step_time_s),
+        **_cells("best_batch_run_time_s", best.run_time_s),
+        **{f"best_batch_cost_usd_{bound}": usd.get(bound) for bound in BOUNDS},
         "best_batch_speedup": best.speedup,
     }
 
 
-def _bounds(intervals: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the ends and centre of each interval under names of their own."""
-    for name, interval in intervals.items():
-        for bound in ("low", "mid", "high"):
-            yield f"{name}_{bound}", None if interval is None else getattr(interval, bound)
+def _cells(name: str, interval: Interval | None) -> dict[str, float | None]:
+    """Return the ends and the centre of an interval under names of their own."""
+    if interval is None:
+        return {f"{name}_{bound}": None for bound in BOUNDS}
+    return {f"{name}_low": interval.low, f"{name}_mid": interval.mid, f"{name}_high": interval.high}

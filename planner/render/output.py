@@ -9,13 +9,13 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from functools import cache
 from itertools import islice
 from typing import Any, Literal
 
+from ..frozen import Frozen
 from .progress import status
 
 __all__ = [
@@ -33,8 +33,7 @@ class JsonText(str):
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class Column(Frozen):
     """One column of a table.
 
     Args:
@@ -110,8 +109,11 @@ def tsv_text(columns: Sequence[Column], rows: Iterable[Mapping[str, Any]]) -> st
         >>> tsv_text([Column(key="a", header="A"), Column(key="b", header="B")], [{"a": 0.1, "b": None}])
         'a\tb\n0.1\t\n'
     """
-    lines = ["\t".join(column.key for column in columns)]
-    lines += ["\t".join(_tsv_cell(row.get(column.key)) for column in columns) for row in rows]
+    keys = [column.key for column in columns]
+    lines = ["\t".join(keys)]
+    lines += [
+        "\t".join(["" if cell is None else _tsv_cell(cell) for cell in map(row.get, keys)]) for row in rows
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -154,15 +156,12 @@ def _json_value(value: object) -> Any:
 
 
 def _tsv_cell(value: object) -> str:
-    """Return a value as one TSV cell: no tabs, no line breaks."""
-    if value is None:
-        return ""
+    """Return a known value as one TSV cell: no tabs, no line breaks."""
+    if type(value) in (float, int):
+        return str(value)
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, Decimal):
-        return format(value, "f")
-    text = str(value)
-    return text if type(value) in (float, int) else " ".join(text.split())
+    return format(value, "f") if isinstance(value, Decimal) else " ".join(str(value).split())
 
 
 def _table_cell(column: Column, value: Any) -> str:

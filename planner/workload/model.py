@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Literal
 
+from ..frozen import Frozen
 from .ops import Op
 
 __all__ = ["FORMAT", "Memory", "Unmodelled", "Workload"]
@@ -12,8 +13,7 @@ __all__ = ["FORMAT", "Memory", "Unmodelled", "Workload"]
 FORMAT = "gpuplan.workload/2"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
+class Memory(Frozen):
     """Device memory of one step, by part [bytes].
 
     ``activation_bytes`` is the peak of everything that is live beside the other parts, found by walking the
@@ -61,8 +61,7 @@ class Memory:
         return self.fixed_bytes + self.batch_bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unmodelled:
+class Unmodelled(Frozen):
     """Work that was seen but not understood, with its share of the step."""
 
     name: str
@@ -70,8 +69,7 @@ class Unmodelled:
     bytes_share: float  # of the bytes of the whole step, 0..1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Workload:
+class Workload(Frozen):
     """A model at a batch size and precision, with the run that was asked for.
 
     Args:

@@ -19,6 +19,8 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Literal
 
+from ..frozen import Frozen
+
 __all__ = ["Loop", "LoopPart", "Op", "OpKind", "Phase"]
 
 Phase = Literal["forward", "backward", "update"]
@@ -43,8 +45,7 @@ class OpKind(StrEnum):
     OTHER = "other"  # not understood: bytes are known from the shapes, FLOPs are not (0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Loop:
+class Loop(Frozen):
     """Where a row stands in the loop over time steps (`scan`) that runs it, the innermost one.
 
     Args:

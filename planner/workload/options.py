@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Literal
 
 from ..errors import UsageError, near_names_hint
+from ..frozen import Frozen
 
 __all__ = ["DEFAULT_BATCH_SIZE", "PRECISIONS", "WorkloadOptions", "keras_policy", "steps_of_run"]
 
@@ -15,8 +16,7 @@ PRECISIONS = ("float32", "tf32", "mixed_float16", "mixed_bfloat16", "float16", "
 DEFAULT_BATCH_SIZE = 32  # what `fit()` itself takes when nothing is said
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkloadOptions:
+class WorkloadOptions(Frozen):
     """Everything that can be said about a run beside the model; None means: as the model or script says.
 
     Args:

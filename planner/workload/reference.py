@@ -13,11 +13,12 @@ Optional arguments follow `?`, as `key=value&key=value`; values are read as JSON
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import UsageError
+from ..frozen import Frozen
 
 __all__ = ["Kind", "Reference", "parse_reference"]
 
@@ -28,8 +29,7 @@ SUFFIXES: dict[str, Kind] = {
 FORMS = "a script `train.py`, a function `models.py:build`, a Keras application `ResNet50`, or `model.keras`"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reference:
+class Reference(Frozen):
     """A MODEL argument, taken apart.
 
     Args:

@@ -14,12 +14,11 @@ import pytest
 from gpuplan.files import cache_folder
 from gpuplan.offers.kept import kept_rows, kept_table
 from gpuplan.offers.load import load_catalog
-from gpuplan.offers.rows import Row, row_type
+from gpuplan.offers.rows import Row
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 
-@row_type
 class Made(Row):
     """A row with every kind of value that the catalog has."""
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,9 +24,9 @@ from typing import Any
 from ...errors import GpuplanError, UsageError
 from ...files import write_whole
 from ..files import CatalogError, Finding
-from ..rows import Offer, row_type
+from ..rows import Offer
 
-__all__ = ["HISTORY_COLUMNS", "STORE_COLUMNS", "DatedPrice", "RefreshedOffer", "Store", "data_folder"]
+__all__ = ["HISTORY_COLUMNS", "STORE_COLUMNS", "DatedPrice", "RefreshedOffer", "Store"]
 
 STORE_COLUMNS = (
     "instance_type", "accelerator", "devices", "vcpus", "memory_gib", "region", "purchase", "usd_per_hour",
@@ -39,7 +38,6 @@ LOCK_WAIT_S = 30.0
 Key = tuple[str, str, str]
 
 
-@row_type
 class RefreshedOffer(Offer):
     """An offer whose price was read from its vendor, with the address, the raw SKU or meter, and the time."""
 
@@ -70,17 +68,6 @@ class DatedPrice:
     def key(self) -> Key:
         """Instance type, region and purchase option."""
         return (self.instance_type, self.region, self.purchase)
-
-
-def data_folder(setting: Path | None = None) -> Path:
-    """Return the folder of refreshed prices: the setting, `GPUPLAN_DATA_DIR`, or the platform's data folder."""
-    if setting is not None:
-        return setting
-    if os.environ.get("GPUPLAN_DATA_DIR"):
-        return Path(os.environ["GPUPLAN_DATA_DIR"]).expanduser()
-    import platformdirs
-
-    return Path(platformdirs.user_data_path("gpuplan")) / "catalog"
 
 
 @dataclass(frozen=True, slots=True)
