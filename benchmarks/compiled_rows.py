@@ -316,6 +316,11 @@ def _finish(kept: dict[str, Any], *, write: bool) -> None:
         if rows:
             platforms[platform] = constants_of(rows)
     if write:
+        before = len(json.loads(RESULTS.read_text())["rows"]) if RESULTS.exists() else 0
+        if len(every) < before:
+            raise SystemExit(
+                f"{len(every)} rows are compiled here and {before} were: compile the others first"
+            )
         data = {"schema": "gpuplan.compiled-constants/1", "platforms": platforms}
         OUTPUT.write_text(json.dumps(data, indent=2) + "\n")
         lines = ",\n".join(json.dumps(row_json(row)) for row in every)

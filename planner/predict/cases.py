@@ -12,13 +12,13 @@ from ..offers.rows import Accelerator
 from ..workload.load import load_workload
 from ..workload.model import Workload
 from ..workload.options import WorkloadOptions
-from .chip import chip_of, generation_of
+from .chip import chip_of, generation_of, tensor_dtypes
 from .corpus import Measurement
 from .fit import Case
 from .heldout import Example
-from .kernels import KernelTable, table_of
+from .kernels import KernelTable, table_of, with_conversions
 from .ranges import LAST_YEAR
-from .runs import host_of, is_fed_from_host, pressure_of, stack_of
+from .runs import converts_layouts, host_of, is_fed_from_host, pressure_of, stack_of
 from .steptime import Unpredicted
 from .store import Traced, load_store, run_key, trace_of
 
@@ -26,6 +26,7 @@ __all__ = ["examples_of", "traces_of", "workload_of", "workloads_of"]
 
 Key = tuple[Path, str, int, str, str, bool]
 Progress = Callable[[str], None]
+NOTHING = frozenset[str]()
 
 
 def _key(m: Measurement) -> Key:
@@ -92,19 +93,29 @@ def examples_of(
         UsageError: An accelerator is not in the catalog, or lacks the numbers that a prediction needs.
     """
     traces = traces_of(measurements, progress=progress, known=known)
-    tables = {key: table_of(traces[key].kernels) for key in {run_key(m) for m in measurements}}
-    return [_example(m, traces[run_key(m)], tables[run_key(m)], accelerators) for m in measurements]
+    tables: dict[tuple[str, frozenset[str]], KernelTable] = {}
+    examples = []
+    for m in measurements:
+        accelerator, traced = _accelerator_of(m, accelerators), traces[run_key(m)]
+        converted = tensor_dtypes(accelerator, precision=m.precision) if converts_layouts(m) else NOTHING
+        key = (run_key(m), converted)
+        if key not in tables:
+            tables[key] = table_of(with_conversions(traced.kernels, dtypes=converted))
+        examples.append(_example(m, traced, tables[key], accelerator))
+    return examples
 
 
-def _example(
-    m: Measurement, traced: Traced, table: KernelTable, accelerators: Mapping[str, Accelerator]
-) -> Example:
+def _accelerator_of(m: Measurement, accelerators: Mapping[str, Accelerator]) -> Accelerator:
     accelerator = accelerators.get(m.accelerator)
     if accelerator is None:
         raise UsageError(
             f"unknown accelerator `{m.accelerator}` in measurements of {m.model}",
             hint=near_names_hint(m.accelerator, accelerators, see_all="gpuplan accelerators"),
         )
+    return accelerator
+
+
+def _example(m: Measurement, traced: Traced, table: KernelTable, accelerator: Accelerator) -> Example:
     chip = chip_of(accelerator, table=table, precision=m.precision)
     if isinstance(chip, Unpredicted):
         raise UsageError(f"cannot judge {m.model} on {accelerator.name}: {chip.reason}")

@@ -10,7 +10,7 @@ from .coefficients import Chip
 from .kernels import CONTRACTIONS, KernelTable
 from .steptime import Unpredicted
 
-__all__ = ["chip_of", "generation_of", "peak_tflop_per_s"]
+__all__ = ["chip_of", "generation_of", "peak_tflop_per_s", "tensor_dtypes"]
 
 # A TPU's vector unit has 8 x 128 lanes and 2 operations a lane against a 128 x 128 matrix unit (Jouppi et al.,
 # "Ten Lessons From Three Generations Shaped Google's TPUv4i", ISCA 2021, doi:10.1109/ISCA52012.2021.00010).
@@ -52,6 +52,17 @@ def peak_tflop_per_s(accelerator: Accelerator, dtype: str, *, tf32: bool) -> tup
         # XLA multiplies float32 on a TPU in bfloat16 passes; default precision uses one.
         return accelerator.bf16_tensor_tflop_per_s, True
     return accelerator.fp32_tflop_per_s, False
+
+
+def tensor_dtypes(accelerator: Accelerator, *, precision: str) -> frozenset[str]:
+    """Return the operand types whose products tensor units do.
+
+    Args:
+        accelerator: A row of the catalog.
+        precision: Of the workload; `tf32` lets float32 products run there.
+    """
+    dtypes = (*_SIXTEEN_BIT, "float32")
+    return frozenset(d for d in dtypes if peak_tflop_per_s(accelerator, d, tf32=precision == "tf32")[1])
 
 
 def _uses_winograd(accelerator: Accelerator, dtype: str, *, tensor: bool) -> bool:

@@ -27,8 +27,8 @@ class Generation(Frozen):
     """How far one architecture generation gets, kernel category by kernel category.
 
     Args:
-        conv_fprop, conv_dgrad, conv_wgrad, depthwise, dot: Share of the datasheet peak that large contractions
-            reach [-].
+        conv_fprop, conv_dgrad, conv_wgrad, dot: Share of the datasheet peak that large contractions reach [-].
+        depthwise: Share of the scalar units' peak, whatever the operand type [-].
         conv_tensor, dot_tensor: Share of the tensor units' peak that large convolutions, products reach [-].
         winograd_gain: How much less arithmetic 3x3, stride 1 convolutions of float32 cost [-].
         stream, pool, irregular: Share of the datasheet memory bandwidth reached by elementwise work and

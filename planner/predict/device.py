@@ -49,7 +49,7 @@ def contraction_s(
     matrix = matrix / chip.tensor_density**shared.tensor_density
     gain = xp.where(table.winograd & chip.winograd, generation.winograd_gain, 1.0)
     clock = _clock_share(chip, shared)
-    share = xp.where(chip.tensor & (table.category != _DEPTHWISE), matrix, scalar * gain)
+    share = xp.where(chip.tensor, matrix, scalar * gain)
     attainable_flop_per_s = chip.peak_flop_per_s * share * clock
     tiled_s = best_tiling_s(
         m=table.m, n=table.n, k=table.k, batch=table.batch, cores=chip.cores,
@@ -58,8 +58,10 @@ def contraction_s(
         split_cost=shared.split_cost, may_split=(table.category >= _FIRST_SPLITTING) | chip.tensor,
         step_latency_s=generation.step_latency_s / clock, xp=xp,
     )  # fmt: skip
-    # One filter a channel is no matrix product: such kernels slide over the image, and nothing is padded.
-    return xp.where(table.category == _DEPTHWISE, table.flops / attainable_flop_per_s, tiled_s)
+    # One filter a channel is no matrix product: such kernels slide over the image on scalar units, whatever the
+    # operand type, and nothing is padded.
+    sliding_s = table.flops / (chip.vector_flop_per_s * scalar * clock)
+    return xp.where(table.category == _DEPTHWISE, sliding_s, tiled_s)
 
 
 def device_parts_s(

@@ -12,11 +12,13 @@ from .recurrent import by_library
 
 __all__ = [
     "CATEGORIES", "CONTRACTIONS", "Kernel", "KernelTable", "kernels_of", "kernels_with_ops", "moved_bytes",
-    "table_of",
+    "table_of", "with_conversions",
 ]  # fmt: skip
 
 CONTRACTIONS = ("conv_fprop", "conv_dgrad", "conv_wgrad", "depthwise", "dot")
+CONVOLUTIONS = ("conv_fprop", "conv_dgrad", "conv_wgrad")
 CATEGORIES = (*CONTRACTIONS, "stream", "pool", "irregular")
+CONVERTED = 3  # arrays of a convolution: two operands and the result
 _IRREGULAR = {OpKind.GATHER, OpKind.SCATTER, OpKind.SORT, OpKind.LINALG, OpKind.OTHER}
 # What kernels have in common that are one row: all but how often they are launched.
 _SORT_OF = attrgetter(
@@ -171,6 +173,29 @@ def kernels_with_ops(ops: Sequence[Op], *, compiled: bool) -> list[tuple[Kernel,
         *((_contraction(op), [op]) for op in contractions),
         *((_one_kernel(ops, compiled=compiled), ops) for ops in _groups(others, compiled=compiled)),
     ]
+
+
+def with_conversions(kernels: Iterable[Kernel], *, dtypes: Collection[str]) -> tuple[Kernel, ...]:
+    """Return the kernels of a framework that lays channels first, with what its library adds on tensor units.
+
+    Tensor units multiply with channels last. Where arrays come with channels first, cuDNN converts both operands
+    and the result, each read and written once more (NVIDIA, "Convolutional Layers User's Guide", on tensor layouts
+    in memory). Filters of one channel each run on scalar units and stay as they are.
+
+    Args:
+        kernels: One a layer call; what XLA compiles has its own layouts.
+        dtypes: Operand types that tensor units multiply.
+    """
+    every = tuple(kernels)
+    found = [kernel for kernel in every if kernel.category in CONVOLUTIONS and kernel.dtype in dtypes]
+    conversions = (
+        Kernel(
+            category="stream", dtype=kernel.dtype, count=CONVERTED * kernel.count, flops=0.0,
+            bytes_moved=2 * kernel.bytes_moved / CONVERTED, streamed=True,
+        )
+        for kernel in found
+    )  # fmt: skip
+    return (*every, *conversions)
 
 
 def table_of(kernels: Iterable[Kernel]) -> KernelTable:

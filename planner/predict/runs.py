@@ -11,8 +11,8 @@ from ..workload.ops import Op
 from .corpus import Measurement
 
 __all__ = [
-    "COPIES", "CUDNN", "host_of", "is_fed_from_host", "keras_library", "kind_of_run", "library_of", "ops_as_run",
-    "pressure_of", "stack_of", "updated_on_each_core",
+    "COPIES", "CUDNN", "converts_layouts", "host_of", "is_fed_from_host", "keras_library", "kind_of_run",
+    "library_of", "ops_as_run", "pressure_of", "stack_of", "updated_on_each_core",
 ]  # fmt: skip
 
 # What crosses to the device in every step; data sets that a framework reads itself are copied while the step
@@ -23,6 +23,7 @@ FED_FROM_HOST = ("numpy", "generator")
 # cores of a v4 or v5p chip work as one ("megacore": docs.cloud.google.com/tpu/docs/v4).
 COPIES = {"TPU-v2": 2, "TPU-v3": 2}
 
+CHANNELS_FIRST = ("nchw", "ncw", "ncdhw")
 CUDNN = frozenset({"lstm", "gru"})
 FIRST_WITH_LSTM_ON_JAX = (3, 14)  # keras/src/backend/jax/rnn.py: `lstm` is a stub in 3.13, cuDNN in 3.14
 
@@ -55,6 +56,16 @@ def keras_library(accelerator: Accelerator, *, keras: str, compiled: bool) -> fr
         return CUDNN
     version = tuple(int(part) for part in keras.split(".")[:2])
     return frozenset({"lstm"}) if version >= FIRST_WITH_LSTM_ON_JAX else frozenset()
+
+
+def converts_layouts(m: Measurement) -> bool:
+    """Return whether a library converts what tensor units convolve: PyTorch with channels first, not compiled.
+
+    PyTorch keeps the layout that it is given. XLA lays arrays out by itself, and TensorFlow's graph optimizer
+    turns half-precision convolutions to channels last on chips with tensor units
+    (tensorflow/core/grappler/optimizers/generic_layout_optimizer.cc). Keras on PyTorch has channels last.
+    """
+    return m.framework == "pytorch" and m.layout in CHANNELS_FIRST and not m.compiled
 
 
 def stack_of(m: Measurement) -> str:

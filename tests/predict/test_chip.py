@@ -92,23 +92,21 @@ def test_a_clock_that_falls_slows_arithmetic_and_no_traffic() -> None:
     assert same_traffic_s == pytest.approx(traffic_s)
 
 
-def test_a_depthwise_kernel_is_not_padded_to_tiles() -> None:
-    """By hand: FLOPs over the attainable rate, whatever the shape of the product behind it."""
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_a_depthwise_kernel_runs_on_scalar_units_and_is_not_padded_to_tiles(dtype: str) -> None:
+    """By hand: FLOPs over what scalar units attain, whatever the type and the shape of the product behind it."""
     coefficients = load_coefficients()
     generation, stack, shared = (
         coefficients.generations["Volta"],
         coefficients.stacks["keras"],
         coefficients.shared,
     )
-    v100 = chip("V100-16GB")
-    rate = (
-        v100.peak_flop_per_s[1]
-        * generation.depthwise
-        * stack.contraction
-        * v100.clock_ratio**shared.clock_drop
-    )
-    _, compute_s, _ = device_parts_s(TABLE, v100, generation, stack, shared, xp=np)
-    assert compute_s[1] == pytest.approx(1e9 / rate)
+    table = table_of([replace(DEPTHWISE, dtype=dtype)])
+    v100 = chip_of(load_catalog().accelerators["V100-16GB"], table=table, precision="mixed_float16")
+    assert not isinstance(v100, Unpredicted)
+    rate = 15.7e12 * generation.depthwise * stack.contraction * v100.clock_ratio**shared.clock_drop
+    _, compute_s, _ = device_parts_s(table, v100, generation, stack, shared, xp=np)
+    assert compute_s[0] == pytest.approx(1e9 / rate, rel=0.01)
 
 
 def test_a_cache_saves_what_it_holds() -> None:
