@@ -24,6 +24,7 @@ SCHEMA = "gpuplan.epochs/1"
 FEWEST_EPOCHS = 5  # three parameters, and something left to judge them by
 FURTHEST = 20.0  # times the epochs seen: beyond, nothing is said
 DRAWS = 200
+SHARES = ("accuracy", "auc", "precision", "recall", "f1", "iou")  # metrics of which nothing is better than 1
 _DECAYS = tuple(0.05 * 1.15**n for n in range(33))  # 0.05 ... 4.4
 
 
@@ -129,7 +130,8 @@ def _extrapolated(values: list[float], metric: str, target: float, *, falling: b
 
     sign = 1.0 if falling else -1.0
     seen = np.array(values) * sign  # falls, whatever the metric
-    limit, gain, decay = _fit(seen)
+    floor = -1.0 if _is_share(metric, values) else -math.inf
+    limit, gain, decay = _fit(seen, floor=floor)
     if gain <= 1e-6 * max(1.0, abs(limit)):
         return _unknown(values, metric, target, "it does not improve over the history")
     fitted = limit + gain * np.arange(1, len(values) + 1) ** -decay
@@ -138,7 +140,7 @@ def _extrapolated(values: list[float], metric: str, target: float, *, falling: b
     if center is None or center > FURTHEST * len(values):
         why = f"the curve levels off at {sign * limit:.4g}" if center is None else "it lies too far ahead"
         return _unknown(values, metric, target, why, limit=sign * limit)
-    low, high = _interval(fitted, residuals, sign * target, furthest=FURTHEST * len(values))
+    low, high = _interval(fitted, residuals, sign * target, floor=floor, furthest=FURTHEST * len(values))
     return EpochForecast(
         metric=metric, target=target, seen=len(values), epochs=math.ceil(center),
         low=min(math.ceil(low), math.ceil(center)), limit=sign * limit,
@@ -147,14 +149,19 @@ def _extrapolated(values: list[float], metric: str, target: float, *, falling: b
     )  # fmt: skip
 
 
-def _fit(falling: Any) -> tuple[float, float, float]:
-    """Return limit, gain and decay of the power law: least squares, later epochs counting more."""
-    coarse = min((_fit_at(falling, decay) for decay in _DECAYS), key=lambda found: found[0])
+def _is_share(metric: str, values: Sequence[float]) -> bool:
+    """Return whether a metric is a share by its name, so that nothing is better than 1."""
+    return any(name in metric.lower() for name in SHARES) and max(values) <= 1.0
+
+
+def _fit(falling: Any, *, floor: float) -> tuple[float, float, float]:
+    """Return limit (not below the floor), gain and decay of the power law: later epochs count more."""
+    coarse = min((_fit_at(falling, decay, floor) for decay in _DECAYS), key=lambda found: found[0])
     finer = (coarse[3] * 1.02**step for step in range(-6, 7))
-    return min((_fit_at(falling, decay) for decay in finer), key=lambda found: found[0])[1:]
+    return min((_fit_at(falling, decay, floor) for decay in finer), key=lambda found: found[0])[1:]
 
 
-def _fit_at(falling: Any, decay: float) -> tuple[float, float, float, float]:
+def _fit_at(falling: Any, decay: float, floor: float) -> tuple[float, float, float, float]:
     """Return the squared error, limit and gain at a decay, and the decay."""
     import numpy as np
 
@@ -162,6 +169,9 @@ def _fit_at(falling: Any, decay: float) -> tuple[float, float, float, float]:
     weights = np.sqrt(epochs / len(epochs))
     columns = np.stack([np.ones(len(epochs)), epochs**-decay], axis=1)
     (limit, gain), *_ = np.linalg.lstsq(columns * weights[:, None], falling * weights, rcond=None)
+    if limit < floor:
+        powers, above = columns[:, 1] * weights, (falling - floor) * weights
+        limit, gain = floor, float(powers @ above / (powers @ powers))
     error = float((((columns @ (limit, gain)) - falling) ** 2 * weights**2).sum())
     return error, float(limit), float(gain), decay
 
@@ -173,7 +183,9 @@ def _reach(limit: float, gain: float, decay: float, target: float) -> float | No
     return float((gain / (target - limit)) ** (1.0 / decay))
 
 
-def _interval(fitted: Any, residuals: Any, target: float, *, furthest: float) -> tuple[float, float | None]:
+def _interval(
+    fitted: Any, residuals: Any, target: float, *, floor: float, furthest: float
+) -> tuple[float, float | None]:
     """Return the ends of the 80 % interval by refitting the curve with its own residuals drawn again."""
     import numpy as np
 
@@ -182,7 +194,7 @@ def _interval(fitted: Any, residuals: Any, target: float, *, furthest: float) ->
     spread = residuals * math.sqrt(count / max(1, count - 3))
     reached = []
     for _ in range(DRAWS):
-        again = _reach(*_fit(fitted + generator.choice(spread, count)), target)
+        again = _reach(*_fit(fitted + generator.choice(spread, count), floor=floor), target)
         reached.append(math.inf if again is None or again > furthest else max(again, count + 1.0))
     low, high = (float(np.sort(reached)[int(share * (DRAWS - 1))]) for share in (0.1, 0.9))
     return min(low, furthest), None if math.isinf(high) else high

@@ -49,6 +49,20 @@ def test_what_cannot_be_known_is_said(values: list[float], words: str) -> None:
     assert words in found.reason
 
 
+def test_no_accuracy_levels_off_above_one() -> None:
+    """Early epochs that rise fast: a free power law ends at 1.2; a score of its own may go there."""
+    values = [0.5, 0.6, 0.66, 0.7, 0.73, 0.75, 0.765, 0.776]
+    share = forecast_epochs({"val_accuracy": values}, metric="val_accuracy", target=0.9)
+    score = forecast_epochs({"score": values}, metric="score", target=0.9)
+
+    assert share.limit == pytest.approx(1.0)
+    assert score.limit is not None
+    assert score.limit > 1.1
+    assert share.epochs is not None
+    assert score.epochs is not None
+    assert share.epochs > score.epochs
+
+
 def test_a_target_that_was_reached_is_counted() -> None:
     """A falling loss passes 0.5 in its third epoch."""
     found = forecast_epochs({"loss": [1.0, 0.7, 0.45, 0.4]}, metric="loss", target=0.5)
