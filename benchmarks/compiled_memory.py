@@ -128,10 +128,11 @@ def built(model: str) -> tuple[Any, Any, Any]:
 
 def gpuplan_says(model: str, accelerator: str, batch_size: int, *flags: str) -> dict[str, Any]:
     """Return what `gpuplan estimate` says of memory."""
-    command = [sys.executable, "-m", "gpuplan", "estimate", model, "--accelerator", accelerator, "--devices", "1",
+    command = [sys.executable, "-m", "gpuplan", "estimate", model, "--accelerator", accelerator,
                "--batch-size", str(batch_size), "--retired", "--json", *flags]  # fmt: skip
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, check=False)
-    offer = json.loads(done.stdout)["offers"][0]
+    offers = json.loads(done.stdout)["offers"]
+    offer = min(offers, key=lambda one: one["devices"])  # a v2 is rented in fours, each with this batch
     return {"fits": offer["memory_fits"], "bytes": offer["memory_bytes"], "verdict": offer["memory_verdict"]}
 
 
