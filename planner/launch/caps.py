@@ -6,7 +6,7 @@ import math
 from decimal import Decimal
 
 from ..errors import NoAnswerError
-from ..plan.bill import rental_usd
+from ..plan.nano import rental_usd
 from ..units import SECONDS_PER_HOUR
 
 __all__ = ["HIGH_FACTOR", "STARTUP_ALLOWANCE_S", "cap_s", "worst_case_usd"]

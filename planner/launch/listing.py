@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from ..plan.bill import rental_usd
+from ..plan.nano import rental_usd
 from .adapter import Adapter, Machine
 from .history import AttemptHistory, History
 from .refusals import Failures, machines_of

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import GpuplanError, UsageError
-from ..plan.bill import rental_usd
+from ..plan.nano import rental_usd
 from ..plan.profile_run import empty_document, finished, row_of
 from .adapter import Outcome
 from .history import AttemptHistory, History

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from ..errors import GpuplanError
-from ..plan.bill import rental_usd
+from ..plan.nano import rental_usd
 from ..units import SECONDS_PER_HOUR, Interval
 from .adapter import Outcome
 from .history import History

@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import field
-from decimal import Context, Decimal
+from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
 from ..frozen import Frozen
 from ..units import SECONDS_PER_HOUR, Interval
 from .bill_line import BillLine, UsdInterval
+from .nano import (
+    HALF_AN_HOUR,
+    NANO,
+    NANOSECONDS_PER_HOUR,
+    Nano,
+    added,
+    each,
+    nano_text,
+    nanoseconds_of,
+    negated,
+    priced,
+    usd_interval_of,
+)
 from .phases import TRAINING, Phase, Schedule
 
-__all__ = [
-    "NOT_BILLED", "NO_CHARGES", "Bill", "Charges", "Rental", "bill_of_run", "nano_text", "rental_nano",
-    "rental_usd", "usd_of",
-]  # fmt: skip
+__all__ = ["NOT_BILLED", "NO_CHARGES", "Bill", "Charges", "Rental", "bill_of_run"]
 
 # What a real bill may also have and this one does not, by name.
 NOT_BILLED: tuple[str, ...] = ("input pipeline stalls",)
 
 HOURS_PER_MONTH = 730.0  # what the clouds divide a month's price of storage by
-_WIDE = Context(prec=60)
-_NANO = 10**9
-_NANOSECONDS_PER_HOUR = 3600 * _NANO
-_HALF_AN_HOUR = _NANOSECONDS_PER_HOUR // 2  # so that a division rounds to the nearest
 
 
 class Charges(Frozen):
@@ -49,7 +55,6 @@ class Charges(Frozen):
 
 
 NO_CHARGES = Charges()
-_Nano = tuple[int, int, int]
 
 
 class Rental:
@@ -63,16 +68,16 @@ class Rental:
     def __init__(self, schedule: Schedule, charges: Charges = NO_CHARGES) -> None:
         self.schedule = schedule
         self.charges = charges
-        self.nanoseconds = _nanoseconds(schedule.total_s)
+        self.nanoseconds = nanoseconds_of(schedule.total_s)
         self.mid_nanoseconds = self.nanoseconds[1]
         self.fixed = self._fixed()
-        self.fixed_nano = _added(list(self.fixed.values()))
+        self.fixed_nano = added(list(self.fixed.values()))
         self.is_plain = not (charges.discount or charges.tax or self.is_short)
 
     @cached_property
-    def phases(self) -> tuple[tuple[Phase, _Nano], ...]:
+    def phases(self) -> tuple[tuple[Phase, Nano], ...]:
         """The parts of the run, with their times at the three bounds [1e-9 s]."""
-        return tuple((phase, _nanoseconds(phase.time_s)) for phase in self.schedule.phases)
+        return tuple((phase, nanoseconds_of(phase.time_s)) for phase in self.schedule.phases)
 
     @cached_property
     def mid_times(self) -> tuple[tuple[str, ...], tuple[int, ...]]:
@@ -95,16 +100,16 @@ class Rental:
         """Whether the run may end before the shortest time that is charged for."""
         return self.schedule.total_s.low < self.charges.minimum_billed_s
 
-    def _fixed(self) -> dict[str, _Nano]:
+    def _fixed(self) -> dict[str, Nano]:
         """Return disk and egress, those that are known; the machine's price plays no part [1e-9 USD]."""
         charges, total_s = self.charges, self.schedule.total_s
-        extras: dict[str, _Nano] = {}
+        extras: dict[str, Nano] = {}
         if charges.disk_usd_per_hour is not None:
-            low, mid, high = (rate * _NANO / SECONDS_PER_HOUR for rate in charges.disk_usd_per_hour)
+            low, mid, high = (rate * NANO / SECONDS_PER_HOUR for rate in charges.disk_usd_per_hour)
             extras["disk"] = (round(total_s.low * low), round(total_s.mid * mid), round(total_s.high * high))
         if charges.egress_usd is not None:
             low, mid, high = charges.egress_usd
-            extras["egress"] = (round(low * _NANO), round(mid * _NANO), round(high * _NANO))
+            extras["egress"] = (round(low * NANO), round(mid * NANO), round(high * NANO))
         return extras
 
 
@@ -121,9 +126,9 @@ class Bill:
 
     def __init__(self, rental: Rental, *, usd_per_hour: Decimal) -> None:
         self.rental = rental
-        self._price_nano = price = int(usd_per_hour * _NANO)
+        self._price_nano = price = int(usd_per_hour * NANO)
         if rental.is_plain:  # as in ``nano``, without the ends: there are thousands of bills
-            machine = (rental.mid_nanoseconds * price + _HALF_AN_HOUR) // _NANOSECONDS_PER_HOUR
+            machine = (rental.mid_nanoseconds * price + HALF_AN_HOUR) // NANOSECONDS_PER_HOUR
             self.mid_nano = machine + rental.fixed_nano[1]
         else:
             self.mid_nano = self.nano[1]
@@ -133,13 +138,13 @@ class Bill:
         """Lower end, central estimate and upper end [1e-9 USD]."""
         machine = self.machine_nano
         if self.rental.is_plain:
-            return _added((machine, self.rental.fixed_nano))
-        return _added([machine, *self._beside_the_machine().values()])
+            return added((machine, self.rental.fixed_nano))
+        return added([machine, *self._beside_the_machine().values()])
 
     @property
     def machine_nano(self) -> tuple[int, int, int]:
         """What the machine's hours cost, without what is charged beside them [1e-9 USD]."""
-        return _priced(self.rental.nanoseconds, self._price_nano)
+        return priced(self.rental.nanoseconds, self._price_nano)
 
     @property
     def high_nano(self) -> int:
@@ -149,19 +154,21 @@ class Bill:
     @cached_property
     def total(self) -> UsdInterval:
         """What the run costs."""
-        return _usd(self.nano)
+        return usd_interval_of(self.nano)
 
     @cached_property
     def lines(self) -> tuple[BillLine, ...]:
         """Every item that takes time or money; they add up to the total to the nano-dollar."""
-        phases = [(p, _priced(time, self._price_nano)) for p, time in self.rental.phases]
-        rest = _added([self.machine_nano, *(_negated(nano) for _, nano in phases)])
+        phases = [(p, priced(time, self._price_nano)) for p, time in self.rental.phases]
+        rest = added([self.machine_nano, *(negated(nano) for _, nano in phases)])
         lines = []
         for phase, nano in phases:
-            whole = _added([nano, rest]) if phase.item == TRAINING else nano
-            lines.append(BillLine(phase.item, _usd(whole), phase.because, phase.time_s))
+            whole = added([nano, rest]) if phase.item == TRAINING else nano
+            lines.append(BillLine(phase.item, usd_interval_of(whole), phase.because, phase.time_s))
         reasons, extras = self.rental.charges.reasons, self._beside_the_machine()
-        lines += [BillLine(item, _usd(nano), reasons.get(item, "")) for item, nano in extras.items()]
+        lines += [
+            BillLine(item, usd_interval_of(nano), reasons.get(item, "")) for item, nano in extras.items()
+        ]
         return tuple(line for line in lines if line.time_s is not None or line.usd.high or line.usd.low)
 
     def total_json(self) -> dict[str, str]:
@@ -185,75 +192,33 @@ class Bill:
     def mid_phases_nano(self) -> list[int]:
         """Return what the parts of the run cost, in their order, at the centre [1e-9 USD]."""
         price, (_, times) = self._price_nano, self.rental.mid_times
-        mids = [(time * price + _HALF_AN_HOUR) // _NANOSECONDS_PER_HOUR for time in times]
-        whole = (self.rental.mid_nanoseconds * price + _HALF_AN_HOUR) // _NANOSECONDS_PER_HOUR
+        mids = [(time * price + HALF_AN_HOUR) // NANOSECONDS_PER_HOUR for time in times]
+        whole = (self.rental.mid_nanoseconds * price + HALF_AN_HOUR) // NANOSECONDS_PER_HOUR
         if self.rental.training is not None:
             mids[self.rental.training] += whole - sum(mids)
         return mids
 
-    def _beside_the_machine(self) -> dict[str, _Nano]:
+    def _beside_the_machine(self) -> dict[str, Nano]:
         """Return minimum, disk, egress, discount and tax, those that are known [1e-9 USD]."""
         charges, machine = self.rental.charges, self.machine_nano
-        extras: dict[str, _Nano] = {}
+        extras: dict[str, Nano] = {}
         if self.rental.is_short:
             least_s = charges.minimum_billed_s
-            least = _priced((round(least_s * _NANO),) * 3, self._price_nano)
-            extras[f"minimum billing of {least_s:g} s"] = _each(lambda i: max(0, least[i] - machine[i]))
-        charged = _added([machine, *extras.values()])
+            least = priced((round(least_s * NANO),) * 3, self._price_nano)
+            extras[f"minimum billing of {least_s:g} s"] = each(lambda i: max(0, least[i] - machine[i]))
+        charged = added([machine, *extras.values()])
         extras |= self.rental.fixed
         if charges.discount:
-            extras["discount"] = _each(lambda i: -int(charged[i] * charges.discount))
+            extras["discount"] = each(lambda i: -int(charged[i] * charges.discount))
         if charges.tax:
-            subtotal = _added([machine, *extras.values()])
-            extras["tax"] = _each(lambda i: int(subtotal[i] * charges.tax))
+            subtotal = added([machine, *extras.values()])
+            extras["tax"] = each(lambda i: int(subtotal[i] * charges.tax))
         return extras
 
 
-def _lines_of(extras: Mapping[str, _Nano]) -> list[dict[str, Any]]:
+def _lines_of(extras: Mapping[str, Nano]) -> list[dict[str, Any]]:
     """Return amounts beside the machine's hours as lines of a bill, those that are not nothing."""
     return [{"item": item, "usd": nano_text(nano[1])} for item, nano in extras.items() if nano[0] or nano[2]]
-
-
-def _nanoseconds(time_s: Interval) -> _Nano:
-    """Return a time at its three bounds [1e-9 s]."""
-    return (round(time_s.low * _NANO), round(time_s.mid * _NANO), round(time_s.high * _NANO))
-
-
-def _priced(nanoseconds: _Nano, price_nano: int) -> _Nano:
-    """Return the price of a time on the machine at its three bounds, to the nearest [1e-9 USD].
-
-    Args:
-        nanoseconds: Of the three bounds [1e-9 s].
-        price_nano: Of an hour [1e-9 USD/h].
-    """
-    low, mid, high = nanoseconds
-    hour, half = _NANOSECONDS_PER_HOUR, _HALF_AN_HOUR
-    return (
-        (low * price_nano + half) // hour,
-        (mid * price_nano + half) // hour,
-        (high * price_nano + half) // hour,
-    )
-
-
-def rental_usd(*, duration_s: float, usd_per_hour: Decimal) -> Decimal:
-    """Return what renting costs at a constant hourly price, billed to the second's fraction [USD].
-
-    Args:
-        duration_s: How long the machine is held [s].
-        usd_per_hour: Price of everything that is rented, which counts to the nano-dollar [USD/h].
-
-    Example:
-        >>> rental_usd(duration_s=1800.0, usd_per_hour=Decimal("0.526"))
-        Decimal('0.263000000')
-    """
-    return usd_of(rental_nano(duration_s=duration_s, usd_per_hour=usd_per_hour))
-
-
-def rental_nano(*, duration_s: float, usd_per_hour: Decimal) -> int:
-    """Return the same, to the nearest [1e-9 USD]."""
-    seconds, parts = duration_s.as_integer_ratio()  # exactly what the float is
-    hour = int(SECONDS_PER_HOUR) * parts
-    return (2 * seconds * int(usd_per_hour * _NANO) + hour) // (2 * hour)
 
 
 def bill_of_run(*, train_time_s: Interval, usd_per_hour: Decimal, charges: Charges = NO_CHARGES) -> Bill:
@@ -266,44 +231,3 @@ def bill_of_run(*, train_time_s: Interval, usd_per_hour: Decimal, charges: Charg
     """
     training = Phase(TRAINING, train_time_s, "")
     return Bill(Rental(Schedule((training,), train_time_s), charges), usd_per_hour=usd_per_hour)
-
-
-def _each(amount: Callable[[int], int]) -> _Nano:
-    """Return an amount at the three bounds."""
-    return (amount(0), amount(1), amount(2))
-
-
-def _added(parts: Sequence[_Nano]) -> _Nano:
-    """Return the exact sum, bound by bound."""
-    low = mid = high = 0
-    for part in parts:
-        low, mid, high = low + part[0], mid + part[1], high + part[2]
-    return (low, mid, high)
-
-
-def _negated(nano: _Nano) -> _Nano:
-    """Return the amounts with their signs turned."""
-    return _each(lambda i: -nano[i])
-
-
-def nano_text(nano: int) -> str:
-    """Return whole nano-dollars as dollars, in text.
-
-    Example:
-        >>> nano_text(1_500_000_000), nano_text(-1)
-        ('1.500000000', '-0.000000001')
-    """
-    if nano < 0:
-        return f"-{nano_text(-nano)}"
-    digits = f"{nano:010d}"
-    return f"{digits[:-9]}.{digits[-9:]}"
-
-
-def _usd(nano: _Nano) -> UsdInterval:
-    """Return whole nano-dollars as dollars, exactly."""
-    return UsdInterval(*map(usd_of, nano))
-
-
-def usd_of(nano: int) -> Decimal:
-    """Return whole nano-dollars as dollars [USD]."""
-    return Decimal(nano).scaleb(-9, _WIDE)

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..frozen import Frozen
 from ..units import SECONDS_PER_HOUR, Interval
-from .bill import NOT_BILLED, Bill, rental_nano, usd_of
+from .bill import NOT_BILLED, Bill
 from .carbon import co2_kg
 from .memory_parts import memory_parts
+from .nano import rental_nano, usd_of
 from .pause import collector_paused
 from .phases import Schedule
 from .projection import Projection

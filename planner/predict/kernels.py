@@ -15,8 +15,8 @@ __all__ = [
     "table_of", "with_conversions",
 ]  # fmt: skip
 
-CONTRACTIONS = ("conv_fprop", "conv_dgrad", "conv_wgrad", "depthwise", "dot")
 CONVOLUTIONS = ("conv_fprop", "conv_dgrad", "conv_wgrad")
+CONTRACTIONS = (*CONVOLUTIONS, "depthwise", "dot")
 CATEGORIES = (*CONTRACTIONS, "stream", "pool", "irregular")
 CONVERTED = 3  # arrays of a convolution: two operands and the result
 _IRREGULAR = {OpKind.GATHER, OpKind.SCATTER, OpKind.SORT, OpKind.LINALG, OpKind.OTHER}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any
 
-from ..plan.bill import nano_text
+from ..plan.nano import NANO, nano_text
 from .output import compact_json
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["OfferTexts"]
 
-NANO = 10**9
 AMOUNT = "\0"  # where an amount is to be written: no JSON has it in its text
 WORDS = {None: "null", False: "false", True: "true"}
 
