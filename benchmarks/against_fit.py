@@ -1,6 +1,6 @@
 """The epoch that `gpuplan profile` predicts, against real epochs of `fit()`. Part of `profile_accuracy.py`.
 
-Two processes take turns, an epoch each (three on TensorFlow): one is measured as `gpuplan profile` measures, the
+Two processes take turns, an epoch each (two on TensorFlow): one is measured as `gpuplan profile` measures, the
 other runs `fit()` as anybody would. A rented core is shared: the same loop may take half or twice as long a minute
 later. So each turn's windows are also held against the real epoch right after it (`turns`), and the median of that
 is `error`: what the machine did falls on both alike, and the profiler's own error is left. `whole_error` compares
@@ -40,8 +40,10 @@ MODELS = (
     ("MobileNetV2?input_shape=[32,32,3]&classes=10", 16, 64),
 )
 # Epochs of a turn, of which the last one counts: TensorFlow's input threads sleep while the other process has its
-# turn, and take 0.1 to 2 s to come back. Without turns they never sleep.
-EPOCHS_OF_A_TURN = {"jax": 1, "torch": 1, "tensorflow": 3}
+# turn, and take 0.1 to 2 s to come back. Without turns they never sleep. To start its iterator takes 0.1 to 0.5 s, a
+# third of so short an epoch, so its epochs are longer.
+EPOCHS_OF_A_TURN = {"jax": 1, "torch": 1, "tensorflow": 2}
+LONGER = {"jax": 1, "torch": 1, "tensorflow": 2}
 Windows = tuple[list[float], list[int]]
 KEPT = ("median_s", "mean_s", "low_s", "high_s", "windows", "spread")
 CALM = 0.10  # of the processor, used by others: above, the machine was not ours alone [-]
@@ -56,11 +58,16 @@ def compare_with_fit(options: argparse.Namespace) -> None:
         cell = {"model": reference, "backend": backend, "repeat": repeat}
         if kept.has(**cell) or time.monotonic() - began_s > options.budget_s:
             continue
-        found = _compared(reference, batch_size, samples, backend, options.max_time)
+        pairs = [
+            _compared(reference, batch_size, samples * LONGER[backend], backend, options.max_time)
+            for _ in range(options.processes)
+        ]
+        found = _of_pairs(pairs)
         kept.add({**cell, **found})
+        apart = " ".join(f"{pair['error']:+.1%}" for pair in pairs)
         print(
-            f"{found['error']:+7.2%} ({found['whole_error']:+7.2%})  {backend:10} {reference}  "
-            f"{len(found['turns'])} turns, others {found['other_share']:.0%}", file=sys.stderr, flush=True,
+            f"{found['error']:+7.2%} ({apart})  {backend:10} {reference}  others {found['other_share']:.0%}",
+            file=sys.stderr, flush=True,
         )  # fmt: skip
     summarize(kept.rows)
 
@@ -73,6 +80,18 @@ def _cells(options: argparse.Namespace) -> Iterator[tuple[int, tuple[str, int, i
             for number, model in enumerate(MODELS):
                 if options.only in model[0]:
                     yield repeat, model, backends[(number + turn) % len(backends)]
+
+
+def _of_pairs(pairs: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return one row of several pairs of processes: the means of what they found, and each of them."""
+
+    def mean(name: str) -> float:
+        return statistics.fmean(pair[name] for pair in pairs)
+
+    return {
+        **{name: mean(name) for name in ("error", "whole_error", "other_share")},
+        "calm": all(pair["calm"] for pair in pairs), "processes": pairs,
+    }  # fmt: skip
 
 
 def _compared(reference: str, batch_size: int, samples: int, backend: str, max_time: float) -> dict[str, Any]:
@@ -119,9 +138,13 @@ def _found(row: dict[str, Any], pairs: list[tuple[Windows, float]]) -> dict[str,
     return {
         "error": statistics.median(turns), "error_low": low, "error_high": high,
         "whole_error": predicted_s / real_s - 1.0, "steps": steps, "predicted_epoch_s": predicted_s,
-        "fit_epoch_s": real_s, "fit_epochs_s": epochs_s, "turns": turns,
+        "fit_epoch_s": real_s, "fit_epochs_s": _short(epochs_s), "turns": _short(turns),
         "step_s": {name: row["fit"][name] for name in KEPT}, "beside_steps_s": beside_s,
     }  # fmt: skip
+
+
+def _short(values: list[float]) -> list[float]:
+    return [round(value, 6) for value in values]
 
 
 class _Turn:
