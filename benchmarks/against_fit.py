@@ -28,7 +28,7 @@ __all__ = ["BACKENDS", "ROLES", "ROOT", "child", "compare_with_fit", "environmen
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPT = Path(__file__).with_name("profile_accuracy.py")
 BACKENDS = ("jax", "tensorflow", "torch")
-# Reference, batch size, samples of an epoch: a few tenths of a second on one slow core.
+# Reference, batch size, samples of an epoch (see `SHARE`).
 MODELS = (
     ("benchmarks/workloads.py:mlp?width=256&depth=3&features=784", 128, 6_400),
     ("benchmarks/workloads.py:tabular?vocabulary=1000&embedding=8", 256, 5_120),
@@ -40,10 +40,12 @@ MODELS = (
     ("MobileNetV2?input_shape=[32,32,3]&classes=10", 16, 64),
 )
 # Epochs of a turn, of which the last one counts: TensorFlow's input threads sleep while the other process has its
-# turn, and take 0.1 to 2 s to come back. Without turns they never sleep. To start its iterator takes 0.1 to 0.5 s, a
-# third of so short an epoch, so its epochs are longer.
+# turn, and take 0.1 to 2 s to come back. Without turns they never sleep.
 EPOCHS_OF_A_TURN = {"jax": 1, "torch": 1, "tensorflow": 2}
-LONGER = {"jax": 1, "torch": 1, "tensorflow": 2}
+# Of the samples: epochs of 0.1 to 0.3 s on a slow core, so that turns are many and neighbours see one machine.
+# TensorFlow takes 0.1 to 0.5 s to start its iterator, a third of so short an epoch: its epochs are longer.
+SHARE = {"jax": 0.5, "torch": 0.375, "tensorflow": 2.0}
+FEWEST_STEPS = 2
 Windows = tuple[list[float], list[int]]
 KEPT = ("median_s", "mean_s", "low_s", "high_s", "windows", "spread")
 CALM = 0.10  # of the processor, used by others: above, the machine was not ours alone [-]
@@ -59,7 +61,9 @@ def compare_with_fit(options: argparse.Namespace) -> None:
         if kept.has(**cell) or time.monotonic() - began_s > options.budget_s:
             continue
         pairs = [
-            _compared(reference, batch_size, samples * LONGER[backend], backend, options.max_time)
+            _compared(
+                reference, batch_size, _samples(samples, batch_size, backend), backend, options.max_time
+            )
             for _ in range(options.processes)
         ]
         found = _of_pairs(pairs)
@@ -80,6 +84,11 @@ def _cells(options: argparse.Namespace) -> Iterator[tuple[int, tuple[str, int, i
             for number, model in enumerate(MODELS):
                 if options.only in model[0]:
                     yield repeat, model, backends[(number + turn) % len(backends)]
+
+
+def _samples(samples: int, batch_size: int, backend: str) -> int:
+    """Return how many samples make an epoch on a backend: whole batches [-]."""
+    return batch_size * max(round(samples * SHARE[backend] / batch_size), FEWEST_STEPS)
 
 
 def _of_pairs(pairs: list[dict[str, Any]]) -> dict[str, Any]:

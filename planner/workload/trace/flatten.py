@@ -9,7 +9,7 @@ from ..ops import Phase
 from .control import inner_jaxprs, most_expensive_branch, trip_count
 from .graph import Graph, Node, Remark
 from .loops import mark_loop
-from .names import join_names, layer_of, phase_hint, recurrent_layer_of, repeats_of
+from .names import call_of, join_names, layer_of, phase_hint, recurrent_layer_of, repeats_of
 from .rule import Equation, Role, Rule, elements, nbytes, shape_of
 from .rules import rule_for
 
@@ -34,7 +34,7 @@ class _Walker:
 
     def __init__(self) -> None:
         self.graph = Graph()
-        self._scopes: dict[str, tuple[str, Phase | None, int]] = {}
+        self._scopes: dict[str, tuple[str, Phase | None, int, int]] = {}
         self._integers: dict[int, int] = {}
 
     def inline(
@@ -107,27 +107,29 @@ class _Walker:
                 reads[value] = max(size, reads.get(value, 0))
         variables = (*equation.invars, *equation.outvars)
         sized = equation.outvars if rule.role is Role.POINTWISE else variables
-        layer, phase, times = self._scope(stack)
+        layer, phase, times, call = self._scope(stack)
         node = Node(
             name=equation.primitive.name, rule=rule, equation=equation, inputs=tuple(reads),
             outputs=tuple(outputs), reads=tuple(reads.values()), writes=rule.bytes_written(equation),
             layer=layer, phase=phase, count=count * times,
             work=max(map(elements, sized), default=0), scalar=not any(map(shape_of, variables)),
+            call=call,
         )  # fmt: skip
         self.graph.nodes.append(node)
         return outputs
 
-    def _scope(self, stack: str) -> tuple[str, Phase | None, int]:
-        """Return layer, phase and number of equal executions of a name stack."""
+    def _scope(self, stack: str) -> tuple[str, Phase | None, int, int]:
+        """Return layer, phase, number of equal executions and call of a name stack."""
         scope = self._scopes.get(stack)
         if scope is None:
-            scope = self._scopes[stack] = (layer_of(stack), phase_hint(stack), repeats_of(stack))
+            scope = (layer_of(stack), phase_hint(stack), repeats_of(stack), call_of(stack))
+            self._scopes[stack] = scope
         return scope
 
     def _border(self, name: str, inputs: Sequence[int | None], outputs: list[int], stack: str) -> None:
         """Mark where a loop begins or ends: what crosses it lies in memory, and the mark itself is free."""
         reads = {value: 0 for value in inputs if value is not None}
-        layer, phase, _ = self._scope(stack)
+        layer, phase, *_ = self._scope(stack)
         node = Node(
             name=name, rule=_LOOP_BORDER, equation=None, inputs=tuple(reads), outputs=tuple(outputs),
             reads=tuple(reads.values()), writes=0, layer=layer, phase=phase,

@@ -43,6 +43,7 @@ class Node:
         scalar: Whether it works on single numbers only.
         kernel_reversed: Of a convolution: whether its kernel is reversed (an input gradient).
         loop: Its place in the innermost loop over time; None outside.
+        call: Number of the call of `keras.ops` that it is a part of; 0 outside of all [-].
     """
 
     name: str
@@ -59,6 +60,7 @@ class Node:
     scalar: bool
     kernel_reversed: bool = False
     loop: Loop | None = None
+    call: int = 0
 
     @property
     def role(self) -> Role:

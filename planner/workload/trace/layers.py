@@ -2,13 +2,15 @@
 
 The primitives of one layer and phase that follow each other are one kernel, as in hand-written kernels for
 batch normalization, activations or softmax. Contractions, look-ups, pooling, sorting and random numbers are
-kernels of their own. Values that only the same layer's backward pass needs again, and that it can recompute
-from what the layer read, are recomputed, as such kernels do. The update of one variable is one kernel.
+kernels of their own. Between the products of a layer that has several, as attention has, nobody wrote such a
+kernel: there each call of `keras.ops` is one, and so is each operator. Values that only the same layer's backward
+pass needs again, and that it can recompute from what the layer read, are recomputed, as such kernels do. The
+update of one variable is one kernel.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .graph import Graph, Node
@@ -19,6 +21,7 @@ __all__ = ["LayerKernel", "LayerKernels", "group_layers"]
 _WORD_BYTES = 4  # a mask is recomputed from what it compares, so it is worth as much as a float32
 _EARLY, _LATE, _BOTH = 1, 2, 3
 _FUSIBLE = (Role.POINTWISE, Role.REDUCE)
+_PREPARATIONS = ("broadcast_in_dim", "convert_element_type")
 
 
 @dataclass(slots=True)
@@ -53,16 +56,17 @@ class LayerKernels:
 
 def group_layers(graph: Graph) -> LayerKernels:
     """Return the step with one kernel a layer call and phase."""
-    kernel_of = _number(graph)
+    calls = _calls_between_products(graph)
+    kernel_of = _number(graph, calls)
     kernels = [LayerKernel(-1) for _ in range(max(kernel_of, default=-1) + 1)]
     for index, number in enumerate(kernel_of):
         if kernels[number].first < 0:
             kernels[number].first = index
-    _Borders(graph, kernels, kernel_of).count()
+    _Borders(graph, kernels, kernel_of, calls).count()
     return LayerKernels(kernels, kernel_of)
 
 
-def _number(graph: Graph) -> list[int]:
+def _number(graph: Graph, calls: Mapping[int, int]) -> list[int]:
     """Return each node's kernel, numbered in program order."""
     keys: list[tuple[object, ...]] = []
     run = 0
@@ -75,12 +79,65 @@ def _number(graph: Graph) -> list[int]:
         elif index in updates:
             keys.append(("update", updates[index]))
         else:
-            place = (node.layer, node.phase, node.count)
+            place = (node.layer, node.phase, node.count, calls.get(index))
             run += place != previous
             previous = place
             keys.append((*place, run))
     numbers: dict[tuple[object, ...], int] = {}
     return [numbers.setdefault(key, len(numbers)) for key in keys]
+
+
+def _calls_between_products(graph: Graph) -> dict[int, int]:
+    """Return, for nodes of a layer between its products, the call that they are a part of.
+
+    Only where a way leads from one product to another, through the layer and the layers inside of it: a layer that
+    is called twice has none. An operator is a call of its own, under a number below 0; a conversion belongs to the
+    next call. Loops over time are left out: libraries run them.
+    """
+    products: dict[tuple[str, object], set[int]] = {}
+    for index, node in enumerate(graph.nodes):
+        if node.role is Role.CONTRACTION and node.loop is None:
+            products.setdefault((_owner(node), node.phase), set()).add(index)
+    calls: dict[int, int] = {}
+    for (owner, phase), ends in products.items():
+        inside = [
+            index
+            for index in range(min(ends), max(ends) + 1)
+            if graph.nodes[index].phase == phase and f"{_owner(graph.nodes[index])}/".startswith(f"{owner}/")
+        ]
+        way = _way(graph, inside, ends)
+        own = [i for i in inside if graph.nodes[i].role in _FUSIBLE and _owner(graph.nodes[i]) == owner]
+        following = 0
+        for index in reversed(own if way.intersection(own) else []):
+            node = graph.nodes[index]
+            operator = index in way and not node.scalar and node.name not in _PREPARATIONS
+            following = calls[index] = node.call or (-index if operator else following)
+    return calls
+
+
+def _way(graph: Graph, inside: Sequence[int], products: set[int]) -> set[int]:
+    """Return the nodes that are made of one product and lead to another, by way of nodes inside alone."""
+    made: set[int] = set()
+    after = set()
+    for index in inside:
+        node = graph.nodes[index]
+        if index in products or not made.isdisjoint(node.inputs):
+            made.update(node.outputs)
+            after.add(index)
+    read: set[int] = set()
+    way = set()
+    for index in reversed(inside):
+        node = graph.nodes[index]
+        if index in products or not read.isdisjoint(node.outputs):
+            read.update(node.inputs)
+            way |= {index} & after
+    return way - products
+
+
+def _owner(node: Node) -> str:
+    """Return the layer of a node; `einsum` adds its subscripts to the path."""
+    path, _, last = node.layer.rpartition("/")
+    return path if "->" in last else node.layer
 
 
 def _update_components(graph: Graph) -> dict[int, int]:
@@ -126,10 +183,13 @@ def _with_scalars(updates: list[tuple[int, Node]], find: Callable[[int], int]) -
 class _Borders:
     """Counts what crosses the borders of the kernels."""
 
-    def __init__(self, graph: Graph, kernels: list[LayerKernel], kernel_of: list[int]) -> None:
+    def __init__(
+        self, graph: Graph, kernels: list[LayerKernel], kernel_of: list[int], calls: Mapping[int, int]
+    ) -> None:
         self.graph = graph
         self.kernels = kernels
         self.kernel_of = kernel_of
+        self.calls = calls
         self.users = graph.users()
         self.producers = graph.producers()
         self.outputs = set(graph.outputs)
@@ -227,12 +287,18 @@ class _Borders:
         node = self.graph.nodes[producer]
         if node.role is not Role.POINTWISE or value in self.outputs:
             return False
-        readers = [
-            self.graph.nodes[user]
-            for user in self.users[value]
-            if self.kernel_of[user] != self.kernel_of[producer]
-        ]
-        fusible = all(reader.role in _FUSIBLE and reader.count <= node.count for reader in readers)
+        readers = [user for user in self.users[value] if self.kernel_of[user] != self.kernel_of[producer]]
+        fusible = all(
+            self.graph.nodes[reader].role in _FUSIBLE and self.graph.nodes[reader].count <= node.count
+            for reader in readers
+        )
         if not node.inputs or node.work == 0 or node.name == "broadcast_in_dim":
             return fusible
-        return fusible and all(r.layer == node.layer and r.phase == "backward" for r in readers)
+        return fusible and all(self._is_gradient_of(producer, reader) for reader in readers)
+
+    def _is_gradient_of(self, producer: int, reader: int) -> bool:
+        """Return whether a reader is in the backward pass of what makes a value: its layer, or its very call."""
+        node, other = self.graph.nodes[producer], self.graph.nodes[reader]
+        if producer in self.calls and (node.phase == other.phase or self.calls[producer] != other.call):
+            return False
+        return other.layer == node.layer and other.phase == "backward"

@@ -7,15 +7,27 @@ import re
 
 from ..ops import Phase
 
-__all__ = ["RECURRENT", "REPEAT", "join_names", "layer_of", "phase_hint", "recurrent_layer_of", "repeats_of"]
+__all__ = [
+    "CALL",
+    "RECURRENT",
+    "REPEAT",
+    "call_of",
+    "join_names",
+    "layer_of",
+    "phase_hint",
+    "recurrent_layer_of",
+    "repeats_of",
+]
 
 REPEAT = "gpuplan_repeat_"  # a scope `gpuplan_repeat_12` stands for twelve executions of what is inside
 RECURRENT = "gpuplan_recurrent_"  # a scope `gpuplan_recurrent_lstm` is an LSTM that a library could run whole
+CALL = "gpuplan_call_"  # a scope `gpuplan_call_7` is the seventh call of a function of `keras.ops`
 
 # `transpose(jvp(block/dense))/add` is the backward pass of layer `block/dense/add`.
 _WRAPPER = re.compile(r"(?:transpose|jvp|vmap|pmap)\(|\)")
 _REPEATS = re.compile(REPEAT + r"(\d+)")
 _RECURRENT = re.compile(RECURRENT + r"(\w+)")
+_CALL = re.compile(CALL + r"(\d+)")
 _TRANSFORMS = {"checkpoint", "rematted_computation", "remat", "while", "body", "cond", "closed_call", ""}
 
 
@@ -32,7 +44,7 @@ def layer_of(stack: str) -> str:
         'encoder/attention/softmax'
     """
     parts = _WRAPPER.sub("", stack).split("/")
-    ours = (REPEAT, RECURRENT)
+    ours = (REPEAT, RECURRENT, CALL)
     return "/".join(
         part for part in parts if part not in _TRANSFORMS and "(" not in part and not part.startswith(ours)
     )
@@ -47,6 +59,17 @@ def recurrent_layer_of(stack: str) -> str:
     """
     found = _RECURRENT.findall(stack)
     return found[-1] if found else ""
+
+
+def call_of(stack: str) -> int:
+    """Return the number of the outermost call of `keras.ops` that a name stack lies in; 0 outside of all.
+
+    Example:
+        >>> call_of("jvp(attention)/gpuplan_call_7/gpuplan_call_8"), call_of("attention")
+        (7, 0)
+    """
+    found = _CALL.search(stack)
+    return int(found[1]) if found else 0
 
 
 def repeats_of(stack: str) -> int:

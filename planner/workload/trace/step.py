@@ -12,6 +12,7 @@ from typing import Any, Literal
 from ..model import Memory, Unmodelled
 from ..ops import Op
 from ..spec import ArraySpec, SpecTree, map_specs, spec_leaves
+from .calls import calls_numbered
 from .flatten import flatten
 from .fusion import fuse
 from .layers import group_layers
@@ -50,7 +51,7 @@ def trace_step(
     """
     specs = (x_spec, y_spec, sample_weight_spec)
     batch = tuple(map_specs(lambda spec: abstract_array(spec, batch_size), tree) for tree in specs)
-    with _quick_tracing(), recurrent_layers_named(model):
+    with _quick_tracing(), recurrent_layers_named(model), calls_numbered():
         train = mode == "train"
         closed = _trace_train(model, batch) if train else _trace_infer(model, batch[0])
         graph = flatten(closed)

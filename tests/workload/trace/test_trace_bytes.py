@@ -80,6 +80,35 @@ def test_activation_after_a_convolution_is_fused(trace: Trace) -> None:
     assert len({op.fused_group for op in rows}) == 1
 
 
+def test_between_two_products_of_a_layer_each_call_is_a_kernel(trace: Trace) -> None:
+    """Scale and mask read and write the scores; softmax reads them twice (maximum, then use) and writes them.
+
+    Their gradients: softmax's reads two arrays twice and writes one; mask and scale read one and write one.
+    """
+
+    def build() -> Any:
+        import keras
+        from keras import ops
+
+        class Attention(keras.layers.Layer):
+            def call(self, x: Any) -> Any:
+                scores = ops.einsum("bid,bjd->bij", x, x) * 0.125
+                scores = ops.where(ops.triu(ops.ones((64, 64), dtype="bool"), k=1), -1e9, scores)
+                return ops.einsum("bij,bjd->bid", ops.softmax(scores), x)
+
+        tokens = keras.Input((64, 16))
+        hidden = keras.layers.Dense(16)(tokens)
+        return keras.Model(tokens, Attention(name="attention")(hidden))
+
+    traced = trace(build, batch_size=32)
+    scores_bytes = 32 * 64 * 64 * 4
+    for phase, arrays in (("forward", 2 + 2 + 3), ("backward", 5 + 2 + 2)):
+        rows = [op for op in traced.rows(layer="attention", phase=phase) if op.kind is not OpKind.DOT]
+        large = [op for op in rows if op.layer_bytes_written >= scores_bytes]
+        assert len({op.layer_group for op in large}) == 3
+        assert moved(large, "layer_") == pytest.approx(arrays * scores_bytes, rel=0.1)
+
+
 @pytest.mark.parametrize(("optimizer", "tensors"), [("adam", 7), ("sgd", 3)])
 def test_update_of_a_variable_is_one_kernel(trace: Trace, optimizer: str, tensors: int) -> None:
     """Adam reads gradient, weight and both moments and writes three; SGD reads two and writes one."""
