@@ -10,7 +10,8 @@ from ..units import GIB, SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
     from .estimate import Question
-    from .result import Estimate, OfferEstimate
+    from .offer_estimate import OfferEstimate
+    from .result import Estimate
 
 __all__ = ["why_no_answer"]
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..frozen import Frozen
 from .estimate import Question, StepPredictor, estimate_workload
-from .result import Estimate, OfferEstimate
+from .offer_estimate import OfferEstimate
+from .result import Estimate
 from .select import Selection, select
 from .terms import Terms
 

@@ -11,7 +11,7 @@ from ..units import Interval
 
 if TYPE_CHECKING:
     from ..workload.model import Workload
-    from .result import OfferEstimate
+    from .offer_estimate import OfferEstimate
 
 __all__ = ["BestBatch", "at_batch_size", "batch_sizes_to_try", "ends_to_compile", "with_best_batch"]
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..offers.load import Catalog
     from ..workload.model import Workload
     from .ask import Prepared
-    from .result import OfferEstimate
+    from .offer_estimate import OfferEstimate
     from .terms import Terms
 
 __all__ = ["SCHEMA", "Breakeven", "Rivalry", "Turn", "break_even", "compare", "turns", "ways_of"]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..offers.load import Catalog
     from ..offers.notebooks import SessionLimits
     from ..offers.rows import NotebookPlan, Offer
-    from .result import OfferEstimate
+    from .offer_estimate import OfferEstimate
     from .terms import Terms
 
 __all__ = ["DEFAULT_CONTENDERS", "Contender", "availability_of", "contenders_of", "matching"]

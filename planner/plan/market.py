@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from ..offers.rows import Offer
     from ..units import Interval
     from .limiter import Feed
+    from .offer_estimate import OfferEstimate
     from .phases import Schedule
-    from .result import OfferEstimate
     from .scaling_note import Scaling
     from .spot_outlook import SpotOutlook
     from .terms import Bounds, Terms

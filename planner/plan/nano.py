@@ -9,11 +9,12 @@ from ..units import SECONDS_PER_HOUR, Interval
 from .bill_line import UsdInterval
 
 __all__ = [
-    "HALF_AN_HOUR", "NANO", "NANOSECONDS_PER_HOUR", "Nano", "added", "each", "nano_text", "nanoseconds_of",
-    "negated", "priced", "rental_nano", "rental_usd", "usd_interval_of", "usd_of",
+    "HALF_AN_HOUR", "NANO", "NANOSECONDS_PER_HOUR", "USD_OF_A_NANO", "Nano", "added", "each", "nano_text",
+    "nanoseconds_of", "negated", "priced", "rental_nano", "rental_usd", "usd_interval_of", "usd_of",
 ]  # fmt: skip
 
 NANO = 10**9
+USD_OF_A_NANO = 1e-9  # for comparisons, which have no need of exactness
 NANOSECONDS_PER_HOUR = 3600 * NANO
 HALF_AN_HOUR = NANOSECONDS_PER_HOUR // 2  # so that a division rounds to the nearest
 Nano = tuple[int, int, int]  # at the lower end, in the middle and at the upper end

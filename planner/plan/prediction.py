@@ -13,7 +13,7 @@ from ..units import SECONDS_PER_HOUR, Interval
 if TYPE_CHECKING:
     from ..workload.model import Workload
     from .estimate import StepPredictor
-    from .result import OfferEstimate
+    from .offer_estimate import OfferEstimate
     from .select import Selected
 
 __all__ = ["Serving", "serving_usd_per_million", "with_serving"]

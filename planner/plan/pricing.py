@@ -10,9 +10,9 @@ from .bill import Bill, Charges, Rental
 from .charges import Charger
 from .limiter import Feed, fed
 from .market import Market
+from .offer_estimate import OfferEstimate
 from .phases import Schedule, Scheduler
 from .projection import Projection
-from .result import OfferEstimate
 from .spot_outlook import SpotOutlook, SpotOutlooks, SpotTerms
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .result import OfferEstimate
+    from .offer_estimate import OfferEstimate
 
 __all__ = ["Scaling", "scaling_against", "scaling_of", "singles_of"]
 

@@ -10,7 +10,7 @@ from .phases import TRAINING
 from .rank import Candidate
 
 if TYPE_CHECKING:
-    from .result import OfferEstimate
+    from .offer_estimate import OfferEstimate
 
 __all__ = ["Sensitivity", "sensitivity_of"]
 

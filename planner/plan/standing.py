@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
+from .nano import USD_OF_A_NANO
+from .offer_estimate import OfferEstimate
 from .rank import Candidate, SortBy, cheapest, cheapest_within_s, fastest, fastest_within_usd, pareto
 from .recommendation import Recommendation
-from .result import OfferEstimate
 from .sensitivity import sensitivity_of
 from .spreading import Spread
 
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from .estimate import Question
 
 __all__ = ["Standing", "rank_key", "ranked", "recommend", "standing_of"]
-
-NANO = 1e-9
 
 
 class Standing(NamedTuple):
@@ -51,7 +50,7 @@ def standing_of(one: OfferEstimate) -> Standing:
     usable = not one.projection.is_ruled_out and one.offer.complete
     if schedule is None:
         return Standing(one, *_merit_of_a_sample(one), usable)
-    cost_usd = None if bill is None else bill.mid_nano * NANO
+    cost_usd = None if bill is None else bill.mid_nano * USD_OF_A_NANO
     return Standing(one, schedule.wall_s.mid, cost_usd, usable and schedule.sessions == 1)
 
 
@@ -105,7 +104,7 @@ def _candidate(index: int, standing: Standing, spread: Spread) -> Candidate | No
     if projection.memory.fits is not True or not spread.recommends(projection.run):
         return None
     if one.schedule is not None and one.bill is not None:
-        late_s, dear_usd = one.schedule.wall_s.high, one.bill.high_nano * NANO
+        late_s, dear_usd = one.schedule.wall_s.high, one.bill.high_nano * USD_OF_A_NANO
     elif projection.step_time_s is not None:
         lateness = projection.step_time_s.high / projection.step_time_s.mid
         late_s, dear_usd = time_s * lateness, cost_usd * lateness

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 from ..errors import GpuplanError, NoAnswerError
 from ..workload.resize import Resizer
 from .estimate import estimate_workload
+from .nano import USD_OF_A_NANO
 from .rank import Candidate, pareto
 
 if TYPE_CHECKING:
     from ..workload.model import Workload
     from .ask import Prepared
     from .estimate import Question
-    from .result import OfferEstimate
+    from .offer_estimate import OfferEstimate
     from .terms import Terms
 
 __all__ = ["SCHEMA", "Point", "Sweep", "sweep"]
 
 SCHEMA = "gpuplan.sweep/1"
-NANO = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class Point:
     @property
     def cost_usd(self) -> float:
         """Central estimate of the bill [USD]."""
-        return self.offer.bill.mid_nano * NANO if self.offer.bill else float("inf")
+        return self.offer.bill.mid_nano * USD_OF_A_NANO if self.offer.bill else float("inf")
 
     def to_json(self) -> dict[str, Any]:
         """Return one entry of `points[]`."""

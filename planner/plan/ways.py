@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from ..units import SECONDS_PER_HOUR, Interval
 from .calendar import HOURS_PER_DAY, calendar_hours, own_hours
 from .contenders import Contender
+from .nano import USD_OF_A_NANO
+from .offer_estimate import OfferEstimate
 from .pricing import Pricer
 from .projection import Projection
-from .result import OfferEstimate
 from .select import Selected
 from .spreading import ScalingMode, run_of
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 __all__ = ["Outcome", "Ways"]
 
 DAYS_PER_MONTH = 30.0
-NANO = 1e-9
 ROUNDING = 1e-9  # of a bundle: what floating point may add to a whole number of them
 
 
@@ -174,7 +174,9 @@ class Ways:
 
 def _used_usd(one: OfferEstimate, runs: int) -> tuple[float, ...]:
     """Return what all runs use up, at the three ends of the interval [USD]."""
-    return (0.0, 0.0, 0.0) if one.bill is None else tuple(runs * nano * NANO for nano in one.bill.nano)
+    return (
+        (0.0, 0.0, 0.0) if one.bill is None else tuple(runs * nano * USD_OF_A_NANO for nano in one.bill.nano)
+    )
 
 
 def _paid(usd: float, *, plan: NotebookPlan | None, bundle: Decimal | None, elapsed_h: float) -> float:

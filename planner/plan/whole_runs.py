@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..offers.load import Catalog
     from ..offers.rows import Accelerator
     from ..workload.model import Workload
-    from .result import OfferEstimate
+    from .offer_estimate import OfferEstimate
 
 __all__ = ["Judged", "WholeRun", "judge_runs", "published_runs"]
 

@@ -11,7 +11,8 @@ from .output import UNKNOWN, Column, emit_rows
 
 if TYPE_CHECKING:
     from ..plan.bill_line import BillLine
-    from ..plan.result import Estimate, OfferEstimate
+    from ..plan.offer_estimate import OfferEstimate
+    from ..plan.result import Estimate
     from ..plan.terms import Currency
 
 __all__ = ["breakdown_text", "emit_breakdown", "money_text"]

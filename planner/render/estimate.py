@@ -22,7 +22,8 @@ from .trust import trust_lines
 if TYPE_CHECKING:
     from ..plan.best_batch import BestBatch
     from ..plan.bill import Bill
-    from ..plan.result import Estimate, OfferEstimate
+    from ..plan.offer_estimate import OfferEstimate
+    from ..plan.result import Estimate
     from ..plan.terms import Currency
 
 __all__ = [

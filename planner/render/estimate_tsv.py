@@ -8,7 +8,7 @@ from .output import Column
 
 if TYPE_CHECKING:
     from ..plan.best_batch import BestBatch
-    from ..plan.result import OfferEstimate
+    from ..plan.offer_estimate import OfferEstimate
     from ..units import Interval
 
 __all__ = ["TSV_COLUMNS", "tsv_row"]

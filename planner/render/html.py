@@ -12,7 +12,8 @@ from .summary import summary_lines
 from .trust import trust_lines
 
 if TYPE_CHECKING:
-    from ..plan.result import Estimate, OfferEstimate
+    from ..plan.offer_estimate import OfferEstimate
+    from ..plan.result import Estimate
     from ..plan.terms import Currency
 
 __all__ = ["estimate_html"]

@@ -15,8 +15,8 @@ from .output import compact_json
 if TYPE_CHECKING:
     from ..offers.rows import Offer
     from ..plan.bill import Bill, Rental
+    from ..plan.offer_estimate import OfferEstimate
     from ..plan.projection import Projection
-    from ..plan.result import OfferEstimate
     from ..plan.scaling_note import Scaling
     from ..plan.spot_outlook import SpotOutlook
     from ..units import Interval

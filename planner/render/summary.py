@@ -11,7 +11,8 @@ from .output import UNKNOWN
 if TYPE_CHECKING:
     from decimal import Decimal
 
-    from ..plan.result import Estimate, OfferEstimate
+    from ..plan.offer_estimate import OfferEstimate
+    from ..plan.result import Estimate
     from ..plan.terms import Currency
 
 __all__ = ["summary_lines"]

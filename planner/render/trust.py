@@ -10,7 +10,8 @@ from .age import age_line
 from .numbers import short_text
 
 if TYPE_CHECKING:
-    from ..plan.result import Estimate, OfferEstimate
+    from ..plan.offer_estimate import OfferEstimate
+    from ..plan.result import Estimate
 
 __all__ = ["trust_lines"]
 

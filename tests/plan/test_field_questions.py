@@ -12,7 +12,7 @@ from gpuplan.offers.rows import Accelerator
 from gpuplan.plan.ask import Prepared
 from gpuplan.plan.breakeven import Rivalry, compare
 from gpuplan.plan.estimate import Question, estimate_workload
-from gpuplan.plan.result import OfferEstimate
+from gpuplan.plan.offer_estimate import OfferEstimate
 from gpuplan.plan.select import Filters, select
 from gpuplan.plan.terms import Terms
 from gpuplan.predict.steptime import StepTime, Unpredicted
