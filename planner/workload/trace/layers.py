@@ -92,18 +92,14 @@ def _calls_between_products(graph: Graph) -> dict[int, int]:
 
     Only where a way leads from one product to another, through the layer and the layers inside of it: a layer that
     is called twice has none. An operator is a call of its own, under a number below 0; a conversion belongs to the
-    next call. Loops over time are left out: libraries run them; and those that are written out, of which published
-    steps lie between one kernel for the gates and one for each call.
+    next call. Loops over time are left out: libraries run them.
     """
     products: dict[tuple[str, object], set[int]] = {}
     for index, node in enumerate(graph.nodes):
         if node.role is Role.CONTRACTION and node.loop is None:
             products.setdefault((_owner(node), node.phase), set()).add(index)
-    loops = _written_out(graph, products)
     calls: dict[int, int] = {}
     for (owner, phase), ends in products.items():
-        if owner in loops:
-            continue
         inside = [
             index
             for index in range(min(ends), max(ends) + 1)
@@ -117,25 +113,6 @@ def _calls_between_products(graph: Graph) -> dict[int, int]:
             operator = index in way and not node.scalar and node.name not in _PREPARATIONS
             following = calls[index] = node.call or (-index if operator else following)
     return calls
-
-
-def _written_out(graph: Graph, products: Mapping[tuple[str, object], set[int]]) -> set[str]:
-    """Return the layers whose forward products read one variable again and again: loops over time, written out."""
-    of_variable = {value: value for value in graph.inputs}
-    for node in graph.nodes:
-        if (
-            node.name in ("convert_element_type", "transpose")
-            and node.inputs
-            and node.inputs[0] in of_variable
-        ):
-            of_variable[node.outputs[0]] = of_variable[node.inputs[0]]
-    loops: set[str] = set()
-    for (owner, phase), indices in products.items():
-        nodes = [graph.nodes[index] for index in indices if phase != "backward"]
-        read = [of_variable[value] for node in nodes for value in set(node.inputs) if value in of_variable]
-        if len(set(read)) < len(read):
-            loops.add(owner)
-    return loops
 
 
 def _way(graph: Graph, inside: Sequence[int], products: set[int]) -> set[int]:
