@@ -213,6 +213,8 @@ def _measured_epochs(reference: str, batch_size: int, samples: int, most_s: floa
                 _take_turn(windows=[self.meter.steps_s[new], self.meter.counts[new]])
             if epoch % epochs == epochs - 1:
                 self.known = len(self.meter.steps_s)
+            if epoch > 1 and epoch % epochs:
+                self.epochs.pop()  # of sleeping threads: what lies beside its steps is not a plain one's
             super().on_epoch_begin(epoch, logs)
 
     def use(concrete: Concrete) -> None:
