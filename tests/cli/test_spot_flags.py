@@ -16,7 +16,7 @@ V100 = ("--provider", "aws", "--accelerator", "V100-16GB", "--devices", "1")
 
 def test_estimate_takes_what_is_known(gpuplan: Run, saved: str) -> None:
     """Lives, checkpoints and restarts are those of the flags, and the answer says that they were given."""
-    done = gpuplan("estimate", saved, "--epochs", "5000", *V100, "--purchase", "spot", *KNOWN, "--json")
+    done = gpuplan("estimate", saved, "--epochs", "50000", *V100, "--purchase", "spot", *KNOWN, "--json")
     document = json.loads(done.out)
 
     assert document["options"]["spot"] == {
