@@ -14,14 +14,16 @@ workload on the whole catalog 0.6 s, on a terminal as people ask and as JSON (3,
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -39,12 +41,6 @@ code = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL).returncode
 kib = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / (1024 if sys.platform == "darwin" else 1)
 print(kib / 1024)
 sys.exit(code)
-"""
-# Runs a command with a terminal of 200 columns for its output, which is thrown away; ends with its exit code.
-ON_TERMINAL = """
-import os, pty, sys
-os.environ["COLUMNS"] = "200"
-sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:], lambda terminal: os.read(terminal, 65536))))
 """
 
 
@@ -74,13 +70,34 @@ class Took(NamedTuple):
     cpu_s: float
 
 
-def timed(command: Sequence[str], *, cache: Path) -> Took:
-    """Return how long a command takes; CalledProcessError when it fails."""
+def timed(command: Sequence[str], *, cache: Path, terminal: bool = False) -> Took:
+    """Return how long a command takes, into the void or on a terminal; CalledProcessError when it fails."""
     start, before = time.perf_counter(), os.times()
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment(cache))
+    with _terminal() if terminal else contextlib.nullcontext(subprocess.DEVNULL) as output:
+        subprocess.run(command, check=True, stdout=output, env=environment(cache))
     wall_s, after = time.perf_counter() - start, os.times()
     user_s, system_s = (after[i] - before[i] for i in (2, 3))  # of children that have ended
     return Took(wall_s, user_s + system_s)
+
+
+@contextlib.contextmanager
+def _terminal() -> Iterator[int]:
+    """Yield a terminal to write on; what comes is thrown away."""
+    ours, theirs = os.openpty()
+
+    def drain() -> None:
+        with contextlib.suppress(OSError):  # the other end was closed
+            while os.read(ours, 65536):
+                pass
+
+    reader = threading.Thread(target=drain)
+    reader.start()
+    try:
+        yield theirs
+    finally:
+        os.close(theirs)
+        reader.join()
+        os.close(ours)
 
 
 def environment(cache: Path) -> dict[str, str]:
@@ -93,9 +110,11 @@ def environment(cache: Path) -> dict[str, str]:
     return {**kept, **own, "PYTHONPYCACHEPREFIX": str(cache.parent / "bytecode")}
 
 
-def median_of(command: Sequence[str], *, repeat: int, cache: Callable[[], Path]) -> Took:
+def median_of(
+    command: Sequence[str], *, repeat: int, cache: Callable[[], Path], terminal: bool = False
+) -> Took:
     """Return the medians of a command's times, each run with the cache that it is given."""
-    took = [timed(command, cache=cache()) for _ in range(repeat)]
+    took = [timed(command, cache=cache(), terminal=terminal) for _ in range(repeat)]
     return Took(*(statistics.median(times) for times in zip(*took, strict=True)))
 
 
@@ -143,19 +162,18 @@ def measure(folder: Path, *, repeat: int) -> list[Line]:
         took = median_of(command, repeat=repeat, cache=cache)
         return Line(what, took.wall_s / keras.wall_s, "x import keras", target, *took)
 
-    def absolute(what: str, target: float, command: Sequence[str]) -> Line:
-        took = median_of(command, repeat=repeat, cache=lambda: warm)
+    def absolute(what: str, target: float, command: Sequence[str], *, terminal: bool = False) -> Line:
+        took = median_of(command, repeat=repeat, cache=lambda: warm, terminal=terminal)
         return Line(what, took.wall_s, "s", target, cpu_s=took.cpu_s)
 
-    on_terminal = [sys.executable, "-c", ON_TERMINAL, *GPUPLAN, "estimate", str(saved)]
-    as_json = [*GPUPLAN, "estimate", str(saved), "--json"]
+    from_saved = [*GPUPLAN, "estimate", str(saved)]
     return [
         Line('python -c "import keras"', 1.0, "x import keras", 1.0, *keras),
         relative("gpuplan --help", 0.2, [*GPUPLAN, "--help"], lambda: warm),
         relative("estimate ResNet50, nothing cached", 2.5, resnet, cold),
         absolute("estimate ResNet50, trace cached", 1.0, resnet),
-        absolute("estimate a saved workload, on a terminal", 0.6, on_terminal),
-        absolute("... as JSON, 3,570 offers", 0.6, as_json),
+        absolute("estimate a saved workload, on a terminal", 0.6, from_saved, terminal=True),
+        absolute("... as JSON, 3,570 offers", 0.6, [*from_saved, "--json"]),
         relative("estimate a 6.7 G parameter Transformer", 4.0, transformer, cold),
         Line("... its largest process", peak_gib(transformer, cache=cold()), "GiB", 1.0),
     ]
