@@ -2,9 +2,11 @@
 
 Two processes take turns, an epoch each (two on TensorFlow): one is measured as `gpuplan profile` measures, the
 other runs `fit()` as anybody would. A rented core is shared: the same loop may take half or twice as long a minute
-later. So each turn's windows are also held against the real epoch right after it (`turns`), and the median of that
-is `error`: what the machine did falls on both alike, and the profiler's own error is left. `whole_error` compares
-the two medians instead, as somebody would who measures once and trains later.
+later. So each turn's windows are also held against the real epoch right after it (`turns`): what the machine did
+falls on both alike, and the median of that is the profiler's own error. Two processes of one model differ by a few
+percent for as long as they live, so a row is of several such pairs, each started anew (`processes`), and its
+`error` the mean of theirs. `whole_error` compares the two medians instead, as somebody would who measures once and
+trains later.
 """
 
 from __future__ import annotations
