@@ -18,7 +18,7 @@ from collections.abc import Set
 from dataclasses import dataclass, field
 
 from .graph import Graph, Node
-from .rule import Role
+from .rule import FUSIBLE, Role
 
 __all__ = ["Fusion", "Kernel", "fuse"]
 
@@ -116,12 +116,12 @@ class _Builder:
             return
         ready = max((self._ready.get(value, 0) for value in reads), default=0)
         number = None
-        if node.role in (Role.POINTWISE, Role.REDUCE):
+        if node.role in FUSIBLE:
             number = self._scalar_kernel(node) if node.work <= 1 else self._joinable(node, reads, ready)
         if number is None:
             number = len(self.kernels)
             self.kernels.append(Kernel(index, index, node.work, {}, 0, ready, terminal=True))
-            if node.work <= 1 and node.role in (Role.POINTWISE, Role.REDUCE):
+            if node.work <= 1 and node.role in FUSIBLE:
                 self._scalars[str(node.phase)] = number
         self._place(index, node, number, reads)
 
@@ -144,8 +144,7 @@ class _Builder:
         users = [user for value in node.outputs for user in self.users[value]]
         if node.name in self.kept and node.work > 1 and len({self.graph.nodes[u].phase for u in users}) > 1:
             return False
-        fusible = (Role.POINTWISE, Role.REDUCE)
-        if not users or not all(self.graph.nodes[user].role in fusible for user in users):
+        if not users or not all(self.graph.nodes[user].role in FUSIBLE for user in users):
             return False
         if any(self.graph.nodes[user].count > node.count for user in users):
             return not reads  # stays outside the loop
@@ -185,7 +184,7 @@ class _Builder:
             kernel.work == node.work
             and ready <= kernel.ready
             and root.count == node.count
-            and root.role in (Role.POINTWISE, Role.REDUCE)
+            and root.role in FUSIBLE
         )
 
     def _place(self, index: int, node: Node, number: int, reads: dict[int, int]) -> None:

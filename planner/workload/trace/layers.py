@@ -10,18 +10,17 @@ update of one variable is one kernel.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from .graph import Graph, Node
-from .rule import Role
+from .products import calls_between_products
+from .rule import FUSIBLE, Role
 
 __all__ = ["LayerKernel", "LayerKernels", "group_layers"]
 
 _WORD_BYTES = 4  # a mask is recomputed from what it compares, so it is worth as much as a float32
 _EARLY, _LATE, _BOTH = 1, 2, 3
-_FUSIBLE = (Role.POINTWISE, Role.REDUCE)
-_PREPARATIONS = ("broadcast_in_dim", "convert_element_type")
 
 
 @dataclass(slots=True)
@@ -56,7 +55,7 @@ class LayerKernels:
 
 def group_layers(graph: Graph) -> LayerKernels:
     """Return the step with one kernel a layer call and phase."""
-    calls = _calls_between_products(graph)
+    calls = calls_between_products(graph)
     kernel_of = _number(graph, calls)
     kernels = [LayerKernel(-1) for _ in range(max(kernel_of, default=-1) + 1)]
     for index, number in enumerate(kernel_of):
@@ -73,7 +72,7 @@ def _number(graph: Graph, calls: Mapping[int, int]) -> list[int]:
     previous: tuple[object, ...] | None = None
     updates = _update_components(graph)
     for index, node in enumerate(graph.nodes):
-        if node.role not in _FUSIBLE:
+        if node.role not in FUSIBLE:
             keys.append((index,))
             previous = None if node.role is Role.CONTRACTION else previous
         elif index in updates:
@@ -87,59 +86,6 @@ def _number(graph: Graph, calls: Mapping[int, int]) -> list[int]:
     return [numbers.setdefault(key, len(numbers)) for key in keys]
 
 
-def _calls_between_products(graph: Graph) -> dict[int, int]:
-    """Return, for nodes of a layer between its products, the call that they are a part of.
-
-    Only where a way leads from one product to another, through the layer and the layers inside of it: a layer that
-    is called twice has none. An operator is a call of its own, under a number below 0; a conversion belongs to the
-    next call. Loops over time are left out: libraries run them.
-    """
-    products: dict[tuple[str, object], set[int]] = {}
-    for index, node in enumerate(graph.nodes):
-        if node.role is Role.CONTRACTION and node.loop is None:
-            products.setdefault((_owner(node), node.phase), set()).add(index)
-    calls: dict[int, int] = {}
-    for (owner, phase), ends in products.items():
-        inside = [
-            index
-            for index in range(min(ends), max(ends) + 1)
-            if graph.nodes[index].phase == phase and f"{_owner(graph.nodes[index])}/".startswith(f"{owner}/")
-        ]
-        way = _way(graph, inside, ends)
-        own = [i for i in inside if graph.nodes[i].role in _FUSIBLE and _owner(graph.nodes[i]) == owner]
-        following = 0
-        for index in reversed(own if way.intersection(own) else []):
-            node = graph.nodes[index]
-            operator = index in way and not node.scalar and node.name not in _PREPARATIONS
-            following = calls[index] = node.call or (-index if operator else following)
-    return calls
-
-
-def _way(graph: Graph, inside: Sequence[int], products: set[int]) -> set[int]:
-    """Return the nodes that are made of one product and lead to another, by way of nodes inside alone."""
-    made: set[int] = set()
-    after = set()
-    for index in inside:
-        node = graph.nodes[index]
-        if index in products or not made.isdisjoint(node.inputs):
-            made.update(node.outputs)
-            after.add(index)
-    read: set[int] = set()
-    way = set()
-    for index in reversed(inside):
-        node = graph.nodes[index]
-        if index in products or not read.isdisjoint(node.outputs):
-            read.update(node.inputs)
-            way |= {index} & after
-    return way - products
-
-
-def _owner(node: Node) -> str:
-    """Return the layer of a node; `einsum` adds its subscripts to the path."""
-    path, _, last = node.layer.rpartition("/")
-    return path if "->" in last else node.layer
-
-
 def _update_components(graph: Graph) -> dict[int, int]:
     """Return, for nodes of the update, the variable that they update: linked by values that are not scalars.
 
@@ -148,7 +94,7 @@ def _update_components(graph: Graph) -> dict[int, int]:
     updates = [
         (index, node)
         for index, node in enumerate(graph.nodes)
-        if node.phase == "update" and node.role in _FUSIBLE
+        if node.phase == "update" and node.role in FUSIBLE
     ]
     roots: dict[int, int] = {index: index for index, _ in updates}
 
@@ -289,7 +235,7 @@ class _Borders:
             return False
         readers = [user for user in self.users[value] if self.kernel_of[user] != self.kernel_of[producer]]
         fusible = all(
-            self.graph.nodes[reader].role in _FUSIBLE and self.graph.nodes[reader].count <= node.count
+            self.graph.nodes[reader].role in FUSIBLE and self.graph.nodes[reader].count <= node.count
             for reader in readers
         )
         if not node.inputs or node.work == 0 or node.name == "broadcast_in_dim":

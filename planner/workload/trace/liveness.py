@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from .fusion import Fusion, Kernel, fuse
 from .graph import Graph, Node
 from .layers import LayerKernels, group_layers
-from .rule import Role
+from .rule import FUSIBLE, Role
 
 __all__ = ["Peaks", "peak_bytes", "peaks_of"]
 
@@ -117,7 +117,7 @@ def _as_fusion(graph: Graph, layers: LayerKernels) -> Fusion:
     kernels = []
     for number, one in enumerate(layers.kernels):
         root = graph.nodes[one.first]
-        backward = root.phase == "backward" and root.role in (Role.POINTWISE, Role.REDUCE)
+        backward = root.phase == "backward" and root.role in FUSIBLE
         reads = {masks.get(value, value) if backward else value: size for value, size in one.reads.items()}
         kernels.append(Kernel(one.first, last[number], 0, reads, 0, 0))
     stored = {value for kernel in kernels for value in kernel.reads} | set(graph.outputs)

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..ops import OpKind
 
-__all__ = ["Equation", "Role", "Rule", "elements", "nbytes", "no_flops", "per_output", "shape_of"]
+__all__ = ["FUSIBLE", "Equation", "Role", "Rule", "elements", "nbytes", "no_flops", "per_output", "shape_of"]
 
 # A jax.core.JaxprEqn: `primitive.name`, `params`, `invars[i].aval`, `outvars[i].aval`. JAX moves the class
 # between modules from release to release, so it has no better name here.
@@ -25,6 +25,9 @@ class Role(Enum):
     REDUCE = "reduce"  # takes pointwise work in, ends the fusion
     BARRIER = "barrier"  # a kernel of its own; operands and results are in memory
     CONTRACTION = "contraction"  # a kernel of its own, described as a matrix product
+
+
+FUSIBLE = (Role.POINTWISE, Role.REDUCE)
 
 
 def shape_of(variable: Any) -> tuple[int, ...]:
