@@ -95,7 +95,7 @@ def calibrate(examples: Sequence[Example], *, progress: Progress) -> Calibration
     sources = leave_out_sources(examples, progress=progress).intervals()
     rows = [example.measurement for example in examples]
     coefficients = Coefficients(
-        generations=fitted.generations, trend=fitted.trend, shared=fitted.shared,
+        generations=fitted.generations, era=fitted.era, shared=fitted.shared,
         stacks=fitted.stacks | means_of_classes(fitted.stacks),
         hosts=fitted.hosts | means_of_classes(fitted.hosts),
         intervals={

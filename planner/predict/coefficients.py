@@ -20,7 +20,7 @@ __all__ = [
     "FORMAT", "Chip", "Coefficients", "Generation", "Host", "Shared", "Stack", "load_coefficients", "names_of",
 ]  # fmt: skip
 
-FORMAT = "gpuplan.efficiency/1"
+FORMAT = "gpuplan.efficiency/2"
 
 
 class Generation(Frozen):
@@ -150,8 +150,8 @@ class Chip(Frozen):
 class Coefficients(Frozen):
     """Everything that was fitted, and on what."""
 
-    generations: dict[str, Generation]  # "" is the mean, in the middle of the measured years
-    trend: dict[str, float]  # what a year adds to the log of a generation's coefficients
+    generations: dict[str, Generation]  # "" is the mean, in the middle between both eras
+    era: dict[str, float]  # what chips since Volta add to the log, and older ones take from it
     shared: Shared
     stacks: dict[str, Stack]
     hosts: dict[str, Host]
@@ -168,7 +168,7 @@ class Coefficients(Frozen):
         """Read what `to_json` wrote; KeyError or TypeError on anything else."""
         return Coefficients(
             generations={name: Generation(**row) for name, row in data["generations"].items()},
-            trend=data["trend"],
+            era=data["era"],
             shared=Shared(**data["shared"]),
             stacks={name: Stack(**row) for name, row in data["stacks"].items()},
             hosts={name: Host(**row) for name, row in data["hosts"].items()},

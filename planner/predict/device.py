@@ -11,7 +11,10 @@ from .roofline import best_tiling_s, memory_traffic_s, soft_max
 
 __all__ = ["contraction_s", "device_parts_s", "launches_of", "step_s"]
 
-K_STEP = 8.0  # elements of the k loop that a tile loads at a time (CUTLASS default for fp32 SIMT kernels)
+# Elements of the k loop that a tile loads at a time: CUTLASS's defaults for kernels of float32 on scalar units,
+# and for tensor units up to Turing; 64 since Ampere (NVIDIA/cutlass@044405ce10e2
+# include/cutlass/gemm/device/default_gemm_configuration.h, `ThreadblockShape`).
+K_STEP, K_STEP_TENSOR = 8.0, 32.0
 # cuDNN's float32 convolutions run the whole k loop of an output tile on one core, but for the gradient of the
 # weights; cuBLAS splits where it helps.
 _DEPTHWISE = CATEGORIES.index("depthwise")
@@ -54,8 +57,9 @@ def contraction_s(
     tiled_s = best_tiling_s(
         m=table.m, n=table.n, k=table.k, batch=table.batch, cores=chip.cores,
         core_flop_per_s=attainable_flop_per_s / chip.cores,
-        tile_exponent=shared.tile_exponent, k_step=K_STEP, quantization=shared.quantization,
-        split_cost=shared.split_cost, may_split=(table.category >= _FIRST_SPLITTING) | chip.tensor,
+        tile_exponent=shared.tile_exponent, k_step=xp.where(chip.tensor, K_STEP_TENSOR, K_STEP),
+        quantization=shared.quantization, split_cost=shared.split_cost,
+        may_split=(table.category >= _FIRST_SPLITTING) | chip.tensor,
         step_latency_s=generation.step_latency_s / clock, xp=xp,
     )  # fmt: skip
     # One filter a channel is no matrix product: such kernels slide over the image on scalar units, whatever the

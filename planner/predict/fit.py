@@ -14,7 +14,7 @@ from .coefficients import Chip, Generation, Host, Shared, Stack, names_of
 from .device import device_parts_s, launches_of, step_s
 from .kernels import CONTRACTIONS, KernelTable
 from .layout import RANGES, Fitted, Layout, bounds_of, fitted_of, logs_of, robust_of
-from .ranges import GROUPS, ROBUST_LOG, TREND_SPREAD_LOG, age_of
+from .ranges import ERA_SPREAD_LOG, GROUPS, ROBUST_LOG, era_of
 
 __all__ = ["Case", "fit"]
 
@@ -124,8 +124,8 @@ def fit(cases: Sequence[Case], *, near: Fitted | None = None) -> Fitted:
 
     layout = Layout.of(cases)
     columns = np.array([layout.columns(case) for case in cases])
-    ages = np.array([age_of(case.year) for case in cases])
-    trend = slice(len(RANGES), len(RANGES) + len(TREND_SPREAD_LOG))
+    eras = np.array([era_of(case.year) for case in cases])
+    gains = slice(len(RANGES), len(RANGES) + len(ERA_SPREAD_LOG))
     measured = np.log([case.step_s for case in cases])
     low, high, start, spread = bounds_of(layout)
     robust = robust_of(layout)
@@ -135,7 +135,7 @@ def fit(cases: Sequence[Case], *, near: Fitted | None = None) -> Fitted:
 
         def local(logs: Any) -> Any:
             found = logs[: len(RANGES), None] + np.where(columns >= 0, logs[columns], 0.0).T
-            found[: len(TREND_SPREAD_LOG)] += logs[trend, None] * ages
+            found[: len(ERA_SPREAD_LOG)] += logs[gains, None] * eras
             return found
 
         def residuals(logs: Any) -> Any:
@@ -147,7 +147,7 @@ def fit(cases: Sequence[Case], *, near: Fitted | None = None) -> Fitted:
             bend = _soft_slope(np.asarray(value(point)) - measured, scale=ROBUST_LOG)
             local_slopes = np.asarray(slopes(point)).T * bend[:, None]
             matrix = _scattered(local_slopes, columns, layout.size)
-            matrix[:, trend] = local_slopes[:, : len(TREND_SPREAD_LOG)] * ages[:, None]
+            matrix[:, gains] = local_slopes[:, : len(ERA_SPREAD_LOG)] * eras[:, None]
             pull = _soft_slope((logs - start) / spread, scale=robust) * robust / spread
             return np.vstack([matrix, np.diag(pull)])
 

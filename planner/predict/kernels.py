@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
 
 from ..workload.ops import Op, OpKind
+from .composed import Composed, composed_ops
 from .recurrent import by_library
 
 __all__ = [
-    "CATEGORIES", "CONTRACTIONS", "Kernel", "KernelTable", "kernels_of", "kernels_with_ops", "moved_bytes",
-    "table_of", "with_conversions",
+    "CATEGORIES", "CONTRACTIONS", "Kernel", "KernelTable", "kernels_of", "kernels_with_ops",
+    "moved_bytes", "table_of", "with_conversions",
 ]  # fmt: skip
 
 CONVOLUTIONS = ("conv_fprop", "conv_dgrad", "conv_wgrad")
@@ -38,7 +39,7 @@ class Kernel:
         bytes_moved: To and from memory in one launch [bytes].
         m, n, k, batch: The product behind a contraction; 0, 0, 0, 1 otherwise [-].
         winograd: Whether a Winograd algorithm applies (3x3, stride 1, no dilation, one group).
-        streamed: Whether a library launches it within a call that the host has dispatched already.
+        streamed: Whether it is launched within a call that the host has dispatched already, as libraries do.
     """
 
     category: str
@@ -133,20 +134,48 @@ def _one_kernel(members: list[Op], *, compiled: bool) -> Kernel:
     )  # fmt: skip
 
 
-def kernels_of(ops: Sequence[Op], *, compiled: bool, library: Collection[str] = ()) -> tuple[Kernel, ...]:
+def kernels_of(
+    ops: Sequence[Op],
+    *,
+    compiled: bool,
+    library: Collection[str] = (),
+    primitives_of: Collection[Composed] = (),
+) -> tuple[Kernel, ...]:
     """Return what is launched in a step, equal kernels merged into one row with a count.
 
     Args:
         ops: Of the traced workload.
         compiled: True: elementwise chains are fused as XLA does; False: one kernel a layer call and phase.
         library: Recurrent layers that a library runs whole (`lstm`, `gru`); others run the loop as traced.
+        primitives_of: Where the framework launches every primitive: in `calls` that it has no kernel for, in
+            `updates` of variables. Nothing of the kind is left where the step is compiled.
     """
     dispatched, streamed = by_library(ops, layers=library)
+    apart = [] if compiled else composed_ops(dispatched, parts=primitives_of)
+    dispatched = [op for op in dispatched if op not in apart]
     inner = (replace(kernel, streamed=True) for kernel in _launched(streamed, compiled=compiled))
     alike: dict[object, list[Kernel]] = {}
-    for kernel in [*_launched(dispatched, compiled=compiled), *inner]:
+    primitives = (kernel for op in apart for kernel in _primitives(op))
+    for kernel in [*_launched(dispatched, compiled=compiled), *inner, *primitives]:
         alike.setdefault(_SORT_OF(kernel), []).append(kernel)
     return tuple(map(_as_one, alike.values()))
+
+
+def _primitives(op: Op) -> Iterator[Kernel]:
+    """Yield the primitives of a row, one kernel each.
+
+    An optimizer's loop keeps no account of layers and gradients: on all primitives of a variable the host spends
+    what it spends on one kernel of a layer.
+    """
+    kernel = Kernel(
+        category=_category(op), dtype=op.dtype, count=op.count * op.primitives,
+        flops=op.flops / op.primitives, bytes_moved=(op.bytes_read + op.bytes_written) / op.primitives,
+    )  # fmt: skip
+    if op.phase != "update" or op.primitives == 1:
+        yield kernel
+        return
+    yield replace(kernel, count=op.count)
+    yield replace(kernel, count=op.count * (op.primitives - 1), streamed=True)
 
 
 def _as_one(kernels: Sequence[Kernel]) -> Kernel:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from ..frozen import Frozen
 from .coefficients import Generation, Host, Shared, Stack, names_of
-from .ranges import GROUPS, NEVER_LINEAR, NEVER_RISING, PRIOR_LOG, ROBUST_SPREADS, TREND_SPREAD_LOG, age_of
+from .ranges import ERA_SPREAD_LOG, GROUPS, NEVER_LINEAR, NEVER_RISING, PRIOR_LOG, ROBUST_SPREADS, era_of
 
 __all__ = ["RANGES", "Fitted", "Layout", "bounds_of", "fitted_of", "logs_of", "robust_of"]
 
@@ -35,7 +35,7 @@ class Fitted(Frozen):
     """Coefficients that a fit found."""
 
     generations: dict[str, Generation]
-    trend: dict[str, float]
+    era: dict[str, float]
     shared: Shared
     stacks: dict[str, Stack]
     hosts: dict[str, Host]
@@ -45,7 +45,7 @@ class Fitted(Frozen):
 class Layout:
     """Columns of the vector of logs.
 
-    The means first, then what a later year adds to those of the generations, then what each member adds.
+    The means first, then what the era adds to those of the generations, then what each member adds.
     """
 
     members: dict[str, tuple[str, ...]]
@@ -63,7 +63,7 @@ class Layout:
 
     def first(self, name: str) -> int:
         """Return the column of a group's first member."""
-        column = len(RANGES) + len(TREND_SPREAD_LOG)
+        column = len(RANGES) + len(ERA_SPREAD_LOG)
         for group in GROUPS:
             if group.name == name:
                 break
@@ -74,7 +74,7 @@ class Layout:
     def size(self) -> int:
         return (
             len(RANGES)
-            + len(TREND_SPREAD_LOG)
+            + len(ERA_SPREAD_LOG)
             + sum(len(self.members.get(g.name, ())) * len(g.ranges) for g in GROUPS)
         )
 
@@ -100,14 +100,14 @@ def bounds_of(layout: Layout) -> tuple[Any, Any, Any, Any]:
     extra = layout.size - len(RANGES)
     start = np.concatenate([logs[:, 0], np.zeros(extra)])
     low = np.concatenate([logs[:, 1], np.full(extra, -2.0)])
-    rise = [0.0 if name in NEVER_RISING else 2.0 for name in TREND_SPREAD_LOG]
+    rise = [0.0 if name in NEVER_RISING else 2.0 for name in ERA_SPREAD_LOG]
     high = np.concatenate([logs[:, 2], rise, np.full(extra - len(rise), 2.0)])
     high[len(RANGES) :] = np.maximum(high[len(RANGES) :], 1e-9)
     return (
         low,
         high,
         start,
-        np.concatenate([np.full(len(RANGES), PRIOR_LOG), list(TREND_SPREAD_LOG.values()), *spreads]),
+        np.concatenate([np.full(len(RANGES), PRIOR_LOG), list(ERA_SPREAD_LOG.values()), *spreads]),
     )
 
 
@@ -134,12 +134,12 @@ def logs_of(fitted: Fitted, layout: Layout) -> Any:
         members = getattr(fitted, f"{group.name}s") if group.name else {"": fitted.shared}
         mean = np.log([getattr(members[""], name) for name in group.ranges])
         means += list(mean)
-        drift = np.array([fitted.trend[name] for name in group.ranges]) if group.name == "generation" else 0.0
+        gain = np.array([fitted.era[name] for name in group.ranges]) if group.name == "generation" else 0.0
         for member in layout.members.get(group.name, ()):
             own = members.get(member, members[""])
-            age = age_of(layout.years[member]) if group.name == "generation" else 0.0
-            additions += list(np.log([getattr(own, name) for name in group.ranges]) - mean - drift * age)
-    return np.array([*means, *fitted.trend.values(), *additions])
+            era = era_of(layout.years[member]) if group.name == "generation" else 0.0
+            additions += list(np.log([getattr(own, name) for name in group.ranges]) - mean - gain * era)
+    return np.array([*means, *fitted.era.values(), *additions])
 
 
 def fitted_of(logs: Any, layout: Layout) -> Fitted:
@@ -148,7 +148,7 @@ def fitted_of(logs: Any, layout: Layout) -> Fitted:
 
     found: list[Any] = []
     mean_at = 0
-    drift = logs[len(RANGES) : len(RANGES) + len(TREND_SPREAD_LOG)]
+    gains = logs[len(RANGES) : len(RANGES) + len(ERA_SPREAD_LOG)]
     for group in GROUPS:
         width = len(group.ranges)
         mean = logs[mean_at : mean_at + width]
@@ -158,12 +158,12 @@ def fitted_of(logs: Any, layout: Layout) -> Fitted:
             start = layout.first(group.name) + number * width
             own = mean + logs[start : start + width]
             if group.name == "generation":
-                own = own + drift * age_of(layout.years[member])
+                own = own + gains * era_of(layout.years[member])
             named[member] = _named(group.kind, np.exp(own))
         found.append(named if group.name else named[""])
     generations, shared, stacks, hosts = found
-    trend = {name: float(f"{slope:.6g}") for name, slope in zip(TREND_SPREAD_LOG, drift, strict=True)}
-    return Fitted(generations=generations, trend=trend, shared=shared, stacks=stacks, hosts=hosts)
+    era = {name: float(f"{gain:.6g}") for name, gain in zip(ERA_SPREAD_LOG, gains, strict=True)}
+    return Fitted(generations=generations, era=era, shared=shared, stacks=stacks, hosts=hosts)
 
 
 def _named(kind: Any, values: Any) -> Any:

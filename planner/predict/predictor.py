@@ -18,7 +18,7 @@ from .kernels import KernelTable, kernels_of, table_of
 from .links import UNKNOWN, Machine
 from .measured import Measured, fingerprint, load_measured
 from .parallel import several_devices
-from .ranges import LAST_YEAR, age_of
+from .ranges import LAST_YEAR, era_of
 from .runs import COPIES, keras_library, kind_of_run, pressure_of, updated_on_each_core
 from .steptime import Basis, Limiter, StepTime, Unpredicted
 from .systolic import systolic_parts_s
@@ -50,7 +50,7 @@ def model_step(
         chip: What the accelerator can attain, for these kernels.
         coefficients: What was fitted.
         generation, stack, host: Which coefficients apply; those without measurements get the mean.
-        year: When the accelerator came out: the mean of generations drifts with it.
+        year: When the accelerator came out: it says which era a generation is of that was not measured.
         compiled: True: the host launches one program; False: it dispatches every kernel.
         input_bytes: One batch, fed from the host [bytes].
         pressure: Memory needed over memory usable [-].
@@ -96,16 +96,16 @@ def kernel_times_s(
 
     if chip.lanes:
         return 0.0, *systolic_parts_s(table, chip, xp=np)
-    own = coefficients.generations.get(generation) or drifted(coefficients, year=year)
+    own = coefficients.generations.get(generation) or unmeasured(coefficients, year=year)
     framework = coefficients.stacks.get(stack, coefficients.stacks[MEAN])
     return own.launch_s, *device_parts_s(table, chip, own, framework, coefficients.shared, xp=np)
 
 
-def drifted(coefficients: Fitted | Coefficients, *, year: int) -> Generation:
+def unmeasured(coefficients: Fitted | Coefficients, *, year: int) -> Generation:
     """Return what is expected of a generation of that year that was never measured."""
-    mean, age = coefficients.generations[MEAN], age_of(year)
+    mean, era = coefficients.generations[MEAN], era_of(year)
     return Generation(
-        **{name: getattr(mean, name) * math.exp(slope * age) for name, slope in coefficients.trend.items()}
+        **{name: getattr(mean, name) * math.exp(gain * era) for name, gain in coefficients.era.items()}
     )
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from .coefficients import Generation, Host, Shared, Stack, names_of
 
 __all__ = [
+    "ERA_SPREAD_LOG",
     "GROUPS",
     "LAST_YEAR",
     "NEVER_LINEAR",
@@ -19,10 +20,9 @@ __all__ = [
     "PRIOR_LOG",
     "ROBUST_LOG",
     "ROBUST_SPREADS",
-    "TREND_SPREAD_LOG",
     "Group",
     "Range",
-    "age_of",
+    "era_of",
 ]  # fmt: skip
 
 Range = tuple[float, float, float]  # start, lowest, highest
@@ -105,21 +105,23 @@ GROUPS = (
     ),
 )  # fmt: skip
 
-# Efficiencies drift from one generation to the next: caches and schedulers got better, memory faster than
-# GDDR5 is used better. What a year adds to the log of a coefficient is fitted too, and serves chips of
-# generations that were never measured. Prior spread of the slope, per year.
-TREND_SPREAD_LOG = {
-    name: 0.15 if name in ("launch_s", "step_latency_s") else 0.06 for name in GROUPS[0].ranges
+# Since Volta, first-level cache and shared memory are one, and threads of a warp are scheduled each on its own
+# (NVIDIA, "Tesla V100 GPU Architecture", 2017; how much faster that cache is: Jia et al., 2018, section 3). What
+# chips of this era have on top of the older ones is fitted too, and serves chips of generations that were never
+# measured. Prior spread of half of the difference, in log units.
+ERA_SPREAD_LOG = {
+    name: 0.45 if name in ("launch_s", "step_latency_s") else 0.18 for name in GROUPS[0].ranges
 }  # fmt: skip
 NEVER_RISING = ("launch_s", "step_latency_s")  # clocks and schedulers do not get slower with the years
-FIRST_YEAR, MIDDLE_YEAR, LAST_YEAR = 2014, 2017, 2020  # of the measured chips
+ERA_BEGAN = 2017
+LAST_YEAR = 2020  # of the measured chips
 
 
-def age_of(year: int) -> float:
-    """Return years after the middle of the measured chips; beyond them nothing is extrapolated [years].
+def era_of(year: int) -> float:
+    """Return 1 for chips of Volta's year and later ones, -1 for older ones [-].
 
     Example:
-        >>> age_of(2018), age_of(2024)
-        (1.0, 3.0)
+        >>> era_of(2016), era_of(2024)
+        (-1.0, 1.0)
     """
-    return float(min(max(year, FIRST_YEAR), LAST_YEAR) - MIDDLE_YEAR)
+    return 1.0 if year >= ERA_BEGAN else -1.0

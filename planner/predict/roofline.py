@@ -57,7 +57,7 @@ def memory_traffic_s(*, bytes_moved: Any, attainable_bytes_per_s: Any, l2_bytes:
 
 def tiling_s(
     *, m: Any, n: Any, k: Any, batch: Any, cores: Any, core_flop_per_s: Any, rows: Any, columns: Any,
-    splits: Any, k_step: float, quantization: Any, split_cost: Any, step_latency_s: Any, xp: Any,
+    splits: Any, k_step: Any, quantization: Any, split_cost: Any, step_latency_s: Any, xp: Any,
 ) -> Any:  # fmt: skip
     """Return the time of products by one tiling [s].
 
@@ -85,7 +85,7 @@ def tiling_s(
 
 
 def best_tiling_s(
-    *, m: Any, n: Any, k: Any, batch: Any, cores: Any, core_flop_per_s: Any, tile_exponent: Any, k_step: float,
+    *, m: Any, n: Any, k: Any, batch: Any, cores: Any, core_flop_per_s: Any, tile_exponent: Any, k_step: Any,
     quantization: Any, split_cost: Any, may_split: Any, step_latency_s: Any, xp: Any,
 ) -> Any:  # fmt: skip
     """Return the time of products by the fastest of the tilings that a library would choose from [s].

@@ -8,11 +8,12 @@ from ..offers.rows import Accelerator
 from ..units import GIB
 from ..workload.model import Workload
 from ..workload.ops import Op
+from .composed import Composed
 from .corpus import Measurement
 
 __all__ = [
-    "COPIES", "CUDNN", "converts_layouts", "host_of", "is_fed_from_host", "keras_library", "kind_of_run",
-    "library_of", "ops_as_run", "pressure_of", "stack_of", "updated_on_each_core",
+    "COPIES", "CUDNN", "composed_by", "converts_layouts", "host_of", "is_fed_from_host", "keras_library",
+    "kind_of_run", "library_of", "ops_as_run", "pressure_of", "stack_of", "updated_on_each_core",
 ]  # fmt: skip
 
 # What crosses to the device in every step; data sets that a framework reads itself are copied while the step
@@ -66,6 +67,22 @@ def converts_layouts(m: Measurement) -> bool:
     (tensorflow/core/grappler/optimizers/generic_layout_optimizer.cc). Keras on PyTorch has channels last.
     """
     return m.framework == "pytorch" and m.layout in CHANNELS_FIRST and not m.compiled
+
+
+def composed_by(m: Measurement) -> frozenset[Composed]:
+    """Return where a framework launched every primitive, having no kernel for the whole.
+
+    TensorFlow without XLA, in GELU and normalization of layers: BERT in mixed precision takes 349 ms there without
+    XLA and 151 ms with it, on one V100 and of one publisher (profiles/published/dlperf_language.csv).
+
+    PyTorch before 2.0, in the update of each variable: `torch.optim` ran one loop over variables and operations
+    (pytorch.org/docs/2.0/optim.html, "foreach"). Vendors' containers have optimizers of their own, in one kernel.
+    """
+    if m.compiled:
+        return frozenset()
+    if m.framework in ("tensorflow1", "tensorflow2"):
+        return frozenset[Composed]({"calls"})
+    return frozenset[Composed]({"updates"} if (m.framework, m.stack) == ("pytorch", "eager") else ())
 
 
 def stack_of(m: Measurement) -> str:

@@ -19,7 +19,7 @@ from ..files import write_whole
 from ..workload.model import Workload
 from .corpus import Measurement
 from .kernels import CATEGORIES, Kernel, kernels_of
-from .runs import COPIES, library_of, ops_as_run
+from .runs import COPIES, composed_by, library_of, ops_as_run
 
 __all__ = ["FORMAT", "Traced", "load_store", "packed_store", "run_key", "trace_of", "write_store"]
 
@@ -47,7 +47,8 @@ class Traced:
 def run_key(m: Measurement) -> str:
     """Return what a trace depends on, as text: equal keys, equal kernels."""
     policy = "float32" if m.precision == "tf32" else m.precision
-    how = " ".join(["xla" if m.compiled else "kernels", *sorted(library_of(m))])
+    apart = [f"{part} apart" for part in sorted(composed_by(m))]
+    how = " ".join(["xla" if m.compiled else "kernels", *apart, *sorted(library_of(m))])
     passes = m.accumulation or 1
     where = f" on {COPIES[m.accelerator]} cores" if m.accelerator in COPIES else ""
     again = " twice" if m.recompute else ""
@@ -57,7 +58,9 @@ def run_key(m: Measurement) -> str:
 def trace_of(m: Measurement, workload: Workload) -> Traced:
     """Return what a traced workload launches in the way that was measured."""
     return Traced(
-        kernels=kernels_of(ops_as_run(m, workload), compiled=m.compiled, library=library_of(m)),
+        kernels=kernels_of(
+            ops_as_run(m, workload), compiled=m.compiled, library=library_of(m), primitives_of=composed_by(m)
+        ),
         input_bytes=workload.memory.input_bytes,
         gradient_bytes=workload.memory.gradient_bytes,
         memory_bytes=workload.memory.total_bytes,

@@ -87,7 +87,9 @@ class Op:
         channels_in, channels_out: Of the *layer* (forward) convolution, per group times groups [-].
         channels_last: Memory layout of a convolution's image operand.
         primitives: How many primitives of the traced step the row stands for: what is launched in one
-            execution when every primitive is a kernel [-].
+            execution when every primitive is a kernel; broadcasts and work on single numbers are none [-].
+        composed: Whether a framework may have no kernel for it and launch its primitives, as TensorFlow does for
+            GELU and layer normalization where nothing is compiled.
         loop: Its place in a loop over time; None outside of one.
     """
 
@@ -118,6 +120,7 @@ class Op:
     channels_out: int = 0
     channels_last: bool = True
     primitives: int = 1
+    composed: bool = False
     loop: Loop | None = None
 
     def to_json(self) -> dict[str, Any]:

@@ -128,7 +128,7 @@ def test_who_ran_recurrent_layers_by_a_library(
     """The ways have different keys in the store of kernels, whatever else is equal."""
     row = replace(collection("profet_keras_aws")[0], framework=framework, compiled=compiled)
     assert library_of(row) == library
-    assert (run_key(row) == run_key(replace(row, framework="tensorflow1"))) == (not library)
+    assert ("gru lstm" in run_key(row)) == bool(library)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
-"""Calls of `keras.ops`, numbered while they are traced: what a framework runs as one kernel each."""
+"""Calls of `keras.ops`, numbered while they are traced: what a framework runs as one kernel each.
+
+Those that TensorFlow has no kernel for are named: without XLA it launches what they are composed of.
+"""
 
 from __future__ import annotations
 
@@ -9,25 +12,36 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from .names import CALL
+from .names import CALL, COMPOSED
 
 __all__ = ["calls_numbered"]
+
+# In keras/src/backend/tensorflow/nn.py and keras/src/ops/nn.py of Keras 3.15 made of several functions of
+# TensorFlow, or of one that is itself (`tf.nn.gelu`, `tf.nn.silu`); PyTorch has a kernel for each.
+_COMPOSED = {
+    "celu", "gelu", "glu", "hard_sigmoid", "hard_silu", "hard_tanh", "hard_shrink", "soft_shrink", "silu",
+    "tanh_shrink", "_layer_normalization", "_rms_normalization",
+}  # fmt: skip
 
 
 @contextlib.contextmanager
 def calls_numbered() -> Iterator[None]:
     """While open, functions of Keras's backend for arrays and networks run under a scope with a number of its own.
 
+    Normalization of layers, which is a function of `keras.ops` itself, does so too.
+
     Gradients keep the scope of what they are the gradient of. Keras on the JAX backend only.
     """
     from keras.src import backend
+    from keras.src.ops import nn
 
     numbers = itertools.count(1)
     modules = (backend.nn, backend.numpy)
     found = [(module, name, one) for module in modules for name, one in _functions(module)]
+    found += [(nn, name, one) for name, one in vars(nn).items() if name in _COMPOSED and name.startswith("_")]
     try:
         for module, name, one in found:
-            setattr(module, name, _numbered(one, numbers))
+            setattr(module, name, _numbered(one, numbers, composed=name in _COMPOSED))
         yield
     finally:
         for module, name, one in found:
@@ -40,12 +54,13 @@ def _functions(module: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
             yield name, one
 
 
-def _numbered(function: Callable[..., Any], numbers: Iterator[int]) -> Callable[..., Any]:
+def _numbered(function: Callable[..., Any], numbers: Iterator[int], *, composed: bool) -> Callable[..., Any]:
     import jax
 
     @functools.wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
-        with jax.named_scope(f"{CALL}{next(numbers)}"):
+        name = f"{CALL}{next(numbers)}"
+        with jax.named_scope(f"{name}/{COMPOSED}" if composed else name):
             return function(*args, **kwargs)
 
     return run

@@ -9,7 +9,7 @@ from ..ops import Phase
 from .control import inner_jaxprs, most_expensive_branch, trip_count
 from .graph import Graph, Node, Remark
 from .loops import mark_loop
-from .names import call_of, join_names, layer_of, phase_hint, recurrent_layer_of, repeats_of
+from .names import call_of, is_composed, join_names, layer_of, phase_hint, recurrent_layer_of, repeats_of
 from .rule import Equation, Role, Rule, elements, nbytes, shape_of
 from .rules import rule_for
 
@@ -34,7 +34,7 @@ class _Walker:
 
     def __init__(self) -> None:
         self.graph = Graph()
-        self._scopes: dict[str, tuple[str, Phase | None, int, int]] = {}
+        self._scopes: dict[str, tuple[str, Phase | None, int, int, bool]] = {}
         self._integers: dict[int, int] = {}
 
     def inline(
@@ -107,22 +107,28 @@ class _Walker:
                 reads[value] = max(size, reads.get(value, 0))
         variables = (*equation.invars, *equation.outvars)
         sized = equation.outvars if rule.role is Role.POINTWISE else variables
-        layer, phase, times, call = self._scope(stack)
+        layer, phase, times, call, composed = self._scope(stack)
         node = Node(
             name=equation.primitive.name, rule=rule, equation=equation, inputs=tuple(reads),
             outputs=tuple(outputs), reads=tuple(reads.values()), writes=rule.bytes_written(equation),
             layer=layer, phase=phase, count=count * times,
             work=max(map(elements, sized), default=0), scalar=not any(map(shape_of, variables)),
-            call=call,
+            call=call, composed=composed,
         )  # fmt: skip
         self.graph.nodes.append(node)
         return outputs
 
-    def _scope(self, stack: str) -> tuple[str, Phase | None, int, int]:
-        """Return layer, phase, number of equal executions and call of a name stack."""
+    def _scope(self, stack: str) -> tuple[str, Phase | None, int, int, bool]:
+        """Return layer, phase, number of equal executions and call of a name stack, and whether it is composed."""
         scope = self._scopes.get(stack)
         if scope is None:
-            scope = (layer_of(stack), phase_hint(stack), repeats_of(stack), call_of(stack))
+            scope = (
+                layer_of(stack),
+                phase_hint(stack),
+                repeats_of(stack),
+                call_of(stack),
+                is_composed(stack),
+            )
             self._scopes[stack] = scope
         return scope
 

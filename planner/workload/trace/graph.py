@@ -10,6 +10,9 @@ from .rule import Equation, Role, Rule
 
 __all__ = ["Graph", "Node", "Remark"]
 
+_CONVERSIONS = ("convert_element_type", "transpose")
+_PARTS = ("slice", "dynamic_slice", "split")
+
 
 @dataclass(frozen=True, slots=True)
 class Remark:
@@ -44,6 +47,7 @@ class Node:
         kernel_reversed: Of a convolution: whether its kernel is reversed (an input gradient).
         loop: Its place in the innermost loop over time; None outside.
         call: Number of the call of `keras.ops` that it is a part of; 0 outside of all [-].
+        composed: Whether it is a part of a call that some frameworks have no kernel for.
     """
 
     name: str
@@ -61,6 +65,7 @@ class Node:
     kernel_reversed: bool = False
     loop: Loop | None = None
     call: int = 0
+    composed: bool = False
 
     @property
     def role(self) -> Role:
@@ -83,6 +88,7 @@ class Graph:
         parents: For each value, the value that it is a part of (a slice of a scanned array), or itself.
         inputs: Values that exist before the step: variables and the batch.
         outputs: Values that the step returns.
+        parameters: Those of the inputs that are trainable variables.
         constants: Integers of values that are known before running.
         remarks: What was assumed.
     """
@@ -92,6 +98,7 @@ class Graph:
     parents: list[int] = field(default_factory=list)
     inputs: tuple[int, ...] = ()
     outputs: tuple[int, ...] = ()
+    parameters: tuple[int, ...] = ()
     constants: dict[int, int] = field(default_factory=dict)
     remarks: list[Remark] = field(default_factory=list)
 
@@ -113,6 +120,20 @@ class Graph:
     def producers(self) -> dict[int, int]:
         """Return the index of the node that makes each value; inputs of the step are missing."""
         return {value: index for index, node in enumerate(self.nodes) for value in node.outputs}
+
+    def weights(self) -> dict[int, int]:
+        """Return the values that are trainable variables, or parts of them, and which value each one converts.
+
+        A variable that is cast or transposed stays the same; a part of it is a weight of its own.
+        """
+        weights = {value: value for value in self.parameters}
+        for node in self.nodes:
+            if node.inputs and node.inputs[0] in weights:
+                if node.name in _CONVERSIONS:
+                    weights.update(dict.fromkeys(node.outputs, weights[node.inputs[0]]))
+                elif node.name in _PARTS:
+                    weights.update({value: value for value in node.outputs})
+        return weights
 
     def total_bytes(self, values: Sequence[int]) -> int:
         """Return the size of several distinct values together [bytes]."""

@@ -9,9 +9,11 @@ from ..ops import Phase
 
 __all__ = [
     "CALL",
+    "COMPOSED",
     "RECURRENT",
     "REPEAT",
     "call_of",
+    "is_composed",
     "join_names",
     "layer_of",
     "phase_hint",
@@ -22,6 +24,7 @@ __all__ = [
 REPEAT = "gpuplan_repeat_"  # a scope `gpuplan_repeat_12` stands for twelve executions of what is inside
 RECURRENT = "gpuplan_recurrent_"  # a scope `gpuplan_recurrent_lstm` is an LSTM that a library could run whole
 CALL = "gpuplan_call_"  # a scope `gpuplan_call_7` is the seventh call of a function of `keras.ops`
+COMPOSED = "gpuplan_composed"  # a scope of work that some frameworks have no kernel for
 
 # `transpose(jvp(block/dense))/add` is the backward pass of layer `block/dense/add`.
 _WRAPPER = re.compile(r"(?:transpose|jvp|vmap|pmap)\(|\)")
@@ -44,7 +47,7 @@ def layer_of(stack: str) -> str:
         'encoder/attention/softmax'
     """
     parts = _WRAPPER.sub("", stack).split("/")
-    ours = (REPEAT, RECURRENT, CALL)
+    ours = (REPEAT, RECURRENT, CALL, COMPOSED)
     return "/".join(
         part for part in parts if part not in _TRANSFORMS and "(" not in part and not part.startswith(ours)
     )
@@ -70,6 +73,16 @@ def call_of(stack: str) -> int:
     """
     found = _CALL.search(stack)
     return int(found[1]) if found else 0
+
+
+def is_composed(stack: str) -> bool:
+    """Return whether a name stack lies in work that some frameworks have no kernel for.
+
+    Example:
+        >>> is_composed("transpose(jvp(dense/gpuplan_composed))"), is_composed("dense")
+        (True, False)
+    """
+    return COMPOSED in stack
 
 
 def repeats_of(stack: str) -> int:

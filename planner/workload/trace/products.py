@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 
 from .graph import Graph, Node
 from .rule import FUSIBLE, Role
@@ -17,11 +18,15 @@ def calls_between_products(graph: Graph) -> dict[int, int]:
 
     Only where a way leads from one product to another, through the layer and the layers inside of it: a layer that
     is called twice has none. An operator is a call of its own, under a number below 0; a conversion belongs to the
-    next call. Loops over time are left out: libraries run them.
+    next call. Loops over time are left out: libraries run them; and so are those that are written out, of which
+    published steps lie between one kernel for all gates and one for each call.
     """
     owners = [_owner(node) for node in graph.nodes]
     calls: dict[int, int] = {}
+    weights = graph.weights()
     for owner, products in _products(graph, owners):
+        if _is_written_out_loop([graph.nodes[index] for index in products], weights):
+            continue
         phase = graph.nodes[products[0]].phase
         inside = [
             index
@@ -47,6 +52,12 @@ def _products(graph: Graph, owners: Sequence[str]) -> Iterator[tuple[str, list[i
     for (owner, _), products in found.items():
         if len(products) > 1:
             yield owner, products
+
+
+def _is_written_out_loop(products: Sequence[Node], weights: Mapping[int, int]) -> bool:
+    """Return whether more than two products read one weight."""
+    read = Counter(weight for node in products for weight in {weights.get(value) for value in node.inputs})
+    return any(count > 2 for weight, count in read.items() if weight is not None)
 
 
 def _way(graph: Graph, inside: Sequence[int], products: set[int]) -> set[int]:

@@ -55,10 +55,10 @@ def trace_step(
         train = mode == "train"
         closed = _trace_train(model, batch) if train else _trace_infer(model, batch[0])
         graph = flatten(closed)
-        parameters = frozenset(graph.inputs[: len(model.trainable_variables)])
+        graph.parameters = graph.inputs[: len(model.trainable_variables)]
         simplify(graph, has_update=train)
         fusion, layers = fuse(graph), group_layers(graph)
-        ops = tabulate(graph, layers, fusion, parameters=parameters)
+        ops = tabulate(graph, layers, fusion)
         peaks = peaks_of(graph, fusion, donated=train)
         missing = unmodelled(graph)
     fed = spec_leaves(specs if train else x_spec)

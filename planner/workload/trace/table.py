@@ -13,10 +13,9 @@ from .dots import describe_dot, describe_ragged_dot
 from .fusion import Fusion
 from .graph import Graph, Node
 from .layers import LayerKernels
+from .primitives import Primitives
 
 __all__ = ["tabulate", "unmodelled"]
-
-_CONVERSIONS = ("convert_element_type", "transpose", "slice", "dynamic_slice", "split")
 
 
 @dataclass(slots=True)
@@ -35,15 +34,12 @@ class _Row:
         return self.fused_read + self.fused_written
 
 
-def tabulate(
-    graph: Graph, layers: LayerKernels, fusion: Fusion, *, parameters: frozenset[int]
-) -> tuple[Op, ...]:
+def tabulate(graph: Graph, layers: LayerKernels, fusion: Fusion) -> tuple[Op, ...]:
     """Return the rows: one a contraction, one a kernel of everything else.
 
     Args:
         graph: The simplified step.
         layers, fusion: Its two groupings.
-        parameters: Values that are trainable variables.
     """
     keys = [(layers.kernel_of[index], fusion.kernel_of[index]) for index in range(len(graph.nodes))]
     rows: dict[tuple[int, int], _Row] = {}
@@ -59,8 +55,8 @@ def tabulate(
         row.layer_read += layer.bytes_read
         row.layer_written += layer.bytes_written
     _absorb_idle(rows, heaviest)
-    variants = _Variants(graph, parameters)
-    return tuple(op for key, row in rows.items() for op in _ops(row, key, fusion, variants))
+    variants, primitives = _Variants(graph), Primitives(graph)
+    return tuple(op for key, row in rows.items() for op in _ops(row, key, fusion, variants, primitives))
 
 
 def _heaviest(rows: dict[tuple[int, int], _Row]) -> dict[int, tuple[int, int]]:
@@ -78,9 +74,11 @@ def _absorb_idle(rows: dict[tuple[int, int], _Row], heaviest: dict[int, tuple[in
         rows[heaviest[key[0]]].nodes += rows.pop(key).nodes
 
 
-def _ops(row: _Row, key: tuple[int, int], fusion: Fusion, variants: _Variants) -> list[Op]:
+def _ops(
+    row: _Row, key: tuple[int, int], fusion: Fusion, variants: _Variants, primitives: Primitives
+) -> list[Op]:
     """Return a row's op; two when its executions are one launch in the fused way and many in the others."""
-    op = _op(row, key, fusion, variants)
+    op = _op(row, key, fusion, variants, primitives)
     if op is None or op.count == 1 or key[1] not in fusion.shared:
         return [op] if op else []
     read, written = op.fused_bytes_read * op.count, op.fused_bytes_written * op.count
@@ -91,7 +89,9 @@ def _ops(row: _Row, key: tuple[int, int], fusion: Fusion, variants: _Variants) -
     return [replace(op, fused_group=-1, fused_bytes_read=0.0, fused_bytes_written=0.0), together]
 
 
-def _op(row: _Row, key: tuple[int, int], fusion: Fusion, variants: _Variants) -> Op | None:
+def _op(
+    row: _Row, key: tuple[int, int], fusion: Fusion, variants: _Variants, primitives: Primitives
+) -> Op | None:
     layer_group, fused_kernel = key
     main = max(row.nodes, key=lambda node: node.bytes_moved)
     if main.equation is None:
@@ -105,12 +105,12 @@ def _op(row: _Row, key: tuple[int, int], fusion: Fusion, variants: _Variants) ->
         **{"kind": main.rule.kind, **facts},
         name=main.name, phase=main.phase or "forward", layer=main.layer, dtype=_dtype(main),
         count=main.count, flops=flops,
-        bytes_read=float(sum(sum(node.reads) for node in row.nodes)),
-        bytes_written=float(sum(node.writes for node in row.nodes)),
+        bytes_read=primitives.bytes_read(row.nodes), bytes_written=primitives.bytes_written(row.nodes),
         layer_bytes_read=float(row.layer_read), layer_bytes_written=float(row.layer_written),
         fused_bytes_read=float(row.fused_read), fused_bytes_written=float(row.fused_written),
         layer_group=layer_group, fused_group=fusion.groups[fused_kernel] if fused_kernel >= 0 else -1,
-        primitives=len(row.nodes), loop=main.loop,
+        primitives=primitives.count(row.nodes), composed=any(node.composed for node in row.nodes),
+        loop=main.loop,
     )  # fmt: skip
 
 
@@ -129,11 +129,8 @@ def _dtype(node: Node) -> str:
 class _Variants:
     """Describes contractions; knows which values are trainable variables, cast or transposed."""
 
-    def __init__(self, graph: Graph, parameters: frozenset[int]) -> None:
-        self._weights = set(parameters)
-        for node in graph.nodes:
-            if node.name in _CONVERSIONS and node.inputs and node.inputs[0] in self._weights:
-                self._weights.update(node.outputs)
+    def __init__(self, graph: Graph) -> None:
+        self._weights = set(graph.weights())
 
     def describe(self, node: Node) -> Contraction | None:
         """Return a contraction as a matrix product; None for everything else."""

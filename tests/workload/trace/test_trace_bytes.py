@@ -109,6 +109,33 @@ def test_between_two_products_of_a_layer_each_call_is_a_kernel(trace: Trace) -> 
         assert moved(large, "layer_") == pytest.approx(arrays * scores_bytes, rel=0.1)
 
 
+@pytest.mark.parametrize(("steps", "kernels"), [(12, 1 + 11 + 1), (2, 1 + 3 + 1)])
+def test_between_the_steps_of_a_written_out_loop_is_one_kernel(
+    trace: Trace, steps: int, kernels: int
+) -> None:
+    """Activation, its double and an addition between products with one weight; two products are no loop."""
+
+    def build() -> Any:
+        import keras
+        from keras import ops
+
+        class Loop(keras.layers.Layer):
+            def build(self, shape: Any) -> None:
+                self.weight = self.add_weight(shape=(64, 64), initializer="orthogonal")
+
+            def call(self, x: Any) -> Any:
+                state = ops.zeros_like(x[:, 0])
+                for step in range(steps):
+                    state = ops.tanh(ops.matmul(state + x[:, step], self.weight)) * 2.0
+                return state
+
+        tokens = keras.Input((steps, 64))
+        return keras.Model(tokens, Loop(name="loop")(tokens))
+
+    rows = trace(build, batch_size=32).rows(layer="loop", phase="forward", kind=OpKind.ELEMENTWISE)
+    assert len({op.layer_group for op in rows}) == kernels
+
+
 @pytest.mark.parametrize(("optimizer", "tensors"), [("adam", 7), ("sgd", 3)])
 def test_update_of_a_variable_is_one_kernel(trace: Trace, optimizer: str, tensors: int) -> None:
     """Adam reads gradient, weight and both moments and writes three; SGD reads two and writes one."""

@@ -27,7 +27,7 @@ def graph_of(function: Callable[..., Any], *shapes: tuple[int, ...]) -> Graph:
 
 def product_count(graph: Graph) -> float:
     """Return how often matrix products run."""
-    ops = tabulate(graph, group_layers(graph), fuse(graph), parameters=frozenset())
+    ops = tabulate(graph, group_layers(graph), fuse(graph))
     return sum(op.count for op in ops if op.kind is OpKind.DOT)
 
 
@@ -123,11 +123,7 @@ def test_unknown_primitive_is_named_with_its_share() -> None:
     graph = graph_of(lambda x: primitive.bind(jnp.exp(x)), (8, 8))
     (missing,) = unmodelled(graph)
     assert (missing.name, missing.count, missing.bytes_share) == ("hyperbolic_widget", 1, 0.5)
-    (row,) = [
-        op
-        for op in tabulate(graph, group_layers(graph), fuse(graph), parameters=frozenset())
-        if op.kind is OpKind.OTHER
-    ]
+    (row,) = [op for op in tabulate(graph, group_layers(graph), fuse(graph)) if op.kind is OpKind.OTHER]
     assert (row.flops, row.bytes_read, row.bytes_written) == (0, 256, 256)
     assert row.layer_group >= 0
     assert row.fused_group >= 0

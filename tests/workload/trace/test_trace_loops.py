@@ -23,7 +23,7 @@ def products_of(function: Callable[..., Any], *shapes: tuple[int, ...]) -> dict[
 
     graph = flatten(jax.make_jaxpr(function)(*(jax.ShapeDtypeStruct(shape, "float32") for shape in shapes)))
     simplify(graph, has_update=False)
-    ops = tabulate(graph, group_layers(graph), fuse(graph), parameters=frozenset())
+    ops = tabulate(graph, group_layers(graph), fuse(graph))
     return {op.k: op.loop for op in ops if op.kind is OpKind.DOT}
 
 

@@ -1,0 +1,29 @@
+"""Rows of a step that some frameworks launch primitive by primitive, having no kernel for the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Literal
+
+from ..workload.ops import Op, OpKind
+
+__all__ = ["Composed", "composed_ops"]
+
+Composed = Literal["calls", "updates"]
+_PRODUCTS = (OpKind.CONV, OpKind.DEPTHWISE, OpKind.DOT)
+
+
+def composed_ops(ops: Iterable[Op], *, parts: Collection[Composed]) -> list[Op]:
+    """Return the rows that are launched primitive by primitive; products never are.
+
+    Args:
+        ops: Of a traced workload.
+        parts: Where a framework composes: in `calls` that it has no kernel for, in `updates` of variables.
+    """
+
+    def is_composed(op: Op) -> bool:
+        return (op.composed and "calls" in parts) or (op.phase == "update" and "updates" in parts)
+
+    rows = [op for op in ops if parts and op.kind not in _PRODUCTS]
+    groups = {op.layer_group for op in rows if op.layer_group >= 0 and is_composed(op)}
+    return [op for op in rows if op.layer_group in groups]

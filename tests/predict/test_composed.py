@@ -1,0 +1,99 @@
+"""What TensorFlow composes of primitives where nothing is compiled, against kernels of its own."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from functools import cache
+
+import pytest
+from gpuplan.predict.composed import Composed
+from gpuplan.predict.corpus import collection
+from gpuplan.predict.kernels import Kernel, kernels_of
+from gpuplan.predict.runs import composed_by
+from gpuplan.predict.store import run_key
+from gpuplan.workload.load import workload_of_model
+from gpuplan.workload.model import Workload
+from gpuplan.workload.options import WorkloadOptions
+
+os.environ.setdefault("KERAS_BACKEND", "jax")
+
+BATCH, FEATURES = 512, 1024
+ARRAY_BYTES = 4 * BATCH * FEATURES
+
+
+@cache
+def network(activation: str) -> Workload:
+    """Trace a forward pass of an activation between two others."""
+    import keras
+
+    inputs = keras.Input((FEATURES,))
+    hidden = keras.layers.Activation(activation, name="asked")(keras.layers.ReLU()(inputs))
+    model = keras.Model(inputs, keras.layers.ReLU()(hidden))
+    return workload_of_model(model, options=WorkloadOptions(batch_size=BATCH, mode="infer", compiled=False))
+
+
+def launched(workload: Workload, *primitives_of: Composed) -> list[Kernel]:
+    return list(kernels_of(workload.ops, compiled=False, primitives_of=primitives_of))
+
+
+def arrays_moved(kernels: list[Kernel]) -> float:
+    return sum(kernel.bytes_moved * kernel.count for kernel in kernels) / ARRAY_BYTES
+
+
+def launches(kernels: list[Kernel]) -> float:
+    return sum(kernel.count for kernel in kernels)
+
+
+def test_silu_is_a_sigmoid_and_a_product() -> None:
+    """By hand: one kernel reads an array and writes one; apart, sigmoid reads one, the product two."""
+    whole, apart = launched(network("silu")), launched(network("silu"), "calls")
+    assert (launches(whole), arrays_moved(whole)) == (3, pytest.approx(3 * 2, rel=0.01))
+    assert (launches(apart), arrays_moved(apart)) == (4, pytest.approx(2 + (2 + 3) + 2, rel=0.01))
+
+
+@pytest.mark.parametrize("activation", ["relu", "sigmoid", "tanh", "softmax"])
+def test_what_every_framework_has_a_kernel_for_stays_whole(activation: str) -> None:
+    assert launched(network(activation), "calls") == launched(network(activation))
+
+
+def test_layer_normalization_apart_moves_six_times_as_much() -> None:
+    """By hand: two means and one of squares (3 arrays), a difference and its square (4), the scale (1), its
+    products with the mean (2) and with the array (3), two sums (2 + 3); whole, it reads twice and writes once."""
+    import keras
+
+    inputs = keras.Input((FEATURES,))
+    model = keras.Model(inputs, keras.layers.LayerNormalization()(inputs))
+    options = WorkloadOptions(batch_size=BATCH, mode="infer", compiled=False)
+    workload = workload_of_model(model, options=options)
+    assert arrays_moved(launched(workload)) == pytest.approx(3, rel=0.01)
+    assert arrays_moved(launched(workload, "calls")) == pytest.approx(18, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "kernels", "arrays"), [("sgd", 1, 3), ("momentum", 3, 8), ("adam", 8, 22)]
+)
+def test_an_optimizer_of_primitives(optimizer: str, kernels: int, arrays: int) -> None:
+    """By hand, one variable of 512 x 1024: SGD adds the scaled gradient (3 arrays); with momentum it scales what
+    it keeps (2) and adds twice (3 + 3). Adam adds to each of two means the scaled difference from the gradient or
+    its square (3 + 3 each), scales the first (2), takes the root of the second (2), adds to it (2) and adds their
+    quotient to the variable (4). The host acts once."""
+    import keras
+
+    kinds = {"sgd": keras.optimizers.SGD(), "momentum": keras.optimizers.SGD(momentum=0.9)}
+    model = keras.Sequential([keras.Input((BATCH,)), keras.layers.Dense(FEATURES, use_bias=False)])
+    model.compile(optimizer=kinds.get(optimizer, optimizer), loss="mse")
+    workload = workload_of_model(model, options=WorkloadOptions(batch_size=1, compiled=False))
+    found = [kernel for kernel in launched(workload, "updates") if kernel.bytes_moved > 1.5 * ARRAY_BYTES]
+    assert (launches(found), arrays_moved(found)) == (kernels, pytest.approx(arrays, rel=0.01))
+    assert sum(kernel.count for kernel in found if not kernel.streamed) == 1
+
+
+def test_what_a_framework_composes() -> None:
+    """TensorFlow calls, PyTorch's own optimizers updates, and nobody what XLA compiles; each has its own trace."""
+    (row, *_) = (m for m in collection("dlperf_language") if m.framework == "tensorflow2" and not m.compiled)
+    compiled, eager = replace(row, compiled=True), replace(row, framework="pytorch", stack="eager")
+    tuned = replace(eager, stack="tuned")
+    found = [composed_by(m) for m in (row, eager, tuned, compiled)]
+    assert found == [{"calls"}, {"updates"}, set(), set()]
+    assert len({run_key(m) for m in (row, eager, tuned, compiled)}) == 4
