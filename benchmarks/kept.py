@@ -1,4 +1,7 @@
-"""Results of benchmarks as data: a JSON file each, with the machine and versions that they were measured on."""
+"""Results of benchmarks as data: a JSON file each, with the machine and versions that they were measured on.
+
+A file may be filled on several machines: each row names its processor, and `machine` is that of the last one.
+"""
 
 from __future__ import annotations
 
@@ -36,13 +39,15 @@ class Kept:
 
     def add(self, row: dict[str, Any]) -> None:
         """Keep a row."""
-        row = {**row, "measured_at": datetime.now(UTC).isoformat(timespec="seconds")}
+        machine = _machine()
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        row = {**row, "processor": machine["processor"], "measured_at": now}
         mine = [row.get(name) for name in self.key]
         self.rows = [*(old for old in self.rows if [old.get(name) for name in self.key] != mine), row]
         if self.path is None:
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        body = {"made_by": self.command, "machine": _machine(), "rows": self.rows}
+        body = {"made_by": self.command, "machine": machine, "rows": self.rows}
         temporary = self.path.with_suffix(".part")
         temporary.write_text(json.dumps(body, indent=1) + "\n")
         temporary.replace(self.path)

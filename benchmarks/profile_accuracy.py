@@ -38,6 +38,7 @@ from against_fit import (
 from kept import Kept
 
 TINY = "benchmarks/workloads.py:mlp?width=64&depth=2&features=64"
+HIDDEN_LAYERS = 2
 HERE = "python benchmarks/profile_accuracy.py"
 
 
@@ -90,10 +91,11 @@ def measure_overhead(options: argparse.Namespace) -> None:
     Once with the progress bar that `fit()` has by default (it goes nowhere), once in silence: there Keras calls
     nothing at all after a batch, and the first callback that wants to know of batches pays for its machinery.
     """
-    kept = Kept(options.output, command=f"{HERE} overhead", key=("backend", "progress_bar"))
+    kept = Kept(options.output, command=f"{HERE} overhead", key=("backend", "progress_bar", "width"))
     for backend, bar in itertools.product(options.backend or BACKENDS, (True, False)):
-        found = child(["--overhead-child", str(options.times), str(int(bar))], backend)
-        kept.add({"backend": backend, "progress_bar": bar, **found})
+        numbers = map(str, (options.times, int(bar), options.width, options.samples))
+        found = child(["--overhead-child", *numbers], backend)
+        kept.add({"backend": backend, "progress_bar": bar, "width": options.width, **found})
         name = f"{backend}, with the progress bar" if bar else backend
         print(
             f"{name}: {found['steps_per_s']:.0f} steps/s, overhead {found['overhead']:+.3%} ± "
@@ -101,19 +103,25 @@ def measure_overhead(options: argparse.Namespace) -> None:
         )
 
 
-def overhead_child(pairs: int, *, bar: bool) -> None:
-    """Print the ratio of epochs with the timer to their neighbours without."""
+def overhead_child(pairs: int, *, bar: bool, width: int, samples: int) -> None:
+    """Print the ratio of epochs with the timer to their neighbours without.
+
+    Args:
+        pairs: Of epochs [-].
+        bar: Whether Keras shows its progress.
+        width: Units of the hidden layers, which set how long a step takes [-].
+        samples: Of an epoch: few, so that neighbours see one machine [-].
+    """
     import gpuplan
     import keras
     import numpy as np
     from gpuplan.measure.load import LoadWatch
     from gpuplan.measure.statistics import median_interval
 
-    x = np.random.default_rng(0).random(
-        (8_000, 64), dtype=np.float32
-    )  # short epochs: neighbours see one machine
+    x = np.random.default_rng(0).random((samples, 64), dtype=np.float32)
     y = x.sum(axis=1, keepdims=True)
-    model = keras.Sequential([keras.Input((64,)), keras.layers.Dense(256), keras.layers.Dense(1)])
+    hidden = [keras.layers.Dense(width) for _ in range(HIDDEN_LAYERS)]
+    model = keras.Sequential([keras.Input((64,)), *hidden, keras.layers.Dense(1)])
     model.compile(optimizer="sgd", loss="mse")
 
     def epoch_s(callbacks: list[Any]) -> float:
@@ -202,6 +210,8 @@ def _parser() -> argparse.ArgumentParser:
     repeat.set_defaults(run=repeat_profiles)
     overhead = commands.add_parser("overhead", help="StepTimer's cost")
     overhead.add_argument("--times", type=int, default=600, help="pairs of epochs")
+    overhead.add_argument("--width", type=int, default=256, help="units of a layer: how long a step takes")
+    overhead.add_argument("--samples", type=int, default=8_000, help="of an epoch")
     overhead.set_defaults(run=measure_overhead)
     kill = commands.add_parser("kill", help="SIGKILL at random moments")
     kill.add_argument("--times", type=int, default=20)
@@ -220,7 +230,8 @@ def main() -> None:
     if len(sys.argv) > 1 and sys.argv[1] in ROLES:
         ROLES[sys.argv[1]](sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), float(sys.argv[5]))
     elif sys.argv[1:2] == ["--overhead-child"]:
-        overhead_child(int(sys.argv[2]), bar=sys.argv[3] == "1")
+        pairs, bar, width, samples = map(int, sys.argv[2:6])
+        overhead_child(pairs, bar=bool(bar), width=width, samples=samples)
     else:
         options = _parser().parse_args()
         if options.run is repeat_profiles and options.backend is None:

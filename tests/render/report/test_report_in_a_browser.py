@@ -101,9 +101,7 @@ def test_it_sorts_filters_and_shows_every_offer(open_page: Any, plan: dict[str, 
     assert float(plan["offers"][again[0]]["cost_usd"]["mid"]) == max(known)
 
     page.locator("#everything").check()
-    page.wait_for_function(
-        f"document.getElementById('count').textContent.includes('of {len(plan['offers']):,} rows')"
-    )
+    playwright.expect(page.locator("#count")).to_contain_text(f"of {len(plan['offers']):,} rows")
     page.locator("#find").fill("T4 us-east-1 g4dn")
     page.locator("#purchase").select_option("spot")
     _, device = column(page, "accelerator")
