@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Sequence
 from typing import Literal
 
 from ..workload.ops import Op, OpKind
 
-__all__ = ["Composed", "composed_ops"]
+__all__ = ["Composed", "composed_apart"]
 
 Composed = Literal["calls", "updates"]
 _PRODUCTS = (OpKind.CONV, OpKind.DEPTHWISE, OpKind.DOT)
 
 
-def composed_ops(ops: Iterable[Op], *, parts: Collection[Composed]) -> list[Op]:
-    """Return the rows that are launched primitive by primitive; products never are.
+def composed_apart(ops: Sequence[Op], *, parts: Collection[Composed]) -> tuple[list[Op], list[Op]]:
+    """Return the rows whose kernels are whole, and those that are launched primitive by primitive.
+
+    Products are whole.
 
     Args:
         ops: Of a traced workload.
@@ -26,4 +28,8 @@ def composed_ops(ops: Iterable[Op], *, parts: Collection[Composed]) -> list[Op]:
 
     rows = [op for op in ops if parts and op.kind not in _PRODUCTS]
     groups = {op.layer_group for op in rows if op.layer_group >= 0 and is_composed(op)}
-    return [op for op in rows if op.layer_group in groups]
+    whole: list[Op] = []
+    apart: list[Op] = []
+    for op in ops:
+        (apart if op.kind not in _PRODUCTS and op.layer_group in groups else whole).append(op)
+    return whole, apart

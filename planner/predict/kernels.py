@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Any
 
 from ..workload.ops import Op, OpKind
-from .composed import Composed, composed_ops
+from .composed import Composed, composed_apart
 from .recurrent import by_library
 
 __all__ = [
@@ -151,8 +151,7 @@ def kernels_of(
             `updates` of variables. Nothing of the kind is left where the step is compiled.
     """
     dispatched, streamed = by_library(ops, layers=library)
-    apart = [] if compiled else composed_ops(dispatched, parts=primitives_of)
-    dispatched = [op for op in dispatched if op not in apart]
+    dispatched, apart = composed_apart(dispatched, parts=() if compiled else primitives_of)
     inner = (replace(kernel, streamed=True) for kernel in _launched(streamed, compiled=compiled))
     alike: dict[object, list[Kernel]] = {}
     primitives = (kernel for op in apart for kernel in _primitives(op))
