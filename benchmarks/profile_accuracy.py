@@ -91,7 +91,8 @@ def measure_overhead(options: argparse.Namespace) -> None:
     Once with the progress bar that `fit()` has by default (it goes nowhere), once in silence: there Keras calls
     nothing at all after a batch, and the first callback that wants to know of batches pays for its machinery.
     """
-    kept = Kept(options.output, command=f"{HERE} overhead", key=("backend", "progress_bar", "width"))
+    command = f"{HERE} overhead --width {options.width} --samples {options.samples} --times {options.times}"
+    kept = Kept(options.output, command=command, key=("backend", "progress_bar", "width"))
     for backend, bar in itertools.product(options.backend or BACKENDS, (True, False)):
         numbers = map(str, (options.times, int(bar), options.width, options.samples))
         found = child(["--overhead-child", *numbers], backend)

@@ -16,7 +16,7 @@ _PRODUCTS = (OpKind.CONV, OpKind.DEPTHWISE, OpKind.DOT)
 def composed_apart(ops: Sequence[Op], *, parts: Collection[Composed]) -> tuple[list[Op], list[Op]]:
     """Return the rows whose kernels are whole, and those that are launched primitive by primitive.
 
-    Products are whole.
+    Products are whole, each in a group of its own.
 
     Args:
         ops: Of a traced workload.
@@ -24,12 +24,9 @@ def composed_apart(ops: Sequence[Op], *, parts: Collection[Composed]) -> tuple[l
     """
 
     def is_composed(op: Op) -> bool:
-        return (op.composed and "calls" in parts) or (op.phase == "update" and "updates" in parts)
+        composed = (op.composed and "calls" in parts) or (op.phase == "update" and "updates" in parts)
+        return composed and op.kind not in _PRODUCTS
 
-    rows = [op for op in ops if parts and op.kind not in _PRODUCTS]
-    groups = {op.layer_group for op in rows if op.layer_group >= 0 and is_composed(op)}
-    whole: list[Op] = []
-    apart: list[Op] = []
-    for op in ops:
-        (apart if op.kind not in _PRODUCTS and op.layer_group in groups else whole).append(op)
-    return whole, apart
+    groups = {op.layer_group for op in ops if op.layer_group >= 0 and is_composed(op)}
+    whole = [op for op in ops if op.layer_group not in groups]
+    return whole, [op for op in ops if op.layer_group in groups]

@@ -16,11 +16,12 @@ from .names import CALL, COMPOSED
 
 __all__ = ["calls_numbered"]
 
-# In keras/src/backend/tensorflow/nn.py and keras/src/ops/nn.py of Keras 3.15 made of several functions of
-# TensorFlow, or of one that is itself (`tf.nn.gelu`, `tf.nn.silu`); PyTorch has a kernel for each.
+# In keras/src/backend/tensorflow/nn.py of Keras 3.15 made of several functions of TensorFlow, or of one that is
+# itself (`tf.nn.gelu`, `tf.nn.silu`); PyTorch has a kernel for each. Normalizations are in keras/src/ops/nn.py.
+_NORMALIZATIONS = ("_layer_normalization", "_rms_normalization")
 _COMPOSED = {
     "celu", "gelu", "glu", "hard_sigmoid", "hard_silu", "hard_tanh", "hard_shrink", "soft_shrink", "silu",
-    "tanh_shrink", "_layer_normalization", "_rms_normalization",
+    "tanh_shrink", *_NORMALIZATIONS,
 }  # fmt: skip
 
 
@@ -29,7 +30,6 @@ def calls_numbered() -> Iterator[None]:
     """While open, functions of Keras's backend for arrays and networks run under a scope with a number of its own.
 
     Normalization of layers, which is a function of `keras.ops` itself, does so too.
-
     Gradients keep the scope of what they are the gradient of. Keras on the JAX backend only.
     """
     from keras.src import backend
@@ -38,7 +38,7 @@ def calls_numbered() -> Iterator[None]:
     numbers = itertools.count(1)
     modules = (backend.nn, backend.numpy)
     found = [(module, name, one) for module in modules for name, one in _functions(module)]
-    found += [(nn, name, one) for name, one in vars(nn).items() if name in _COMPOSED and name.startswith("_")]
+    found += [(nn, name, getattr(nn, name)) for name in _NORMALIZATIONS if hasattr(nn, name)]
     try:
         for module, name, one in found:
             setattr(module, name, _numbered(one, numbers, composed=name in _COMPOSED))

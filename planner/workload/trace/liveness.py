@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from .fusion import Fusion, Kernel, fuse
 from .graph import Graph, Node
-from .layers import LayerKernels, group_layers
+from .layers import LayerKernels
 from .rule import FUSIBLE, Role
 
 __all__ = ["Peaks", "peak_bytes", "peaks_of"]
@@ -38,19 +38,19 @@ class Peaks:
     recomputed: int
 
 
-def peaks_of(graph: Graph, fusion: Fusion, *, donated: bool) -> Peaks:
+def peaks_of(graph: Graph, layers: LayerKernels, fusion: Fusion, *, donated: bool) -> Peaks:
     """Return the peaks of a step.
 
     Args:
         graph: The simplified step.
-        fusion: Its kernels, as XLA fuses them.
+        layers, fusion: Its kernels, one a layer call, and as XLA fuses them.
         donated: Whether what the step returns replaces its inputs in place (a training step).
     """
     compiled = fuse(graph, kept=KEPT_BY_XLA)
     return Peaks(
         fused=peak_bytes(graph, fusion, donated=donated),
         compiled=_peak(graph, compiled, donated=donated, workspaces=True),
-        eager=_peak(graph, _as_fusion(graph, group_layers(graph)), donated=donated),
+        eager=_peak(graph, _as_fusion(graph, layers), donated=donated),
         recomputed=_peak(graph, compiled, donated=donated, workspaces=True, recompute=donated),
     )
 

@@ -8,6 +8,7 @@ variables a sum takes in a product or quotient that nothing else reads, as PyTor
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from .graph import Graph, Node
 
@@ -18,24 +19,30 @@ _PRODUCTS = ("mul", "div", "square", "integer_pow")
 _SUMS = ("add", "sub", "add_any")
 
 
+class Launched(NamedTuple):
+    """What one execution of a row launches [-], reads and writes [bytes]."""
+
+    kernels: int
+    bytes_read: float
+    bytes_written: float
+
+
 class Primitives:
-    """Tells launches and bytes of nodes of one step, one kernel each."""
+    """Tells what nodes of one step launch, one kernel each."""
 
     def __init__(self, graph: Graph) -> None:
         self._taken_in = _products_in_sums(graph)
 
-    def count(self, nodes: Sequence[Node]) -> int:
-        """Return how many kernels nodes are in one execution; those of a row are at least one [-]."""
-        return sum(self._taken_in.isdisjoint(node.outputs) for node in _kernels(nodes)) or 1
-
-    def bytes_read(self, nodes: Sequence[Node]) -> float:
-        """Return what they read [bytes]."""
-        reads = (pair for node in _kernels(nodes) for pair in zip(node.inputs, node.reads, strict=True))
-        return float(sum(size for value, size in reads if value not in self._taken_in))
-
-    def bytes_written(self, nodes: Sequence[Node]) -> float:
-        """Return what they write [bytes]."""
-        return float(sum(node.writes for node in _kernels(nodes) if self._taken_in.isdisjoint(node.outputs)))
+    def launched(self, nodes: Sequence[Node]) -> Launched:
+        """Return launches and bytes of the nodes of a row, at least one kernel."""
+        kernels = [node for node in nodes if node.name != _BROADCAST and not node.scalar] or nodes
+        whole = [node for node in kernels if self._taken_in.isdisjoint(node.outputs)]
+        reads = (pair for node in kernels for pair in zip(node.inputs, node.reads, strict=True))
+        return Launched(
+            len(whole) or 1,
+            float(sum(size for value, size in reads if value not in self._taken_in)),
+            float(sum(node.writes for node in whole)),
+        )
 
 
 def _products_in_sums(graph: Graph) -> set[int]:
@@ -48,8 +55,3 @@ def _products_in_sums(graph: Graph) -> set[int]:
             if len(readers) == 1 and graph.nodes[readers[0]].name in _SUMS:
                 found.setdefault(readers[0], node.outputs[0])
     return set(found.values())
-
-
-def _kernels(nodes: Sequence[Node]) -> Sequence[Node]:
-    """Return the nodes that are kernels; all of them where none is."""
-    return [node for node in nodes if node.name != _BROADCAST and not node.scalar] or nodes

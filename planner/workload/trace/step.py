@@ -59,7 +59,7 @@ def trace_step(
         simplify(graph, has_update=train)
         fusion, layers = fuse(graph), group_layers(graph)
         ops = tabulate(graph, layers, fusion)
-        peaks = peaks_of(graph, fusion, donated=train)
+        peaks = peaks_of(graph, layers, fusion, donated=train)
         missing = unmodelled(graph)
     fed = spec_leaves(specs if train else x_spec)
     inputs = sum(array_bytes((batch_size, *spec.shape), spec.dtype) for spec in fed)

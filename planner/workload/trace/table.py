@@ -98,6 +98,7 @@ def _op(
         return None
     described = variants.describe(main)
     flops = described.flops if described else sum(node.rule.flops(node.equation) for node in row.nodes)
+    launched = primitives.launched(row.nodes)
     facts: dict[str, Any] = _window(main)
     if described:
         facts = {name: getattr(described, name) for name in Contraction.__slots__ if name != "flops"}
@@ -105,12 +106,11 @@ def _op(
         **{"kind": main.rule.kind, **facts},
         name=main.name, phase=main.phase or "forward", layer=main.layer, dtype=_dtype(main),
         count=main.count, flops=flops,
-        bytes_read=primitives.bytes_read(row.nodes), bytes_written=primitives.bytes_written(row.nodes),
+        bytes_read=launched.bytes_read, bytes_written=launched.bytes_written,
         layer_bytes_read=float(row.layer_read), layer_bytes_written=float(row.layer_written),
         fused_bytes_read=float(row.fused_read), fused_bytes_written=float(row.fused_written),
         layer_group=layer_group, fused_group=fusion.groups[fused_kernel] if fused_kernel >= 0 else -1,
-        primitives=primitives.count(row.nodes), composed=any(node.composed for node in row.nodes),
-        loop=main.loop,
+        primitives=launched.kernels, composed=any(node.composed for node in row.nodes), loop=main.loop,
     )  # fmt: skip
 
 
