@@ -201,7 +201,7 @@ def _measured_epochs(reference: str, batch_size: int, samples: int, most_s: floa
     """Measure as `gpuplan profile` does, each epoch in its turn."""
     from gpuplan.measure import measuring, recorder
     from gpuplan.measure.windows import Rules
-    from gpuplan.plan.profile_child import epoch_of
+    from gpuplan.plan.profile_rows import epoch_of
     from gpuplan.workload.concrete import Concrete
 
     epochs = EPOCHS_OF_A_TURN[os.environ["KERAS_BACKEND"]]
@@ -283,11 +283,13 @@ def _with_model(reference: str, batch_size: int, use: Any) -> None:
 
 def profiled(reference: str, batch_size: int, samples: int, backend: str, max_time: float) -> dict[str, Any]:
     """Return the row of a profile of one batch size."""
+    from gpuplan.measure.several import Several
     from gpuplan.measure.windows import Rules
     from gpuplan.plan.profile_run import Request, profile
     from gpuplan.workload.options import WorkloadOptions
 
-    rules = Rules(most_s=max_time, least_s=min(2.0, max_time))
+    most_s = max_time / Several().fewest
+    rules = Rules(most_s=most_s, least_s=min(Rules().least_s, most_s))
     request = Request(
         model=reference, batch_sizes=(batch_size,), backend=backend, device="cpu", rules=rules, trace=False,
         options=WorkloadOptions(samples=samples),

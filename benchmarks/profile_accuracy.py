@@ -47,7 +47,7 @@ HERE = "python benchmarks/profile_accuracy.py"
 
 def repeat_profiles(options: argparse.Namespace) -> None:
     """Profile one model several times, quiet and with one core kept busy."""
-    kept = Kept(options.output, command=f"{HERE} repeat", key=("model", "backend", "one_core_busy"))
+    kept = Kept(options.output, command=f"{HERE} repeat --max-time {options.max_time:g}", key=("model", "backend", "one_core_busy"))
     for loaded in {"no": (False,), "only": (True,), "both": (False, True)}[options.load]:
         busy = subprocess.Popen([sys.executable, "-c", "while True: pass"]) if loaded else None
         try:
@@ -67,15 +67,20 @@ def repeat_profiles(options: argparse.Namespace) -> None:
         kept.add(found)
         print(
             f"{'one core busy' if loaded else 'as it is'}: {len(rows)} profiles, half range of medians "
-            f"{found['half_range']:.2%}, {found['told']} with a finding of unsteadiness, others used "
+            f"{found['half_range']:.2%}, {found['hold_the_middle']} intervals hold their middle, "
+            f"{found['told']} with a finding of unsteadiness, others used "
             f"{found['other_share']:.0%} of the CPU"
         )
 
 
 def _spread(rows: list[dict[str, Any]]) -> dict[str, Any]:
     medians = [row["fit"]["median_s"] for row in rows]
+    ends = [(row["fit"]["low_s"], row["fit"]["high_s"]) for row in rows]
+    middle_s = statistics.median(medians)
     return {
-        "medians_s": medians, "half_range": (max(medians) - min(medians)) / 2 / statistics.median(medians),
+        "medians_s": medians, "processes": [len(row["fit"]["process_medians_s"]) for row in rows],
+        "intervals_s": ends, "hold_the_middle": sum(low_s <= middle_s <= high_s for low_s, high_s in ends),
+        "half_range": (max(medians) - min(medians)) / 2 / middle_s,
         "told": sum(any("unsteady" in finding for finding in row["findings"]) for row in rows),
         "other_share": statistics.median(row["load"]["other_share"] for row in rows),
         "other_shares": [row["load"]["other_share"] for row in rows],

@@ -157,7 +157,7 @@ class StepTimer(StepRecorder):
             write_text(self.path, profile_json(self.document))
 
     def _profile(self, status: str) -> dict[str, Any]:
-        from .plan.profile_run import empty_document, finished, row_of
+        from .plan.profile_rows import empty_document, finished, row_of
 
         backend = keras.backend.backend()
         devices = _devices()
@@ -220,7 +220,7 @@ def _devices() -> int:
 
 
 def _known_accelerator(device: dict[str, Any]) -> str | None:
-    from .plan.profile_run import accelerator_of
+    from .plan.profile_rows import accelerator_of
 
     return accelerator_of(device)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import GpuplanError, UsageError
 from ..plan.nano import rental_usd
-from ..plan.profile_run import empty_document, finished, row_of
+from ..plan.profile_rows import empty_document, finished, row_of
 from .adapter import Outcome
 from .history import AttemptHistory, History
 from .request import RunSpec

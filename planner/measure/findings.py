@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from ..units import MS_PER_S
 from .load import Busy
+from .several import apart
 from .windows import Rules
 
 __all__ = ["Limit", "findings_of", "limit_of"]
@@ -13,7 +15,7 @@ __all__ = ["Limit", "findings_of", "limit_of"]
 Limit = Literal["input", "host", "device"]
 
 OTHERS_SHARE = 0.10  # of the processor: above, a CPU's times suffer visibly [-]
-DRIFT = 0.03
+DRIFT = 0.03  # of the median, in time and between processes either way [-]
 SPREAD = 0.10
 INPUT_SHARE = 0.25  # of a step of fit() that is not the step alone, for the data to be the cause [-]
 LOADING_SHARE = 0.5  # of a step of fit() that the pipeline alone would take, for the data to be the cause [-]
@@ -48,6 +50,8 @@ def findings_of(row: Mapping[str, Any], *, busy: Busy | None, rules: Rules, opti
         found.append(
             f"unsteady: the second half ran at {1 + fit['drift']:.3f} times the first: clocks or heat moved"
         )
+    if apart(fit) > DRIFT:
+        found.append(_processes_differ(fit))
     if fit["spread"] > SPREAD:
         found.append(f"unsteady: half of the windows differ by more than {fit['spread']:.0%} of the median")
     return found
@@ -66,7 +70,23 @@ def _disturbed(busy: Busy) -> str:
     return f"unsteady: another process used {share} of the CPU: {who}; try again when it has ended"
 
 
+def _processes_differ(fit: Mapping[str, Any]) -> str:
+    medians_s = fit["process_medians_s"]
+    low_ms, high_ms = (end * MS_PER_S for end in (min(medians_s), max(medians_s)))
+    return (
+        f"unsteady: {len(medians_s)} processes took {low_ms:.3g} to {high_ms:.3g} ms a step: "
+        f"a run of yours may be anywhere between"
+    )
+
+
 def _unsure(fit: Mapping[str, Any], rules: Rules, options: str) -> str:
+    count = len(fit.get("process_medians_s") or ())
+    if count > 1:
+        more = "" if "--processes" in options else f"; try `--processes {2 * count}`"
+        return (
+            f"not sure to {rules.width:.0%}: the 95 % interval of the median is {fit['width']:.1%} wide after "
+            f"{count} processes{more}"
+        )
     more = "" if "--max-time" in options else f"; try `--max-time {4 * rules.most_s:g}`"
     if fit["width"] is None:
         return f"only {fit['windows']} windows fitted into {rules.most_s:g} s: no interval can be given{more}"

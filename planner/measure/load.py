@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-__all__ = ["Busy", "LoadWatch", "Other"]
+__all__ = ["Busy", "LoadWatch", "Other", "together"]
 
 TELLING_SHARE = 0.05  # of one core: below, nobody would look for the culprit [-]
+MOST_TOLD = 3  # culprits [-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +63,30 @@ class Busy:
         }  # fmt: skip
 
 
+def together(busies: Sequence[Busy]) -> Busy | None:
+    """Return what the processor did during several intervals: means over all of their time; None of none."""
+    if not busies:
+        return None
+    wall_s = sum(busy.wall_s for busy in busies)
+
+    def mean(name: str) -> float:
+        return float(sum(getattr(busy, name) * busy.wall_s for busy in busies) / wall_s)
+
+    others = [replace(one, cores=one.cores * busy.wall_s / wall_s) for busy in busies for one in busy.most]
+    same = {
+        (one.pid, one.name): [o for o in others if (o.pid, o.name) == (one.pid, one.name)] for one in others
+    }
+    most = [replace(each[0], cores=sum(one.cores for one in each)) for each in same.values()]
+    return Busy(
+        wall_s=wall_s, cores=busies[0].cores, own_cores=mean("own_cores"), other_cores=mean("other_cores"),
+        stolen_cores=mean("stolen_cores"), most=_greediest(most),
+    )  # fmt: skip
+
+
+def _greediest(others: Sequence[Other]) -> tuple[Other, ...]:
+    return tuple(sorted(others, key=lambda one: -one.cores)[:MOST_TOLD])
+
+
 class LoadWatch:
     """Counts processor time from its creation on, ours and that of others."""
 
@@ -97,7 +122,7 @@ class LoadWatch:
         return Busy(
             wall_s=wall_s, cores=os.cpu_count() or 1, own_cores=own_s / wall_s,
             other_cores=max(busy_s - own_s, 0.0) / wall_s, stolen_cores=stolen_s / wall_s,
-            most=tuple(sorted(others, key=lambda one: -one.cores)[:3]),
+            most=_greediest(others),
         )  # fmt: skip
 
 

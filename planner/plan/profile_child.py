@@ -25,7 +25,7 @@ from ..workload.faults import one_line
 from ..workload.options import WorkloadOptions
 from ..workload.reference import parse_reference
 
-__all__ = ["epoch_of", "main"]
+__all__ = ["main"]
 
 STDIN, STDOUT, STDERR = 0, 1, 2
 # What float32 products are computed with on JAX, by precision; the others leave it to the framework.
@@ -161,19 +161,11 @@ def _measured(
         model=model, data=data, batch_size=concrete.batch_size, backend=backend, mode=mode,
         fed=(concrete.arguments or {}) if own else {},
     )  # fmt: skip
-    pipeline = _pipeline(subject, request["rules"]["most_s"]) if own and mode == "train" else None
+    asked = own and mode == "train" and request["pipeline"]
+    pipeline = _pipeline(subject, request["rules"]["most_s"]) if asked else None
     row = measure(subject, rules=Rules(**request["rules"]), tell=lambda phase, m: _window(out, phase, m))
     row["prepare"] |= facts
-    row["epoch"] |= epoch_of(row, samples=concrete.samples, batch_size=concrete.batch_size)
     return row | {"pipeline": pipeline, "batch_size": concrete.batch_size}
-
-
-def epoch_of(row: dict[str, Any], *, samples: int | None, batch_size: int) -> dict[str, Any]:
-    """Return how many steps an epoch has, and how long all of it takes; None where that is not known."""
-    steps = None if samples is None else -(-samples // batch_size)
-    step_s, beside_s = row["fit"]["median_s"], row["epoch"]["beside_steps_s"]
-    known = steps is not None and step_s is not None and beside_s is not None
-    return {"steps": steps, "total_s": steps * step_s + beside_s if known else None}
 
 
 def _pipeline(subject: Subject, most_s: float) -> list[dict[str, Any]]:

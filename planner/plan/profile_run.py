@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import GpuplanError, UsageError
-from ..measure.findings import findings_of, limit_of
+from ..measure.several import Several, is_enough
 from ..measure.windows import Rules
 from ..workload.options import WorkloadOptions
 from ..workload.reference import parse_reference
+from .profile_rows import accelerator_of, empty_document, finished, row_of_processes
 from .profile_worker import Outcome, Worker
 
-__all__ = [
-    "BACKENDS", "SCHEMA", "Request", "accelerator_of", "empty_document", "finished", "profile", "row_of",
-]  # fmt: skip
+__all__ = ["BACKENDS", "Request", "profile"]
 
-SCHEMA = "gpuplan.profile/1"
 BACKENDS = ("jax", "tensorflow", "torch")
 SWEEP = 4  # the default sweep's other batch is this many times smaller [-]
-MEASURED = ("fit", "step", "epoch", "memory", "pipeline", "state_while_timed")
 OnEvent = Callable[[dict[str, Any]], None]
 Keep = Callable[[dict[str, Any]], None]
 
@@ -41,7 +39,8 @@ class Request:
         data: Random data of the true shapes, or the script's own.
         options: Mode, loss, optimizer, samples and epochs.
         argv: Arguments of a script.
-        rules: When to start and to stop.
+        rules: When a process starts to count, and when it stops.
+        several: How many processes measure each configuration.
         trace: Whether to add what the rows compute, for plans.
         typed: The options as typed, for advice that does not repeat them.
     """
@@ -55,6 +54,7 @@ class Request:
     options: WorkloadOptions = field(default_factory=WorkloadOptions)
     argv: tuple[str, ...] = ()
     rules: Rules = field(default_factory=Rules)
+    several: Several = field(default_factory=Several)
     trace: bool = True
     typed: str = ""
 
@@ -80,27 +80,87 @@ def profile(
     backend = _backend(request.backend)
     document = empty_document(
         model=request.model, mode=request.options.mode, backend=backend, data=request.data,
-        rules=request.rules.to_json(), source="profile",
+        rules=request.rules.to_json() | {"processes": request.several.to_json()}, source="profile",
     )  # fmt: skip
-    for configuration in _configurations(request, document):
-        on_event({"event": "begin", **configuration})
-        worker = Worker(_child_request(request, backend, configuration, base), on_event)
+    configurations: list[_Configuration] = []
+
+    def measure(configuration: _Configuration) -> None:
         try:
-            outcome = worker.run()
+            configuration.run(request, backend=backend, base=base, on_event=on_event)
         except KeyboardInterrupt:
-            worker.stop()
-            _add(document, worker.interrupted(), configuration, request)
             document["status"] = "interrupted"
-            keep(finished(document))
             raise
         finally:
-            worker.stop()
-        _add(document, outcome, configuration, request)
-        keep(finished(document))
+            if configuration.outcomes:
+                document["rows"] = [one.row(request) for one in configurations]
+                _tell_machine(document, configuration.outcomes[-1])
+                keep(finished(document))
+
+    for asked in _asked(request, document):
+        configurations.append(_Configuration(asked))
+        measure(configurations[-1])
+    # Round by round, so that fast and slow minutes of the machine fall on all configurations alike.
+    while due := [one for one in configurations if one.is_due(request)]:
+        for configuration in due:
+            measure(configuration)
     document["status"] = "complete"
     if request.trace:
         _trace(document, request, base)
     return finished(document)
+
+
+@dataclass(slots=True)
+class _Configuration:
+    """A batch size and a precision, and what came of each process that measured them.
+
+    Args:
+        asked: `batch_size`, `precision`; None where it is the model's own.
+        outcomes: One a process.
+        took_s: All processes together, from start to end [s].
+    """
+
+    asked: dict[str, Any]
+    outcomes: list[Outcome] = field(default_factory=list)
+    took_s: float = 0.0
+
+    def run(self, request: Request, *, backend: str, base: Path, on_event: OnEvent) -> None:
+        """Let one more process measure; what had arrived is an outcome too when the user interrupts."""
+        on_event({"event": "begin", "process": len(self.outcomes) + 1, **self.asked})
+        child = _child_request(request, backend, self.asked, base) | {"pipeline": not self.outcomes}
+        began_s = time.monotonic()
+        worker = Worker(child, on_event)
+        try:
+            self.outcomes.append(worker.run())
+        except KeyboardInterrupt:
+            worker.stop()
+            self.outcomes.append(worker.interrupted())
+            raise
+        finally:
+            worker.stop()
+            self.took_s += time.monotonic() - began_s
+
+    def row(self, request: Request) -> dict[str, Any]:
+        """Return the row of the profile."""
+        return row_of_processes(
+            self.outcomes, asked=self.asked, rules=request.rules, options=request.typed
+        )  # fmt: skip
+
+    def is_due(self, request: Request) -> bool:
+        """Return whether another process is to measure."""
+        if any(outcome.status != "measured" for outcome in self.outcomes):
+            return False
+        several, row = request.several, self.row(request)
+        return not is_enough(
+            row["fit"], several=several, processes=len(self.outcomes), took_s=self.took_s,
+            most_s=request.rules.most_s * several.fewest,
+        )  # fmt: skip
+
+
+def _tell_machine(document: dict[str, Any], outcome: Outcome) -> None:
+    """Add what a process said of the machine, once."""
+    if outcome.environment is not None and document["environment"] is None:
+        document["environment"] = outcome.environment
+        document["accelerator"] = accelerator_of(outcome.environment["device"])
 
 
 def _trace(document: dict[str, Any], request: Request, base: Path) -> None:
@@ -147,27 +207,7 @@ def _backend(wanted: str | None) -> str:
     return name
 
 
-def empty_document(
-    *, model: str, mode: str, backend: str, data: str, rules: dict[str, Any], source: str
-) -> dict[str, Any]:
-    """Return a profile without rows.
-
-    Args:
-        model: What it is called.
-        mode, backend, data, rules, source: See the schema.
-    """
-    from .._version import __version__
-
-    return {
-        "schema": SCHEMA, "gpuplan_version": __version__, "status": "running", "source": source,
-        "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "model": model, "mode": mode, "backend": backend, "data": data, "rules": rules, "accelerator": None,
-        "devices": 1, "environment": None, "rows": [], "splits": [], "largest_batch_size": None, "run": None,
-        "workloads": [], "notes": [],
-    }  # fmt: skip
-
-
-def _configurations(request: Request, document: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _asked(request: Request, document: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield batch sizes and precisions; without batch sizes, the model's own tells the other one."""
     for precision in request.precisions or (None,):
         tried: set[int] = set()
@@ -199,89 +239,9 @@ def _child_request(
     request: Request, backend: str, configuration: dict[str, Any], base: Path
 ) -> dict[str, Any]:
     options = replace(request.options, **configuration)
+    # The median of all windows is surer than that of one process's, by the root of their number.
+    rules = replace(request.rules, width=request.rules.width * math.sqrt(request.several.fewest))
     return {
         "reference": request.model, "base": str(base), "options": options.to_json(), "argv": list(request.argv),
-        "backend": backend, "device": request.device, "data": request.data, "rules": request.rules.to_json(),
+        "backend": backend, "device": request.device, "data": request.data, "rules": rules.to_json(),
     }  # fmt: skip
-
-
-# --- what comes of it -------------------------------------------------------------------------------------
-
-
-def _add(document: dict[str, Any], outcome: Outcome, configuration: dict[str, Any], request: Request) -> None:
-    """Add a row."""
-    row, prepare = outcome.row, outcome.row.get("prepare", {})
-    measured = row_of(status=outcome.status, batch_size=row.get("batch_size") or configuration["batch_size"])
-    measured |= {name: row.get(name) for name in MEASURED}
-    measured |= {
-        "precision": configuration["precision"] or prepare.get("precision"), "prepare": prepare,
-        "asked_precision": configuration["precision"], "message": outcome.message,
-        "load": outcome.busy.to_json() if outcome.busy is not None else None,
-    }  # fmt: skip
-    if measured["fit"] is not None:
-        measured["findings"] = findings_of(
-            measured, busy=outcome.busy, rules=request.rules, options=request.typed
-        )
-    document["rows"].append(measured)
-    if outcome.environment is not None and document["environment"] is None:
-        document["environment"] = outcome.environment
-        document["accelerator"] = accelerator_of(outcome.environment["device"])
-
-
-def row_of(*, status: str, batch_size: int | None) -> dict[str, Any]:
-    """Return a row in which nothing is known yet."""
-    return {
-        "batch_size": batch_size, "precision": None, "asked_precision": None, "status": status, "message": None,
-        **dict.fromkeys(MEASURED), "workload": None, "prepare": {}, "load": None, "limit": None, "findings": [],
-    }  # fmt: skip
-
-
-def accelerator_of(device: dict[str, Any]) -> str | None:
-    """Return the catalog's name of a device; None for one that the catalog does not know."""
-    from ..offers.load import load_catalog
-    from ..offers.rows import CPU
-
-    if device["platform"] == "cpu":
-        return str(CPU)
-    try:
-        return load_catalog().names.resolve(device["name"])
-    except UsageError:
-        return None
-
-
-def finished(document: dict[str, Any]) -> dict[str, Any]:
-    """Return the document with what follows from all of its rows."""
-    rows = document["rows"]
-    document["splits"] = list(_splits(rows))
-    for row in rows:
-        if row["fit"] is not None:
-            row["limit"], said = limit_of(row, fixed_s=_fixed_s(document, row))
-            if said and said not in row["findings"]:
-                row["findings"].append(said)
-    failed = [row["batch_size"] for row in rows if row["status"] == "out_of_memory" and row["batch_size"]]
-    fitted = [row["batch_size"] for row in rows if row["status"] == "measured"]
-    document["largest_batch_size"] = {
-        "fitted": max(fitted, default=None), "out_of_memory_at": min(failed, default=None),
-    }  # fmt: skip
-    return document
-
-
-def _fixed_s(document: dict[str, Any], row: dict[str, Any]) -> float | None:
-    for split in document["splits"]:
-        if split["precision"] == row["precision"]:
-            return float(split["fixed_s"])
-    return None
-
-
-def _splits(rows: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield, for each precision with two batch sizes, the fixed part of a step and what a sample adds."""
-    from ..predict.transfer import split_fixed_per_sample
-
-    for precision in dict.fromkeys(row["precision"] for row in rows):
-        mine = [
-            (row["batch_size"], row["fit"]["median_s"]) for row in rows
-            if row["precision"] == precision and row["fit"] and row["fit"]["median_s"] and row["batch_size"]
-        ]  # fmt: skip
-        found = split_fixed_per_sample(*zip(*mine, strict=True)) if mine else None
-        if found is not None:
-            yield {"precision": precision, "fixed_s": found[0], "per_sample_s": found[1]}

@@ -138,6 +138,7 @@ class Watcher:
 
     def __init__(self) -> None:
         self._about = ""
+        self._process = 1
         self._windows = 0
 
     def line(self, message: Mapping[str, Any]) -> str:
@@ -146,10 +147,12 @@ class Watcher:
         if event == "begin":
             size = message["batch_size"] or "?"
             self._about = f"batch {size}" + (f" · {message['precision']}" if message["precision"] else "")
-            return f"{self._about}: starting a process, building the model"
+            self._process = message["process"]
+            return f"{self._about}: starting process {self._process}, building the model"
         if event == "ready":
             self._windows = 0
-            self._about = f"batch {message['batch_size']} · {message['facts']['precision']}"
+            about = f"batch {message['batch_size']} · {message['facts']['precision']}"
+            self._about = about if self._process == 1 else f"{about} · process {self._process}"
             return f"{self._about}: compiling"
         if event == "warm":
             return f"{self._about}: warming up, {message['step_s'] * MS_PER_S:.4g} ms a step"

@@ -73,7 +73,18 @@ def valid(path: Path) -> dict[str, Any]:
 def test_two_batch_sizes_are_measured_and_kept(in_folder: Path, gpuplan: Callable[..., Done]) -> None:
     """The model's own batch size and a quarter separate fixed from per-sample time; the file is valid."""
     output = in_folder / "profile.json"
-    done = gpuplan("profile", "models.py:tiny", "--max-time", "0.3", "--backend", "jax", "-o", str(output))
+    done = gpuplan(
+        "profile",
+        "models.py:tiny",
+        "--max-time",
+        "0.6",
+        "--processes",
+        "2",
+        "--backend",
+        "jax",
+        "-o",
+        str(output),
+    )
     document = valid(output)
 
     assert done.code == 0
@@ -86,12 +97,22 @@ def test_two_batch_sizes_are_measured_and_kept(in_folder: Path, gpuplan: Callabl
     assert "launch-bound" in done.err
     assert done.out.splitlines()[0].split("\t")[:3] == ["batch_size", "precision", "status"]
     assert document["environment"]["packages"]["keras"]
+    for timing in (row[name] for row in document["rows"] for name in ("fit", "step")):
+        assert len(timing["process_medians_s"]) == len(timing["windows_per_process"]) == 2
+        assert sum(timing["windows_per_process"]) == len(timing["windows_s"])
+        assert (
+            timing["low_s"]
+            <= min(timing["process_medians_s"])
+            <= max(timing["process_medians_s"])
+            <= timing["high_s"]
+        )
 
 
 def test_a_slow_loader_is_named_input_bound(in_folder: Path, gpuplan: Callable[..., Done]) -> None:
     """Each batch of 16 takes its loader 30 ms, so no more than 533 samples/s arrive, whatever the model."""
     done = gpuplan(
-        "profile", "train.py", "--data", "script", "--max-time", "0.5", "--backend", "jax", "--json"
+        "profile", "train.py", "--data", "script", "--max-time", "0.5", "--processes", "1", "--backend", "jax",
+        "--json",
     )  # fmt: skip
     row = json.loads(done.out)["rows"][0]
 
@@ -106,7 +127,17 @@ def test_what_does_not_fit_is_the_limit_found(in_folder: Path, gpuplan: Callable
     output = in_folder / "profile.json"
     sizes = ["--batch-size", "16", "--batch-size", str(10**11), "--batch-size", str(10**12)]
     done = gpuplan(
-        "profile", "models.py:tiny", *sizes, "--max-time", "0.3", "--backend", "jax", "-o", str(output)
+        "profile",
+        "models.py:tiny",
+        *sizes,
+        "--max-time",
+        "0.3",
+        "--processes",
+        "1",
+        "--backend",
+        "jax",
+        "-o",
+        str(output),
     )
     document = valid(output)
 
@@ -121,6 +152,7 @@ def test_what_does_not_fit_is_the_limit_found(in_folder: Path, gpuplan: Callable
         (["models.py:tiny", "--batch-size", "0"], 2, "--batch-size must be a whole number"),
         (["models.py:tiny", "--precision", "float8"], 2, "unknown precision `float8`"),
         (["models.py:tiny", "--max-time", "0"], 2, "--max-time 0 is no time"),
+        (["models.py:tiny", "--processes", "0"], 2, "--processes 0 measure nothing"),
         (["models.py:tiny", "-o", "/nowhere/at/all.json"], 2, "there is no folder"),
         (["models.py:tiny", "--data", "script", "--mode", "infer"], 2, "--data script feeds fit()"),
         (["train.py", "--data", "script", "--batch-size", "8"], 2, "--data script has batches of its own"),

@@ -16,7 +16,8 @@ from gpuplan.plan import compiling
 from gpuplan.plan.best_batch import ends_to_compile
 from gpuplan.plan.compiling import Compiling
 from gpuplan.plan.profile_compiled import accelerators_named, add_compiled
-from gpuplan.plan.profile_run import Request, empty_document, row_of
+from gpuplan.plan.profile_rows import empty_document, row_of
+from gpuplan.plan.profile_run import Request
 from gpuplan.predict.compile import targets
 from gpuplan.predict.compile.compiled import Compiled
 from gpuplan.render.profile import sentences_of

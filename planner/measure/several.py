@@ -1,0 +1,119 @@
+"""What several processes that measured the same say together: their windows, and how far they lie apart."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from .statistics import summarize
+
+__all__ = ["Several", "apart", "is_enough", "pooled", "processes_interval"]
+
+# Student's t that 2.5 % of the distribution exceed, from 1 degree of freedom on (NIST/SEMATECH, "e-Handbook of
+# Statistical Methods", section 1.3.6.7.2); the last one serves beyond, where it is at most 7 % too large.
+T_975 = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Several:
+    """How many processes measure a configuration.
+
+    A step takes a few percent more in one process than in the next for as long as they live: where memory lies
+    and what the machine is up to differ. Windows of one process do not show that, however many they are.
+
+    Args:
+        fewest: So many at least [-].
+        most: So many at most; between, until the 95 % interval is narrow enough [-].
+        whole_s: Beyond the fewest, no further one once all together took so long, compilation included [s].
+    """
+
+    fewest: int = 3
+    most: int = 6
+    whole_s: float = 45.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON types."""
+        return asdict(self)
+
+
+def processes_interval(medians_s: Sequence[float]) -> tuple[float, float] | None:
+    """Return the 95 % interval of the middle of all processes, over the middle of these [-].
+
+    Student's t on the logarithms of what each process measured: repetition counts at the level that varies
+    (Kalibera and Jones, 2013, "Rigorous Benchmarking in Reasonable Time", ISMM, doi:10.1145/2464157.2464160).
+    None for a single process. Two say little: their interval is nine times as wide as they are apart.
+
+    Example:
+        >>> [round(end, 3) for end in processes_interval([0.99, 1.0, 1.01])]
+        [0.975, 1.025]
+    """
+    count = len(medians_s)
+    if count < 2:
+        return None
+    spread_log = statistics.stdev(math.log(median_s) for median_s in medians_s)
+    log = T_975[min(count - 1, len(T_975)) - 1] * spread_log / math.sqrt(count)
+    return math.exp(-log), math.exp(log)
+
+
+def apart(timing: Mapping[str, Any]) -> float:
+    """Return half the distance between the slowest and the fastest process, over their median [-]."""
+    medians_s = timing.get("process_medians_s") or [1.0]
+    return float((max(medians_s) - min(medians_s)) / 2.0 / statistics.median(medians_s))
+
+
+def pooled(timings: Sequence[dict[str, Any]], *, width: float) -> dict[str, Any]:
+    """Return one timing of several: all windows as one, the interval as wide as windows or processes make it.
+
+    Args:
+        timings: Of one process each, as `Meter.to_json` gives them, one at least; those without windows that count
+            are passed over where others have some.
+        width: Of the interval, over the median, that is good enough [-].
+    """
+    told = [timing for timing in timings if timing["windows_s"]]
+    if not told:
+        return timings[0] | {"process_medians_s": []}
+    medians_s = [timing["median_s"] for timing in told]
+    if len(told) == 1:
+        return told[0] | {"process_medians_s": medians_s}
+    windows_s, counts = (
+        [x for timing in told for x in timing[name]] for name in ("windows_s", "steps_per_window")
+    )
+    found = summarize(windows_s, counts).to_json()
+    ends = processes_interval(medians_s) or (1.0, 1.0)
+    middle_s = found["median_s"]
+    low_s, high_s = (middle_s * end for end in ends)
+    found["low_s"] = low_s if found["low_s"] is None else min(low_s, found["low_s"])
+    found["high_s"] = high_s if found["high_s"] is None else max(high_s, found["high_s"])
+    found["width"] = (found["high_s"] - found["low_s"]) / middle_s
+    warm_s = [x for timing in told for x in timing["warm_up"]["windows_s"]]
+    settled = [timing["warm_up"]["settled"] for timing in told]
+    return found | {
+        "windows_s": windows_s, "steps_per_window": counts, "process_medians_s": medians_s,
+        "windows_per_process": [len(timing["windows_s"]) for timing in told],
+        "warm_up": {"windows_s": warm_s, "settled": None if None in settled else all(settled)},
+        "stopped": "converged" if found["width"] <= width else "time",
+    }  # fmt: skip
+
+
+def is_enough(
+    timing: dict[str, Any], *, several: Several, processes: int, took_s: float, most_s: float
+) -> bool:
+    """Return whether no further process is needed, or none is due any more.
+
+    Args:
+        timing: Of all processes so far, pooled.
+        several: How many there may be.
+        processes: How many there were [-].
+        took_s: What they took, from start to end [s].
+        most_s: Longest time of all windows together [s].
+    """
+    if processes < several.fewest:
+        return False
+    windows_s = sum(s * n for s, n in zip(timing["windows_s"], timing["steps_per_window"], strict=True))
+    late = took_s >= several.whole_s or windows_s >= most_s
+    return bool(processes >= several.most or late or timing["stopped"] == "converged")
