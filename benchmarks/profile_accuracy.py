@@ -77,11 +77,12 @@ def _spread(rows: list[dict[str, Any]]) -> dict[str, Any]:
     medians = [row["fit"]["median_s"] for row in rows]
     ends = [(row["fit"]["low_s"], row["fit"]["high_s"]) for row in rows]
     middle_s = statistics.median(medians)
+    told = [any("unsteady" in finding for finding in row["findings"]) for row in rows]
     return {
         "medians_s": medians, "processes": [len(row["fit"]["process_medians_s"]) for row in rows],
         "intervals_s": ends, "hold_the_middle": sum(low_s <= middle_s <= high_s for low_s, high_s in ends),
         "half_range": (max(medians) - min(medians)) / 2 / middle_s,
-        "told": sum(any("unsteady" in finding for finding in row["findings"]) for row in rows),
+        "told": sum(told), "told_each": told,
         "other_share": statistics.median(row["load"]["other_share"] for row in rows),
         "other_shares": [row["load"]["other_share"] for row in rows],
     }  # fmt: skip
