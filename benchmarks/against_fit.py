@@ -45,8 +45,9 @@ MODELS = (
 # turn, and take 0.1 to 2 s to come back. Without turns they never sleep.
 EPOCHS_OF_A_TURN = {"jax": 1, "torch": 1, "tensorflow": 2}
 # Of the samples: epochs of 0.1 to 0.3 s on a slow core, so that turns are many and neighbours see one machine.
-# TensorFlow takes 0.1 to 0.5 s to start its iterator, a third of so short an epoch: its epochs are longer.
-SHARE = {"jax": 0.5, "torch": 0.375, "tensorflow": 2.0}
+# TensorFlow takes 0.1 to 0.5 s to start its iterator, a third of so short an epoch, in one process and not in the
+# next: its epochs are longer.
+SHARE = {"jax": 0.5, "torch": 0.375, "tensorflow": 6.0}
 FEWEST_STEPS = 2
 Windows = tuple[list[float], list[int]]
 KEPT = ("median_s", "mean_s", "low_s", "high_s", "windows", "spread")

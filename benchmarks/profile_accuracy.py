@@ -47,7 +47,11 @@ HERE = "python benchmarks/profile_accuracy.py"
 
 def repeat_profiles(options: argparse.Namespace) -> None:
     """Profile one model several times, quiet and with one core kept busy."""
-    kept = Kept(options.output, command=f"{HERE} repeat --max-time {options.max_time:g}", key=("model", "backend", "one_core_busy"))
+    kept = Kept(
+        options.output,
+        command=f"{HERE} repeat --max-time {options.max_time:g}",
+        key=("model", "backend", "one_core_busy"),
+    )
     for loaded in {"no": (False,), "only": (True,), "both": (False, True)}[options.load]:
         busy = subprocess.Popen([sys.executable, "-c", "while True: pass"]) if loaded else None
         try:
