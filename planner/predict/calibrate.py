@@ -19,6 +19,7 @@ from .interval import outer
 from .layout import Fitted
 from .measured import FORMAT as MEASURED_FORMAT
 from .measured import fingerprint
+from .ranges import datasheet_of, kin_of
 from .runs import kind_of_run
 from .store import Traced, run_key
 
@@ -50,7 +51,9 @@ def leave_out_architectures(examples: Sequence[Example], *, progress: Progress) 
 
 def leave_out_accelerators(examples: Sequence[Example], *, progress: Progress) -> HeldOut:
     """Predict every accelerator from its datasheet alone; a generation that only it had gets the mean."""
-    return leave_out(examples, group_of=lambda e: e.measurement.chip, progress=progress)
+    return leave_out(
+        examples, group_of=lambda e: e.measurement.chip, kin_of=lambda e: kin_of(e.case.year), progress=progress
+    )  # fmt: skip
 
 
 def leave_out_sources(examples: Sequence[Example], *, progress: Progress) -> HeldOut:
@@ -91,8 +94,14 @@ def calibrate(examples: Sequence[Example], *, progress: Progress) -> Calibration
     progress("everything")
     fitted = fit([example.case for example in examples])
     models = leave_out_architectures(examples, progress=progress)
-    chips = leave_out_accelerators(examples, progress=progress).intervals()
+    chips = leave_out_accelerators(examples, progress=progress)
     sources = leave_out_sources(examples, progress=progress).intervals()
+    from_datasheets = {
+        datasheet_of(kin): {
+            stack: outer(sources[stack], ends) for stack, ends in chips.intervals(kin=kin).items()
+        }
+        for kin in sorted({"", *chips.kin})
+    }
     rows = [example.measurement for example in examples]
     coefficients = Coefficients(
         generations=fitted.generations, era=fitted.era, shared=fitted.shared,
@@ -101,7 +110,7 @@ def calibrate(examples: Sequence[Example], *, progress: Progress) -> Calibration
         intervals={
             "measured": dict.fromkeys(STACKS, (-MEASURED_LOG, MEASURED_LOG)),
             "modelled": sources,
-            "datasheet": {stack: outer(sources[stack], ends) for stack, ends in chips.items()},
+            **from_datasheets,
         },
         fitted_on={
             "runs": sorted({kind_of_run(m.accelerator, m.precision, compiled=m.compiled) for m in rows}),

@@ -41,6 +41,11 @@ def _clock_share(chip: Chip, shared: Shared) -> Any:
     return chip.clock_ratio**shared.clock_drop
 
 
+def _sharpness(table: KernelTable, shared: Shared, xp: Any) -> Any:
+    """Return how sharply the larger of two times rules: products hide less than convolutions do [-]."""
+    return xp.where(table.category == _DOT, shared.dot_sharpness, shared.sharpness)
+
+
 def contraction_s(
     table: KernelTable, chip: Chip, generation: Generation, stack: Stack, shared: Shared, *, xp: Any
 ) -> Any:
@@ -60,7 +65,7 @@ def contraction_s(
         tile_exponent=shared.tile_exponent, k_step=xp.where(chip.tensor, K_STEP_TENSOR, K_STEP),
         quantization=shared.quantization, split_cost=shared.split_cost,
         may_split=(table.category >= _FIRST_SPLITTING) | chip.tensor,
-        step_latency_s=generation.step_latency_s / clock, xp=xp,
+        step_latency_s=generation.step_latency_s / clock, sharpness=_sharpness(table, shared, xp), xp=xp,
     )  # fmt: skip
     # One filter a channel is no matrix product: such kernels slide over the image on scalar units, whatever the
     # operand type, and nothing is padded.
@@ -87,8 +92,9 @@ def device_parts_s(
         bytes_moved=table.bytes_moved, attainable_bytes_per_s=chip.memory_bytes_per_s * bandwidth * ecc,
         l2_bytes=chip.l2_bytes, l2_reuse=shared.l2_reuse,
     )  # fmt: skip
-    sharpness = xp.where(table.category == _DOT, shared.dot_sharpness, shared.sharpness)
-    total_s = soft_max(compute_s, memory_s, sharpness=sharpness, xp=xp) + generation.launch_s
+    total_s = (
+        soft_max(compute_s, memory_s, sharpness=_sharpness(table, shared, xp), xp=xp) + generation.launch_s
+    )
     return total_s * table.count, compute_s * table.count, memory_s * table.count
 
 

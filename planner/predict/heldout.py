@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from .coefficients import Coefficients
 from .corpus import Measurement
@@ -22,8 +23,21 @@ __all__ = ["Example", "HeldOut", "leave_out", "model_case", "packed", "predict_c
 ENOUGH_GROUPS = (
     9  # an 80 % interval leaves a tenth on either side: the share of the next group where nine are known
 )
-FEWEST_GROUPS = 3  # with errors on fewer groups a kind of stack has no interval of its own
+FEWEST_GROUPS = (
+    3  # with errors on fewer groups a kind of stack has no interval of its own; a kin has one more
+)
 Progress = Callable[[str], None]
+_Error = tuple[float, str, Measurement]  # log(measured / predicted), the group, the row
+_MakesEnds = Callable[[Sequence[float], Sequence[str]], tuple[float, float]]
+
+
+class _Place(NamedTuple):
+    """Where an interval is wanted: a group and its kin, a stack and its kind."""
+
+    group: str
+    kind: str
+    stack: str
+    kin: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +54,9 @@ class HeldOut:
 
     ``log_ratios`` are log(measured / predicted), in the order of the examples; ``naive_s`` the rules' times;
     ``fits`` what was fitted without each group, under "" without any. ``unlike`` says that the groups are few and
-    each is off in its own way, as publishers are: intervals are widened for the next one.
+    each is off in its own way, as publishers are: intervals are widened for the next one. ``kin`` names what each
+    group is one of, as a chip is of an era: where there are errors on other groups of its kin, they alone make
+    its interval, widened as well. Empty: no group is closer to one than to another.
     """
 
     examples: tuple[Example, ...]
@@ -49,6 +65,7 @@ class HeldOut:
     naive_s: dict[str, tuple[float, ...]]
     fits: dict[str, Fitted] = field(default_factory=dict)
     unlike: bool = False
+    kin: tuple[str, ...] = ()
 
     @property
     def log_ratios(self) -> list[float]:
@@ -75,43 +92,60 @@ class HeldOut:
         """Return rows with an interval each, made of the errors on *other* groups only."""
         mids = self.predicted_s if predicted_s is None else predicted_s
         logs = [math.log(e.case.step_s / mid) for e, mid in zip(self.examples, mids, strict=True)]
+        kin = self.kin or ("",) * len(logs)
         places = [
-            (group, e.measurement.stack, stack_of(e.measurement))
-            for group, e in zip(self.groups, self.examples, strict=True)
+            _Place(group, e.measurement.stack, stack_of(e.measurement), whose)
+            for group, e, whose in zip(self.groups, self.examples, kin, strict=True)
         ]
-        ends = {place: self._interval_without(*place, logs) for place in set(places)}
+        ends = {place: self._interval_at(place, logs) for place in set(places)}
         return [
             ScoredRow(measurement=example.measurement, predicted_s=around(mid, *ends[place]), basis=basis)
             for example, mid, place in zip(self.examples, mids, places, strict=True)
         ]
 
-    def intervals(self) -> dict[str, tuple[float, float]]:
-        """Return, for each kind of stack, the interval for a group and a stack that are none of these."""
+    def intervals(self, *, kin: str = "") -> dict[str, tuple[float, float]]:
+        """Return, for each kind of stack, the interval for a group and a stack that are none of these.
+
+        Args:
+            kin: What the group is one of; empty: of nothing that is known.
+        """
         kinds = sorted({e.measurement.stack for e in self.examples})
-        return {kind: self._interval_without("", kind, "", self.log_ratios) for kind in kinds}
+        return {kind: self._interval_at(_Place("", kind, "", kin), self.log_ratios) for kind in kinds}
 
-    def _interval_without(
-        self, group: str, kind: str, stack: str, logs: Sequence[float]
-    ) -> tuple[float, float]:
-        """Return the interval made of the errors on other groups: of the very stack, of its kind, or of all."""
-        each = zip(logs, self.groups, self.examples, strict=True)
-        kept = [(log, other, e.measurement) for log, other, e in each if other != group]
-        alike = [one for one in kept if one[2].stack == kind]
-        same = [one for one in alike if stack_of(one[2]) == stack]
-        if _groups_in(same) >= ENOUGH_GROUPS:
-            return self._ends_of(same)
-        if _groups_in(alike) < FEWEST_GROUPS:
-            return self._ends_of(kept)
-        if self.unlike and _groups_in(alike) < ENOUGH_GROUPS:  # which may widen the interval, not narrow it
-            return outer(self._ends_of(alike), self._ends_of(kept))
-        return self._ends_of(alike)
-
-    def _ends_of(self, errors: Sequence[tuple[float, str, Measurement]]) -> tuple[float, float]:
+    def _interval_at(self, place: _Place, logs: Sequence[float]) -> tuple[float, float]:
+        """Return the interval made of the errors on other groups: of its kin, the very stack, its kind, or all."""
+        errors = [
+            (log, other, e.measurement)
+            for log, other, e in zip(logs, self.groups, self.examples, strict=True)
+        ]
+        akin = self._akin(place, errors)
+        if akin:
+            return _ends_of(akin, nested_interval)
         made_of = nested_interval if self.unlike else interval_of
-        return made_of([log for log, _, _ in errors], [group for _, group, _ in errors])
+        kept = [one for one in errors if one[1] != place.group]
+        alike = [one for one in kept if one[2].stack == place.kind]
+        same = [one for one in alike if stack_of(one[2]) == place.stack]
+        if _groups_in(same) >= ENOUGH_GROUPS:
+            return _ends_of(same, made_of)
+        if _groups_in(alike) < FEWEST_GROUPS:
+            return _ends_of(kept, made_of)
+        if self.unlike and _groups_in(alike) < ENOUGH_GROUPS:  # which may widen the interval, not narrow it
+            return outer(_ends_of(alike, made_of), _ends_of(kept, made_of))
+        return _ends_of(alike, made_of)
+
+    def _akin(self, place: _Place, errors: Sequence[_Error]) -> list[_Error]:
+        """Return the errors on other groups of a group's kin; nothing where too few groups are of it."""
+        whole = [one for one, kin in zip(errors, self.kin, strict=bool(self.kin)) if kin == place.kin]
+        if not place.kin or _groups_in(whole) <= FEWEST_GROUPS:
+            return []
+        return [one for one in whole if one[1] != place.group]
 
 
-def _groups_in(errors: Sequence[tuple[float, str, Measurement]]) -> int:
+def _ends_of(errors: Sequence[_Error], made_of: _MakesEnds) -> tuple[float, float]:
+    return made_of([log for log, _, _ in errors], [group for _, group, _ in errors])
+
+
+def _groups_in(errors: Sequence[_Error]) -> int:
     return len({group for _, group, _ in errors})
 
 
@@ -161,21 +195,22 @@ def leave_out(
     group_of: Callable[[Example], str],
     progress: Progress,
     unlike: bool = False,
+    kin_of: Callable[[Example], str] | None = None,
 ) -> HeldOut:
     """Fit once without each group and predict the group.
 
-    The searches begin at the fit of everything and end at the minimum for what is left. ``unlike``: see `HeldOut`.
+    Each search begins where that of everything begins, never at its end: one that began there, and ended before
+    the minimum, would still know what was left out. ``unlike``, ``kin_of``: see `HeldOut`.
     """
-    whole = fit([example.case for example in examples])
     groups = [group_of(example) for example in examples]
     predicted: dict[int, float] = {}
     naive: dict[str, dict[int, float]] = {rule: {} for rule in RULES}
-    fits: dict[str, Fitted] = {"": whole}
+    fits: dict[str, Fitted] = {"": fit([example.case for example in examples])}
     for group in sorted(set(groups)):
         progress(group)
         rest = [e.case for e, g in zip(examples, groups, strict=True) if g != group]
         held = [i for i, g in enumerate(groups) if g == group]
-        fits[group] = fitted = fit(rest, near=whole)
+        fits[group] = fitted = fit(rest)
         for i in held:
             predicted[i] = predict_case(examples[i].case, fitted)
         for name, rule in RULES.items():
@@ -185,5 +220,5 @@ def leave_out(
     return HeldOut(
         examples=tuple(examples), groups=tuple(groups), predicted_s=tuple(predicted[i] for i in order),
         naive_s={name: tuple(times[i] for i in order) for name, times in naive.items()},
-        fits=fits, unlike=unlike,
+        fits=fits, unlike=unlike, kin=tuple(map(kin_of, examples)) if kin_of is not None else (),
     )  # fmt: skip

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 from ..frozen import Frozen
 from .coefficients import Generation, Host, Shared, Stack, names_of
-from .ranges import ERA_SPREAD_LOG, GROUPS, NEVER_LINEAR, NEVER_RISING, PRIOR_LOG, ROBUST_SPREADS, era_of
+from .ranges import ERA_SPREAD_LOG, GROUPS, NEVER_LINEAR, NEVER_RISING, ROBUST_SPREADS, era_of
 
-__all__ = ["RANGES", "Fitted", "Layout", "bounds_of", "fitted_of", "logs_of", "robust_of"]
+__all__ = ["RANGES", "Fitted", "Layout", "bounds_of", "fitted_of", "robust_of"]
 
 RANGES = tuple(bounds for group in GROUPS for bounds in group.ranges.values())
 
@@ -107,7 +107,7 @@ def bounds_of(layout: Layout) -> tuple[Any, Any, Any, Any]:
         low,
         high,
         start,
-        np.concatenate([np.full(len(RANGES), PRIOR_LOG), list(ERA_SPREAD_LOG.values()), *spreads]),
+        np.concatenate([*(group.priors_log for group in GROUPS), list(ERA_SPREAD_LOG.values()), *spreads]),
     )
 
 
@@ -122,24 +122,6 @@ def robust_of(layout: Layout) -> Any:
     scale = np.full(layout.size, NEVER_LINEAR)
     scale[layout.first("generation") : layout.first("stack")] = ROBUST_SPREADS
     return scale
-
-
-def logs_of(fitted: Fitted, layout: Layout) -> Any:
-    """Return the vector of logs that stands for coefficients, as far as the layout has room for them."""
-    import numpy as np
-
-    means: list[float] = []
-    additions: list[float] = []
-    for group in GROUPS:
-        members = getattr(fitted, f"{group.name}s") if group.name else {"": fitted.shared}
-        mean = np.log([getattr(members[""], name) for name in group.ranges])
-        means += list(mean)
-        gain = np.array([fitted.era[name] for name in group.ranges]) if group.name == "generation" else 0.0
-        for member in layout.members.get(group.name, ()):
-            own = members.get(member, members[""])
-            era = era_of(layout.years[member]) if group.name == "generation" else 0.0
-            additions += list(np.log([getattr(own, name) for name in group.ranges]) - mean - gain * era)
-    return np.array([*means, *fitted.era.values(), *additions])
 
 
 def fitted_of(logs: Any, layout: Layout) -> Fitted:

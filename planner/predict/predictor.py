@@ -18,7 +18,7 @@ from .kernels import KernelTable, kernels_of, table_of
 from .links import UNKNOWN, Machine
 from .measured import Measured, fingerprint, load_measured
 from .parallel import several_devices
-from .ranges import LAST_YEAR, era_of
+from .ranges import LAST_YEAR, datasheet_of, era_of, kin_of
 from .runs import COPIES, keras_library, kind_of_run, pressure_of, updated_on_each_core
 from .steptime import Basis, Limiter, StepTime, Unpredicted
 from .systolic import systolic_parts_s
@@ -221,17 +221,21 @@ class Predictor:
         )  # fmt: skip
         basis, note = self._basis(workload, accelerator)
         return StepTime(
-            time_s=around(step.total_s, *self._ends(workload, basis, stack)), basis=basis,
+            time_s=around(step.total_s, *self._ends(workload, basis, stack, accelerator)), basis=basis,
             limiter=_limiter(step.parts_s), parts_s=step.parts_s, note=note,
         )  # fmt: skip
 
-    def _ends(self, workload: Workload, basis: Basis, stack: str) -> tuple[float, float]:
+    def _ends(
+        self, workload: Workload, basis: Basis, stack: str, accelerator: Accelerator
+    ) -> tuple[float, float]:  # fmt: skip
         """Return by how much a time may be off, as log ratios."""
+        filed = datasheet_of(_kin_of(accelerator)) if basis == "datasheet" else basis
+        ends = self.coefficients.intervals[filed][stack]
         if workload.mode == "infer":
             from .inference import inference_ends_of
 
-            return inference_ends_of(self.coefficients.intervals[basis][stack], basis, stack)
-        return self.coefficients.intervals[basis][stack]
+            return inference_ends_of(ends, basis, stack)
+        return ends
 
     def _basis(self, workload: Workload, accelerator: Accelerator) -> tuple[Basis, str]:
         """Return `modelled` where the fit has rows of this chip at this precision and way of running."""
@@ -243,6 +247,11 @@ class Predictor:
         known = generation_of(accelerator) in self.coefficients.generations
         whose = f"of {accelerator.architecture}" if known else "the mean of all chips"
         return "datasheet", f"no measurement of {kind} was fitted: efficiencies are {whose}"
+
+
+def _kin_of(accelerator: Accelerator) -> str:
+    """Return which measured chips an accelerator is one of; empty for none, as a TPU is."""
+    return kin_of(accelerator.year) if accelerator.kind == "gpu" and accelerator.year else ""
 
 
 def _part_of(chip: Chip, share: float) -> Chip:

@@ -57,13 +57,15 @@ def memory_traffic_s(*, bytes_moved: Any, attainable_bytes_per_s: Any, l2_bytes:
 
 def tiling_s(
     *, m: Any, n: Any, k: Any, batch: Any, cores: Any, core_flop_per_s: Any, rows: Any, columns: Any,
-    splits: Any, k_step: Any, quantization: Any, split_cost: Any, step_latency_s: Any, xp: Any,
+    splits: Any, k_step: Any, quantization: Any, split_cost: Any, step_latency_s: Any, sharpness: Any, xp: Any,
 ) -> Any:  # fmt: skip
     """Return the time of products by one tiling [s].
 
     Every output tile is padded to the full tile, the k loop to its step. Tiles run in waves of ``cores``;
     less than one wave takes as long as a full one. Each step of the k loop waits for memory at least once,
-    which only `TILES_PER_CORE` tiles at a time can hide: a few tiles with a long loop are bound by latency.
+    which only `TILES_PER_CORE` tiles at a time can hide: a few tiles with a long loop are bound by latency. The
+    larger of both is taken softly: with many tiles their ratio is the same for all products of a chip, and a sharp
+    maximum would bend the time of all of them at one point, where no search for coefficients gets past.
 
     Args:
         m, n, k, batch: The product, ``batch`` independent ones [-].
@@ -75,18 +77,20 @@ def tiling_s(
         quantization: 0: waves may be fractional beyond the first; 1: whole waves only [-].
         split_cost: Relative cost of each doubling of the split (partial sums are added up) [-].
         step_latency_s: Of one step of the k loop when nothing hides it [s].
+        sharpness: See `soft_max` [-].
     """
     waves = xp.ceil(m / rows) * xp.ceil(n / columns) * batch * splits / cores
     waves = xp.maximum(waves + quantization * (xp.ceil(waves) - waves), 1.0)
     k_steps = xp.ceil(k / (splits * k_step))
     busy_s = waves * rows * columns * k_steps * k_step * 2.0 / core_flop_per_s
     waiting_s = xp.maximum(waves / TILES_PER_CORE, 1.0) * k_steps * step_latency_s
-    return xp.maximum(busy_s, waiting_s) * (1.0 + split_cost * xp.log2(splits))
+    tiles_s = soft_max(busy_s, waiting_s, sharpness=sharpness, xp=xp)
+    return tiles_s * (1.0 + split_cost * xp.log2(splits))
 
 
 def best_tiling_s(
     *, m: Any, n: Any, k: Any, batch: Any, cores: Any, core_flop_per_s: Any, tile_exponent: Any, k_step: Any,
-    quantization: Any, split_cost: Any, may_split: Any, step_latency_s: Any, xp: Any,
+    quantization: Any, split_cost: Any, may_split: Any, step_latency_s: Any, sharpness: Any, xp: Any,
 ) -> Any:  # fmt: skip
     """Return the time of products by the fastest of the tilings that a library would choose from [s].
 
@@ -104,7 +108,7 @@ def best_tiling_s(
         return tiling_s(
             m=m, n=n, k=k, batch=batch, cores=cores, core_flop_per_s=core_flop_per_s * rate, rows=rows,
             columns=columns, splits=splits, k_step=k_step, quantization=quantization, split_cost=split_cost,
-            step_latency_s=step_latency_s, xp=xp,
+            step_latency_s=step_latency_s, sharpness=sharpness, xp=xp,
         )  # fmt: skip
 
     tilings = [xp.asarray(column) * 1.0 for column in zip(*TILINGS, strict=True)]

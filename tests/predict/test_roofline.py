@@ -17,7 +17,7 @@ def tiling(**changes: object) -> float:
     facts = {
         "m": 128.0, "n": 128.0, "k": 64.0, "batch": 1.0, "cores": 4.0, "core_flop_per_s": 1e12, "rows": 128.0,
         "columns": 128.0, "splits": 1.0, "k_step": 8.0, "quantization": 1.0, "split_cost": 0.1,
-        "step_latency_s": 0.0, "xp": np,
+        "step_latency_s": 0.0, "sharpness": 3.0, "xp": np,
     }  # fmt: skip
     return float(tiling_s(**{**facts, **changes}))  # type: ignore[arg-type]
 
@@ -28,7 +28,7 @@ def best(*, m: float, n: float, k: float, may_split: bool = True) -> float:
         best_tiling_s(
             m=m * one, n=n * one, k=k * one, batch=one, cores=80.0, core_flop_per_s=1e12, tile_exponent=0.5,
             k_step=8.0, quantization=0.5, split_cost=0.1, may_split=np.array([may_split]), step_latency_s=1e-7,
-            xp=np,
+            sharpness=3.0, xp=np,
         )[0]
     )  # fmt: skip
 
@@ -58,6 +58,17 @@ def test_a_long_loop_on_few_tiles_waits_for_memory() -> None:
     assert tiling(k=8000.0, step_latency_s=1e-6, core_flop_per_s=1e18) == pytest.approx(1e-3)
     many = tiling(m=16 * 128.0, k=8000.0, cores=1.0, step_latency_s=1e-6, core_flop_per_s=1e18)
     assert many == pytest.approx(4e-3)
+
+
+def test_the_time_of_tiles_bends_nowhere() -> None:
+    """Where loading takes as long as waiting, the slope to the left is that to the right: a fit can pass."""
+    equal_flop_per_s = 2 * 128 * 128 * 8.0 / 1e-6  # a step of the loop takes 1 us, and waits for 1 us
+    at, left, right = (
+        tiling(core_flop_per_s=equal_flop_per_s * (1 + change), step_latency_s=1e-6)
+        for change in (0.0, -1e-4, 1e-4)
+    )
+    assert at == pytest.approx(8e-6 * 2 ** (1 / 3))
+    assert right - at == pytest.approx(at - left, rel=1e-3)
 
 
 def test_splitting_shortens_the_loop_and_costs_a_little() -> None:

@@ -1,0 +1,77 @@
+"""What a fit knows of the rows that it was not given, and whose errors make an interval."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from gpuplan.predict.bench import Bench
+from gpuplan.predict.fit import fit
+from gpuplan.predict.heldout import Example, HeldOut, leave_out, predict_case
+from gpuplan.predict.ranges import kin_of
+
+
+@pytest.fixture(scope="module")
+def few(profet_bench: Bench) -> list[Example]:
+    """Four networks of PROFET at one image size: a fit of seconds."""
+    wanted = ("mnist_cnn", "resnet18", "vgg11", "resnet_small")
+    return [
+        e for e in profet_bench.examples
+        if e.measurement.family in wanted and "image_size=64" in e.measurement.model
+    ]  # fmt: skip
+
+
+def test_what_was_left_out_was_never_seen(few: list[Example]) -> None:
+    """The prediction of a group is that of a fit of the rest in a process that never held the group."""
+    held_out = leave_out(few, group_of=lambda e: e.measurement.family, progress=lambda name: None)
+    rest = fit([e.case for e in few if e.measurement.family != "vgg11"])
+    found = dict(zip(map(id, held_out.examples), held_out.predicted_s, strict=True))
+    for example in few:
+        if example.measurement.family == "vgg11":
+            assert found[id(example)] == pytest.approx(predict_case(example.case, rest), rel=1e-6)
+
+
+def errors(few: list[Example], chips: dict[str, tuple[int, float]]) -> HeldOut:
+    """Errors made up: each chip's two rows are off by its log, and by 0.01 less."""
+    rows = [(chip, log - 0.01 * i) for chip, (_, log) in chips.items() for i in range(2)]
+    step_s = few[0].case.step_s
+    return HeldOut(
+        examples=(few[0],) * len(rows), groups=tuple(chip for chip, _ in rows),
+        predicted_s=tuple(step_s / math.exp(log) for _, log in rows), naive_s={},
+        kin=tuple(kin_of(chips[chip][0]) for chip, _ in rows),
+    )  # fmt: skip
+
+
+CHIPS = {
+    "K80": (2014, 0.9), "M60": (2015, -0.5), "P100": (2016, -0.3),
+    "V100": (2017, 0.1), "T4": (2018, 0.2), "A100": (2020, -0.1), "RTX3090": (2020, 0.0),
+}  # fmt: skip
+
+
+def test_a_chip_among_the_measured_takes_the_errors_of_its_kin(few: list[Example]) -> None:
+    """Volta's kin is off by 0.2 at most; a chip later than all may be as far off as Kepler was."""
+    held_out = errors(few, CHIPS)
+    (near,) = held_out.intervals(kin=kin_of(2018)).values()
+    (far,) = held_out.intervals(kin=kin_of(2023)).values()
+
+    assert near == pytest.approx((-0.11, 0.2))
+    assert far[0] <= -0.5
+    assert far[1] == pytest.approx(0.9, abs=0.02)
+    assert held_out.intervals() == held_out.intervals(kin=kin_of(2023))
+
+
+def test_a_kin_of_three_is_too_few(few: list[Example]) -> None:
+    """A chip of K80's time takes the errors of all: three chips say little of a fourth."""
+    held_out = errors(few, CHIPS)
+
+    assert held_out.intervals(kin=kin_of(2015)) == held_out.intervals()
+
+
+def test_each_rows_interval_is_of_other_chips_of_its_kin(few: list[Example]) -> None:
+    """T4's own 0.2 is not in its interval, nor is Kepler's 0.9."""
+    scored = errors(few, CHIPS).scored()
+    t4 = list(CHIPS).index("T4") * 2
+    row = scored[t4].predicted_s
+
+    assert math.log(row.high / row.mid) == pytest.approx(0.1)
+    assert math.log(row.low / row.mid) == pytest.approx(-0.11)
