@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 __all__ = ["Busy", "LoadWatch", "Other", "together"]
@@ -72,11 +73,11 @@ def together(busies: Sequence[Busy]) -> Busy | None:
     def mean(name: str) -> float:
         return float(sum(getattr(busy, name) * busy.wall_s for busy in busies) / wall_s)
 
-    others = [replace(one, cores=one.cores * busy.wall_s / wall_s) for busy in busies for one in busy.most]
-    same = {
-        (one.pid, one.name): [o for o in others if (o.pid, o.name) == (one.pid, one.name)] for one in others
-    }
-    most = [replace(each[0], cores=sum(one.cores for one in each)) for each in same.values()]
+    cores: defaultdict[tuple[int, str], float] = defaultdict(float)
+    for busy in busies:
+        for one in busy.most:
+            cores[one.pid, one.name] += one.cores * busy.wall_s / wall_s
+    most = [Other(pid=pid, name=name, cores=kept) for (pid, name), kept in cores.items()]
     return Busy(
         wall_s=wall_s, cores=busies[0].cores, own_cores=mean("own_cores"), other_cores=mean("other_cores"),
         stolen_cores=mean("stolen_cores"), most=_greediest(most),

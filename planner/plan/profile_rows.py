@@ -64,7 +64,7 @@ def row_of_processes(
     first = outcomes[0]
     prepare = first.row.get("prepare", {})
     row = row_of(status=first.status, batch_size=first.row.get("batch_size") or asked["batch_size"])
-    row |= {name: first.row.get(name) for name in MEASURED}
+    row |= {name: first.row.get(name) for name in ("pipeline", "state_while_timed")}
     busy = together([outcome.busy for outcome in outcomes if outcome.busy is not None])
     row |= {
         "precision": asked["precision"] or prepare.get("precision"), "prepare": prepare,

@@ -92,7 +92,10 @@ def profile(
             raise
         finally:
             if configuration.outcomes:
-                document["rows"] = [one.row(request) for one in configurations]
+                configuration.row = row_of_processes(
+                    configuration.outcomes, asked=configuration.asked, rules=request.rules, options=request.typed
+                )  # fmt: skip
+                document["rows"] = [one.row for one in configurations]
                 _tell_machine(document, configuration.outcomes[-1])
                 keep(finished(document))
 
@@ -116,11 +119,13 @@ class _Configuration:
     Args:
         asked: `batch_size`, `precision`; None where it is the model's own.
         outcomes: One a process.
+        row: Of the profile, what all of them say together.
         took_s: All processes together, from start to end [s].
     """
 
     asked: dict[str, Any]
     outcomes: list[Outcome] = field(default_factory=list)
+    row: dict[str, Any] = field(default_factory=dict)
     took_s: float = 0.0
 
     def run(self, request: Request, *, backend: str, base: Path, on_event: OnEvent) -> None:
@@ -139,19 +144,13 @@ class _Configuration:
             worker.stop()
             self.took_s += time.monotonic() - began_s
 
-    def row(self, request: Request) -> dict[str, Any]:
-        """Return the row of the profile."""
-        return row_of_processes(
-            self.outcomes, asked=self.asked, rules=request.rules, options=request.typed
-        )  # fmt: skip
-
     def is_due(self, request: Request) -> bool:
         """Return whether another process is to measure."""
         if any(outcome.status != "measured" for outcome in self.outcomes):
             return False
-        several, row = request.several, self.row(request)
+        several = request.several
         return not is_enough(
-            row["fit"], several=several, processes=len(self.outcomes), took_s=self.took_s,
+            self.row["fit"], several=several, processes=len(self.outcomes), took_s=self.took_s,
             most_s=request.rules.most_s * several.fewest,
         )  # fmt: skip
 

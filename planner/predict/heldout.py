@@ -135,8 +135,10 @@ class HeldOut:
 
     def _akin(self, place: _Place, errors: Sequence[_Error]) -> list[_Error]:
         """Return the errors on other groups of a group's kin; nothing where too few groups are of it."""
-        whole = [one for one, kin in zip(errors, self.kin, strict=bool(self.kin)) if kin == place.kin]
-        if not place.kin or _groups_in(whole) <= FEWEST_GROUPS:
+        if not (place.kin and self.kin):
+            return []
+        whole = [one for one, kin in zip(errors, self.kin, strict=True) if kin == place.kin]
+        if _groups_in(whole) <= FEWEST_GROUPS:
             return []
         return [one for one in whole if one[1] != place.group]
 

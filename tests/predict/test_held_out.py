@@ -22,7 +22,7 @@ def few(profet_bench: Bench) -> list[Example]:
 
 
 def test_what_was_left_out_was_never_seen(few: list[Example]) -> None:
-    """The prediction of a group is that of a fit of the rest in a process that never held the group."""
+    """The prediction of a group is that of a fit of the rest, which was never given the group."""
     held_out = leave_out(few, group_of=lambda e: e.measurement.family, progress=lambda name: None)
     rest = fit([e.case for e in few if e.measurement.family != "vgg11"])
     found = dict(zip(map(id, held_out.examples), held_out.predicted_s, strict=True))
