@@ -77,9 +77,15 @@ class AttemptHistory:
 
     @property
     def machine_refused(self) -> bool:
-        """Whether the last word on the machine was a definite no, without any doubt before it."""
+        """Whether the last word on the machine was a definite no, without any doubt before it.
+
+        One who asks a second time had no answer that he could keep the first time: what was asked for then may
+        exist, whatever is answered now.
+        """
         kinds = [record["kind"] for record in self._all("fault") if record["step"] == self.machine_step]
-        return bool(kinds) and FaultKind.UNKNOWN not in kinds and FaultKind(kinds[-1]) not in RETRIED
+        asked = sum(record["step"] == self.machine_step for record in self._all("intent"))
+        no_doubt = asked == 1 and FaultKind.UNKNOWN not in kinds
+        return bool(kinds) and no_doubt and FaultKind(kinds[-1]) not in RETRIED
 
     @property
     def may_have_machine(self) -> bool:

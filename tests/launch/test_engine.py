@@ -151,8 +151,8 @@ def test_a_kill_at_any_step_ends_in_one_machine_or_none(bench: Bench) -> None:
     assert position == 3  # group, machine, read-back
 
 
-def test_a_kill_after_the_machine_was_made_is_ended_by_stop(bench: Bench) -> None:
-    """Between creating and recording: the journal has the intent, the tags have the machine."""
+def die_after_creating(bench: Bench, *regions: str) -> None:
+    """Launch in a process that is killed between creating a machine and recording it."""
     original = bench.adapter._create_machine
 
     def create_and_die(params: dict[str, object]) -> dict[str, object]:
@@ -161,12 +161,37 @@ def test_a_kill_after_the_machine_was_made_is_ended_by_stop(bench: Bench) -> Non
 
     bench.adapter._create_machine = create_and_die
     with pytest.raises(KilledError):
-        bench.launcher.launch(bench.plan())
+        bench.launcher.launch(bench.plan(*regions))
+    bench.adapter._create_machine = original
     bench.restart()
+
+
+def test_a_kill_after_the_machine_was_made_is_ended_by_stop(bench: Bench) -> None:
+    """Between creating and recording: the journal has the intent, the tags have the machine."""
+    die_after_creating(bench)
     bench.launcher.stop_run("r1")
 
     assert len(bench.cloud.rented) == 1
     assert bench.cloud.alive() == []
+
+
+@pytest.mark.parametrize("kind", [FaultKind.CAPACITY, FaultKind.QUOTA, FaultKind.INVALID])
+def test_a_no_to_whoever_asks_again_after_a_kill_says_nothing_of_the_machine_before(
+    bench: Bench, kind: FaultKind
+) -> None:
+    """It was made, its answer died with the process: it is looked for by its tags and ended first."""
+    die_after_creating(bench, "here", "there")
+    bench.cloud.faults["create_machine"] = [("before", kind)]
+    if kind is FaultKind.INVALID:
+        with pytest.raises(GpuplanError, match="fake refused"):
+            bench.launcher.launch(bench.plan("here", "there"))
+    else:
+        bench.launcher.launch(bench.plan("here", "there"))
+
+    alive = bench.cloud.alive()
+    assert bench.cloud.rented["m-1"].ended is not None
+    assert [one.params["region"] for one in alive] == ([] if kind is FaultKind.INVALID else ["there"])
+    assert len(bench.cloud.groups) == len(alive)
 
 
 def test_reap_ends_what_is_past_its_cap_and_nothing_of_others(bench: Bench) -> None:
