@@ -289,8 +289,7 @@ def profiled(reference: str, batch_size: int, samples: int, backend: str, max_ti
     from gpuplan.plan.profile_run import Request, profile
     from gpuplan.workload.options import WorkloadOptions
 
-    most_s = max_time / Several().fewest
-    rules = Rules(most_s=most_s, least_s=min(Rules().least_s, most_s))
+    rules = Rules.of_each(processes=Several().fewest, together_s=max_time)
     request = Request(
         model=reference, batch_sizes=(batch_size,), backend=backend, device="cpu", rules=rules, trace=False,
         options=WorkloadOptions(samples=samples),

@@ -174,15 +174,13 @@ def _several(processes: int | None) -> Several:
 
 
 def _rules(max_time: float, *, processes: int) -> Rules:
-    """Return when each process stops: the windows of all together take no longer than was allowed."""
+    """Return when each process stops; UsageError for no time at all."""
     from ..errors import UsageError
     from ..measure.windows import Rules
 
     if not max_time > 0:
         raise UsageError(f"--max-time {max_time:g} is no time", hint="give seconds, as in `--max-time 20`")
-    most_s, usual = max_time / processes, Rules()
-    least_s = usual.least_s / processes
-    return Rules(most_s=most_s, least_s=min(least_s, most_s), warm_up_s=min(usual.warm_up_s, most_s))
+    return Rules.of_each(processes=processes, together_s=max_time)
 
 
 def _keep(output: Path | None, document: dict[str, Any]) -> None:

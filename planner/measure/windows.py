@@ -40,6 +40,19 @@ class Rules:
     least_s: float = 2.0
     most_s: float = 20.0
 
+    @classmethod
+    def of_each(cls, *, processes: int, together_s: float) -> Rules:
+        """Return when each of several processes stops, so that the windows of all take no longer than allowed.
+
+        Args:
+            processes: That measure the same [-].
+            together_s: What their windows may take, all of them [s].
+        """
+        most_s, usual = together_s / processes, cls()
+        return cls(
+            most_s=most_s, least_s=min(usual.least_s, most_s), warm_up_s=min(usual.warm_up_s, most_s)
+        )
+
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON types."""
         return asdict(self)

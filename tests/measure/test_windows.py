@@ -158,3 +158,10 @@ def test_windows_are_of_one_length() -> None:
         meter.pause()
 
     assert set(meter.counts) == {24, 25}
+
+
+def test_processes_share_the_time_and_each_measures_long_enough() -> None:
+    """By hand: three of 21 s have 7 s each, 2 s at least; three of 3 s have one second each, and all of it."""
+    long, short = (Rules.of_each(processes=3, together_s=seconds) for seconds in (21.0, 3.0))
+    assert (long.most_s, long.least_s, long.warm_up_s) == (7.0, 2.0, 4.0)
+    assert (short.most_s, short.least_s, short.warm_up_s) == (1.0, 1.0, 1.0)
