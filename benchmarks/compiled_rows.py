@@ -43,6 +43,7 @@ from gpuplan.predict.predictor import model_step
 from gpuplan.predict.ranges import LAST_YEAR
 from gpuplan.predict.runs import is_fed_from_host, pressure_of
 from gpuplan.predict.scaling import pairs_of
+from gpuplan.predict.software import software_year
 from gpuplan.predict.store import Traced, load_store, run_key
 from gpuplan.units import GIB, GIGA, MEGA
 from gpuplan.workload.lowering import lowered_step
@@ -157,6 +158,7 @@ def _gpu_s(m: Measurement, target: Target, result: Compiled, accelerator: Accele
     parts = gpu_parts_s(
         table_from(result.kernels), accelerator, precision=m.precision, needed_bytes=result.needed_bytes,
         input_bytes=float(traced.input_bytes) if is_fed_from_host(m) else 0.0, slowdown=1.0, stack=m.stack,
+        software_year=software_year(m.software),
     )  # fmt: skip
     assert isinstance(parts, dict)
     return sum(parts.values()), 0.0
@@ -171,6 +173,7 @@ def modelled_s(m: Measurement, accelerator: Accelerator, traced: Traced) -> floa
         year=accelerator.year or LAST_YEAR, compiled=True,
         input_bytes=float(traced.input_bytes) if is_fed_from_host(m) else 0.0,
         pressure=pressure_of(traced.memory_bytes, accelerator, share=1.0),
+        software_year=software_year(m.software),
     )  # fmt: skip
     pairs, _ = pairs_of([m], {accelerator.name: accelerator}, single_s_of=lambda _: step.total_s)
     return predicted_s(pairs[0], load_parallel()[pairs[0].form]) if pairs else step.total_s

@@ -49,9 +49,7 @@ class Rules:
             together_s: What their windows may take, all of them [s].
         """
         most_s, usual = together_s / processes, cls()
-        return cls(
-            most_s=most_s, least_s=min(usual.least_s, most_s), warm_up_s=min(usual.warm_up_s, most_s)
-        )
+        return cls(most_s=most_s, least_s=min(usual.least_s, most_s), warm_up_s=min(usual.warm_up_s, most_s))
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON types."""

@@ -17,7 +17,7 @@ from .kernels import kernels_with_ops, moved_bytes, table_of
 from .predictor import kernel_times_s
 from .ranges import LAST_YEAR
 from .recurrent import by_library
-from .runs import keras_library, updated_on_each_core
+from .runs import keras_library, mode_of, updated_on_each_core
 from .steptime import StepTime, Unpredicted
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def _busy_s(
         return None
     launch_s, total, _, _ = kernel_times_s(
         table, chip, coefficients, generation=generation_of(accelerator),
-        year=accelerator.year or LAST_YEAR, stack=KERAS,
+        year=accelerator.year or LAST_YEAR, stack=mode_of(KERAS, workload.mode),
     )  # fmt: skip
     return [float(time_s) for time_s in total - launch_s * table.count]
 

@@ -9,10 +9,11 @@ from functools import cached_property
 from ..offers.rows import Accelerator
 from .beyond import infer_held_out, inference_rows, modelled_pairs, on_foreign_chips, several_gpus, tpu_rows
 from .calibrate import (
+    is_training,
     leave_out_accelerators,
     leave_out_architectures,
     leave_out_sources,
-    single_device_training,
+    rows_of_one_gpu,
 )
 from .cases import examples_of
 from .corpus import Measurement, packaged_corpus
@@ -29,8 +30,8 @@ Keep = Callable[[Measurement], bool]
 
 
 def judged_rows() -> list[Measurement]:
-    """Return the published rows that the model is fitted to and judged on: training steps of one GPU."""
-    return single_device_training(packaged_corpus())
+    """Return the published rows that the model is fitted to and judged on: steps and calls of one GPU."""
+    return rows_of_one_gpu(packaged_corpus())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,10 +56,12 @@ class Predicted:
         )
 
 
-def _predicted(held_out: HeldOut, *, basis: str) -> Predicted:
-    rules = {name: tuple(held_out.scored(times, basis=name)) for name, times in held_out.naive_s.items()}
+def _predicted(held_out: HeldOut, *, basis: str, judged: Keep = lambda _: True) -> Predicted:
+    """Return the predictions of rows that are judged, with intervals made of the errors on such rows."""
+    ours = held_out.where(judged)
+    rules = {name: tuple(ours.scored(times, basis=name)) for name, times in ours.naive_s.items()}
     pool = tuple(example.measurement for example in held_out.examples)
-    return Predicted(rows=tuple(held_out.scored(basis=basis)), rules=rules, pool=pool)
+    return Predicted(rows=tuple(ours.scored(basis=basis)), rules=rules, pool=pool)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +99,7 @@ class Bench:
     def without_architecture(self) -> Predicted:
         """Predictions by fits that have seen no variant of the architecture."""
         held_out = self.architecture_held_out
-        return Predicted() if held_out is None else _predicted(held_out, basis="modelled")
+        return Predicted() if held_out is None else _predicted(held_out, basis="modelled", judged=is_training)
 
     @cached_property
     def architecture_held_out(self) -> HeldOut | None:
@@ -125,7 +128,7 @@ class Bench:
     def without_source(self) -> Predicted:
         """Predictions by fits that have seen no row of the publisher."""
         held_out = self.source_held_out
-        return Predicted() if held_out is None else _predicted(held_out, basis="modelled")
+        return Predicted() if held_out is None else _predicted(held_out, basis="modelled", judged=is_training)
 
     @cached_property
     def source_held_out(self) -> HeldOut | None:
@@ -138,7 +141,9 @@ class Bench:
     def without_accelerator(self) -> Predicted:
         """Predictions from the datasheet, by fits that have seen no row of the chip."""
         held_out = self.accelerator_held_out
-        return Predicted() if held_out is None else _predicted(held_out, basis="datasheet")
+        return (
+            Predicted() if held_out is None else _predicted(held_out, basis="datasheet", judged=is_training)
+        )
 
     @cached_property
     def accelerator_held_out(self) -> HeldOut | None:
@@ -149,7 +154,7 @@ class Bench:
 
     @cached_property
     def inference(self) -> Predicted:
-        """Predictions of inference calls, by fits on training steps without any variant of the architecture."""
+        """Predictions of inference calls, by fits without any variant of the architecture."""
         held_out, rows = self.architecture_held_out, inference_rows(self.corpus)
         if held_out is None or not rows:
             return Predicted()
@@ -166,7 +171,7 @@ class Bench:
             return Predicted()
         self.progress("TPUs")
         found = on_foreign_chips(
-            held_out, rows, self.accelerators, ends=chips.intervals(), progress=self.progress,
+            held_out, rows, self.accelerators, ends=chips.where(is_training).intervals(), progress=self.progress,
             scaling=[pair for pair in self.pairs if pair.form == "all_reduce"],
         )  # fmt: skip
         return Predicted(rows=tuple(found), pool=tuple(e.measurement for e in held_out.examples))

@@ -1,6 +1,6 @@
-"""Predictions of what no fit takes: inference, several devices from a modelled one, chips of other makers.
+"""Predictions of what no fit takes: several devices from a modelled one, each for itself or together, other chips.
 
-The formulas are fitted on training steps of one GPU. What they make of other rows is judged by the same rule: the
+The formulas are fitted on steps and calls of one GPU. What they make of other rows is judged by the same rule: the
 fit that predicts a row has seen nothing of what is left out with it.
 """
 
@@ -15,6 +15,7 @@ from .heldout import HeldOut, predict_case
 from .interval import around
 from .naive import RULES, predict_naively
 from .parallel_fit import leave_out_scaling
+from .runs import kind_of_stack
 from .scaling import Pair, pairs_of
 from .score import ScoredRow
 
@@ -58,7 +59,7 @@ def infer_held_out(
     """Predict the forward pass of every architecture by a fit without it.
 
     Args:
-        held_out: Fits on training steps without each architecture.
+        held_out: Fits without each architecture.
         rows: Inference calls.
         accelerators: The catalog's, by name.
         progress: Is told what is being done.
@@ -119,7 +120,7 @@ def on_foreign_chips(
     return [
         ScoredRow(
             measurement=pair.measurement, basis="datasheet",
-            predicted_s=around(mid_s, *ends[pair.measurement.stack]),
+            predicted_s=around(mid_s, *ends[kind_of_stack(pair.measurement)]),
         )
         for pair, mid_s in zip(judged, found.predicted_s, strict=True)
     ]  # fmt: skip

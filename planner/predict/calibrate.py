@@ -20,16 +20,18 @@ from .layout import Fitted
 from .measured import FORMAT as MEASURED_FORMAT
 from .measured import fingerprint
 from .ranges import datasheet_of, kin_of
-from .runs import kind_of_run
+from .runs import kind_of_measured_run, mode_of
 from .store import Traced, run_key
 
 __all__ = [
     "Calibration",
     "calibrate",
     "is_plain_fit",
+    "is_training",
     "leave_out_accelerators",
     "leave_out_architectures",
     "measured_index",
+    "rows_of_one_gpu",
 ]
 
 Progress = Callable[[str], None]
@@ -62,12 +64,20 @@ def leave_out_sources(examples: Sequence[Example], *, progress: Progress) -> Hel
     return leave_out(examples, group_of=lambda e: folds[e.measurement.origin], progress=progress, unlike=True)
 
 
-def single_device_training(measurements: Sequence[Measurement]) -> list[Measurement]:
-    """Return the rows that are fitted on: training steps of one GPU."""
+def rows_of_one_gpu(measurements: Sequence[Measurement]) -> list[Measurement]:
+    """Return the rows that are fitted on: training steps and inference calls of one GPU.
+
+    An inference call is a forward pass alone: it tells what the forward pass takes of a training step.
+    """
     return [
         m for m in measurements
-        if m.mode == "train" and m.devices == 1 and m.accelerator != "CPU" and not m.accelerator.startswith("TPU")
+        if m.devices == 1 and m.accelerator != "CPU" and not m.accelerator.startswith("TPU")
     ]  # fmt: skip
+
+
+def is_training(m: Measurement) -> bool:
+    """Return whether a training step was measured."""
+    return m.mode == "train"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,15 +88,17 @@ class Calibration:
         coefficients: With their intervals, as they are packaged.
         fitted: The fit of everything.
         models: Fits without each architecture.
+        sources: Fits without each publisher.
     """
 
     coefficients: Coefficients
     fitted: Fitted
     models: HeldOut
+    sources: HeldOut
 
 
 def calibrate(examples: Sequence[Example], *, progress: Progress) -> Calibration:
-    """Fit on all training steps of one GPU; take the intervals from the errors on what was left out.
+    """Fit on all rows of one GPU; take the intervals from the errors on training steps that were left out.
 
     What a user runs on is not what any publisher ran on: a modelled step is as far off as those of publishers that
     were left out, on a chip without measurements also as far as those of chips that were left out.
@@ -94,11 +106,12 @@ def calibrate(examples: Sequence[Example], *, progress: Progress) -> Calibration
     progress("everything")
     fitted = fit([example.case for example in examples])
     models = leave_out_architectures(examples, progress=progress)
-    chips = leave_out_accelerators(examples, progress=progress)
-    sources = leave_out_sources(examples, progress=progress).intervals()
+    chips = leave_out_accelerators(examples, progress=progress).where(is_training)
+    sources = leave_out_sources(examples, progress=progress)
+    modelled = sources.where(is_training).intervals()
     from_datasheets = {
         datasheet_of(kin): {
-            stack: outer(sources[stack], ends) for stack, ends in chips.intervals(kin=kin).items()
+            stack: outer(modelled[stack], ends) for stack, ends in chips.intervals(kin=kin).items()
         }
         for kin in sorted({"", *chips.kin})
     }
@@ -109,39 +122,51 @@ def calibrate(examples: Sequence[Example], *, progress: Progress) -> Calibration
         hosts=fitted.hosts | means_of_classes(fitted.hosts),
         intervals={
             "measured": dict.fromkeys(STACKS, (-MEASURED_LOG, MEASURED_LOG)),
-            "modelled": sources,
+            "modelled": modelled,
             **from_datasheets,
         },
         fitted_on={
-            "runs": sorted({kind_of_run(m.accelerator, m.precision, compiled=m.compiled) for m in rows}),
+            "runs": sorted({kind_of_measured_run(m) for m in rows}),
             "architectures": sorted({m.architecture for m in rows}),
             "sources": dict(sorted(Counter(m.origin for m in rows).items())),
             "rows": len(rows),
         },
     )  # fmt: skip
-    return Calibration(coefficients=coefficients, fitted=fitted, models=models)
+    return Calibration(coefficients=coefficients, fitted=fitted, models=models, sources=sources)
 
 
 def means_of_classes(members: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the geometric mean over each of the classes that a user can name: `keras`, `eager`, `tuned`.
+    """Return the geometric mean over each of the classes that a user can name, for training and for inference.
 
     A host that is an instance type ran Keras. Keras on backends that are gone (MXNet, CNTK, TensorFlow 1) is
-    no guide to Keras today.
+    no guide to Keras today; where nothing is left of a class, all others of its mode stand for it.
     """
-
-    def class_of(name: str) -> str | None:
-        if name.endswith(" keras"):
-            return "keras" if name.startswith("tensorflow2") else None
-        return next((kind for kind in STACKS if f" {kind}" in name), "keras")
-
     found = {}
-    for kind in STACKS:
-        alike = [value for name, value in members.items() if name and class_of(name) == kind]
-        names = [field.name for field in fields(alike[0])]
-        found[kind] = type(alike[0])(
-            **{n: math.exp(sum(math.log(getattr(one, n)) for one in alike) / len(alike)) for n in names}
-        )
+    for mode in ("train", "infer"):
+        ours = {name: value for name, value in members.items() if name and _mode_in(name) == mode}
+        for kind in STACKS:
+            alike = [value for name, value in ours.items() if _class_in(name) == kind]
+            alike = alike or [value for name, value in ours.items() if _class_in(name)]
+            if alike:
+                found[mode_of(kind, mode)] = _geometric_mean(alike)
     return found
+
+
+def _mode_in(name: str) -> str:
+    return "infer" if name == mode_of(name.removesuffix(" infer"), "infer") else "train"
+
+
+def _class_in(name: str) -> str | None:
+    """Return the class of a stack or a host; None for what is no guide to any."""
+    trained = name.removesuffix(" infer")
+    if " keras" in trained:  # odd layouts have a word more
+        return "keras" if trained.startswith("tensorflow2") else None
+    return next((kind for kind in STACKS if f" {kind}" in trained), "keras")
+
+
+def _geometric_mean(members: Sequence[Any]) -> Any:
+    logs = {f.name: [math.log(getattr(one, f.name)) for one in members] for f in fields(members[0])}
+    return type(members[0])(**{name: math.exp(sum(each) / len(each)) for name, each in logs.items()})
 
 
 def is_plain_fit(m: Measurement) -> bool:

@@ -19,6 +19,7 @@ from .heldout import Example
 from .kernels import KernelTable, table_of, with_conversions
 from .ranges import LAST_YEAR
 from .runs import converts_layouts, host_of, is_fed_from_host, pressure_of, stack_of
+from .software import software_year
 from .steptime import Unpredicted
 from .store import Traced, load_store, run_key, trace_of
 
@@ -124,5 +125,6 @@ def _example(m: Measurement, traced: Traced, table: KernelTable, accelerator: Ac
         year=accelerator.year or LAST_YEAR,
         compiled=m.compiled, input_bytes=traced.input_bytes if is_fed_from_host(m) else 0,
         pressure=pressure_of(traced.memory_bytes, accelerator), step_s=m.step_s,
+        software_year=software_year(m.software),
     )  # fmt: skip
     return Example(measurement=m, case=case)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ..offers.rows import Accelerator
@@ -118,9 +119,9 @@ _USUAL_CLOCK_RATIO = 0.8  # of GPUs whose base clock is not published: the media
 
 
 def _clock_ratio(accelerator: Accelerator) -> float:
-    """Return base clock over boost clock; 1 where a chip has one clock (TPU), or its peak is a measured one."""
+    """Return base over boost clock; infinite where a chip has one clock (TPU), or its peak is a measured one."""
     if accelerator.kind != "gpu":
-        return 1.0
+        return math.inf
     if accelerator.base_mhz and accelerator.boost_mhz:
         return accelerator.base_mhz / accelerator.boost_mhz
     return _USUAL_CLOCK_RATIO

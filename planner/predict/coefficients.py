@@ -20,7 +20,7 @@ __all__ = [
     "FORMAT", "Chip", "Coefficients", "Generation", "Host", "Shared", "Stack", "load_coefficients", "names_of",
 ]  # fmt: skip
 
-FORMAT = "gpuplan.efficiency/2"
+FORMAT = "gpuplan.efficiency/3"
 
 
 class Generation(Frozen):
@@ -66,11 +66,12 @@ class Shared(Frozen):
             falls with: registers and caches feed dense units no faster [-].
         memory_density: Power of the memory's bytes per clock and core, relative to a V100's, that the share of
             its bandwidth falls with: more bytes have to be under way at a time than a core asks for [-].
-        clock_drop: How far clocks fall from the boost clock (0) to the base clock (1) under load, in logs [-].
+        clock_headroom: The clock under load over the base clock, where power allows no more than that [-].
         inline_ecc: Bandwidth that is left where error correction lies in the memory itself (GDDR) [-].
         l2_reuse: Share of the traffic that a second-level cache holds which never reaches memory [-].
         pressure_slope: How much slower steps get beyond full memory, where no workspace is left, per unit of
             (memory needed / memory usable) above 1, in log time [-].
+        tensor_per_year: How much faster each later year's libraries use tensor units [-].
     """
 
     tile_exponent: float
@@ -81,10 +82,11 @@ class Shared(Frozen):
     host_sharpness: float
     tensor_density: float
     memory_density: float
-    clock_drop: float
+    clock_headroom: float
     inline_ecc: float
     l2_reuse: float
     pressure_slope: float
+    tensor_per_year: float
 
 
 class Stack(Frozen):
@@ -127,7 +129,7 @@ class Chip(Frozen):
         vector_flop_per_s: Peak of everything else [FLOP/s].
         memory_bytes_per_s: Datasheet bandwidth [bytes/s].
         cores: What one tile runs on: SMs, matrix units, CPU cores [-].
-        clock_ratio: Base clock over boost clock [-].
+        clock_ratio: Base clock over boost clock; infinite where power sets no limit [-].
         inline_ecc: Whether error correction lies in the memory itself.
         l2_bytes: Second-level cache [bytes].
         lanes: Side of a TPU's array of multiply-adds; 0 for other chips [-].

@@ -7,9 +7,12 @@ from typing import Any
 
 from .coefficients import Chip, Generation, Host, Shared, Stack
 from .kernels import CATEGORIES, CONTRACTIONS, KernelTable
-from .roofline import best_tiling_s, memory_traffic_s, soft_max
+from .roofline import best_tiling_s, memory_traffic_s, soft_max, soft_min
+from .software import SOFTWARE_EPOCH
 
-__all__ = ["contraction_s", "device_parts_s", "launches_of", "step_s"]
+__all__ = [
+    "clock_share", "contraction_s", "device_parts_s", "launches_of", "step_s", "with_libraries_of",
+]  # fmt: skip
 
 # Elements of the k loop that a tile loads at a time: CUTLASS's defaults for kernels of float32 on scalar units,
 # and for tensor units up to Turing; 64 since Ampere (NVIDIA/cutlass@044405ce10e2
@@ -36,9 +39,29 @@ def _first(coefficients: Any, count: int) -> Any:
     return replace(coefficients, **cut) if cut else coefficients
 
 
-def _clock_share(chip: Chip, shared: Shared) -> Any:
-    """Return the clock under load over the boost clock, which datasheet peaks are of [-]."""
-    return chip.clock_ratio**shared.clock_drop
+# How sharply the clock turns from the boost clock to what power allows.
+_CLOCK_SHARPNESS = 6.0
+
+
+def clock_share(chip: Chip, shared: Shared) -> Any:
+    """Return the clock under load over the boost clock, which datasheet peaks are of [-].
+
+    A vendor's base clock is what the heaviest load leaves within the board's power. Training draws less and runs
+    above it, though never above the boost clock: most boards boost all the time, one of 70 W cannot.
+    """
+    return soft_min(1.0, shared.clock_headroom * chip.clock_ratio, sharpness=_CLOCK_SHARPNESS)
+
+
+def with_libraries_of(software_year: Any, stack: Stack, shared: Shared) -> Stack:
+    """Return a framework with the libraries of a year: tensor units are used better every year.
+
+    Args:
+        software_year: When the framework was released, with a fraction [years].
+        stack: As fitted.
+        shared: As fitted.
+    """
+    gain = shared.tensor_per_year ** (software_year - SOFTWARE_EPOCH)
+    return replace(stack, tensor=stack.tensor * gain)
 
 
 def _sharpness(table: KernelTable, shared: Shared, xp: Any) -> Any:
@@ -56,7 +79,7 @@ def contraction_s(
     matrix = xp.where(table.category == _DOT, generation.dot_tensor, generation.conv_tensor) * stack.tensor
     matrix = matrix / chip.tensor_density**shared.tensor_density
     gain = xp.where(table.winograd & chip.winograd, generation.winograd_gain, 1.0)
-    clock = _clock_share(chip, shared)
+    clock = clock_share(chip, shared)
     share = xp.where(chip.tensor, matrix, scalar * gain)
     attainable_flop_per_s = chip.peak_flop_per_s * share * clock
     tiled_s = best_tiling_s(
@@ -80,7 +103,7 @@ def device_parts_s(
 
     The total of a launch is the soft maximum of arithmetic and memory, plus the launch gap.
     """
-    clock = _clock_share(chip, shared)
+    clock = clock_share(chip, shared)
     elementwise_s = (table.flops / (chip.vector_flop_per_s * clock))[table.contractions :]
     products_s = contraction_s(table, chip, generation, stack, shared, xp=xp)
     compute_s = xp.concatenate([products_s, elementwise_s])

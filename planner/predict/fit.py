@@ -12,10 +12,11 @@ from functools import partial
 from typing import Any, cast
 
 from .coefficients import Chip, Generation, Host, Shared, Stack, names_of
-from .device import device_parts_s, launches_of, step_s
+from .device import device_parts_s, launches_of, step_s, with_libraries_of
 from .kernels import CONTRACTIONS, KernelTable
 from .layout import RANGES, Fitted, Layout, bounds_of, fitted_of, robust_of
 from .ranges import ERA_SPREAD_LOG, GROUPS, ROBUST_LOG, era_of
+from .software import NEWEST_SOFTWARE
 
 __all__ = ["Case", "fit"]
 
@@ -33,6 +34,7 @@ class Case:
         input_bytes: What comes from the host in a step [bytes].
         pressure: Memory needed over memory usable [-].
         step_s: Measured time [s].
+        software_year: When the framework was released, with a fraction [years].
     """
 
     table: KernelTable
@@ -45,6 +47,7 @@ class Case:
     input_bytes: float
     pressure: float
     step_s: float
+    software_year: float = NEWEST_SOFTWARE
 
 
 def _concatenate(cases: Sequence[Case]) -> tuple[KernelTable, Chip, Any]:
@@ -92,11 +95,13 @@ def _log_step(cases: Sequence[Case]) -> Callable[[Any], Any]:
     launches = np.array([launches_of(case.table, compiled=case.compiled) for case in cases])
     input_bytes = np.array([case.input_bytes for case in cases])
     pressure = np.array([case.pressure for case in cases])
+    years = np.array([case.software_year for case in cases])[segment]
 
     def log_step(logs: Any) -> Any:
         values = jnp.exp(logs)
         generation, shared, stack, _ = _unpack(values[:, segment])
         _, per_case, _, host = _unpack(values)
+        stack = with_libraries_of(years, stack, shared)
         kernels_s, _, _ = device_parts_s(table, chip, generation, stack, shared, xp=jnp)
         device_s = jax.ops.segment_sum(kernels_s, segment, num_segments=len(cases))
         return jnp.log(

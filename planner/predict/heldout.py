@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 from .coefficients import Coefficients
 from .corpus import Measurement
 from .fit import Case, fit
 from .interval import around, interval_of, nested_interval, outer
 from .layout import Fitted
-from .naive import RULES, predict_naively
+from .naive import RULES, Rule, predict_naively
 from .predictor import ModelledStep, model_step
-from .runs import stack_of
+from .runs import kind_of_stack, stack_of
 from .score import ScoredRow
 
 __all__ = ["Example", "HeldOut", "leave_out", "model_case", "packed", "predict_case"]
@@ -86,6 +86,19 @@ class HeldOut:
         group = {name_of(example.measurement): group for example, group in names}.get(name_of(measurement))
         return self.fits["" if group is None else group]
 
+    def where(self, keep: Callable[[Measurement], bool]) -> HeldOut:
+        """Return the examples whose measurement passes, predicted by the same fits."""
+        kept = [i for i, example in enumerate(self.examples) if keep(example.measurement)]
+
+        def of(column: Sequence[Any]) -> tuple[Any, ...]:
+            return tuple(column[i] for i in kept)
+
+        return replace(
+            self, examples=of(self.examples), groups=of(self.groups), predicted_s=of(self.predicted_s),
+            naive_s={rule: of(times) for rule, times in self.naive_s.items()},
+            kin=of(self.kin) if self.kin else (),
+        )  # fmt: skip
+
     def scored(
         self, predicted_s: Sequence[float] | None = None, *, basis: str = "modelled"
     ) -> list[ScoredRow]:
@@ -94,7 +107,7 @@ class HeldOut:
         logs = [math.log(e.case.step_s / mid) for e, mid in zip(self.examples, mids, strict=True)]
         kin = self.kin or ("",) * len(logs)
         places = [
-            _Place(group, e.measurement.stack, stack_of(e.measurement), whose)
+            _Place(group, kind_of_stack(e.measurement), stack_of(e.measurement), whose)
             for group, e, whose in zip(self.groups, self.examples, kin, strict=True)
         ]
         ends = {place: self._interval_at(place, logs) for place in set(places)}
@@ -103,13 +116,14 @@ class HeldOut:
             for example, mid, place in zip(self.examples, mids, places, strict=True)
         ]
 
-    def intervals(self, *, kin: str = "") -> dict[str, tuple[float, float]]:
+    def intervals(self, *, kin: str = "", kinds: Sequence[str] = ()) -> dict[str, tuple[float, float]]:
         """Return, for each kind of stack, the interval for a group and a stack that are none of these.
 
         Args:
             kin: What the group is one of; empty: of nothing that is known.
+            kinds: Of stacks; none: those that occur.
         """
-        kinds = sorted({e.measurement.stack for e in self.examples})
+        kinds = kinds or sorted({kind_of_stack(e.measurement) for e in self.examples})
         return {kind: self._interval_at(_Place("", kind, "", kin), self.log_ratios) for kind in kinds}
 
     def _interval_at(self, place: _Place, logs: Sequence[float]) -> tuple[float, float]:
@@ -118,12 +132,12 @@ class HeldOut:
             (log, other, e.measurement)
             for log, other, e in zip(logs, self.groups, self.examples, strict=True)
         ]
-        akin = self._akin(place, errors)
+        akin = _guides(self._akin(place, errors), place.kind)
         if akin:
             return _ends_of(akin, nested_interval)
         made_of = nested_interval if self.unlike else interval_of
-        kept = [one for one in errors if one[1] != place.group]
-        alike = [one for one in kept if one[2].stack == place.kind]
+        kept = _guides([one for one in errors if one[1] != place.group], place.kind)
+        alike = [one for one in kept if kind_of_stack(one[2]) == place.kind]
         same = [one for one in alike if stack_of(one[2]) == place.stack]
         if _groups_in(same) >= ENOUGH_GROUPS:
             return _ends_of(same, made_of)
@@ -147,6 +161,12 @@ def _ends_of(errors: Sequence[_Error], made_of: _MakesEnds) -> tuple[float, floa
     return made_of([log for log, _, _ in errors], [group for _, group, _ in errors])
 
 
+def _guides(errors: Sequence[_Error], kind: str) -> list[_Error]:
+    """Return the errors that tell of a kind of stack: those on stacks that are gone tell of such alone."""
+    found = [one for one in errors if kind_of_stack(one[2]) in (kind, one[2].stack)]
+    return found or list(errors)
+
+
 def _groups_in(errors: Sequence[_Error]) -> int:
     return len({group for _, group, _ in errors})
 
@@ -156,6 +176,7 @@ def model_case(case: Case, fitted: Fitted | Coefficients) -> ModelledStep:
     return model_step(
         case.table, case.chip, fitted, generation=case.generation, stack=case.stack, host=case.host,
         year=case.year, compiled=case.compiled, input_bytes=case.input_bytes, pressure=case.pressure,
+        software_year=case.software_year,
     )  # fmt: skip
 
 
@@ -216,11 +237,25 @@ def leave_out(
         for i in held:
             predicted[i] = predict_case(examples[i].case, fitted)
         for name, rule in RULES.items():
-            times = predict_naively(rule, rest, [examples[i].case for i in held])
-            naive[name].update(zip(held, times, strict=True))
+            naive[name].update(_by_rule(rule, examples, held, without=group, groups=groups))
     order = range(len(examples))
     return HeldOut(
         examples=tuple(examples), groups=tuple(groups), predicted_s=tuple(predicted[i] for i in order),
         naive_s={name: tuple(times[i] for i in order) for name, times in naive.items()},
         fits=fits, unlike=unlike, kin=tuple(map(kin_of, examples)) if kin_of is not None else (),
     )  # fmt: skip
+
+
+def _by_rule(
+    rule: Rule, examples: Sequence[Example], held: Sequence[int], *, without: str, groups: Sequence[str]
+) -> dict[int, float]:
+    """Return what a rule of thumb makes of examples [s], its constant fitted on others, of their mode if any."""
+    found: dict[int, float] = {}
+    rest = [e for e, group in zip(examples, groups, strict=True) if group != without]
+    for mode in ("train", "infer"):
+        ours = [i for i in held if examples[i].measurement.mode == mode]
+        if not ours:
+            continue
+        alike = [e.case for e in rest if e.measurement.mode == mode] or [e.case for e in rest]
+        found.update(zip(ours, predict_naively(rule, alike, [examples[i].case for i in ours]), strict=True))
+    return found

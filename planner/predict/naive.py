@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from .fit import Case
 
-__all__ = ["RULES", "predict_naively"]
+__all__ = ["RULES", "Rule", "predict_naively"]
 
 
 def _peak_flop_per_s(case: Case) -> float:
@@ -37,16 +37,15 @@ def roofline_s(case: Case) -> float:
     return max(flops_s(case), bandwidth_s(case))
 
 
-RULES: dict[str, Callable[[Case], float]] = {
+Rule = Callable[[Case], float]
+RULES: dict[str, Rule] = {
     "flops_ratio": flops_s,
     "bandwidth_ratio": bandwidth_s,
     "datasheet_roofline": roofline_s,
 }
 
 
-def predict_naively(
-    rule: Callable[[Case], float], fit_on: Sequence[Case], predict: Sequence[Case]
-) -> list[float]:
+def predict_naively(rule: Rule, fit_on: Sequence[Case], predict: Sequence[Case]) -> list[float]:
     """Return the rule's times for ``predict`` [s], scaled by the median ratio to the rows of ``fit_on``.
 
     The ratio is what such a rule calls utilization; the median makes it as good as one constant can be.

@@ -12,14 +12,15 @@ from ..offers.rows import Accelerator
 from ..workload.model import Workload
 from .chip import chip_of, generation_of
 from .coefficients import Chip, Coefficients, Generation, load_coefficients
-from .device import device_parts_s, launches_of, step_s
+from .device import device_parts_s, launches_of, step_s, with_libraries_of
 from .interval import around
 from .kernels import KernelTable, kernels_of, table_of
 from .links import UNKNOWN, Machine
 from .measured import Measured, fingerprint, load_measured
 from .parallel import several_devices
 from .ranges import LAST_YEAR, datasheet_of, era_of, kin_of
-from .runs import COPIES, keras_library, kind_of_run, pressure_of, updated_on_each_core
+from .runs import COPIES, keras_library, kind_of_run, mode_of, pressure_of, updated_on_each_core
+from .software import NEWEST_SOFTWARE
 from .steptime import Basis, Limiter, StepTime, Unpredicted
 from .systolic import systolic_parts_s
 
@@ -42,6 +43,7 @@ class ModelledStep(Frozen):
 def model_step(
     table: KernelTable, chip: Chip, coefficients: Fitted | Coefficients, *, generation: str,
     year: int, compiled: bool, input_bytes: float, pressure: float = 0.0, stack: str = MEAN, host: str = MEAN,
+    software_year: float = NEWEST_SOFTWARE,
 ) -> ModelledStep:  # fmt: skip
     """Return the modelled time of one step on one device.
 
@@ -54,13 +56,14 @@ def model_step(
         compiled: True: the host launches one program; False: it dispatches every kernel.
         input_bytes: One batch, fed from the host [bytes].
         pressure: Memory needed over memory usable [-].
+        software_year: When the framework was released [years].
     """
     import numpy as np
 
     shared = coefficients.shared
     machine = coefficients.hosts.get(host, coefficients.hosts[MEAN])
     launch_s, total, compute, memory = kernel_times_s(
-        table, chip, coefficients, generation=generation, year=year, stack=stack
+        table, chip, coefficients, generation=generation, year=year, stack=stack, software_year=software_year
     )
     gaps_s = float(launch_s * table.count.sum())
     busy = total - launch_s * table.count
@@ -86,7 +89,7 @@ def model_step(
 
 def kernel_times_s(
     table: KernelTable, chip: Chip, coefficients: Fitted | Coefficients, *, generation: str, year: int,
-    stack: str = MEAN,
+    stack: str = MEAN, software_year: float = NEWEST_SOFTWARE,
 ) -> tuple[float, Any, Any, Any]:  # fmt: skip
     """Return the gap of a launch, and of each kernel the total, arithmetic and memory time [s].
 
@@ -98,6 +101,7 @@ def kernel_times_s(
         return 0.0, *systolic_parts_s(table, chip, xp=np)
     own = coefficients.generations.get(generation) or unmeasured(coefficients, year=year)
     framework = coefficients.stacks.get(stack, coefficients.stacks[MEAN])
+    framework = with_libraries_of(software_year, framework, coefficients.shared)
     return own.launch_s, *device_parts_s(table, chip, own, framework, coefficients.shared, xp=np)
 
 
@@ -213,9 +217,10 @@ class Predictor:
         chip = chip_of(accelerator, table=table, precision=workload.precision)
         if isinstance(chip, Unpredicted):
             return chip
+        ours = mode_of(stack, workload.mode)
         step = model_step(
             table, _part_of(chip, share), self.coefficients, generation=generation_of(accelerator),
-            year=accelerator.year or LAST_YEAR, stack=stack, host=stack, compiled=workload.compiled,
+            year=accelerator.year or LAST_YEAR, stack=ours, host=ours, compiled=workload.compiled,
             input_bytes=workload.memory.input_bytes if fed else 0.0,
             pressure=pressure_of(workload.memory.total_bytes, accelerator, share=share),
         )  # fmt: skip
@@ -240,7 +245,7 @@ class Predictor:
     def _basis(self, workload: Workload, accelerator: Accelerator) -> tuple[Basis, str]:
         """Return `modelled` where the fit has rows of this chip at this precision and way of running."""
         kind = kind_of_run(accelerator.name, workload.precision, compiled=workload.compiled)
-        if kind in self.coefficients.fitted_on["runs"]:
+        if {kind, mode_of(kind, workload.mode)} & set(self.coefficients.fitted_on["runs"]):
             return "modelled", ""
         if accelerator.kind == "tpu":
             return "datasheet", f"no measurement of {kind} was fitted: the datasheet's rates on padded arrays"

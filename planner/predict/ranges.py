@@ -76,7 +76,7 @@ GROUPS = (
         {
             # Above 1 where fewer operations are done than are counted: FFT, larger tiles of Winograd.
             "conv_fprop": (0.6, 0.05, 2.5), "conv_dgrad": (0.6, 0.05, 2.5), "conv_wgrad": (0.5, 0.05, 2.5),
-            "depthwise": (0.1, 0.005, 1.0), "dot": (0.7, 0.05, 1.1), "conv_tensor": (0.6, 0.3, 0.9),
+            "depthwise": (0.1, 0.005, 1.0), "dot": (0.85, 0.05, 1.0), "conv_tensor": (0.6, 0.3, 0.9),
             "dot_tensor": (0.65, 0.5, 0.9), "winograd_gain": (1.8, 1.0, 2.25), "stream": (0.75, 0.2, 1.0),
             "pool": (0.5, 0.05, 1.0), "irregular": (0.3, 0.02, 1.0), "launch_s": (3e-6, 5e-7, 6e-6),
             "step_latency_s": (4e-7, 2e-8, 4e-6),
@@ -84,8 +84,10 @@ GROUPS = (
         0.3,
         # One library family serves all of them; NVIDIA's guides show 0.6 to 0.8 of the peak for large products
         # on V100 and A100 ("Matrix Multiplication Background User's Guide", figures 2 to 7).
-        {"conv_tensor": 0.15, "dot_tensor": 0.15}
-        | dict.fromkeys(("conv_fprop", "conv_dgrad", "conv_wgrad", "dot", "winograd_gain"), 0.1),
+        dict.fromkeys(
+            ("conv_tensor", "dot_tensor", "conv_fprop", "conv_dgrad", "conv_wgrad", "dot", "winograd_gain"), 0.1
+        ),
+        {"conv_tensor": 0.1, "dot_tensor": 0.1, "dot": 0.1},
     ),
     Group(
         "",
@@ -94,12 +96,19 @@ GROUPS = (
             "tile_exponent": (0.5, 0.05, 1.5), "quantization": (0.5, 0.01, 1.0), "split_cost": (0.1, 0.01, 1.0),
             "sharpness": (3.0, 1.0, 10.0), "dot_sharpness": (3.0, 1.0, 10.0), "host_sharpness": (6.0, 3.0, 20.0),
             "tensor_density": (0.3, 0.01, 1.0), "memory_density": (0.3, 0.01, 1.0),
-            "clock_drop": (0.4, 0.02, 1.0), "inline_ecc": (0.85, 0.6, 1.0),
+            "clock_headroom": (1.25, 1.0, 2.5), "inline_ecc": (0.85, 0.6, 1.0),
             "l2_reuse": (0.3, 0.01, 0.95), "pressure_slope": (0.5, 0.01, 3.0),
+            "tensor_per_year": (1.0, 0.8, 1.3),
         },
         0.0,
         # Of the three densities of tensor units that were measured, a chip that is left out takes away an end.
-        surer_log={"tensor_density": 0.3},
+        # Steps that need more memory than there is are few. Training draws a half to three quarters of the
+        # heaviest load's power, which goes with the second to third power of the clock: 1.1 to 1.4 times the
+        # base clock. Kernels of the libraries overlap arithmetic and traffic: neither sum nor maximum is likely.
+        surer_log={
+            "sharpness": 0.2, "dot_sharpness": 0.2, "tensor_density": 0.3, "pressure_slope": 0.3,
+            "clock_headroom": 0.1, "tensor_per_year": 0.1,
+        },
     ),
     Group(
         "stack",
@@ -121,10 +130,13 @@ GROUPS = (
 # Since Volta, first-level cache and shared memory are one, and threads of a warp are scheduled each on its own
 # (NVIDIA, "Tesla V100 GPU Architecture", 2017; how much faster that cache is: Jia et al., 2018, section 3). What
 # chips of this era have on top of the older ones is fitted too, and serves chips of generations that were never
-# measured. Prior spread of half of the difference, in log units.
-ERA_SPREAD_LOG = {
-    name: 0.45 if name in ("launch_s", "step_latency_s") else 0.3 for name in GROUPS[0].ranges
-}  # fmt: skip
+# measured. Prior spread of half of the difference, in log units. Older chips have no tensor units to differ
+# from, and no algorithm makes a product do more than the peak on either.
+ERA_SPREAD_LOG = (
+    dict.fromkeys(GROUPS[0].ranges, 0.3)
+    | dict.fromkeys(("launch_s", "step_latency_s"), 0.45)
+    | dict.fromkeys(("conv_tensor", "dot_tensor", "dot"), 0.02)
+)
 NEVER_RISING = ("launch_s", "step_latency_s")  # clocks and schedulers do not get slower with the years
 ERA_BEGAN = 2017
 LAST_YEAR = 2020  # of the measured chips

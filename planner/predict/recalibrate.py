@@ -9,7 +9,7 @@ from typing import Any
 
 from ..files import write_whole
 from ..offers.rows import Accelerator
-from .calibrate import calibrate, is_plain_fit, measured_index, single_device_training
+from .calibrate import calibrate, is_plain_fit, measured_index, rows_of_one_gpu
 from .cases import examples_of, traces_of, workload_of
 from .corpus import Measurement
 from .inference import inference_ends, inference_to_json
@@ -56,12 +56,11 @@ def profiles_anew(
     gradients = facts_to_json(several, workload_of, known=(lambda _: None) if retrace else packaged_facts)
     found["gradients.json"] = _rows_apart(gradients)
     part("efficiency.json")
-    examples = examples_of(single_device_training(corpus), accelerators, progress=progress, known=traces)
+    examples = examples_of(rows_of_one_gpu(corpus), accelerators, progress=progress, known=traces)
     calibration = calibrate(examples, progress=progress)
     found["efficiency.json"] = _json(calibration.coefficients.to_json(), indent=2)
     part("inference.json")
-    ends = inference_ends(corpus, accelerators, calibration.coefficients, progress=progress, known=traces)
-    found["inference.json"] = _json(inference_to_json(ends), indent=2)
+    found["inference.json"] = _json(inference_to_json(inference_ends(calibration.sources)), indent=2)
     part("measured_steps.json")
     found["measured_steps.json"] = _json(measured_index(corpus, traces))
     part("transfer.json")

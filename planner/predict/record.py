@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ..errors import UsageError
+from .software import SOFTWARE
 
 __all__ = [
     "FORMAT",
@@ -55,7 +56,11 @@ def inputs_fingerprint() -> str:
         file for file in published if file.name.endswith(".csv") and not file.name.startswith("left_out")
     ]
     digest = hashlib.sha256()
-    for file in [*sorted(files, key=lambda file: file.name), profiles / "efficiency.json"]:
+    for file in [
+        *sorted(files, key=lambda file: file.name),
+        profiles / SOFTWARE,
+        profiles / "efficiency.json",
+    ]:
         digest.update(file.name.encode() + b"\0" + file.read_bytes())
     return digest.hexdigest()[:16]
 

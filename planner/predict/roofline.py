@@ -8,7 +8,16 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["SPLITS", "TILES", "best_tiling_s", "memory_traffic_s", "soft_max", "tile_rate", "tiling_s"]
+__all__ = [
+    "SPLITS",
+    "TILES",
+    "best_tiling_s",
+    "memory_traffic_s",
+    "soft_max",
+    "soft_min",
+    "tile_rate",
+    "tiling_s",
+]
 
 # Output tiles that cuBLAS and cuDNN choose among, and the rate of each relative to the best: a smaller tile
 # reads more operand bytes from shared memory per FLOP. The arithmetic intensity of a t x u tile against
@@ -38,6 +47,16 @@ def soft_max(a: Any, b: Any, *, sharpness: float, xp: Any) -> Any:
     larger = xp.maximum(a, b)
     ratio = (xp.minimum(a, b) + _TINY_S) / (larger + _TINY_S)
     return larger * (1.0 + ratio**sharpness) ** (1.0 / sharpness)
+
+
+def soft_min(a: Any, b: Any, *, sharpness: float) -> Any:
+    """Return a smooth minimum, (a^-p + b^-p)^(-1/p), of two positive numbers.
+
+    Example:
+        >>> round(soft_min(1.0, 1.0, sharpness=6.0), 3), round(soft_min(1.0, 0.4, sharpness=6.0), 3)
+        (0.891, 0.4)
+    """
+    return (a**-sharpness + b**-sharpness) ** (-1.0 / sharpness)
 
 
 def memory_traffic_s(*, bytes_moved: Any, attainable_bytes_per_s: Any, l2_bytes: Any, l2_reuse: Any) -> Any:

@@ -13,7 +13,8 @@ from .corpus import Measurement
 
 __all__ = [
     "COPIES", "CUDNN", "composed_by", "converts_layouts", "host_of", "is_fed_from_host", "keras_library",
-    "kind_of_run", "library_of", "ops_as_run", "pressure_of", "stack_of", "updated_on_each_core",
+    "kind_of_measured_run", "kind_of_run", "kind_of_stack", "library_of", "mode_of", "ops_as_run", "pressure_of",
+    "stack_of", "updated_on_each_core",
 ]  # fmt: skip
 
 # What crosses to the device in every step; data sets that a framework reads itself are copied while the step
@@ -26,6 +27,7 @@ COPIES = {"TPU-v2": 2, "TPU-v3": 2}
 
 CHANNELS_FIRST = ("nchw", "ncw", "ncdhw")
 CUDNN = frozenset({"lstm", "gru"})
+GONE = ("mxnet", "cntk", "tensorflow1")  # backends of Keras 1 and 2
 FIRST_WITH_LSTM_ON_JAX = (3, 14)  # keras/src/backend/jax/rnn.py: `lstm` is a stub in 3.13, cuDNN in 3.14
 
 
@@ -89,15 +91,34 @@ def stack_of(m: Measurement) -> str:
     """Return the name of the stack that ran a measurement: framework, how it was used, odd layouts apart.
 
     MXNet channels last is up to 13 times slower than channels first (its own performance page), and is a
-    stack of its own.
+    stack of its own. So is inference: graphs are rewritten for it, and nothing is kept for a backward pass.
     """
     layout = " nhwc" if m.framework == "mxnet" and m.layout == "nhwc" else ""
-    return f"{m.framework} {m.stack}{layout}"
+    return mode_of(f"{m.framework} {m.stack}{layout}", m.mode)
+
+
+def kind_of_stack(m: Measurement) -> str:
+    """Return which stacks a measurement's errors are like: `keras`, `eager`, `tuned`, or `older keras`.
+
+    Keras on backends that are gone (MXNet, CNTK, TensorFlow 1) is no guide to Keras today: loops over time took
+    two to three times as long there.
+    """
+    return f"older {m.stack}" if m.stack == "keras" and m.framework in GONE else m.stack
+
+
+def mode_of(name: str, mode: str) -> str:
+    """Return what a stack or a host is called at inference; for training it has its own name.
+
+    Example:
+        >>> mode_of("keras", "train"), mode_of("keras", "infer")
+        ('keras', 'keras infer')
+    """
+    return f"{name} {mode}" if mode == "infer" else name
 
 
 def host_of(m: Measurement) -> str:
     """Return the name of the host: the instance type where Keras dispatched kernels, else the stack."""
-    return m.host if m.stack == "keras" and m.host else stack_of(m)
+    return mode_of(m.host, m.mode) if m.stack == "keras" and m.host else stack_of(m)
 
 
 def kind_of_run(accelerator: str, precision: str, *, compiled: bool) -> str:
@@ -108,6 +129,11 @@ def kind_of_run(accelerator: str, precision: str, *, compiled: bool) -> str:
         'T4 float32 with XLA'
     """
     return f"{accelerator} {precision}{' with XLA' if compiled else ''}"
+
+
+def kind_of_measured_run(m: Measurement) -> str:
+    """Return the kind of run that a measurement is one of."""
+    return mode_of(kind_of_run(m.accelerator, m.precision, compiled=m.compiled), m.mode)
 
 
 def is_fed_from_host(m: Measurement) -> bool:

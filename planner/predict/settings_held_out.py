@@ -72,7 +72,7 @@ SETTINGS: dict[str, Setting] = {
             name="architecture",
             title="PROFET's rows, architecture left out",
             protocol="Each of PROFET's nine Keras networks on K80, M60, T4 and V100, predicted by coefficients "
-            "fitted on the single-device training rows of all other architectures.",
+            "fitted on the training steps and inference calls of all other architectures on one GPU.",
             predict=lambda bench: bench.without_architecture.where(_is_profet),
         ),
         Setting(
@@ -111,7 +111,7 @@ SETTINGS: dict[str, Setting] = {
             name="transformers",
             title="Transformers, architecture left out",
             protocol="BERT, MPT, Transformer and Transformer-XL, each predicted by coefficients fitted on the "
-            "single-device training rows of all other architectures; BERT's heads are left out together.",
+            "steps and calls of all other architectures on one GPU; BERT's heads are left out together.",
             predict=lambda bench: bench.without_architecture.where(_is_transformer),
         ),
         Setting(
@@ -161,8 +161,8 @@ SETTINGS: dict[str, Setting] = {
             name="inference",
             title="Inference, architecture left out",
             protocol="Every published inference call on GPUs, one or several that each work for themselves, "
-            "predicted as a forward pass by coefficients fitted on the single-device training rows of all other "
-            "architectures.",
+            "predicted as a forward pass by coefficients fitted on the training steps and inference calls of all "
+            "other architectures on one GPU.",
             predict=lambda bench: bench.inference,
         ),
         Setting(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -9,9 +10,10 @@ import pytest
 from gpuplan.offers.load import load_catalog
 from gpuplan.predict.chip import chip_of
 from gpuplan.predict.coefficients import Chip, load_coefficients
-from gpuplan.predict.device import device_parts_s
+from gpuplan.predict.device import clock_share, device_parts_s, with_libraries_of
 from gpuplan.predict.kernels import Kernel, table_of
 from gpuplan.predict.roofline import memory_traffic_s
+from gpuplan.predict.software import SOFTWARE_EPOCH
 from gpuplan.predict.steptime import Unpredicted
 
 SQUARE = Kernel(
@@ -38,7 +40,7 @@ def test_base_clocks_are_those_that_vendors_promise() -> None:
 
 def test_a_tpu_has_one_clock_and_no_streaming_multiprocessors() -> None:
     """Its peak is reached at the clock that it always runs at."""
-    assert chip("TPU-v3").clock_ratio == 1.0
+    assert chip("TPU-v3").clock_ratio == math.inf
     assert chip("TPU-v3").memory_density == 1.0
     assert np.all(chip("TPU-v3").tensor_density == 1.0)
 
@@ -77,18 +79,18 @@ def test_winograd_serves_scalar_float32_on_every_gpu_and_nothing_else() -> None:
 
 
 def test_a_clock_that_falls_slows_arithmetic_and_no_traffic() -> None:
-    """By hand: half the clock at a drop of 1 doubles the products' time; a stream waits for memory alone."""
+    """By hand: from half the boost clock to a quarter, products take twice as long; a stream waits for memory."""
     coefficients = load_coefficients()
-    shared = replace(coefficients.shared, clock_drop=1.0)
+    shared = replace(coefficients.shared, clock_headroom=1.0)
     generation, stack = coefficients.generations["Volta"], coefficients.stacks["keras"]
     parts = [
         device_parts_s(TABLE, replace(chip("V100-16GB"), clock_ratio=ratio), generation, stack, shared, xp=np)
-        for ratio in (1.0, 0.5)
+        for ratio in (0.5, 0.25)
     ]
     (_, full_s, traffic_s), (_, half_s, same_traffic_s) = parts
     dot, depthwise = 0, 1
-    assert half_s[dot] == pytest.approx(2 * full_s[dot])
-    assert half_s[depthwise] == pytest.approx(2 * full_s[depthwise])
+    assert half_s[dot] == pytest.approx(2 * full_s[dot], rel=0.01)
+    assert half_s[depthwise] == pytest.approx(2 * full_s[depthwise], rel=0.01)
     assert same_traffic_s == pytest.approx(traffic_s)
 
 
@@ -104,7 +106,7 @@ def test_a_depthwise_kernel_runs_on_scalar_units_and_is_not_padded_to_tiles(dtyp
     table = table_of([replace(DEPTHWISE, dtype=dtype)])
     v100 = chip_of(load_catalog().accelerators["V100-16GB"], table=table, precision="mixed_float16")
     assert not isinstance(v100, Unpredicted)
-    rate = 15.7e12 * generation.depthwise * stack.contraction * v100.clock_ratio**shared.clock_drop
+    rate = 15.7e12 * generation.depthwise * stack.contraction * clock_share(v100, shared)
     _, compute_s, _ = device_parts_s(table, v100, generation, stack, shared, xp=np)
     assert compute_s[0] == pytest.approx(1e9 / rate, rel=0.01)
 
@@ -119,3 +121,21 @@ def test_a_cache_saves_what_it_holds() -> None:
 
     assert time_s(1e6) == pytest.approx(1e-3 * (1 - 0.4 / 2))
     assert time_s(1e12) == pytest.approx(1e3, rel=1e-5)
+
+
+def test_most_boards_boost_all_the_time_and_one_of_70_w_cannot() -> None:
+    """By hand: 1.25 times the base clock of a V100 is more than its boost clock; of a T4 it is less than half."""
+    shared = replace(load_coefficients().shared, clock_headroom=1.25)
+    v100, t4 = (clock_share(chip(name), shared) for name in ("V100-16GB", "T4"))
+    assert 0.85 < v100 < 1.0
+    assert t4 == pytest.approx(1.25 * 585 / 1590, rel=0.01)
+    assert clock_share(chip("TPU-v3"), shared) == 1.0
+
+
+def test_tensor_units_gain_with_the_years_of_the_libraries() -> None:
+    """By hand: two years at 1.1 a year; scalar units and memory stay what they were."""
+    coefficients = load_coefficients()
+    stack, shared = coefficients.stacks["keras"], replace(coefficients.shared, tensor_per_year=1.1)
+    later = with_libraries_of(SOFTWARE_EPOCH + 2, stack, shared)
+    assert later.tensor == pytest.approx(stack.tensor * 1.21)
+    assert (later.contraction, later.stream) == (stack.contraction, stack.stream)

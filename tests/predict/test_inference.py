@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 
-import pytest
 from gpuplan.offers.load import load_catalog
 from gpuplan.predict.beyond import inference_rows
 from gpuplan.predict.cases import examples_of
@@ -16,7 +15,10 @@ from gpuplan.predict.inference import inference_ends_of, load_inference
 
 
 def test_the_interval_holds_four_fifths_of_what_was_published() -> None:
-    """627 calls on K80 to A100, each architecture weighing the same: 80 % lie inside, up to rounding."""
+    """627 calls on K80 to A100, each architecture weighing the same: the packaged fit has seen most of them.
+
+    The interval is of errors on publishers that were left out, which are larger: 80 % lie inside at least.
+    """
     rows = inference_rows(packaged_corpus())
     coefficients, (low, high) = load_coefficients(), load_inference()["keras"]
     examples = examples_of(rows, load_catalog().accelerators, progress=lambda _: None)
@@ -27,7 +29,7 @@ def test_the_interval_holds_four_fifths_of_what_was_published() -> None:
     ) / len(counts)
 
     assert len(rows) >= 600
-    assert inside == pytest.approx(0.8, abs=0.05)
+    assert inside >= 0.8
 
 
 def test_a_time_from_a_datasheet_may_be_off_by_both() -> None:

@@ -44,7 +44,7 @@ def fake_calibration(examples: Sequence[Example], **_: object) -> Calibration:
         predicted_s=tuple(predict_case(e.case, packaged) for e in examples),
         fits=cast("Any", dict.fromkeys(groups, packaged)),
     )  # fmt: skip
-    return Calibration(coefficients=packaged, fitted=cast("Any", packaged), models=models)
+    return Calibration(coefficients=packaged, fitted=cast("Any", packaged), models=models, sources=models)
 
 
 def quiet(_: str) -> None:

@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from gpuplan.predict.calibrate import single_device_training
+from gpuplan.predict.calibrate import rows_of_one_gpu
 from gpuplan.predict.cases import workload_of
 from gpuplan.predict.corpus import Measurement, collection, packaged_corpus
 from gpuplan.predict.heldout import packed
@@ -64,7 +64,7 @@ def test_names_of_stacks_and_runs(row: Measurement) -> None:
 
 def test_families_are_left_out_whole() -> None:
     """All of BERT, all of ResNet-50, in whatever source, fall into one fold."""
-    rows = single_device_training(packaged_corpus())
+    rows = rows_of_one_gpu(packaged_corpus())
     folds = packed([m.family for m in rows], alone_from=85, folds=5)
     assert folds["resnet50"] == "resnet50"
     assert {m.family for m in rows if "bert" in m.architecture} == {"bert"}

@@ -12,6 +12,7 @@ from ..kernels import Kernel, KernelTable, table_of
 from ..predictor import model_step
 from ..ranges import LAST_YEAR
 from ..runs import pressure_of
+from ..software import NEWEST_SOFTWARE
 from ..steptime import Unpredicted
 
 __all__ = ["gpu_parts_s", "table_from"]
@@ -24,7 +25,7 @@ def table_from(rows: Iterable[Mapping[str, Any]]) -> KernelTable:
 
 def gpu_parts_s(
     table: KernelTable, accelerator: Accelerator, *, precision: str, input_bytes: float, needed_bytes: int,
-    slowdown: float, stack: str = "keras",
+    slowdown: float, stack: str = "keras", software_year: float = NEWEST_SOFTWARE,
 ) -> dict[str, float] | Unpredicted:  # fmt: skip
     """Return a step of one GPU by part, which add up [s].
 
@@ -39,6 +40,7 @@ def gpu_parts_s(
         needed_bytes: As the compiler states it [bytes].
         slowdown: Measured over estimated [-].
         stack: `keras`, or a vendor's `tuned` container.
+        software_year: When the framework was released [years].
     """
     chip = chip_of(accelerator, table=table, precision=precision)
     if isinstance(chip, Unpredicted):
@@ -46,6 +48,6 @@ def gpu_parts_s(
     step = model_step(
         table, chip, load_coefficients(), generation=generation_of(accelerator), stack=stack, host=stack,
         year=accelerator.year or LAST_YEAR, compiled=True, input_bytes=input_bytes,
-        pressure=pressure_of(needed_bytes, accelerator, share=1.0),
+        pressure=pressure_of(needed_bytes, accelerator, share=1.0), software_year=software_year,
     )  # fmt: skip
     return {name: part_s * slowdown for name, part_s in step.parts_s.items()}

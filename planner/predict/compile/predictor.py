@@ -12,6 +12,7 @@ from ...workload.model import Workload
 from ..interval import around
 from ..links import UNKNOWN, Machine
 from ..parallel import several_devices
+from ..runs import mode_of
 from ..steptime import Limiter, StatedMemory, StepTime, Unpredicted, notes_text
 from .between import between
 from .compiled import Compiled, CompileFault
@@ -196,7 +197,7 @@ def _parts_s(
     found = gpu_parts_s(
         table_from(result.kernels), accelerator, precision=workload.precision,
         input_bytes=float(workload.memory.input_bytes), needed_bytes=result.needed_bytes,
-        slowdown=load_constants()["cuda"].slowdown,
+        slowdown=load_constants()["cuda"].slowdown, stack=mode_of("keras", workload.mode),
     )  # fmt: skip
     return None if isinstance(found, Unpredicted) else found
 

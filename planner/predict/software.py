@@ -1,0 +1,46 @@
+"""When the software of a published run was released: libraries of later years use tensor units better."""
+
+from __future__ import annotations
+
+import csv
+import re
+from functools import cache
+from importlib import resources
+
+__all__ = ["NEWEST_SOFTWARE", "SOFTWARE", "SOFTWARE_EPOCH", "software_year"]
+
+SOFTWARE_EPOCH = 2019.5  # the middle of the published years, which a framework's fitted rates are of
+NEWEST_SOFTWARE = 2023.0  # the end of them; nobody has published what later software does
+SOFTWARE = "software.csv"
+_CONTAINER = re.compile(r"NGC (\d\d)\.(\d\d)")  # NVIDIA's containers are named for their month
+
+
+def software_year(software: str) -> float:
+    """Return when software was released, with a fraction [years].
+
+    Args:
+        software: As a row names it; what is not known, or later than every published row, is taken for the newest.
+
+    Example:
+        >>> software_year("PyTorch NGC 20.07"), software_year("Keras 2.1.5 + TensorFlow 1.7.0, CUDA 9.0")
+        (2020.5, 2018.167)
+        >>> software_year("")
+        2023.0
+    """
+    container = _CONTAINER.search(software)
+    if container:
+        return min(_year(2000 + int(container[1]), int(container[2])), NEWEST_SOFTWARE)
+    named = [name for name in _releases() if name in software]
+    return min(_releases()[max(named, key=len)], NEWEST_SOFTWARE) if named else NEWEST_SOFTWARE
+
+
+def _year(year: int, month: int) -> float:
+    return round(year + (month - 1) / 12, 3)
+
+
+@cache
+def _releases() -> dict[str, float]:
+    """Return the packaged release dates, by the text that names a release."""
+    text = (resources.files("gpuplan.profiles") / SOFTWARE).read_text(encoding="utf-8")
+    rows = csv.DictReader(text.splitlines())
+    return {row["software"]: _year(*map(int, row["released"].split("-"))) for row in rows}

@@ -1,0 +1,89 @@
+"""Inference calls are fitted beside training steps, with rates of their own, and judged apart."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from gpuplan.offers.load import load_catalog
+from gpuplan.predict.calibrate import is_training, means_of_classes
+from gpuplan.predict.cases import examples_of
+from gpuplan.predict.coefficients import Stack, load_coefficients
+from gpuplan.predict.corpus import collection
+from gpuplan.predict.heldout import HeldOut, leave_out
+from gpuplan.predict.inference import inference_ends
+
+
+def rates(value: float) -> Stack:
+    return Stack(contraction=value, tensor=value, stream=value)
+
+
+def test_a_class_that_nobody_inferred_with_is_the_mean_of_the_others() -> None:
+    """By hand: Keras on TensorFlow 1 is no guide to Keras today; 1 and 4 have the mean 2 where 3 was trained."""
+    found = means_of_classes({
+        "": rates(9.0), "tensorflow2 keras": rates(3.0), "pytorch eager": rates(1.5), "mxnet tuned": rates(2.0),
+        "tensorflow1 keras infer": rates(7.0), "pytorch eager infer": rates(1.0), "mxnet tuned infer": rates(4.0),
+    })  # fmt: skip
+
+    assert found["keras"].tensor == pytest.approx(3.0)
+    assert found["eager infer"].tensor == pytest.approx(1.0)
+    assert found["keras infer"].tensor == pytest.approx(2.0)
+
+
+def test_the_packaged_rates_tell_training_from_inference() -> None:
+    """Each class of stacks and of hosts is there for both."""
+    coefficients = load_coefficients()
+    for kind in ("keras", "eager", "tuned"):
+        assert coefficients.stacks[kind] != coefficients.stacks[f"{kind} infer"]
+        assert coefficients.hosts[kind] != coefficients.hosts[f"{kind} infer"]
+
+
+@pytest.fixture(scope="module")
+def torch7() -> HeldOut:
+    """Torch7's rows of two networks, each predicted by a fit of the other: training and inference together."""
+    rows = [m for m in collection("cnn_benchmarks_cloud") if m.family in ("resnet50", "vgg16")]
+    examples = examples_of(rows, load_catalog().accelerators, progress=lambda _: None)
+    return leave_out(examples, group_of=lambda e: e.measurement.family, progress=lambda _: None)
+
+
+def test_what_is_left_out_is_left_out_in_both_modes(torch7: HeldOut) -> None:
+    """A fit without a network has seen neither its steps nor its calls: both have the group's fit."""
+    modes = {(group, e.measurement.mode) for group, e in zip(torch7.groups, torch7.examples, strict=True)}
+    assert modes == {(family, mode) for family in ("resnet50", "vgg16") for mode in ("train", "infer")}
+    assert set(torch7.fits) == {"", "resnet50", "vgg16"}
+    assert {"torch7 eager", "torch7 eager infer"} < set(torch7.fits["vgg16"].stacks)
+
+
+def test_intervals_of_steps_and_of_calls_are_made_of_their_own_errors(torch7: HeldOut) -> None:
+    """Neither holds what only the other was off by."""
+    steps, calls = torch7.where(is_training), torch7.where(lambda m: m.mode == "infer")
+    assert len(steps.examples) + len(calls.examples) == len(torch7.examples)
+    for part in (steps, calls):
+        ((low, high),) = set(part.intervals().values())
+        assert min(part.log_ratios) - 1e-9 <= low <= high <= max(part.log_ratios) + 1e-9
+    ends = inference_ends(torch7)
+    assert set(ends) == {"keras", "eager", "tuned"}
+    assert ends["eager"] == calls.intervals()["eager"]
+
+
+def test_a_rule_of_thumb_has_a_constant_for_each_mode(torch7: HeldOut) -> None:
+    """By hand: FLOPs over peak of the one network, times the other's median ratio at the same mode."""
+    for mode in ("train", "infer"):
+
+        def ratio(i: int) -> float:
+            case = torch7.examples[i].case
+            flops = float((case.table.flops * case.table.count).sum())
+            return case.step_s / (flops / float(case.chip.peak_flop_per_s.max()))
+
+        of = {
+            family: [
+                i for i, e in enumerate(torch7.examples)
+                if e.measurement.family == family and e.measurement.mode == mode
+            ]
+            for family in ("resnet50", "vgg16")
+        }  # fmt: skip
+        ratios = sorted(map(ratio, of["vgg16"]))
+        middle = math.sqrt(ratios[(len(ratios) - 1) // 2] * ratios[len(ratios) // 2])
+        for i in of["resnet50"]:
+            rule_s = torch7.naive_s["flops_ratio"][i]
+            assert rule_s == pytest.approx(torch7.examples[i].case.step_s / ratio(i) * middle)
