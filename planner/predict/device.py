@@ -39,8 +39,10 @@ def _first(coefficients: Any, count: int) -> Any:
     return replace(coefficients, **cut) if cut else coefficients
 
 
-# How sharply the clock turns from the boost clock to what power allows.
+# How sharply the clock turns from the boost clock to what power allows, and the share of tensor units to all of
+# their peak: whatever libraries gain with the years, they get no further.
 _CLOCK_SHARPNESS = 6.0
+_PEAK_SHARPNESS = 6.0
 
 
 def clock_share(chip: Chip, shared: Shared) -> Any:
@@ -77,7 +79,7 @@ def contraction_s(
     generation, stack, shared = (_first(c, table.contractions) for c in (generation, stack, shared))
     scalar = _by_category(generation, CONTRACTIONS, table.category, xp) * stack.contraction
     matrix = xp.where(table.category == _DOT, generation.dot_tensor, generation.conv_tensor) * stack.tensor
-    matrix = matrix / chip.tensor_density**shared.tensor_density
+    matrix = soft_min(1.0, matrix / chip.tensor_density**shared.tensor_density, sharpness=_PEAK_SHARPNESS)
     gain = xp.where(table.winograd & chip.winograd, generation.winograd_gain, 1.0)
     clock = clock_share(chip, shared)
     share = xp.where(chip.tensor, matrix, scalar * gain)

@@ -139,3 +139,16 @@ def test_tensor_units_gain_with_the_years_of_the_libraries() -> None:
     later = with_libraries_of(SOFTWARE_EPOCH + 2, stack, shared)
     assert later.tensor == pytest.approx(stack.tensor * 1.21)
     assert (later.contraction, later.stream) == (stack.contraction, stack.stream)
+
+
+def test_tensor_units_never_do_more_than_their_peak() -> None:
+    """However much a framework gains on the mean, a large product takes as long as at the peak under load."""
+    coefficients = load_coefficients()
+    stack = replace(coefficients.stacks["keras"], tensor=5.0)
+    table = table_of([replace(SQUARE, dtype="float16")])
+    v100 = chip_of(load_catalog().accelerators["V100-16GB"], table=table, precision="mixed_float16")
+    assert not isinstance(v100, Unpredicted)
+    generation, shared = coefficients.generations["Volta"], coefficients.shared
+    _, compute_s, _ = device_parts_s(table, v100, generation, stack, shared, xp=np)
+    at_peak_s = 2 * 4096**3 / (125e12 * clock_share(v100, shared))
+    assert at_peak_s <= compute_s[0] <= 1.2 * at_peak_s
