@@ -56,8 +56,10 @@ class Predicted:
         )
 
 
-def _predicted(held_out: HeldOut, *, basis: str, judged: Keep = lambda _: True) -> Predicted:
+def _predicted(held_out: HeldOut | None, *, basis: str, judged: Keep = lambda _: True) -> Predicted:
     """Return the predictions of rows that are judged, with intervals made of the errors on such rows."""
+    if held_out is None:
+        return Predicted()
     ours = held_out.where(judged)
     rules = {name: tuple(ours.scored(times, basis=name)) for name, times in ours.naive_s.items()}
     pool = tuple(example.measurement for example in held_out.examples)
@@ -98,8 +100,7 @@ class Bench:
     @cached_property
     def without_architecture(self) -> Predicted:
         """Predictions by fits that have seen no variant of the architecture."""
-        held_out = self.architecture_held_out
-        return Predicted() if held_out is None else _predicted(held_out, basis="modelled", judged=is_training)
+        return _predicted(self.architecture_held_out, basis="modelled", judged=is_training)
 
     @cached_property
     def architecture_held_out(self) -> HeldOut | None:
@@ -127,8 +128,7 @@ class Bench:
     @cached_property
     def without_source(self) -> Predicted:
         """Predictions by fits that have seen no row of the publisher."""
-        held_out = self.source_held_out
-        return Predicted() if held_out is None else _predicted(held_out, basis="modelled", judged=is_training)
+        return _predicted(self.source_held_out, basis="modelled", judged=is_training)
 
     @cached_property
     def source_held_out(self) -> HeldOut | None:
@@ -140,10 +140,7 @@ class Bench:
     @cached_property
     def without_accelerator(self) -> Predicted:
         """Predictions from the datasheet, by fits that have seen no row of the chip."""
-        held_out = self.accelerator_held_out
-        return (
-            Predicted() if held_out is None else _predicted(held_out, basis="datasheet", judged=is_training)
-        )
+        return _predicted(self.accelerator_held_out, basis="datasheet", judged=is_training)
 
     @cached_property
     def accelerator_held_out(self) -> HeldOut | None:

@@ -11,9 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from ..offers.rows import Accelerator
 from .cases import examples_of
 from .corpus import Measurement
-from .heldout import HeldOut, predict_case
+from .heldout import HeldOut, predict_case, rules_held_out
 from .interval import around
-from .naive import RULES, predict_naively
 from .parallel_fit import leave_out_scaling
 from .runs import kind_of_stack
 from .scaling import Pair, pairs_of
@@ -66,17 +65,10 @@ def infer_held_out(
     """
     examples = examples_of(rows, accelerators, progress=progress)
     families = tuple(m.family for m in rows)
-    naive: dict[str, dict[int, float]] = {name: {} for name in RULES}
-    for family in set(families) if len(set(families)) > 1 else ():
-        rest = [e.case for e, own in zip(examples, families, strict=True) if own != family]
-        held = [i for i, own in enumerate(families) if own == family]
-        for name, rule in RULES.items():
-            times = predict_naively(rule, rest, [examples[i].case for i in held])
-            naive[name].update(zip(held, times, strict=True))
     return HeldOut(
         examples=tuple(examples), groups=families,
         predicted_s=tuple(predict_case(e.case, held_out.fit_without(e.measurement, _family)) for e in examples),
-        naive_s={name: tuple(times[i] for i in range(len(rows))) for name, times in naive.items() if times},
+        naive_s=rules_held_out(examples, families) if len(set(families)) > 1 else {},
     )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from .layout import Fitted
 from .measured import FORMAT as MEASURED_FORMAT
 from .measured import fingerprint
 from .ranges import datasheet_of, kin_of
-from .runs import kind_of_measured_run, mode_of
+from .runs import kind_of_measured_run, mode_of, name_and_mode
 from .store import Traced, run_key
 
 __all__ = [
@@ -82,7 +82,7 @@ def is_training(m: Measurement) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """What was fitted, and what came out on the way that other fits begin from.
+    """What was fitted, and what came out on the way that other files are made of.
 
     Args:
         coefficients: With their intervals, as they are packaged.
@@ -142,26 +142,21 @@ def means_of_classes(members: Mapping[str, Any]) -> dict[str, Any]:
     no guide to Keras today; where nothing is left of a class, all others of its mode stand for it.
     """
     found = {}
+    named = [(*name_and_mode(name), value) for name, value in members.items() if name]
     for mode in ("train", "infer"):
-        ours = {name: value for name, value in members.items() if name and _mode_in(name) == mode}
+        ours = [(_class_in(name), value) for name, of, value in named if of == mode]
         for kind in STACKS:
-            alike = [value for name, value in ours.items() if _class_in(name) == kind]
-            alike = alike or [value for name, value in ours.items() if _class_in(name)]
+            alike = [value for own, value in ours if own == kind] or [value for own, value in ours if own]
             if alike:
                 found[mode_of(kind, mode)] = _geometric_mean(alike)
     return found
 
 
-def _mode_in(name: str) -> str:
-    return "infer" if name == mode_of(name.removesuffix(" infer"), "infer") else "train"
-
-
 def _class_in(name: str) -> str | None:
     """Return the class of a stack or a host; None for what is no guide to any."""
-    trained = name.removesuffix(" infer")
-    if " keras" in trained:  # odd layouts have a word more
-        return "keras" if trained.startswith("tensorflow2") else None
-    return next((kind for kind in STACKS if f" {kind}" in trained), "keras")
+    if " keras" in name:  # odd layouts have a word more
+        return "keras" if name.startswith("tensorflow2") else None
+    return next((kind for kind in STACKS if f" {kind}" in name), "keras")
 
 
 def _geometric_mean(members: Sequence[Any]) -> Any:

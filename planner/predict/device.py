@@ -23,6 +23,10 @@ K_STEP, K_STEP_TENSOR = 8.0, 32.0
 _DEPTHWISE = CATEGORIES.index("depthwise")
 _DOT = CATEGORIES.index("dot")
 _FIRST_SPLITTING = CATEGORIES.index("conv_wgrad")
+# How sharply the clock turns from the boost clock to what power allows, and the share of tensor units to all of
+# their peak: whatever libraries gain with the years, they get no further.
+_CLOCK_SHARPNESS = 6.0
+_PEAK_SHARPNESS = 6.0
 
 
 def _by_category(generation: Generation, names: tuple[str, ...], category: Any, xp: Any) -> Any:
@@ -37,12 +41,6 @@ def _first(coefficients: Any, count: int) -> Any:
     values = {field.name: getattr(coefficients, field.name) for field in fields(coefficients)}
     cut = {name: value[:count] for name, value in values.items() if getattr(value, "ndim", 0) == 1}
     return replace(coefficients, **cut) if cut else coefficients
-
-
-# How sharply the clock turns from the boost clock to what power allows, and the share of tensor units to all of
-# their peak: whatever libraries gain with the years, they get no further.
-_CLOCK_SHARPNESS = 6.0
-_PEAK_SHARPNESS = 6.0
 
 
 def clock_share(chip: Chip, shared: Shared) -> Any:

@@ -125,8 +125,6 @@ def fit(cases: Sequence[Case]) -> Fitted:
     """
     import numpy as np
     from jax import enable_x64
-    from numpy.linalg import LinAlgError
-    from scipy.optimize import least_squares
 
     layout = Layout.of(cases)
     columns = np.array([layout.columns(case) for case in cases])
@@ -156,14 +154,24 @@ def fit(cases: Sequence[Case]) -> Fitted:
             pull = _soft_slope((logs - start) / spread, scale=robust) * robust / spread
             return np.vstack([matrix, np.diag(pull)])
 
-        search = partial(
-            least_squares, residuals, start, jac=jacobian, bounds=(low, high), xtol=1e-5, ftol=1e-5, max_nfev=200
-        )  # fmt: skip
-        try:
-            found = search()
-        except LinAlgError:  # LAPACK's divide and conquer gives up on a rare matrix
-            found = search(tr_solver="lsmr")
-    return fitted_of(found.x, layout)
+        found = _searched(residuals, jacobian, start, bounds=(low, high))
+    return fitted_of(found, layout)
+
+
+def _searched(
+    residuals: Callable[[Any], Any], jacobian: Callable[[Any], Any], start: Any, *, bounds: tuple[Any, Any]
+) -> Any:
+    """Return the logs at which the residuals' squares are least, within bounds."""
+    from numpy.linalg import LinAlgError
+    from scipy.optimize import least_squares
+
+    search = partial(
+        least_squares, residuals, start, jac=jacobian, bounds=bounds, xtol=1e-5, ftol=1e-5, max_nfev=200
+    )
+    try:
+        return search().x
+    except LinAlgError:  # LAPACK's divide and conquer gives up on a rare matrix
+        return search(tr_solver="lsmr").x
 
 
 def _compiled(cases: Sequence[Case]) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:

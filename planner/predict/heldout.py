@@ -18,7 +18,7 @@ from .predictor import ModelledStep, model_step
 from .runs import kind_of_stack, stack_of
 from .score import ScoredRow
 
-__all__ = ["Example", "HeldOut", "leave_out", "model_case", "packed", "predict_case"]
+__all__ = ["Example", "HeldOut", "leave_out", "model_case", "packed", "predict_case", "rules_held_out"]
 
 ENOUGH_GROUPS = (
     9  # an 80 % interval leaves a tenth on either side: the share of the next group where nine are known
@@ -226,24 +226,26 @@ def leave_out(
     the minimum, would still know what was left out. ``unlike``, ``kin_of``: see `HeldOut`.
     """
     groups = [group_of(example) for example in examples]
-    predicted: dict[int, float] = {}
-    naive: dict[str, dict[int, float]] = {rule: {} for rule in RULES}
     fits: dict[str, Fitted] = {"": fit([example.case for example in examples])}
     for group in sorted(set(groups)):
         progress(group)
-        rest = [e.case for e, g in zip(examples, groups, strict=True) if g != group]
-        held = [i for i, g in enumerate(groups) if g == group]
-        fits[group] = fitted = fit(rest)
-        for i in held:
-            predicted[i] = predict_case(examples[i].case, fitted)
-        for name, rule in RULES.items():
-            naive[name].update(_by_rule(rule, examples, held, without=group, groups=groups))
-    order = range(len(examples))
+        fits[group] = fit([e.case for e, g in zip(examples, groups, strict=True) if g != group])
     return HeldOut(
-        examples=tuple(examples), groups=tuple(groups), predicted_s=tuple(predicted[i] for i in order),
-        naive_s={name: tuple(times[i] for i in order) for name, times in naive.items()},
-        fits=fits, unlike=unlike, kin=tuple(map(kin_of, examples)) if kin_of is not None else (),
+        examples=tuple(examples), groups=tuple(groups),
+        predicted_s=tuple(predict_case(e.case, fits[g]) for e, g in zip(examples, groups, strict=True)),
+        naive_s=rules_held_out(examples, groups), fits=fits, unlike=unlike,
+        kin=tuple(map(kin_of, examples)) if kin_of is not None else (),
     )  # fmt: skip
+
+
+def rules_held_out(examples: Sequence[Example], groups: Sequence[str]) -> dict[str, tuple[float, ...]]:
+    """Return what each rule of thumb makes of each example, its constant fitted on the other groups [s]."""
+    found: dict[str, dict[int, float]] = {name: {} for name in RULES}
+    for group in set(groups):
+        held = [i for i, own in enumerate(groups) if own == group]
+        for name, rule in RULES.items():
+            found[name].update(_by_rule(rule, examples, held, without=group, groups=groups))
+    return {name: tuple(times[i] for i in range(len(examples))) for name, times in found.items()}
 
 
 def _by_rule(

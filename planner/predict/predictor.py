@@ -245,7 +245,8 @@ class Predictor:
     def _basis(self, workload: Workload, accelerator: Accelerator) -> tuple[Basis, str]:
         """Return `modelled` where the fit has rows of this chip at this precision and way of running."""
         kind = kind_of_run(accelerator.name, workload.precision, compiled=workload.compiled)
-        if {kind, mode_of(kind, workload.mode)} & set(self.coefficients.fitted_on["runs"]):
+        runs = self.coefficients.fitted_on["runs"]
+        if kind in runs or mode_of(kind, workload.mode) in runs:
             return "modelled", ""
         if accelerator.kind == "tpu":
             return "datasheet", f"no measurement of {kind} was fitted: the datasheet's rates on padded arrays"

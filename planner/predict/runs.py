@@ -13,8 +13,8 @@ from .corpus import Measurement
 
 __all__ = [
     "COPIES", "CUDNN", "composed_by", "converts_layouts", "host_of", "is_fed_from_host", "keras_library",
-    "kind_of_measured_run", "kind_of_run", "kind_of_stack", "library_of", "mode_of", "ops_as_run", "pressure_of",
-    "stack_of", "updated_on_each_core",
+    "kind_of_measured_run", "kind_of_run", "kind_of_stack", "library_of", "mode_of", "name_and_mode", "ops_as_run",
+    "pressure_of", "stack_of", "updated_on_each_core",
 ]  # fmt: skip
 
 # What crosses to the device in every step; data sets that a framework reads itself are copied while the step
@@ -114,6 +114,17 @@ def mode_of(name: str, mode: str) -> str:
         ('keras', 'keras infer')
     """
     return f"{name} {mode}" if mode == "infer" else name
+
+
+def name_and_mode(name: str) -> tuple[str, str]:
+    """Return what `mode_of` made a name of.
+
+    Example:
+        >>> name_and_mode("keras"), name_and_mode("keras infer")
+        (('keras', 'train'), ('keras', 'infer'))
+    """
+    trained = name.removesuffix(" infer")
+    return trained, "train" if trained == name else "infer"
 
 
 def host_of(m: Measurement) -> str:
