@@ -19,7 +19,7 @@ from .score import ScoredRow, Summary, by, mean_over, row_to_json, summarize
 from .settings_held_out import HEADLINE, Setting
 from .steptime import StepTime
 
-__all__ = ["Prices", "Scoreboard", "SettingScore", "evaluate", "judge"]
+__all__ = ["Prices", "Scoreboard", "SettingScore", "decision_json", "evaluate", "judge"]
 
 Progress = Callable[[str], None]
 
@@ -65,10 +65,13 @@ def _lookup(machines: Mapping[tuple[str, float], Offer]) -> PriceOf:
     return price_of
 
 
-def decision_json(rows: Sequence[ScoredRow], prices: Prices) -> dict[str, Any]:
-    """Return what choosing a machine by these predictions loses, as plain JSON types."""
-    anywhere = summarize_decisions(decide_all(rows, _lookup(prices.anybody))).to_json()
-    at_clouds = summarize_decisions(decide_all(rows, _lookup(prices.clouds))).to_json()
+def decision_json(groups: Sequence[Sequence[ScoredRow]], prices: Prices) -> dict[str, Any]:
+    """Return what choosing machines by these predictions loses, within each group, as plain JSON types."""
+
+    def loss(price_of: PriceOf) -> dict[str, Any]:
+        return summarize_decisions([one for rows in groups for one in decide_all(rows, price_of)]).to_json()
+
+    anywhere, at_clouds = loss(_lookup(prices.anybody)), loss(_lookup(prices.clouds))
     return {**anywhere, "cheapest_at_clouds": at_clouds["cheapest"]}
 
 
@@ -79,13 +82,13 @@ class SettingScore:
     Args:
         setting: How it was held out.
         predicted: Rows that are counted; at least one.
-        choices: Rows among which machines are chosen.
+        choices: Rows among which machines are chosen, group by group.
         prices: What they cost.
     """
 
     setting: Setting
     predicted: Predicted
-    choices: Predicted
+    choices: tuple[Predicted, ...]
     prices: Prices
 
     def to_json(self) -> dict[str, Any]:
@@ -102,16 +105,17 @@ class SettingScore:
             "n": len(rows),
             "summary": summarize(rows).to_json(),
             "over_sources": mean_over(by_source),
-            "decision": decision_json(self.choices.rows, self.prices),
+            "decision": decision_json([group.rows for group in self.choices], self.prices),
             "by_source": _json(by_source),
             "by_accelerator": _json(by(rows, lambda m: m.accelerator)),
             "by_model": _json(by(rows, lambda m: m.architecture)),
             "by_precision": _json(by(rows, lambda m: m.precision)),
             "rules_of_thumb": {name: summarize(judged).to_json() for name, judged in rules.items()},
             "rules_decision": {
-                name: decision_json(judged, self.prices) for name, judged in self.choices.rules.items()
+                name: decision_json([group.rules[name] for group in self.choices], self.prices)
+                for name in rules
             },
-            "prices": self.prices.to_json(_machines(self.choices.rows)),
+            "prices": self.prices.to_json(_machines([row for group in self.choices for row in group.rows])),
         }
 
 
@@ -185,8 +189,8 @@ def evaluate(bench: Bench, settings: Sequence[Setting], prices: Prices) -> Score
 
 def _judged(setting: Setting, bench: Bench, prices: Prices) -> SettingScore:
     predicted = setting.predict(bench)
-    choices = setting.among(bench) if setting.among else predicted
-    return SettingScore(setting=setting, predicted=predicted, choices=choices, prices=prices)
+    choices = setting.among(bench) if setting.among else [predicted]
+    return SettingScore(setting=setting, predicted=predicted, choices=tuple(choices), prices=prices)
 
 
 def judge(

@@ -17,6 +17,7 @@ from .calibrate import (
 )
 from .cases import examples_of
 from .corpus import Measurement, packaged_corpus
+from .decision import what_was_run
 from .heldout import Example, HeldOut, leave_out
 from .parallel_fit import leave_out_scaling
 from .scaling import Form, Pair, pairs_of
@@ -64,6 +65,13 @@ def _predicted(held_out: HeldOut | None, *, basis: str, judged: Keep = lambda _:
     rules = {name: tuple(ours.scored(times, basis=name)) for name, times in ours.naive_s.items()}
     pool = tuple(example.measurement for example in held_out.examples)
     return Predicted(rows=tuple(ours.scored(basis=basis)), rules=rules, pool=pool)
+
+
+def _predicted_without(held_out: HeldOut, chip: str) -> Predicted:
+    """Return the predictions of what was run on a chip, wherever it was run, by the fit without that chip."""
+    ran = {what_was_run(e.measurement) for e in held_out.examples if e.measurement.chip == chip}
+    found = held_out.by_fit_without(chip)
+    return _predicted(found, basis="datasheet", judged=lambda m: is_training(m) and what_was_run(m) in ran)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,6 +156,16 @@ class Bench:
         if len({e.measurement.accelerator for e in self.examples}) < 2:
             return None
         return leave_out_accelerators(self.examples, progress=self.progress)
+
+    def with_one_chip_new(self, chips: Sequence[str]) -> tuple[Predicted, ...]:
+        """Predict what was run on each chip, there and elsewhere, by the fit that has seen no row of it.
+
+        The fit has seen the other chips: these predictions are for choosing, not for counting errors.
+        """
+        held_out = self.accelerator_held_out
+        if held_out is None:
+            return ()
+        return tuple(_predicted_without(held_out, chip) for chip in chips if chip in held_out.fits)
 
     @cached_property
     def inference(self) -> Predicted:

@@ -16,7 +16,7 @@ from .score import ScoredRow, percentile
 
 __all__ = [
     "Candidate", "ChoiceSummary", "Decision", "DecisionSummary", "candidates_of", "decide", "decide_all",
-    "rank_correlation", "regret", "summarize_decisions",
+    "rank_correlation", "regret", "summarize_decisions", "what_was_run",
 ]  # fmt: skip
 
 FEWEST = 3  # accelerators that a workload must have been measured on
@@ -138,7 +138,7 @@ def decide(candidates: Sequence[Candidate]) -> Decision:
     )  # fmt: skip
 
 
-def _workload(m: Measurement) -> Hashable:
+def what_was_run(m: Measurement) -> Hashable:
     """Return all but the accelerator: what has to agree for times to be compared.
 
     TF32 is what float32 becomes by default on chips that have it, so the two are one choice.
@@ -162,7 +162,7 @@ def candidates_of(rows: Iterable[ScoredRow], price_of: PriceOf) -> list[tuple[Ca
     workloads: dict[Hashable, dict[str, list[ScoredRow]]] = {}
     for row in rows:
         if row.measurement.accelerator != CPU:
-            chips = workloads.setdefault(_workload(row.measurement), {})
+            chips = workloads.setdefault(what_was_run(row.measurement), {})
             chips.setdefault(row.measurement.accelerator, []).append(row)
     return [
         tuple(_candidate(name, repeats, price_of) for name, repeats in chips.items())

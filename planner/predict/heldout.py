@@ -99,6 +99,18 @@ class HeldOut:
             kin=of(self.kin) if self.kin else (),
         )  # fmt: skip
 
+    def by_fit_without(self, group: str) -> HeldOut:
+        """Return every example as the one fit without a group predicts it: the group's are new to it alone."""
+        every = range(len(self.examples))
+        rules = {
+            name: _by_rule(rule, self.examples, every, without=group, groups=self.groups)
+            for name, rule in RULES.items()
+        }
+        return replace(
+            self, predicted_s=tuple(predict_case(e.case, self.fits[group]) for e in self.examples),
+            naive_s={name: tuple(times[i] for i in every) for name, times in rules.items()},
+        )  # fmt: skip
+
     def scored(
         self, predicted_s: Sequence[float] | None = None, *, basis: str = "modelled"
     ) -> list[ScoredRow]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from ..errors import UsageError, near_names_hint
@@ -27,14 +27,14 @@ class Setting:
         title: A few words.
         protocol: One sentence: what was fitted on, what was held out, which rows are counted.
         predict: Makes the predictions, out of a bench that shares them between settings.
-        among: Rows among which machines are chosen, where they are more than those that are counted.
+        among: Rows among which machines are chosen, group by group, where they are not those that are counted.
     """
 
     name: str
     title: str
     protocol: str
     predict: Callable[[Bench], Predicted]
-    among: Callable[[Bench], Predicted] | None = None
+    among: Callable[[Bench], Sequence[Predicted]] | None = None
 
 
 def _is_profet(m: Measurement) -> bool:
@@ -96,7 +96,7 @@ SETTINGS: dict[str, Setting] = {
             "whose precision and compilation were published, predicted by coefficients fitted on the rows of "
             "all other publishers. Machines are chosen among all chips.",
             predict=lambda bench: bench.without_source.where(_has_known_stack),
-            among=lambda bench: bench.without_source,
+            among=lambda bench: (bench.without_source,),
         ),
         Setting(
             name="accelerator",
@@ -105,7 +105,16 @@ SETTINGS: dict[str, Setting] = {
             "by coefficients fitted on the rows of all other chips; all memory sizes and forms of a chip are "
             "left out together. Machines are chosen among all chips, each left out in its turn.",
             predict=lambda bench: bench.without_accelerator.where(lambda m: m.chip in DATASHEET_CHIPS),
-            among=lambda bench: bench.without_accelerator,
+            among=lambda bench: (bench.without_accelerator,),
+        ),
+        Setting(
+            name="accelerator-new",
+            title="One accelerator left out, the others known",
+            protocol="The same rows and fits. Machines are chosen as by somebody to whom one chip is new: P100, "
+            "V100, T4 and A100 in turn, which the fit has not seen, beside the other chips that a workload was "
+            "measured on, which it has.",
+            predict=lambda bench: bench.without_accelerator.where(lambda m: m.chip in DATASHEET_CHIPS),
+            among=lambda bench: bench.with_one_chip_new(DATASHEET_CHIPS),
         ),
         Setting(
             name="transformers",
@@ -128,7 +137,7 @@ SETTINGS: dict[str, Setting] = {
             protocol="The same for every ordered pair of PROFET's four GPUs, from the smallest and the largest "
             "batch size measured on the first. Machines are chosen by the profile on T4.",
             predict=lambda bench: bench.from_profile(_is_profet, source=None, batches="two"),
-            among=lambda bench: bench.from_profile(_is_profet, source="T4", batches="two"),
+            among=lambda bench: (bench.from_profile(_is_profet, source="T4", batches="two"),),
         ),
         Setting(
             name="devices",

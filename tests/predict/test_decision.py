@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from gpuplan.predict.accuracy import Prices, decision_json
 from gpuplan.predict.corpus import Measurement
 from gpuplan.predict.decision import (
     Candidate,
@@ -148,3 +149,13 @@ def test_decisions_are_summed_up_by_hand() -> None:
 def test_nothing_to_choose_is_unknown() -> None:
     """No workload: None everywhere."""
     assert summarize_decisions([]).to_json() == {"cheapest": None, "fastest": None, "rank_correlation": None}
+
+
+def test_each_group_of_rows_is_a_choice_of_its_own() -> None:
+    """By hand: one workload predicted twice, once so that what takes twice as long is chosen: regrets of 0 and 1."""
+    right = [row("T4", 1, 1), row("K80", 2, 2), row("M60", 3, 3)]
+    wrong = [row("T4", 1, 9), row("K80", 2, 2), row("M60", 3, 3)]
+    found = decision_json([right, wrong], Prices(anybody={}, clouds={}))
+
+    assert found["cheapest"] is None
+    assert (found["fastest"]["n"], found["fastest"]["mean_regret"]) == (2, 0.5)

@@ -22,14 +22,37 @@ def few(profet_bench: Bench) -> list[Example]:
     ]  # fmt: skip
 
 
-def test_what_was_left_out_was_never_seen(few: list[Example]) -> None:
+@pytest.fixture(scope="module")
+def held_out(few: list[Example]) -> HeldOut:
+    """Each of the four left out in its turn."""
+    return leave_out(few, group_of=lambda e: e.measurement.family, progress=lambda name: None)
+
+
+def test_what_was_left_out_was_never_seen(few: list[Example], held_out: HeldOut) -> None:
     """The prediction of a group is that of a fit of the rest, which was never given the group."""
-    held_out = leave_out(few, group_of=lambda e: e.measurement.family, progress=lambda name: None)
     rest = fit([e.case for e in few if e.measurement.family != "vgg11"])
     found = dict(zip(map(id, held_out.examples), held_out.predicted_s, strict=True))
     for example in few:
         if example.measurement.family == "vgg11":
             assert found[id(example)] == pytest.approx(predict_case(example.case, rest), rel=1e-6)
+
+
+def test_one_group_is_new_and_the_others_were_seen(few: list[Example], held_out: HeldOut) -> None:
+    """All come from the fit without one group: its own are what they were, the others are closer than unseen."""
+    new = held_out.by_fit_without("vgg11")
+    of_new = [i for i, e in enumerate(few) if e.measurement.family == "vgg11"]
+    others = [i for i, e in enumerate(few) if e.measurement.family != "vgg11"]
+
+    def error(of: HeldOut) -> float:
+        return sum(abs(of.log_ratios[i]) for i in others)
+
+    assert [new.predicted_s[i] for i in of_new] == [held_out.predicted_s[i] for i in of_new]
+    assert [new.predicted_s[i] for i in others] == [
+        predict_case(few[i].case, held_out.fits["vgg11"]) for i in others
+    ]
+    assert error(new) < error(held_out)
+    for rule, times in new.naive_s.items():
+        assert [times[i] for i in of_new] == pytest.approx([held_out.naive_s[rule][i] for i in of_new])
 
 
 def errors(few: list[Example], chips: dict[str, tuple[int, float]]) -> HeldOut:
