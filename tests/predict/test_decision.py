@@ -152,7 +152,7 @@ def test_nothing_to_choose_is_unknown() -> None:
 
 
 def test_each_group_of_rows_is_a_choice_of_its_own() -> None:
-    """By hand: one workload predicted twice, once so that what takes twice as long is chosen: regrets of 0 and 1."""
+    """By hand: one workload predicted twice, once so that what takes twice as long is chosen: 0 and 1."""
     right = [row("T4", 1, 1), row("K80", 2, 2), row("M60", 3, 3)]
     wrong = [row("T4", 1, 9), row("K80", 2, 2), row("M60", 3, 3)]
     found = decision_json([right, wrong], Prices(anybody={}, clouds={}))
