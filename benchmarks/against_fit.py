@@ -1,12 +1,13 @@
 """The epoch that `gpuplan profile` predicts, against real epochs of `fit()`. Part of `profile_accuracy.py`.
 
 Two processes take turns, an epoch each (two on TensorFlow): one is measured as `gpuplan profile` measures, the
-other runs `fit()` as anybody would. A rented core is shared: the same loop may take half or twice as long a minute
-later. So each turn's windows are also held against the real epoch right after it (`turns`): what the machine did
-falls on both alike, and the median of that is the profiler's own error. Two processes of one model differ by a few
-percent for as long as they live, so a row is of several such pairs, each started anew (`processes`), and its
-`error` the mean of theirs. `whole_error` compares the two medians instead, as somebody would who measures once and
-trains later.
+other runs `fit()` as anybody would. A rented core is shared: the same loop may take half or twice as long a
+minute later. So each turn's windows are also held against the real epoch right after it (`turns`): what the
+machine did falls on both alike, and the median of that is the profiler's own error. Two processes of one model
+differ by a few percent for as long as they live, so a row is of several such pairs, each started anew
+(`processes`), and its `error` the mean of theirs: of three at least, and of more until the mean is known to
+`SURE` or there are `MOST`. `whole_error` compares the two medians instead, as somebody would who measures once
+and trains later.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import Any
 from gpuplan.measure.statistics import median_interval
 from kept import Kept
 
-__all__ = ["BACKENDS", "ROLES", "ROOT", "child", "compare_with_fit", "environment", "profiled"]
+__all__ = ["BACKENDS", "ROLES", "ROOT", "child", "compare_with_fit", "enough", "environment", "profiled"]
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPT = Path(__file__).with_name("profile_accuracy.py")
@@ -49,6 +50,8 @@ EPOCHS_OF_A_TURN = {"jax": 1, "torch": 1, "tensorflow": 2}
 # next: its epochs are longer.
 SHARE = {"jax": 0.5, "torch": 0.375, "tensorflow": 6.0}
 FEWEST_STEPS = 2
+SURE = 0.02  # standard error of a row's mean of pairs, from which on no more are measured [-]
+MOST = 9  # pairs of a row
 Windows = tuple[list[float], list[int]]
 KEPT = ("median_s", "mean_s", "low_s", "high_s", "windows", "spread")
 CALM = 0.10  # of the processor, used by others: above, the machine was not ours alone [-]
@@ -61,14 +64,13 @@ def compare_with_fit(options: argparse.Namespace) -> None:
     began_s = time.monotonic()
     for repeat, (reference, batch_size, samples), backend in _cells(options):
         cell = {"model": reference, "backend": backend, "repeat": repeat}
-        if kept.has(**cell) or time.monotonic() - began_s > options.budget_s:
+        known = kept.find(**cell)
+        pairs = list(known["processes"]) if known else []
+        if enough(pairs, fewest=options.processes) or time.monotonic() - began_s > options.budget_s:
             continue
-        pairs = [
-            _compared(
-                reference, batch_size, _samples(samples, batch_size, backend), backend, options.max_time
-            )
-            for _ in range(options.processes)
-        ]
+        while not enough(pairs, fewest=options.processes):
+            size = _samples(samples, batch_size, backend)
+            pairs.append(_compared(reference, batch_size, size, backend, options.max_time))
         found = _of_pairs(pairs)
         kept.add({**cell, **found})
         apart = " ".join(f"{pair['error']:+.1%}" for pair in pairs)
@@ -77,6 +79,14 @@ def compare_with_fit(options: argparse.Namespace) -> None:
             file=sys.stderr, flush=True,
         )  # fmt: skip
     summarize(kept.rows)
+
+
+def enough(pairs: list[dict[str, Any]], *, fewest: int) -> bool:
+    """Return whether the mean of the pairs is known: its standard error is at most `SURE`, or they are `MOST`."""
+    if len(pairs) < fewest:
+        return False
+    errors = [pair["error"] for pair in pairs]
+    return len(pairs) >= MOST or statistics.stdev(errors) / len(errors) ** 0.5 <= SURE
 
 
 def _cells(options: argparse.Namespace) -> Iterator[tuple[int, tuple[str, int, int], str]]:

@@ -33,9 +33,14 @@ class Kept:
         known = path is not None and path.exists()
         self.rows: list[dict[str, Any]] = json.loads(path.read_text())["rows"] if path and known else []
 
+    def find(self, **wanted: Any) -> dict[str, Any] | None:
+        """Return the first row of these values; None when there is none."""
+        found = (row for row in self.rows if all(row.get(name) == value for name, value in wanted.items()))
+        return next(found, None)
+
     def has(self, **wanted: Any) -> bool:
         """Return whether there is such a row."""
-        return any(all(row.get(name) == value for name, value in wanted.items()) for row in self.rows)
+        return self.find(**wanted) is not None
 
     def add(self, row: dict[str, Any]) -> None:
         """Keep a row."""
