@@ -48,10 +48,10 @@ EXTRAS = (
     Extra(name="skypilot", purpose="hand a plan to SkyPilot", modules=("sky",)),
     Extra(name="tensorflow", purpose="measure and capture Keras on TensorFlow", modules=("tensorflow",)),
     Extra(name="torch", purpose="measure and capture Keras on PyTorch", modules=("torch",)),
-    Extra(name="tpu-compile", purpose="compile for TPUs that are not here", modules=("libtpu",)),
+    Extra(name="tpu-compile", purpose="compile for TPUs that are not here", modules=("libtpu", "flatbuffers")),
     Extra(
         name="cuda-compile", purpose="compile for NVIDIA GPUs that are not here",
-        modules=("jax_cuda12_plugin", "jax_plugins.xla_cuda12"),
+        modules=("jax_cuda12_plugin", "jax_plugins.xla_cuda12", "flatbuffers"),
     ),
     Extra(name="nvidia", purpose="names, clocks and heat of NVIDIA GPUs", modules=("pynvml",)),
 )  # fmt: skip

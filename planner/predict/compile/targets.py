@@ -16,9 +16,9 @@ __all__ = ["INSTALL", "Target", "compiler_version", "laid_out", "target_of"]
 Platform = Literal["tpu", "cuda"]
 
 INSTALL = {"tpu": "pip install 'gpuplan[tpu-compile]'", "cuda": "pip install 'gpuplan[cuda-compile]'"}
-PACKAGES = {
-    "tpu": ("libtpu", "jax", "jaxlib"),
-    "cuda": ("jax-cuda12-plugin", "jax-cuda12-pjrt", "jax", "jaxlib"),
+PACKAGES = {  # `jax.export` writes flatbuffers, which JAX itself does not require
+    "tpu": ("libtpu", "jax", "jaxlib", "flatbuffers"),
+    "cuda": ("jax-cuda12-plugin", "jax-cuda12-pjrt", "jax", "jaxlib", "flatbuffers"),
 }
 
 # Smallest slice of each generation that libtpu describes.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,17 @@ def test_a_compiler_that_is_not_installed_gets_its_install_line(monkeypatch: pyt
 
     assert isinstance(result, CompileFault)
     assert (result.kind, result.hint) == ("missing", "`pip install 'gpuplan[tpu-compile]'`")
+
+
+@pytest.mark.parametrize("platform", ["tpu", "cuda"])
+def test_the_install_line_brings_every_package_that_is_looked_for(platform: str) -> None:
+    """`jax.export` writes flatbuffers, which no package of JAX brings along."""
+    extra = f'extra == "{platform}-compile"'
+    brought = [line for line in metadata.requires("gpuplan") or () if extra in line]
+
+    assert any(line.startswith("flatbuffers") for line in brought)
+    assert any(line.startswith("jax[") for line in brought)
+    assert "flatbuffers" in targets.PACKAGES[platform]
 
 
 def test_a_refusal_is_kept_and_a_crash_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
