@@ -51,7 +51,7 @@ EPOCHS_OF_A_TURN = {"jax": 1, "torch": 1, "tensorflow": 2}
 SHARE = {"jax": 0.5, "torch": 0.375, "tensorflow": 6.0}
 FEWEST_STEPS = 2
 SURE = 0.02  # standard error of a row's mean of pairs, from which on no more are measured [-]
-MOST = 9  # pairs of a row
+FEWEST_PAIRS, MOST = 2, 9  # pairs of a row: one alone has no standard error
 Windows = tuple[list[float], list[int]]
 KEPT = ("median_s", "mean_s", "low_s", "high_s", "windows", "spread")
 CALM = 0.10  # of the processor, used by others: above, the machine was not ours alone [-]
@@ -68,8 +68,8 @@ def compare_with_fit(options: argparse.Namespace) -> None:
         pairs = list(known["processes"]) if known else []
         if enough(pairs, fewest=options.processes) or time.monotonic() - began_s > options.budget_s:
             continue
+        size = _samples(samples, batch_size, backend)
         while not enough(pairs, fewest=options.processes):
-            size = _samples(samples, batch_size, backend)
             pairs.append(_compared(reference, batch_size, size, backend, options.max_time))
         found = _of_pairs(pairs)
         kept.add({**cell, **found})
@@ -83,7 +83,7 @@ def compare_with_fit(options: argparse.Namespace) -> None:
 
 def enough(pairs: list[dict[str, Any]], *, fewest: int) -> bool:
     """Return whether the mean of the pairs is known: its standard error is at most `SURE`, or they are `MOST`."""
-    if len(pairs) < fewest:
+    if len(pairs) < max(fewest, FEWEST_PAIRS):
         return False
     errors = [pair["error"] for pair in pairs]
     return len(pairs) >= MOST or statistics.stdev(errors) / len(errors) ** 0.5 <= SURE

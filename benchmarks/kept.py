@@ -38,10 +38,6 @@ class Kept:
         found = (row for row in self.rows if all(row.get(name) == value for name, value in wanted.items()))
         return next(found, None)
 
-    def has(self, **wanted: Any) -> bool:
-        """Return whether there is such a row."""
-        return self.find(**wanted) is not None
-
     def add(self, row: dict[str, Any]) -> None:
         """Keep a row."""
         machine = _machine()

@@ -206,9 +206,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True)
     fit = commands.add_parser("fit", help="predicted epochs against real ones")
     fit.add_argument("--repeat", type=int, default=3)
-    fit.add_argument(
-        "--processes", type=int, default=3, help="pairs of processes a row, at least (2 or more)"
-    )
+    fit.add_argument("--processes", type=int, default=3, help="pairs of processes a row, at least")
     fit.add_argument("--only", default="", help="models whose reference holds this text")
     fit.add_argument(
         "--budget-s", type=float, default=float("inf"), help="start nothing more after so long [s]"

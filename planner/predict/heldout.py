@@ -13,7 +13,7 @@ from .corpus import Measurement
 from .fit import Case, fit
 from .interval import around, interval_of, nested_interval, outer
 from .layout import Fitted
-from .naive import RULES, Rule, predict_naively
+from .naive import RULES, predict_naively
 from .predictor import ModelledStep, model_step
 from .runs import kind_of_stack, stack_of
 from .score import ScoredRow
@@ -102,10 +102,7 @@ class HeldOut:
     def by_fit_without(self, group: str) -> HeldOut:
         """Return every example as the one fit without a group predicts it: the group's are new to it alone."""
         every = range(len(self.examples))
-        rules = {
-            name: _by_rule(rule, self.examples, every, without=group, groups=self.groups)
-            for name, rule in RULES.items()
-        }
+        rules = _by_rules(self.examples, every, without=group, groups=self.groups)
         return replace(
             self, predicted_s=tuple(predict_case(e.case, self.fits[group]) for e in self.examples),
             naive_s={name: tuple(times[i] for i in every) for name, times in rules.items()},
@@ -255,21 +252,23 @@ def rules_held_out(examples: Sequence[Example], groups: Sequence[str]) -> dict[s
     found: dict[str, dict[int, float]] = {name: {} for name in RULES}
     for group in set(groups):
         held = [i for i, own in enumerate(groups) if own == group]
-        for name, rule in RULES.items():
-            found[name].update(_by_rule(rule, examples, held, without=group, groups=groups))
+        for name, times in _by_rules(examples, held, without=group, groups=groups).items():
+            found[name].update(times)
     return {name: tuple(times[i] for i in range(len(examples))) for name, times in found.items()}
 
 
-def _by_rule(
-    rule: Rule, examples: Sequence[Example], held: Sequence[int], *, without: str, groups: Sequence[str]
-) -> dict[int, float]:
-    """Return what a rule of thumb makes of examples [s], its constant fitted on others, of their mode if any."""
-    found: dict[int, float] = {}
+def _by_rules(
+    examples: Sequence[Example], held: Sequence[int], *, without: str, groups: Sequence[str]
+) -> dict[str, dict[int, float]]:
+    """Return what rules of thumb make of examples [s], their constants fitted on others, of their mode if any."""
+    found: dict[str, dict[int, float]] = {name: {} for name in RULES}
     rest = [e for e, group in zip(examples, groups, strict=True) if group != without]
     for mode in ("train", "infer"):
         ours = [i for i in held if examples[i].measurement.mode == mode]
         if not ours:
             continue
         alike = [e.case for e in rest if e.measurement.mode == mode] or [e.case for e in rest]
-        found.update(zip(ours, predict_naively(rule, alike, [examples[i].case for i in ours]), strict=True))
+        cases = [examples[i].case for i in ours]
+        for name, rule in RULES.items():
+            found[name].update(zip(ours, predict_naively(rule, alike, cases), strict=True))
     return found

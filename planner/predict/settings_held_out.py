@@ -53,6 +53,10 @@ def _is_one_host(m: Measurement) -> bool:
     return m.devices in (2, 4, 8) and m.hosts == 1
 
 
+def _from_datasheets(bench: Bench) -> Predicted:
+    return bench.without_accelerator.where(lambda m: m.chip in DATASHEET_CHIPS)
+
+
 def from_profile(source: str) -> Setting:
     """Return the setting that knows of each architecture only what it took on one accelerator."""
     return Setting(
@@ -104,7 +108,7 @@ SETTINGS: dict[str, Setting] = {
             protocol="Every single-device training row on P100, V100, T4 and A100, predicted from the datasheet "
             "by coefficients fitted on the rows of all other chips; all memory sizes and forms of a chip are "
             "left out together. Machines are chosen among all chips, each left out in its turn.",
-            predict=lambda bench: bench.without_accelerator.where(lambda m: m.chip in DATASHEET_CHIPS),
+            predict=_from_datasheets,
             among=lambda bench: (bench.without_accelerator,),
         ),
         Setting(
@@ -113,7 +117,7 @@ SETTINGS: dict[str, Setting] = {
             protocol="The same rows and fits. Machines are chosen as by somebody to whom one chip is new: P100, "
             "V100, T4 and A100 in turn, which the fit has not seen, beside the other chips that a workload was "
             "measured on, which it has.",
-            predict=lambda bench: bench.without_accelerator.where(lambda m: m.chip in DATASHEET_CHIPS),
+            predict=_from_datasheets,
             among=lambda bench: bench.with_one_chip_new(DATASHEET_CHIPS),
         ),
         Setting(
