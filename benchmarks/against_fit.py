@@ -26,7 +26,7 @@ from typing import Any
 from gpuplan.measure.statistics import median_interval
 from kept import Kept
 
-__all__ = ["BACKENDS", "ROLES", "ROOT", "child", "compare_with_fit", "enough", "environment", "profiled"]
+__all__ = ["BACKENDS", "ROLES", "ROOT", "child", "compare_with_fit", "enough", "environment"]
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPT = Path(__file__).with_name("profile_accuracy.py")
@@ -290,22 +290,6 @@ def _with_model(reference: str, batch_size: int, use: Any) -> None:
 
     options = WorkloadOptions(batch_size=batch_size)
     with_concrete(parse_reference(reference, base=ROOT), use, base=ROOT, options=options)
-
-
-def profiled(reference: str, batch_size: int, samples: int, backend: str, max_time: float) -> dict[str, Any]:
-    """Return the row of a profile of one batch size."""
-    from gpuplan.measure.several import Several
-    from gpuplan.measure.windows import Rules
-    from gpuplan.plan.profile_run import Request, profile
-    from gpuplan.workload.options import WorkloadOptions
-
-    rules = Rules.of_each(processes=Several().fewest, together_s=max_time)
-    request = Request(
-        model=reference, batch_sizes=(batch_size,), backend=backend, device="cpu", rules=rules, trace=False,
-        options=WorkloadOptions(samples=samples),
-    )  # fmt: skip
-    row: dict[str, Any] = profile(request)["rows"][0]
-    return row
 
 
 def summarize(rows: list[dict[str, Any]]) -> None:
