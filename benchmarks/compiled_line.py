@@ -17,7 +17,7 @@ from typing import Any
 from gpuplan.offers.load import load_catalog
 from gpuplan.predict.compile.between import on_line
 from gpuplan.predict.compile.compiled import Compiled
-from gpuplan.predict.compile.cuda import gpu_parts_s, table_from
+from gpuplan.predict.compile.cuda import gpu_parts_s
 from gpuplan.predict.compile.targets import target_of
 from gpuplan.predict.compile.tpu import core_s
 from gpuplan.predict.compile.worker import Limits, compile_step
@@ -48,7 +48,7 @@ def step(model: str, accelerator: str, batch_size: int) -> tuple[float, int]:
         clock_hz = (row.boost_mhz or 0.0) * MEGA
         return core_s(cycles=found.total_cycles, clock_hz=clock_hz), found.needed_bytes
     parts_s = gpu_parts_s(
-        table_from(found.kernels), row, precision="float32", input_bytes=0.0, slowdown=1.0,
+        found.kernels, row, precision="float32", input_bytes=0.0, slowdown=1.0,
         needed_bytes=found.needed_bytes,
     )  # fmt: skip
     assert isinstance(parts_s, dict)

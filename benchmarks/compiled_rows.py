@@ -30,18 +30,18 @@ from gpuplan.predict.chip import chip_of, generation_of
 from gpuplan.predict.coefficients import load_coefficients
 from gpuplan.predict.collectives import ring_all_reduce_s
 from gpuplan.predict.compile.compiled import Compiled, CompileFault, result_from, result_to_json
-from gpuplan.predict.compile.cuda import gpu_parts_s, table_from
+from gpuplan.predict.compile.cuda import gpu_parts_s
 from gpuplan.predict.compile.targets import Target, target_of
 from gpuplan.predict.compile.tpu import LINK_SHARE, core_s
 from gpuplan.predict.compile.worker import Limits, compile_step
 from gpuplan.predict.corpus import Measurement, packaged_corpus
 from gpuplan.predict.interval import weighted_quantile
-from gpuplan.predict.kernels import table_of
+from gpuplan.predict.kernels import table_of, with_conversions
 from gpuplan.predict.parallel import load_parallel
 from gpuplan.predict.parallel_fit import predicted_s
 from gpuplan.predict.predictor import model_step
 from gpuplan.predict.ranges import LAST_YEAR
-from gpuplan.predict.runs import is_fed_from_host, pressure_of
+from gpuplan.predict.runs import converted_dtypes, is_fed_from_host, pressure_of, wait_factor
 from gpuplan.predict.scaling import pairs_of
 from gpuplan.predict.software import software_year
 from gpuplan.predict.store import Traced, load_store, run_key
@@ -150,13 +150,14 @@ def _tpu_s(m: Measurement, target: Target, result: Compiled, accelerator: Accele
         message_bytes=load_store()[run_key(m)].gradient_bytes, devices=m.devices * target.cores,
         link_bytes_per_s=link,
     )  # fmt: skip
-    return core_s(cycles=result.total_cycles, clock_hz=(accelerator.boost_mhz or 0.0) * MEGA), exchange_s
+    busy_s = core_s(cycles=result.total_cycles, clock_hz=(accelerator.boost_mhz or 0.0) * MEGA)
+    return busy_s * wait_factor(m), exchange_s * wait_factor(m)
 
 
 def _gpu_s(m: Measurement, target: Target, result: Compiled, accelerator: Accelerator) -> tuple[float, float]:
     traced = load_store()[run_key(m)]
     parts = gpu_parts_s(
-        table_from(result.kernels), accelerator, precision=m.precision, needed_bytes=result.needed_bytes,
+        result.kernels, accelerator, precision=m.precision, needed_bytes=result.needed_bytes,
         input_bytes=float(traced.input_bytes) if is_fed_from_host(m) else 0.0, slowdown=1.0, stack=m.stack,
         software_year=software_year(m.software),
     )  # fmt: skip
@@ -166,7 +167,7 @@ def _gpu_s(m: Measurement, target: Target, result: Compiled, accelerator: Accele
 
 def modelled_s(m: Measurement, accelerator: Accelerator, traced: Traced) -> float:
     """Return the step as the model of its trace has it, on all devices [s]."""
-    table = table_of(traced.kernels)
+    table = table_of(with_conversions(traced.kernels, dtypes=converted_dtypes(m, accelerator)))
     chip: Any = chip_of(accelerator, table=table, precision=m.precision)
     step = model_step(
         table, chip, load_coefficients(), generation=generation_of(accelerator), stack=m.stack, host=m.stack,
@@ -176,7 +177,8 @@ def modelled_s(m: Measurement, accelerator: Accelerator, traced: Traced) -> floa
         software_year=software_year(m.software),
     )  # fmt: skip
     pairs, _ = pairs_of([m], {accelerator.name: accelerator}, single_s_of=lambda _: step.total_s)
-    return predicted_s(pairs[0], load_parallel()[pairs[0].form]) if pairs else step.total_s
+    together_s = predicted_s(pairs[0], load_parallel()[pairs[0].form]) if pairs else step.total_s
+    return together_s * wait_factor(m)
 
 
 # --- fit and report ---------------------------------------------------------------------------------------

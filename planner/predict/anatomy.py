@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 from ..units import GIGA, TERA
 from .chip import chip_of, generation_of, peak_tflop_per_s
 from .coefficients import Coefficients
-from .kernels import kernels_with_ops, moved_bytes, table_of
+from .kernels import kernels_with_ops, moved_bytes, table_of, with_conversions
 from .predictor import kernel_times_s
 from .ranges import LAST_YEAR
 from .recurrent import by_library
-from .runs import keras_library, mode_of, updated_on_each_core
+from .runs import converted_by_keras, keras_library, mode_of, updated_on_each_core
 from .steptime import StepTime, Unpredicted
 
 if TYPE_CHECKING:
@@ -123,7 +123,8 @@ def _busy_s(
     kernels: Sequence[Kernel], workload: Workload, accelerator: Accelerator, coefficients: Coefficients
 ) -> list[float] | None:
     """Return how long each kernel runs, its launch gap apart; None where the chip is not known [s]."""
-    table = table_of(kernels)
+    converted = converted_by_keras(accelerator, precision=workload.precision, compiled=workload.compiled)
+    table = table_of(with_conversions(kernels, dtypes=converted))
     chip = chip_of(accelerator, table=table, precision=workload.precision)
     if isinstance(chip, Unpredicted) or not kernels:
         return None

@@ -14,7 +14,7 @@ from .corpus import Measurement
 from .heldout import HeldOut, predict_case, rules_held_out
 from .interval import around
 from .parallel_fit import leave_out_scaling
-from .runs import kind_of_stack
+from .runs import kind_of_stack, wait_factor
 from .scaling import Pair, pairs_of
 from .score import ScoredRow
 
@@ -112,7 +112,9 @@ def on_foreign_chips(
     return [
         ScoredRow(
             measurement=pair.measurement, basis="datasheet",
-            predicted_s=around(mid_s, *ends[kind_of_stack(pair.measurement)]),
+            predicted_s=around(
+                mid_s * wait_factor(pair.measurement), *ends[kind_of_stack(pair.measurement)]
+            ),
         )
         for pair, mid_s in zip(judged, found.predicted_s, strict=True)
     ]  # fmt: skip

@@ -12,13 +12,13 @@ from ..offers.rows import Accelerator
 from ..workload.load import load_workload
 from ..workload.model import Workload
 from ..workload.options import WorkloadOptions
-from .chip import chip_of, generation_of, tensor_dtypes
+from .chip import chip_of, generation_of
 from .corpus import Measurement
 from .fit import Case
 from .heldout import Example
 from .kernels import KernelTable, table_of, with_conversions
 from .ranges import LAST_YEAR
-from .runs import converts_layouts, host_of, is_fed_from_host, pressure_of, stack_of
+from .runs import converted_dtypes, host_of, is_fed_from_host, pressure_of, stack_of
 from .software import software_year
 from .steptime import Unpredicted
 from .store import Traced, load_store, run_key, trace_of
@@ -27,7 +27,6 @@ __all__ = ["examples_of", "traces_of", "workload_of", "workloads_of"]
 
 Key = tuple[Path, str, int, str, str, bool]
 Progress = Callable[[str], None]
-NOTHING = frozenset[str]()
 
 
 def _key(m: Measurement) -> Key:
@@ -98,7 +97,7 @@ def examples_of(
     examples = []
     for m in measurements:
         accelerator, traced = _accelerator_of(m, accelerators), traces[run_key(m)]
-        converted = tensor_dtypes(accelerator, precision=m.precision) if converts_layouts(m) else NOTHING
+        converted = converted_dtypes(m, accelerator)
         key = (run_key(m), converted)
         if key not in tables:
             tables[key] = table_of(with_conversions(traced.kernels, dtypes=converted))

@@ -66,12 +66,12 @@ def tensor_dtypes(accelerator: Accelerator, *, precision: str) -> frozenset[str]
     return frozenset(d for d in dtypes if peak_tflop_per_s(accelerator, d, tf32=precision == "tf32")[1])
 
 
-def _uses_winograd(accelerator: Accelerator, dtype: str, *, tensor: bool) -> bool:
-    """Return whether cuDNN has Winograd kernels for it: float32 on scalar units (Lavin and Gray, 2016, CVPR).
+def _has_winograd(accelerator: Accelerator, dtype: str) -> bool:
+    """Return whether cuDNN has Winograd kernels on scalar units: for float32 (Lavin and Gray, 2016, CVPR).
 
     On an A100 too, with TF32 off: published steps of VGG-16 there do 1.8 times the peak in nominal FLOPs.
     """
-    return dtype == "float32" and not tensor and accelerator.kind == "gpu"
+    return dtype == "float32" and accelerator.kind == "gpu"
 
 
 # A V100's streaming multiprocessor on tensor cores: 125 TFLOP/s over 80 of them (NVIDIA, "Tesla V100 GPU
@@ -153,10 +153,7 @@ def chip_of(accelerator: Accelerator, *, table: KernelTable, precision: str) -> 
         return Unpredicted(f"no published memory bandwidth for {accelerator.name}")
     vector = accelerator.fp32_tflop_per_s or max(peak or 0.0 for peak, _ in peaks) * VECTOR_SHARE
     attainable = [(peak or vector) * TERA for peak, _ in peaks]
-    winograd = [
-        _uses_winograd(accelerator, dtype, tensor=tensor)
-        for dtype, (_, tensor) in zip(dtypes, peaks, strict=True)
-    ]
+    winograd = [_has_winograd(accelerator, dtype) for dtype in dtypes]
     contraction = table.category < len(CONTRACTIONS)
     return Chip(
         peak_flop_per_s=np.array(attainable)[table.dtype],

@@ -50,6 +50,7 @@ class Measurement(Frozen):
         accumulation: Passes for each optimizer step; None when unknown [-].
         recompute: Whether the backward pass repeats part of the forward pass.
         flash_attention: Whether attention ran as one fused kernel.
+        waits: Whether the loop worked with the device's arrays between steps: each waits for the one before.
         software: Frameworks and libraries with their versions, as published; empty when unknown.
         assumed: What about the row was inferred, not published (`precision`, `compiled`).
         collection: File that the row was read from, without its suffix.
@@ -76,6 +77,7 @@ class Measurement(Frozen):
     accumulation: int | None = 1
     recompute: bool = False
     flash_attention: bool = False
+    waits: bool = False
     software: str = ""
     assumed: tuple[str, ...] = ()
     collection: str = ""
@@ -149,6 +151,7 @@ def _circumstances(row: dict[str, str]) -> dict[str, Any]:
         "accumulation": _count(row.get("accumulation", "1")),
         "recompute": row.get("activation_checkpointing") == "true",
         "flash_attention": row.get("attention") == "flash",
+        "waits": row.get("waits") == "true",
         "software": row.get("software") or "",
         "assumed": tuple(name for name in ("precision", "compiled") if row.get(f"{name}_known") == "false"),
     }

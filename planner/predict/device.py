@@ -27,6 +27,7 @@ _FIRST_SPLITTING = CATEGORIES.index("conv_wgrad")
 # their peak: whatever libraries gain with the years, they get no further.
 _CLOCK_SHARPNESS = 6.0
 _PEAK_SHARPNESS = 6.0
+_CONVERTED = 3  # arrays of a convolution: two operands and the result
 
 
 def _by_category(generation: Generation, names: tuple[str, ...], category: Any, xp: Any) -> Any:
@@ -36,10 +37,10 @@ def _by_category(generation: Generation, names: tuple[str, ...], category: Any, 
     return chosen
 
 
-def _first(coefficients: Any, count: int) -> Any:
-    """Return coefficients for the first rows, where they are arrays of [kernels]."""
+def _of_rows(coefficients: Any, rows: Any) -> Any:
+    """Return coefficients for some rows, where they are arrays of [kernels]."""
     values = {field.name: getattr(coefficients, field.name) for field in fields(coefficients)}
-    cut = {name: value[:count] for name, value in values.items() if getattr(value, "ndim", 0) == 1}
+    cut = {name: value[rows] for name, value in values.items() if getattr(value, "ndim", 0) == 1}
     return replace(coefficients, **cut) if cut else coefficients
 
 
@@ -73,8 +74,10 @@ def contraction_s(
     table: KernelTable, chip: Chip, generation: Generation, stack: Stack, shared: Shared, *, xp: Any
 ) -> Any:
     """Return the arithmetic time of one launch of each contraction [s], array of [table.contractions]."""
-    table, chip = _first(table, table.contractions), _first(chip, table.contractions)
-    generation, stack, shared = (_first(c, table.contractions) for c in (generation, stack, shared))
+    rows = slice(table.contractions)
+    table, chip, generation, stack, shared = (
+        _of_rows(c, rows) for c in (table, chip, generation, stack, shared)
+    )
     scalar = _by_category(generation, CONTRACTIONS, table.category, xp) * stack.contraction
     matrix = xp.where(table.category == _DOT, generation.dot_tensor, generation.conv_tensor) * stack.tensor
     matrix = soft_min(1.0, matrix / chip.tensor_density**shared.tensor_density, sharpness=_PEAK_SHARPNESS)
@@ -101,24 +104,79 @@ def device_parts_s(
 ) -> tuple[Any, Any, Any]:
     """Return total time, arithmetic time and memory time of each row, all launches together [s].
 
-    The total of a launch is the soft maximum of arithmetic and memory, plus the launch gap.
+    The total of a launch is the soft maximum of arithmetic and memory, plus the launch gap. Convolutions that have
+    channels first where tensor units want them last go the faster of two ways: see `_either_way_s`.
     """
+    compute_s, memory_s = _busy_s(table, chip, generation, stack, shared, xp=xp)
+    total_s = (
+        soft_max(compute_s, memory_s, sharpness=_sharpness(table, shared, xp), xp=xp) + generation.launch_s
+    )
+    if table.converted.any():
+        compute_s, total_s = _either_way_s(
+            table, chip, generation, stack, shared,
+            compute_s=compute_s, memory_s=memory_s, total_s=total_s, xp=xp,
+        )  # fmt: skip
+    return total_s * table.count, compute_s * table.count, memory_s * table.count
+
+
+def _busy_s(
+    table: KernelTable, chip: Chip, generation: Generation, stack: Stack, shared: Shared, *, xp: Any
+) -> tuple[Any, Any]:
+    """Return arithmetic and memory time of one launch of each row [s]."""
     clock = clock_share(chip, shared)
     elementwise_s = (table.flops / (chip.vector_flop_per_s * clock))[table.contractions :]
     products_s = contraction_s(table, chip, generation, stack, shared, xp=xp)
     compute_s = xp.concatenate([products_s, elementwise_s])
     streams = ("stream",) * len(CONTRACTIONS) + ("stream", "pool", "irregular")
-    bandwidth = _by_category(generation, streams, table.category, xp) * stack.stream
-    bandwidth = bandwidth / chip.memory_density**shared.memory_density
+    share = _by_category(generation, streams, table.category, xp)
+    return compute_s, _traffic_s(table.bytes_moved, chip, stack, shared, share=share, xp=xp)
+
+
+def _traffic_s(bytes_moved: Any, chip: Chip, stack: Stack, shared: Shared, *, share: Any, xp: Any) -> Any:
+    """Return how long memory takes for some bytes, of a share of its bandwidth [s]."""
+    bandwidth = share * stack.stream / chip.memory_density**shared.memory_density
     ecc = xp.where(chip.inline_ecc, shared.inline_ecc, 1.0)
-    memory_s = memory_traffic_s(
-        bytes_moved=table.bytes_moved, attainable_bytes_per_s=chip.memory_bytes_per_s * bandwidth * ecc,
+    return memory_traffic_s(
+        bytes_moved=bytes_moved, attainable_bytes_per_s=chip.memory_bytes_per_s * bandwidth * ecc,
         l2_bytes=chip.l2_bytes, l2_reuse=shared.l2_reuse,
     )  # fmt: skip
-    total_s = (
-        soft_max(compute_s, memory_s, sharpness=_sharpness(table, shared, xp), xp=xp) + generation.launch_s
+
+
+def _either_way_s(
+    table: KernelTable, chip: Chip, generation: Generation, stack: Stack, shared: Shared, *,
+    compute_s: Any, memory_s: Any, total_s: Any, xp: Any,
+) -> tuple[Any, Any]:  # fmt: skip
+    """Return arithmetic and total time of a launch of each row, channels first going the faster way [s].
+
+    Tensor units multiply with channels last: cuDNN converts both operands and the result, each read and written
+    once more (NVIDIA, "Convolutional Layers User's Guide", on tensor layouts in memory). Scalar units take
+    channels first as they come, by Winograd's algorithm too, and are the faster way for small products of large
+    arrays; libraries time both and take the better one (github.com/tensorflow/tensorflow/pull/56744: neither wins
+    everywhere on an A100).
+
+    Args:
+        compute_s, memory_s, total_s: Of one launch on tensor units, without conversions, array of [kernels] [s].
+    """
+    rows = table.converted.nonzero()[0]
+    converted, board, own, framework, common = (
+        _of_rows(c, rows) for c in (table, chip, generation, stack, shared)
     )
-    return total_s * table.count, compute_s * table.count, memory_s * table.count
+    converted = replace(converted, contractions=len(rows))
+    every = xp.ones(len(rows))
+    scalar = replace(board, tensor=every < 0, peak_flop_per_s=board.vector_flop_per_s * every)
+    array_bytes = 2.0 * converted.bytes_moved / _CONVERTED
+    one_s = _traffic_s(array_bytes, board, framework, common, share=own.stream, xp=xp) + own.launch_s
+    by_tensor_s = total_s[rows] + _CONVERTED * one_s
+    sums_s = contraction_s(converted, scalar, own, framework, common, xp=xp)
+    sharpness = _sharpness(converted, common, xp)
+    by_scalar_s = soft_max(sums_s, memory_s[rows], sharpness=sharpness, xp=xp) + own.launch_s
+    place = (table.converted.cumsum() - 1).clip(0)  # of a converted row among them
+    faster_s = xp.minimum(by_tensor_s, by_scalar_s)
+    arithmetic_s = xp.where(by_scalar_s < by_tensor_s, sums_s, compute_s[rows])
+    return (
+        xp.where(table.converted, arithmetic_s[place], compute_s),
+        xp.where(table.converted, faster_s[place], total_s),
+    )
 
 
 def launches_of(table: KernelTable, *, compiled: bool) -> float:

@@ -19,7 +19,6 @@ __all__ = [
 CONVOLUTIONS = ("conv_fprop", "conv_dgrad", "conv_wgrad")
 CONTRACTIONS = (*CONVOLUTIONS, "depthwise", "dot")
 CATEGORIES = (*CONTRACTIONS, "stream", "pool", "irregular")
-CONVERTED = 3  # arrays of a convolution: two operands and the result
 _IRREGULAR = {OpKind.GATHER, OpKind.SCATTER, OpKind.SORT, OpKind.LINALG, OpKind.OTHER}
 # What kernels have in common that are one row: all but how often they are launched.
 _SORT_OF = attrgetter(
@@ -40,6 +39,7 @@ class Kernel:
         m, n, k, batch: The product behind a contraction; 0, 0, 0, 1 otherwise [-].
         winograd: Whether a Winograd algorithm applies (3x3, stride 1, no dilation, one group).
         streamed: Whether it is launched within a call that the host has dispatched already, as libraries do.
+        converted: Whether it is a convolution that tensor units could multiply had it channels last.
     """
 
     category: str
@@ -53,6 +53,7 @@ class Kernel:
     batch: int = 1
     winograd: bool = False
     streamed: bool = False
+    converted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,7 @@ class KernelTable:
     k: Any
     batch: Any
     winograd: Any
+    converted: Any
     dispatched: float = 0.0
 
 
@@ -204,26 +206,19 @@ def kernels_with_ops(ops: Sequence[Op], *, compiled: bool) -> list[tuple[Kernel,
 
 
 def with_conversions(kernels: Iterable[Kernel], *, dtypes: Collection[str]) -> tuple[Kernel, ...]:
-    """Return the kernels of a framework that lays channels first, with what its library adds on tensor units.
+    """Return the kernels of a step whose arrays have channels first, its convolutions marked accordingly.
 
-    Tensor units multiply with channels last. Where arrays come with channels first, cuDNN converts both operands
-    and the result, each read and written once more (NVIDIA, "Convolutional Layers User's Guide", on tensor layouts
-    in memory). Filters of one channel each run on scalar units and stay as they are.
+    Filters of one channel each are not: they run on scalar units, which take any layout.
 
     Args:
-        kernels: One a layer call; what XLA compiles has its own layouts.
-        dtypes: Operand types that tensor units multiply.
+        kernels: Of the step.
+        dtypes: Operand types that tensor units multiply and that come with channels first.
     """
-    every = tuple(kernels)
-    found = [kernel for kernel in every if kernel.category in CONVOLUTIONS and kernel.dtype in dtypes]
-    conversions = (
-        Kernel(
-            category="stream", dtype=kernel.dtype, count=CONVERTED * kernel.count, flops=0.0,
-            bytes_moved=2 * kernel.bytes_moved / CONVERTED, streamed=True,
-        )
-        for kernel in found
-    )  # fmt: skip
-    return (*every, *conversions)
+
+    def is_converted(kernel: Kernel) -> bool:
+        return kernel.category in CONVOLUTIONS and kernel.dtype in dtypes
+
+    return tuple(replace(kernel, converted=True) if is_converted(kernel) else kernel for kernel in kernels)
 
 
 def table_of(kernels: Iterable[Kernel]) -> KernelTable:
@@ -243,5 +238,6 @@ def table_of(kernels: Iterable[Kernel]) -> KernelTable:
         dtypes=dtypes,
         count=column("count"), flops=column("flops"), bytes_moved=column("bytes_moved"),
         m=column("m"), n=column("n"), k=column("k"), batch=column("batch"), winograd=column("winograd", bool),
+        converted=column("converted", bool),
         dispatched=sum(row.count for row in rows if not row.streamed),
     )  # fmt: skip

@@ -14,12 +14,20 @@ from .chip import chip_of, generation_of
 from .coefficients import Chip, Coefficients, Generation, load_coefficients
 from .device import device_parts_s, launches_of, step_s, with_libraries_of
 from .interval import around
-from .kernels import KernelTable, kernels_of, table_of
+from .kernels import KernelTable, kernels_of, table_of, with_conversions
 from .links import UNKNOWN, Machine
 from .measured import Measured, fingerprint, load_measured
 from .parallel import several_devices
 from .ranges import LAST_YEAR, datasheet_of, era_of, kin_of
-from .runs import COPIES, keras_library, kind_of_run, mode_of, pressure_of, updated_on_each_core
+from .runs import (
+    COPIES,
+    converted_by_keras,
+    keras_library,
+    kind_of_run,
+    mode_of,
+    pressure_of,
+    updated_on_each_core,
+)
 from .software import NEWEST_SOFTWARE
 from .steptime import Basis, Limiter, StepTime, Unpredicted
 from .systolic import systolic_parts_s
@@ -118,7 +126,8 @@ class _Known:
     """What was worked out of a workload (kept alive, so that its id stays its own)."""
 
     workload: Workload
-    tables: dict[tuple[frozenset[str], int], KernelTable]  # by what a library runs, and copies of the weights
+    # by what a library runs, copies of the weights, and the types of convolutions that are converted
+    tables: dict[tuple[frozenset[str], int, frozenset[str]], KernelTable]
     fingerprint: str
     # by id of the accelerator, share of it, stack, feed; with the accelerator, so that its id stays its own
     steps: dict[tuple[int, float, str, bool], tuple[Accelerator, StepTime | Unpredicted]]
@@ -143,7 +152,7 @@ class Predictor:
     def _work(self, workload: Workload) -> _Known:
         if id(workload) not in self._known:
             kernels = kernels_of(workload.ops, compiled=workload.compiled)
-            tables = {(frozenset[str](), 1): table_of(kernels)}
+            tables = {(frozenset[str](), 1, frozenset[str]()): table_of(kernels)}
             self._known[id(workload)] = _Known(workload, tables, fingerprint(workload, kernels), {})
         return self._known[id(workload)]
 
@@ -151,10 +160,13 @@ class Predictor:
         tables = self._work(workload).tables
         library = keras_library(accelerator, keras=workload.versions["keras"], compiled=workload.compiled)
         library &= {op.loop.layer for op in workload.ops if op.loop is not None}  # others change nothing
-        key = (library, COPIES.get(accelerator.name, 1))
+        compiled = workload.compiled
+        converted = converted_by_keras(accelerator, precision=workload.precision, compiled=compiled)
+        key = (library, COPIES.get(accelerator.name, 1), converted)
         if key not in tables:
             ops = updated_on_each_core(workload.ops, accelerator.name)
-            tables[key] = table_of(kernels_of(ops, compiled=workload.compiled, library=library))
+            kernels = kernels_of(ops, compiled=compiled, library=library)
+            tables[key] = table_of(with_conversions(kernels, dtypes=converted))
         return tables[key]
 
     def step_time(

@@ -8,13 +8,14 @@ from ..offers.rows import Accelerator
 from ..units import GIB
 from ..workload.model import Workload
 from ..workload.ops import Op
+from .chip import tensor_dtypes
 from .composed import Composed
 from .corpus import Measurement
 
 __all__ = [
-    "COPIES", "CUDNN", "composed_by", "converts_layouts", "host_of", "is_fed_from_host", "keras_library",
-    "kind_of_measured_run", "kind_of_run", "kind_of_stack", "library_of", "mode_of", "name_and_mode", "ops_as_run",
-    "pressure_of", "stack_of", "updated_on_each_core",
+    "COPIES", "CUDNN", "composed_by", "converted_by_keras", "converted_by_xla", "converted_dtypes", "host_of",
+    "is_fed_from_host", "keras_library", "kind_of_measured_run", "kind_of_run", "kind_of_stack", "library_of",
+    "mode_of", "name_and_mode", "ops_as_run", "pressure_of", "stack_of", "updated_on_each_core", "wait_factor",
 ]  # fmt: skip
 
 # What crosses to the device in every step; data sets that a framework reads itself are copied while the step
@@ -25,7 +26,12 @@ FED_FROM_HOST = ("numpy", "generator")
 # cores of a v4 or v5p chip work as one ("megacore": docs.cloud.google.com/tpu/docs/v4).
 COPIES = {"TPU-v2": 2, "TPU-v3": 2}
 
+# What a step on a TPU takes longer where keys are split between steps: "ca. 40 %", by the authors of such a loop
+# (github.com/huggingface/transformers/pull/11773). Steps of the same loop on a V100 are as those of any other.
+WAIT_ON_TPU = 1.4
+
 CHANNELS_FIRST = ("nchw", "ncw", "ncdhw")
+HOPPER = 9.0  # compute capability
 CUDNN = frozenset({"lstm", "gru"})
 GONE = ("mxnet", "cntk", "tensorflow1")  # backends of Keras 1 and 2
 FIRST_WITH_LSTM_ON_JAX = (3, 14)  # keras/src/backend/jax/rnn.py: `lstm` is a stub in 3.13, cuDNN in 3.14
@@ -61,14 +67,56 @@ def keras_library(accelerator: Accelerator, *, keras: str, compiled: bool) -> fr
     return frozenset({"lstm"}) if version >= FIRST_WITH_LSTM_ON_JAX else frozenset()
 
 
-def converts_layouts(m: Measurement) -> bool:
-    """Return whether a library converts what tensor units convolve: PyTorch with channels first, not compiled.
+def converted_by_xla(accelerator: Accelerator, *, precision: str) -> frozenset[str]:
+    """Return the types of convolutions that XLA lays channels first though tensor units multiply them.
 
-    PyTorch keeps the layout that it is given. XLA lays arrays out by itself, and TensorFlow's graph optimizer
-    turns half-precision convolutions to channels last on chips with tensor units
-    (tensorflow/core/grappler/optimizers/generic_layout_optimizer.cc). Keras on PyTorch has channels last.
+    Before Hopper it puts channels last for 16-bit types alone (openxla/xla@080da28
+    xla/service/gpu/transforms/layout_assignment.cc, `HeuristicLayoutAssignment`; in 2019 as well): float32 that is
+    multiplied in TF32 is converted. Three-dimensional convolutions of 16 bits stay channels first too there; that
+    is not counted. Nothing is known of other vendors' GPUs.
+
+    Args:
+        accelerator: A row of the catalog.
+        precision: Of the workload; `tf32` lets float32 products run on tensor units.
     """
-    return m.framework == "pytorch" and m.layout in CHANNELS_FIRST and not m.compiled
+    older = accelerator.vendor == "NVIDIA" and float(accelerator.compute_capability or 0.0) < HOPPER
+    return tensor_dtypes(accelerator, precision=precision) & {"float32"} if older else frozenset()
+
+
+def converted_by_keras(accelerator: Accelerator, *, precision: str, compiled: bool) -> frozenset[str]:
+    """Return the types of convolutions that come to tensor units with channels first in today's Keras.
+
+    Args:
+        accelerator: A row of the catalog.
+        precision: Of the workload.
+        compiled: Whether XLA lays arrays out; Keras on PyTorch has channels last.
+    """
+    return converted_by_xla(accelerator, precision=precision) if compiled else frozenset()
+
+
+def converted_dtypes(m: Measurement, accelerator: Accelerator) -> frozenset[str]:
+    """Return the types of convolutions that came to tensor units with channels first, and were converted.
+
+    XLA lays arrays out by itself. So does TensorFlow without it, by the same rule: its graph optimizer turns
+    16-bit convolutions to channels last, and all others to channels first
+    (tensorflow/core/grappler/optimizers/generic_layout_optimizer.cc); TF32 with channels last was tried and taken
+    back (github.com/tensorflow/tensorflow/pull/56744). Other frameworks keep the layout that they are given; where
+    that is not known, nothing is converted. Keras on PyTorch has channels last.
+
+    Args:
+        m: What was run.
+        accelerator: Where.
+    """
+    if m.framework in ("tensorflow1", "tensorflow2", "jax"):
+        return converted_by_xla(accelerator, precision=m.precision)
+    if m.layout in CHANNELS_FIRST and not m.compiled:
+        return tensor_dtypes(accelerator, precision=m.precision)
+    return frozenset()
+
+
+def wait_factor(m: Measurement) -> float:
+    """Return how much longer a step took because its loop waited for the one before [-]."""
+    return WAIT_ON_TPU if m.waits and m.accelerator.startswith("TPU") else 1.0
 
 
 def composed_by(m: Measurement) -> frozenset[Composed]:
@@ -90,10 +138,12 @@ def composed_by(m: Measurement) -> frozenset[Composed]:
 def stack_of(m: Measurement) -> str:
     """Return the name of the stack that ran a measurement: framework, how it was used, odd layouts apart.
 
-    MXNet channels last is up to 13 times slower than channels first (its own performance page), and is a
-    stack of its own. So is inference: graphs are rewritten for it, and nothing is kept for a backward pass.
+    MXNet channels last on scalar units is up to 13 times slower than channels first (its own performance page),
+    and is a stack of its own. So is inference: graphs are rewritten for it, and nothing is kept for a backward
+    pass.
     """
-    layout = " nhwc" if m.framework == "mxnet" and m.layout == "nhwc" else ""
+    slow = (m.framework, m.layout, m.precision) == ("mxnet", "nhwc", "float32")
+    layout = " nhwc" if slow else ""
     return mode_of(f"{m.framework} {m.stack}{layout}", m.mode)
 
 

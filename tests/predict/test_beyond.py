@@ -108,8 +108,14 @@ def test_tpus_are_predicted_from_their_datasheets(without_resnet50: HeldOut) -> 
         without_resnet50, tpu_rows(corpus), ACCELERATORS, scaling=small, ends=ends, progress=quiet
     )
 
+    rows = [replace(m, waits=False) for m in tpu_rows(corpus)]
+    awake = on_foreign_chips(without_resnet50, rows, ACCELERATORS, scaling=small, ends=ends, progress=quiet)
+
     assert {row.measurement.accelerator for row in found} == {"TPU-v2", "TPU-v3"}
     assert len(found) == 4
+    for row, other in zip(found, awake, strict=True):
+        waits = 1.4 if row.measurement.family == "bert" else 1.0
+        assert row.predicted_s.mid == pytest.approx(waits * other.predicted_s.mid)
     for row in found:
         assert row.basis == "datasheet"
         assert row.predicted_s.low < row.predicted_s.mid < row.predicted_s.high

@@ -2,38 +2,96 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from gpuplan.offers.load import load_catalog
 from gpuplan.predict.cases import examples_of
-from gpuplan.predict.chip import tensor_dtypes
+from gpuplan.predict.chip import chip_of, tensor_dtypes
+from gpuplan.predict.coefficients import load_coefficients
 from gpuplan.predict.corpus import Measurement, collection
-from gpuplan.predict.kernels import Kernel, with_conversions
-from gpuplan.predict.runs import converts_layouts
+from gpuplan.predict.device import device_parts_s
+from gpuplan.predict.kernels import CATEGORIES, Kernel, table_of, with_conversions
+from gpuplan.predict.runs import converted_by_keras, converted_by_xla, converted_dtypes
+from gpuplan.predict.steptime import Unpredicted
+from gpuplan.predict.store import load_store
 
 ACCELERATORS = load_catalog().accelerators
 CONVOLUTION = Kernel(
-    category="conv_fprop", dtype="float16", count=2, flops=1e9, bytes_moved=6e6, m=64, n=64, k=64
+    category="conv_fprop", dtype="float32", count=2, flops=2.0 * 4096**3, bytes_moved=12.0 * 4096**2, m=4096,
+    n=4096, k=4096,
+)  # fmt: skip
+POINTWISE = replace(
+    CONVOLUTION, flops=2.0 * 2**20 * 32 * 32, bytes_moved=8.0 * 2**20 * 32, m=2**20, n=32, k=32
 )
 DEPTHWISE = replace(CONVOLUTION, category="depthwise")
 PRODUCT = replace(CONVOLUTION, category="dot")
+ARRAY = Kernel(
+    category="stream", dtype="float32", count=6, flops=0.0, bytes_moved=2 * CONVOLUTION.bytes_moved / 3
+)
+
+
+def parts_s(kernels: Iterable[Kernel], precision: str = "tf32") -> tuple[Any, Any, Any]:
+    """Return total, arithmetic and memory time of each kernel in Keras on an A100 [s]."""
+    table, board = table_of(kernels), ACCELERATORS["A100-40GB"]
+    chip, found = chip_of(board, table=table, precision=precision), load_coefficients()
+    assert not isinstance(chip, Unpredicted)
+    return device_parts_s(
+        table, chip, found.generations["Ampere"], found.stacks["keras"], found.shared, xp=np
+    )
+
+
+def test_convolutions_alone_are_converted() -> None:
+    """Of the types that tensor units multiply; nothing else about them changes."""
+    kernels = (CONVOLUTION, DEPTHWISE, PRODUCT)
+
+    assert with_conversions(kernels, dtypes={"float32"}) == (
+        replace(CONVOLUTION, converted=True), DEPTHWISE, PRODUCT,
+    )  # fmt: skip
+    assert with_conversions(kernels, dtypes={"float16"}) == kernels
 
 
 def test_every_array_of_a_convolution_is_read_and_written_once_more() -> None:
-    """Two operands and a result, in both of its launches: six kernels, and twice its bytes together."""
-    kernels = with_conversions([CONVOLUTION, DEPTHWISE, PRODUCT], dtypes={"float16"})
+    """Two operands and a result, in both of its launches: as six kernels that copy one array each."""
+    (converted_s,), *_ = parts_s([replace(CONVOLUTION, converted=True)])
+    (plain_s, arrays_s), *_ = parts_s([CONVOLUTION, ARRAY])
 
-    assert kernels[:3] == (CONVOLUTION, DEPTHWISE, PRODUCT)
-    (added,) = kernels[3:]
-    assert (added.category, added.count, added.streamed) == ("stream", 6, True)
-    assert added.count * added.bytes_moved == pytest.approx(2 * CONVOLUTION.count * CONVOLUTION.bytes_moved)
+    assert converted_s == pytest.approx(plain_s + arrays_s)
+    assert converted_s < parts_s([CONVOLUTION], "float32")[0][0]
 
 
-def test_scalar_units_take_channels_first_as_they_come() -> None:
-    """Nothing is converted for types that no tensor unit multiplies."""
-    assert with_conversions([CONVOLUTION], dtypes=frozenset()) == (CONVOLUTION,)
+def test_scalar_units_take_channels_first_where_that_is_faster() -> None:
+    """Little arithmetic on large arrays: as if there were no TF32, its neighbours untouched."""
+    total_s, arithmetic_s, _ = parts_s([PRODUCT, replace(POINTWISE, converted=True), CONVOLUTION])
+    scalar_s, its_arithmetic_s, _ = parts_s([POINTWISE], "float32")
+    plain_s, *_ = parts_s([PRODUCT, POINTWISE, CONVOLUTION])
+
+    assert (total_s[1], arithmetic_s[1]) == (pytest.approx(scalar_s[0]), pytest.approx(its_arithmetic_s[0]))
+    assert total_s[1] > plain_s[1]
+    assert (total_s[0], total_s[2]) == (plain_s[0], plain_s[2])
+
+
+def test_winograd_competes_with_tensor_units() -> None:
+    """The way over scalar units has Winograd's algorithm where it applies."""
+    marked = replace(POINTWISE, converted=True, k=2304, flops=2.0 * 2**20 * 32 * 2304)
+    plain_s, by_winograd_s = (parts_s([replace(marked, winograd=w)], "float32")[0][0] for w in (False, True))
+
+    assert by_winograd_s < plain_s
+    assert parts_s([replace(marked, winograd=True)])[0][0] <= parts_s([marked])[0][0]
+
+
+def test_tf32_is_never_slower_than_float32() -> None:
+    """Every published training step of XLA that was traced in float32, on an A100: libraries may take either."""
+    runs = [
+        t for key, t in load_store().items() if " train float32 xla train /1" in key and " on " not in key
+    ]
+    assert len(runs) > 40
+    for run in runs:
+        marked = with_conversions(run.kernels, dtypes={"float32"})
+        assert parts_s(marked)[0].sum() <= 1.001 * parts_s(run.kernels, "float32")[0].sum()
 
 
 @pytest.mark.parametrize(
@@ -58,36 +116,53 @@ def pair() -> tuple[Measurement, Measurement]:
     return by_layout["nchw"], by_layout["nhwc"]
 
 
-def test_pytorch_alone_keeps_channels_first(pair: tuple[Measurement, Measurement]) -> None:
-    """XLA and TensorFlow lay arrays out by themselves; where nothing was published, nothing is assumed."""
+def test_a_framework_keeps_the_layout_that_it_is_given(pair: tuple[Measurement, Measurement]) -> None:
+    """Where nothing was published, nothing is assumed."""
     first, last = pair
+    board = ACCELERATORS[first.accelerator]
 
-    assert converts_layouts(first)
-    assert not converts_layouts(last)
-    assert not converts_layouts(replace(first, compiled=True))
-    assert not converts_layouts(replace(first, framework="tensorflow2"))
-    assert not converts_layouts(replace(first, layout="unknown"))
+    assert converted_dtypes(first, board) == {"float16", "bfloat16"}
+    assert not converted_dtypes(last, board)
+    assert not converted_dtypes(replace(first, compiled=True), board)
+    assert converted_dtypes(replace(first, framework="mxnet"), board)
+    assert not converted_dtypes(replace(first, layout="unknown"), board)
 
 
-def test_an_example_with_channels_first_moves_more(pair: tuple[Measurement, Measurement]) -> None:
-    """At one batch size, each of all kernels of channels last is there, and conversions beside them."""
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("layout", ["nchw", "nhwc", "unknown"])
+def test_tensorflow_and_xla_lay_float32_channels_first(
+    pair: tuple[Measurement, Measurement], layout: str, *, compiled: bool
+) -> None:
+    """Whatever a script asks for: 16-bit convolutions get channels last, those in TF32 are converted."""
+    run = replace(pair[0], framework="tensorflow2", layout=layout, compiled=compiled)
+    ampere = ACCELERATORS["A100-40GB"]
+
+    assert converted_dtypes(replace(run, precision="tf32"), ampere) == {"float32"}
+    assert not converted_dtypes(replace(run, precision="float32"), ampere)
+    assert not converted_dtypes(replace(run, precision="mixed_float16"), ampere)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtypes"),
+    [("V100-16GB", set()), ("A100-40GB", {"float32"}), ("L4", {"float32"}), ("H100-SXM", set()), ("MI300X", set()),
+     ("TPU-v3", set())],
+)  # fmt: skip
+def test_xla_lays_channels_last_from_hopper_on(name: str, dtypes: set[str]) -> None:
+    """TF32 begins with Ampere; a TPU has no cuDNN."""
+    assert converted_by_xla(ACCELERATORS[name], precision="tf32") == dtypes
+    assert converted_by_keras(ACCELERATORS[name], precision="tf32", compiled=True) == dtypes
+    assert not converted_by_keras(ACCELERATORS[name], precision="tf32", compiled=False)
+
+
+def test_an_example_with_channels_first_is_marked(pair: tuple[Measurement, Measurement]) -> None:
+    """At one batch size the kernels are those of channels last, but for what has to be converted."""
     first, last = (replace(m, batch_size=pair[1].batch_size) for m in pair)
     converted, plain = (
         e.case.table for e in examples_of([first, last], ACCELERATORS, progress=lambda _: None)
     )
 
-    def moved(table: object, rows: slice = slice(None)) -> float:
-        return float(np.sum((table.count * table.bytes_moved)[rows]))  # type: ignore[attr-defined]
-
-    convolutions = slice(0, plain.contractions)
-    assert converted.contractions == plain.contractions
-    assert moved(converted) - moved(plain) == pytest.approx(2 * (moved(plain, convolutions) - _others(plain)))
-
-
-def _others(table: object) -> float:
-    """Return what products that are no convolutions of tensor units move [bytes]."""
-    kept = np.asarray(table.category) < 3  # type: ignore[attr-defined]
-    half = np.asarray([dtype == "float16" for dtype in table.dtypes])[table.dtype]  # type: ignore[attr-defined]
-    other = ~(kept & half)[: table.contractions]  # type: ignore[attr-defined]
-    moved = (table.count * table.bytes_moved)[: table.contractions]  # type: ignore[attr-defined]
-    return float(np.sum(moved[other]))
+    convolutions = converted.category < CATEGORIES.index("depthwise")
+    half = np.array([dtype == "float16" for dtype in converted.dtypes])[converted.dtype]
+    assert converted.converted.tolist() == (convolutions & half).tolist()
+    assert not plain.converted.any()
+    assert converted.bytes_moved.tolist() == plain.bytes_moved.tolist()

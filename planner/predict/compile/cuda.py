@@ -8,32 +8,29 @@ from typing import Any
 from ...offers.rows import Accelerator
 from ..chip import chip_of, generation_of
 from ..coefficients import load_coefficients
-from ..kernels import Kernel, KernelTable, table_of
+from ..kernels import Kernel, table_of, with_conversions
 from ..predictor import model_step
 from ..ranges import LAST_YEAR
-from ..runs import pressure_of
+from ..runs import converted_by_xla, pressure_of
 from ..software import NEWEST_SOFTWARE
 from ..steptime import Unpredicted
 
-__all__ = ["gpu_parts_s", "table_from"]
-
-
-def table_from(rows: Iterable[Mapping[str, Any]]) -> KernelTable:
-    """Return kernels as they are kept in a compilation's result, as arrays."""
-    return table_of(Kernel(**row) for row in rows)
+__all__ = ["gpu_parts_s"]
 
 
 def gpu_parts_s(
-    table: KernelTable, accelerator: Accelerator, *, precision: str, input_bytes: float, needed_bytes: int,
+    rows: Iterable[Mapping[str, Any]], accelerator: Accelerator, *, precision: str, input_bytes: float,
+    needed_bytes: int,
     slowdown: float, stack: str = "keras", software_year: float = NEWEST_SOFTWARE,
 ) -> dict[str, float] | Unpredicted:  # fmt: skip
     """Return a step of one GPU by part, which add up [s].
 
     Fusions, padding and algorithms are the compiler's; efficiencies are those that were fitted for modelled
-    kernels. What they are off by together, on compiled rows, is `slowdown`.
+    kernels, and what cuDNN converts between layouts is added. What they are off by together, on compiled rows, is
+    `slowdown`.
 
     Args:
-        table: The kernels.
+        rows: The kernels, as they are kept in a compilation's result.
         accelerator: A row of the catalog.
         precision: Of the workload; `tf32` lets float32 products run on tensor cores.
         input_bytes: One batch, fed from the host [bytes].
@@ -42,6 +39,8 @@ def gpu_parts_s(
         stack: `keras`, or a vendor's `tuned` container.
         software_year: When the framework was released [years].
     """
+    converted = converted_by_xla(accelerator, precision=precision)
+    table = table_of(with_conversions((Kernel(**row) for row in rows), dtypes=converted))
     chip = chip_of(accelerator, table=table, precision=precision)
     if isinstance(chip, Unpredicted):
         return chip

@@ -17,7 +17,7 @@ from ..steptime import Limiter, StatedMemory, StepTime, Unpredicted, notes_text
 from .between import between
 from .compiled import Compiled, CompileFault
 from .constants import Constants, load_constants
-from .cuda import gpu_parts_s, table_from
+from .cuda import gpu_parts_s
 from .laid_out import laid_out_step, without
 from .targets import Target
 from .tpu import core_s, slice_parts_s
@@ -195,7 +195,7 @@ def _parts_s(
     if not result.kernels:
         return None
     found = gpu_parts_s(
-        table_from(result.kernels), accelerator, precision=workload.precision,
+        result.kernels, accelerator, precision=workload.precision,
         input_bytes=float(workload.memory.input_bytes), needed_bytes=result.needed_bytes,
         slowdown=load_constants()["cuda"].slowdown, stack=mode_of("keras", workload.mode),
     )  # fmt: skip
