@@ -36,7 +36,7 @@ from gpuplan.predict.compile.tpu import LINK_SHARE, core_s
 from gpuplan.predict.compile.worker import Limits, compile_step
 from gpuplan.predict.corpus import Measurement, packaged_corpus
 from gpuplan.predict.interval import weighted_quantile
-from gpuplan.predict.kernels import table_of, with_conversions
+from gpuplan.predict.kernels import table_of
 from gpuplan.predict.parallel import load_parallel
 from gpuplan.predict.parallel_fit import predicted_s
 from gpuplan.predict.predictor import model_step
@@ -167,7 +167,7 @@ def _gpu_s(m: Measurement, target: Target, result: Compiled, accelerator: Accele
 
 def modelled_s(m: Measurement, accelerator: Accelerator, traced: Traced) -> float:
     """Return the step as the model of its trace has it, on all devices [s]."""
-    table = table_of(with_conversions(traced.kernels, dtypes=converted_dtypes(m, accelerator)))
+    table = table_of(traced.kernels, converted=converted_dtypes(m, accelerator))
     chip: Any = chip_of(accelerator, table=table, precision=m.precision)
     step = model_step(
         table, chip, load_coefficients(), generation=generation_of(accelerator), stack=m.stack, host=m.stack,

@@ -39,6 +39,7 @@ from kept import Kept
 TINY = "benchmarks/workloads.py:mlp?width=64&depth=2&features=64"
 HIDDEN_LAYERS = 2
 HERE = "python benchmarks/profile_accuracy.py"
+PROFILE = [sys.executable, "-m", "gpuplan", "profile"]
 
 
 # --- repeated, under load ---------------------------------------------------------------------------------
@@ -74,12 +75,12 @@ def repeat_profiles(options: argparse.Namespace) -> None:
 
 
 def _profiled(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the row of a profile, made by the command: what keeps the core busy is no child of its."""
+    """Return the row of a profile, made by the command as anybody would."""
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder, "profile.json")
         command = [
-            sys.executable, "-m", "gpuplan", "profile", options.model, "--batch-size", "128", "--device", "cpu",
-            "--backend", options.backend[0], "--max-time", str(options.max_time), "-o", str(output),
+            *PROFILE, options.model, "--batch-size", "128", "--device", "cpu", "--backend", options.backend[0],
+            "--max-time", str(options.max_time), "-o", str(output),
         ]  # fmt: skip
         subprocess.run(
             command, cwd=ROOT, env=environment(options.backend[0]), check=True, capture_output=True
@@ -193,7 +194,7 @@ def _lives_s(kill_after_s: float | None) -> float:
         output = Path(folder, "profile.json")
         began_s = time.monotonic()
         process = subprocess.Popen(
-            [sys.executable, "-m", "gpuplan", "profile", TINY, "--max-time", "0.2", "-o", str(output)], cwd=ROOT,
+            [*PROFILE, TINY, "--max-time", "0.2", "-o", str(output)], cwd=ROOT,
             env=environment("jax"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         if kill_after_s is None:

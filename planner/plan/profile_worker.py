@@ -117,7 +117,7 @@ class Worker:
         if event == "ready":
             self.outcome.environment = message["environment"]
             self.outcome.row = {"batch_size": message["batch_size"], "prepare": message["facts"]}
-            self._watch = LoadWatch([os.getpid()])
+            self._watch = LoadWatch([self.process.pid])
         elif event == "window":
             self._windows.setdefault(message["phase"], []).append((message["step_s"], message["steps"]))
         elif event == "done":

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..units import GIGA, TERA
 from .chip import chip_of, generation_of, peak_tflop_per_s
 from .coefficients import Coefficients
-from .kernels import kernels_with_ops, moved_bytes, table_of, with_conversions
+from .kernels import kernels_with_ops, moved_bytes, table_of
 from .predictor import kernel_times_s
 from .ranges import LAST_YEAR
 from .recurrent import by_library
@@ -124,7 +124,7 @@ def _busy_s(
 ) -> list[float] | None:
     """Return how long each kernel runs, its launch gap apart; None where the chip is not known [s]."""
     converted = converted_by_keras(accelerator, precision=workload.precision, compiled=workload.compiled)
-    table = table_of(with_conversions(kernels, dtypes=converted))
+    table = table_of(kernels, converted=converted)
     chip = chip_of(accelerator, table=table, precision=workload.precision)
     if isinstance(chip, Unpredicted) or not kernels:
         return None

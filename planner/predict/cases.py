@@ -16,7 +16,7 @@ from .chip import chip_of, generation_of
 from .corpus import Measurement
 from .fit import Case
 from .heldout import Example
-from .kernels import KernelTable, table_of, with_conversions
+from .kernels import KernelTable, table_of
 from .ranges import LAST_YEAR
 from .runs import converted_dtypes, host_of, is_fed_from_host, pressure_of, stack_of
 from .software import software_year
@@ -100,7 +100,7 @@ def examples_of(
         converted = converted_dtypes(m, accelerator)
         key = (run_key(m), converted)
         if key not in tables:
-            tables[key] = table_of(with_conversions(traced.kernels, dtypes=converted))
+            tables[key] = table_of(traced.kernels, converted=converted)
         examples.append(_example(m, traced, tables[key], accelerator))
     return examples
 

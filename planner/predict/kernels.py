@@ -13,7 +13,7 @@ from .recurrent import by_library
 
 __all__ = [
     "CATEGORIES", "CONTRACTIONS", "Kernel", "KernelTable", "kernels_of", "kernels_with_ops",
-    "moved_bytes", "table_of", "with_conversions",
+    "moved_bytes", "table_of",
 ]  # fmt: skip
 
 CONVOLUTIONS = ("conv_fprop", "conv_dgrad", "conv_wgrad")
@@ -39,7 +39,6 @@ class Kernel:
         m, n, k, batch: The product behind a contraction; 0, 0, 0, 1 otherwise [-].
         winograd: Whether a Winograd algorithm applies (3x3, stride 1, no dilation, one group).
         streamed: Whether it is launched within a call that the host has dispatched already, as libraries do.
-        converted: Whether it is a convolution that tensor units could multiply had it channels last.
     """
 
     category: str
@@ -53,7 +52,6 @@ class Kernel:
     batch: int = 1
     winograd: bool = False
     streamed: bool = False
-    converted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +59,8 @@ class KernelTable:
     """Kernels as arrays of one length [kernels], contractions first.
 
     `category` and `dtype` are codes into `CATEGORIES` and `dtypes`; `contractions` is how many rows are one.
-    `dispatched` is how often the host has to act in a step when nothing is compiled [-].
+    `converted` says which convolutions tensor units could multiply had they channels last. `dispatched` is how
+    often the host has to act in a step when nothing is compiled [-].
     """
 
     contractions: int
@@ -205,24 +204,14 @@ def kernels_with_ops(ops: Sequence[Op], *, compiled: bool) -> list[tuple[Kernel,
     ]
 
 
-def with_conversions(kernels: Iterable[Kernel], *, dtypes: Collection[str]) -> tuple[Kernel, ...]:
-    """Return the kernels of a step whose arrays have channels first, its convolutions marked accordingly.
-
-    Filters of one channel each are not: they run on scalar units, which take any layout.
+def table_of(kernels: Iterable[Kernel], *, converted: Collection[str] = ()) -> KernelTable:
+    """Return the kernels as NumPy arrays.
 
     Args:
-        kernels: Of the step.
-        dtypes: Operand types that tensor units multiply and that come with channels first.
+        kernels: Of a step.
+        converted: Operand types that tensor units multiply and that come to convolutions with channels first.
+            Filters of one channel each are no matter: they run on scalar units, which take any layout.
     """
-
-    def is_converted(kernel: Kernel) -> bool:
-        return kernel.category in CONVOLUTIONS and kernel.dtype in dtypes
-
-    return tuple(replace(kernel, converted=True) if is_converted(kernel) else kernel for kernel in kernels)
-
-
-def table_of(kernels: Iterable[Kernel]) -> KernelTable:
-    """Return the kernels as NumPy arrays."""
     import numpy as np
 
     rows = sorted(kernels, key=lambda kernel: kernel.category not in CONTRACTIONS)
@@ -238,6 +227,6 @@ def table_of(kernels: Iterable[Kernel]) -> KernelTable:
         dtypes=dtypes,
         count=column("count"), flops=column("flops"), bytes_moved=column("bytes_moved"),
         m=column("m"), n=column("n"), k=column("k"), batch=column("batch"), winograd=column("winograd", bool),
-        converted=column("converted", bool),
+        converted=np.array([row.category in CONVOLUTIONS and row.dtype in converted for row in rows], dtype=bool),
         dispatched=sum(row.count for row in rows if not row.streamed),
     )  # fmt: skip

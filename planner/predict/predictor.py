@@ -14,7 +14,7 @@ from .chip import chip_of, generation_of
 from .coefficients import Chip, Coefficients, Generation, load_coefficients
 from .device import device_parts_s, launches_of, step_s, with_libraries_of
 from .interval import around
-from .kernels import KernelTable, kernels_of, table_of, with_conversions
+from .kernels import KernelTable, kernels_of, table_of
 from .links import UNKNOWN, Machine
 from .measured import Measured, fingerprint, load_measured
 from .parallel import several_devices
@@ -166,7 +166,7 @@ class Predictor:
         if key not in tables:
             ops = updated_on_each_core(workload.ops, accelerator.name)
             kernels = kernels_of(ops, compiled=compiled, library=library)
-            tables[key] = table_of(with_conversions(kernels, dtypes=converted))
+            tables[key] = table_of(kernels, converted=converted)
         return tables[key]
 
     def step_time(

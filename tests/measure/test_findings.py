@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 from gpuplan.measure.findings import findings_of, limit_of
 from gpuplan.measure.load import Busy, LoadWatch, Other
+from gpuplan.measure.several import Several
 from gpuplan.measure.windows import Meter, Rules
+from gpuplan.plan.profile_run import Request, profile
 
 RULES = Rules(most_s=1.0, least_s=0.5)
 
@@ -120,3 +123,29 @@ def test_a_real_busy_process_is_found() -> None:
     assert ours.own_cores > 0.1  # on a machine that is busy anyway, two that spin get less than one core each
     assert ours.other_cores < theirs.other_cores - 0.5 * ours.own_cores
     assert theirs.to_json()["other_share"] == pytest.approx(theirs.other_cores / theirs.cores)
+
+
+def test_what_the_caller_runs_beside_a_profile_is_not_the_profile(tmp_path: Path) -> None:
+    """A child of the process that asks for a profile, as in a notebook, keeps a core busy: it is another's."""
+    model = tmp_path / "tiny.py"
+    model.write_text(
+        "import keras\n"
+        "def tiny():\n"
+        "    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(1)])\n"
+        "    model.compile('sgd', 'mse')\n"
+        "    return model\n"
+    )
+    rules = Rules(window_s=0.05, warm_up_s=0.2, least_s=0.2, most_s=0.5)
+    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        found = profile(
+            Request(
+                model=f"{model}:tiny", batch_sizes=(32,), backend="jax", device="cpu", rules=rules, trace=False,
+                several=Several(fewest=1, most=1),
+            )
+        )  # fmt: skip
+    finally:
+        busy.kill()
+        busy.wait()
+
+    assert busy.pid in {one["pid"] for one in found["rows"][0]["load"]["most"]}

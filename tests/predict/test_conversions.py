@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from gpuplan.predict.chip import chip_of, tensor_dtypes
 from gpuplan.predict.coefficients import load_coefficients
 from gpuplan.predict.corpus import Measurement, collection
 from gpuplan.predict.device import device_parts_s
-from gpuplan.predict.kernels import CATEGORIES, Kernel, table_of, with_conversions
+from gpuplan.predict.kernels import CATEGORIES, Kernel, table_of
 from gpuplan.predict.runs import converted_by_keras, converted_by_xla, converted_dtypes
 from gpuplan.predict.steptime import Unpredicted
 from gpuplan.predict.store import load_store
@@ -27,6 +27,7 @@ CONVOLUTION = Kernel(
 POINTWISE = replace(
     CONVOLUTION, flops=2.0 * 2**20 * 32 * 32, bytes_moved=8.0 * 2**20 * 32, m=2**20, n=32, k=32
 )
+FLOAT32 = frozenset({"float32"})
 DEPTHWISE = replace(CONVOLUTION, category="depthwise")
 PRODUCT = replace(CONVOLUTION, category="dot")
 ARRAY = Kernel(
@@ -34,9 +35,11 @@ ARRAY = Kernel(
 )
 
 
-def parts_s(kernels: Iterable[Kernel], precision: str = "tf32") -> tuple[Any, Any, Any]:
+def parts_s(
+    kernels: Iterable[Kernel], precision: str = "tf32", converted: Collection[str] = ()
+) -> tuple[Any, Any, Any]:
     """Return total, arithmetic and memory time of each kernel in Keras on an A100 [s]."""
-    table, board = table_of(kernels), ACCELERATORS["A100-40GB"]
+    table, board = table_of(kernels, converted=converted), ACCELERATORS["A100-40GB"]
     chip, found = chip_of(board, table=table, precision=precision), load_coefficients()
     assert not isinstance(chip, Unpredicted)
     return device_parts_s(
@@ -47,16 +50,17 @@ def parts_s(kernels: Iterable[Kernel], precision: str = "tf32") -> tuple[Any, An
 def test_convolutions_alone_are_converted() -> None:
     """Of the types that tensor units multiply; nothing else about them changes."""
     kernels = (CONVOLUTION, DEPTHWISE, PRODUCT)
+    plain, marked, other = (table_of(kernels, converted=dtypes) for dtypes in ((), FLOAT32, {"float16"}))
 
-    assert with_conversions(kernels, dtypes={"float32"}) == (
-        replace(CONVOLUTION, converted=True), DEPTHWISE, PRODUCT,
-    )  # fmt: skip
-    assert with_conversions(kernels, dtypes={"float16"}) == kernels
+    assert marked.converted.tolist() == [True, False, False]
+    assert other.converted.tolist() == plain.converted.tolist() == [False, False, False]
+    for name in ("category", "dtype", "count", "flops", "bytes_moved", "m", "n", "k", "batch", "winograd"):
+        assert getattr(marked, name).tolist() == getattr(plain, name).tolist()
 
 
 def test_every_array_of_a_convolution_is_read_and_written_once_more() -> None:
     """Two operands and a result, in both of its launches: as six kernels that copy one array each."""
-    (converted_s,), *_ = parts_s([replace(CONVOLUTION, converted=True)])
+    (converted_s,), *_ = parts_s([CONVOLUTION], converted=FLOAT32)
     (plain_s, arrays_s), *_ = parts_s([CONVOLUTION, ARRAY])
 
     assert converted_s == pytest.approx(plain_s + arrays_s)
@@ -65,9 +69,10 @@ def test_every_array_of_a_convolution_is_read_and_written_once_more() -> None:
 
 def test_scalar_units_take_channels_first_where_that_is_faster() -> None:
     """Little arithmetic on large arrays: as if there were no TF32, its neighbours untouched."""
-    total_s, arithmetic_s, _ = parts_s([PRODUCT, replace(POINTWISE, converted=True), CONVOLUTION])
+    kernels = [PRODUCT, POINTWISE, replace(CONVOLUTION, dtype="float16")]
+    total_s, arithmetic_s, _ = parts_s(kernels, converted=FLOAT32)
     scalar_s, its_arithmetic_s, _ = parts_s([POINTWISE], "float32")
-    plain_s, *_ = parts_s([PRODUCT, POINTWISE, CONVOLUTION])
+    plain_s, *_ = parts_s(kernels)
 
     assert (total_s[1], arithmetic_s[1]) == (pytest.approx(scalar_s[0]), pytest.approx(its_arithmetic_s[0]))
     assert total_s[1] > plain_s[1]
@@ -76,11 +81,12 @@ def test_scalar_units_take_channels_first_where_that_is_faster() -> None:
 
 def test_winograd_competes_with_tensor_units() -> None:
     """The way over scalar units has Winograd's algorithm where it applies."""
-    marked = replace(POINTWISE, converted=True, k=2304, flops=2.0 * 2**20 * 32 * 2304)
-    plain_s, by_winograd_s = (parts_s([replace(marked, winograd=w)], "float32")[0][0] for w in (False, True))
+    deep = replace(POINTWISE, k=2304, flops=2.0 * 2**20 * 32 * 2304)
+    plain_s, by_winograd_s = (parts_s([replace(deep, winograd=w)], "float32")[0][0] for w in (False, True))
+    both_s, without_s = (parts_s([replace(deep, winograd=w)], converted=FLOAT32)[0][0] for w in (True, False))
 
     assert by_winograd_s < plain_s
-    assert parts_s([replace(marked, winograd=True)])[0][0] <= parts_s([marked])[0][0]
+    assert both_s <= without_s
 
 
 def test_tf32_is_never_slower_than_float32() -> None:
@@ -90,8 +96,8 @@ def test_tf32_is_never_slower_than_float32() -> None:
     ]
     assert len(runs) > 40
     for run in runs:
-        marked = with_conversions(run.kernels, dtypes={"float32"})
-        assert parts_s(marked)[0].sum() <= 1.001 * parts_s(run.kernels, "float32")[0].sum()
+        tf32_s, float32_s = parts_s(run.kernels, converted=FLOAT32)[0], parts_s(run.kernels, "float32")[0]
+        assert tf32_s.sum() <= 1.001 * float32_s.sum()
 
 
 @pytest.mark.parametrize(

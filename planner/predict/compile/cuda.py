@@ -8,7 +8,7 @@ from typing import Any
 from ...offers.rows import Accelerator
 from ..chip import chip_of, generation_of
 from ..coefficients import load_coefficients
-from ..kernels import Kernel, table_of, with_conversions
+from ..kernels import Kernel, table_of
 from ..predictor import model_step
 from ..ranges import LAST_YEAR
 from ..runs import converted_by_xla, pressure_of
@@ -40,7 +40,7 @@ def gpu_parts_s(
         software_year: When the framework was released [years].
     """
     converted = converted_by_xla(accelerator, precision=precision)
-    table = table_of(with_conversions((Kernel(**row) for row in rows), dtypes=converted))
+    table = table_of((Kernel(**row) for row in rows), converted=converted)
     chip = chip_of(accelerator, table=table, precision=precision)
     if isinstance(chip, Unpredicted):
         return chip
