@@ -41,7 +41,7 @@ from gpuplan.predict.parallel import load_parallel
 from gpuplan.predict.parallel_fit import predicted_s
 from gpuplan.predict.predictor import model_step
 from gpuplan.predict.ranges import LAST_YEAR
-from gpuplan.predict.runs import converted_dtypes, is_fed_from_host, pressure_of, wait_factor
+from gpuplan.predict.runs import composed_by, converted_dtypes, is_fed_from_host, pressure_of, wait_factor
 from gpuplan.predict.scaling import pairs_of
 from gpuplan.predict.software import software_year
 from gpuplan.predict.store import Traced, load_store, run_key
@@ -78,7 +78,8 @@ class Scored:
 def suitable(platform: str) -> list[Measurement]:
     """Return published training steps that XLA compiled: each setting once, with the median of its rows.
 
-    Passes that only add to gradients (accumulation) are left out: what is compiled is the whole step.
+    Passes that only add to gradients (accumulation) are left out, and steps whose updates XLA left alone: what is
+    compiled is the whole step.
     """
     catalog, found = load_catalog(), {}
     for m in packaged_corpus():
@@ -86,7 +87,7 @@ def suitable(platform: str) -> list[Measurement]:
         target = None if accelerator is None else target_of(accelerator)
         if target is None or target.platform != platform or not m.compiled or m.mode != "train":
             continue
-        usual = m.work == "train" and not m.recompute and (m.accumulation or 1) == 1
+        usual = m.work == "train" and not m.recompute and (m.accumulation or 1) == 1 and not composed_by(m)
         if usual and (m.devices == 1 or platform == "tpu"):
             key = (m.model, m.batch_size, m.accelerator, m.precision, m.source if platform == "tpu" else "")
             found.setdefault(key, []).append(m)
@@ -321,7 +322,9 @@ def _finish(kept: dict[str, Any], *, write: bool) -> None:
         if rows:
             platforms[platform] = constants_of(rows)
     if write:
-        before = len(json.loads(RESULTS.read_text())["rows"]) if RESULTS.exists() else 0
+        listed = {m.source for platform in ("tpu", "cuda") for m in suitable(platform)}
+        rows = json.loads(RESULTS.read_text())["rows"] if RESULTS.exists() else []
+        before = sum(row["source"] in listed for row in rows)
         if len(every) < before:
             raise SystemExit(
                 f"{len(every)} rows are compiled here and {before} were: compile the others first"

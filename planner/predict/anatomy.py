@@ -17,8 +17,9 @@ from .kernels import kernels_with_ops, moved_bytes, table_of
 from .predictor import kernel_times_s
 from .ranges import LAST_YEAR
 from .recurrent import by_library
-from .runs import converted_by_keras, keras_library, mode_of, updated_on_each_core
+from .runs import converted_by_keras, keras_library, mode_of
 from .steptime import StepTime, Unpredicted
+from .work import updated_on_each_core
 
 if TYPE_CHECKING:
     from ..offers.rows import Accelerator

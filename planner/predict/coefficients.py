@@ -20,7 +20,7 @@ __all__ = [
     "FORMAT", "Chip", "Coefficients", "Generation", "Host", "Shared", "Stack", "load_coefficients", "names_of",
 ]  # fmt: skip
 
-FORMAT = "gpuplan.efficiency/3"
+FORMAT = "gpuplan.efficiency/4"
 
 
 class Generation(Frozen):
@@ -35,6 +35,9 @@ class Generation(Frozen):
             reductions, by window reductions, by gathers and scatters [-].
         launch_s: Time from one kernel's end to the next one's full speed [s].
         step_latency_s: Time of one step of a product's k loop when too few tiles run to hide it [s].
+        filter_passes: Passes over a filter by the transforms of Winograd's and Fourier's algorithms, at the bytes
+            that a V100's cores move in a clock [-].
+        array_passes: The same over the arrays, at the bandwidth that streams reach [-].
     """
 
     conv_fprop: float
@@ -50,6 +53,8 @@ class Generation(Frozen):
     irregular: float
     launch_s: float
     step_latency_s: float
+    filter_passes: float
+    array_passes: float
 
 
 class Shared(Frozen):

@@ -51,6 +51,7 @@ class Measurement(Frozen):
         recompute: Whether the backward pass repeats part of the forward pass.
         flash_attention: Whether attention ran as one fused kernel.
         waits: Whether the loop worked with the device's arrays between steps: each waits for the one before.
+        optimizer: What updates the weights, as the source calls it; empty when unknown.
         software: Frameworks and libraries with their versions, as published; empty when unknown.
         assumed: What about the row was inferred, not published (`precision`, `compiled`).
         collection: File that the row was read from, without its suffix.
@@ -78,6 +79,7 @@ class Measurement(Frozen):
     recompute: bool = False
     flash_attention: bool = False
     waits: bool = False
+    optimizer: str = ""
     software: str = ""
     assumed: tuple[str, ...] = ()
     collection: str = ""
@@ -152,6 +154,7 @@ def _circumstances(row: dict[str, str]) -> dict[str, Any]:
         "recompute": row.get("activation_checkpointing") == "true",
         "flash_attention": row.get("attention") == "flash",
         "waits": row.get("waits") == "true",
+        "optimizer": row.get("optimizer") or "",
         "software": row.get("software") or "",
         "assumed": tuple(name for name in ("precision", "compiled") if row.get(f"{name}_known") == "false"),
     }

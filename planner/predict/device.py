@@ -9,6 +9,7 @@ from .coefficients import Chip, Generation, Host, Shared, Stack
 from .kernels import CATEGORIES, CONTRACTIONS, KernelTable
 from .roofline import best_tiling_s, memory_traffic_s, soft_max, soft_min
 from .software import SOFTWARE_EPOCH
+from .winograd import transforms_s
 
 __all__ = [
     "clock_share", "contraction_s", "device_parts_s", "launches_of", "step_s", "with_libraries_of",
@@ -73,7 +74,10 @@ def _sharpness(table: KernelTable, shared: Shared, xp: Any) -> Any:
 def contraction_s(
     table: KernelTable, chip: Chip, generation: Generation, stack: Stack, shared: Shared, *, xp: Any
 ) -> Any:
-    """Return the arithmetic time of one launch of each contraction [s], array of [table.contractions]."""
+    """Return the time of one launch of each contraction, its own traffic aside [s], array of [table.contractions].
+
+    That is arithmetic, and transforms where an algorithm has them.
+    """
     rows = slice(table.contractions)
     table, chip, generation, stack, shared = (
         _of_rows(c, rows) for c in (table, chip, generation, stack, shared)
@@ -96,7 +100,11 @@ def contraction_s(
     # One filter a channel is no matrix product: such kernels slide over the image on scalar units, whatever the
     # operand type, and nothing is padded.
     sliding_s = table.flops / (chip.vector_flop_per_s * scalar * clock)
-    return xp.where(table.category == _DEPTHWISE, sliding_s, tiled_s)
+    around_s = transforms_s(
+        table, chip, generation, clock=clock, xp=xp,
+        bandwidth_bytes_per_s=_bandwidth_bytes_per_s(chip, stack, shared, share=generation.stream, xp=xp),
+    )  # fmt: skip
+    return xp.where(table.category == _DEPTHWISE, sliding_s, tiled_s + around_s)
 
 
 def device_parts_s(
@@ -134,12 +142,16 @@ def _busy_s(
 
 def _traffic_s(bytes_moved: Any, chip: Chip, stack: Stack, shared: Shared, *, share: Any, xp: Any) -> Any:
     """Return how long memory takes for some bytes, of a share of its bandwidth [s]."""
-    bandwidth = share * stack.stream / chip.memory_density**shared.memory_density
-    ecc = xp.where(chip.inline_ecc, shared.inline_ecc, 1.0)
     return memory_traffic_s(
-        bytes_moved=bytes_moved, attainable_bytes_per_s=chip.memory_bytes_per_s * bandwidth * ecc,
-        l2_bytes=chip.l2_bytes, l2_reuse=shared.l2_reuse,
+        bytes_moved=bytes_moved, l2_bytes=chip.l2_bytes, l2_reuse=shared.l2_reuse,
+        attainable_bytes_per_s=_bandwidth_bytes_per_s(chip, stack, shared, share=share, xp=xp),
     )  # fmt: skip
+
+
+def _bandwidth_bytes_per_s(chip: Chip, stack: Stack, shared: Shared, *, share: Any, xp: Any) -> Any:
+    """Return what memory gives a kind of kernel that reaches a share of its bandwidth [bytes/s]."""
+    ecc = xp.where(chip.inline_ecc, shared.inline_ecc, 1.0)
+    return chip.memory_bytes_per_s * ecc * share * stack.stream / chip.memory_density**shared.memory_density
 
 
 def _either_way_s(

@@ -149,10 +149,10 @@ def kernels_of(
         compiled: True: elementwise chains are fused as XLA does; False: one kernel a layer call and phase.
         library: Recurrent layers that a library runs whole (`lstm`, `gru`); others run the loop as traced.
         primitives_of: Where the framework launches every primitive: in `calls` that it has no kernel for, in
-            `updates` of variables. Nothing of the kind is left where the step is compiled.
+            `updates` of variables that are not compiled with the rest.
     """
     dispatched, streamed = by_library(ops, layers=library)
-    dispatched, apart = composed_apart(dispatched, parts=() if compiled else primitives_of)
+    dispatched, apart = composed_apart(dispatched, parts=primitives_of)
     inner = (replace(kernel, streamed=True) for kernel in _launched(streamed, compiled=compiled))
     alike: dict[object, list[Kernel]] = {}
     primitives = (kernel for op in apart for kernel in _primitives(op))

@@ -20,17 +20,16 @@ from .measured import Measured, fingerprint, load_measured
 from .parallel import several_devices
 from .ranges import LAST_YEAR, datasheet_of, era_of, kin_of
 from .runs import (
-    COPIES,
     converted_by_keras,
     keras_library,
     kind_of_run,
     mode_of,
     pressure_of,
-    updated_on_each_core,
 )
 from .software import NEWEST_SOFTWARE
 from .steptime import Basis, Limiter, StepTime, Unpredicted
 from .systolic import systolic_parts_s
+from .work import COPIES, updated_on_each_core
 
 if TYPE_CHECKING:
     from .layout import Fitted

@@ -79,14 +79,16 @@ GROUPS = (
             "depthwise": (0.1, 0.005, 1.0), "dot": (0.85, 0.05, 1.0), "conv_tensor": (0.6, 0.3, 0.9),
             "dot_tensor": (0.65, 0.5, 0.9), "winograd_gain": (1.8, 1.0, 2.25), "stream": (0.75, 0.2, 1.0),
             "pool": (0.5, 0.05, 1.0), "irregular": (0.3, 0.02, 1.0), "launch_s": (3e-6, 5e-7, 6e-6),
-            "step_latency_s": (4e-7, 2e-8, 4e-6),
+            "step_latency_s": (4e-7, 2e-8, 4e-6), "filter_passes": (10.0, 0.5, 60.0),
+            "array_passes": (1.0, 0.05, 8.0),
         },
         0.3,
         # One library family serves all of them; NVIDIA's guides show 0.6 to 0.8 of the peak for large products
-        # on V100 and A100 ("Matrix Multiplication Background User's Guide", figures 2 to 7).
+        # on V100 and A100 ("Matrix Multiplication Background User's Guide", figures 2 to 7). The gap between two
+        # kernels is the driver's and the scheduler's, and an algorithm's transforms are the same everywhere.
         dict.fromkeys(
             ("conv_tensor", "dot_tensor", "conv_fprop", "conv_dgrad", "conv_wgrad", "dot", "winograd_gain"), 0.1
-        ),
+        ) | {"launch_s": 0.1, "filter_passes": 0.15, "array_passes": 0.15},
         {"conv_tensor": 0.1, "dot_tensor": 0.1, "dot": 0.1},
     ),
     Group(
@@ -133,10 +135,11 @@ GROUPS = (
 # (NVIDIA, "Tesla V100 GPU Architecture", 2017; how much faster that cache is: Jia et al., 2018, section 3). What
 # chips of this era have on top of the older ones is fitted too, and serves chips of generations that were never
 # measured. Prior spread of half of the difference, in log units. Older chips have no tensor units to differ
-# from, and no algorithm makes a product do more than the peak on either.
+# from, no algorithm makes a product do more than the peak on either, and one transforms as another does.
 ERA_SPREAD_LOG = (
     dict.fromkeys(GROUPS[0].ranges, 0.3)
     | dict.fromkeys(("launch_s", "step_latency_s"), 0.45)
+    | dict.fromkeys(("filter_passes", "array_passes"), 0.05)
     | dict.fromkeys(("conv_tensor", "dot_tensor", "dot"), 0.02)
 )
 NEVER_RISING = ("launch_s", "step_latency_s")  # clocks and schedulers do not get slower with the years

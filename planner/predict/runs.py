@@ -1,30 +1,22 @@
-"""How a measured step was run, in the terms of the model: which work, which stack, which host, which memory."""
+"""How a measured step was run, in the terms of the model: which stack, which host, which memory."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from ..offers.rows import Accelerator
 from ..units import GIB
-from ..workload.model import Workload
-from ..workload.ops import Op
 from .chip import tensor_dtypes
 from .composed import Composed
 from .corpus import Measurement
 
 __all__ = [
-    "COPIES", "CUDNN", "composed_by", "converted_by_keras", "converted_by_xla", "converted_dtypes", "host_of",
+    "CUDNN", "composed_by", "converted_by_keras", "converted_by_xla", "converted_dtypes", "host_of",
     "is_fed_from_host", "keras_library", "kind_of_measured_run", "kind_of_run", "kind_of_stack", "library_of",
-    "mode_of", "name_and_mode", "ops_as_run", "pressure_of", "stack_of", "updated_on_each_core", "wait_factor",
+    "mode_of", "name_and_mode", "pressure_of", "stack_of", "wait_factor",
 ]  # fmt: skip
 
 # What crosses to the device in every step; data sets that a framework reads itself are copied while the step
 # before runs, and synthetic data stays on the device.
 FED_FROM_HOST = ("numpy", "generator")
-
-# Cores of a chip that are devices of their own, each with a share of the batch and all of the weights; the two
-# cores of a v4 or v5p chip work as one ("megacore": docs.cloud.google.com/tpu/docs/v4).
-COPIES = {"TPU-v2": 2, "TPU-v3": 2}
 
 # What a step on a TPU takes longer where keys are split between steps: "ca. 40 %", by the authors of such a loop
 # (github.com/huggingface/transformers/pull/11773). Steps of the same loop on a V100 are as those of any other.
@@ -34,6 +26,7 @@ CHANNELS_FIRST = ("nchw", "ncw", "ncdhw")
 HOPPER = 9.0  # compute capability
 CUDNN = frozenset({"lstm", "gru"})
 GONE = ("mxnet", "cntk", "tensorflow1")  # backends of Keras 1 and 2
+PYTHON_UPDATES = (("tensorflow1", "adamw"), ("tensorflow1", "lamb"))  # framework, optimizer: `composed_by`
 FIRST_WITH_LSTM_ON_JAX = (3, 14)  # keras/src/backend/jax/rnn.py: `lstm` is a stub in 3.13, cuDNN in 3.14
 
 
@@ -125,9 +118,15 @@ def composed_by(m: Measurement) -> frozenset[Composed]:
     TensorFlow without XLA, in GELU and normalization of layers: BERT in mixed precision takes 349 ms there without
     XLA and 151 ms with it, on one V100 and of one publisher (profiles/published/dlperf_language.csv).
 
+    TensorFlow 1 in updates that it has no kernel for, even beside XLA: BERT's authors and their successors wrote
+    AdamW and LAMB as chains of primitives on variables by reference, which XLA leaves alone (optimization.py of
+    google-research/bert and of NVIDIA/DeepLearningExamples, `AdamWeightDecayOptimizer`).
+
     PyTorch before 2.0, in the update of each variable: `torch.optim` ran one loop over variables and operations
     (pytorch.org/docs/2.0/optim.html, "foreach"). Vendors' containers have optimizers of their own, in one kernel.
     """
+    if (m.framework, m.optimizer) in PYTHON_UPDATES:
+        return frozenset[Composed]({"updates"} if m.compiled else {"updates", "calls"})
     if m.compiled:
         return frozenset()
     if m.framework in ("tensorflow1", "tensorflow2"):
@@ -200,31 +199,6 @@ def kind_of_measured_run(m: Measurement) -> str:
 def is_fed_from_host(m: Measurement) -> bool:
     """Return whether a batch has to come from the host before each step can begin."""
     return m.feed in FED_FROM_HOST or (not m.feed and m.stack == "keras")
-
-
-def ops_as_run(m: Measurement, workload: Workload) -> tuple[Op, ...]:
-    """Return the ops that a measured pass really ran.
-
-    No optimizer where only forward and backward were timed; its share of the optimizer step where passes are
-    accumulated; the forward pass twice where activations are recomputed.
-    """
-    ops = updated_on_each_core(workload.ops, m.accelerator)
-    if m.work == "forward_backward":
-        ops = tuple(op for op in ops if op.phase != "update")
-    if m.accumulation is not None and m.accumulation > 1:
-        passes = m.accumulation
-        ops = tuple(replace(op, count=op.count / passes) if op.phase == "update" else op for op in ops)
-    if m.recompute:
-        ops = tuple(replace(op, count=op.count * 2) if op.phase == "forward" else op for op in ops)
-    return ops
-
-
-def updated_on_each_core(ops: tuple[Op, ...], accelerator: str) -> tuple[Op, ...]:
-    """Return the ops of a step on a chip, the optimizer's once for each core that holds the weights."""
-    copies = COPIES.get(accelerator, 1)
-    if copies == 1:
-        return ops
-    return tuple(replace(op, count=op.count * copies) if op.phase == "update" else op for op in ops)
 
 
 def pressure_of(memory_bytes: float, accelerator: Accelerator, *, share: float = 1.0) -> float:

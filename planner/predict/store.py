@@ -19,7 +19,8 @@ from ..files import write_whole
 from ..workload.model import Workload
 from .corpus import Measurement
 from .kernels import CATEGORIES, Kernel, kernels_of
-from .runs import COPIES, composed_by, library_of, ops_as_run
+from .runs import composed_by, library_of
+from .work import COPIES, ops_as_run
 
 __all__ = ["FORMAT", "Traced", "load_store", "packed_store", "run_key", "trace_of", "write_store"]
 
@@ -50,9 +51,10 @@ def run_key(m: Measurement) -> str:
     apart = [f"{part} apart" for part in sorted(composed_by(m))]
     how = " ".join(["xla" if m.compiled else "kernels", *apart, *sorted(library_of(m))])
     passes = m.accumulation or 1
+    summed = " summed" if passes > 1 else ""
     where = f" on {COPIES[m.accelerator]} cores" if m.accelerator in COPIES else ""
     again = " twice" if m.recompute else ""
-    return f"{m.model} {m.batch_size} {m.mode} {policy} {how} {m.work} /{passes}{again}{where}"
+    return f"{m.model} {m.batch_size} {m.mode} {policy} {how} {m.work} /{passes}{summed}{again}{where}"
 
 
 def trace_of(m: Measurement, workload: Workload) -> Traced:

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -102,12 +102,21 @@ def write_entry(key: str, *, workload: dict[str, Any], files: dict[str, str]) ->
 
 def _drop_oldest(folder: Path, *, limit_bytes: int) -> None:
     """Delete the least recently written entries until the rest fits."""
-    entries = sorted(((e.stat().st_mtime, e.stat().st_size, e) for e in folder.glob("*.json")), reverse=True)
     total = 0
-    for _, size, entry in entries:
+    for _, size, entry in sorted(_aged(folder), reverse=True):
         total += size
         if total > limit_bytes:
             entry.unlink(missing_ok=True)
+
+
+def _aged(folder: Path) -> Iterator[tuple[float, int, Path]]:
+    """Yield when each entry was written, its size, and the entry; not those that another process just deleted."""
+    for entry in folder.glob("*.json"):
+        try:
+            status = entry.stat()
+        except FileNotFoundError:
+            continue
+        yield status.st_mtime, status.st_size, entry
 
 
 def _warn(text: str) -> None:

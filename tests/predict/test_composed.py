@@ -97,3 +97,31 @@ def test_what_a_framework_composes() -> None:
     found = [composed_by(m) for m in (row, eager, tuned, compiled)]
     assert found == [{"calls"}, {"updates"}, set(), set()]
     assert len({run_key(m) for m in (row, eager, tuned, compiled)}) == 4
+
+
+def test_updates_by_reference_stay_apart_beside_xla() -> None:
+    """BERT's own optimizers on TensorFlow 1: XLA compiles the rest; without it calls are apart too."""
+    rows = [
+        m for m in collection("nvidia_dle_language") if m.framework == "tensorflow1" and "bert" in m.model
+    ]
+    assert {m.optimizer for m in rows if m.mode == "train"} == {"adamw", "lamb"}
+    (compiled, *_) = (m for m in rows if m.compiled and m.optimizer == "adamw")
+    assert composed_by(compiled) == {"updates"}
+    assert composed_by(replace(compiled, compiled=False)) == {"calls", "updates"}
+    assert composed_by(replace(compiled, optimizer="adam")) == set()
+
+
+def test_updates_apart_beside_xla_are_kernels_of_their_own() -> None:
+    """By hand: Adam of one variable is a kernel that reads four arrays and writes three, or eight that move 22."""
+    import keras
+
+    model = keras.Sequential([keras.Input((BATCH,)), keras.layers.Dense(FEATURES, use_bias=False)])
+    model.compile(optimizer="adam", loss="mse")
+    ops = workload_of_model(model, options=WorkloadOptions(batch_size=1, compiled=True)).ops
+
+    def large(*apart: Composed) -> list[Kernel]:
+        kernels = kernels_of(ops, compiled=True, primitives_of=apart)
+        return [k for k in kernels if k.category == "stream" and k.bytes_moved > 1.5 * ARRAY_BYTES]
+
+    assert (launches(large()), arrays_moved(large())) == (1, pytest.approx(7, rel=0.02))
+    assert (launches(large("updates")), arrays_moved(large("updates"))) == (8, pytest.approx(22, rel=0.02))

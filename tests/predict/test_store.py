@@ -10,8 +10,11 @@ from gpuplan.predict.calibrate import rows_of_one_gpu
 from gpuplan.predict.cases import workload_of
 from gpuplan.predict.corpus import Measurement, collection, packaged_corpus
 from gpuplan.predict.heldout import packed
-from gpuplan.predict.runs import kind_of_run, ops_as_run, stack_of
+from gpuplan.predict.kernels import moved_bytes
+from gpuplan.predict.runs import kind_of_run, stack_of
 from gpuplan.predict.store import load_store, run_key, trace_of
+from gpuplan.predict.work import ops_as_run
+from gpuplan.workload.ops import OpKind
 
 SAMPLE = 4
 
@@ -52,6 +55,16 @@ def test_a_pass_without_optimizer_has_no_update(row: Measurement) -> None:
 
     assert updates(replace(row, accumulation=4)) == pytest.approx(updates(row) / 4)
     assert forwards(replace(row, recompute=True)) == pytest.approx(2 * forwards(row))
+
+
+def test_accumulated_gradients_are_read_twice_and_written_once(row: Measurement) -> None:
+    """In every pass, and as often where kernels run a layer at a time as where they are fused."""
+    workload = workload_of(row)
+    whole, passes = (ops_as_run(m, workload) for m in (row, replace(row, accumulation=4)))
+    (added,) = passes[len(whole) :]
+    assert (added.kind, added.phase, added.count) == (OpKind.ELEMENTWISE, "backward", 1)
+    for compiled in (True, False):
+        assert moved_bytes(added, compiled=compiled) == 3 * workload.memory.gradient_bytes
 
 
 def test_names_of_stacks_and_runs(row: Measurement) -> None:

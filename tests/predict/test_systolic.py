@@ -8,8 +8,8 @@ from gpuplan.offers.load import load_catalog
 from gpuplan.predict.chip import chip_of
 from gpuplan.predict.coefficients import Chip
 from gpuplan.predict.kernels import Kernel, KernelTable, kernels_of, table_of
-from gpuplan.predict.runs import updated_on_each_core
 from gpuplan.predict.systolic import padded_flops, systolic_parts_s
+from gpuplan.predict.work import updated_on_each_core
 from gpuplan.workload.ops import Op, OpKind
 
 

@@ -144,3 +144,11 @@ def test_the_oldest_entries_go_first(tmp_path: Path) -> None:
     cache._drop_oldest(tmp_path, limit_bytes=200)
 
     assert sorted(path.stem for path in tmp_path.iterdir()) == ["middle", "new"]
+
+
+def test_an_entry_that_another_process_deleted_meanwhile_is_no_fault(tmp_path: Path) -> None:
+    """A link to nothing is listed and has no status: as an entry is that goes between both."""
+    (tmp_path / "gone.json").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "kept.json").write_text("x" * 100)
+    cache._drop_oldest(tmp_path, limit_bytes=200)
+    assert (tmp_path / "kept.json").exists()

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 from ...offers.rows import Accelerator
-from ..runs import COPIES
+from ..work import COPIES
 from .gpu_targets import STAND_IN, description_of
 
 __all__ = ["INSTALL", "Target", "compiler_version", "laid_out", "target_of"]

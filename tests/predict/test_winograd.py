@@ -1,0 +1,79 @@
+"""Transforms of Winograd's and Fourier's algorithms: what is turned, at what rate, and where nothing is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from gpuplan.offers.load import load_catalog
+from gpuplan.predict.chip import chip_of
+from gpuplan.predict.coefficients import Chip, load_coefficients
+from gpuplan.predict.kernels import Kernel, KernelTable, table_of
+from gpuplan.predict.steptime import Unpredicted
+from gpuplan.predict.winograd import transforms_s
+
+ACCELERATORS = load_catalog().accelerators
+VOLTA = replace(load_coefficients().generations["Volta"], filter_passes=10.0, array_passes=2.0)
+PIXELS, CHANNELS, FILTERS = 64 * 56 * 56, 128, 256
+ACROSS = 9 * CHANNELS
+CONVOLUTION = Kernel(
+    category="conv_fprop", dtype="float32", count=1, flops=2.0 * PIXELS * FILTERS * ACROSS, bytes_moved=3e8,
+    m=PIXELS, n=FILTERS, k=ACROSS, winograd=True,
+)  # fmt: skip
+OF_WEIGHTS = replace(CONVOLUTION, category="conv_wgrad", m=ACROSS, k=PIXELS)
+BANDWIDTH_BYTES_PER_S = 700e9
+
+
+def board(name: str, table: KernelTable, precision: str = "float32") -> Chip:
+    chip = chip_of(ACCELERATORS[name], table=table, precision=precision)
+    assert not isinstance(chip, Unpredicted)
+    return chip
+
+
+def found_s(*kernels: Kernel, name: str = "V100-16GB", precision: str = "float32", clock: float = 1.0) -> Any:
+    table = table_of(kernels)
+    return transforms_s(
+        table, board(name, table, precision), VOLTA, bandwidth_bytes_per_s=BANDWIDTH_BYTES_PER_S, clock=clock,
+        xp=np,
+    )  # fmt: skip
+
+
+def test_by_hand() -> None:
+    """Ten passes over 9 x 128 x 256 weights of 4 bytes at a V100's datasheet rate, two over the arrays: whichever
+    pass of the convolution it is, as the weights are one operand, or what comes out."""
+    by_hand_s = 10 * 9 * 128 * 256 * 4 / 900e9 + 2 * 3e8 / 700e9
+    assert found_s(CONVOLUTION, OF_WEIGHTS).tolist() == pytest.approx([by_hand_s, by_hand_s], rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "precision"),
+    [
+        (replace(CONVOLUTION, winograd=False), "float32"),
+        (replace(CONVOLUTION, dtype="float16"), "mixed_float16"),
+        (replace(CONVOLUTION, category="dot"), "mixed_float16"),
+    ],
+)
+def test_nothing_is_turned_elsewhere(kernel: Kernel, precision: str) -> None:
+    """Where the algorithm does not apply, or operands are not float32."""
+    kernel = replace(kernel, winograd=kernel.winograd and kernel.category != "dot")
+    assert found_s(kernel, precision=precision).tolist() == [0.0]
+
+
+def test_tensor_units_have_no_transforms() -> None:
+    """An A100 turns filters of float32 on scalar units; with TF32 it multiplies as it is."""
+    assert found_s(CONVOLUTION, name="A100-40GB")[0] > 0
+    assert found_s(CONVOLUTION, name="A100-40GB", precision="tf32").tolist() == [0.0]
+
+
+def test_filters_go_with_cores_and_clock_and_arrays_with_bandwidth() -> None:
+    """A V100 has 80 SMs at 1,530 MHz, half a K80 13 at 875: 10.8 times as many clocks, 3.75 times the rate."""
+    filters = replace(CONVOLUTION, bytes_moved=0.0)
+    k80, v100 = (float(found_s(filters, name=name)[0]) for name in ("K80", "V100-16GB"))
+    of = {name: ACCELERATORS[name] for name in ("K80", "V100-16GB")}
+    clocks = [(chip.sms_or_cores or 0) * (chip.boost_mhz or 0) for chip in of.values()]
+    assert k80 / v100 == pytest.approx(clocks[1] / clocks[0])
+    assert found_s(filters, clock=0.5)[0] == pytest.approx(2 * v100)
+    arrays_s = found_s(CONVOLUTION)[0] - v100
+    assert found_s(CONVOLUTION, clock=0.5)[0] - 2 * v100 == pytest.approx(arrays_s)
