@@ -311,10 +311,11 @@ def _compile_and_keep(m: Measurement, kept: dict[str, Any]) -> None:
 
 
 def _finish(kept: dict[str, Any], *, write: bool) -> None:
-    catalog, platforms, every = load_catalog(), {}, []
+    catalog, platforms, every, listed = load_catalog(), {}, [], set()
     for platform in ("tpu", "cuda"):
         rows = []
         for m in suitable(platform):
+            listed.add(m.source)
             result, target = known(m, kept), target_of(catalog.accelerators[m.accelerator])
             if result is not None and target is not None:
                 rows.append(score(m, target, result))
@@ -322,9 +323,8 @@ def _finish(kept: dict[str, Any], *, write: bool) -> None:
         if rows:
             platforms[platform] = constants_of(rows)
     if write:
-        listed = {m.source for platform in ("tpu", "cuda") for m in suitable(platform)}
-        rows = json.loads(RESULTS.read_text())["rows"] if RESULTS.exists() else []
-        before = sum(row["source"] in listed for row in rows)
+        written = json.loads(RESULTS.read_text())["rows"] if RESULTS.exists() else []
+        before = sum(row["source"] in listed for row in written)
         if len(every) < before:
             raise SystemExit(
                 f"{len(every)} rows are compiled here and {before} were: compile the others first"

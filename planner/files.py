@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["cache_folder", "data_folder", "sync_folder", "write_whole"]
+__all__ = ["cache_folder", "data_folder", "keep_newest", "sync_folder", "write_whole"]
 
 
 def cache_folder(part: str) -> Path:
@@ -61,6 +63,35 @@ def write_whole(path: Path, data: str | bytes, *, durable: bool = False, private
         raise
     if durable:
         sync_folder(path.parent)
+
+
+def keep_newest(folder: Path, pattern: str, *, files: float = math.inf, size_bytes: float = math.inf) -> None:
+    """Delete the least recently written files of a folder until the rest fits; others may do so at the same time.
+
+    Args:
+        folder: Of a cache.
+        pattern: Of the files' names; others stay, and do not count.
+        files: How many may be left [-].
+        size_bytes: How much they may hold [bytes].
+
+    Raises:
+        OSError: The folder cannot be read, or a file not be deleted.
+    """
+    total_bytes = 0
+    for place, (_, own_bytes, path) in enumerate(sorted(_aged(folder, pattern), reverse=True), start=1):
+        total_bytes += own_bytes
+        if place > files or total_bytes > size_bytes:
+            path.unlink(missing_ok=True)
+
+
+def _aged(folder: Path, pattern: str) -> Iterator[tuple[float, int, Path]]:
+    """Yield when each file was written, its size, and the file; not those that another process just deleted."""
+    for path in folder.glob(pattern):
+        try:
+            status = path.stat()
+        except FileNotFoundError:
+            continue
+        yield status.st_mtime, status.st_size, path
 
 
 def sync_folder(folder: Path) -> None:

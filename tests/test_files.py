@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from gpuplan.files import write_whole
+from gpuplan.files import keep_newest, write_whole
 
 
 def test_the_new_file_takes_the_place_of_the_old(tmp_path: Path) -> None:
@@ -44,3 +44,27 @@ def test_a_failure_leaves_the_old_file(tmp_path: Path) -> None:
         write_whole(tmp_path / "folder", "text")
     assert path.read_text() == "old"
     assert sorted(child.name for child in tmp_path.iterdir()) == ["folder", "plan.json"]
+
+
+def test_the_oldest_files_go_first(tmp_path: Path) -> None:
+    """With room for two of three equal files, the least recently written one is deleted."""
+    for age, name in enumerate(("new", "middle", "old")):
+        (tmp_path / f"{name}.json").write_text("x" * 100, encoding="utf-8")
+        os.utime(tmp_path / f"{name}.json", (1_000_000 - age, 1_000_000 - age))
+
+    keep_newest(tmp_path, "*.txt", files=0)
+    keep_newest(tmp_path, "*.json", files=3)
+    assert len(list(tmp_path.iterdir())) == 3
+    keep_newest(tmp_path, "*.json", size_bytes=200)
+
+    assert sorted(path.stem for path in tmp_path.iterdir()) == ["middle", "new"]
+    keep_newest(tmp_path, "*.json", files=1)
+    assert [path.stem for path in tmp_path.iterdir()] == ["new"]
+
+
+def test_a_file_that_another_process_deleted_meanwhile_is_no_fault(tmp_path: Path) -> None:
+    """A link to nothing is listed and has no status: as an entry is that goes between both."""
+    (tmp_path / "gone.json").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "kept.json").write_text("x" * 100)
+    keep_newest(tmp_path, "*.json", size_bytes=200)
+    assert (tmp_path / "kept.json").exists()

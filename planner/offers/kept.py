@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from .._version import __version__
-from ..files import cache_folder, write_whole
+from ..files import cache_folder, keep_newest, write_whole
 from .rows import Row
 
 __all__ = ["kept_rows", "kept_table"]
@@ -106,9 +106,7 @@ def _keep(path: Path, kind: str, body: str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, f"{_digest(body)}\n{body}")
-        entries = sorted(path.parent.glob(f"{kind}-*"), key=lambda entry: entry.stat().st_mtime, reverse=True)
-        for entry in entries[NEWEST_OF_A_KIND:]:
-            entry.unlink(missing_ok=True)
+        keep_newest(path.parent, f"{kind}-*", files=NEWEST_OF_A_KIND)
     except OSError:
         pass
 

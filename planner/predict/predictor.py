@@ -19,13 +19,7 @@ from .links import UNKNOWN, Machine
 from .measured import Measured, fingerprint, load_measured
 from .parallel import several_devices
 from .ranges import LAST_YEAR, datasheet_of, era_of, kin_of
-from .runs import (
-    converted_by_keras,
-    keras_library,
-    kind_of_run,
-    mode_of,
-    pressure_of,
-)
+from .runs import converted_by_keras, keras_library, kind_of_run, mode_of, pressure_of
 from .software import NEWEST_SOFTWARE
 from .steptime import Basis, Limiter, StepTime, Unpredicted
 from .systolic import systolic_parts_s

@@ -125,13 +125,11 @@ def composed_by(m: Measurement) -> frozenset[Composed]:
     PyTorch before 2.0, in the update of each variable: `torch.optim` ran one loop over variables and operations
     (pytorch.org/docs/2.0/optim.html, "foreach"). Vendors' containers have optimizers of their own, in one kernel.
     """
-    if (m.framework, m.optimizer) in PYTHON_UPDATES:
-        return frozenset[Composed]({"updates"} if m.compiled else {"updates", "calls"})
-    if m.compiled:
-        return frozenset()
-    if m.framework in ("tensorflow1", "tensorflow2"):
-        return frozenset[Composed]({"calls"})
-    return frozenset[Composed]({"updates"} if (m.framework, m.stack) == ("pytorch", "eager") else ())
+    calls = m.framework in ("tensorflow1", "tensorflow2") and not m.compiled
+    loops = (m.framework, m.stack) == ("pytorch", "eager") and not m.compiled
+    updates = loops or (m.framework, m.optimizer) in PYTHON_UPDATES
+    composed: dict[Composed, bool] = {"calls": calls, "updates": updates}
+    return frozenset(part for part, is_so in composed.items() if is_so)
 
 
 def stack_of(m: Measurement) -> str:

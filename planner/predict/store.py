@@ -51,10 +51,9 @@ def run_key(m: Measurement) -> str:
     apart = [f"{part} apart" for part in sorted(composed_by(m))]
     how = " ".join(["xla" if m.compiled else "kernels", *apart, *sorted(library_of(m))])
     passes = m.accumulation or 1
-    summed = " summed" if passes > 1 else ""
     where = f" on {COPIES[m.accelerator]} cores" if m.accelerator in COPIES else ""
     again = " twice" if m.recompute else ""
-    return f"{m.model} {m.batch_size} {m.mode} {policy} {how} {m.work} /{passes}{summed}{again}{where}"
+    return f"{m.model} {m.batch_size} {m.mode} {policy} {how} {m.work} /{passes}{again}{where}"
 
 
 def trace_of(m: Measurement, workload: Workload) -> Traced:

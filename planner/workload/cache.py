@@ -11,11 +11,11 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..files import cache_folder, write_whole
+from ..files import cache_folder, keep_newest, write_whole
 from ..units import MIB
 from .options import WorkloadOptions
 from .reference import Reference
@@ -95,28 +95,9 @@ def write_entry(key: str, *, workload: dict[str, Any], files: dict[str, str]) ->
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(folder / f"{key}.json", json.dumps(entry, separators=(",", ":")))
-        _drop_oldest(folder, limit_bytes=LARGEST_CACHE_BYTES)
+        keep_newest(folder, "*.json", size_bytes=LARGEST_CACHE_BYTES)
     except OSError as error:
         _warn(f"the trace is not cached: {error.strerror or error} ({folder})")
-
-
-def _drop_oldest(folder: Path, *, limit_bytes: int) -> None:
-    """Delete the least recently written entries until the rest fits."""
-    total = 0
-    for _, size, entry in sorted(_aged(folder), reverse=True):
-        total += size
-        if total > limit_bytes:
-            entry.unlink(missing_ok=True)
-
-
-def _aged(folder: Path) -> Iterator[tuple[float, int, Path]]:
-    """Yield when each entry was written, its size, and the entry; not those that another process just deleted."""
-    for entry in folder.glob("*.json"):
-        try:
-            status = entry.stat()
-        except FileNotFoundError:
-            continue
-        yield status.st_mtime, status.st_size, entry
 
 
 def _warn(text: str) -> None:

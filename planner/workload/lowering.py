@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import GpuplanError, UsageError
-from ..files import cache_folder, write_whole
+from ..files import cache_folder, keep_newest, write_whole
 from .cache import entry_key, hash_file, read_entry, write_entry
 from .layout import Mesh, mesh_of_devices
 from .options import WorkloadOptions
@@ -110,19 +110,13 @@ def _keep(module: bytes, *, batch_size: int, mesh: Mesh) -> Lowered:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, module)
-        _drop_oldest(path.parent)
+        keep_newest(path.parent, "*.bin", files=MODULES_KEPT)
     except OSError as error:
         raise GpuplanError(
             f"the lowered step cannot be written: {error.strerror or error} ({path.parent})",
             hint="set GPUPLAN_CACHE_DIR to a folder that can be written",
         ) from error
     return Lowered(digest=digest, path=path, batch_size=batch_size, mesh=mesh)
-
-
-def _drop_oldest(folder: Path) -> None:
-    modules = sorted(folder.glob("*.bin"), key=lambda path: path.stat().st_mtime, reverse=True)
-    for path in modules[MODULES_KEPT:]:
-        path.unlink(missing_ok=True)
 
 
 # --- in the child -----------------------------------------------------------------------------------------

@@ -133,22 +133,3 @@ def test_a_damaged_entry_is_a_miss(text: str) -> None:
     (folder / "key.json").write_text(text, encoding="utf-8")
 
     assert cache.read_entry("key") is None
-
-
-def test_the_oldest_entries_go_first(tmp_path: Path) -> None:
-    """With room for two of three equal entries, the least recently written one is deleted."""
-    for age, name in enumerate(("new", "middle", "old")):
-        (tmp_path / f"{name}.json").write_text("x" * 100, encoding="utf-8")
-        os.utime(tmp_path / f"{name}.json", (1_000_000 - age, 1_000_000 - age))
-
-    cache._drop_oldest(tmp_path, limit_bytes=200)
-
-    assert sorted(path.stem for path in tmp_path.iterdir()) == ["middle", "new"]
-
-
-def test_an_entry_that_another_process_deleted_meanwhile_is_no_fault(tmp_path: Path) -> None:
-    """A link to nothing is listed and has no status: as an entry is that goes between both."""
-    (tmp_path / "gone.json").symlink_to(tmp_path / "nowhere")
-    (tmp_path / "kept.json").write_text("x" * 100)
-    cache._drop_oldest(tmp_path, limit_bytes=200)
-    assert (tmp_path / "kept.json").exists()

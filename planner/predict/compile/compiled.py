@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from ...files import cache_folder, write_whole
+from ...files import cache_folder, keep_newest, write_whole
 
 __all__ = [
     "CompileFault", "Compiled", "answer_path", "drop_oldest", "recall", "result_from", "result_key",
@@ -79,9 +79,7 @@ def answer_path(*, module: str, target: str, compiler: str) -> Path:
 
 def drop_oldest() -> None:
     """Forget the compilers' oldest answers; results that were read of them stay."""
-    answers = sorted(_folder().glob("*.answer.gz"), key=lambda path: path.stat().st_mtime, reverse=True)
-    for path in answers[ANSWERS_KEPT:]:
-        path.unlink(missing_ok=True)
+    keep_newest(_folder(), "*.answer.gz", files=ANSWERS_KEPT)
 
 
 def result_key(*, module: str, target: str, compiler: str) -> str:

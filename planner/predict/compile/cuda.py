@@ -20,8 +20,7 @@ __all__ = ["gpu_parts_s"]
 
 def gpu_parts_s(
     rows: Iterable[Mapping[str, Any]], accelerator: Accelerator, *, precision: str, input_bytes: float,
-    needed_bytes: int,
-    slowdown: float, stack: str = "keras", software_year: float = NEWEST_SOFTWARE,
+    needed_bytes: int, slowdown: float, stack: str = "keras", software_year: float = NEWEST_SOFTWARE,
 ) -> dict[str, float] | Unpredicted:  # fmt: skip
     """Return a step of one GPU by part, which add up [s].
 
