@@ -74,6 +74,18 @@ def _has_winograd(accelerator: Accelerator, dtype: str) -> bool:
     return dtype == "float32" and accelerator.kind == "gpu"
 
 
+def _takes_pairs(accelerator: Accelerator, dtype: str) -> bool:
+    """Return whether scalar units take two operands in one instruction, side by side in a word.
+
+    So do all NVIDIA chips that have tensor units for a 16-bit type: 31.4 TFLOP/s of float16 beside 15.7 of float32
+    on a V100 without them (NVIDIA, "Tesla V100 GPU Architecture", 2017), 39 of bfloat16 beside 19.5 on an A100
+    ("NVIDIA A100 Tensor Core GPU Architecture", 2020). A P100 does too, older and smaller chips do not; of other
+    vendors' nothing is assumed.
+    """
+    tensor = peak_tflop_per_s(accelerator, dtype, tf32=False)[1]
+    return accelerator.vendor == "NVIDIA" and dtype in _SIXTEEN_BIT and tensor
+
+
 # A V100's streaming multiprocessor on tensor cores: 125 TFLOP/s over 80 of them (NVIDIA, "Tesla V100 GPU
 # Architecture", 2017, table 1). The k loop's latency and the waves of tiles were fitted on cores of this kind.
 CORE_TFLOP_PER_S = 125.0 / 80.0
@@ -159,6 +171,7 @@ def chip_of(accelerator: Accelerator, *, table: KernelTable, precision: str) -> 
         peak_flop_per_s=np.array(attainable)[table.dtype],
         winograd=np.array(winograd)[table.dtype],
         tensor=np.array([tensor for _, tensor in peaks])[table.dtype] & contraction,
+        pairs=np.array([_takes_pairs(accelerator, dtype) for dtype in dtypes])[table.dtype],
         tensor_density=_tensor_density(accelerator, np.array(attainable)[table.dtype]),
         memory_density=_memory_density(accelerator),
         vector_flop_per_s=vector * TERA,

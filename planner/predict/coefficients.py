@@ -20,7 +20,7 @@ __all__ = [
     "FORMAT", "Chip", "Coefficients", "Generation", "Host", "Shared", "Stack", "load_coefficients", "names_of",
 ]  # fmt: skip
 
-FORMAT = "gpuplan.efficiency/4"
+FORMAT = "gpuplan.efficiency/5"
 
 
 class Generation(Frozen):
@@ -28,7 +28,7 @@ class Generation(Frozen):
 
     Args:
         conv_fprop, conv_dgrad, conv_wgrad, dot: Share of the datasheet peak that large contractions reach [-].
-        depthwise: Share of the scalar units' peak, whatever the operand type [-].
+        depthwise: Share of the scalar units' peak at float32; pairs of 16-bit operands count as one [-].
         conv_tensor, dot_tensor: Share of the tensor units' peak that large convolutions, products reach [-].
         winograd_gain: How much less arithmetic 3x3, stride 1 convolutions of float32 cost [-].
         stream, pool, irregular: Share of the datasheet memory bandwidth reached by elementwise work and
@@ -68,7 +68,8 @@ class Shared(Frozen):
         dot_sharpness: The same for matrix products [-].
         host_sharpness: The same for the device's work and the host's dispatch [-].
         tensor_density: Power of the tensor units' FLOP per clock and core, relative to a V100's, that their share
-            falls with: registers and caches feed dense units no faster [-].
+            of convolutions falls with: registers and caches feed dense units no faster [-].
+        dot_density: The same for matrix products, whose operands need no gathering [-].
         memory_density: Power of the memory's bytes per clock and core, relative to a V100's, that the share of
             its bandwidth falls with: more bytes have to be under way at a time than a core asks for [-].
         clock_headroom: The clock under load over the base clock, where power allows no more than that [-].
@@ -86,6 +87,7 @@ class Shared(Frozen):
     dot_sharpness: float
     host_sharpness: float
     tensor_density: float
+    dot_density: float
     memory_density: float
     clock_headroom: float
     inline_ecc: float
@@ -130,6 +132,7 @@ class Chip(Frozen):
         tensor: Whether tensor units do the products, array of [kernels].
         tensor_density: FLOP per clock and core at the peak, relative to a V100's tensor units, array of
             [kernels] [-].
+        pairs: Whether scalar units take two operands in one instruction, array of [kernels].
         memory_density: Bytes of traffic per clock and core at the datasheet's rate, relative to a V100's [-].
         vector_flop_per_s: Peak of everything else [FLOP/s].
         memory_bytes_per_s: Datasheet bandwidth [bytes/s].
@@ -144,6 +147,7 @@ class Chip(Frozen):
     winograd: Any
     tensor: Any
     tensor_density: Any
+    pairs: Any
     memory_density: Any
     vector_flop_per_s: Any
     memory_bytes_per_s: Any

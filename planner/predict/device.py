@@ -84,7 +84,8 @@ def contraction_s(
     )
     scalar = _by_category(generation, CONTRACTIONS, table.category, xp) * stack.contraction
     matrix = xp.where(table.category == _DOT, generation.dot_tensor, generation.conv_tensor) * stack.tensor
-    matrix = soft_min(1.0, matrix / chip.tensor_density**shared.tensor_density, sharpness=_PEAK_SHARPNESS)
+    density = xp.where(table.category == _DOT, shared.dot_density, shared.tensor_density)
+    matrix = soft_min(1.0, matrix / chip.tensor_density**density, sharpness=_PEAK_SHARPNESS)
     gain = xp.where(table.winograd & chip.winograd, generation.winograd_gain, 1.0)
     clock = clock_share(chip, shared)
     share = xp.where(chip.tensor, matrix, scalar * gain)
@@ -98,8 +99,9 @@ def contraction_s(
         step_latency_s=generation.step_latency_s / clock, sharpness=_sharpness(table, shared, xp), xp=xp,
     )  # fmt: skip
     # One filter a channel is no matrix product: such kernels slide over the image on scalar units, whatever the
-    # operand type, and nothing is padded.
-    sliding_s = table.flops / (chip.vector_flop_per_s * scalar * clock)
+    # operand type, and nothing is padded. 16-bit operands go in pairs where neighbouring channels are neighbours.
+    paired = xp.where(chip.pairs & ~table.channels_first, 2.0, 1.0)
+    sliding_s = table.flops / (chip.vector_flop_per_s * scalar * paired * clock)
     around_s = transforms_s(
         table, chip, generation, clock=clock, xp=xp,
         bandwidth_bytes_per_s=_bandwidth_bytes_per_s(chip, stack, shared, share=generation.stream, xp=xp),

@@ -66,7 +66,18 @@ def _concatenate(cases: Sequence[Case]) -> tuple[KernelTable, Chip, Any]:
         each = zip(cases, lengths, strict=True)
         return np.concatenate([np.broadcast_to(getattr(case.chip, name), (n,)) for case, n in each])[order]
 
-    names = ("category", "count", "flops", "bytes_moved", "m", "n", "k", "batch", "winograd", "converted")
+    names = (
+        "category",
+        "count",
+        "flops",
+        "bytes_moved",
+        "m",
+        "n",
+        "k",
+        "batch",
+        "winograd",
+        "channels_first",
+    )
     chip_names = names_of(Chip)
     table = KernelTable(
         contractions=sum(case.table.contractions for case in cases), dtype=None, dtypes=(),

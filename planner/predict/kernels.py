@@ -17,7 +17,8 @@ __all__ = [
 ]  # fmt: skip
 
 CONVOLUTIONS = ("conv_fprop", "conv_dgrad", "conv_wgrad")
-CONTRACTIONS = (*CONVOLUTIONS, "depthwise", "dot")
+_SLIDING = (*CONVOLUTIONS, "depthwise")
+CONTRACTIONS = (*_SLIDING, "dot")
 CATEGORIES = (*CONTRACTIONS, "stream", "pool", "irregular")
 _IRREGULAR = {OpKind.GATHER, OpKind.SCATTER, OpKind.SORT, OpKind.LINALG, OpKind.OTHER}
 # What kernels have in common that are one row: all but how often they are launched.
@@ -59,8 +60,8 @@ class KernelTable:
     """Kernels as arrays of one length [kernels], contractions first.
 
     `category` and `dtype` are codes into `CATEGORIES` and `dtypes`; `contractions` is how many rows are one.
-    `converted` says which convolutions tensor units could multiply had they channels last. `dispatched` is how
-    often the host has to act in a step when nothing is compiled [-].
+    `channels_first` says which convolutions come so though tensor units multiply their operands. `dispatched` is
+    how often the host has to act in a step when nothing is compiled [-].
     """
 
     contractions: int
@@ -76,8 +77,16 @@ class KernelTable:
     k: Any
     batch: Any
     winograd: Any
-    converted: Any
+    channels_first: Any
     dispatched: float = 0.0
+
+    @property
+    def converted(self) -> Any:
+        """Which convolutions tensor units could multiply had they channels last, array of [kernels].
+
+        Filters of one channel each are none of them: they run on scalar units, which take any layout.
+        """
+        return self.channels_first & (self.category < len(CONVOLUTIONS))
 
 
 def _category(op: Op) -> str:
@@ -210,7 +219,6 @@ def table_of(kernels: Iterable[Kernel], *, converted: Collection[str] = ()) -> K
     Args:
         kernels: Of a step.
         converted: Operand types that tensor units multiply and that come to convolutions with channels first.
-            Filters of one channel each are no matter: they run on scalar units, which take any layout.
     """
     import numpy as np
 
@@ -227,6 +235,6 @@ def table_of(kernels: Iterable[Kernel], *, converted: Collection[str] = ()) -> K
         dtypes=dtypes,
         count=column("count"), flops=column("flops"), bytes_moved=column("bytes_moved"),
         m=column("m"), n=column("n"), k=column("k"), batch=column("batch"), winograd=column("winograd", bool),
-        converted=np.array([row.category in CONVOLUTIONS and row.dtype in converted for row in rows], dtype=bool),
+        channels_first=np.array([row.category in _SLIDING and row.dtype in converted for row in rows], dtype=bool),
         dispatched=sum(row.count for row in rows if not row.streamed),
     )  # fmt: skip

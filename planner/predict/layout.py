@@ -115,12 +115,16 @@ def robust_of(layout: Layout) -> Any:
     """Return how many prior spreads each column may be off before it counts linearly [-].
 
     One odd generation must not move the mean that stands for generations never measured; everything else is
-    pulled with the square.
+    pulled with the square, and so is what no generation can be odd in.
     """
     import numpy as np
 
     scale = np.full(layout.size, NEVER_LINEAR)
-    scale[layout.first("generation") : layout.first("stack")] = ROBUST_SPREADS
+    group = next(group for group in GROUPS if group.name == "generation")
+    own = [NEVER_LINEAR if name in group.never_odd else ROBUST_SPREADS for name in group.ranges]
+    scale[layout.first("generation") : layout.first("stack")] = np.tile(
+        own, len(layout.members["generation"])
+    )
     return scale
 
 

@@ -10,7 +10,7 @@ import pytest
 from gpuplan.offers.load import load_catalog
 from gpuplan.predict.chip import chip_of
 from gpuplan.predict.coefficients import Chip, load_coefficients
-from gpuplan.predict.device import clock_share, device_parts_s, with_libraries_of
+from gpuplan.predict.device import clock_share, contraction_s, device_parts_s, with_libraries_of
 from gpuplan.predict.kernels import Kernel, table_of
 from gpuplan.predict.roofline import memory_traffic_s
 from gpuplan.predict.software import SOFTWARE_EPOCH
@@ -71,6 +71,25 @@ def test_tensor_units_are_as_dense_as_whitepapers_say() -> None:
         assert found.tensor_density[0] * 1024 == pytest.approx(per_clock, rel=0.03)
 
 
+@pytest.mark.parametrize(
+    ("name", "float16", "bfloat16"),
+    [
+        ("K80", False, False),
+        ("V100-16GB", True, False),
+        ("T4", True, False),
+        ("A100-40GB", True, True),
+        ("TPU-v3", False, False),
+    ],
+)
+def test_scalar_units_take_pairs_where_vendors_say_so(name: str, float16: bool, bfloat16: bool) -> None:
+    """V100: 31.4 TFLOP/s of float16 beside 15.7; A100: 39 of bfloat16 beside 19.5; no word of it for others."""
+    table = table_of([replace(DEPTHWISE, dtype=dtype) for dtype in ("float32", "float16", "bfloat16")])
+    found = chip_of(load_catalog().accelerators[name], table=table, precision="mixed_float16")
+    assert not isinstance(found, Unpredicted)
+    pairs = dict(zip(np.array(table.dtypes)[table.dtype], found.pairs, strict=True))
+    assert pairs == {"float32": False, "float16": float16, "bfloat16": bfloat16}
+
+
 def test_winograd_serves_scalar_float32_on_every_gpu_and_nothing_else() -> None:
     """cuDNN has it for float32 on scalar units, on an A100 as well; TF32 is multiplied elsewhere."""
     assert chip("A100-40GB").winograd.all()
@@ -95,21 +114,52 @@ def test_a_clock_that_falls_slows_arithmetic_and_no_traffic() -> None:
     assert same_traffic_s == pytest.approx(traffic_s)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_a_depthwise_kernel_runs_on_scalar_units_and_is_not_padded_to_tiles(dtype: str) -> None:
-    """By hand: FLOPs over what scalar units attain, whatever the type and the shape of the product behind it."""
+@pytest.mark.parametrize(
+    ("dtype", "converted", "at_a_time"),
+    [("float32", (), 1), ("float16", (), 2), ("float16", ("float16",), 1), ("bfloat16", (), 1)],
+)
+def test_a_depthwise_kernel_runs_on_scalar_units_and_is_not_padded_to_tiles(
+    dtype: str, converted: tuple[str, ...], at_a_time: int
+) -> None:
+    """By hand: FLOPs over what scalar units attain, whatever the shape of the product behind it.
+
+    A V100 takes two numbers of float16 in one instruction where the channels lie side by side; of bfloat16 it has
+    no instructions.
+    """
     coefficients = load_coefficients()
     generation, stack, shared = (
         coefficients.generations["Volta"],
         coefficients.stacks["keras"],
         coefficients.shared,
     )
-    table = table_of([replace(DEPTHWISE, dtype=dtype)])
+    table = table_of([replace(DEPTHWISE, dtype=dtype)], converted=converted)
     v100 = chip_of(load_catalog().accelerators["V100-16GB"], table=table, precision="mixed_float16")
     assert not isinstance(v100, Unpredicted)
-    rate = 15.7e12 * generation.depthwise * stack.contraction * clock_share(v100, shared)
+    rate = 15.7e12 * at_a_time * generation.depthwise * stack.contraction * clock_share(v100, shared)
     _, compute_s, _ = device_parts_s(table, v100, generation, stack, shared, xp=np)
     assert compute_s[0] == pytest.approx(1e9 / rate, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("category", "coefficient"), [("dot", "dot_density"), ("conv_fprop", "tensor_density")]
+)
+def test_dense_tensor_units_are_fed_apart_for_products_and_convolutions(
+    category: str, coefficient: str
+) -> None:
+    """By hand: with a power of 1, the double density of an A100's units doubles the time of one kind, not both."""
+    coefficients = load_coefficients()
+    generation = replace(coefficients.generations["Ampere"], step_latency_s=1e-12, array_passes=1e-9)
+    stack = replace(coefficients.stacks["tuned"], tensor=0.2)
+    flat = replace(coefficients.shared, dot_density=1e-9, tensor_density=1e-9)
+    table = table_of([replace(SQUARE, category=category, dtype="float16")])
+    a100 = chip_of(load_catalog().accelerators["A100-40GB"], table=table, precision="mixed_float16")
+    assert not isinstance(a100, Unpredicted)
+    flat_s, steep_s = (
+        float(contraction_s(table, a100, generation, stack, shared, xp=np)[0])
+        for shared in (flat, replace(flat, **{coefficient: 1.0}))
+    )
+    assert steep_s == pytest.approx(a100.tensor_density[0] * flat_s, rel=0.01)
+    assert a100.tensor_density[0] == pytest.approx(2.0, rel=0.02)
 
 
 def test_a_cache_saves_what_it_holds() -> None:

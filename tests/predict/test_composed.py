@@ -111,6 +111,13 @@ def test_updates_by_reference_stay_apart_beside_xla() -> None:
     assert composed_by(replace(compiled, optimizer="adam")) == set()
 
 
+def test_transformer_xl_has_its_updates_compiled_and_nothing_else() -> None:
+    """Its script on TensorFlow 1 turns XLA on for the optimizer alone (`jit_optimizer`): calls stay apart."""
+    rows = [m for m in collection("nvidia_dle_language") if m.family == "transformer_xl"]
+    found = {composed_by(m) for m in rows if m.framework == "tensorflow1"}
+    assert found == {frozenset({"calls"})}
+
+
 def test_updates_apart_beside_xla_are_kernels_of_their_own() -> None:
     """By hand: Adam of one variable is a kernel that reads four arrays and writes three, or eight that move 22."""
     import keras
