@@ -74,15 +74,19 @@ def _has_winograd(accelerator: Accelerator, dtype: str) -> bool:
     return dtype == "float32" and accelerator.kind == "gpu"
 
 
-def _takes_pairs(accelerator: Accelerator, dtype: str) -> bool:
+def _takes_pairs(accelerator: Accelerator, dtype: str, *, tensor: bool) -> bool:
     """Return whether scalar units take two operands in one instruction, side by side in a word.
 
     So do all NVIDIA chips that have tensor units for a 16-bit type: 31.4 TFLOP/s of float16 beside 15.7 of float32
     on a V100 without them (NVIDIA, "Tesla V100 GPU Architecture", 2017), 39 of bfloat16 beside 19.5 on an A100
     ("NVIDIA A100 Tensor Core GPU Architecture", 2020). A P100 does too, older and smaller chips do not; of other
     vendors' nothing is assumed.
+
+    Args:
+        accelerator: A row of the catalog.
+        dtype: Of the operands.
+        tensor: Whether it has tensor units for them.
     """
-    tensor = peak_tflop_per_s(accelerator, dtype, tf32=False)[1]
     return accelerator.vendor == "NVIDIA" and dtype in _SIXTEEN_BIT and tensor
 
 
@@ -166,12 +170,16 @@ def chip_of(accelerator: Accelerator, *, table: KernelTable, precision: str) -> 
     vector = accelerator.fp32_tflop_per_s or max(peak or 0.0 for peak, _ in peaks) * VECTOR_SHARE
     attainable = [(peak or vector) * TERA for peak, _ in peaks]
     winograd = [_has_winograd(accelerator, dtype) for dtype in dtypes]
+    pairs = [
+        _takes_pairs(accelerator, dtype, tensor=tensor)
+        for dtype, (_, tensor) in zip(dtypes, peaks, strict=True)
+    ]
     contraction = table.category < len(CONTRACTIONS)
     return Chip(
         peak_flop_per_s=np.array(attainable)[table.dtype],
         winograd=np.array(winograd)[table.dtype],
         tensor=np.array([tensor for _, tensor in peaks])[table.dtype] & contraction,
-        pairs=np.array([_takes_pairs(accelerator, dtype) for dtype in dtypes])[table.dtype],
+        pairs=np.array(pairs)[table.dtype],
         tensor_density=_tensor_density(accelerator, np.array(attainable)[table.dtype]),
         memory_density=_memory_density(accelerator),
         vector_flop_per_s=vector * TERA,

@@ -171,7 +171,8 @@ def _either_way_s(
     Args:
         compute_s, memory_s, total_s: Of one launch on tensor units, without conversions, array of [kernels] [s].
     """
-    rows = table.converted.nonzero()[0]
+    among = table.converted
+    rows = among.nonzero()[0]
     converted, board, own, framework, common = (
         _of_rows(c, rows) for c in (table, chip, generation, stack, shared)
     )
@@ -184,12 +185,12 @@ def _either_way_s(
     sums_s = contraction_s(converted, scalar, own, framework, common, xp=xp)
     sharpness = _sharpness(converted, common, xp)
     by_scalar_s = soft_max(sums_s, memory_s[rows], sharpness=sharpness, xp=xp) + own.launch_s
-    place = (table.converted.cumsum() - 1).clip(0)  # of a converted row among them
+    place = (among.cumsum() - 1).clip(0)  # of a converted row among them
     faster_s = xp.minimum(by_tensor_s, by_scalar_s)
     arithmetic_s = xp.where(by_scalar_s < by_tensor_s, sums_s, compute_s[rows])
     return (
-        xp.where(table.converted, arithmetic_s[place], compute_s),
-        xp.where(table.converted, faster_s[place], total_s),
+        xp.where(among, arithmetic_s[place], compute_s),
+        xp.where(among, faster_s[place], total_s),
     )
 
 

@@ -67,17 +67,8 @@ def _concatenate(cases: Sequence[Case]) -> tuple[KernelTable, Chip, Any]:
         return np.concatenate([np.broadcast_to(getattr(case.chip, name), (n,)) for case, n in each])[order]
 
     names = (
-        "category",
-        "count",
-        "flops",
-        "bytes_moved",
-        "m",
-        "n",
-        "k",
-        "batch",
-        "winograd",
-        "channels_first",
-    )
+        "category", "count", "flops", "bytes_moved", "m", "n", "k", "batch", "winograd", "channels_first",
+    )  # fmt: skip
     chip_names = names_of(Chip)
     table = KernelTable(
         contractions=sum(case.table.contractions for case in cases), dtype=None, dtypes=(),

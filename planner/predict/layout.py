@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from ..frozen import Frozen
 from .coefficients import Generation, Host, Shared, Stack, names_of
-from .ranges import ERA_SPREAD_LOG, GROUPS, NEVER_LINEAR, NEVER_RISING, ROBUST_SPREADS, era_of
+from .ranges import ERA_SPREAD_LOG, GROUPS, NEVER_LINEAR, NEVER_RISING, era_of
 
 __all__ = ["RANGES", "Fitted", "Layout", "bounds_of", "fitted_of", "robust_of"]
 
@@ -115,17 +115,15 @@ def robust_of(layout: Layout) -> Any:
     """Return how many prior spreads each column may be off before it counts linearly [-].
 
     One odd generation must not move the mean that stands for generations never measured; everything else is
-    pulled with the square, and so is what no generation can be odd in.
+    pulled with the square.
     """
     import numpy as np
 
-    scale = np.full(layout.size, NEVER_LINEAR)
-    group = next(group for group in GROUPS if group.name == "generation")
-    own = [NEVER_LINEAR if name in group.never_odd else ROBUST_SPREADS for name in group.ranges]
-    scale[layout.first("generation") : layout.first("stack")] = np.tile(
-        own, len(layout.members["generation"])
-    )
-    return scale
+    means = np.full(len(RANGES) + len(ERA_SPREAD_LOG), NEVER_LINEAR)
+    members = [
+        np.tile(group.robust_spreads, len(layout.members[group.name])) for group in GROUPS if group.name
+    ]
+    return np.concatenate([means, *members])
 
 
 def fitted_of(logs: Any, layout: Layout) -> Fitted:

@@ -29,7 +29,7 @@ __all__ = [
 
 Range = tuple[float, float, float]  # start, lowest, highest
 PRIOR_LOG = 1.0  # prior spread of the means around their starting points, in log units
-ROBUST_SPREADS = 1.0  # generations this many prior spreads off count linearly
+ROBUST_SPREADS = 1.0  # members this many prior spreads off count linearly where they may be odd
 NEVER_LINEAR = 1e3  # a scale that no column reaches: what it deviates by counts squared
 ROBUST_LOG = 0.15  # residuals beyond this count linearly (soft L1), so that odd rows do not rule
 
@@ -45,7 +45,8 @@ class Group:
         spread_log: Prior spread of a member around the mean, in log units.
         closer_log: The same for coefficients whose members are more alike.
         surer_log: Prior spread of the mean around its start, where that is known better than `PRIOR_LOG` says.
-        never_odd: Coefficients of which no member is let off by itself: what it deviates by counts squared.
+        odd: Coefficients that a single member may be odd in: beyond `ROBUST_SPREADS` prior spreads its deviation
+            counts linearly, so that it does not move the mean. In all others it counts squared.
     """
 
     name: str
@@ -54,7 +55,7 @@ class Group:
     spread_log: float
     closer_log: dict[str, float] = field(default_factory=dict)
     surer_log: dict[str, float] = field(default_factory=dict)
-    never_odd: tuple[str, ...] = ()
+    odd: frozenset[str] = frozenset()
 
     @property
     def priors_log(self) -> list[float]:
@@ -65,6 +66,11 @@ class Group:
     def spreads_log(self) -> list[float]:
         """Return the prior spread of a member, by coefficient in order."""
         return [self.closer_log.get(name, self.spread_log) for name in self.ranges]
+
+    @property
+    def robust_spreads(self) -> list[float]:
+        """Return how many prior spreads a member may be off before it counts linearly, by coefficient in order."""
+        return [ROBUST_SPREADS if name in self.odd else NEVER_LINEAR for name in self.ranges]
 
     def __post_init__(self) -> None:
         if tuple(self.ranges) != names_of(self.kind):
@@ -92,7 +98,7 @@ GROUPS = (
             ("conv_tensor", "dot_tensor", "conv_fprop", "conv_dgrad", "conv_wgrad", "dot", "winograd_gain"), 0.1
         ) | {"launch_s": 0.1, "filter_passes": 0.15, "array_passes": 0.15},
         {"conv_tensor": 0.1, "dot_tensor": 0.1, "dot": 0.1},
-        ("launch_s",),
+        odd=frozenset(names_of(Generation)) - {"launch_s"},
     ),
     Group(
         "",

@@ -26,8 +26,8 @@ CHANNELS_FIRST = ("nchw", "ncw", "ncdhw")
 HOPPER = 9.0  # compute capability
 CUDNN = frozenset({"lstm", "gru"})
 GONE = ("mxnet", "cntk", "tensorflow1")  # backends of Keras 1 and 2
-PYTHON_UPDATES = (("tensorflow1", "adamw"), ("tensorflow1", "lamb"))  # framework, optimizer: `composed_by`
-COMPILED_UPDATES = frozenset({"transformer_xl"})  # by scripts that compile nothing else
+# Family, framework, optimizer: `composed_by`.
+PYTHON_UPDATES = (("bert", "tensorflow1", "adamw"), ("bert", "tensorflow1", "lamb"))
 FIRST_WITH_LSTM_ON_JAX = (3, 14)  # keras/src/backend/jax/rnn.py: `lstm` is a stub in 3.13, cuDNN in 3.14
 
 
@@ -121,8 +121,8 @@ def composed_by(m: Measurement) -> frozenset[Composed]:
 
     TensorFlow 1 in updates that it has no kernel for, even beside XLA: BERT's authors and their successors wrote
     AdamW and LAMB as chains of primitives on variables by reference, which XLA leaves alone (optimization.py of
-    google-research/bert and of NVIDIA/DeepLearningExamples, `AdamWeightDecayOptimizer`). Transformer-XL's script
-    has XLA compile its LAMB and nothing else (NVIDIA/DeepLearningExamples@4f0f43b,
+    google-research/bert and of NVIDIA/DeepLearningExamples, `AdamWeightDecayOptimizer`). Not so Transformer-XL:
+    its script has XLA compile the LAMB and nothing else (NVIDIA/DeepLearningExamples@4f0f43b,
     TensorFlow/LanguageModeling/Transformer-XL/tf/main.py, `jit_optimizer`).
 
     PyTorch before 2.0, in the update of each variable: `torch.optim` ran one loop over variables and operations
@@ -130,8 +130,7 @@ def composed_by(m: Measurement) -> frozenset[Composed]:
     """
     calls = m.framework in ("tensorflow1", "tensorflow2") and not m.compiled
     loops = (m.framework, m.stack) == ("pytorch", "eager") and not m.compiled
-    in_python = (m.framework, m.optimizer) in PYTHON_UPDATES and m.family not in COMPILED_UPDATES
-    updates = loops or in_python
+    updates = loops or (m.family, m.framework, m.optimizer) in PYTHON_UPDATES
     composed: dict[Composed, bool] = {"calls": calls, "updates": updates}
     return frozenset(part for part, is_so in composed.items() if is_so)
 
