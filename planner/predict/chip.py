@@ -143,6 +143,20 @@ def _clock_ratio(accelerator: Accelerator) -> float:
     return _USUAL_CLOCK_RATIO
 
 
+# Lanes that the four schedulers of a streaming multiprocessor fill with an instruction each, of 32 threads.
+# Kepler's 192 lanes want two instructions at a time that wait for nothing, of which matrix products have too few:
+# what is issued bounds them there, at 57.6 % of the peak on a GTX 680 (Lai and Seznec, 2013, "Performance Upper
+# Bound Analysis and Optimization of SGEMM on Fermi and Kepler GPUs", CGO). Later chips have 128 lanes or fewer.
+ISSUED_LANES = 4 * 32
+
+
+def _issue_share(accelerator: Accelerator) -> float:
+    """Return the share of the scalar peak that matrix products could reach by what is issued, 0..1 [-]."""
+    if accelerator.kind != "gpu" or not accelerator.cuda_cores or not accelerator.sms_or_cores:
+        return 1.0
+    return min(1.0, ISSUED_LANES * accelerator.sms_or_cores / accelerator.cuda_cores)
+
+
 def _has_inline_ecc(accelerator: Accelerator) -> bool:
     """Return whether check bits share the memory: GDDR whose usable size is a sixteenth below the nominal."""
     usable, nominal = accelerator.usable_gib, accelerator.memory_gib
@@ -187,6 +201,7 @@ def chip_of(accelerator: Accelerator, *, table: KernelTable, precision: str) -> 
         cores=_cores(accelerator, peak_flop_per_s=max(attainable)),
         clock_ratio=_clock_ratio(accelerator),
         inline_ecc=_has_inline_ecc(accelerator),
+        issue_share=_issue_share(accelerator),
         l2_bytes=(accelerator.l2_mib or 0.0) * MIB,
         lanes=LANES.get(accelerator.name, USUAL_LANES) if accelerator.kind == "tpu" else 0,
     )

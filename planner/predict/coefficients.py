@@ -20,7 +20,7 @@ __all__ = [
     "FORMAT", "Chip", "Coefficients", "Generation", "Host", "Shared", "Stack", "load_coefficients", "names_of",
 ]  # fmt: skip
 
-FORMAT = "gpuplan.efficiency/5"
+FORMAT = "gpuplan.efficiency/6"
 
 
 class Generation(Frozen):
@@ -68,8 +68,8 @@ class Shared(Frozen):
         dot_sharpness: The same for matrix products [-].
         host_sharpness: The same for the device's work and the host's dispatch [-].
         tensor_density: Power of the tensor units' FLOP per clock and core, relative to a V100's, that their share
-            of convolutions falls with: registers and caches feed dense units no faster [-].
-        dot_density: The same for matrix products, whose operands need no gathering [-].
+            of convolutions falls with: registers and caches feed dense units no faster. Matrix products reach
+            about the same share on all of them [-].
         memory_density: Power of the memory's bytes per clock and core, relative to a V100's, that the share of
             its bandwidth falls with: more bytes have to be under way at a time than a core asks for [-].
         clock_headroom: The clock under load over the base clock, where power allows no more than that [-].
@@ -87,7 +87,6 @@ class Shared(Frozen):
     dot_sharpness: float
     host_sharpness: float
     tensor_density: float
-    dot_density: float
     memory_density: float
     clock_headroom: float
     inline_ecc: float
@@ -139,6 +138,7 @@ class Chip(Frozen):
         cores: What one tile runs on: SMs, matrix units, CPU cores [-].
         clock_ratio: Base clock over boost clock; infinite where power sets no limit [-].
         inline_ecc: Whether error correction lies in the memory itself.
+        issue_share: Of the scalar peak, what matrix products could reach by the instructions that are issued [-].
         l2_bytes: Second-level cache [bytes].
         lanes: Side of a TPU's array of multiply-adds; 0 for other chips [-].
     """
@@ -154,6 +154,7 @@ class Chip(Frozen):
     cores: Any
     clock_ratio: Any
     inline_ecc: Any
+    issue_share: Any
     l2_bytes: Any
     lanes: Any = 0
 

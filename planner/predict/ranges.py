@@ -92,7 +92,8 @@ GROUPS = (
         },
         0.3,
         # One library family serves all of them; NVIDIA's guides show 0.6 to 0.8 of the peak for large products
-        # on V100 and A100 ("Matrix Multiplication Background User's Guide", figures 2 to 7). The gap between two
+        # on V100 as on A100, of twice its density ("Matrix Multiplication Background User's Guide", figures 2 to
+        # 7). The gap between two
         # kernels is the driver's and the scheduler's, and an algorithm's transforms are the same everywhere.
         dict.fromkeys(
             ("conv_tensor", "dot_tensor", "conv_fprop", "conv_dgrad", "conv_wgrad", "dot", "winograd_gain"), 0.1
@@ -106,23 +107,20 @@ GROUPS = (
         {
             "tile_exponent": (0.5, 0.05, 1.5), "quantization": (0.5, 0.01, 1.0), "split_cost": (0.1, 0.01, 1.0),
             "sharpness": (3.0, 1.0, 10.0), "dot_sharpness": (3.0, 1.0, 10.0), "host_sharpness": (6.0, 3.0, 20.0),
-            "tensor_density": (0.3, 0.01, 1.0), "dot_density": (0.1, 0.01, 1.0),
-            "memory_density": (0.3, 0.01, 1.0), "clock_headroom": (1.25, 1.0, 2.5), "inline_ecc": (0.85, 0.6, 1.0),
-            "l2_reuse": (0.3, 0.01, 0.95), "pressure_slope": (0.5, 0.01, 3.0),
-            "tensor_per_year": (1.0, 0.8, 1.3),
+            "tensor_density": (0.3, 0.01, 1.0), "memory_density": (0.3, 0.01, 1.0),
+            "clock_headroom": (1.25, 1.0, 2.5), "inline_ecc": (0.85, 0.6, 1.0), "l2_reuse": (0.3, 0.01, 0.95),
+            "pressure_slope": (0.5, 0.01, 3.0), "tensor_per_year": (1.0, 0.8, 1.3),
         },
         0.0,
         # Of the three densities of tensor units that were measured, a chip that is left out takes away an end.
-        # Large products reach about the same share on a V100 as on an A100 of twice its density (NVIDIA's guide
-        # as above), convolutions a smaller one.
         # Steps that need more memory than there is are few. Training draws a half to three quarters of the
         # heaviest load's power, which goes with the second to third power of the clock: 1.1 to 1.4 times the
         # base clock. A T4 copies at 0.75 of its datasheet's rate and a V100 at 0.82 (CUDA's bandwidthTest of both,
         # github.com/router-gao/cuda-demo at 8e2367b), though a T4 has less to move for each core. Kernels of the
         # libraries overlap arithmetic and traffic: neither sum nor maximum is likely.
         surer_log={
-            "sharpness": 0.2, "dot_sharpness": 0.2, "tensor_density": 0.3, "dot_density": 0.5,
-            "pressure_slope": 0.3, "clock_headroom": 0.1, "tensor_per_year": 0.1, "inline_ecc": 0.05,
+            "sharpness": 0.2, "dot_sharpness": 0.2, "tensor_density": 0.3, "pressure_slope": 0.3,
+            "clock_headroom": 0.1, "tensor_per_year": 0.1, "inline_ecc": 0.05,
         },
     ),
     Group(
@@ -146,10 +144,11 @@ GROUPS = (
 # (NVIDIA, "Tesla V100 GPU Architecture", 2017; how much faster that cache is: Jia et al., 2018, section 3). What
 # chips of this era have on top of the older ones is fitted too, and serves chips of generations that were never
 # measured. Prior spread of half of the difference, in log units. Older chips have no tensor units to differ
-# from, no algorithm makes a product do more than the peak on either, and one transforms as another does.
+# from, no algorithm makes a product do more than the peak on either, one transforms as another does, and the gap
+# between two kernels is the driver's and the scheduler's.
 ERA_SPREAD_LOG = (
     dict.fromkeys(GROUPS[0].ranges, 0.3)
-    | dict.fromkeys(("launch_s", "step_latency_s"), 0.45)
+    | {"launch_s": 0.1, "step_latency_s": 0.45}
     | dict.fromkeys(("filter_passes", "array_passes"), 0.05)
     | dict.fromkeys(("conv_tensor", "dot_tensor", "dot"), 0.02)
 )

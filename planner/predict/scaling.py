@@ -37,7 +37,7 @@ FACTS_FORMAT = "gpuplan.gradients/1"
 COLLECTION_MACHINES: Mapping[tuple[str, str], Machine] = {
     ("lambda_tensorflow", "A100-40GB"): Machine(topology="switch", cpu_cores=128),
     ("lambda_tensorflow", "A100-40GB-PCIe"): Machine(topology="pcie", cpu_cores=128),
-    ("lambda_tensorflow", "V100-32GB"): MACHINES["DGX-2"],
+    ("lambda_tensorflow", "V100-SXM3-32GB"): MACHINES["DGX-2"],
     ("dlperf", "V100-16GB"): Machine(topology="cube mesh", cpu_cores=40, network_gbit_per_s=100.0),
     ("tensorpack_benchmarks", "P100-SXM2"): Machine(topology="cube mesh", cpu_cores=40),
 }

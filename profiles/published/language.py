@@ -22,6 +22,7 @@ from language_layers import (
     encoder_block,
     feed_forward,
 )
+from tensorflow1_layers import rewritten_block
 
 __all__ = ["bert_classification", "bert_pretraining", "bert_span", "bert_tagging", "mpt", "transformer"]
 
@@ -39,18 +40,29 @@ def _token_ids(name: str, length: int) -> Tensor:
 
 
 def _bert_encoder(
-    *, num_layers: int, width: int, heads: int, length: int, vocabulary: int, dropout: float = 0.1
-) -> tuple[list[Tensor], Tensor, TokenEmbedding]:
-    """Devlin et al., 2019, arXiv:1810.04805, section 3: the encoder, its inputs and its token table."""
+    *, num_layers: int, width: int, heads: int, length: int, vocabulary: int, dropout: float = 0.1,
+    rewritten: bool = False,
+) -> tuple[list[Tensor], Tensor, TokenEmbedding]:  # fmt: skip
+    """Devlin et al., 2019, arXiv:1810.04805, section 3: the encoder, its inputs and its token table.
+
+    Args:
+        rewritten: As in TensorFlow 1, mixed precision put in by its graph rewrite: see `rewritten_block`.
+    """
     ids, segments = _token_ids("token_ids", length), _token_ids("segment_ids", length)
     present = _token_ids("input_mask", length)
     tokens = TokenEmbedding(vocabulary, width)
     x = layers.Add()([tokens(ids), layers.Embedding(SEGMENTS, width)(segments)])
-    x = layers.LayerNormalization(epsilon=1e-12)(LearnedPositions(BERT_POSITIONS)(x))
-    x = layers.Dropout(dropout)(x)
+    outside = "float32" if rewritten else None
+    x = layers.LayerNormalization(epsilon=1e-12, dtype=outside)(
+        LearnedPositions(BERT_POSITIONS, dtype=outside)(x)
+    )
+    x = layers.Dropout(dropout, dtype=outside)(x)
     mask = ops.cast(ops.expand_dims(present, 1), "bool")
     for _ in range(num_layers):
-        x = encoder_block(x, mask, heads=heads, inner=4 * width, activation="gelu", dropout=dropout)
+        if rewritten:
+            x = rewritten_block(x, mask, heads=heads, inner=4 * width, dropout=dropout)
+        else:
+            x = encoder_block(x, mask, heads=heads, inner=4 * width, activation="gelu", dropout=dropout)
     return [ids, segments, present], x, tokens
 
 
@@ -60,7 +72,7 @@ def _pooled(x: Tensor) -> Tensor:
 
 def bert_pretraining(
     *, layers: int = 12, width: int = 768, heads: int = 12, sequence_length: int = 128, predictions: int = 20,
-    vocabulary: int = 30522,
+    vocabulary: int = 30522, rewritten: bool = False,
 ) -> keras.Model:  # fmt: skip
     """BERT with both heads of its pre-training, masked tokens and next sentence (arXiv:1810.04805, 3.1).
 
@@ -69,7 +81,12 @@ def bert_pretraining(
             as NVIDIA's PyTorch code did until its "dense sequence output" of 2020.
     """
     inputs, x, tokens = _bert_encoder(
-        num_layers=layers, width=width, heads=heads, length=sequence_length, vocabulary=vocabulary
+        num_layers=layers,
+        width=width,
+        heads=heads,
+        length=sequence_length,
+        vocabulary=vocabulary,
+        rewritten=rewritten,
     )
     next_sentence = keras.layers.Dense(2, name="next_sentence")(_pooled(x))
     if predictions:
@@ -85,11 +102,16 @@ def bert_pretraining(
 
 def bert_span(
     *, layers: int = 24, width: int = 1024, heads: int = 16, sequence_length: int = 384,
-    vocabulary: int = 30522,
+    vocabulary: int = 30522, rewritten: bool = False,
 ) -> keras.Model:  # fmt: skip
     """BERT fine-tuned on SQuAD: where the answer starts and ends (arXiv:1810.04805, 4.2); no pooler."""
     inputs, x, _ = _bert_encoder(
-        num_layers=layers, width=width, heads=heads, length=sequence_length, vocabulary=vocabulary
+        num_layers=layers,
+        width=width,
+        heads=heads,
+        length=sequence_length,
+        vocabulary=vocabulary,
+        rewritten=rewritten,
     )
     logits = keras.layers.Dense(2)(x)
     model = keras.Model(inputs, [logits[..., 0], logits[..., 1]], name="bert_span")
@@ -113,11 +135,16 @@ def bert_classification(
 
 def bert_tagging(
     *, layers: int = 12, width: int = 768, heads: int = 12, sequence_length: int = 128,
-    vocabulary: int = 28996, classes: int = 4,
+    vocabulary: int = 28996, classes: int = 4, rewritten: bool = False,
 ) -> keras.Model:  # fmt: skip
     """BERT fine-tuned to name entities, a class a token: BioBERT (Lee et al., 2020, arXiv:1901.08746)."""
     inputs, x, _ = _bert_encoder(
-        num_layers=layers, width=width, heads=heads, length=sequence_length, vocabulary=vocabulary
+        num_layers=layers,
+        width=width,
+        heads=heads,
+        length=sequence_length,
+        vocabulary=vocabulary,
+        rewritten=rewritten,
     )
     model = keras.Model(inputs, keras.layers.Dense(classes)(x), name="bert_tagging")
     model.compile(optimizer="adam", loss=_cross_entropy())

@@ -15,6 +15,16 @@ from typing import Any
 import keras
 from keras import layers, ops
 from language_layers import Bias, feed_forward
+from tensorflow1_layers import (
+    Kernel,
+    Products,
+    dense,
+    dropped,
+    for_products,
+    in_float32,
+    normalized_sum,
+    softmax,
+)
 
 __all__ = ["transformer_xl"]
 
@@ -217,30 +227,131 @@ def _tails(x: Tensor, tokens: AdaptiveTokens) -> list[Tensor]:
     return tails
 
 
+def _rewritten_attention(
+    queries: tuple[Tensor, Tensor], keys: Tensor, values: Tensor, positions: Tensor, *, dropout: float
+) -> Tensor:
+    """`RelativeAttention` as NVIDIA's script for TensorFlow 1 writes it, a layer a kernel (`rel_multihead_attn` in
+    NVIDIA/DeepLearningExamples@23a6382, TensorFlow/LanguageModeling/Transformer-XL/tf/model.py).
+    """
+    content, place = queries
+    by_distance = Products("bihd,jhd->bhij")(place, positions)
+    heads, length, reach = by_distance.shape[1:]
+    padded = Kernel(lambda x: ops.pad(x, ((0, 0), (0, 0), (0, 0), (1, 0))))(by_distance)
+    rolled = Kernel(lambda x: x[:, :, 1:])(layers.Reshape((heads, reach + 1, length))(padded))
+    shifted = layers.Reshape((heads, length, reach))(rolled)
+    by_content = Products("bihd,bjhd->bhij")(content, keys)
+    scores = layers.Add(dtype="float32")([in_float32(by_content), in_float32(shifted)])
+    scores = layers.Rescaling(1 / math.sqrt(keys.shape[-1]), dtype="float32")(scores)
+
+    def future() -> Tensor:
+        return ops.cast(ops.triu(ops.ones((length, reach)), k=reach - length + 1), "float32")
+
+    scores = Kernel(lambda x: x * (1.0 - future()), dtype="float32")(scores)
+    scores = Kernel(lambda x: x - 1e30 * future(), dtype="float32")(scores)
+    weights = for_products(dropped(softmax(scores), dropout))
+    return Products("bhij,bjhd->bihd")(weights, values)
+
+
+def _rewritten_block(
+    x: Tensor, positions: Tensor, biases: tuple[Bias, Bias], *, heads: int, inner: int, memory_length: int,
+    dropout: float, attention_dropout: float,
+) -> Tensor:  # fmt: skip
+    """`_block` for TensorFlow 1, mixed precision put in by its graph rewrite: see `tensorflow1_layers`."""
+    length, width = x.shape[1:]
+    size = width // heads
+    remembered = for_products(Remember(memory_length, dtype="float32")(x))
+    q, k, v = ops.split(layers.Dense(3 * width, use_bias=False)(remembered), 3, axis=-1)
+    q = q[:, memory_length:]
+    by_head = layers.Reshape((memory_length + length, heads, size))
+    queries = tuple(layers.Reshape((length, heads, size))(bias(q)) for bias in biases)
+    distances = ops.reshape(layers.Dense(width, use_bias=False)(positions), (-1, heads, size))
+    attended = _rewritten_attention(queries, by_head(k), by_head(v), distances, dropout=attention_dropout)
+    projected = layers.Dense(width, use_bias=False)(layers.Reshape((length, width))(attended))
+    x = normalized_sum(x, in_float32(projected), dropout)
+    hidden = dropped(layers.Dense(inner, activation="relu")(for_products(x)), dropout, dtype=None)
+    return normalized_sum(x, dense(hidden, width), dropout)
+
+
+class PickRows(layers.Layer):
+    """Copies the log probabilities of some positions of each sequence, as `tf.boolean_mask` does.
+
+    Args:
+        start, positions: Which: those of a band lie side by side here [-].
+    """
+
+    def __init__(self, start: int, positions: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.start, self.positions = start, positions
+
+    def call(self, inputs: Tensor) -> Tensor:
+        """Return (batch, positions, ranks)."""
+        return ops.take(inputs, ops.arange(self.start, self.start + self.positions), axis=1)
+
+    def compute_output_shape(self, input_shape: Any) -> tuple[Any, ...]:
+        """As many positions."""
+        return (input_shape[0], self.positions, *input_shape[2:])
+
+
+def _masked_heads(x: Tensor, tokens: AdaptiveTokens) -> list[Tensor]:
+    """Log probabilities by band: every position's head, copied for each band (`mask_adaptive_logsoftmax`)."""
+    length = x.shape[1]
+    counts = [math.ceil(share * length) for share in TAIL_SHARES]
+    counts = [length - sum(counts), *counts]
+    head = softmax(in_float32(tokens(x, band=0)), log=True)
+    found, start = [], 0
+    for band, positions in enumerate(counts):
+        rows = PickRows(start, positions, dtype="float32")(head)
+        if band == 0:
+            found.append(rows)
+        else:
+            tail = tokens(x[:, start : start + positions], band=band)
+            found += [softmax(in_float32(tail), log=True), rows[..., -band:][..., :1]]
+        start += positions
+    return found
+
+
+class Likelihood(keras.losses.SparseCategoricalCrossentropy):
+    """Minus the log probability of each word."""
+
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
+        """Return it for each position."""
+        words = ops.cast(ops.reshape(y_true, y_pred.shape[:-1]), "int32")
+        return -ops.squeeze(ops.take_along_axis(y_pred, ops.expand_dims(words, -1), axis=-1), -1)
+
+
 def transformer_xl(
     *, layers: int = 16, width: int = 512, heads: int = 8, inner: int = 2048, sequence_length: int = 192,
     memory_length: int = 192, dropout: float = 0.1, attention_dropout: float = 0.0, division: int = 1,
+    rewritten: bool = False,
 ) -> keras.Model:  # fmt: skip
     """Transformer-XL, base (the defaults) or large, with memory, relative positions and adaptive softmax.
 
     NVIDIA's configurations wt103_base and wt103_large; large is 18 layers, width 1024, 16 heads, inner 4096,
     384 tokens after 384 remembered ones, dropout 0.2 twice, division 4.
+
+    Args:
+        rewritten: As in TensorFlow 1, mixed precision put in by its graph rewrite; its script copies the head's
+            log probabilities for each band.
     """
     ids = keras.Input((sequence_length,), dtype="int32", name="token_ids")
     tokens, drop = AdaptiveTokens(width, division), keras.layers.Dropout(dropout)
     x = drop(tokens(ids))
     positions = drop(RelativePositions(memory_length + sequence_length, width)(x))
     biases = (Bias(name="content_bias"), Bias(name="place_bias"))
+    block = _rewritten_block if rewritten else _block
     for _ in range(layers):
-        x = _block(
+        x = block(
             x, positions, biases, heads=heads, inner=inner, memory_length=memory_length, dropout=dropout,
             attention_dropout=attention_dropout,
         )  # fmt: skip
     x = keras.layers.Dropout(dropout)(x)
-    outputs = [tokens(x, band=0), *_tails(x, tokens)]
+    if rewritten:
+        outputs, loss = _masked_heads(x, tokens), Likelihood()
+    else:
+        outputs, loss = [tokens(x, band=0), *_tails(x, tokens)], _cross_entropy()
     model = keras.Model(ids, outputs, name="transformer_xl")
     optimizer = keras.optimizers.Lamb(global_clipnorm=0.25)
-    model.compile(optimizer=optimizer, loss=[_cross_entropy() for _ in outputs])
+    model.compile(optimizer=optimizer, loss=[loss for _ in outputs])
     return model
 
 

@@ -15,7 +15,7 @@ from gpuplan.offers import laws
 from gpuplan.offers.check import check_catalog
 from gpuplan.offers.files import Finding
 
-TODAY = date(2026, 11, 21)
+TODAY = date(2026, 11, 23)
 Edit = Callable[[Path], int]  # changes a catalog; returns the line that a finding must name
 
 

@@ -11,7 +11,7 @@ from gpuplan.offers.load import load_catalog
 from gpuplan.predict.chip import chip_of
 from gpuplan.predict.coefficients import Chip, load_coefficients
 from gpuplan.predict.device import clock_share, contraction_s, device_parts_s, with_libraries_of
-from gpuplan.predict.kernels import Kernel, table_of
+from gpuplan.predict.kernels import Kernel, KernelTable, table_of
 from gpuplan.predict.roofline import memory_traffic_s
 from gpuplan.predict.software import SOFTWARE_EPOCH
 from gpuplan.predict.steptime import Unpredicted
@@ -25,8 +25,8 @@ DEPTHWISE = Kernel(category="depthwise", dtype="float32", count=1, flops=1e9, by
 TABLE = table_of([SQUARE, STREAM, DEPTHWISE])
 
 
-def chip(name: str, *, precision: str = "float32") -> Chip:
-    found = chip_of(load_catalog().accelerators[name], table=TABLE, precision=precision)
+def chip(name: str, *, table: KernelTable = TABLE, precision: str = "float32") -> Chip:
+    found = chip_of(load_catalog().accelerators[name], table=table, precision=precision)
     assert not isinstance(found, Unpredicted)
     return found
 
@@ -140,26 +140,44 @@ def test_a_depthwise_kernel_runs_on_scalar_units_and_is_not_padded_to_tiles(
     assert compute_s[0] == pytest.approx(1e9 / rate, rel=0.01)
 
 
-@pytest.mark.parametrize(
-    ("category", "coefficient"), [("dot", "dot_density"), ("conv_fprop", "tensor_density")]
-)
-def test_dense_tensor_units_are_fed_apart_for_products_and_convolutions(
-    category: str, coefficient: str
-) -> None:
-    """By hand: with a power of 1, the double density of an A100's units doubles the time of one kind, not both."""
+@pytest.mark.parametrize(("category", "times"), [("dot", 1.0), ("conv_fprop", 2.0)])
+def test_dense_tensor_units_are_fed_worse_in_convolutions_alone(category: str, times: float) -> None:
+    """By hand: with a power of 1, the double density of an A100's units doubles the time of convolutions."""
     coefficients = load_coefficients()
     generation = replace(coefficients.generations["Ampere"], step_latency_s=1e-12, array_passes=1e-9)
     stack = replace(coefficients.stacks["tuned"], tensor=0.2)
-    flat = replace(coefficients.shared, dot_density=1e-9, tensor_density=1e-9)
     table = table_of([replace(SQUARE, category=category, dtype="float16")])
     a100 = chip_of(load_catalog().accelerators["A100-40GB"], table=table, precision="mixed_float16")
     assert not isinstance(a100, Unpredicted)
     flat_s, steep_s = (
         float(contraction_s(table, a100, generation, stack, shared, xp=np)[0])
-        for shared in (flat, replace(flat, **{coefficient: 1.0}))
+        for shared in (replace(coefficients.shared, tensor_density=power) for power in (1e-9, 1.0))
     )
-    assert steep_s == pytest.approx(a100.tensor_density[0] * flat_s, rel=0.01)
-    assert a100.tensor_density[0] == pytest.approx(2.0, rel=0.02)
+    assert steep_s == pytest.approx(times * flat_s, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("name", "share"), [("K80", 2 / 3), ("M60", 1.0), ("P100-SXM2", 1.0), ("V100-16GB", 1.0), ("TPU-v3", 1.0)]
+)
+def test_a_kepler_core_has_more_lanes_than_its_schedulers_fill(name: str, share: float) -> None:
+    """192 lanes and four instructions of 32 threads at a time; 128 lanes on Maxwell, 64 on Pascal and Volta."""
+    assert chip(name).issue_share == pytest.approx(share)
+
+
+@pytest.mark.parametrize(("category", "times"), [("dot", 1.5), ("conv_fprop", 1.0)])
+def test_issue_bounds_products_on_kepler_and_no_convolutions(category: str, times: float) -> None:
+    """By hand: two thirds of the lanes take half as long again."""
+    coefficients = load_coefficients()
+    generation = replace(coefficients.generations["Kepler"], step_latency_s=1e-12)
+    table = table_of([replace(SQUARE, category=category)])
+    k80 = chip("K80", table=table)
+    one_s, other_s = (
+        float(
+            contraction_s(table, k, generation, coefficients.stacks["keras"], coefficients.shared, xp=np)[0]
+        )
+        for k in (k80, replace(k80, issue_share=1.0))
+    )
+    assert one_s == pytest.approx(times * other_s, rel=0.01)
 
 
 def test_a_cache_saves_what_it_holds() -> None:

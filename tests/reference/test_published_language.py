@@ -17,6 +17,7 @@ from gpuplan.predict.corpus import Measurement, read_measurements
 from gpuplan.workload.abstract import abstract_variables
 from gpuplan.workload.load import load_workload
 from gpuplan.workload.model import Workload
+from gpuplan.workload.ops import OpKind
 from gpuplan.workload.options import WorkloadOptions
 from gpuplan.workload.reference import parse_reference
 
@@ -168,6 +169,36 @@ def test_transformer_xl_drops_and_updates_as_its_scripts_do() -> None:
     assert model.optimizer.global_clipnorm == 0.25
 
 
+@pytest.mark.parametrize(
+    ("file", "function", "arguments"),
+    [
+        ("language", "bert_pretraining", {"layers": 2}), ("language", "bert_span", {"layers": 1}),
+        ("language", "bert_tagging", {"layers": 1}), ("transformer_xl", "transformer_xl", {"layers": 2}),
+    ],
+)  # fmt: skip
+def test_a_script_for_tensorflow_1_trains_the_same_parameters(
+    file: str, function: str, arguments: dict[str, Any]
+) -> None:
+    """What its graph rewrite puts in float32 has no parameters."""
+    rewritten = _build(file, function, rewritten=True, **arguments)
+
+    assert _trainable(rewritten) == _trainable(_build(file, function, **arguments))
+
+
+def test_the_graph_rewrite_of_tensorflow_1_leaves_products_alone_in_16_bits() -> None:
+    """Every product of the encoder is in float16; scores, sums, GELU and normalization are in float32."""
+    workload = _workload(
+        "language.py:bert_tagging?layers=1&classes=4&rewritten=true", precision="mixed_float16"
+    )
+
+    inside = [op for op in workload.ops if op.phase == "forward" and op.layer]
+    assert {op.dtype for op in inside if op.kind is OpKind.DOT} == {"float16"}
+    named = ("rescaling", "bias", "activation", "layer_normalization", "multiply")
+    whole = [op for op in inside if op.layer.startswith(named) and op.bytes_written > 1e6]
+    assert len(whole) > 5
+    assert {op.dtype for op in whole} == {"float32"}
+
+
 def test_lstm_language_model_has_the_parameters_of_its_layers() -> None:
     """By hand: 2 w d + w for the words, 4 (2 d^2 + d) for each of two LSTMs; PyTorch keeps 4 d more a layer,
     a second bias."""
@@ -217,7 +248,8 @@ def test_predicting_every_position_costs_more_logits() -> None:
     [
         "transformer_xl.py:transformer_xl?layers=2", "transformer_xl.py:transformer_xl?layers=2&division=4",
         "language.py:transformer?layers=1", "language.py:mpt?layers=1&sequence_length=512",
-        "language.py:bert_tagging?layers=1", "forecasting.py:temporal_fusion_transformer",
+        "language.py:bert_tagging?layers=1", "language.py:bert_span?layers=1&rewritten=true",
+        "transformer_xl.py:transformer_xl?layers=2&rewritten=true", "forecasting.py:temporal_fusion_transformer",
         "recommenders.py:neumf", "recurrent.py:lstm_language_model", "recurrent.py:text_generator",
     ],
 )  # fmt: skip
