@@ -146,7 +146,7 @@ CASES = [
          "accelerators.toml", "usable_gib", "111.7 is above `memory_gib` 12"),
     Case("is_future", text("notebooks.toml", 'as_of = "2023-01-12"', 'as_of = "2027"'), "notebooks.toml",
          "as_of", "2027 is in the future"),
-    Case("dates", text("accelerators.toml", "read_on = 2026-11-21", "read_on = 2026-11-22"),
+    Case("dates", text("accelerators.toml", "read_on = 2026-11-21", "read_on = 2026-11-24"),
          "accelerators.toml", "read_on", "is in the future"),
     Case("dates", text("hosts.toml", "read_on = 2026-11-21", "read_on = 2030-01-01"), "hosts.toml", "read_on",
          "is in the future"),
