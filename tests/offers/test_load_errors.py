@@ -118,7 +118,7 @@ def test_accelerators_are_read_without_prices(folder: Path) -> None:
     """Parts are read on demand: a broken price does not stop who asks for accelerators."""
     (folder / "prices/vast.csv").write_text("nonsense\n")
 
-    assert len(load_catalog(folder).accelerators) == 50
+    assert load_catalog(folder).accelerators == load_catalog().accelerators
 
 
 def test_a_copy_of_the_catalog_is_the_same_catalog(folder: Path) -> None:
