@@ -82,10 +82,11 @@ def contraction_s(
     table, chip, generation, stack, shared = (
         _of_rows(c, rows) for c in (table, chip, generation, stack, shared)
     )
+    is_dot = table.category == _DOT
     scalar = _by_category(generation, CONTRACTIONS, table.category, xp) * stack.contraction
-    scalar = scalar * xp.where(table.category == _DOT, chip.issue_share, 1.0)
-    matrix = xp.where(table.category == _DOT, generation.dot_tensor, generation.conv_tensor) * stack.tensor
-    density = xp.where(table.category == _DOT, 0.0, shared.tensor_density)
+    scalar = scalar * xp.where(is_dot, chip.issue_share, 1.0)
+    matrix = xp.where(is_dot, generation.dot_tensor, generation.conv_tensor) * stack.tensor
+    density = xp.where(is_dot, 0.0, shared.tensor_density)
     matrix = soft_min(1.0, matrix / chip.tensor_density**density, sharpness=_PEAK_SHARPNESS)
     gain = xp.where(table.winograd & chip.winograd, generation.winograd_gain, 1.0)
     clock = clock_share(chip, shared)

@@ -13,6 +13,7 @@ Keras's own.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -20,8 +21,8 @@ from keras import layers, ops
 from language_layers import Bias
 
 __all__ = [
-    "Kernel", "Products", "dense", "dropped", "for_products", "in_float32", "normalized_sum", "rewritten_block",
-    "softmax",
+    "by_kernel", "dense", "dropped", "for_products", "in_float32", "normalized_sum", "products",
+    "rewritten_block", "softmax",
 ]  # fmt: skip
 
 Tensor = Any
@@ -53,16 +54,14 @@ class Kernel(layers.Layer):
         return self.function(*inputs)
 
 
-class Products(layers.Layer):
-    """The matrix products of an equation as `ops.einsum` takes it."""
+def by_kernel(function: Callable[..., Tensor], *inputs: Tensor, dtype: str | None = "float32") -> Tensor:
+    """Return what a function makes of some arrays, in float32 or in the type of products (None)."""
+    return Kernel(function, dtype=dtype)(*inputs)
 
-    def __init__(self, equation: str, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.equation = equation
 
-    def call(self, one: Tensor, other: Tensor) -> Tensor:
-        """Return the products of two arrays."""
-        return ops.einsum(self.equation, one, other)
+def products(equation: str, one: Tensor, other: Tensor) -> Tensor:
+    """Return the matrix products of an equation as `ops.einsum` takes it."""
+    return by_kernel(lambda one, other: ops.einsum(equation, one, other), one, other, dtype=None)
 
 
 def dense(x: Tensor, width: int) -> Tensor:
@@ -72,11 +71,11 @@ def dense(x: Tensor, width: int) -> Tensor:
 
 def softmax(x: Tensor, *, log: bool = False) -> Tensor:
     """Softmax over the last axis in float32, or its logarithm: each row's maximum, its sum, and the result."""
-    top = Kernel(lambda x: ops.stop_gradient(ops.max(x, axis=-1, keepdims=True)), dtype="float32")(x)
-    total = Kernel(lambda x, top: ops.sum(ops.exp(x - top), axis=-1, keepdims=True), dtype="float32")(x, top)
+    top = by_kernel(lambda x: ops.stop_gradient(ops.max(x, axis=-1, keepdims=True)), x)
+    total = by_kernel(lambda x, top: ops.sum(ops.exp(x - top), axis=-1, keepdims=True), x, top)
     if log:
-        return Kernel(lambda x, top, total: x - top - ops.log(total), dtype="float32")(x, top, total)
-    return Kernel(lambda x, top, total: ops.exp(x - top) / total, dtype="float32")(x, top, total)
+        return by_kernel(lambda x, top, total: x - top - ops.log(total), x, top, total)
+    return by_kernel(lambda x, top, total: ops.exp(x - top) / total, x, top, total)
 
 
 class Draw(layers.Layer):
@@ -95,8 +94,8 @@ def dropped(x: Tensor, rate: float, *, dtype: str | None = "float32") -> Tensor:
     """Dropout, as `tf.nn.dropout` composes it; in float32, or in the type of products (None)."""
     if not rate:
         return x
-    kept = Kernel(lambda drawn: drawn >= rate, dtype="float32")(Draw(dtype="float32")(x))
-    factors = Kernel(lambda kept: ops.cast(kept, "float32"), dtype="float32")(kept)
+    kept = by_kernel(lambda drawn: drawn >= rate, Draw(dtype="float32")(x))
+    factors = by_kernel(lambda kept: ops.cast(kept, "float32"), kept)
     return layers.Multiply(dtype=dtype)([layers.Rescaling(1.0 / (1.0 - rate), dtype=dtype)(x), factors])
 
 
@@ -119,13 +118,12 @@ def rewritten_block(x: Tensor, mask: Tensor, *, heads: int, inner: int, dropout:
     by_head = layers.Reshape((length, heads, width // heads))
     shared = for_products(x)
     queries, keys, values = (by_head(layers.Dense(width)(shared)) for _ in range(3))
-    scores = in_float32(Products("bihd,bjhd->bhij")(queries, keys))
-    padding = Kernel(lambda m: (1.0 - ops.cast(ops.expand_dims(m, 1), "float32")) * -10000.0, dtype="float32")
-    scores = layers.Add(dtype="float32")(
-        [layers.Rescaling((width // heads) ** -0.5, dtype="float32")(scores), padding(mask)]
-    )
+    scores = in_float32(products("bihd,bjhd->bhij", queries, keys))
+    scores = layers.Rescaling((width // heads) ** -0.5, dtype="float32")(scores)
+    padding = by_kernel(lambda m: (1.0 - ops.cast(ops.expand_dims(m, 1), "float32")) * -10000.0, mask)
+    scores = layers.Add(dtype="float32")([scores, padding])
     weights = for_products(dropped(softmax(scores), dropout))
-    attended = layers.Reshape((length, width))(Products("bhij,bjhd->bihd")(weights, values))
+    attended = layers.Reshape((length, width))(products("bhij,bjhd->bihd", weights, values))
     x = normalized_sum(x, dense(attended, width), dropout)
     hidden = layers.Activation(_gelu, dtype="float32")(dense(for_products(x), inner))
     return normalized_sum(x, dense(for_products(hidden), width), dropout)

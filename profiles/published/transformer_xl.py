@@ -16,13 +16,13 @@ import keras
 from keras import layers, ops
 from language_layers import Bias, feed_forward
 from tensorflow1_layers import (
-    Kernel,
-    Products,
+    by_kernel,
     dense,
     dropped,
     for_products,
     in_float32,
     normalized_sum,
+    products,
     softmax,
 )
 
@@ -125,19 +125,29 @@ def _shift(scores: Tensor) -> Tensor:
     return ops.reshape(rolled, (batch, heads, length, reach))
 
 
+def _projections(
+    remembered: Tensor, positions: Tensor, biases: tuple[Bias, Bias], *, heads: int, length: int
+) -> tuple[tuple[Tensor, ...], Tensor, Tensor, Tensor]:
+    """Queries by content and by place, keys, values and distances: (batch, rows, heads, size) each, distances
+    without a batch. Queries are of the last `length` rows; those before are remembered.
+    """
+    rows, width = remembered.shape[1:]
+    size = width // heads
+    q, k, v = ops.split(layers.Dense(3 * width, use_bias=False)(remembered), 3, axis=-1)
+    q = q[:, rows - length :]
+    by_head = layers.Reshape((rows, heads, size))
+    queries = tuple(layers.Reshape((length, heads, size))(bias(q)) for bias in biases)
+    distances = ops.reshape(layers.Dense(width, use_bias=False)(positions), (-1, heads, size))
+    return queries, by_head(k), by_head(v), distances
+
+
 def _block(
     x: Tensor, positions: Tensor, biases: tuple[Bias, Bias], *, heads: int, inner: int, memory_length: int,
     dropout: float, attention_dropout: float,
 ) -> Tensor:  # fmt: skip
     length, width = x.shape[1:]
-    size = width // heads
-    qkv = layers.Dense(3 * width, use_bias=False)(Remember(memory_length)(x))
-    q, k, v = ops.split(qkv, 3, axis=-1)
-    q = q[:, memory_length:]
-    by_head = layers.Reshape((memory_length + length, heads, size))
-    queries = tuple(layers.Reshape((length, heads, size))(bias(q)) for bias in biases)
-    distances = ops.reshape(layers.Dense(width, use_bias=False)(positions), (-1, heads, size))
-    attended = RelativeAttention(attention_dropout)(queries, by_head(k), by_head(v), distances)
+    by_head = _projections(Remember(memory_length)(x), positions, biases, heads=heads, length=length)
+    attended = RelativeAttention(attention_dropout)(*by_head)
     projected = layers.Dense(width, use_bias=False)(layers.Reshape((length, width))(attended))
     x = layers.LayerNormalization(epsilon=1e-5)(layers.Add()([x, layers.Dropout(dropout)(projected)]))
     # Dropout between the two dense layers too: `PositionwiseFF`, and `positionwise_FF` in TensorFlow.
@@ -217,39 +227,44 @@ class AdaptiveTokens(layers.Layer):
         return {**super().get_config(), "width": self.width, "division": self.division}
 
 
+def _tail_positions(length: int) -> list[range]:
+    """Which positions of a sequence fall into each of the rarer bands, as many as do on average."""
+    found, start = [], 0
+    for share in TAIL_SHARES:
+        found.append(range(start, start + math.ceil(share * length)))
+        start = found[-1].stop
+    return found
+
+
 def _tails(x: Tensor, tokens: AdaptiveTokens) -> list[Tensor]:
-    """The logits of the rarer bands, each for as many positions of a sequence as fall into it on average."""
-    length, start, tails = x.shape[1], 0, []
-    for band, share in enumerate(TAIL_SHARES, start=1):
-        positions = math.ceil(share * length)
-        tails.append(tokens(x[:, start : start + positions], band=band))
-        start += positions
-    return tails
+    """The logits of the rarer bands, each for the positions that fall into it."""
+    bands = enumerate(_tail_positions(x.shape[1]), start=1)
+    return [tokens(x[:, positions.start : positions.stop], band=band) for band, positions in bands]
 
 
 def _rewritten_attention(
-    queries: tuple[Tensor, Tensor], keys: Tensor, values: Tensor, positions: Tensor, *, dropout: float
+    queries: tuple[Tensor, ...], keys: Tensor, values: Tensor, positions: Tensor, *, dropout: float
 ) -> Tensor:
     """`RelativeAttention` as NVIDIA's script for TensorFlow 1 writes it, a layer a kernel (`rel_multihead_attn` in
     NVIDIA/DeepLearningExamples@23a6382, TensorFlow/LanguageModeling/Transformer-XL/tf/model.py).
     """
     content, place = queries
-    by_distance = Products("bihd,jhd->bhij")(place, positions)
+    by_distance = products("bihd,jhd->bhij", place, positions)
     heads, length, reach = by_distance.shape[1:]
-    padded = Kernel(lambda x: ops.pad(x, ((0, 0), (0, 0), (0, 0), (1, 0))))(by_distance)
-    rolled = Kernel(lambda x: x[:, :, 1:])(layers.Reshape((heads, reach + 1, length))(padded))
+    padded = by_kernel(lambda x: ops.pad(x, ((0, 0), (0, 0), (0, 0), (1, 0))), by_distance, dtype=None)
+    rolled = by_kernel(lambda x: x[:, :, 1:], layers.Reshape((heads, reach + 1, length))(padded), dtype=None)
     shifted = layers.Reshape((heads, length, reach))(rolled)
-    by_content = Products("bihd,bjhd->bhij")(content, keys)
+    by_content = products("bihd,bjhd->bhij", content, keys)
     scores = layers.Add(dtype="float32")([in_float32(by_content), in_float32(shifted)])
     scores = layers.Rescaling(1 / math.sqrt(keys.shape[-1]), dtype="float32")(scores)
 
     def future() -> Tensor:
         return ops.cast(ops.triu(ops.ones((length, reach)), k=reach - length + 1), "float32")
 
-    scores = Kernel(lambda x: x * (1.0 - future()), dtype="float32")(scores)
-    scores = Kernel(lambda x: x - 1e30 * future(), dtype="float32")(scores)
+    scores = by_kernel(lambda x: x * (1.0 - future()), scores)
+    scores = by_kernel(lambda x: x - 1e30 * future(), scores)
     weights = for_products(dropped(softmax(scores), dropout))
-    return Products("bhij,bjhd->bihd")(weights, values)
+    return products("bhij,bjhd->bihd", weights, values)
 
 
 def _rewritten_block(
@@ -258,56 +273,29 @@ def _rewritten_block(
 ) -> Tensor:  # fmt: skip
     """`_block` for TensorFlow 1, mixed precision put in by its graph rewrite: see `tensorflow1_layers`."""
     length, width = x.shape[1:]
-    size = width // heads
     remembered = for_products(Remember(memory_length, dtype="float32")(x))
-    q, k, v = ops.split(layers.Dense(3 * width, use_bias=False)(remembered), 3, axis=-1)
-    q = q[:, memory_length:]
-    by_head = layers.Reshape((memory_length + length, heads, size))
-    queries = tuple(layers.Reshape((length, heads, size))(bias(q)) for bias in biases)
-    distances = ops.reshape(layers.Dense(width, use_bias=False)(positions), (-1, heads, size))
-    attended = _rewritten_attention(queries, by_head(k), by_head(v), distances, dropout=attention_dropout)
+    by_head = _projections(remembered, positions, biases, heads=heads, length=length)
+    attended = _rewritten_attention(*by_head, dropout=attention_dropout)
     projected = layers.Dense(width, use_bias=False)(layers.Reshape((length, width))(attended))
     x = normalized_sum(x, in_float32(projected), dropout)
     hidden = dropped(layers.Dense(inner, activation="relu")(for_products(x)), dropout, dtype=None)
     return normalized_sum(x, dense(hidden, width), dropout)
 
 
-class PickRows(layers.Layer):
-    """Copies the log probabilities of some positions of each sequence, as `tf.boolean_mask` does.
-
-    Args:
-        start, positions: Which: those of a band lie side by side here [-].
-    """
-
-    def __init__(self, start: int, positions: int, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.start, self.positions = start, positions
-
-    def call(self, inputs: Tensor) -> Tensor:
-        """Return (batch, positions, ranks)."""
-        return ops.take(inputs, ops.arange(self.start, self.start + self.positions), axis=1)
-
-    def compute_output_shape(self, input_shape: Any) -> tuple[Any, ...]:
-        """As many positions."""
-        return (input_shape[0], self.positions, *input_shape[2:])
-
-
 def _masked_heads(x: Tensor, tokens: AdaptiveTokens) -> list[Tensor]:
     """Log probabilities by band: every position's head, copied for each band (`mask_adaptive_logsoftmax`)."""
-    length = x.shape[1]
-    counts = [math.ceil(share * length) for share in TAIL_SHARES]
-    counts = [length - sum(counts), *counts]
     head = softmax(in_float32(tokens(x, band=0)), log=True)
-    found, start = [], 0
-    for band, positions in enumerate(counts):
-        rows = PickRows(start, positions, dtype="float32")(head)
-        if band == 0:
-            found.append(rows)
-        else:
-            tail = tokens(x[:, start : start + positions], band=band)
-            found += [softmax(in_float32(tail), log=True), rows[..., -band:][..., :1]]
-        start += positions
+    tails = _tail_positions(x.shape[1])
+    found = [_picked(head, range(tails[-1].stop, x.shape[1]))]
+    for band, positions in enumerate(tails, start=1):
+        tail = tokens(x[:, positions.start : positions.stop], band=band)
+        found += [softmax(in_float32(tail), log=True), _picked(head, positions)[..., -band:][..., :1]]
     return found
+
+
+def _picked(x: Tensor, positions: range) -> Tensor:
+    """Copy some positions of each sequence, as `tf.boolean_mask` does: those of a band lie side by side here."""
+    return by_kernel(lambda x: ops.take(x, ops.arange(positions.start, positions.stop), axis=1), x)
 
 
 class Likelihood(keras.losses.SparseCategoricalCrossentropy):

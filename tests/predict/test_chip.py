@@ -66,8 +66,7 @@ def test_tensor_units_are_as_dense_as_whitepapers_say() -> None:
     """FLOP per clock and SM: 1,024 on V100, 2,048 on A100, half of V100's on an RTX 3090 with float32 sums."""
     half = table_of([replace(SQUARE, dtype="float16")])
     for name, per_clock in (("V100-16GB", 1024), ("A100-40GB", 2048), ("RTX3090", 512)):
-        found = chip_of(load_catalog().accelerators[name], table=half, precision="mixed_float16")
-        assert not isinstance(found, Unpredicted)
+        found = chip(name, table=half, precision="mixed_float16")
         assert found.tensor_density[0] * 1024 == pytest.approx(per_clock, rel=0.03)
 
 
@@ -84,8 +83,7 @@ def test_tensor_units_are_as_dense_as_whitepapers_say() -> None:
 def test_scalar_units_take_pairs_where_vendors_say_so(name: str, float16: bool, bfloat16: bool) -> None:
     """V100: 31.4 TFLOP/s of float16 beside 15.7; A100: 39 of bfloat16 beside 19.5; no word of it for others."""
     table = table_of([replace(DEPTHWISE, dtype=dtype) for dtype in ("float32", "float16", "bfloat16")])
-    found = chip_of(load_catalog().accelerators[name], table=table, precision="mixed_float16")
-    assert not isinstance(found, Unpredicted)
+    found = chip(name, table=table, precision="mixed_float16")
     pairs = dict(zip(np.array(table.dtypes)[table.dtype], found.pairs, strict=True))
     assert pairs == {"float32": False, "float16": float16, "bfloat16": bfloat16}
 
@@ -133,8 +131,7 @@ def test_a_depthwise_kernel_runs_on_scalar_units_and_is_not_padded_to_tiles(
         coefficients.shared,
     )
     table = table_of([replace(DEPTHWISE, dtype=dtype)], converted=converted)
-    v100 = chip_of(load_catalog().accelerators["V100-16GB"], table=table, precision="mixed_float16")
-    assert not isinstance(v100, Unpredicted)
+    v100 = chip("V100-16GB", table=table, precision="mixed_float16")
     rate = 15.7e12 * at_a_time * generation.depthwise * stack.contraction * clock_share(v100, shared)
     _, compute_s, _ = device_parts_s(table, v100, generation, stack, shared, xp=np)
     assert compute_s[0] == pytest.approx(1e9 / rate, rel=0.01)
@@ -147,13 +144,12 @@ def test_dense_tensor_units_are_fed_worse_in_convolutions_alone(category: str, t
     generation = replace(coefficients.generations["Ampere"], step_latency_s=1e-12, array_passes=1e-9)
     stack = replace(coefficients.stacks["tuned"], tensor=0.2)
     table = table_of([replace(SQUARE, category=category, dtype="float16")])
-    a100 = chip_of(load_catalog().accelerators["A100-40GB"], table=table, precision="mixed_float16")
-    assert not isinstance(a100, Unpredicted)
+    a100 = chip("A100-40GB", table=table, precision="mixed_float16")
     flat_s, steep_s = (
         float(contraction_s(table, a100, generation, stack, shared, xp=np)[0])
         for shared in (replace(coefficients.shared, tensor_density=power) for power in (1e-9, 1.0))
     )
-    assert steep_s == pytest.approx(times * flat_s, rel=0.02)
+    assert steep_s == pytest.approx(times * flat_s, rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -171,11 +167,10 @@ def test_issue_bounds_products_on_kepler_and_no_convolutions(category: str, time
     generation = replace(coefficients.generations["Kepler"], step_latency_s=1e-12)
     table = table_of([replace(SQUARE, category=category)])
     k80 = chip("K80", table=table)
+    stack, shared = coefficients.stacks["keras"], coefficients.shared
     one_s, other_s = (
-        float(
-            contraction_s(table, k, generation, coefficients.stacks["keras"], coefficients.shared, xp=np)[0]
-        )
-        for k in (k80, replace(k80, issue_share=1.0))
+        float(contraction_s(table, board, generation, stack, shared, xp=np)[0])
+        for board in (k80, replace(k80, issue_share=1.0))
     )
     assert one_s == pytest.approx(times * other_s, rel=0.01)
 
@@ -215,8 +210,7 @@ def test_tensor_units_never_do_more_than_their_peak() -> None:
     coefficients = load_coefficients()
     stack = replace(coefficients.stacks["keras"], tensor=5.0)
     table = table_of([replace(SQUARE, dtype="float16")])
-    v100 = chip_of(load_catalog().accelerators["V100-16GB"], table=table, precision="mixed_float16")
-    assert not isinstance(v100, Unpredicted)
+    v100 = chip("V100-16GB", table=table, precision="mixed_float16")
     generation, shared = coefficients.generations["Volta"], coefficients.shared
     _, compute_s, _ = device_parts_s(table, v100, generation, stack, shared, xp=np)
     at_peak_s = 2 * 4096**3 / (125e12 * clock_share(v100, shared))
