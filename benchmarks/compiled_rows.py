@@ -18,7 +18,7 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ from gpuplan.predict.compile.tpu import LINK_SHARE, core_s
 from gpuplan.predict.compile.worker import Limits, compile_step
 from gpuplan.predict.corpus import Measurement, packaged_corpus
 from gpuplan.predict.interval import weighted_quantile
-from gpuplan.predict.kernels import table_of
+from gpuplan.predict.kernels import Kernel, table_of
 from gpuplan.predict.parallel import load_parallel
 from gpuplan.predict.parallel_fit import predicted_s
 from gpuplan.predict.predictor import model_step
@@ -45,6 +45,7 @@ from gpuplan.predict.runs import composed_by, converted_dtypes, is_fed_from_host
 from gpuplan.predict.scaling import pairs_of
 from gpuplan.predict.software import software_year
 from gpuplan.predict.store import Traced, load_store, run_key
+from gpuplan.predict.work import sweeps_of
 from gpuplan.units import GIB, GIGA, MEGA
 from gpuplan.workload.lowering import lowered_step
 from gpuplan.workload.options import WorkloadOptions, keras_policy
@@ -158,12 +159,25 @@ def _tpu_s(m: Measurement, target: Target, result: Compiled, accelerator: Accele
 def _gpu_s(m: Measurement, target: Target, result: Compiled, accelerator: Accelerator) -> tuple[float, float]:
     traced = load_store()[run_key(m)]
     parts = gpu_parts_s(
-        result.kernels, accelerator, precision=m.precision, needed_bytes=result.needed_bytes,
+        (*result.kernels, *beside_update(m, traced)), accelerator, precision=m.precision,
+        needed_bytes=result.needed_bytes,
         input_bytes=float(traced.input_bytes) if is_fed_from_host(m) else 0.0, slowdown=1.0, stack=m.stack,
         software_year=software_year(m.software),
     )  # fmt: skip
     assert isinstance(parts, dict)
     return sum(parts.values()), 0.0
+
+
+def beside_update(m: Measurement, traced: Traced) -> list[dict[str, Any]]:
+    """Return what the published step did to its gradients that Keras's, which is compiled, does not."""
+    swept = (
+        Kernel(
+            category="stream", dtype="float32", count=sweep.times, flops=0.0,
+            bytes_moved=float((sweep.read + sweep.written) * traced.gradient_bytes),
+        )
+        for sweep in sweeps_of(m)
+    )  # fmt: skip
+    return [asdict(kernel) for kernel in swept]
 
 
 def modelled_s(m: Measurement, accelerator: Accelerator, traced: Traced) -> float:

@@ -26,6 +26,7 @@ COLUMNS = (
 )
 LEFT_OUT = "left_out"  # lists of rows that could not be rebuilt, with the reason
 STACKS = ("keras", "eager", "tuned")
+CLIPPING = (None, "", "step", "pass")
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
@@ -48,6 +49,8 @@ class Measurement(Frozen):
         hosts: Machines [-]; None when unknown.
         work: `train`, `infer`, or `forward_backward`: a training step without the optimizer.
         accumulation: Passes for each optimizer step; None when unknown [-].
+        clipping: When gradients are scaled to a global norm: each `step` of the optimizer, each `pass`; empty:
+            never, or it is not known.
         recompute: Whether the backward pass repeats part of the forward pass.
         flash_attention: Whether attention ran as one fused kernel.
         waits: Whether the loop worked with the device's arrays between steps: each waits for the one before.
@@ -76,6 +79,7 @@ class Measurement(Frozen):
     hosts: int | None = 1
     work: str = "train"
     accumulation: int | None = 1
+    clipping: Literal["", "step", "pass"] = ""
     recompute: bool = False
     flash_attention: bool = False
     waits: bool = False
@@ -132,6 +136,8 @@ def _parse(row: dict[str, str], path: Path) -> Measurement:
     stack = row.get("stack") or "keras"
     if stack not in STACKS:
         raise ValueError(f"`stack` must be one of {', '.join(STACKS)}, not `{stack}`")
+    if row.get("clipping", "") not in CLIPPING:
+        raise ValueError(f"`clipping` must be step, pass or empty, not `{row['clipping']}`")
     return Measurement(
         model=row["model"], base=path.parent, collection=path.stem,
         batch_size=int(row["batch_size"]), accelerator=row["accelerator"],
@@ -151,6 +157,7 @@ def _circumstances(row: dict[str, str]) -> dict[str, Any]:
         "hosts": _count(row.get("hosts", "1")),
         "work": row.get("work") or row["mode"],
         "accumulation": _count(row.get("accumulation", "1")),
+        "clipping": row.get("clipping") or "",
         "recompute": row.get("activation_checkpointing") == "true",
         "flash_attention": row.get("attention") == "flash",
         "waits": row.get("waits") == "true",

@@ -20,7 +20,7 @@ from ..workload.model import Workload
 from .corpus import Measurement
 from .kernels import CATEGORIES, Kernel, kernels_of
 from .runs import composed_by, library_of
-from .work import COPIES, ops_as_run
+from .work import COPIES, ops_as_run, sweeps_of
 
 __all__ = ["FORMAT", "Traced", "load_store", "packed_store", "run_key", "trace_of", "write_store"]
 
@@ -53,7 +53,8 @@ def run_key(m: Measurement) -> str:
     passes = m.accumulation or 1
     where = f" on {COPIES[m.accelerator]} cores" if m.accelerator in COPIES else ""
     again = " twice" if m.recompute else ""
-    return f"{m.model} {m.batch_size} {m.mode} {policy} {how} {m.work} /{passes}{again}{where}"
+    beside = "".join(f" {s.name} x{s.times:g}" for s in sweeps_of(m) if s.name != "add")
+    return f"{m.model} {m.batch_size} {m.mode} {policy} {how} {m.work} /{passes}{beside}{again}{where}"
 
 
 def trace_of(m: Measurement, workload: Workload) -> Traced:

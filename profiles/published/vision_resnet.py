@@ -11,7 +11,7 @@ from typing import Any
 
 import keras
 from keras import layers
-from vision_blocks import conv, conv_bn, finish, head, image, norm, squeeze_excite
+from vision_blocks import ActivatedNorm, conv, conv_bn, finish, head, image, norm, squeeze_excite
 
 __all__ = [
     "basic_block", "bottleneck", "resnet18", "resnet18_cifar", "resnet34", "resnet50_keras",
@@ -70,12 +70,23 @@ def bottleneck(
     return layers.ReLU()(layers.Add()([y, _shortcut(x, channels * 4, strides)]))
 
 
+def _fused_conv_bn(x: Tensor, channels: int, kernel: int, strides: int = 1) -> Tensor:
+    return ActivatedNorm()(conv(x, channels, kernel, strides))
+
+
+def _fused_bottleneck(x: Tensor, channels: int, strides: int) -> Tensor:
+    """`bottleneck` of v1.5 whose normalizations activate, and add the shortcut, as they write."""
+    y = _fused_conv_bn(_fused_conv_bn(x, channels, 1), channels, 3, strides)
+    return ActivatedNorm()(conv(y, channels * 4, 1), _shortcut(x, channels * 4, strides))
+
+
 def _resnet(
-    name: str, depths: Sequence[int], block: Block, size: Sizes, *, pool_padding: str = "same"
-) -> keras.Model:
+    name: str, depths: Sequence[int], block: Block, size: Sizes, *, pool_padding: str = "same",
+    stem: Callable[[Tensor, int, int, int], Tensor] = conv_bn,
+) -> keras.Model:  # fmt: skip
     image_size, classes, optimizer = size
     inputs = image(image_size)
-    x = layers.MaxPooling2D(3, strides=2, padding=pool_padding)(conv_bn(inputs, 64, 7, 2))
+    x = layers.MaxPooling2D(3, strides=2, padding=pool_padding)(stem(inputs, 64, 7, 2))
     for stage, (depth, channels) in enumerate(zip(depths, STAGE_CHANNELS, strict=True)):
         for i in range(depth):
             x = block(x, channels, 2 if i == 0 and stage > 0 else 1)
@@ -106,9 +117,20 @@ def resnet50_v1(
     )
 
 
-def resnet50_v15(image_size: int = 224, classes: int = 1000, optimizer: str = "sgd_momentum") -> keras.Model:
-    """ResNet-50 v1.5 (fb.resnet.torch; Goyal et al., 2017, arXiv:1706.02677; torchvision)."""
-    return _resnet("resnet50_v15", DEPTH_50, _variant(), (image_size, classes, optimizer))
+def resnet50_v15(
+    image_size: int = 224, classes: int = 1000, optimizer: str = "sgd_momentum", fused: bool = False
+) -> keras.Model:
+    """ResNet-50 v1.5 (fb.resnet.torch; Goyal et al., 2017, arXiv:1706.02677; torchvision).
+
+    Args:
+        image_size, classes, optimizer: As everywhere here.
+        fused: Normalization, sum and ReLU are one kernel, as mixed precision has them in NVIDIA's MXNet
+            (`--fuse-bn-relu`, `--fuse-bn-add-relu`) and PaddlePaddle (`fuse_bn_act_ops`, `fuse_bn_add_act_ops`).
+    """
+    size = (image_size, classes, optimizer)
+    if fused:
+        return _resnet("resnet50_v15", DEPTH_50, _fused_bottleneck, size, stem=_fused_conv_bn)
+    return _resnet("resnet50_v15", DEPTH_50, _variant(), size)
 
 
 def resnet101_v15(image_size: int = 224, classes: int = 1000, optimizer: str = "sgd_momentum") -> keras.Model:

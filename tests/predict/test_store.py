@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from gpuplan.predict.calibrate import rows_of_one_gpu
@@ -59,12 +60,43 @@ def test_a_pass_without_optimizer_has_no_update(row: Measurement) -> None:
 
 def test_accumulated_gradients_are_read_twice_and_written_once(row: Measurement) -> None:
     """In every pass, and as often where kernels run a layer at a time as where they are fused."""
+    assert swept(row, accumulation=4) == {"add": 3.0}
+
+
+@pytest.mark.parametrize(
+    ("changes", "arrays"),
+    [
+        ({"clipping": "step"}, {"norm": 1.0, "clip": 2.0}),
+        ({"clipping": "step", "accumulation": 4}, {"add": 3.0, "norm": 0.25, "clip": 0.5}),
+        ({"clipping": "pass", "accumulation": 4}, {"add": 3.0, "norm": 1.0, "clip": 2.0}),
+        (
+            {"accumulation": 4, "framework": "tensorflow1", "precision": "mixed_float16"},
+            {"add": 3.0, "unscale": 2.0, "is_finite": 1.0},
+        ),
+        (
+            {"accumulation": 4, "framework": "tensorflow2", "precision": "mixed_float16"},
+            {"add": 3.0, "unscale": 2.0},
+        ),
+        ({"accumulation": 4, "framework": "pytorch", "precision": "mixed_float16"}, {"add": 3.0}),
+    ],
+)
+def test_what_scripts_do_to_gradients_beside_the_update(
+    row: Measurement, changes: dict[str, Any], arrays: dict[str, float]
+) -> None:
+    """A norm reads all gradients; clipping and taking out a loss scale read and write them."""
+    assert swept(row, **changes) == arrays
+    assert run_key(replace(row, **changes)) != run_key(row)
+
+
+def swept(row: Measurement, **changes: Any) -> dict[str, float]:
+    """Return what rows beyond those of a plain step move in a pass, in sizes of all gradients, by name."""
     workload = workload_of(row)
-    whole, passes = (ops_as_run(m, workload) for m in (row, replace(row, accumulation=4)))
-    (added,) = passes[len(whole) :]
-    assert (added.kind, added.phase, added.count) == (OpKind.ELEMENTWISE, "backward", 1)
+    whole, passes = (ops_as_run(m, workload) for m in (row, replace(row, **changes)))
+    added = passes[len(whole) :]
+    assert {(op.kind, op.phase) for op in added} == {(OpKind.ELEMENTWISE, "backward")}
     for compiled in (True, False):
-        assert moved_bytes(added, compiled=compiled) == 3 * workload.memory.gradient_bytes
+        moved = {op.name: op.count * moved_bytes(op, compiled=compiled) for op in added}
+    return {name: total / workload.memory.gradient_bytes for name, total in moved.items()}
 
 
 def test_names_of_stacks_and_runs(row: Measurement) -> None:

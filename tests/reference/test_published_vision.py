@@ -21,6 +21,7 @@ TORCHVISION = {
     ("resnet", "resnet18", ()): 11_689_512,
     ("resnet", "resnet34", ()): 21_797_672,
     ("resnet", "resnet50_v15", ()): 25_557_032,
+    ("resnet", "resnet50_v15", (("fused", True),)): 25_557_032,
     ("resnet", "resnet101_v15", ()): 44_549_160,
     ("resnet", "resnext50_32x4d", ()): 25_028_904,
     ("resnet", "resnext101_32x8d", ()): 88_791_336,

@@ -9,6 +9,7 @@ from ..ops import Phase
 from .control import inner_jaxprs, most_expensive_branch, trip_count
 from .graph import Graph, Node, Remark
 from .loops import mark_loop
+from .movement import keeps_order, transposition
 from .names import call_of, is_composed, join_names, layer_of, phase_hint, recurrent_layer_of, repeats_of
 from .rule import Equation, Role, Rule, elements, nbytes, shape_of
 from .rules import rule_for
@@ -36,6 +37,7 @@ class _Walker:
         self.graph = Graph()
         self._scopes: dict[str, tuple[str, Phase | None, int, int, bool]] = {}
         self._integers: dict[int, int] = {}
+        self._fronts: dict[tuple[int, tuple[int, ...]], int] = {}
 
     def inline(
         self, jaxpr: Any, arguments: Sequence[int | None], *, stack: str, count: float
@@ -90,7 +92,35 @@ class _Walker:
                 return self.inline(called[0], [*constants, *inputs], stack=stack, count=count)
         if rule.role is Role.VIEW or rule.is_view(equation):
             return self._view(equation, inputs)
+        if name == "dot_general":
+            inputs = self._batches_first(equation, inputs, stack, count)
         return self._primitive(equation, rule, inputs, stack, count)
+
+    def _batches_first(
+        self, equation: Equation, inputs: list[int | None], stack: str, count: float
+    ) -> list[int | None]:
+        """Return the operands of products with what they are a batch of in front, copied where it is not.
+
+        Libraries step through a batch of products by one stride. Queries, keys and values that lie as (batch,
+        length, heads, size) are transposed before, in every framework; the gradient reads the same copies.
+        """
+        _, batches = equation.params["dimension_numbers"]
+        operands = zip(equation.invars, inputs, batches, strict=True)
+        return [
+            value if value is None else self._in_front(variable, value, tuple(axes), stack, count)
+            for variable, value, axes in operands
+        ]
+
+    def _in_front(self, variable: Any, value: int, axes: tuple[int, ...], stack: str, count: float) -> int:
+        shape = shape_of(variable)
+        order = (*axes, *(axis for axis in range(len(shape)) if axis not in axes))
+        if keeps_order(shape, order):
+            return value
+        if (value, order) not in self._fronts:
+            moved = transposition(variable.aval, order)
+            copies = self._primitive(moved, rule_for("transpose"), [value], stack, count)
+            self._fronts[value, order] = copies[0]
+        return self._fronts[value, order]
 
     def _view(self, equation: Equation, inputs: list[int | None]) -> list[int | None]:
         if len(equation.outvars) == len(inputs):

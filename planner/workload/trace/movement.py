@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..ops import OpKind
 from .rule import Equation, Role, Rule, elements, nbytes, shape_of
 
-__all__ = ["RULES"]
+__all__ = ["RULES", "keeps_order", "transposition"]
 
 _FREE = (
     "bitcast_convert_type", "from_edtype", "layout_constraint", "name", "pin", "reshard",
@@ -15,11 +17,27 @@ _FREE = (
 )  # fmt: skip
 
 
-def _keeps_order(equation: Equation) -> bool:
-    """Return whether a transposition only moves axes of length one."""
-    shape = shape_of(equation.invars[0])
-    moved = [axis for axis in equation.params["permutation"] if shape[axis] != 1]
+def keeps_order(shape: tuple[int, ...], permutation: tuple[int, ...]) -> bool:
+    """Return whether a transposition only moves axes of length one.
+
+    Example:
+        >>> keeps_order((8, 1, 3), (1, 0, 2)), keeps_order((8, 2, 3), (1, 0, 2))
+        (True, False)
+    """
+    moved = [axis for axis in permutation if shape[axis] != 1]
     return moved == sorted(moved)
+
+
+def _keeps_order(equation: Equation) -> bool:
+    return keeps_order(shape_of(equation.invars[0]), equation.params["permutation"])
+
+
+def transposition(array: Any, permutation: tuple[int, ...]) -> Equation:
+    """Return the equation that transposes an array of some shape and type."""
+    import jax
+
+    like = jax.ShapeDtypeStruct(array.shape, array.dtype)
+    return jax.make_jaxpr(lambda x: jax.lax.transpose(x, permutation))(like).eqns[0]
 
 
 def _same_size(equation: Equation) -> bool:

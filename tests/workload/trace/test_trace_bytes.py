@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -60,6 +61,33 @@ def test_batch_normalization_as_one_kernel_reads_twice(trace: Trace) -> None:
     )
 
 
+def test_a_layer_that_normalizes_adds_and_activates_is_one_kernel(trace: Trace) -> None:
+    """Forward: x twice, what is added once, y once. Backward: x, dy and what was added twice, dx and its own once.
+
+    What was added tells where the layer was active.
+    """
+
+    def build() -> Any:
+        import keras
+
+        class Activated(keras.layers.BatchNormalization):
+            def call(self, inputs: Any, shortcut: Any, training: bool | None = None) -> Any:
+                return keras.ops.relu(super().call(inputs, training=training) + shortcut)
+
+        image = keras.Input((16, 16, 8))
+        conv = partial(keras.layers.Conv2D, 8, 1, use_bias=False, dtype="mixed_float16")
+        one, other = conv()(image), conv()(image)
+        hidden = conv()(Activated(name="norm", dtype="mixed_float16")(one, other))
+        return keras.Model(image, keras.layers.GlobalAveragePooling2D()(hidden))
+
+    traced = trace(build, batch_size=32)
+    tensor_bytes = 32 * 16 * 16 * 8 * 2
+    for phase, arrays in (("forward", 4), ("backward", 8)):
+        rows = [op for op in traced.rows(layer="norm", phase=phase) if moved([op], "layer_") > tensor_bytes]
+        assert len({op.layer_group for op in rows}) == 1
+        assert moved(rows, "layer_") == pytest.approx(arrays * tensor_bytes, rel=0.01)
+
+
 def test_activation_after_a_convolution_is_fused(trace: Trace) -> None:
     """Bias and ReLU: two kernels of a read and a write by layer, one when fused."""
 
@@ -107,6 +135,30 @@ def test_between_two_products_of_a_layer_each_call_is_a_kernel(trace: Trace) -> 
         large = [op for op in rows if op.layer_bytes_written >= scores_bytes]
         assert len({op.layer_group for op in large}) == 3
         assert moved(large, "layer_") == pytest.approx(arrays * scores_bytes, rel=0.1)
+
+
+def test_queries_keys_and_values_are_copied_head_by_head_once(trace: Trace) -> None:
+    """(batch, length, heads, size) is no batch of matrices at one stride: three copies, and one of the result.
+
+    The backward pass reads the same copies; it copies the gradient of the result, and gives three back. Fused, the
+    sum with a bias writes each copy as it goes.
+    """
+
+    def build() -> Any:
+        import keras
+
+        tokens = keras.Input((16, 32))
+        mixed = keras.layers.MultiHeadAttention(4, 8, name="attention")(tokens, tokens)
+        return keras.Model(tokens, keras.layers.GlobalAveragePooling1D()(mixed))
+
+    traced = trace(build, batch_size=8)
+    array_bytes = 8 * 16 * 32 * 4
+    for phase in ("forward", "backward"):
+        copies = [op for op in traced.rows(phase=phase) if "->" in op.layer and op.kind is OpKind.MOVE]
+        inside = [op for op in copies if "BTNH" in op.layer or "BNTS" in op.layer]
+        assert moved(inside) == moved(inside, "layer_") == 4 * 2 * array_bytes
+    biased = [op for op in traced.rows(phase="forward") if op.layer.endswith(("/query", "/key", "/value"))]
+    assert moved([op for op in biased if op.kind is not OpKind.DOT], "fused_") == 0
 
 
 @pytest.mark.parametrize(("steps", "kernels"), [(12, 1 + 11 + 1), (2, 1 + 3 + 1)])
