@@ -1,17 +1,19 @@
 """Compiled steps against published ones that XLA compiled too: fits what the compilers leave out, and scores it.
 
     pip install -e '.[tpu-compile,cuda-compile]'
-    python benchmarks/compiled_rows.py tpu            # about three minutes; compilations are kept and not repeated
+    python benchmarks/compiled_rows.py tpu            # about three minutes; what was compiled is kept
     python benchmarks/compiled_rows.py cuda --seconds 500       # goes on where it stopped
     python benchmarks/compiled_rows.py --write        # profiles/compiled.json from everything that was compiled
 
 A constant over the compiler's estimate is kept only where it makes rows better whose network (`family`) was left
-out. `--write` also writes every row to benchmarks/results/compiled_rows.json.
+out. `--write` also writes every row to benchmarks/results/compiled_rows.json. What the compilers made is kept in
+compiled_programs.json.gz beside it: other coefficients need no other compilation.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import math
 import statistics
@@ -23,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuplan.errors import GpuplanError
-from gpuplan.files import cache_folder, write_whole
+from gpuplan.files import write_whole
 from gpuplan.offers.load import load_catalog
 from gpuplan.offers.rows import Accelerator
 from gpuplan.predict.chip import chip_of, generation_of
@@ -53,7 +55,7 @@ from gpuplan.workload.options import WorkloadOptions, keras_policy
 ROOT = Path(__file__).resolve().parents[1]
 OUTPUT = ROOT / "profiles" / "compiled.json"
 RESULTS = ROOT / "benchmarks" / "results" / "compiled_rows.json"
-ROWS = cache_folder("compiled_rows.json")
+PROGRAMS = ROOT / "benchmarks" / "results" / "compiled_programs.json.gz"
 LIMITS = Limits(seconds=1800.0)  # a machine may be shared with other work
 TWINS = (("V100-16GB", "V100-32GB"),)  # equal but for their memory, the smaller first
 FITS = 0.8  # of the smaller's memory: below it XLA changes nothing to save memory
@@ -111,7 +113,7 @@ def name_of(m: Measurement) -> str:
 
     What was compiled for one is taken for the other only where the step fits in the smaller (`known`).
     """
-    return f"{run_key(m)} {m.accelerator} {m.devices}"
+    return f"{m.model} {m.batch_size} {keras_policy(m.precision)} {m.accelerator} {m.devices}"
 
 
 def known(m: Measurement, kept: dict[str, Any]) -> Compiled | None:
@@ -295,7 +297,7 @@ def main() -> int:
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--write", action="store_true", help="write profiles/compiled.json")
     arguments = parser.parse_args()
-    kept: dict[str, Any] = json.loads(ROWS.read_text()) if ROWS.exists() else {}
+    kept: dict[str, Any] = json.loads(gzip.decompress(PROGRAMS.read_bytes())) if PROGRAMS.exists() else {}
     started_s = time.monotonic()
     for platform in arguments.platforms or ("tpu", "cuda"):
         for m in in_order(suitable(platform)):
@@ -321,7 +323,7 @@ def _compile_and_keep(m: Measurement, kept: dict[str, Any]) -> None:
     print(f"{name_of(m)}: {said}, all in all {time.monotonic() - started_s:.0f} s", flush=True)
     if isinstance(result, Compiled):
         kept[name_of(m)] = result_to_json(result)
-        write_whole(ROWS, json.dumps(kept, indent=0))
+        write_whole(PROGRAMS, gzip.compress(json.dumps(kept, sort_keys=True, indent=0).encode(), mtime=0))
 
 
 def _finish(kept: dict[str, Any], *, write: bool) -> None:
