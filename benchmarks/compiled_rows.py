@@ -6,8 +6,9 @@
     python benchmarks/compiled_rows.py --write        # profiles/compiled.json from everything that was compiled
 
 A constant over the compiler's estimate is kept only where it makes rows better whose network (`family`) was left
-out. `--write` also writes every row to benchmarks/results/compiled_rows.json. What the compilers made is kept in
-compiled_programs.json.gz beside it: other coefficients need no other compilation.
+out. `--write` also writes every row to benchmarks/results/compiled_rows.json; a platform of which nothing was
+compiled stays as it was. What the compilers made is kept in compiled_programs.json.gz beside it: other coefficients
+need no other compilation.
 """
 
 from __future__ import annotations
@@ -340,15 +341,22 @@ def _finish(kept: dict[str, Any], *, write: bool) -> None:
             platforms[platform] = constants_of(rows)
     if write:
         written = json.loads(RESULTS.read_text())["rows"] if RESULTS.exists() else []
-        before = sum(row["source"] in listed for row in written)
+        untouched = [row for row in written if _platform_of(row["accelerator"]) not in platforms]
+        before = sum(row["source"] in listed for row in written) - len(untouched)
         if len(every) < before:
             raise SystemExit(
                 f"{len(every)} rows are compiled here and {before} were: compile the others first"
             )
-        data = {"schema": "gpuplan.compiled-constants/1", "platforms": platforms}
+        constants = json.loads(OUTPUT.read_text())["platforms"] | platforms
+        data = {"schema": "gpuplan.compiled-constants/1", "platforms": constants}
         OUTPUT.write_text(json.dumps(data, indent=2) + "\n")
-        lines = ",\n".join(json.dumps(row_json(row)) for row in every)
+        lines = ",\n".join(json.dumps(row) for row in (*untouched, *map(row_json, every)))
         RESULTS.write_text(f'{{"rows": [\n{lines}\n]}}\n')
+
+
+def _platform_of(accelerator: str) -> str:
+    target = target_of(load_catalog().accelerators[accelerator])
+    return "" if target is None else target.platform
 
 
 if __name__ == "__main__":
