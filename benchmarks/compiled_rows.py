@@ -7,8 +7,8 @@
 
 A constant over the compiler's estimate is kept only where it makes rows better whose network (`family`) was left
 out. `--write` also writes every row to benchmarks/results/compiled_rows.json; a platform of which nothing was
-compiled stays as it was. What the compilers made is kept in compiled_programs.json.gz beside it: other coefficients
-need no other compilation.
+compiled stays as it was. What the compilers made is kept in compiled_programs.json.gz beside it, so that other
+coefficients need no other compilation.
 """
 
 from __future__ import annotations
