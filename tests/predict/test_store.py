@@ -94,9 +94,13 @@ def swept(row: Measurement, **changes: Any) -> dict[str, float]:
     whole, passes = (ops_as_run(m, workload) for m in (row, replace(row, **changes)))
     added = passes[len(whole) :]
     assert {(op.kind, op.phase) for op in added} == {(OpKind.ELEMENTWISE, "backward")}
-    for compiled in (True, False):
-        moved = {op.name: op.count * moved_bytes(op, compiled=compiled) for op in added}
-    return {name: total / workload.memory.gradient_bytes for name, total in moved.items()}
+    assert all(op.count == 1 for op in added if op.name == "add")
+    fused, by_layer = (
+        {op.name: op.count * moved_bytes(op, compiled=way) / workload.memory.gradient_bytes for op in added}
+        for way in (True, False)
+    )
+    assert fused == by_layer
+    return fused
 
 
 def test_names_of_stacks_and_runs(row: Measurement) -> None:
