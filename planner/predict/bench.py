@@ -102,7 +102,9 @@ class Bench:
             return self.without_architecture
         if len({e.measurement.family for e in examples}) < 2:
             return Predicted()  # nothing would be left to fit on
-        held_out = leave_out(examples, group_of=lambda e: e.measurement.family, progress=self.progress)
+        held_out = leave_out(
+            examples, group_of=lambda e: e.measurement.family, progress=self.progress, by_makeup=True
+        )
         return _predicted(held_out, basis="modelled")
 
     @cached_property

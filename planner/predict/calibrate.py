@@ -48,7 +48,9 @@ MEASURED_LOG = math.log1p(1.28 * REPEAT_NOISE)
 def leave_out_architectures(examples: Sequence[Example], *, progress: Progress) -> HeldOut:
     """Predict every family of architectures by a fit that has seen none of it, on no chip and in no source."""
     folds = packed([e.measurement.family for e in examples], alone_from=ALONE_FROM, folds=FOLDS)
-    return leave_out(examples, group_of=lambda e: folds[e.measurement.family], progress=progress)
+    return leave_out(
+        examples, group_of=lambda e: folds[e.measurement.family], progress=progress, by_makeup=True
+    )
 
 
 def leave_out_accelerators(examples: Sequence[Example], *, progress: Progress) -> HeldOut:

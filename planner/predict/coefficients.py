@@ -30,7 +30,7 @@ class Generation(Frozen):
         conv_fprop, conv_dgrad, conv_wgrad, dot: Share of the datasheet peak that large contractions reach [-].
         depthwise: Share of the scalar units' peak at float32; pairs of 16-bit operands count as one [-].
         conv_tensor, dot_tensor: Share of the tensor units' peak that large convolutions, products reach [-].
-        winograd_gain: How much less arithmetic 3x3, stride 1 convolutions of float32 cost [-].
+        winograd_gain: How much less arithmetic 3x3 and 5x5, stride 1 convolutions of float32 cost [-].
         stream, pool, irregular: Share of the datasheet memory bandwidth reached by elementwise work and
             reductions, by window reductions, by gathers and scatters [-].
         launch_s: Time from one kernel's end to the next one's full speed [s].

@@ -6,13 +6,15 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from .coefficients import Coefficients
 from .corpus import Measurement
 from .fit import Case, fit
-from .interval import around, interval_of, nested_interval, outer
+from .guides import Error, Guide, Place, ends_of, guides_for
+from .interval import around
 from .layout import Fitted
+from .likeness import Makeup
 from .naive import RULES, predict_naively
 from .predictor import ModelledStep, model_step
 from .runs import kind_of_stack, stack_of
@@ -20,24 +22,7 @@ from .score import ScoredRow
 
 __all__ = ["Example", "HeldOut", "leave_out", "model_case", "packed", "predict_case", "rules_held_out"]
 
-ENOUGH_GROUPS = (
-    9  # an 80 % interval leaves a tenth on either side: the share of the next group where nine are known
-)
-FEWEST_GROUPS = (
-    3  # with errors on fewer groups a kind of stack has no interval of its own; a kin has one more
-)
 Progress = Callable[[str], None]
-_Error = tuple[float, str, Measurement]  # log(measured / predicted), the group, the row
-_MakesEnds = Callable[[Sequence[float], Sequence[str]], tuple[float, float]]
-
-
-class _Place(NamedTuple):
-    """Where an interval is wanted: a group and its kin, a stack and its kind."""
-
-    group: str
-    kind: str
-    stack: str
-    kin: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +41,8 @@ class HeldOut:
     ``fits`` what was fitted without each group, under "" without any. ``unlike`` says that the groups are few and
     each is off in its own way, as publishers are: intervals are widened for the next one. ``kin`` names what each
     group is one of, as a chip is of an era: where there are errors on other groups of its kin, they alone make
-    its interval, widened as well. Empty: no group is closer to one than to another.
+    its interval, widened as well. Empty: no group is closer to one than to another. ``makeups`` are what the
+    predicted steps consist of: errors on steps alike count more for an interval. Empty: they all count the same.
     """
 
     examples: tuple[Example, ...]
@@ -66,6 +52,7 @@ class HeldOut:
     fits: dict[str, Fitted] = field(default_factory=dict)
     unlike: bool = False
     kin: tuple[str, ...] = ()
+    makeups: tuple[Makeup, ...] = ()
 
     @property
     def log_ratios(self) -> list[float]:
@@ -96,7 +83,7 @@ class HeldOut:
         return replace(
             self, examples=of(self.examples), groups=of(self.groups), predicted_s=of(self.predicted_s),
             naive_s={rule: of(times) for rule, times in self.naive_s.items()},
-            kin=of(self.kin) if self.kin else (),
+            kin=of(self.kin) if self.kin else (), makeups=of(self.makeups) if self.makeups else (),
         )  # fmt: skip
 
     def by_fit_without(self, group: str) -> HeldOut:
@@ -111,18 +98,26 @@ class HeldOut:
     def scored(
         self, predicted_s: Sequence[float] | None = None, *, basis: str = "modelled"
     ) -> list[ScoredRow]:
-        """Return rows with an interval each, made of the errors on *other* groups only."""
+        """Return rows with an interval each, made of the errors on *other* groups only.
+
+        Args:
+            predicted_s: Somebody else's predictions, who knows no makeup of a step; None: these [s].
+            basis: What the rows say of where the times come from.
+        """
         mids = self.predicted_s if predicted_s is None else predicted_s
         logs = [math.log(e.case.step_s / mid) for e, mid in zip(self.examples, mids, strict=True)]
+        makeups = self.makeups if predicted_s is None and self.makeups else (None,) * len(logs)
         kin = self.kin or ("",) * len(logs)
         places = [
-            _Place(group, kind_of_stack(e.measurement), stack_of(e.measurement), whose)
+            Place(group, kind_of_stack(e.measurement), stack_of(e.measurement), whose)
             for group, e, whose in zip(self.groups, self.examples, kin, strict=True)
         ]
-        ends = {place: self._interval_at(place, logs) for place in set(places)}
+        guides = {place: self._guides(place, logs) for place in set(places)}
+        wanted = list(zip(places, makeups, strict=True))
+        ends = {(place, makeup): ends_of(guides[place], makeup) for place, makeup in set(wanted)}
         return [
-            ScoredRow(measurement=example.measurement, predicted_s=around(mid, *ends[place]), basis=basis)
-            for example, mid, place in zip(self.examples, mids, places, strict=True)
+            ScoredRow(measurement=example.measurement, predicted_s=around(mid, *ends[where]), basis=basis)
+            for example, mid, where in zip(self.examples, mids, wanted, strict=True)
         ]
 
     def intervals(self, *, kin: str = "", kinds: Sequence[str] = ()) -> dict[str, tuple[float, float]]:
@@ -133,51 +128,15 @@ class HeldOut:
             kinds: Of stacks; none: those that occur.
         """
         kinds = kinds or sorted({kind_of_stack(e.measurement) for e in self.examples})
-        return {kind: self._interval_at(_Place("", kind, "", kin), self.log_ratios) for kind in kinds}
+        logs = self.log_ratios
+        return {kind: ends_of(self._guides(Place("", kind, "", kin), logs), None) for kind in kinds}
 
-    def _interval_at(self, place: _Place, logs: Sequence[float]) -> tuple[float, float]:
-        """Return the interval made of the errors on other groups: of its kin, the very stack, its kind, or all."""
-        errors = [
-            (log, other, e.measurement)
-            for log, other, e in zip(logs, self.groups, self.examples, strict=True)
-        ]
-        akin = _guides(self._akin(place, errors), place.kind)
-        if akin:
-            return _ends_of(akin, nested_interval)
-        made_of = nested_interval if self.unlike else interval_of
-        kept = _guides([one for one in errors if one[1] != place.group], place.kind)
-        alike = [one for one in kept if kind_of_stack(one[2]) == place.kind]
-        same = [one for one in alike if stack_of(one[2]) == place.stack]
-        if _groups_in(same) >= ENOUGH_GROUPS:
-            return _ends_of(same, made_of)
-        if _groups_in(alike) < FEWEST_GROUPS:
-            return _ends_of(kept, made_of)
-        if self.unlike and _groups_in(alike) < ENOUGH_GROUPS:  # which may widen the interval, not narrow it
-            return outer(_ends_of(alike, made_of), _ends_of(kept, made_of))
-        return _ends_of(alike, made_of)
-
-    def _akin(self, place: _Place, errors: Sequence[_Error]) -> list[_Error]:
-        """Return the errors on other groups of a group's kin; nothing where too few groups are of it."""
-        if not (place.kin and self.kin):
-            return []
-        whole = [one for one, kin in zip(errors, self.kin, strict=True) if kin == place.kin]
-        if _groups_in(whole) <= FEWEST_GROUPS:
-            return []
-        return [one for one in whole if one[1] != place.group]
-
-
-def _ends_of(errors: Sequence[_Error], made_of: _MakesEnds) -> tuple[float, float]:
-    return made_of([log for log, _, _ in errors], [group for _, group, _ in errors])
-
-
-def _guides(errors: Sequence[_Error], kind: str) -> list[_Error]:
-    """Return the errors that tell of a kind of stack: those on stacks that are gone tell of such alone."""
-    found = [one for one in errors if kind_of_stack(one[2]) in (kind, one[2].stack)]
-    return found or list(errors)
-
-
-def _groups_in(errors: Sequence[_Error]) -> int:
-    return len({group for _, group, _ in errors})
+    def _guides(self, place: Place, logs: Sequence[float]) -> list[Guide]:
+        nothing = (None,) * len(logs)
+        measured = [e.measurement for e in self.examples]
+        kin, makeups = self.kin or ("",) * len(logs), self.makeups or nothing
+        columns = zip(logs, self.groups, kin, measured, makeups, strict=True)
+        return guides_for(place, [Error(*row) for row in columns], unlike=self.unlike)
 
 
 def model_case(case: Case, fitted: Fitted | Coefficients) -> ModelledStep:
@@ -228,22 +187,24 @@ def leave_out(
     progress: Progress,
     unlike: bool = False,
     kin_of: Callable[[Example], str] | None = None,
+    by_makeup: bool = False,
 ) -> HeldOut:
     """Fit once without each group and predict the group.
 
     Each search begins where that of everything begins, never at its end: one that began there, and ended before
-    the minimum, would still know what was left out. ``unlike``, ``kin_of``: see `HeldOut`.
+    the minimum, would still know what was left out. ``unlike``, ``kin_of``, ``by_makeup``: see `HeldOut`.
     """
     groups = [group_of(example) for example in examples]
     fits: dict[str, Fitted] = {"": fit([example.case for example in examples])}
     for group in sorted(set(groups)):
         progress(group)
         fits[group] = fit([e.case for e, g in zip(examples, groups, strict=True) if g != group])
+    steps = [model_case(e.case, fits[g]) for e, g in zip(examples, groups, strict=True)]
     return HeldOut(
-        examples=tuple(examples), groups=tuple(groups),
-        predicted_s=tuple(predict_case(e.case, fits[g]) for e, g in zip(examples, groups, strict=True)),
+        examples=tuple(examples), groups=tuple(groups), predicted_s=tuple(step.total_s for step in steps),
         naive_s=rules_held_out(examples, groups), fits=fits, unlike=unlike,
         kin=tuple(map(kin_of, examples)) if kin_of is not None else (),
+        makeups=tuple(step.makeup for step in steps) if by_makeup else (),
     )  # fmt: skip
 
 

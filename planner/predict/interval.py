@@ -65,7 +65,7 @@ def outer(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, 
 
 
 def interval_of(
-    log_ratios: Sequence[float], groups: Sequence[str], *, tail: float = TAIL
+    log_ratios: Sequence[float], groups: Sequence[str], *, tail: float = TAIL, alike: Sequence[float] = ()
 ) -> tuple[float, float]:
     """Return the 10th and 90th percentile of log ratios, every group weighing the same.
 
@@ -73,8 +73,12 @@ def interval_of(
         log_ratios: log(measured / predicted) [-].
         groups: Which group each belongs to.
         tail: Share that lies outside on either side [-].
+        alike: What each counts within its group, positive (localized conformal prediction: Guan, 2023, Biometrika
+            110, doi:10.1093/biomet/asac040); empty: all the same [-].
     """
     weights = equal_weights(groups)
+    if alike:
+        weights = [weight * likeness for weight, likeness in zip(weights, alike, strict=True)]
     low = -weighted_quantile([-log for log in log_ratios], weights, 1.0 - tail)
     return low, weighted_quantile(log_ratios, weights, 1.0 - tail)
 

@@ -12,7 +12,7 @@ from .composed import Composed, composed_apart
 from .recurrent import by_library
 
 __all__ = [
-    "CATEGORIES", "CONTRACTIONS", "Kernel", "KernelTable", "kernels_of", "kernels_with_ops",
+    "CATEGORIES", "CONTRACTIONS", "WINOGRAD_FILTERS", "Kernel", "KernelTable", "kernels_of", "kernels_with_ops",
     "moved_bytes", "table_of",
 ]  # fmt: skip
 
@@ -38,7 +38,7 @@ class Kernel:
         flops: Real floating-point operations of one launch [FLOP].
         bytes_moved: To and from memory in one launch [bytes].
         m, n, k, batch: The product behind a contraction; 0, 0, 0, 1 otherwise [-].
-        winograd: Whether a Winograd algorithm applies (3x3, stride 1, no dilation, one group).
+        winograd: Whether a Winograd algorithm applies (3x3 or 5x5, stride 1, no dilation, one group).
         streamed: Whether it is launched within a call that the host has dispatched already, as libraries do.
     """
 
@@ -97,10 +97,15 @@ def _category(op: Op) -> str:
     return "irregular" if op.kind in _IRREGULAR else "stream"
 
 
+# cuDNN has Winograd's algorithms for these (cuDNN Developer Guide 7.6.1, `cudnnConvolutionForward`, supported
+# configurations: WINOGRAD_NONFUSED takes filters of 3x3 and of 5x5, WINOGRAD those of 3x3).
+WINOGRAD_FILTERS = ((3, 3), (5, 5))
+
+
 def _allows_winograd(op: Op) -> bool:
     return (
         op.kind is OpKind.CONV
-        and op.kernel == (3, 3)
+        and op.kernel in WINOGRAD_FILTERS
         and set(op.stride) <= {1}
         and set(op.dilation) <= {1}
         and op.batch == 1

@@ -15,6 +15,7 @@ from .coefficients import Chip, Coefficients, Generation, load_coefficients
 from .device import device_parts_s, launches_of, step_s, with_libraries_of
 from .interval import around
 from .kernels import KernelTable, kernels_of, table_of
+from .likeness import Makeup, makeup_of
 from .links import UNKNOWN, Machine
 from .measured import Measured, fingerprint, load_measured
 from .parallel import several_devices
@@ -35,10 +36,11 @@ MEAN = ""  # of what was measured: what stands for everything that was not
 
 
 class ModelledStep(Frozen):
-    """A modelled step and where its time goes; the parts add up [s]."""
+    """A modelled step and where its time goes; the parts add up [s], and so do the shares of its makeup."""
 
     total_s: float
     parts_s: dict[str, float]
+    makeup: Makeup
 
 
 def model_step(
@@ -85,6 +87,7 @@ def model_step(
             "launch": gaps_s + whole_s - device_s - feed_s,
             "input": feed_s,
         },
+        makeup=makeup_of(table.category, total, step_s=whole_s),
     )
 
 

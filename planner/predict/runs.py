@@ -26,6 +26,7 @@ CHANNELS_FIRST = ("nchw", "ncw", "ncdhw")
 HOPPER = 9.0  # compute capability
 CUDNN = frozenset({"lstm", "gru"})
 GONE = ("mxnet", "cntk", "tensorflow1")  # backends of Keras 1 and 2
+TENSORFLOW1_SCRIPT = "tf_cnn_benchmarks"
 # Family, framework, optimizer: `composed_by`.
 PYTHON_UPDATES = (("bert", "tensorflow1", "adamw"), ("bert", "tensorflow1", "lamb"))
 FIRST_WITH_LSTM_ON_JAX = (3, 14)  # keras/src/backend/jax/rnn.py: `lstm` is a stub in 3.13, cuDNN in 3.14
@@ -138,13 +139,17 @@ def composed_by(m: Measurement) -> frozenset[Composed]:
 def stack_of(m: Measurement) -> str:
     """Return the name of the stack that ran a measurement: framework, how it was used, odd layouts apart.
 
+    A script of TensorFlow 1 stays one on TensorFlow 2: `tf_cnn_benchmarks` builds a graph and runs it in a session
+    there, too ("TensorFlow 1 benchmarks", README.md of github.com/tensorflow/benchmarks).
+
     MXNet channels last on scalar units is up to 13 times slower than channels first (its own performance page),
     and is a stack of its own. So is inference: graphs are rewritten for it, and nothing is kept for a backward
     pass.
     """
+    framework = "tensorflow1" if TENSORFLOW1_SCRIPT in m.software else m.framework
     slow = (m.framework, m.layout, m.precision) == ("mxnet", "nhwc", "float32")
     layout = " nhwc" if slow else ""
-    return mode_of(f"{m.framework} {m.stack}{layout}", m.mode)
+    return mode_of(f"{framework} {m.stack}{layout}", m.mode)
 
 
 def kind_of_stack(m: Measurement) -> str:

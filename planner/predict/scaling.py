@@ -26,7 +26,7 @@ __all__ = [
 Form = Literal["all_reduce", "parameter_server", "one_process"]
 FORMS: tuple[Form, ...] = ("all_reduce", "parameter_server", "one_process")
 SERVERS = frozenset({"parameter_server", "distributed_replicated"})
-ONE_PROCESS = frozenset({"kvstore", "multi_gpu_model"})
+ONE_PROCESS = frozenset({"kvstore", "multi_gpu_model", "replicated"})  # under Keras
 SHARDED = frozenset({"fsdp"})
 DECODED = frozenset({"pipeline", "generator"})  # DALI decodes on the device
 FACTS_FORMAT = "gpuplan.gradients/1"
@@ -143,8 +143,8 @@ def form_of(measurement: Measurement) -> Form:
     """Return how gradients meet: an all-reduce, a server, or one process that splits the batch."""
     if measurement.distribution in SERVERS:
         return "parameter_server"
-    split = measurement.distribution == "replicated" and measurement.stack == "keras"
-    return "one_process" if split or measurement.distribution in ONE_PROCESS else "all_reduce"
+    split = measurement.distribution in ONE_PROCESS and measurement.stack == "keras"
+    return "one_process" if split else "all_reduce"
 
 
 def method_of(measurement: Measurement) -> str:

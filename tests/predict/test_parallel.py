@@ -33,7 +33,7 @@ from gpuplan.predict.parallel_fit import (
     parallel_to_json,
     predicted_s,
 )
-from gpuplan.predict.scaling import Pair, facts_of, form_of, packaged_facts, pairs_of
+from gpuplan.predict.scaling import Pair, facts_of, form_of, method_of, packaged_facts, pairs_of
 from gpuplan.predict.score import summarize
 from gpuplan.predict.steptime import StepTime, Unpredicted
 from gpuplan.units import Interval
@@ -234,6 +234,13 @@ def test_parameter_servers_and_split_batches_are_kept_apart(pairs: list[Pair]) -
     assert not names & {"parameter_server", "distributed_replicated", "multi_gpu_model", "kvstore"}
     assert {pair.form for pair in pairs} == {"all_reduce", "parameter_server", "one_process"}
     assert all(form_of(pair.measurement) == pair.form for pair in pairs)
+
+
+def test_one_process_of_a_frameworks_own_scripts_is_no_split_batch() -> None:
+    """MXNet's script of MLPerf sums in one process, as a graph of TensorFlow does; Keras splits the batch."""
+    rows = {m.stack: m for m in packaged_corpus() if m.distribution == "kvstore"}
+    assert (form_of(rows["tuned"]), method_of(rows["tuned"])) == ("all_reduce", "in_graph")
+    assert (form_of(rows["keras"]), method_of(rows["keras"])) == ("one_process", "kvstore")
 
 
 def test_a_fit_finds_the_constants_that_made_the_data(pairs: list[Pair]) -> None:

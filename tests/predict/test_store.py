@@ -118,3 +118,9 @@ def test_families_are_left_out_whole() -> None:
     assert folds["resnet50"] == "resnet50"
     assert {m.family for m in rows if "bert" in m.architecture} == {"bert"}
     assert {m.origin for m in rows if "nvidia" in m.collection} == {"nvidia_dle"}
+
+
+def test_a_script_of_tensorflow_1_stays_one_on_tensorflow_2() -> None:
+    """tf_cnn_benchmarks ran under TensorFlow 2.3 as the graph that it was; Keras there is another stack."""
+    rows = [m for m in packaged_corpus() if m.origin == "lambda_tensorflow" and m.framework == "tensorflow2"]
+    assert {stack_of(m) for m in rows} == {"tensorflow1 tuned", "tensorflow1 tuned infer"}

@@ -12,6 +12,7 @@ from gpuplan.predict.chip import chip_of
 from gpuplan.predict.coefficients import Chip, load_coefficients
 from gpuplan.predict.kernels import Kernel, KernelTable, table_of
 from gpuplan.predict.steptime import Unpredicted
+from gpuplan.predict.store import load_store
 from gpuplan.predict.winograd import transforms_s
 
 ACCELERATORS = load_catalog().accelerators
@@ -76,3 +77,12 @@ def test_filters_go_with_cores_and_clock_and_arrays_with_bandwidth() -> None:
     assert found_s(filters, clock=0.5)[0] == pytest.approx(2 * v100)
     arrays_s = found_s(CONVOLUTION)[0] - v100
     assert found_s(CONVOLUTION, clock=0.5)[0] - 2 * v100 == pytest.approx(arrays_s)
+
+
+def test_filters_of_three_and_of_five_have_winograd() -> None:
+    """AlexNet's second layer has 5x5 filters, the three after it 3x3; its first has 11x11, four pixels apart."""
+    runs = load_store()
+    alexnet = next(runs[key] for key in sorted(runs) if "alexnet_tf_benchmarks" in key and " train " in key)
+    allowed = {int(k.k): k.winograd for k in alexnet.kernels if k.category == "conv_fprop"}
+
+    assert allowed == {3 * 11**2: False, 64 * 5**2: True, 192 * 3**2: True, 384 * 3**2: True}

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from math import prod
 
-from ..kernels import Kernel
+from ..kernels import WINOGRAD_FILTERS, Kernel
 from .hlo import Array, Instruction, Module
 
 __all__ = ["kernels_in"]
@@ -249,4 +249,4 @@ def _phase(one: Instruction, category: str) -> str:
 def _allows_winograd(one: Instruction, window: list[int], groups: int) -> bool:
     found = _window(one)
     plain = all(set(found.get(name, (1,))) <= {1} for name in ("stride", "rhs_dilate", "lhs_dilate"))
-    return window == [3, 3] and plain and groups == 1
+    return tuple(window) in WINOGRAD_FILTERS and plain and groups == 1

@@ -1,0 +1,103 @@
+"""What a step consists of, and whose errors make its interval."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from gpuplan.offers.load import load_catalog
+from gpuplan.predict.cases import examples_of
+from gpuplan.predict.coefficients import load_coefficients
+from gpuplan.predict.corpus import packaged_corpus
+from gpuplan.predict.heldout import Example, HeldOut, model_case
+from gpuplan.predict.likeness import Makeup, likeness
+from gpuplan.predict.predictor import kernel_times_s
+
+CONVOLUTIONS = Makeup(convolutions=0.8, products=0.0, traffic=0.2, waiting=0.0)
+PRODUCTS = Makeup(convolutions=0.0, products=0.7, traffic=0.3, waiting=0.0)
+WAITING = Makeup(convolutions=0.0, products=0.0, traffic=0.0, waiting=1.0)
+
+
+@pytest.fixture(scope="module")
+def examples() -> dict[str, Example]:
+    """A published step of each of three networks on a V100."""
+    wanted = ("vgg16", "bert", "temporal_fusion_transformer")
+    rows = [m for m in packaged_corpus() if m.chip == "V100" and m.devices == 1 and m.mode == "train"]
+    first = [next(m for m in rows if m.family == family) for family in wanted]
+    found = examples_of(first, load_catalog().accelerators, progress=lambda _: None)
+    return dict(zip(wanted, found, strict=True))
+
+
+def test_the_shares_of_a_step_add_up(examples: dict[str, Example]) -> None:
+    """They are those of its kernels' modelled times; what no kernel takes of the step is waiting."""
+    fitted = load_coefficients()
+    for example in examples.values():
+        case = example.case
+        step = model_case(case, fitted)
+        makeup = step.makeup
+        _, kernels_s, _, _ = kernel_times_s(
+            case.table, case.chip, fitted, generation=case.generation, stack=case.stack, year=case.year,
+            software_year=case.software_year,
+        )  # fmt: skip
+        assert sum(makeup) == pytest.approx(1.0)
+        assert min(makeup) >= -1e-12
+        assert 1.0 - makeup.waiting == pytest.approx(float(kernels_s.sum()) / step.total_s)
+
+
+def test_networks_are_told_apart_by_their_makeup(examples: dict[str, Example]) -> None:
+    """VGG-16 is convolutions, BERT is products; BERT is more like another Transformer than like VGG-16."""
+    makeups = {name: model_case(one.case, load_coefficients()).makeup for name, one in examples.items()}
+    assert makeups["vgg16"].convolutions > 0.5 > makeups["vgg16"].products
+    assert makeups["bert"].products > makeups["bert"].convolutions == 0.0
+    bert = makeups["bert"]
+    assert likeness(bert, bert) == 1.0
+    others = (makeups["temporal_fusion_transformer"], makeups["vgg16"])
+    assert likeness(bert, others[0]) > likeness(bert, others[1]) == likeness(others[1], bert)
+
+
+def judged(example: Example, made: list[tuple[str, float, Makeup]]) -> HeldOut:
+    """One step as often as there are groups, each with a made-up error and makeup."""
+    step_s = example.case.step_s
+    return HeldOut(
+        examples=(example,) * len(made), groups=tuple(name for name, _, _ in made), naive_s={},
+        predicted_s=tuple(step_s / math.exp(log) for _, log, _ in made),
+        makeups=tuple(makeup for _, _, makeup in made),
+    )  # fmt: skip
+
+
+MADE = [
+    ("conv a", 0.5, CONVOLUTIONS), ("conv b", -0.4, CONVOLUTIONS), ("conv c", 0.6, CONVOLUTIONS),
+    ("dot a", 0.05, PRODUCTS), ("dot b", -0.06, PRODUCTS), ("dot c", 0.01, PRODUCTS),
+]  # fmt: skip
+
+
+def widths(held_out: HeldOut) -> list[float]:
+    """The width of each row's interval, in log units."""
+    return [math.log(row.predicted_s.high / row.predicted_s.low) for row in held_out.scored()]
+
+
+def test_errors_on_steps_alike_make_the_interval(examples: dict[str, Example]) -> None:
+    """Products were off by a twentieth, convolutions by a half: neither widens or narrows the other's interval."""
+    held_out = judged(examples["bert"], MADE)
+    by_makeup, by_all = widths(held_out), widths(replace(held_out, makeups=()))
+
+    assert max(by_makeup[3:]) < 0.15
+    assert min(by_makeup[:3]) > 0.5
+    assert min(by_all[3:]) > 0.5
+
+
+def test_a_step_like_no_other_takes_the_errors_of_all(examples: dict[str, Example]) -> None:
+    """One that only waits is like none of the others, and its interval holds what they were off by."""
+    held_out = judged(examples["bert"], [*MADE, ("new", 0.0, WAITING)])
+    alone, unweighted = widths(held_out)[-1], widths(replace(held_out, makeups=()))[-1]
+
+    assert alone >= 0.9 * unweighted
+
+
+def test_somebody_elses_predictions_know_no_makeup(examples: dict[str, Example]) -> None:
+    """Rules of thumb are judged by the errors on all other groups alike."""
+    held_out = judged(examples["bert"], MADE)
+    theirs = held_out.scored(held_out.predicted_s)
+
+    assert theirs == replace(held_out, makeups=()).scored()
