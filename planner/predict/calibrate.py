@@ -56,7 +56,8 @@ def leave_out_architectures(examples: Sequence[Example], *, progress: Progress) 
 def leave_out_accelerators(examples: Sequence[Example], *, progress: Progress) -> HeldOut:
     """Predict every accelerator from its datasheet alone; a generation that only it had gets the mean."""
     return leave_out(
-        examples, group_of=lambda e: e.measurement.chip, kin_of=lambda e: kin_of(e.case.year), progress=progress
+        examples, group_of=lambda e: e.measurement.chip, kin_of=lambda e: kin_of(e.case.year), progress=progress,
+        by_makeup=True,
     )  # fmt: skip
 
 

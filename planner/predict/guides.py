@@ -20,7 +20,7 @@ FEWEST_GROUPS = (
     3  # with errors on fewer groups a kind of stack has no interval of its own; a kin has one more
 )
 LEAST_LIKE = 1e-9  # what steps of another makeup count: where there are no others, they tell of it
-_MakesEnds = Callable[[Sequence[float], Sequence[str]], tuple[float, float]]
+_MakesEnds = Callable[..., tuple[float, float]]  # `interval_of` or `nested_interval`
 
 
 class Error(NamedTuple):
@@ -54,9 +54,8 @@ class Guide(NamedTuple):
     def ends(self, makeup: Makeup | None) -> tuple[float, float]:
         """Return the interval for a step of some makeup; None: of any."""
         logs, groups = [one.log for one in self.errors], [one.group for one in self.errors]
-        if makeup is None or self.made_of is not interval_of:
-            return self.made_of(logs, groups)
-        return interval_of(logs, groups, alike=[_weight(one, makeup) for one in self.errors])
+        alike = [] if makeup is None else [_weight(one, makeup) for one in self.errors]
+        return self.made_of(logs, groups, alike=alike)
 
 
 def _weight(error: Error, makeup: Makeup) -> float:

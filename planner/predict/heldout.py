@@ -90,8 +90,10 @@ class HeldOut:
         """Return every example as the one fit without a group predicts it: the group's are new to it alone."""
         every = range(len(self.examples))
         rules = _by_rules(self.examples, every, without=group, groups=self.groups)
+        steps = [model_case(e.case, self.fits[group]) for e in self.examples]
         return replace(
-            self, predicted_s=tuple(predict_case(e.case, self.fits[group]) for e in self.examples),
+            self, predicted_s=tuple(step.total_s for step in steps),
+            makeups=tuple(step.makeup for step in steps) if self.makeups else (),
             naive_s={name: tuple(times[i] for i in every) for name, times in rules.items()},
         )  # fmt: skip
 

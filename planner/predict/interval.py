@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from ..units import Interval
 
@@ -83,22 +84,43 @@ def interval_of(
     return low, weighted_quantile(log_ratios, weights, 1.0 - tail)
 
 
-def _ends(logs: Sequence[float], groups: Sequence[str], tail: float) -> tuple[float, float]:
-    return outer((0.0, 0.0), interval_of(logs, groups, tail=tail))
+def _ends(
+    logs: Sequence[float], groups: Sequence[str], tail: float, alike: Sequence[float]
+) -> tuple[float, float]:
+    return outer((0.0, 0.0), interval_of(logs, groups, tail=tail, alike=alike))
 
 
-def _coverage(logs: Sequence[float], groups: Sequence[str], tail: float) -> float:
-    """Return the mean over groups of the share that the interval of the other groups holds."""
-    shares = []
+def _coverages(logs: Sequence[float], groups: Sequence[str], alike: Sequence[float]) -> list[float]:
+    """Return, for each of `TAILS`, the mean over groups of the share that the interval of the others holds."""
+    import numpy as np
+
+    log, group = np.array(logs), np.array(groups)
+    count = np.array(alike) if alike else np.ones(len(logs))
+    weight = np.array(equal_weights(groups)) * count
+    shares, of_groups = [], []
     for held in sorted(set(groups)):
-        kept = [(log, group) for log, group in zip(logs, groups, strict=True) if group != held]
-        low, high = _ends([log for log, _ in kept], [group for _, group in kept], tail)
-        inside = [low <= log <= high for log, group in zip(logs, groups, strict=True) if group == held]
-        shares.append(sum(inside) / len(inside))
-    return sum(shares) / len(shares)
+        own = group == held
+        highs = np.maximum(_quantiles(log[~own], weight[~own]), 0.0)
+        lows = np.minimum(-_quantiles(-log[~own], weight[~own]), 0.0)
+        inside = (lows[:, None] <= log[own]) & (log[own] <= highs[:, None])
+        shares.append(inside @ count[own] / count[own].sum())
+        of_groups.append(count[own].mean())
+    return [float(share) for share in np.average(shares, axis=0, weights=of_groups)]
 
 
-def nested_interval(log_ratios: Sequence[float], groups: Sequence[str]) -> tuple[float, float]:
+def _quantiles(values: Any, weights: Any) -> Any:
+    """Return `weighted_quantile` at 1 - each of `TAILS`, array of [tails]."""
+    import numpy as np
+
+    order = np.argsort(values, kind="stable")
+    reached = np.cumsum(weights[order])
+    targets = (1.0 - np.array(TAILS)) * reached[-1] - 1e-12
+    return values[order][np.minimum(np.searchsorted(reached, targets), len(order) - 1)]
+
+
+def nested_interval(
+    log_ratios: Sequence[float], groups: Sequence[str], *, alike: Sequence[float] = ()
+) -> tuple[float, float]:
     """Return the interval of log ratios that holds 80 % of a group that is not among these.
 
     Percentiles of a handful of groups are too narrow for the next one. Each group in turn is left out once more,
@@ -109,8 +131,9 @@ def nested_interval(log_ratios: Sequence[float], groups: Sequence[str]) -> tuple
     Args:
         log_ratios: log(measured / predicted) [-].
         groups: Which group each belongs to; all groups weigh the same.
+        alike: See `interval_of`; a group that is left out once more counts by the mean of its rows [-].
     """
     if len(set(groups)) == 1:
-        return _ends(log_ratios, groups, TAIL)
-    enough = (tail for tail in TAILS if _coverage(log_ratios, groups, tail) >= LEVEL)
-    return _ends(log_ratios, groups, next(enough, 0.0))
+        return _ends(log_ratios, groups, TAIL, alike)
+    held = zip(TAILS, _coverages(log_ratios, groups, alike), strict=True)
+    return _ends(log_ratios, groups, next((tail for tail, share in held if share >= LEVEL), 0.0), alike)
