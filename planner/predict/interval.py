@@ -14,6 +14,7 @@ __all__ = ["LEVEL", "around", "equal_weights", "interval_of", "nested_interval",
 LEVEL = 0.8
 TAIL = (1.0 - LEVEL) / 2.0
 TAILS = tuple(TAIL * step / 20.0 for step in range(20, -1, -1))
+NEAR = 0.01
 
 
 def weighted_quantile(values: Sequence[float], weights: Sequence[float], probability: float) -> float:
@@ -131,8 +132,15 @@ def nested_interval(
     Args:
         log_ratios: log(measured / predicted) [-].
         groups: Which group each belongs to; all groups weigh the same.
-        alike: See `interval_of`; a group that is left out once more counts by the mean of its rows [-].
+        alike: See `interval_of`; a group that is left out once more counts by the mean of its rows. Rows that
+            count less than `NEAR` are left aside (where there are no others, all count the same): the ends of few
+            groups are extremes, in which a row would count in full however little it weighs [-].
     """
+    near = [row for row in zip(log_ratios, groups, alike, strict=True) if row[2] >= NEAR] if alike else []
+    if near:
+        log_ratios, groups, alike = zip(*near, strict=True)
+    else:
+        alike = ()
     if len(set(groups)) == 1:
         return _ends(log_ratios, groups, TAIL, alike)
     held = zip(TAILS, _coverages(log_ratios, groups, alike), strict=True)

@@ -12,7 +12,7 @@ __all__ = ["Makeup", "likeness", "makeup_of"]
 _DOT = CATEGORIES.index("dot")
 # How far apart two makeups are before their errors say little of each other. Of seven distances from 0.15 to 1
 # this one gives architectures that are left out the least interval score, 9 % below that of intervals that do not
-# look at makeups (benchmarks/likeness_distance.py). With accelerators left out it is 1 % above, and 14 % below for
+# look at makeups (benchmarks/likeness_distance.py). With accelerators left out it is the same, and 15 % below for
 # Transformers; publishers that are left out gain nothing.
 DISTANCE = 0.25
 

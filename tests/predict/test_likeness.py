@@ -87,12 +87,25 @@ def test_errors_on_steps_alike_make_the_interval(examples: dict[str, Example]) -
     assert min(by_all[3:]) > 0.5
 
 
+def test_a_chip_takes_the_errors_of_its_kin_on_steps_alike(examples: dict[str, Example]) -> None:
+    """Each chip was off by half on convolutions and by a twentieth on products, and so is the next."""
+    chips = {"P": 0.5, "V": -0.4, "T": 0.6, "A": 0.3}
+    made = [(chip, log, CONVOLUTIONS) for chip, log in chips.items()]
+    made += [(chip, 0.1 * log, PRODUCTS) for chip, log in chips.items()]
+    held_out = replace(judged(examples["bert"], made), kin=("an era",) * len(made))
+    by_makeup, by_all = widths(held_out), widths(replace(held_out, makeups=()))
+
+    assert max(by_makeup[4:]) < 0.15
+    assert min(by_makeup[:4]) > 0.5
+    assert min(by_all[4:]) > 0.5
+
+
 def test_a_step_like_no_other_takes_the_errors_of_all(examples: dict[str, Example]) -> None:
     """One that only waits is like none of the others, and its interval holds what they were off by."""
     held_out = judged(examples["bert"], [*MADE, ("new", 0.0, WAITING)])
-    alone, unweighted = widths(held_out)[-1], widths(replace(held_out, makeups=()))[-1]
+    alone, of_all = widths(held_out)[-1], widths(replace(held_out, makeups=()))[-1]
 
-    assert alone >= 0.9 * unweighted
+    assert alone == of_all > 0.8
 
 
 def test_somebody_elses_predictions_know_no_makeup(examples: dict[str, Example]) -> None:
