@@ -36,11 +36,24 @@ MEAN = ""  # of what was measured: what stands for everything that was not
 
 
 class ModelledStep(Frozen):
-    """A modelled step and where its time goes; the parts add up [s], and so do the shares of its makeup."""
+    """A modelled step and where its time goes.
+
+    Args:
+        total_s: The step [s].
+        parts_s: What limits it and how much; they add up [s].
+        category: Of each kernel, codes into `kernels.CATEGORIES`, array of [kernels].
+        kernels_s: What each takes, all its launches together, array of [kernels] [s].
+    """
 
     total_s: float
     parts_s: dict[str, float]
-    makeup: Makeup
+    category: Any
+    kernels_s: Any
+
+    @property
+    def makeup(self) -> Makeup:
+        """What the step consists of; worked out when asked for, since an estimate never does."""
+        return makeup_of(self.category, self.kernels_s, step_s=self.total_s)
 
 
 def model_step(
@@ -87,7 +100,8 @@ def model_step(
             "launch": gaps_s + whole_s - device_s - feed_s,
             "input": feed_s,
         },
-        makeup=makeup_of(table.category, total, step_s=whole_s),
+        category=table.category,
+        kernels_s=total,
     )
 
 
