@@ -15,6 +15,7 @@ from .spread import spread
 if TYPE_CHECKING:
     from ..plan.estimate import Question
     from ..plan.result import Estimate
+    from ..workload.model import Workload
 
 __all__ = ["register"]
 
@@ -102,10 +103,17 @@ def notes(result: Estimate, output: Path | None) -> list[str]:
     return [*(f"note: {note}" for note in result.workload.notes), *written]
 
 
+def _missing(workload: Workload) -> str:
+    """Return the flags that say how long the run is."""
+    if workload.mode == "infer":
+        return "--samples N"
+    return "--samples N --epochs N" if workload.samples is None else "--epochs N"
+
+
 def next_steps(result: Estimate, output: Path | None) -> list[str]:
     """Return what there is to do with an estimate."""
-    if result.workload.steps is None and result.workload.samples is None:
-        return ["add `--samples N --epochs N` to see the time and cost of a whole run"]
+    if result.workload.steps is None:
+        return [f"add `{_missing(result.workload)}` to see the time and cost of a whole run"]
     if output is None:
         return ["add `-o plan.json` to keep this estimate with every offer"]
     return [typed("report", str(output), "--open"), typed("launch", str(output), DRY_RUN)]

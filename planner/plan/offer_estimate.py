@@ -11,6 +11,7 @@ from .bill import Bill
 from .carbon import co2_kg
 from .nano import rental_nano, usd_of
 from .phases import Schedule
+from .prediction import usd_per_million
 from .projection import Projection
 from .terms import Bounds
 
@@ -69,6 +70,23 @@ class OfferEstimate:
         if step_time_s is None or price is None:
             return None
         return rental_nano(duration_s=1000 * step_time_s.mid, usd_per_hour=price)
+
+    @property
+    def samples_per_s(self) -> Interval | None:
+        """Samples that all devices together get through; None when the time of a step is unknown [1/s]."""
+        step_time_s, samples = self.projection.step_time_s, self.projection.run.global_batch_size
+        if step_time_s is None:
+            return None
+        low, mid, high = step_time_s.high, step_time_s.mid, step_time_s.low
+        return Interval(low=samples / low, mid=samples / mid, high=samples / high)
+
+    @property
+    def usd_per_million_samples(self) -> Decimal | None:
+        """Central estimate on a machine that is always busy; None when unknown [USD]."""
+        per_s, price = self.samples_per_s, self.offer.usd_per_hour
+        if per_s is None or price is None:
+            return None
+        return usd_per_million(per_s=per_s.mid, usd_per_hour=price)
 
     @property
     def session_s(self) -> float | None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .offer_estimate import OfferEstimate
     from .select import Selected
 
-__all__ = ["Serving", "serving_usd_per_million", "with_serving"]
+__all__ = ["Serving", "usd_per_million", "with_serving"]
 
 MILLION = 1_000_000
 
@@ -45,15 +45,15 @@ class Serving:
         }
 
 
-def serving_usd_per_million(*, per_s: float, usd_per_hour: Decimal) -> Decimal:
-    """Return what a million predictions cost on a machine that is always busy [USD].
+def usd_per_million(*, per_s: float, usd_per_hour: Decimal) -> Decimal:
+    """Return what a million samples cost on a machine that is always busy [USD].
 
     Args:
-        per_s: Predictions [1/s].
+        per_s: Samples, of training or to predict [1/s].
         usd_per_hour: Price of the machine [USD/h].
 
     Example:
-        >>> serving_usd_per_million(per_s=1000.0, usd_per_hour=Decimal("0.36"))
+        >>> usd_per_million(per_s=1000.0, usd_per_hour=Decimal("0.36"))
         Decimal('0.100000000')
     """
     usd = Decimal(MILLION / per_s / SECONDS_PER_HOUR) * usd_per_hour
@@ -91,11 +91,7 @@ def with_serving(
 
 
 def _serving(offer: OfferEstimate, latency_s: Interval | None) -> Serving | None:
-    step_s = offer.projection.step_time_s
-    if step_s is None:
+    per_s = offer.samples_per_s
+    if per_s is None:
         return None
-    samples = offer.projection.run.global_batch_size
-    per_s = Interval(low=samples / step_s.high, mid=samples / step_s.mid, high=samples / step_s.low)
-    price = offer.offer.usd_per_hour
-    usd = None if price is None else serving_usd_per_million(per_s=per_s.mid, usd_per_hour=price)
-    return Serving(latency_s=latency_s, per_s=per_s, usd_per_million=usd)
+    return Serving(latency_s=latency_s, per_s=per_s, usd_per_million=offer.usd_per_million_samples)

@@ -184,6 +184,7 @@ def several_devices(
 ) -> StepTime | Unpredicted:  # fmt: skip
     """Return the step on several devices, each working on the batch of the single one.
 
+    Without gradients (predictions) there is nothing to exchange and nobody to wait for: the single step.
     Batches are taken to be copied to all devices side by side, each over its own slot.
 
     Args:
@@ -196,7 +197,7 @@ def several_devices(
         hosts: Machines [-].
         method, backward_share, accumulation: See `overhead_parts_s`.
     """
-    if devices <= 1:
+    if devices <= 1 or not gradient_bytes:
         return single
     link = link_between(accelerator, devices=devices, machine=machine, hosts=hosts)
     if link is None:

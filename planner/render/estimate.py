@@ -16,7 +16,7 @@ from .estimate_tsv import TSV_COLUMNS, tsv_row
 from .numbers import count_text, device_text, duration_text, offer_text, range_text, short_text, usd_text
 from .offer_text import OfferTexts
 from .output import Column, JsonText, emit_json, emit_rows, json_text
-from .summary import summary_lines
+from .summary import million_text, summary_lines
 from .trust import trust_lines
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _emit_table(estimate: Estimate, *, show_all: bool, width: int) -> None:
     shown, left_out = shown_offers(estimate, show_all=show_all)
     currency = estimate.terms.currency
     rows = [table_row(one, currency) for one in shown]
-    columns = table_columns(width, currency.code)
+    columns = table_columns(estimate, width)
     if any(one.best_batch for one in estimate.offers):
         columns = with_best_batch_column(columns, width)
     emit_rows(columns, rows, title=title_text(estimate))
@@ -126,25 +126,34 @@ def _remedy_lines(estimate: Estimate) -> list[str]:
     return [f"to fit on {device} ({_memory_text(small)}): {ways}"]
 
 
-def table_columns(width: int, currency: str = USD.code) -> list[Column]:
-    """Return the columns that fit a terminal of some width [characters]."""
+def table_columns(estimate: Estimate, width: int) -> list[Column]:
+    """Return the columns that fit a terminal of some width [characters].
+
+    The run's time and cost where its length is known; else, and for predictions, how many samples a second and
+    what a million of them cost.
+    """
+    money = "$" if estimate.terms.currency.code == USD.code else estimate.terms.currency.code
     columns = [
         Column(key="device", header="accelerator", format=_clip(18)),
         Column(key="offer", header="offer", format=_clip(_offer_length(width))),
         Column(key="region", header="region", format=_clip(15)),
         Column(key="price", header="$/h", justify="right"),
     ]
+    is_known, is_served = estimate.workload.steps is not None, any(one.serving for one in estimate.offers)
     if width >= STEP_COLUMN_FROM_WIDTH:
-        columns.append(Column(key="step", header="step ms", justify="right"))
-    columns.append(Column(key="time", header="run", justify="right"))
-    if width >= ALL_COLUMNS_FROM_WIDTH:
-        columns.append(Column(key="between", header="80 % interval", justify="right"))
-    columns += [
-        Column(key="cost", header="run $" if currency == USD.code else f"run {currency}", justify="right"),
-    ]
+        step = Column(key="step", header="step ms", justify="right")
+        columns.append(Column(key="latency", header="one ms", justify="right") if is_served else step)
+    if is_served or not is_known:
+        columns.append(Column(key="rate", header="per s", justify="right"))
+        columns.append(Column(key="per_million", header=f"{money} a million", justify="right"))
+    if is_known and (width >= ALL_COLUMNS_FROM_WIDTH or not is_served):
+        columns.append(Column(key="time", header="run", justify="right"))
+        if width >= ALL_COLUMNS_FROM_WIDTH and not is_served:
+            columns.append(Column(key="between", header="80 % interval", justify="right"))
+        columns.append(Column(key="cost", header=f"run {money}", justify="right"))
     if width >= REASON_COLUMNS_FROM_WIDTH:
         columns += [Column(key="limiter", header="limit"), Column(key="basis", header="basis")]
-    if width >= ALL_COLUMNS_FROM_WIDTH:
+    if width >= ALL_COLUMNS_FROM_WIDTH and not is_served:
         columns.append(Column(key="memory", header="memory", justify="right"))
     return columns
 
@@ -192,21 +201,26 @@ def table_row(one: OfferEstimate, currency: Currency = USD) -> dict[str, str | N
         else None,
         "memory": _memory_text(one),
         "cost": _cost_text(one.bill, currency),
+        "latency": None,
+        "rate": None,
+        "per_million": million_text(one, currency),
         "limiter": getattr(projection.step_time, "limiter", None),
         "basis": getattr(projection.step_time, "basis", None),
         "best_batch": _best_batch_text(one.best_batch, currency),
     }
     if step_time_s is not None:
         cells["step"] = range_text(step_time_s.low * MS_PER_S, step_time_s.high * MS_PER_S)
+    if one.samples_per_s is not None:
+        cells["rate"] = range_text(one.samples_per_s.low, one.samples_per_s.high)
+    if one.serving is not None and one.serving.latency_s is not None:
+        latency_s = one.serving.latency_s
+        cells["latency"] = range_text(latency_s.low * MS_PER_S, latency_s.high * MS_PER_S)
     if projection.runs is False:
-        cells["time"] = "no Keras 3"
+        cells |= dict.fromkeys(("time", "rate"), "no Keras 3")
     if projection.memory.fits is False:
         largest = projection.memory.largest_batch_size
-        cells |= {
-            "time": "too big",
-            "between": None,
-            "cost": f"batch ≤ {largest}" if largest else "any batch",
-        }
+        cells |= dict.fromkeys(("time", "rate"), "too big") | {"between": None}
+        cells |= dict.fromkeys(("cost", "per_million"), f"batch ≤ {largest}" if largest else "any batch")
     return cells
 
 
@@ -245,12 +259,14 @@ def title_text(estimate: Estimate) -> str:
         f"{count_text(workload.parameters)} parameters",
         f"{count_text(workload.flops_per_step, 'FLOP')} a step",
     ]
-    if workload.samples is not None and workload.epochs is not None:
-        parts.append(f"{workload.samples:,} samples × {workload.epochs} epochs")
-    elif workload.steps is not None:
-        parts.append(f"{workload.steps:,} steps")
-    else:
+    if workload.steps is None:
         parts.append("length of the run unknown")
+    elif workload.samples is None or workload.epochs is None:
+        parts.append(f"{workload.steps:,} steps")
+    elif workload.mode == "infer" and workload.epochs == 1:
+        parts.append(f"{workload.samples:,} predictions")
+    else:
+        parts.append(f"{workload.samples:,} samples × {workload.epochs} epochs")
     return " · ".join(parts)
 
 

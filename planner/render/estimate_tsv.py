@@ -26,6 +26,8 @@ TSV_COLUMNS = [
         "best_batch_step_time_s_low", "best_batch_step_time_s_mid", "best_batch_step_time_s_high",
         "best_batch_run_time_s_low", "best_batch_run_time_s_mid", "best_batch_run_time_s_high",
         "best_batch_cost_usd_low", "best_batch_cost_usd_mid", "best_batch_cost_usd_high", "best_batch_speedup",
+        "samples_per_s_low", "samples_per_s_mid", "samples_per_s_high", "usd_per_million_samples",
+        "latency_s_low", "latency_s_mid", "latency_s_high",
     )
 ]  # fmt: skip
 
@@ -53,6 +55,9 @@ def tsv_row(one: OfferEstimate) -> dict[str, Any]:
         "memory_verdict": projection.memory.verdict,
         "memory_remedies": "; ".join(one.remedy for one in projection.remedies) or None,
         **_best_batch_cells(one.best_batch),
+        **_cells("samples_per_s", one.samples_per_s),
+        "usd_per_million_samples": one.usd_per_million_samples,
+        **_cells("latency_s", None if one.serving is None else one.serving.latency_s),
     }
 
 

@@ -25,7 +25,7 @@ def estimate_html(estimate: Estimate) -> str:
     """Return title, table of the best offers, what to take, and what the numbers rest on."""
     shown, left_out = shown_offers(estimate, show_all=False)
     currency = estimate.terms.currency
-    columns = table_columns(ALL_COLUMNS_WIDTH, currency.code)
+    columns = table_columns(estimate, ALL_COLUMNS_WIDTH)
     notes = [*summary_lines(estimate), left_out, *trust_lines(estimate, shown)]
     body = _body(columns, shown, currency)
     return (

@@ -9,13 +9,11 @@ from .numbers import device_text, duration_text, offer_text, short_text, usd_tex
 from .output import UNKNOWN
 
 if TYPE_CHECKING:
-    from decimal import Decimal
-
     from ..plan.offer_estimate import OfferEstimate
     from ..plan.result import Estimate
     from ..plan.terms import Currency
 
-__all__ = ["summary_lines"]
+__all__ = ["million_text", "summary_lines"]
 
 PARETO_SHOWN = 4
 MANY_TIMES = 10.0
@@ -80,22 +78,40 @@ def _percent(share: float) -> str:
 
 def _brief(one: OfferEstimate, currency: Currency) -> str:
     """Return an offer with its time and cost in a few words."""
-    device = device_text(one.offer.accelerator, one.offer.devices)
-    time = duration_text(one.run_time_s.mid) if one.run_time_s else UNKNOWN
-    return f"{device} {time} {_amount_text(one.bill.total.mid, currency) if one.bill else UNKNOWN}"
+    return (
+        f"{device_text(one.offer.accelerator, one.offer.devices)} {' '.join(_time_and_cost(one, currency))}"
+    )
 
 
-def _amount_text(usd: Decimal, currency: Currency) -> str:
+def _time_and_cost(one: OfferEstimate, currency: Currency) -> tuple[str, str]:
+    """Return what a run takes and costs; of samples where its length is unknown."""
+    if one.run_time_s is not None:
+        cost = (
+            _amount_text(usd_text(float(currency.of_usd(one.bill.total.mid))), currency)
+            if one.bill
+            else UNKNOWN
+        )
+        return duration_text(one.run_time_s.mid), cost
+    million = million_text(one, currency)
+    rate = UNKNOWN if one.samples_per_s is None else short_text(one.samples_per_s.mid)
+    return f"{rate} samples/s", UNKNOWN if million is None else f"{_amount_text(million, currency)} a million"
+
+
+def million_text(one: OfferEstimate, currency: Currency) -> str | None:
+    """Return what a million samples cost, without a sign of the currency; None when unknown."""
+    usd = one.usd_per_million_samples
+    return None if usd is None else usd_text(float(currency.of_usd(usd)))
+
+
+def _amount_text(text: str, currency: Currency) -> str:
     """Return an amount with its currency."""
-    text = usd_text(float(currency.of_usd(usd)))
     return f"${text}" if currency.code == USD.code else f"{text} {currency.code}"
 
 
 def _named(one: OfferEstimate, currency: Currency) -> str:
     """Return an offer with its time and cost in one line."""
-    offer, run_time_s = one.offer, one.run_time_s
-    time = duration_text(run_time_s.mid) if run_time_s else UNKNOWN
-    cost = _amount_text(one.bill.total.mid, currency) if one.bill else f"$ {UNKNOWN}"
+    offer = one.offer
     kind = offer.purchase.replace("_", " ")
     device = device_text(offer.accelerator, offer.devices)
-    return f"{offer_text(offer.provider, offer.instance_type)} ({device}), {offer.region}, {kind}: {time}, {cost}"
+    name = f"{offer_text(offer.provider, offer.instance_type)} ({device}), {offer.region}, {kind}"
+    return f"{name}: {', '.join(_time_and_cost(one, currency))}"

@@ -173,7 +173,7 @@ def _length_of_run(
     """Return samples, epochs and steps: what was asked for, else what was captured."""
     feed = run.feed
     samples = options.samples or (feed.samples if feed is not None else None)
-    epochs = options.epochs or run.epochs
+    epochs = options.passes or run.epochs
     if options.steps is not None:
         return samples, epochs, options.steps
     as_captured = feed is not None and options.samples is None and batch_size == feed.batch_size

@@ -133,7 +133,7 @@ def _policy(precision: str | None) -> str | None:
 def _as_asked(workload: Workload, options: WorkloadOptions) -> Workload:
     """Return the workload with the length of the run and the way of running that were asked for."""
     samples = options.samples or workload.samples
-    epochs = options.epochs or workload.epochs
+    epochs = replace(options, mode=workload.mode).passes or workload.epochs
     counted = steps_of_run(samples=samples, batch_size=workload.batch_size, epochs=epochs)
     changed = options.samples is not None or options.epochs is not None
     steps = options.steps or (counted if changed else workload.steps)

@@ -21,7 +21,7 @@ class WorkloadOptions(Frozen):
 
     Args:
         batch_size: Samples per device and step [-].
-        samples: Training samples of an epoch [-].
+        samples: Of an epoch, or to predict [-].
         epochs: Passes over the samples [-].
         steps: Optimizer steps of the whole run, instead of samples and epochs [-].
         precision: One of `PRECISIONS`.
@@ -60,6 +60,12 @@ class WorkloadOptions(Frozen):
             )
         if self.mode not in ("train", "infer"):
             raise UsageError(f"unknown mode `{self.mode}`", hint="use `train` or `infer`")
+
+    @property
+    def passes(self) -> int | None:
+        """Passes over the samples; predictions go over theirs once unless more is said; None: unknown [-]."""
+        once = self.mode == "infer" and self.samples is not None and self.steps is None
+        return self.epochs or (1 if once else None)
 
     def to_json(self) -> dict[str, Any]:
         """Return the options as plain JSON types."""

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 from gpuplan.plan.estimate import Question, estimate_workload
-from gpuplan.plan.prediction import serving_usd_per_million, with_serving
+from gpuplan.plan.prediction import usd_per_million, with_serving
 from gpuplan.plan.scaling_note import scaling_of
 from made_up import FakePredictor, make_accelerator, make_offer, make_selection, make_workload
 
@@ -64,5 +64,5 @@ def test_serving_by_hand() -> None:
 
 def test_twice_the_rate_is_half_the_price() -> None:
     """Law."""
-    slow, fast = (serving_usd_per_million(per_s=rate, usd_per_hour=Decimal("2.0")) for rate in (50.0, 100.0))
+    slow, fast = (usd_per_million(per_s=rate, usd_per_hour=Decimal("2.0")) for rate in (50.0, 100.0))
     assert float(slow) == pytest.approx(2 * float(fast))

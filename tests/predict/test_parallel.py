@@ -284,6 +284,16 @@ def _logs(held_out: HeldOutScaling) -> list[float]:
     ]
 
 
+def test_predictions_wait_for_nobody() -> None:
+    """No gradients, no exchange: eight devices take as long as one, each for its own batch."""
+    v100 = ACCELERATORS["V100-16GB"]
+    several = several_devices(SINGLE, gradient_bytes=0, accelerator=v100, devices=8)
+    trained = several_devices(SINGLE, gradient_bytes=1e8, accelerator=v100, devices=8)
+    assert several == SINGLE
+    assert isinstance(trained, StepTime)
+    assert trained.time_s.mid > SINGLE.time_s.mid
+
+
 def test_intervals_of_few_groups_reach_out_to_the_odd_one() -> None:
     """Three like groups and one apart: its interval holds more than the plain percentiles would."""
     logs = [0.01 * i for i in range(-5, 6)] * 3 + [0.4 + 0.01 * i for i in range(-5, 6)]

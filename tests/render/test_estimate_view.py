@@ -7,6 +7,7 @@ import json
 import re
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from html.parser import HTMLParser
@@ -16,6 +17,7 @@ from typing import Any
 import jsonschema
 import pytest
 from gpuplan.plan.estimate import Question, estimate_workload
+from gpuplan.plan.prediction import with_serving
 from gpuplan.plan.result import Estimate
 from gpuplan.render import age
 from gpuplan.render.estimate import emit_estimate, estimate_json
@@ -106,6 +108,37 @@ def test_the_table_on_a_terminal(
 
     assert max(map(len, text.splitlines())) <= width
     golden(f"estimate-{width}.txt", text)
+
+
+def test_without_a_length_samples_are_priced_and_not_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By hand: 32 samples a second at $0.526 an hour are $4.57 a million; no dash stands for a run."""
+    answer = estimate_workload(
+        make_workload(samples=None, epochs=None, steps=None),
+        selection=make_selection((OFFERS[0], ACCELERATORS["T4"])), predictor=FakePredictor(), question=Question(),
+    )  # fmt: skip
+    text = shown(monkeypatch, answer, width=120)
+    assert "$ a million" in text
+    assert "21–40" in text
+    assert (
+        "cheapest, fastest: aws g4dn.xlarge (T4), us-east-1, on demand: 32 samples/s, $4.57 a million" in text
+    )
+    assert "run $" not in text
+
+
+@pytest.mark.parametrize("width", [80, 120, 160])
+def test_predictions_have_a_rate_a_price_and_a_latency(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    """The run's own columns give way where there is no room for both."""
+    workload = make_workload(mode="infer", samples=3200, epochs=1, steps=100)
+    selection = make_selection((OFFERS[0], ACCELERATORS["T4"]))
+    answer = estimate_workload(workload, selection=selection, predictor=FakePredictor(), question=Question())
+    served = with_serving(answer.offers, workload, selection.offers, FakePredictor())
+    text = shown(monkeypatch, replace(answer, offers=tuple(served)), width=width)
+
+    assert max(map(len, text.splitlines())) <= width
+    assert "3,200 predictions" in text
+    assert "per s" in text
+    assert ("one ms" in text) == (width >= 100)
+    assert ("run $" in text) == (width >= 150)
 
 
 @pytest.mark.parametrize("name", ["NO_COLOR", "CI"])

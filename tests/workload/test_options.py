@@ -34,6 +34,16 @@ def test_options_survive_json() -> None:
     assert WorkloadOptions.from_json(options.to_json()) == options
 
 
+def test_predictions_go_over_their_samples_once() -> None:
+    """A number of predictions is a whole run; a number of training samples is not, and what is said counts."""
+    asked = {"samples": 1000}
+    assert WorkloadOptions(mode="infer", **asked).passes == 1
+    assert WorkloadOptions(mode="infer", epochs=3, **asked).passes == 3
+    assert WorkloadOptions(mode="infer", steps=7, **asked).passes is None
+    assert WorkloadOptions(**asked).passes is None
+    assert WorkloadOptions(mode="infer").passes is None
+
+
 def test_steps_count_the_smaller_last_batch() -> None:
     """60,000 digits in batches of 128: 468 full ones and one of 96, ten times."""
     assert steps_of_run(samples=60_000, batch_size=128, epochs=10) == 469 * 10
