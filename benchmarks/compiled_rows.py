@@ -117,6 +117,11 @@ def name_of(m: Measurement) -> str:
     return f"{m.model} {m.batch_size} {keras_policy(m.precision)} {m.accelerator} {m.devices}"
 
 
+def programs() -> dict[str, Any]:
+    """Return what the compilers made, by what it depends on (`name_of`)."""
+    return json.loads(gzip.decompress(PROGRAMS.read_bytes())) if PROGRAMS.exists() else {}
+
+
 def known(m: Measurement, kept: dict[str, Any]) -> Compiled | None:
     """Return what was compiled for a row, or for its twin with another memory."""
     found = kept.get(name_of(m))
@@ -298,7 +303,7 @@ def main() -> int:
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--write", action="store_true", help="write profiles/compiled.json")
     arguments = parser.parse_args()
-    kept: dict[str, Any] = json.loads(gzip.decompress(PROGRAMS.read_bytes())) if PROGRAMS.exists() else {}
+    kept = programs()
     started_s = time.monotonic()
     for platform in arguments.platforms or ("tpu", "cuda"):
         for m in in_order(suitable(platform)):

@@ -77,7 +77,7 @@ class Shared(Frozen):
         l2_reuse: Share of the traffic that a second-level cache holds which never reaches memory [-].
         pressure_slope: How much slower steps get beyond full memory, where no workspace is left, per unit of
             (memory needed / memory usable) above 1, in log time [-].
-        tensor_per_year: How much faster each later year's libraries use tensor units [-].
+        tensor_per_year: How much faster each year's libraries after 2019 use tensor units [-].
     """
 
     tile_exponent: float

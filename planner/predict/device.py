@@ -54,15 +54,16 @@ def clock_share(chip: Chip, shared: Shared) -> Any:
     return soft_min(1.0, shared.clock_headroom * chip.clock_ratio, sharpness=_CLOCK_SHARPNESS)
 
 
-def with_libraries_of(software_year: Any, stack: Stack, shared: Shared) -> Stack:
-    """Return a framework with the libraries of a year: tensor units are used better every year.
+def with_libraries_of(software_year: Any, stack: Stack, shared: Shared, *, xp: Any) -> Stack:
+    """Return a framework with the libraries of a year: tensor units are used better every year since 2019.
 
     Args:
-        software_year: When the framework was released, with a fraction [years].
+        software_year: When the framework was released, with a fraction; what came out before `SOFTWARE_EPOCH`
+            is taken to be as then [years].
         stack: As fitted.
         shared: As fitted.
     """
-    gain = shared.tensor_per_year ** (software_year - SOFTWARE_EPOCH)
+    gain = shared.tensor_per_year ** xp.maximum(software_year - SOFTWARE_EPOCH, 0.0)
     return replace(stack, tensor=stack.tensor * gain)
 
 

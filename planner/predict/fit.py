@@ -103,7 +103,7 @@ def _log_step(cases: Sequence[Case]) -> Callable[[Any], Any]:
         values = jnp.exp(logs)
         generation, shared, stack, _ = _unpack(values[:, segment])
         _, per_case, _, host = _unpack(values)
-        stack = with_libraries_of(years, stack, shared)
+        stack = with_libraries_of(years, stack, shared, xp=np)
         kernels_s, _, _ = device_parts_s(table, chip, generation, stack, shared, xp=jnp)
         device_s = jax.ops.segment_sum(kernels_s, segment, num_segments=len(cases))
         return jnp.log(

@@ -119,7 +119,7 @@ def kernel_times_s(
         return 0.0, *systolic_parts_s(table, chip, xp=np)
     own = coefficients.generations.get(generation) or unmeasured(coefficients, year=year)
     framework = coefficients.stacks.get(stack, coefficients.stacks[MEAN])
-    framework = with_libraries_of(software_year, framework, coefficients.shared)
+    framework = with_libraries_of(software_year, framework, coefficients.shared, xp=np)
     return own.launch_s, *device_parts_s(table, chip, own, framework, coefficients.shared, xp=np)
 
 

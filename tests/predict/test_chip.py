@@ -197,10 +197,11 @@ def test_most_boards_boost_all_the_time_and_one_of_70_w_cannot() -> None:
 
 
 def test_tensor_units_gain_with_the_years_of_the_libraries() -> None:
-    """By hand: two years at 1.1 a year; scalar units and memory stay what they were."""
+    """By hand: two years at 1.1 a year, none before the epoch; scalar units and memory stay what they were."""
     coefficients = load_coefficients()
     stack, shared = coefficients.stacks["keras"], replace(coefficients.shared, tensor_per_year=1.1)
-    later = with_libraries_of(SOFTWARE_EPOCH + 2, stack, shared)
+    later = with_libraries_of(SOFTWARE_EPOCH + 2, stack, shared, xp=np)
+    assert with_libraries_of(SOFTWARE_EPOCH - 2, stack, shared, xp=np).tensor == stack.tensor
     assert later.tensor == pytest.approx(stack.tensor * 1.21)
     assert (later.contraction, later.stream) == (stack.contraction, stack.stream)
 

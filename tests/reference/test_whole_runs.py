@@ -34,12 +34,12 @@ def test_every_published_run_is_looked_at() -> None:
 
 
 def test_gpu_runs_are_as_far_off_as_the_docs_say(judged: list[Judged]) -> None:
-    """MXNet on DGX-1, DGX-2, DGX-2H an eighth to a quarter; TensorFlow on Google's 8 V100 three fifths."""
+    """MXNet on DGX-1, DGX-2, DGX-2H a twentieth to a sixth; TensorFlow on Google's 8 V100 a half."""
     errors = {one.run.step.host: one.error for one in judged}
     assert set(errors) == {"DGX-1", "GCE 8xV100", "DGX-2", "DGX-2H"}
-    assert all(abs(errors[host]) <= 0.25 for host in ("DGX-1", "DGX-2", "DGX-2H"))
-    assert abs(errors["DGX-2"]) <= 0.13
-    assert abs(errors["GCE 8xV100"]) <= 0.60
+    assert all(abs(errors[host]) <= 0.18 for host in ("DGX-1", "DGX-2", "DGX-2H"))
+    assert abs(errors["DGX-2"]) <= 0.07
+    assert abs(errors["GCE 8xV100"]) <= 0.52
 
 
 def test_the_bill_follows_from_the_step(judged: list[Judged]) -> None:
