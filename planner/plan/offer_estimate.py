@@ -77,8 +77,8 @@ class OfferEstimate:
         step_time_s, samples = self.projection.step_time_s, self.projection.run.global_batch_size
         if step_time_s is None:
             return None
-        low, mid, high = step_time_s.high, step_time_s.mid, step_time_s.low
-        return Interval(low=samples / low, mid=samples / mid, high=samples / high)
+        ends = {"low": samples / step_time_s.high, "high": samples / step_time_s.low}
+        return Interval(mid=samples / step_time_s.mid, **ends)
 
     @property
     def usd_per_million_samples(self) -> Decimal | None:
