@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gpuplan.measure.statistics import median_interval
+from gpuplan.measure.statistics import compute_median_interval
 from kept import Kept
 
 __all__ = ["BACKENDS", "ROLES", "ROOT", "child", "compare_with_fit", "enough", "environment"]
@@ -100,7 +100,7 @@ def _cells(options: argparse.Namespace) -> Iterator[tuple[int, tuple[str, int, i
 
 
 def _samples(samples: int, batch_size: int, backend: str) -> int:
-    """Return how many samples make an epoch on a backend: whole batches [-]."""
+    """Return the number of samples per epoch on a backend, in whole batches [-]."""
     return batch_size * max(round(samples * SHARE[backend] / batch_size), FEWEST_STEPS)
 
 
@@ -117,14 +117,14 @@ def _of_pairs(pairs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _compared(reference: str, batch_size: int, samples: int, backend: str, max_time: float) -> dict[str, Any]:
-    from gpuplan.measure.load import LoadWatch
+    from gpuplan.measure.load import LoadMonitor
 
     place = [reference, str(batch_size), str(samples), str(max_time)]
     measured, plain = (_Turn(role, place, backend) for role in ("--measured-epochs", "--plain-epochs"))
     try:
         measured.wait()
         plain.wait()
-        watch = LoadWatch([os.getpid()])
+        watch = LoadMonitor([os.getpid()])
         pairs: list[tuple[Windows, float]] = []
         while measured.go():
             plain.go()
@@ -144,7 +144,7 @@ def _mean(steps_s: list[float], counts: list[int]) -> float:
 
 
 def _found(row: dict[str, Any], pairs: list[tuple[Windows, float]]) -> dict[str, Any]:
-    """Return how far the profile was from the epochs.
+    """Return the deviation of the profile from the epochs.
 
     Args:
         row: Of the profile.
@@ -156,7 +156,7 @@ def _found(row: dict[str, Any], pairs: list[tuple[Windows, float]]) -> dict[str,
     turns = [(steps * step_s + beside_s) / epoch_s - 1.0 for step_s, epoch_s in measured]
     epochs_s = [epoch_s for _, epoch_s in measured]
     predicted_s, real_s = row["epoch"]["total_s"], statistics.median(epochs_s)
-    low, high = median_interval(turns) or (None, None)
+    low, high = compute_median_interval(turns) or (None, None)
     return {
         "error": statistics.median(turns), "error_low": low, "error_high": high,
         "whole_error": predicted_s / real_s - 1.0, "steps": steps, "predicted_epoch_s": predicted_s,
@@ -211,7 +211,7 @@ def _take_turn(**said: Any) -> None:
 def _measured_epochs(reference: str, batch_size: int, samples: int, most_s: float) -> None:
     """Measure as `gpuplan profile` does, each epoch in its turn."""
     from gpuplan.measure import measuring, recorder
-    from gpuplan.measure.windows import Rules
+    from gpuplan.measure.windows import MeasurementRules
     from gpuplan.plan.profile_rows import epoch_of
     from gpuplan.workload.concrete import Concrete
 
@@ -231,23 +231,25 @@ def _measured_epochs(reference: str, batch_size: int, samples: int, most_s: floa
             super().on_epoch_begin(epoch, logs)
 
     def use(concrete: Concrete) -> None:
-        subject = measuring.Subject(
+        subject = measuring.MeasuredModel(
             model=concrete.model, data=_data(concrete, samples), batch_size=batch_size,
             backend=os.environ["KERAS_BACKEND"],
         )  # fmt: skip
         enough_s = most_s * epochs  # of every turn the last epoch counts
-        row = measuring.measure(subject, rules=Rules(least_s=enough_s, most_s=enough_s), tell=lambda *_: None)
+        row = measuring.measure_model(
+            subject, rules=MeasurementRules(least_s=enough_s, most_s=enough_s), tell=lambda *_: None
+        )
         row["epoch"] |= epoch_of(row, samples=samples, batch_size=batch_size)
         print(json.dumps({"more": False, "row": row}), flush=True)
         os._exit(0)
 
     recorder.StepRecorder = InTurn  # type: ignore[misc]
-    measuring._step_alone = lambda *_: None
+    measuring._measure_step = lambda *_: None
     _with_model(reference, batch_size, use)
 
 
 def _plain_epochs(reference: str, batch_size: int, samples: int, most_s: float) -> None:
-    """Run epochs of fit() as anybody would, each in its turn, and tell how long the last one took."""
+    """Run epochs of a plain fit() in turn, and report the time of the last one."""
     import keras
     from gpuplan.workload.concrete import Concrete
 
@@ -318,7 +320,7 @@ def environment(backend: str) -> dict[str, str]:
 
 
 def child(arguments: list[str], backend: str) -> dict[str, Any]:
-    """Return what `profile_accuracy.py` printed last in a process of its own."""
+    """Run `profile_accuracy.py` in a child process and return its last output."""
     command = [sys.executable, str(SCRIPT), *arguments]
     done = subprocess.run(
         command, cwd=ROOT, env=environment(backend), stdout=subprocess.PIPE, text=True, check=True

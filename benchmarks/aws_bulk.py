@@ -1,4 +1,4 @@
-"""How long an AWS offer file of its real size takes, and how much memory: 300 MB over loopback.
+"""Time and memory to read an AWS offer file of real size: 300 MB over loopback.
 
     python benchmarks/aws_bulk.py [MEGABYTES]
 
@@ -63,13 +63,13 @@ def serve(folder: Path) -> subprocess.Popen[str]:
 def read(url: str) -> None:
     """Read the file as `gpuplan catalog refresh` does; print what it took."""
     from gpuplan.offers.refresh.aws_bulk import AwsBulk
-    from gpuplan.offers.refresh.http import Http
-    from gpuplan.offers.refresh.source import Request
+    from gpuplan.offers.refresh.http import HttpClient
+    from gpuplan.offers.refresh.source import RefreshRequest
 
-    request = Request(regions=(REGION,), endpoints={"aws-bulk": url})
+    request = RefreshRequest(regions=(REGION,), endpoints={"aws-bulk": url})
     source = AwsBulk()
     began, cpu = time.perf_counter(), time.process_time()
-    rows = list(source.read(source.parts(request)[0], request, Http()))
+    rows = list(source.read(source.parts(request)[0], request, HttpClient()))
     peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print(json.dumps({
         "rows": len(rows), "seconds": round(time.perf_counter() - began, 2),

@@ -1,4 +1,4 @@
-"""How near compiled steps on GPUs could come to published ones with a better rate for each kind of kernel.
+"""Lower bound of the error of compiled steps on GPUs with the best rate for each kind of kernel.
 
 A bound, not a prediction: a factor for each kind of kernel is chosen on the very rows that it is judged by, so
 that their mean error is the least that there is (a linear program, exact). Networks that the factors have not seen
@@ -17,7 +17,7 @@ from compiled_rows import beside_update, known, programs, suitable
 from gpuplan.offers.load import load_catalog
 from gpuplan.predict.chip import chip_of, generation_of
 from gpuplan.predict.coefficients import load_coefficients
-from gpuplan.predict.compile.compiled import Compiled
+from gpuplan.predict.compile.compiled import CompiledStep
 from gpuplan.predict.corpus import Measurement
 from gpuplan.predict.kernels import CATEGORIES, Kernel, table_of
 from gpuplan.predict.predictor import kernel_times_s
@@ -55,7 +55,7 @@ def kind_of(category: str) -> str:
     return "convolution" if category.startswith("conv_") else named.get(category, "other")
 
 
-def row_of(m: Measurement, program: Compiled) -> Row:
+def row_of(m: Measurement, program: CompiledStep) -> Row:
     """Return the times of a program's kernels by kind."""
     accelerator = load_catalog().accelerators[m.accelerator]
     kernels = (*program.kernels, *beside_update(m, load_store()[run_key(m)]))

@@ -1,4 +1,4 @@
-"""How far a compiled step at a batch size lies from the line through a smaller and a larger one.
+"""Deviation of compiled steps from linear interpolation between a smaller and a larger batch size.
 
     pip install -e '.[tpu-compile,cuda-compile]'
     python benchmarks/compiled_line.py      # some five minutes on two cores; compilations are kept
@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from gpuplan.offers.load import load_catalog
-from gpuplan.predict.compile.between import on_line
-from gpuplan.predict.compile.compiled import Compiled
-from gpuplan.predict.compile.cuda import gpu_parts_s
-from gpuplan.predict.compile.targets import target_of
-from gpuplan.predict.compile.tpu import core_s
-from gpuplan.predict.compile.worker import Limits, compile_step
+from gpuplan.predict.compile.between import interpolate_linearly
+from gpuplan.predict.compile.compiled import CompiledStep
+from gpuplan.predict.compile.cuda import compute_gpu_parts_s
+from gpuplan.predict.compile.targets import find_target
+from gpuplan.predict.compile.tpu import compute_core_s
+from gpuplan.predict.compile.worker import CompileLimits, compile_step
 from gpuplan.units import MEGA
 from gpuplan.workload.lowering import lowered_step
 from gpuplan.workload.options import WorkloadOptions
@@ -37,17 +37,19 @@ CASES = ((CNN, "TPU-v5e", (32, 128, 512)), (ENCODER, "TPU-v5e", (8, 32, 128)), (
 def step(model: str, accelerator: str, batch_size: int) -> tuple[float, int]:
     """Return a compiled step's time on one core or GPU [s], and its memory [bytes]."""
     row = load_catalog().accelerators[accelerator]
-    target = target_of(row)
+    target = find_target(row)
     assert target is not None
     lowered = lowered_step(
         model, options=WorkloadOptions(batch_size=batch_size), platform=target.platform, base=ROOT
     )
-    found = compile_step(lowered.path, digest=lowered.digest, target=target, limits=Limits(seconds=1800.0))
-    assert isinstance(found, Compiled), found
+    found = compile_step(
+        lowered.path, digest=lowered.digest, target=target, limits=CompileLimits(seconds=1800.0)
+    )
+    assert isinstance(found, CompiledStep), found
     if found.cycles:
         clock_hz = (row.boost_mhz or 0.0) * MEGA
-        return core_s(cycles=found.total_cycles, clock_hz=clock_hz), found.needed_bytes
-    parts_s = gpu_parts_s(
+        return compute_core_s(cycles=found.total_cycles, clock_hz=clock_hz), found.needed_bytes
+    parts_s = compute_gpu_parts_s(
         found.kernels, row, precision="float32", input_bytes=0.0, slowdown=1.0,
         needed_bytes=found.needed_bytes,
     )  # fmt: skip
@@ -59,7 +61,7 @@ def off_the_line(model: str, accelerator: str, sizes: tuple[int, int, int]) -> d
     """Return by how much the line misses the batch between, in time and memory [-]."""
     low, middle, high = (step(model, accelerator, size) for size in sizes)
     share = (sizes[1] - sizes[0]) / (sizes[2] - sizes[0])
-    time_s, needed = (on_line(a, b, share=share) for a, b in zip(low, high, strict=True))
+    time_s, needed = (interpolate_linearly(a, b, share=share) for a, b in zip(low, high, strict=True))
     return {
         "model": model, "accelerator": accelerator, "batch_sizes": sizes,
         "compiled_ms": [round(one[0] * 1e3, 4) for one in (low, middle, high)],

@@ -1,4 +1,4 @@
-"""Verdicts of `gpuplan estimate --compile` around the limit of memory beside the compilers' own.
+"""Verdicts of `gpuplan estimate --compile` around the memory limit, compared with the compilers' own.
 
     pip install -e '.[tpu-compile,cuda-compile]'
     python benchmarks/compiled_memory.py       # about ten minutes on two cores; goes on where it stopped
@@ -64,12 +64,12 @@ def ask_compiler(model: str, accelerator: str, batch_size: int) -> dict[str, Any
     import jax
     import numpy as np
     from gpuplan.offers.load import load_catalog
-    from gpuplan.predict.compile.targets import target_of
+    from gpuplan.predict.compile.targets import find_target
     from jax.experimental import topologies
     from jax.sharding import SingleDeviceSharding
 
     row = load_catalog().accelerators[accelerator]
-    target = target_of(row)
+    target = find_target(row)
     assert target is not None
     keras_model, x, y = built(model)
     if target.platform == "tpu":
@@ -127,7 +127,7 @@ def built(model: str) -> tuple[Any, Any, Any]:
 
 
 def gpuplan_says(model: str, accelerator: str, batch_size: int, *flags: str) -> dict[str, Any]:
-    """Return what `gpuplan estimate` says of memory."""
+    """Return the memory verdict of `gpuplan estimate`."""
     command = [sys.executable, "-m", "gpuplan", "estimate", model, "--accelerator", accelerator,
                "--batch-size", str(batch_size), "--retired", "--json", *flags]  # fmt: skip
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, check=False)
@@ -137,7 +137,7 @@ def gpuplan_says(model: str, accelerator: str, batch_size: int, *flags: str) -> 
 
 
 def limit_bytes(accelerator: str) -> float:
-    """Return what a step may need on an accelerator, as its compiler counts it [bytes]."""
+    """Return the memory available to a step on an accelerator, as counted by its compiler [bytes]."""
     from gpuplan.offers.load import load_catalog
 
     row = load_catalog().accelerators[accelerator]

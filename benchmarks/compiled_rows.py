@@ -32,11 +32,11 @@ from gpuplan.offers.rows import Accelerator
 from gpuplan.predict.chip import chip_of, generation_of
 from gpuplan.predict.coefficients import load_coefficients
 from gpuplan.predict.collectives import ring_all_reduce_s
-from gpuplan.predict.compile.compiled import Compiled, CompileFault, result_from, result_to_json
-from gpuplan.predict.compile.cuda import gpu_parts_s
-from gpuplan.predict.compile.targets import Target, target_of
-from gpuplan.predict.compile.tpu import LINK_SHARE, core_s
-from gpuplan.predict.compile.worker import Limits, compile_step
+from gpuplan.predict.compile.compiled import CompiledStep, CompileFault, parse_result, result_to_json
+from gpuplan.predict.compile.cuda import compute_gpu_parts_s
+from gpuplan.predict.compile.targets import Target, find_target
+from gpuplan.predict.compile.tpu import LINK_SHARE, compute_core_s
+from gpuplan.predict.compile.worker import CompileLimits, compile_step
 from gpuplan.predict.corpus import Measurement, packaged_corpus
 from gpuplan.predict.interval import weighted_quantile
 from gpuplan.predict.kernels import Kernel, table_of
@@ -57,14 +57,14 @@ ROOT = Path(__file__).resolve().parents[1]
 OUTPUT = ROOT / "profiles" / "compiled.json"
 RESULTS = ROOT / "benchmarks" / "results" / "compiled_rows.json"
 PROGRAMS = ROOT / "benchmarks" / "results" / "compiled_programs.json.gz"
-LIMITS = Limits(seconds=1800.0)  # a machine may be shared with other work
+LIMITS = CompileLimits(seconds=1800.0)  # a machine may be shared with other work
 TWINS = (("V100-16GB", "V100-32GB"),)  # equal but for their memory, the smaller first
 FITS = 0.8  # of the smaller's memory: below it XLA changes nothing to save memory
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scored:
-    """A published step with what was worked out for it; `rest_s` is what no constant is applied to [s]."""
+    """A published step with its compiled parts; `rest_s` is not scaled by any constant [s]."""
 
     measurement: Measurement
     platform: str
@@ -88,7 +88,7 @@ def suitable(platform: str) -> list[Measurement]:
     catalog, found = load_catalog(), {}
     for m in packaged_corpus():
         accelerator = catalog.accelerators.get(m.accelerator)  # not a CPU's
-        target = None if accelerator is None else target_of(accelerator)
+        target = None if accelerator is None else find_target(accelerator)
         if target is None or target.platform != platform or not m.compiled or m.mode != "train":
             continue
         usual = m.work == "train" and not m.recompute and (m.accumulation or 1) == 1 and not composed_by(m)
@@ -110,7 +110,7 @@ def in_order(rows: list[Measurement]) -> list[Measurement]:
 
 
 def name_of(m: Measurement) -> str:
-    """Return what a compilation depends on: V100s of 16 and of 32 GB differ in their memory alone.
+    """Return the key of a compilation: V100s of 16 and 32 GB differ only in memory.
 
     What was compiled for one is taken for the other only where the step fits in the smaller (`known`).
     """
@@ -118,12 +118,12 @@ def name_of(m: Measurement) -> str:
 
 
 def programs() -> dict[str, Any]:
-    """Return what the compilers made, by what it depends on (`name_of`)."""
+    """Return the compilation results by key (`name_of`)."""
     return json.loads(gzip.decompress(PROGRAMS.read_bytes())) if PROGRAMS.exists() else {}
 
 
-def known(m: Measurement, kept: dict[str, Any]) -> Compiled | None:
-    """Return what was compiled for a row, or for its twin with another memory."""
+def known(m: Measurement, kept: dict[str, Any]) -> CompiledStep | None:
+    """Return the compilation result of a row, or of its twin with another memory size."""
     found = kept.get(name_of(m))
     for one, other in TWINS:
         if found is None and m.accelerator in (one, other):
@@ -131,20 +131,20 @@ def known(m: Measurement, kept: dict[str, Any]) -> Compiled | None:
             found = kept.get(name_of(replace(m, accelerator=twin)))
             small = load_catalog().accelerators[one].memory_gib or 0.0
             found = None if found is not None and found["needed_bytes"] > FITS * small * GIB else found
-    result = None if found is None else result_from(found)
-    return result if isinstance(result, Compiled) else None
+    result = None if found is None else parse_result(found)
+    return result if isinstance(result, CompiledStep) else None
 
 
-def compile_row(m: Measurement) -> tuple[Target, Compiled | CompileFault]:
+def compile_row(m: Measurement) -> tuple[Target, CompiledStep | CompileFault]:
     """Compile a published step; a core's share of it on a TPU."""
-    target = target_of(load_catalog().accelerators[m.accelerator])
+    target = find_target(load_catalog().accelerators[m.accelerator])
     assert target is not None
     options = WorkloadOptions(batch_size=m.batch_size // target.cores, precision=keras_policy(m.precision))
     lowered = lowered_step(m.model, options=options, platform=target.platform, base=m.base)
     return target, compile_step(lowered.path, digest=lowered.digest, target=target, limits=LIMITS)
 
 
-def score(m: Measurement, target: Target, result: Compiled) -> Scored:
+def score(m: Measurement, target: Target, result: CompiledStep) -> Scored:
     """Return a row's step, as compiled without a constant, and as modelled."""
     accelerator, traced = load_catalog().accelerators[m.accelerator], load_store()[run_key(m)]
     compiled_s, rest_s = (_tpu_s if target.platform == "tpu" else _gpu_s)(m, target, result, accelerator)
@@ -154,19 +154,23 @@ def score(m: Measurement, target: Target, result: Compiled) -> Scored:
     )  # fmt: skip
 
 
-def _tpu_s(m: Measurement, target: Target, result: Compiled, accelerator: Accelerator) -> tuple[float, float]:
+def _tpu_s(
+    m: Measurement, target: Target, result: CompiledStep, accelerator: Accelerator
+) -> tuple[float, float]:
     link = (accelerator.ici_gbit_per_s_per_direction or 0.0) / 8.0 * GIGA * LINK_SHARE
     exchange_s = ring_all_reduce_s(
         message_bytes=load_store()[run_key(m)].gradient_bytes, devices=m.devices * target.cores,
         link_bytes_per_s=link,
     )  # fmt: skip
-    busy_s = core_s(cycles=result.total_cycles, clock_hz=(accelerator.boost_mhz or 0.0) * MEGA)
+    busy_s = compute_core_s(cycles=result.total_cycles, clock_hz=(accelerator.boost_mhz or 0.0) * MEGA)
     return busy_s * wait_factor(m), exchange_s * wait_factor(m)
 
 
-def _gpu_s(m: Measurement, target: Target, result: Compiled, accelerator: Accelerator) -> tuple[float, float]:
+def _gpu_s(
+    m: Measurement, target: Target, result: CompiledStep, accelerator: Accelerator
+) -> tuple[float, float]:
     traced = load_store()[run_key(m)]
-    parts = gpu_parts_s(
+    parts = compute_gpu_parts_s(
         (*result.kernels, *beside_update(m, traced)), accelerator, precision=m.precision,
         needed_bytes=result.needed_bytes,
         input_bytes=float(traced.input_bytes) if is_fed_from_host(m) else 0.0, slowdown=1.0, stack=m.stack,
@@ -177,7 +181,7 @@ def _gpu_s(m: Measurement, target: Target, result: Compiled, accelerator: Accele
 
 
 def beside_update(m: Measurement, traced: Traced) -> list[dict[str, Any]]:
-    """Return what the published step did to its gradients that Keras's, which is compiled, does not."""
+    """Return the gradient operations of the published step that the compiled Keras step lacks."""
     swept = (
         Kernel(
             category="stream", dtype="float32", count=sweep.times, flops=0.0,
@@ -270,7 +274,7 @@ FEWEST = 6  # networks on which constants and an interval are based [-]
 
 
 def constants_of(rows: list[Scored]) -> dict[str, Any]:
-    """Return what `profiles/compiled.json` holds of a platform: assumed where too few networks were compiled."""
+    """Return the entry of a platform in `profiles/compiled.json`: assumed if too few networks were compiled."""
     found = report(rows)
     families = found["fitted_on"]["families"]
     if len(families) >= FEWEST:
@@ -327,7 +331,7 @@ def _compile_and_keep(m: Measurement, kept: dict[str, Any]) -> None:
         result = CompileFault(kind="failed", message=str(error))
     said = result if isinstance(result, CompileFault) else f"{result.compile_s:.1f} s"
     print(f"{name_of(m)}: {said}, all in all {time.monotonic() - started_s:.0f} s", flush=True)
-    if isinstance(result, Compiled):
+    if isinstance(result, CompiledStep):
         kept[name_of(m)] = result_to_json(result)
         write_whole(PROGRAMS, gzip.compress(json.dumps(kept, sort_keys=True, indent=0).encode(), mtime=0))
 
@@ -338,7 +342,7 @@ def _finish(kept: dict[str, Any], *, write: bool) -> None:
         rows = []
         for m in suitable(platform):
             listed.add(m.source)
-            result, target = known(m, kept), target_of(catalog.accelerators[m.accelerator])
+            result, target = known(m, kept), find_target(catalog.accelerators[m.accelerator])
             if result is not None and target is not None:
                 rows.append(score(m, target, result))
         every += rows
@@ -360,7 +364,7 @@ def _finish(kept: dict[str, Any], *, write: bool) -> None:
 
 
 def _platform_of(accelerator: str) -> str:
-    target = target_of(load_catalog().accelerators[accelerator])
+    target = find_target(load_catalog().accelerators[accelerator])
     return "" if target is None else target.platform
 
 

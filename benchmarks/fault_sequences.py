@@ -4,8 +4,8 @@
     python benchmarks/fault_sequences.py --provider aws --count 300 --record counts.jsonl --minutes 10
 
 Exit code 0 when every sequence kept every law; otherwise the shortest one that broke a law is printed. With
-`--record` what was done is written down, piece by piece with its seed, and the same command goes on from there;
-`--show counts.jsonl` adds it up, with what was drawn and what came of it.
+`--record` what was done is written down, piece by piece with its seed and the commit, and the same command on the
+same commit goes on from there; `--show counts.jsonl` adds it up, with what was drawn and what came of it.
 Providers: `fake` (in memory, the engine alone), `local` (real processes), `aws` (boto3 over HTTP against moto with
 what it lacks), `gcp` and `tpu` (over HTTP, checked by Google's discovery documents), `azure` (over TLS, checked by
 the models of Azure's official clients).
@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -89,23 +90,43 @@ def world_of(provider: str, stack: ExitStack) -> Any:
 
 def _show(record: Path) -> None:
     """Print what a record adds up to: one line for each thing that was drawn or happened."""
-    totals: dict[str, Counter[str]] = {}
+    totals: dict[tuple[str, str], Counter[str]] = {}
     for line in record.read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
-        totals.setdefault(row["provider"], Counter()).update(row["tally"])
-    print("provider\twhat\ttimes")
-    for provider, total in sorted(totals.items()):
+        totals.setdefault((row["provider"], row["commit"]), Counter()).update(row["tally"])
+    print("provider\tcommit\twhat\ttimes")
+    for (provider, commit), total in sorted(totals.items()):
         for what, times in sorted(total.items()):
-            print(f"{provider}\t{what}\t{times}")
+            print(f"{provider}\t{commit}\t{what}\t{times}")
 
 
 def _recorded(chosen: argparse.Namespace) -> tuple[int, int]:
-    """Return how many sequences of a provider are on record, and the seed that comes next."""
+    """Return the number of recorded sequences of a provider, and the next seed."""
     if chosen.record is None or not chosen.record.exists():
         return 0, chosen.seed
     rows = [json.loads(line) for line in chosen.record.read_text(encoding="utf-8").splitlines()]
-    own = [row for row in rows if (row["provider"], row["steps"]) == (chosen.provider, chosen.steps)]
+    wanted = (chosen.provider, chosen.steps, present_commit())
+    own = [row for row in rows if (row["provider"], row["steps"], row.get("commit")) == wanted]
     return sum(row["sequences"] for row in own), max((row["seed"] + 1 for row in own), default=chosen.seed)
+
+
+def present_commit() -> str:
+    """Return the last commit that changed the launcher or its tests; `-dirty` when a change is not committed."""
+
+    def git(*words: str) -> str:
+        command = [
+            "git",
+            "-C",
+            str(Path(__file__).parents[1]),
+            *words,
+            "--",
+            "planner/launch",
+            "tests/launch",
+            "tests/contract",
+        ]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    return git("log", "-1", "--format=%H") + ("-dirty" if git("status", "--porcelain") else "")
 
 
 def _record(chosen: argparse.Namespace, *, seed: int, tally: Counter[str], seconds: float) -> None:
@@ -113,8 +134,8 @@ def _record(chosen: argparse.Namespace, *, seed: int, tally: Counter[str], secon
     if chosen.record is None:
         return
     row = {
-        "provider": chosen.provider, "steps": chosen.steps, "seed": seed, "sequences": tally["sequences"],
-        "seconds": round(seconds, 1), "tally": dict(sorted(tally.items())),
+        "provider": chosen.provider, "commit": present_commit(), "steps": chosen.steps, "seed": seed,
+        "sequences": tally["sequences"], "seconds": round(seconds, 1), "tally": dict(sorted(tally.items())),
     }  # fmt: skip
     with chosen.record.open("a", encoding="utf-8") as file:
         file.write(json.dumps(row) + "\n")

@@ -55,9 +55,9 @@ class Kept:
 
 
 def _machine() -> dict[str, Any]:
-    from gpuplan.measure.machine import processor_name
+    from gpuplan.measure.machine import read_processor_name
 
     return {
-        "processor": processor_name(), "logical_cores": os.cpu_count(), "system": platform.system(),
+        "processor": read_processor_name(), "logical_cores": os.cpu_count(), "system": platform.system(),
         "python": platform.python_version(), "versions": {name: version(name) for name in PACKAGES},
     }  # fmt: skip

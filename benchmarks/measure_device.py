@@ -45,7 +45,7 @@ class RefusalError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """What stays the same for a run.
+    """Constant parameters of a run.
 
     Args:
         platform: `gpu`, `tpu` or `cpu`.
@@ -140,7 +140,7 @@ def measure(options: argparse.Namespace) -> int:
 
 
 def probe(backends: Sequence[str], *, platform: str) -> dict[str, dict[str, Any]]:
-    """Return what each backend answers about device and software.
+    """Return each backend's report on device and software.
 
     Each is asked in a process of its own, so that this one never holds the device.
     """
@@ -172,7 +172,7 @@ def seeing(
 
 
 def _blindness(answer: Mapping[str, Any], platform: str) -> str | None:
-    """Return why a backend cannot be timed on a platform; None when it can."""
+    """Return the reason that prevents timing a backend on a platform; None if there is none."""
     if answer["event"] == "failed":
         return f"finds no {platform}: {answer['message']}"
     found = answer["device"]["platform"]
@@ -209,7 +209,7 @@ def session_of(
 
 
 def default_together(platform: str, cores: int, device_bytes: int | None) -> int:
-    """Return how many processes may compile at the same time: two cores and 16 GiB of the GPU for each, at most 8.
+    """Return the number of parallel compilations: two cores and 16 GiB of the GPU for each, at most 8.
 
     Example:
         >>> default_together("gpu", 16, 141 * 10**9), default_together("gpu", 4, 16 * 2**30)
@@ -221,7 +221,7 @@ def default_together(platform: str, cores: int, device_bytes: int | None) -> int
 
 
 def run(todo: Sequence[Configuration], session: Session) -> None:
-    """Run rounds. What did not fit while others were waiting beside it is tried once more alone."""
+    """Run rounds. A configuration that did not fit next to waiting processes is retried alone."""
     waiting, alone = list(todo), list[Configuration]()
     while waiting or alone:
         size = 1 if alone else session.together

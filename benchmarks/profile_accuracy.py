@@ -1,4 +1,4 @@
-"""How far measured step times can be trusted: against real epochs of fit(), repeated, under load, and killed.
+"""Reliability of measured step times: against real epochs of fit(), repeated, under load, and killed.
 
     python benchmarks/profile_accuracy.py fit --output benchmarks/results/profile_fit.json   # 8 models x 3 backends x 3
     python benchmarks/profile_accuracy.py repeat --times 10                # ten profiles, again under load
@@ -75,7 +75,7 @@ def repeat_profiles(options: argparse.Namespace) -> None:
 
 
 def _profiled(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the row of a profile, made by the command as anybody would."""
+    """Return the row of a profile created by the `gpuplan profile` command."""
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder, "profile.json")
         command = [
@@ -138,8 +138,8 @@ def overhead_child(pairs: int, *, bar: bool, width: int, samples: int) -> None:
     import gpuplan
     import keras
     import numpy as np
-    from gpuplan.measure.load import LoadWatch
-    from gpuplan.measure.statistics import median_interval
+    from gpuplan.measure.load import LoadMonitor
+    from gpuplan.measure.statistics import compute_median_interval
 
     x = np.random.default_rng(0).random((samples, 64), dtype=np.float32)
     y = x.sum(axis=1, keepdims=True)
@@ -154,7 +154,7 @@ def overhead_child(pairs: int, *, bar: bool, width: int, samples: int) -> None:
             return time.perf_counter() - began_s
 
     epoch_s([])
-    watch = LoadWatch([os.getpid()])
+    watch = LoadMonitor([os.getpid()])
     timer = gpuplan.StepTimer(None, predict=False, verbose=False)
     timer.on_train_begin = lambda logs=None: None  # type: ignore[method-assign]  # start-up is not a step's
     timer.on_train_end = lambda logs=None: None  # type: ignore[method-assign]
@@ -164,7 +164,7 @@ def overhead_child(pairs: int, *, bar: bool, width: int, samples: int) -> None:
         took = {with_it: epoch_s([timer] if with_it else []) for with_it in order}
         ratios.append(took[True] / took[False] - 1)
         plain.append(took[False])
-    low, high = median_interval(ratios) or (float("nan"), float("nan"))
+    low, high = compute_median_interval(ratios) or (float("nan"), float("nan"))
     answer = {
         "overhead": statistics.median(ratios), "sure": (high - low) / 2, "pairs": ratios,
         "steps_per_s": len(x) / 64 / statistics.median(plain), "other_share": watch.stop().other_share,
@@ -189,7 +189,7 @@ def kill_at_random(options: argparse.Namespace) -> None:
 
 
 def _lives_s(kill_after_s: float | None) -> float:
-    """Return how long a profile takes, or, killed, 1 when the file is whole and 0 when there is none [s]."""
+    """Return the time of a profile; if killed, 1 if the file is complete and 0 if there is none [s]."""
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder, "profile.json")
         began_s = time.monotonic()

@@ -1,4 +1,4 @@
-"""How long people wait for an estimate, as ratios within one run, so that slow machines can judge too.
+"""Waiting time for an estimate, as ratios within one run, so that slow machines can judge too.
 
     python benchmarks/startup.py [--repeat N]
 
@@ -46,7 +46,7 @@ sys.exit(code)
 
 @dataclass(frozen=True)
 class Line:
-    """One measured quantity beside its target."""
+    """A measured quantity and its target."""
 
     what: str
     value: float
@@ -64,14 +64,14 @@ class Line:
 
 
 class Took(NamedTuple):
-    """How long a command took: on the clock, and of the processor, its children included [s]."""
+    """Wall and processor time of a command, including its children [s]."""
 
     wall_s: float
     cpu_s: float
 
 
 def timed(command: Sequence[str], *, cache: Path, terminal: bool = False) -> Took:
-    """Return how long a command takes, into the void or on a terminal; CalledProcessError when it fails."""
+    """Return the time of a command, without output or on a terminal; CalledProcessError if it fails."""
     start, before = time.perf_counter(), os.times()
     with _terminal() if terminal else contextlib.nullcontext(subprocess.DEVNULL) as output:
         subprocess.run(command, check=True, stdout=output, env=environment(cache))

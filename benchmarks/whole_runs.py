@@ -1,4 +1,4 @@
-"""Whole runs to a target beside their prediction: MLPerf training v0.5, ResNet-50, with the bill that follows."""
+"""Whole runs to a target compared with their prediction: MLPerf training v0.5, ResNet-50, with the bill."""
 
 from __future__ import annotations
 

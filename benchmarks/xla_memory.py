@@ -1,4 +1,4 @@
-"""What XLA says that a training step needs in memory on a CUDA target, compiled without a GPU.
+"""Memory of a training step according to XLA on a CUDA target, compiled without a GPU.
 
     pip install 'jax[cuda12]'                                    # about 5 GB; no driver and no GPU are needed
     python benchmarks/xla_memory.py -o profiles/xla_memory.csv   # some 30 s a row; goes on where it stopped
@@ -82,7 +82,7 @@ def compiled_memory(model: str, batch_size: int, precision: str, target: str) ->
             keras_model.trainable_variables, keras_model.non_trainable_variables,
             keras_model.optimizer.variables, keras_model.metrics_variables,
         )  # fmt: skip
-        state = tuple(tracing.abstract_variables_of(group) for group in groups)
+        state = tuple(tracing.build_abstract_variables(group) for group in groups)
         data = tuple(part for part in batch if part is not None)
         step = jax.jit(keras_model.train_step, donate_argnums=0)
         arguments = jax.tree.map(there, (state, data))

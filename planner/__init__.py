@@ -41,7 +41,7 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
-    """Load a public name from the module that it lives in."""
+    """Load a public name from its module."""
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOME[name], __name__), name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 
-# A command makes thousands of rows that all stay until it ends: looking for cycles after every 700 is in vain.
+# A command keeps thousands of rows until it ends, so frequent garbage collection (every 700 objects) is useless.
 COLLECTOR_THRESHOLD = (50_000, 20, 20)
 
 

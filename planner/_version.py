@@ -1,3 +1,3 @@
-"""The version, in one place that is cheap to read; a test compares it with `pyproject.toml`."""
+"""Version of the package, cheap to read; a test compares it with `pyproject.toml`."""
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""The Python face: `gpuplan.estimate(model, ...)`, and its result in a notebook."""
+"""Python API: `gpuplan.estimate(model, ...)`, and its display in notebooks."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal
 
+from .files import cache_dir_restored
 from .plan.rank import SortBy
 from .plan.result import Estimate as PlanEstimate
 
@@ -14,7 +15,7 @@ __all__ = ["Estimate", "estimate"]
 
 
 class Estimate(PlanEstimate):
-    """What a workload takes and costs on every offer that was asked for; a table in a notebook."""
+    """Time and cost of a workload on every selected offer, displayed as a table in a notebook."""
 
     def __repr__(self) -> str:
         model, count = self.workload.model, len(self.offers)
@@ -23,11 +24,12 @@ class Estimate(PlanEstimate):
         return f"<gpuplan.Estimate of {model} on {count} offers{best}>"
 
     def _repr_html_(self) -> str:
-        from .render.html import estimate_html
+        from .render.html import format_estimate_html
 
-        return estimate_html(self)
+        return format_estimate_html(self)
 
 
+@cache_dir_restored()
 def estimate(
     model: Any,
     *,
@@ -62,43 +64,51 @@ def estimate(
     checkpoint_time: str | None = None,
     restart_time: str | None = None,
     live: bool = False,
+    script_timeout: str | float | None = None,
+    script_env: Sequence[str] = (),
 ) -> Estimate:
     """Estimate time, cost and memory of a run on every accelerator that can be rented. Nothing is trained.
+
+    Environment, garbage collector and threads of the calling process stay as they are.
 
     Args:
         model: A `keras.Model`, or a MODEL reference as on the command line (`"ResNet50"`, `"train.py"`).
         batch_size: Samples per device and step [-].
-        samples: Training samples of an epoch [-].
+        samples: Training samples per epoch [-].
         epochs: Passes over the samples [-].
         steps: Optimizer steps on one device, instead of epochs [-].
         precision: A Keras dtype policy, or `tf32`.
-        mode: Training steps, or predictions.
-        loss, optimizer: By name, of a model that is not compiled.
-        accelerators, providers, regions, purchase, devices: Which offers to look at; empty: all.
-        hosts: Equal machines that share the work, each number that is asked about; empty: one [-].
+        mode: Training or inference.
+        loss, optimizer: Names of loss and optimizer, for a model that is not compiled.
+        accelerators, providers, regions, purchase, devices: Filters of offers; empty for all.
+        hosts: Numbers of equal machines that share the work; empty for one [-].
         scaling: Several devices: each keeps the batch (weak), or they share it (strong).
-        residency: Where the data may lie: `eu`, `eea`, `uk` or countries.
+        residency: Permitted locations of the data: `eu`, `eea`, `uk` or countries.
         deadline: Longest time of the run: `"12h"`, or a number of seconds [s].
-        by: When it must be done: `"Mon 08:00"`.
+        by: Time by which the run must end: `"Mon 08:00"`.
         budget: Highest cost of the run [USD].
-        assume: What you know better than the catalog: `{"boot_s": 90, "dataset_gb": 150}`.
-        profiles: Files that `gpuplan profile` or `StepTimer` wrote.
-        feed: How samples are fed: `"arrays"`, `"jpeg"`, or samples per second of one vCPU; None: no limit.
-        sort: What comes first in `offers`.
-        retired: Also what can no longer be rented.
-        compile: Let XLA compile the step for each of `accelerators` (of a MODEL reference; minutes).
-        best_batch: Also each offer at the largest batch that fits.
-        spot_life, checkpoint_every, checkpoint_time, restart_time: What you know of machines that can be taken
-            back: `"5h"`, `"20m"`, `"30s"`, `"5m"`.
-        live: Ask the official clients of Colab and Kaggle first.
+        assume: Values that replace the catalog's assumptions: `{"boot_s": 90, "dataset_gb": 150}`.
+        profiles: Files written by `gpuplan profile` or `StepTimer`.
+        feed: Input pipeline: `"arrays"`, `"jpeg"`, or samples per second of one vCPU; None for no limit.
+        sort: Sort order of `offers`.
+        retired: Include offers that are no longer available.
+        compile: Compile the step with XLA for each of `accelerators` (for a MODEL reference; takes minutes).
+        best_batch: Also estimate each offer at the largest batch size that fits.
+        spot_life, checkpoint_every, checkpoint_time, restart_time: Properties of spot machines: `"5h"`,
+            `"20m"`, `"30s"`, `"5m"`.
+        live: Query the official clients of Colab and Kaggle first.
+        script_timeout: Longest time of a script until `fit()`: `"30m"`, or a number of seconds; None: 10 min
+            [s].
+        script_env: Names of environment variables that a script may see beside those that every script sees.
 
     Raises:
-        GpuplanError: Whatever the caller can fix; UsageError for a wrong argument, NoAnswerError when the
-            filters leave no offer. A run that fits nowhere is no error: see `recommendation`.
+        GpuplanError: The caller can fix the error: UsageError for a wrong argument, NoAnswerError if no offer
+            passes the filters. A run that fits nowhere is no error: see `recommendation`.
     """
     from .plan.ask import ask
     from .plan.compiling import Compiling
     from .plan.live import ask_notebooks
+    from .plan.script_given import script_terms_of
     from .plan.spot_given import spot_terms_of
     from .plan.wanted import Wanted
     from .settings import load_settings
@@ -119,6 +129,7 @@ def estimate(
     options = WorkloadOptions(
         batch_size=batch_size, samples=samples, epochs=epochs, steps=steps, precision=precision, mode=mode,
         loss=loss, optimizer=optimizer,
+        script=script_terms_of(timeout=script_timeout, variables=script_env),
     )  # fmt: skip
     answer = ask(
         model, asked.question, options=options, catalog=asked.catalog, terms=asked.terms,

@@ -1,12 +1,12 @@
-"""What a user can cause and can fix.
+"""Errors that a user can cause and fix.
 
     GpuplanError            1   base: something failed
     ├── UsageError          2   wrong flag, argument or file
     ├── NoAnswerError       3   the answer is no: nothing fits, over budget or deadline
     └── CredentialsError    4   a provider needs credentials that were not found
 
-The number is the exit code. Only ``cli`` turns an error into an exit; anything else that is raised is a
-bug and keeps its traceback.
+The number is the exit code. Only ``cli`` converts errors to exit codes; any other exception is a bug and
+keeps its traceback.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ __all__ = ["CredentialsError", "GpuplanError", "NoAnswerError", "UsageError", "n
 
 
 class GpuplanError(Exception):
-    """Base of everything a user can cause and can fix.
+    """Base class of errors that a user can cause and fix.
 
     Args:
-        message: One line: what, where.
-        hint: One line: how to fix it.
+        message: One line naming thing and place.
+        hint: One line with the fix.
     """
 
     exit_code = 1
@@ -33,25 +33,25 @@ class GpuplanError(Exception):
 
 
 class UsageError(GpuplanError):
-    """A flag, an argument or a file that the user gave cannot be used as it is."""
+    """Invalid flag, argument or file."""
 
     exit_code = 2
 
 
 class NoAnswerError(GpuplanError):
-    """The question was understood and the answer is no: nothing fits, over budget or past the deadline."""
+    """A valid question with a negative answer: nothing fits, over budget or past the deadline."""
 
     exit_code = 3
 
 
 class CredentialsError(GpuplanError):
-    """A provider needs credentials that were not found."""
+    """Missing credentials of a provider."""
 
     exit_code = 4
 
 
 def near_names_hint(name: str, known: Iterable[str], *, see_all: str) -> str:
-    """Return a hint that names what the user may have meant.
+    """Return a hint with similar known names.
 
     Example:
         >>> near_names_hint("A1O0-40GB", ["A100-40GB", "T4"], see_all="gpuplan accelerators")

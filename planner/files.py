@@ -1,28 +1,54 @@
-"""Files that are there whole, or not at all."""
+"""Data and cache folders, and files that are written completely or not at all."""
 
 from __future__ import annotations
 
 import math
 import os
-import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
-__all__ = ["cache_folder", "data_folder", "keep_newest", "sync_folder", "write_whole"]
+__all__ = [
+    "cache_dir_restored", "cache_folder", "data_folder", "keep_newest", "set_cache_dir", "sync_folder",
+    "write_whole",
+]  # fmt: skip
+
+_cache_dir: ContextVar[Path | None] = ContextVar("cache_dir", default=None)
 
 
 def cache_folder(part: str) -> Path:
-    """Return the folder of what can be worked out anew: in `GPUPLAN_CACHE_DIR`, or in the platform's own.
+    """Return the folder of a cache: in `GPUPLAN_CACHE_DIR`, the configured folder, or the platform's cache
+    folder.
 
     Args:
-        part: What is kept there.
+        part: Name of the cache.
     """
-    override = os.environ.get("GPUPLAN_CACHE_DIR")
+    override = os.environ.get("GPUPLAN_CACHE_DIR") or _cache_dir.get()
     if override:
         return Path(override, part)
     from platformdirs import user_cache_path
 
     return user_cache_path("gpuplan") / part
+
+
+def set_cache_dir(folder: Path | None) -> None:
+    """Set the folder of all caches for the current thread or task; None for the platform's cache folder.
+
+    Args:
+        folder: `cache_dir` of the settings.
+    """
+    _cache_dir.set(folder)
+
+
+@contextmanager
+def cache_dir_restored() -> Iterator[None]:
+    """Restore the folder of all caches at the end of the context."""
+    token = _cache_dir.set(_cache_dir.get())
+    try:
+        yield
+    finally:
+        _cache_dir.reset(token)
 
 
 def data_folder(setting: Path | None = None) -> Path:
@@ -37,17 +63,19 @@ def data_folder(setting: Path | None = None) -> Path:
 
 
 def write_whole(path: Path, data: str | bytes, *, durable: bool = False, private: bool = False) -> None:
-    """Write a file beside its place, then move it there: a reader sees the old file or the new one.
+    """Write a temporary file and move it into place, so that readers see the old file or the new one.
 
     Args:
-        path: Its folder is there.
+        path: Path in an existing folder.
         data: Text is written as UTF-8.
-        durable: Whether it has to be on the disk before this returns, for a crash of the machine to spare it.
+        durable: Whether to force it to disk, so that it survives a crash of the machine.
         private: Whether only its owner may read it.
 
     Raises:
-        OSError: It cannot be written; the old file is still there, and nothing beside it.
+        OSError: It cannot be written; the old file is kept, and the temporary file removed.
     """
+    import tempfile
+
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -66,13 +94,13 @@ def write_whole(path: Path, data: str | bytes, *, durable: bool = False, private
 
 
 def keep_newest(folder: Path, pattern: str, *, files: float = math.inf, size_bytes: float = math.inf) -> None:
-    """Delete the least recently written files of a folder until the rest fits; others may do so at the same time.
+    """Delete the oldest files of a folder until the limits are met; safe with concurrent processes.
 
     Args:
-        folder: Of a cache.
-        pattern: Of the files' names; others stay, and do not count.
-        files: How many may be left [-].
-        size_bytes: How much they may hold [bytes].
+        folder: Cache folder.
+        pattern: Glob pattern of file names; other files stay and are not counted.
+        files: Maximum number of files [-].
+        size_bytes: Maximum total size [bytes].
 
     Raises:
         OSError: The folder cannot be read, or a file not be deleted.
@@ -85,7 +113,7 @@ def keep_newest(folder: Path, pattern: str, *, files: float = math.inf, size_byt
 
 
 def _aged(folder: Path, pattern: str) -> Iterator[tuple[float, int, Path]]:
-    """Yield when each file was written, its size, and the file; not those that another process just deleted."""
+    """Yield modification time, size and path of each file, ignoring files deleted meanwhile."""
     for path in folder.glob(pattern):
         try:
             status = path.stat()
@@ -95,7 +123,7 @@ def _aged(folder: Path, pattern: str) -> Iterator[tuple[float, int, Path]]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Force a folder's entries to the disk: a rename counts only then."""
+    """Force a folder's entries to disk, so that renames are durable."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -104,7 +132,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def _umask() -> int:
-    """Return the process's mask, which can be read only by setting it."""
+    """Return the process's umask, which can be read only by setting it."""
     mask = os.umask(0)
     os.umask(mask)
     return mask

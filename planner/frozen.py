@@ -1,8 +1,8 @@
-"""The base of small objects that nobody changes: dataclasses that are made quickly, and imported quickly.
+"""Base class of immutable records, faster to create and import than frozen dataclasses.
 
-`@dataclass(frozen=True)` writes and compiles six methods for every class, which takes a millisecond; a command
-imports a hundred classes, most of them for one object. The methods here are written once for all of them.
-Objects that are made by the thousand have methods of their own: they are worth theirs.
+`@dataclass(frozen=True)` generates and compiles six methods per class, which takes a millisecond; a command
+imports a hundred classes, most of them for one object. Here the methods are shared. Classes with thousands of
+instances define their own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ __all__ = ["Frozen"]
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
 class Frozen:
-    """A frozen dataclass of its annotated fields, made by keywords; `replace`, `asdict`, `fields` know it.
+    """A frozen dataclass of its annotated fields with keyword arguments, compatible with `replace`, `asdict`
+    and `fields`.
 
     Example:
         >>> class Point(Frozen):
@@ -56,10 +57,10 @@ class Frozen:
         self.__post_init__()
 
     def __post_init__(self) -> None:
-        """Check the values; the place for a class's own laws."""
+        """Validate the values; overridden by subclasses."""
 
     def _refuse(self, values: Mapping[str, Any]) -> None:
-        """Raise TypeError about fields that are missing, or that there are none of."""
+        """Raise TypeError about missing or unknown fields."""
         unknown = [f"no `{name}`" for name in values if name not in self._blank]
         missing = [f"no value for `{name}`" for name in self._blank if name in self._needed - values.keys()]
         raise TypeError(f"{type(self).__name__} has {', '.join(unknown + missing)}")

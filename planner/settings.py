@@ -7,14 +7,16 @@ A project file is `gpuplan.toml`, or `[tool.gpuplan]` in `pyproject.toml`.
     data_dir     folder of refreshed prices         default: the platform's data folder
     catalog_dir  folder of a catalog of one's own   default: the catalog that comes with gpuplan
     state_dir    folder of launched runs            default: the platform's state folder
-    owner        whose machines are launched        default: the account's name
+    owner        name on machines that are launched, beside the installation's id
+                                                    default: the account's name
     providers    whose offers to look at            default: all
     regions      where                              default: all
     currency     what money is shown in             default: USD
+    script_timeout   longest time of a script until fit()   default: 10m
 
-Lists are TOML arrays in files, and separated by commas in the environment. Files also hold the user's own world
-(`tax`, `exchange_rate`, `discount`, `committed`, `machine`): see ``settings_own``; and `endpoint`, a table of
-addresses by source of prices.
+Lists are TOML arrays in files, and separated by commas in the environment. Files also hold the user's own
+world (`tax`, `exchange_rate`, `discount`, `committed`, `machine`): see ``settings_own``; and `endpoint`, a
+table of addresses by source of prices.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from .frozen import Frozen
 if TYPE_CHECKING:
     from .settings_own import Committed, Discount, ExchangeRate, Machine, Tax
 
-__all__ = ["NAMES", "Setting", "Settings", "apply_cache_dir", "load_settings", "project_file", "state_folder"]
+__all__ = ["NAMES", "Setting", "Settings", "load_settings", "project_file", "state_folder"]
 
 ENVIRONMENT_PREFIX = "GPUPLAN_"
 DOCUMENTATION = "gpuplan --help"
@@ -41,28 +43,29 @@ DOCUMENTATION = "gpuplan --help"
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A value and where it was read."""
+    """A value and its origin."""
 
     value: Any
     origin: str
 
 
 class Settings(Frozen):
-    """What is set, and by whom.
+    """Settings with their origins.
 
     Args:
-        cache_dir: None: the platform's cache folder.
-        data_dir: None: the platform's data folder.
-        catalog_dir: None: the catalog that comes with gpuplan.
-        state_dir: None: the platform's state folder.
-        owner: Whose machines are launched and may be ended; empty: the account's name.
-        providers, regions: Filters that apply when no flag is given; empty: all.
-        endpoint: Other addresses of sources of prices than the vendors' own, by source.
-        currency: Three letters; one that is not USD has its exchange rate.
-        tax: None: no tax is added.
-        exchange_rate: By currency.
-        discount, committed, machine: In the order of the file.
-        origins: Where each of these was read (`GPUPLAN_REGIONS`, a file's path, `default`).
+        cache_dir: Cache folder; None for the platform's.
+        data_dir: Data folder; None for the platform's.
+        catalog_dir: Folder of the user's catalog; None for the packaged one.
+        state_dir: Folder of launched runs; None for the platform's state folder.
+        owner: Label on machines in addition to the installation's ID; empty for the account's name.
+        providers, regions: Default filters; empty for all.
+        endpoint: Base URLs that replace the providers' own, by price source.
+        currency: ISO 4217 code; an exchange rate is required unless it is USD.
+        script_timeout: Time limit of the user's code until there is a model, as given.
+        tax: Tax on bills; None for no tax.
+        exchange_rate: Exchange rates by currency.
+        discount, committed, machine: Entries in the order of the file.
+        origins: Origin of each setting (`GPUPLAN_REGIONS`, a file's path, `default`).
     """
 
     cache_dir: Path | None = None
@@ -74,6 +77,7 @@ class Settings(Frozen):
     regions: tuple[str, ...] = ()
     endpoint: Mapping[str, str] = field(default_factory=dict)
     currency: str = "USD"
+    script_timeout: str = "10m"
     tax: Tax | None = None
     exchange_rate: Mapping[str, ExchangeRate] = field(default_factory=dict)
     discount: tuple[Discount, ...] = ()
@@ -83,14 +87,14 @@ class Settings(Frozen):
 
 
 def _folder(value: object, where: str) -> Path:
-    """Return a folder; UsageError unless it is text."""
+    """Parse a folder; UsageError unless it is a string."""
     if not isinstance(value, str) or not value:
         raise UsageError(f"{where} is not a folder: {value!r}", hint="give a path in quotes")
     return Path(value).expanduser()
 
 
 def _names(value: object, where: str) -> tuple[str, ...]:
-    """Return a list of names; UsageError unless it is an array of text, or text with commas."""
+    """Parse a list of names; UsageError unless it is an array of strings, or a comma-separated string."""
     if isinstance(value, str):
         return tuple(name.strip() for name in value.split(",") if name.strip())
     if isinstance(value, list) and all(isinstance(name, str) for name in value):
@@ -99,14 +103,21 @@ def _names(value: object, where: str) -> tuple[str, ...]:
 
 
 def _currency(value: object, where: str) -> str:
-    """Return a currency's code; UsageError unless it is three letters."""
+    """Parse a currency code; UsageError unless it has three letters."""
     if not isinstance(value, str) or not re.fullmatch("[A-Za-z]{3}", value):
         raise UsageError(f"{where} is not a currency: {value!r}", hint='write three letters: "EUR"')
     return value.upper()
 
 
+def _duration(value: object, where: str) -> str:
+    """Return a duration unparsed; UsageError unless it is a string."""
+    if not isinstance(value, str):
+        raise UsageError(f"{where} is not a duration: {value!r}", hint='write it as "10m"')
+    return value
+
+
 def _owner(value: object, where: str) -> str:
-    """Return an owner's name; UsageError unless it can stand in every cloud's tags."""
+    """Parse an owner's name; UsageError unless it is valid in every cloud's tags."""
     if not isinstance(value, str) or not re.fullmatch("[a-z][a-z0-9-]{0,62}", value):
         raise UsageError(
             f"{where} is not a name: {value!r}", hint="write lower-case letters, digits and hyphens"
@@ -115,7 +126,7 @@ def _owner(value: object, where: str) -> str:
 
 
 def _addresses(value: object, where: str) -> dict[str, str]:
-    """Return addresses by name; UsageError unless it is a table of texts."""
+    """Parse URLs by name; UsageError unless it is a table of strings."""
     if isinstance(value, dict) and all(isinstance(address, str) for address in value.values()):
         return dict(value)
     raise UsageError(
@@ -124,7 +135,7 @@ def _addresses(value: object, where: str) -> dict[str, str]:
 
 
 def _own(key: str) -> Callable[[object, str], Any]:
-    """Return the reader of a part of the user's own world; it is loaded when there is something to read."""
+    """Build the lazily loaded parser of a user entry."""
 
     def read(value: object, where: str) -> Any:
         from .settings_files import read_own
@@ -143,16 +154,17 @@ _READERS: dict[str, Callable[[object, str], Any]] = {
     "providers": _names,
     "regions": _names,
     "currency": _currency,
+    "script_timeout": _duration,
 }
 _OWN: dict[str, Callable[[object, str], Any]] = {
     key: _own(key) for key in ("tax", "exchange_rate", "discount", "committed", "machine")
 }
 _OWN["endpoint"] = _addresses
-NAMES = tuple(_READERS)  # those that the environment can set
+NAMES = tuple(_READERS)  # settings that the environment can set
 _FILE_NAMES = (*NAMES, *_OWN)
 _DEFAULTS: dict[str, Any] = {
     "cache_dir": None, "data_dir": None, "catalog_dir": None, "state_dir": None, "owner": "",
-    "providers": (), "regions": (), "currency": "USD",
+    "providers": (), "regions": (), "currency": "USD", "script_timeout": "10m",
     "endpoint": {}, "tax": None, "exchange_rate": {}, "discount": (), "committed": (), "machine": (),
 }  # fmt: skip
 
@@ -164,16 +176,17 @@ def load_settings(
     user_file: Path | None = None,
     flags: Mapping[str, Any] | None = None,
 ) -> Settings:
-    """Return the settings that hold in a folder, each with its origin.
+    """Load the settings that apply in a folder, each with its origin.
 
     Args:
-        environ: Environment variables; default: this process's.
-        folder: Where the search for `gpuplan.toml` and `pyproject.toml` starts, upward; default: here.
-        user_file: The user's own file; default: `gpuplan.toml` in the platform's configuration folder.
-        flags: What was given on the command line; None and empty values are taken as not given.
+        environ: Environment variables; by default those of this process.
+        folder: Start of the upward search for `gpuplan.toml` and `pyproject.toml`; by default the current
+            one.
+        user_file: The user's file; by default `gpuplan.toml` in the platform's configuration folder.
+        flags: Command-line values; None and empty values are ignored.
 
     Raises:
-        UsageError: A file is no TOML, a key is unknown, or a value has the wrong type.
+        UsageError: A file is invalid TOML, a key is unknown, or a value has the wrong type.
     """
     layers = list(
         _layers(
@@ -191,12 +204,6 @@ def load_settings(
     return Settings(**values, origins={name: setting.origin for name, setting in found.items()})
 
 
-def apply_cache_dir(settings: Settings) -> None:
-    """Let a cache folder from a file reach whatever caches, which reads `GPUPLAN_CACHE_DIR`."""
-    if settings.cache_dir is not None:
-        os.environ[f"{ENVIRONMENT_PREFIX}CACHE_DIR"] = str(settings.cache_dir)
-
-
 def state_folder(settings: Settings) -> Path:
     """Return the folder of launched runs: the setting, or the platform's state folder."""
     if settings.state_dir is not None:
@@ -207,9 +214,9 @@ def state_folder(settings: Settings) -> Path:
 
 
 def project_file(folder: Path) -> tuple[Path, dict[str, Any]] | None:
-    """Return the nearest project file that speaks of gpuplan, from a folder upward, and what it says.
+    """Find the nearest project file with gpuplan settings, from a folder upward, and its content.
 
-    In one folder, `gpuplan.toml` goes before `[tool.gpuplan]` of `pyproject.toml`.
+    In one folder, `gpuplan.toml` takes precedence over `[tool.gpuplan]` in `pyproject.toml`.
     """
     for parent in (folder, *folder.parents):
         own = parent / "gpuplan.toml"
@@ -224,7 +231,7 @@ def project_file(folder: Path) -> tuple[Path, dict[str, Any]] | None:
 
 
 def _require_exchange_rate(found: Mapping[str, Setting]) -> None:
-    """Raise UsageError when money is to be shown in a currency whose rate nobody told."""
+    """Raise UsageError if the currency has no exchange rate."""
     currency = found["currency"]
     if currency.value != "USD" and currency.value not in found["exchange_rate"].value:
         example = f"{currency.value} = {{ per_usd = 0.92, as_of = 2026-11-02 }}"
@@ -235,7 +242,7 @@ def _require_exchange_rate(found: Mapping[str, Setting]) -> None:
 
 
 def _layers(*, environ: Mapping[str, str], folder: Path, user_file: Path) -> Iterator[dict[str, Setting]]:
-    """Yield what each source sets, the strongest first."""
+    """Yield the settings of each source, in order of precedence."""
     variables = {name: environ.get(ENVIRONMENT_PREFIX + name.upper()) for name in NAMES}
     yield {
         name: Setting(_READERS[name](value, variable), variable)
@@ -250,7 +257,7 @@ def _layers(*, environ: Mapping[str, str], folder: Path, user_file: Path) -> Ite
 
 
 def _from_table(table: Mapping[str, Any], path: Path) -> dict[str, Setting]:
-    """Return the settings of a file's table; relative folders count from the file's own."""
+    """Parse a file's table; relative folders are resolved against the file's own."""
     settings = {}
     readers = _READERS | _OWN
     for key, raw in table.items():
@@ -263,19 +270,21 @@ def _from_table(table: Mapping[str, Any], path: Path) -> dict[str, Setting]:
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
-    """Return a TOML file's content; UsageError with the place when it cannot be read."""
+    """Read a TOML file; UsageError with the place if it is unreadable."""
     import tomllib
 
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"), parse_float=Decimal)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is no valid TOML: {error}", hint="mend the file, or remove it") from error
+        raise UsageError(
+            f"{path} is not valid TOML: {error}", hint="correct the file, or remove it"
+        ) from error
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}", hint="check its permissions") from error
 
 
 def _default_user_file() -> Path:
-    """Return where the user's own settings are, if there are any."""
+    """Return the path of the user's settings file."""
     import platformdirs
 
     return Path(platformdirs.user_config_path("gpuplan")) / "gpuplan.toml"

@@ -1,4 +1,4 @@
-"""Reads the user's own world from the tables of a settings file; every mistake names file, entry and field."""
+"""Parser of user entries in a settings file; every error names file, entry and field."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _ROWS: dict[str, type[BaseModel]] = {
 
 
 def read_own(key: str, value: object, where: str) -> Any:
-    """Return what a key of the user's own world says.
+    """Parse a user entry.
 
     Args:
         key: `tax`, `exchange_rate`, `discount`, `committed` or `machine`.
-        value: As TOML has it, with Decimal for numbers with a point.
-        where: Key and file, for the error.
+        value: Parsed TOML, with Decimal for floats.
+        where: Key and file, for errors.
 
     Raises:
-        UsageError: A field is missing, misspelt or out of bounds.
+        UsageError: A field is missing, unknown or out of bounds.
     """
     try:
         read = TypeAdapter(_TYPES[key]).validate_python(value)
@@ -44,7 +44,7 @@ def read_own(key: str, value: object, where: str) -> Any:
 
 
 def _usage_error(key: str, error: ValidationError, where: str) -> UsageError:
-    """Return the first mistake as one line, and what may have been meant."""
+    """Convert the first validation error to one line with a hint."""
     detail = error.errors(include_url=False)[0]
     *entry, field = detail["loc"] or (key,)
     place = f" (entry {int(entry[0]) + 1})" if entry and isinstance(entry[0], int) else ""
@@ -61,10 +61,8 @@ def _usage_error(key: str, error: ValidationError, where: str) -> UsageError:
 
 
 def _require_unique_names(machines: tuple[Machine, ...], where: str) -> None:
-    """Raise UsageError when two machines have one name."""
+    """Raise UsageError if two machines have the same name."""
     names = [machine.name for machine in machines]
     for name in names:
         if names.count(name) > 1:
-            raise UsageError(
-                f"two machines are called `{name}` in {where}", hint="give each a name of its own"
-            )
+            raise UsageError(f"two machines are called `{name}` in {where}", hint="give each a unique name")

@@ -51,7 +51,7 @@ Purchase = Literal["on_demand", "spot"]
 
 
 class Priced(Protocol):
-    """What an offer says that a discount can ask for."""
+    """Fields of an offer used by discounts."""
 
     @property
     def provider(self) -> str: ...
@@ -66,20 +66,20 @@ class Priced(Protocol):
 
 
 class _Entry(BaseModel):
-    """Base of all entries: frozen, and a misspelt key is an error."""
+    """Base class of entries: frozen, unknown keys are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Tax(_Entry):
-    """What is added to a bill: a share of all its lines."""
+    """Tax on a bill, as a percentage of all items."""
 
     name: str = "tax"
     percent: Annotated[Decimal, Field(ge=0, lt=100)]
 
 
 class ExchangeRate(_Entry):
-    """How much of a currency one US dollar buys, since when, and who says so."""
+    """Units of a currency per US dollar, with date and source."""
 
     per_usd: Annotated[Decimal, Field(gt=0)]
     as_of: date | None = None
@@ -87,17 +87,17 @@ class ExchangeRate(_Entry):
 
 
 class _Which(_Entry):
-    """Which offers an entry is about: shell patterns in any case; ``*`` is all."""
+    """Offers selected by an entry: case-insensitive shell patterns; ``*`` is all."""
 
     provider: str = "*"
     instance_type: str = "*"
     accelerator: str = "*"
     region: str = "*"
-    until: date | None = None  # the last day on which it holds
+    until: date | None = None  # last day of validity
     note: str = ""
 
     def holds_for(self, offer: Priced, *, today: date) -> bool:
-        """Return whether the entry is about an offer, and still in force."""
+        """Return whether the entry selects an offer and is valid."""
         if self.until is not None and today > self.until:
             return False
         return all(
@@ -107,24 +107,24 @@ class _Which(_Entry):
 
 
 class Discount(_Which):
-    """What is negotiated: a share off the list price of the offers that it names."""
+    """Negotiated discount from the list price of the selected offers, in percent."""
 
     purchase: Purchase | None = None  # None: both
     percent: Annotated[Decimal, Field(gt=0, lt=100)]
 
     def holds_for(self, offer: Priced, *, today: date) -> bool:
-        """Return whether the discount is about an offer, and still in force."""
+        """Return whether the discount applies to an offer and is valid."""
         return self.purchase in (None, offer.purchase) and super().holds_for(offer, today=today)
 
 
 class Committed(_Which):
-    """A reserved or committed price: it replaces the on-demand price of the offers that it names."""
+    """A reserved or committed price that replaces the on-demand price of the selected offers."""
 
     usd_per_hour: Annotated[Decimal, Field(gt=0)]
 
 
 class Machine(_Entry):
-    """A machine of the user's own, and what an hour of it costs (power, a colleague's fee; not its purchase)."""
+    """A machine owned by the user, with its running cost per hour (power, fees; not the purchase)."""
 
     name: Name
     accelerator: str
@@ -136,16 +136,16 @@ class Machine(_Entry):
 
 
 def discount_for(offer: Priced, discounts: Iterable[Discount], *, today: date) -> Discount | None:
-    """Return the largest discount that holds for an offer; discounts do not add up. None when there is none.
+    """Return the largest valid discount for an offer (discounts are not added); None if there is none.
 
-    A committed price is final: ask for a discount only where ``committed_for`` says None.
+    No discount applies to a committed price: call this only if ``committed_for`` returns None.
     """
     fitting = [entry for entry in discounts if entry.holds_for(offer, today=today)]
     return max(fitting, key=lambda entry: entry.percent, default=None)
 
 
 def committed_for(offer: Priced, committed: Iterable[Committed], *, today: date) -> Committed | None:
-    """Return the lowest committed price that holds for an on-demand offer; None when there is none."""
+    """Return the lowest valid committed price for an on-demand offer; None if there is none."""
     if offer.purchase != "on_demand":
         return None
     fitting = [entry for entry in committed if entry.holds_for(offer, today=today)]

@@ -1,4 +1,4 @@
-"""Let SkyPilot's optimizer rank machines by dollars a job instead of dollars an hour.
+"""Time estimator for SkyPilot's optimizer, to rank machines by dollars per job instead of per hour.
 
     import sky
     import gpuplan.skypilot
@@ -6,7 +6,7 @@
     task = sky.Task.from_yaml("task.yaml")
     task.set_time_estimator(gpuplan.skypilot.time_estimator("plan.json"))
 
-SkyPilot takes an hour for every machine unless it is told better; this tells it. SkyPilot itself is not imported.
+By default SkyPilot assumes one hour for every machine. SkyPilot itself is not imported.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ Row = Mapping[str, Any]
 
 
 def time_estimator(profile: Any, **question: Any) -> Callable[[Any], float]:
-    """Return what `sky.Task.set_time_estimator` takes: from a `sky.Resources` to the time of the whole run [s].
+    """Build the argument of `sky.Task.set_time_estimator`: a function from `sky.Resources` to the run time
+    [s].
 
     Args:
-        profile: A plan (`gpuplan estimate -o plan.json`, or what `gpuplan.estimate` returns), or anything that
-            `gpuplan.estimate` takes: a profile, a script, a model.
+        profile: A plan (`gpuplan estimate -o plan.json`, or the result of `gpuplan.estimate`), or any model
+            argument of `gpuplan.estimate`: a profile, a script, a model.
         question: Further arguments of `gpuplan.estimate`: `samples`, `epochs`, ...
 
-    The time is the middle of the interval, from boot to shutdown, of the best offer of the plan that has these
-    devices (and this cloud, machine, region and purchase option, as far as they are said). What the plan does not
-    know takes for ever (`math.inf`), so that it is not chosen.
+    The time is the central estimate from boot to shutdown for the best offer of the plan with the given
+    devices (and cloud, machine, region and purchase option if given). Resources that are not in the plan get
+    `math.inf`, so that they are not chosen.
     """
     rows = _rows(profile, question)
 
@@ -44,7 +45,7 @@ def time_estimator(profile: Any, **question: Any) -> Callable[[Any], float]:
 
 
 def _rows(profile: Any, question: Mapping[str, Any]) -> Sequence[Row]:
-    """Return the offers of a plan, best first; those that do not fit in memory are left out."""
+    """Return the offers of a plan that fit in memory, best first."""
     from .plan.result import SCHEMA, Estimate
 
     if isinstance(profile, (str, Path)) and str(profile).endswith(".json"):
@@ -59,7 +60,7 @@ def _rows(profile: Any, question: Mapping[str, Any]) -> Sequence[Row]:
 
 
 def _fits(row: Row, resources: Any) -> bool:
-    """Whether an offer is one of those that a `sky.Resources` stands for."""
+    """Return whether an offer matches a `sky.Resources`."""
     said = {
         "provider": str(resources.cloud).lower() if resources.cloud is not None else None,
         "region": resources.region,
@@ -70,12 +71,12 @@ def _fits(row: Row, resources: Any) -> bool:
 
 
 def _same_machine(row: Row, name: str | None) -> bool:
-    """Whether an offer's machine has a name; SkyPilot names what Google attaches to a machine elsewhere."""
+    """Return whether an offer's machine has a name, ignoring accelerators attached by Google."""
     return name is None or str(row["instance_type"]).partition("+")[0] == name
 
 
 def _same_devices(row: Row, accelerators: Mapping[str, float] | None) -> bool:
-    """Whether an offer has these devices, by SkyPilot's names."""
+    """Return whether an offer has the given devices, by SkyPilot's names."""
     from .launch.export.names import SKYPILOT
 
     if accelerators is None:

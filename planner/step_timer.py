@@ -16,16 +16,16 @@ from typing import Any
 import keras
 
 from .launch.onboard.facts import batch_size_of_fit
-from .measure.findings import findings_of
-from .measure.load import LoadWatch
-from .measure.machine import device_peak_bytes, environment, resident_peak_bytes
+from .measure.findings import find_caveats
+from .measure.load import LoadMonitor
+from .measure.machine import describe_environment, read_device_peak_bytes, read_resident_peak_bytes
 from .measure.recorder import StepRecorder
-from .measure.windows import Meter, Rules
+from .measure.windows import MeasurementRules, Meter
 from .units import MS_PER_S
 
 __all__ = ["StepTimer"]
 
-RULES = Rules(window_s=0.5, warm_up_s=10.0, most_s=float("inf"))
+RULES = MeasurementRules(window_s=0.5, warm_up_s=10.0, most_s=float("inf"))
 KEEP_EVERY_S = 60.0
 MOST_WINDOWS = 2000  # more are merged in pairs, so that a long run makes no long file
 SURE_ENOUGH = 0.05  # width of the interval from which on the end of the run is foretold [-]
@@ -57,7 +57,7 @@ class StepTimer(StepRecorder):
         self.name, self.batch_size, self.accelerator = name, batch_size, accelerator
         self.predict, self.verbose = predict, verbose
         self.document: dict[str, Any] | None = None
-        self._watch: LoadWatch | None = None
+        self._watch: LoadMonitor | None = None
         self._foretold = False
         self._kept_s = 0.0
 
@@ -66,7 +66,7 @@ class StepTimer(StepRecorder):
     def on_train_begin(self, logs: Any = None) -> None:
         """Start the clock, and look up how large a batch is."""
         self.batch_size = self.batch_size or batch_size_of_fit()
-        self._watch = LoadWatch([os.getpid()])
+        self._watch = LoadMonitor([os.getpid()])
         super().on_train_begin(logs)
         self._kept_s = self.clock()
 
@@ -152,9 +152,9 @@ class StepTimer(StepRecorder):
     def _keep(self) -> None:
         if self.path is not None and self.document is not None:
             from .render.files import write_text
-            from .render.profile import profile_json
+            from .render.profile import format_profile_json
 
-            write_text(self.path, profile_json(self.document))
+            write_text(self.path, format_profile_json(self.document))
 
     def _profile(self, status: str) -> dict[str, Any]:
         from .plan.profile_rows import empty_document, finished, row_of
@@ -165,7 +165,7 @@ class StepTimer(StepRecorder):
             model=self.name or self._model.name, mode="train", backend=backend, data="script",
             rules={**self.meter.rules.to_json(), "most_s": None}, source="step_timer",
         )  # fmt: skip
-        found = environment(backend)
+        found = describe_environment(backend)
         document |= {"status": status, "environment": found, "devices": devices, "run": self._run()}
         document["accelerator"] = self.accelerator or _known_accelerator(found["device"])
         row = row_of(status="measured", batch_size=self.batch_size and max(1, self.batch_size // devices))
@@ -173,13 +173,14 @@ class StepTimer(StepRecorder):
             "precision": str(self._model.dtype_policy.name), "fit": self._timing(),
             "prepare": {"first_step_s": self.first_step_s, "parameters": self._model.count_params()},
             "memory": {
-                "device_peak_bytes": device_peak_bytes(backend), "host_peak_bytes": resident_peak_bytes(),
+                "device_peak_bytes": read_device_peak_bytes(backend),
+                "host_peak_bytes": read_resident_peak_bytes(),
             },
         }  # fmt: skip
         if self._watch is not None:
             busy = self._watch.stop()
             row["load"] = busy.to_json()
-            row["findings"] = findings_of(row, busy=busy, rules=RULES)
+            row["findings"] = find_caveats(row, busy=busy, rules=RULES)
         document["rows"] = [row]
         return finished(document)
 
@@ -226,6 +227,6 @@ def _known_accelerator(device: dict[str, Any]) -> str | None:
 
 
 def _duration_text(seconds: float) -> str:
-    from .render.numbers import duration_text
+    from .render.numbers import format_duration
 
-    return duration_text(seconds)
+    return format_duration(seconds)

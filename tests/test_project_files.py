@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
+import sys
 import tomllib
+from importlib.metadata import packages_distributions
 from importlib.resources import files
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +16,19 @@ import gpuplan
 import pytest
 import yaml
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 TEMPLATES = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("wrong-*.yml"))
 # https://docs.github.com/en/communities/using-templates-to-encourage-useful-issues-and-pull-requests/syntax-for-githubs-form-schema
+# Packages that are part of the interface of a declared one, which brings them.
+PARTS = {
+    "botocore": "boto3",
+    "h5py": "keras",
+    "markupsafe": "jinja2",
+    "pydantic_core": "pydantic",
+    "urllib3": "requests",
+}
 FIELD_TYPES = {"checkboxes", "dropdown", "input", "markdown", "textarea"}
 
 
@@ -55,6 +68,36 @@ def test_the_citation_is_of_this_version() -> None:
 def test_type_checkers_are_told_that_the_package_has_types() -> None:
     """PEP 561."""
     assert files(gpuplan).joinpath("py.typed").is_file()
+
+
+def test_every_imported_package_is_declared() -> None:
+    """Whatever the package imports comes with a dependency or an extra of its own, not by way of another's."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    test_only = {"test", "test-engines", "docs"}
+    groups = [names for extra, names in extras.items() if extra not in test_only]
+    declared = {canonicalize_name(Requirement(text).name) for text in chain(project["dependencies"], *groups)}
+    providers = packages_distributions()
+    missing = {
+        name
+        for name in _imported(ROOT / "planner") & set(providers)
+        if not declared & {canonicalize_name(provider) for provider in providers[name]}
+    }
+
+    assert missing == set(PARTS)
+    assert set(PARTS.values()) <= declared
+
+
+def _imported(folder: Path) -> set[str]:
+    """Names of the packages that any module below a folder imports, wherever in it."""
+    found: set[str] = set()
+    for path in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                found |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+                found.add(node.module.partition(".")[0])
+    return found - {"gpuplan"} - sys.stdlib_module_names
 
 
 def test_installing_in_colab_moves_no_framework() -> None:

@@ -85,7 +85,7 @@ def test_a_hostile_name_stays_text_in_a_notebook() -> None:
 
 def test_wrong_arguments_are_usage_errors() -> None:
     """The same errors as on the command line, to be caught by class."""
-    with pytest.raises(gpuplan.UsageError, match="both say how long the run is"):
+    with pytest.raises(gpuplan.UsageError, match="both set the length of the run"):
         gpuplan.estimate("ResNet50", epochs=1, steps=1)
     with pytest.raises(gpuplan.GpuplanError, match="is no duration"):
         gpuplan.estimate("ResNet50", deadline="soon")

@@ -70,7 +70,7 @@ def test_the_nearest_project_file_speaks(tmp_path: Path) -> None:
         ('provider = ["aws"]', "unknown setting `provider` in", "did you mean `providers`"),
         ("regions = 5", "`regions` in .* is not a list of names: 5", "write it as"),
         ("cache_dir = []", r"`cache_dir` in .* is not a folder: \[\]", "path in quotes"),
-        ("regions = [", "is no valid TOML", "mend the file"),
+        ("regions = [", "is not valid TOML", "correct the file"),
     ],
 )
 def test_mistakes_in_a_file(tmp_path: Path, text: str, message: str, hint: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from gpuplan.errors import UsageError
-from gpuplan.offers.load import catalog_of
+from gpuplan.offers.load import load_user_catalog
 from gpuplan.settings import Settings, load_settings
 from gpuplan.settings_own import committed_for, discount_for
 from made_up import make_offer
@@ -102,7 +102,7 @@ def test_what_has_run_out_holds_no_more(tmp_path: Path) -> None:
 
 def test_committed_prices_and_own_machines_are_among_the_offers(tmp_path: Path) -> None:
     """A committed price replaces the on-demand one, there alone, and keeps the list price in its note."""
-    offers = catalog_of(read(tmp_path), today=TODAY).offers
+    offers = load_user_catalog(read(tmp_path), today=TODAY).offers
     g5 = {(o.region, o.purchase): o for o in offers if o.provider == "aws" and o.instance_type == "g5.xlarge"}
     mine = next(offer for offer in offers if offer.provider == "own")
 
@@ -137,7 +137,7 @@ def test_committed_prices_and_own_machines_are_among_the_offers(tmp_path: Path) 
         (
             "[[machine]]\nname = 'a'\naccelerator = 'T4'\nusd_per_hour = 0\n" * 2,
             "two machines are called `a`",
-            "a name of its own",
+            "a unique name",
         ),
     ],
 )
@@ -155,6 +155,6 @@ def test_an_unknown_accelerator_of_ones_own_machine_is_told(tmp_path: Path) -> N
     settings = read(tmp_path, "[[machine]]\nname = 'lab'\naccelerator = 'RTX 3009'\nusd_per_hour = 0.1")
 
     with pytest.raises(UsageError, match="unknown accelerator `RTX 3009`") as caught:
-        _ = catalog_of(settings).offers
+        _ = load_user_catalog(settings).offers
 
     assert "RTX3090" in (caught.value.hint or "")

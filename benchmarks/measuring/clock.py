@@ -1,4 +1,4 @@
-"""How a step is timed: warm-up that ends by a rule, then windows of many steps with one synchronization each.
+"""Timing of a step: rule-based warm-up, then windows of many steps with one synchronization each.
 
 Nothing here knows a framework or a real clock, so the rules can be tested with a fake one.
 """
@@ -50,7 +50,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmUp:
-    """What was run before anything counted.
+    """Warm-up that is not counted.
 
     Args:
         steps_s: Each step, synchronized: the first holds what remained of start-up [s].
@@ -131,7 +131,7 @@ def settled(steps_s: Sequence[float], *, rules: Rules) -> bool:
 
 
 def steps_in(window_s: float, *, step_s: float) -> int:
-    """Return how many steps fill a window, at least one.
+    """Return the number of steps per window, at least one.
 
     Example:
         >>> steps_in(0.2, step_s=0.03), steps_in(0.2, step_s=1.5)
@@ -182,7 +182,7 @@ def summary(timing: Timing, *, rules: Rules) -> dict[str, Any]:
 
 
 def findings(timing: Timing, *, rules: Rules) -> list[str]:
-    """Return what makes the number doubtful, each with the next thing to try."""
+    """Return the caveats of a measurement, each with a remedy."""
     found = []
     if not timing.warm_up.settled:
         found.append("the steps of the warm-up did not settle: give it longer, or look for another program")

@@ -1,4 +1,4 @@
-"""What a number was measured on: device, driver, clocks, processor, versions. Unknown is null, never a guess."""
+"""Environment of a measurement: device, driver, clocks, processor, versions. Unknown values are null."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ NOT_KNOWN = ("[N/A]", "[Not Supported]", "[Unknown Error]", "N/A", "[GPU require
 
 
 def smi(fields: tuple[str, ...]) -> dict[str, str | None] | None:
-    """Return what nvidia-smi says of the first visible GPU, units included; None where there is no nvidia-smi."""
+    """Return the output of nvidia-smi on the first visible GPU, with units; None without nvidia-smi."""
     device = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0] or "0"
     command = ["nvidia-smi", "-i", device, f"--query-gpu={','.join(fields)}", "--format=csv,noheader"]
     try:

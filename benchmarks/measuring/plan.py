@@ -1,4 +1,4 @@
-"""What is timed, and in which order: the most telling rows first, for whoever has ten minutes of a device."""
+"""Configurations to time, most informative first, for short device sessions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
-    """What one process times; equal configurations are one row."""
+    """Configurations timed by one process; equal ones are one row."""
 
     model: str
     batch_size: int
@@ -51,7 +51,7 @@ class Configuration:
 
     @property
     def sweep(self) -> tuple[str, str, str, str]:
-        """What stays the same while the batch size grows."""
+        """Parameters that are constant over batch sizes."""
         return (self.model, self.mode, self.precision, self.backend)
 
 
@@ -118,7 +118,7 @@ def plan(
     precisions: Sequence[str],
     only: str | None = None,
 ) -> list[Configuration]:
-    """Return what to run, the most telling first; nothing twice.
+    """Return the configurations to run without repetition, most informative first.
 
     First every model at its middle batch size, then at its largest and smallest, then inference. Within each: the
     two first precisions on each backend, then the other precisions; models that compile quickly come first.

@@ -35,7 +35,7 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a process may take.
+    """Limits of a process.
 
     Args:
         prepare_s: Time to import, build and compile [s].
@@ -52,7 +52,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What came of a configuration.
+    """Result of a configuration.
 
     Args:
         configuration: What was run.

@@ -33,7 +33,7 @@ class Stepper(Protocol):
         """Wait for every step that was started."""
 
     def after(self) -> dict[str, Any]:
-        """Return what is known at the end: the loss, the peak of device memory."""
+        """Return the final state: loss and peak device memory."""
 
 
 def stepper_for(backend: str, model: str, *, batch_size: int, mode: str, precision: str) -> Stepper:

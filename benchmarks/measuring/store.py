@@ -1,4 +1,4 @@
-"""Where results are kept: one JSON profile for each device and backend, saved after every row; and as CSV."""
+"""Storage of results: one JSON profile per device and backend, saved after every row; and CSV."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LAYOUTS = {"channels_last": "nhwc", "channels_first": "nchw"}
 
 
 class Profile:
-    """What was measured on one device with one backend, in one file.
+    """Measurements on one device with one backend, in one file.
 
     Args:
         path: The file; read when it is there.
@@ -123,7 +123,7 @@ def _sweep(row: Mapping[str, Any]) -> tuple[str, str, str, str]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all: beside it first, then renamed."""
+    """Write a file atomically through a temporary file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     beside.write_text(text, encoding="utf-8")

@@ -22,7 +22,7 @@ OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "out of memory", "OutOfMemory", "Failed t
 
 
 def main() -> int:
-    """Answer the request on the command line: `probe` tells of the device, `measure` times a configuration."""
+    """Answer the request on the command line: `probe` describes the device, `measure` times a configuration."""
     request = json.loads(sys.argv[1])
     out = os.fdopen(os.dup(STDOUT), "w", buffering=1)
     os.dup2(STDERR, STDOUT)

@@ -26,7 +26,7 @@ class Command:
 
     @property
     def name(self) -> str:
-        """What is typed."""
+        """Command line as typed."""
         return " ".join(("gpuplan", *self.words))
 
 
@@ -37,7 +37,7 @@ def commands() -> tuple[Command, ...]:
 
 
 def names() -> list[tuple[str, ...]]:
-    """Return what is typed for each of them, without `gpuplan`."""
+    """Return the command line of each command, without `gpuplan`."""
     return [words for words, _ in _walk(_tree(), ())]
 
 
@@ -73,7 +73,7 @@ def _command(words: tuple[str, ...], command: Any) -> Command:
 
 
 def help_text(*words: str) -> str:
-    """Return what `gpuplan WORDS --help` prints on a terminal of a fixed width."""
+    """Return the output of `gpuplan WORDS --help` on a terminal of fixed width."""
     printed = io.StringIO()
     with _terminal(), contextlib.redirect_stdout(printed):
         code = run([*words, "--help"])
@@ -84,7 +84,7 @@ def help_text(*words: str) -> str:
 
 @contextlib.contextmanager
 def _terminal() -> Iterator[None]:
-    """Give the width of the page, whatever the real terminal has."""
+    """Return the fixed width of the page, regardless of the terminal."""
     before = os.environ.get("COLUMNS")
     os.environ["COLUMNS"] = str(WIDTH)
     try:

@@ -1,4 +1,4 @@
-"""What MkDocs cannot know: a page a command from `--help`, and files of the repository that pages link to."""
+"""MkDocs hook: a page per command from `--help`, and files of the repository that pages link to."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
 
 
 def section(title: str) -> str:
-    """Return what README.md says under a heading."""
+    """Return the section of README.md under a heading."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     found = re.search(rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
     if found is None:

@@ -57,12 +57,12 @@ class Snippet:
 
     @property
     def text(self) -> str:
-        """What is typed."""
+        """Command line as typed."""
         return shlex.join(("gpuplan", *self.words))
 
     @property
     def not_run(self) -> str | None:
-        """What it takes that is not here; None: nothing."""
+        """Missing requirement; None if there is none."""
         line = " ".join(self.words)
         reasons = (
             reason for begin, reason in NOT_RUN.items() if line == begin or line.startswith(f"{begin} ")
@@ -111,7 +111,7 @@ def _simple_commands(line: str) -> Iterator[list[str]]:
 
 
 def read_all(chosen: Sequence[Path]) -> list[str]:
-    """Return what is wrong with the command lines of some pages, one sentence each."""
+    """Return the errors in command lines of pages, one sentence each."""
     wrong = []
     for page in chosen:
         for snippet in snippets(page):

@@ -1,1 +1,1 @@
-"""The command line: parses, calls one function, emits."""
+"""Command line: each command parses its arguments, calls one function and writes the result."""

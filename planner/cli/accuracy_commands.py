@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .accuracy_flags import SettingFlags
 from .next_step import say_next, typed
 from .spread import spread
 
@@ -23,69 +23,6 @@ def register(app: typer.Typer) -> None:
     app.command()(calibrate)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SettingFlags:
-    """What is computed of the published measurements, and what becomes of it."""
-
-    setting: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Compute one setting (architecture, profet, source, accelerator ...); repeat for more."
-        ),
-    ] = None
-    from_: Annotated[
-        str | None,
-        typer.Option("--from", help="Compute what a profile on this accelerator says of the others."),
-    ] = None
-    recorded: Annotated[
-        bool, typer.Option("--recorded", help="Print what was computed last and shipped, at once.")
-    ] = False
-    memory: Annotated[
-        bool, typer.Option("--memory", help="Memory: beside XLA's word, and published limits.")
-    ] = False
-    check: Annotated[
-        bool, typer.Option("--check", help="Exit with 3 when anything is worse than what was recorded.")
-    ] = False
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Also record the scores in this file.")
-    ] = None
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print a page of documentation.")] = False
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False
-
-    def refuse(self, file: Path | None) -> None:
-        """Raise UsageError for flags that contradict each other, or the file."""
-        from ..errors import UsageError
-
-        given = self._given()
-        if file is not None and given:
-            raise UsageError(
-                f"`{given[0]}` is about the published measurements, not about `{file}`",
-                hint=f"leave out `{given[0]}`, or the file",
-            )
-        for flag, others, why in CONTRADICTIONS:
-            other = next((other for other in others if other in given), None)
-            if flag in given and other is not None:
-                raise UsageError(why.format(flag, other), hint="leave out one of them")
-        if self.json_ and self.markdown:
-            raise UsageError("`--markdown` and `--json` both say what to print", hint="leave out one of them")
-
-    def _given(self) -> list[str]:
-        """Return the flags that are not about a user's own file."""
-        flags = {
-            "--setting": self.setting, "--from": self.from_, "--recorded": self.recorded,
-            "--memory": self.memory, "--check": self.check, "--output": self.output, "--markdown": self.markdown,
-        }  # fmt: skip
-        return [name for name, value in flags.items() if value]
-
-
-# A flag, the flags that it excludes, and what is wrong with both.
-CONTRADICTIONS = (
-    ("--memory", ("--setting", "--from"), "`{}` has no step times that `{}` could choose from"),
-    ("--recorded", ("--check", "--output"), "`{}` computes nothing that `{}` could use"),
-    ("--from", ("--setting", "--recorded"), "`{}` is a setting of its own, beside `{}`"),
-)
-
-
 @spread
 def accuracy(
     file: Annotated[
@@ -94,10 +31,10 @@ def accuracy(
     *,
     flags: SettingFlags,
 ) -> None:
-    """Print how far off predictions are, on what nothing was fitted to.
+    """Print prediction errors on held-out data.
 
-    Without FILE the published measurements are predicted in several settings, each by coefficients fitted
-    without an architecture, a source or an accelerator, beside three rules of thumb. With FILE your
+    Without FILE, the published measurements are predicted in several settings, each with coefficients fitted
+    without one architecture, source or accelerator, and compared with three rules of thumb. With FILE your
     measurements are predicted with the packaged coefficients.
 
     Examples:
@@ -136,25 +73,25 @@ def accuracy(
 
 
 def _emit_own(board: Scoreboard, *, as_json: bool) -> None:
-    from ..render.accuracy import scoreboard_columns, scoreboard_rows
+    from ..render.accuracy import build_scoreboard_columns, build_scoreboard_rows
     from ..render.output import emit_json, emit_rows
 
     if as_json:
         emit_json("gpuplan.accuracy/1", board.to_json())
     else:
-        emit_rows(scoreboard_columns(), scoreboard_rows(board), title=board.protocol)
+        emit_rows(build_scoreboard_columns(), build_scoreboard_rows(board), title=board.protocol)
     for measurement, reason in board.unpredicted:
         typer.echo(f"not predicted: {measurement.model} on {measurement.accelerator}: {reason}", err=True)
 
 
 def _stop_when_worse(board: dict[str, Any]) -> None:
-    """NoAnswerError (exit 3) when a score is worse than the packaged record, by more than noise."""
+    """Raise NoAnswerError (exit code 3) if a score is worse than the packaged record by more than noise."""
     from ..errors import NoAnswerError
     from ..predict.record import packaged_record, worsened
 
     lines = worsened(packaged_record()["settings"], board["settings"])
     if lines:
-        hint = "if it is meant, record it with `gpuplan accuracy --output profiles/accuracy.json`"
+        hint = "if intended, record it with `gpuplan accuracy --output profiles/accuracy.json`"
         raise NoAnswerError("worse than recorded: " + "; ".join(lines), hint=hint)
 
 
@@ -170,11 +107,11 @@ def calibrate(
         bool, typer.Option("--accuracy", help="Then score every setting, and write the record and the page.")
     ] = False,
 ) -> None:
-    """Make everything anew that depends on the published measurements, and write it down.
+    """Rebuild and write all calibration files that depend on the published measurements.
 
-    The kernels of every run, the gradients, the coefficients with their intervals, the look-up of published
-    steps, how errors carry over between accelerators, and the constants of several devices. Nothing is
-    written before all of it is there.
+    These are the kernels of every run, the gradients, the coefficients with their intervals, the lookup of
+    published steps, the covariance of errors between accelerators, and the constants of several devices.
+    Files are written only after all are complete.
 
     Examples:
 

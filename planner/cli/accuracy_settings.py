@@ -1,4 +1,4 @@
-"""The scoreboards of `gpuplan accuracy`: of a user's file, of the settings computed now, or of the record."""
+"""Scoreboards of `gpuplan accuracy`: for a user's file, newly computed settings, or the record."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Board = dict[str, Any]
 
 
 def judged_file(file: Path) -> Scoreboard:
-    """Return how the packaged coefficients do on a user's measurements."""
+    """Score the packaged coefficients on a user's measurements."""
     from ..offers.load import load_catalog, resolve_accelerator
     from ..predict.accuracy import judge
     from ..predict.corpus import read_measurements
@@ -31,9 +31,9 @@ def judged_file(file: Path) -> Scoreboard:
 
 
 def settings_from(profiled: str) -> Board:
-    """Compute what a profile on one of the accelerators with published rows says of the others.
+    """Score predictions for other accelerators from a profile on one with published rows.
 
-    UsageError for an accelerator that has none.
+    UsageError for an accelerator without published rows.
     """
     from ..errors import UsageError, near_names_hint
     from ..predict.bench import judged_rows
@@ -48,7 +48,7 @@ def settings_from(profiled: str) -> Board:
 
 
 def settings_board(names: Sequence[str]) -> Board:
-    """Compute some settings (all when none is named), under the keys of the JSON contract."""
+    """Compute the named settings (all if none is named), under the keys of the JSON contract."""
     from ..predict.settings_held_out import settings_named
 
     return _computed(settings_named(names))
@@ -71,7 +71,7 @@ def _computed(settings: Sequence[Setting]) -> Board:
 
 
 def recorded_board(names: Sequence[str]) -> Board:
-    """Return settings as they were recorded, under the same keys, without the rows behind them."""
+    """Load recorded settings under the same keys, without the underlying rows."""
     from ..predict.record import packaged_record
     from ..predict.settings_held_out import HEADLINE, settings_named
 
@@ -83,10 +83,10 @@ def recorded_board(names: Sequence[str]) -> Board:
 
 
 def emit_settings(board: Board, *, output: Path | None, markdown: bool, as_json: bool) -> None:
-    """Print settings as a table, a page or JSON, and record them when a file is named."""
+    """Print settings as a table, page or JSON, and record them if a file is given."""
     from ..predict.record import rounded
-    from ..render.accuracy import setting_columns, setting_rows
-    from ..render.accuracy_page import accuracy_page
+    from ..render.accuracy import build_setting_columns, build_setting_rows
+    from ..render.accuracy_page import format_accuracy_page
     from ..render.output import emit_json, emit_rows, emit_text
 
     if output is not None:
@@ -94,13 +94,13 @@ def emit_settings(board: Board, *, output: Path | None, markdown: bool, as_json:
     if as_json:
         emit_json("gpuplan.accuracy/1", board)
     elif markdown:
-        emit_text(accuracy_page(rounded(board["settings"])))
+        emit_text(format_accuracy_page(rounded(board["settings"])))
     else:
-        emit_rows(setting_columns(), setting_rows(board["settings"]))
+        emit_rows(build_setting_columns(), build_setting_rows(board["settings"]))
 
 
 def _record(settings: Mapping[str, Any], path: Path) -> None:
-    """Write the record, keeping from the one that is there the settings that were not computed."""
+    """Write the record, keeping existing settings that were not computed."""
     from ..predict.calibrate import write_json
     from ..predict.record import read_record, record_of
     from ..predict.settings_held_out import SETTINGS

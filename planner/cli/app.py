@@ -1,4 +1,4 @@
-"""The application: its commands, and the one place where errors become exit codes.
+"""The application: its commands, and the mapping of errors to exit codes.
 
 0 done · 1 failed · 2 usage · 3 the answer is no · 4 credentials missing · 130 interrupted
 """
@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import GpuplanError
+from ..files import cache_dir_restored
 from .quick import quicken
 
 __all__ = ["COMMANDS", "app", "app_for", "run"]  # noqa: F822 - ``app`` is made when it is first asked for
@@ -23,7 +24,7 @@ __all__ = ["COMMANDS", "app", "app_for", "run"]  # noqa: F822 - ``app`` is made 
 USAGE = 2
 INTERRUPTED = 130
 
-# Modules in the order of the help page, each with its commands: only that of the command that runs is loaded.
+# Modules in the order of the help page, with their commands; only the module of the executed command is loaded.
 COMMANDS = {
     "estimate_command": ("estimate",),
     "report_command": ("report",),
@@ -41,7 +42,7 @@ COMMANDS = {
 
 
 def _print_version(wanted: bool) -> None:
-    """Print the version and leave."""
+    """Print the version and exit."""
     if wanted:
         from .._version import __version__
 
@@ -69,7 +70,7 @@ def gpuplan(
 
 
 def app_for(arguments: Sequence[str]) -> typer.Typer:
-    """Return the application as far as a command line needs it: with its one command, or with all of them."""
+    """Build the application with the command of a command line, or with all commands."""
     wanted = next(
         (name for name, commands in COMMANDS.items() if arguments and arguments[0] in commands), None
     )
@@ -77,7 +78,7 @@ def app_for(arguments: Sequence[str]) -> typer.Typer:
 
 
 def _command_for(arguments: Sequence[str]) -> Callable[..., Any]:
-    """Return what reads a command line and runs it."""
+    """Return a function that parses a command line and runs it."""
     command = typer.main.get_command(app_for(arguments))
     quicken(command)
     return command
@@ -104,11 +105,12 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+@cache_dir_restored()
 def run(arguments: Sequence[str]) -> int:
-    """Run a command line and return its exit code; what the user can fix is told on standard error.
+    """Run a command line and return its exit code; user errors are printed on standard error.
 
     Args:
-        arguments: Without the program's own name.
+        arguments: Arguments without the program name.
     """
     debug = "--debug" in takewhile(lambda argument: argument.startswith("-"), arguments)
     try:
@@ -132,14 +134,14 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _tell(message: str, *, hint: str | None) -> None:
-    """Print an error: what and where, a blank line, and the way out."""
+    """Print an error with its place, a blank line, and the hint."""
     typer.echo(f"error: {message}", err=True)
     if hint:
         typer.echo(f"\nhint: {hint}", err=True)
 
 
 def _one_line(message: str) -> str:
-    """Return typer's message as our own begin: lower case, one line, no full stop."""
+    """Convert typer's message to the project's style: lower case, one line, no full stop."""
     text = " ".join(message.split()).replace("Value error, ", "").rstrip(".")
     return text[:1].lower() + text[1:]
 
@@ -151,7 +153,7 @@ def _command_of(error: typer.TyperException) -> str:
 
 
 def _send_output_nowhere() -> None:
-    """Let what is still buffered for a reader that went away disappear without a word."""
+    """Discard buffered output after the reader has closed the pipe."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

@@ -7,7 +7,16 @@ from typing import Annotated
 
 import typer
 
-from .flags import LimitFlags, ModelArgument, OfferFlags, OutputFlags, ScriptArguments, SpotFlags, WorkFlags
+from .flags import (
+    LimitFlags,
+    ModelArgument,
+    OfferFlags,
+    OutputFlags,
+    ScriptArguments,
+    ScriptFlags,
+    SpotFlags,
+    WorkFlags,
+)
 from .next_step import given, say_next, typed
 from .spread import spread
 
@@ -28,7 +37,7 @@ def register(app: typer.Typer) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RivalFlags:
-    """Who competes, how often, and what one's own time is worth."""
+    """Alternatives to compare, number of runs, and value of the user's time."""
 
     against: Annotated[
         str | None,
@@ -52,43 +61,45 @@ def breakeven(
     *,
     rivals: RivalFlags,
     work: WorkFlags,
+    script: ScriptFlags,
     offers: OfferFlags,
     limits: LimitFlags,
     spot: SpotFlags,
     out: OutputFlags,
 ) -> None:
-    """Compare free notebooks, paid ones, your machine and the clouds: money, time, and from where on it turns."""
+    """Compare free and paid notebooks, your machine and the clouds: money, time and break-even points."""
     from ..plan.ask import prepare
     from ..plan.breakeven import Rivalry, compare
-    from ..render.breakeven import emit_breakeven, verdict_text
+    from ..render.breakeven import emit_breakeven, format_recommendation
     from ..render.files import write_text
-    from ..render.output import json_text
+    from ..render.output import format_json
     from .progress import working_out
 
     names = tuple(name.strip() for name in (rivals.against or "").split(",") if name.strip())
     rivalry = Rivalry(
         against=names, runs=rivals.runs, hour_value_usd=rivals.hour_value, hours_a_day=rivals.hours_a_day
     )
-    options = work.options()
+    options = work.options(script)
     out.require_writable()
     asked = offers.wanted(limits, spot).resolve()
-    with working_out(model):
+    with working_out(model) as tell:
         ready = prepare(
-            model, asked.question, options=options, script_arguments=script_arguments or (),
+            model, asked.question, options=options.telling(tell), script_arguments=script_arguments or (),
             catalog=asked.catalog, terms=asked.terms,
         )  # fmt: skip
         result = compare(ready, rivalry, question=asked.question)
     if out.output is not None:
         document = result.to_json()
         write_text(
-            out.output, json_text(document.pop("schema"), {"verdict": verdict_text(result), **document})
+            out.output,
+            format_json(document.pop("schema"), {"verdict": format_recommendation(result), **document}),
         )
     emit_breakeven(result, as_json=out.json_)
     best = result.best.contender.offer.offer
     say_next(
         typed(
             "estimate", model, provider=best.provider, accelerator=best.accelerator, devices=best.devices,
-            **given(work), o="plan.json", arguments=script_arguments,
+            **given(work), **given(script), o="plan.json", arguments=script_arguments,
         ),
         as_json=out.json_,
     )  # fmt: skip

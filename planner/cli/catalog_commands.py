@@ -1,4 +1,4 @@
-"""The commands that list and check the catalog: ``offers``, ``accelerators``, ``catalog check``."""
+"""Commands that list and check the catalog: ``offers``, ``accelerators``, ``catalog check``."""
 
 from __future__ import annotations
 
@@ -60,16 +60,16 @@ def offers(  # noqa: PLR0917 (typer passes everything by name)
 
     Example: gpuplan offers --provider gcp --region us-central1 --json
     """
-    from ..offers.load import catalog_of
-    from ..offers.local import local_offer
+    from ..offers.load import load_user_catalog
+    from ..offers.local import probe_local_offer
     from ..offers.query import select_offers
-    from ..render.catalog import OFFER_COLUMNS, offer_row
+    from ..render.catalog import OFFER_COLUMNS, build_offer_row
     from ..render.output import emit_json, emit_rows
     from ..settings import load_settings
 
-    catalog = catalog_of(load_settings(flags={"catalog_dir": folder}))
+    catalog = load_user_catalog(load_settings(flags={"catalog_dir": folder}))
     found = select_offers(
-        (*catalog.offers, local_offer(catalog)[0]),
+        (*catalog.offers, probe_local_offer(catalog)[0]),
         accelerators=accelerator or (),
         providers=provider or (),
         regions=region or (),
@@ -78,7 +78,7 @@ def offers(  # noqa: PLR0917 (typer passes everything by name)
         include_retired=retired,
         names=catalog.names,
     )
-    rows = [offer_row(offer) for offer in found]
+    rows = [build_offer_row(offer) for offer in found]
     if as_json:
         emit_json("gpuplan.offers/1", {"as_of": catalog.as_of, "offers": rows})
     else:
@@ -90,9 +90,9 @@ def offers(  # noqa: PLR0917 (typer passes everything by name)
 
 def _warn_of_old_prices(found: Sequence[Offer]) -> None:
     """Say it below a table on a terminal when a price in it is older than 30 days; data carries its dates."""
-    from ..render.age import age_line
+    from ..render.age import format_age_line
 
-    line = age_line(found) if sys.stdout.isatty() else ""
+    line = format_age_line(found) if sys.stdout.isatty() else ""
     if line:
         typer.echo(f"warning: {line}", err=True)
 
@@ -110,7 +110,7 @@ def accelerators(
     Example: gpuplan accelerators --json
     """
     from ..offers.load import load_catalog
-    from ..render.catalog import ACCELERATOR_COLUMNS, accelerator_row
+    from ..render.catalog import ACCELERATOR_COLUMNS, build_accelerator_row
     from ..render.output import emit_json, emit_rows
 
     known = list(load_catalog(folder).accelerators.values())
@@ -118,7 +118,7 @@ def accelerators(
     found = [row for row in _matching(known, "architecture", architecture or []) if row in found]
     if not found:
         raise NoAnswerError("no accelerator has that vendor and architecture", hint="leave out one of them")
-    rows = [accelerator_row(row) for row in found]
+    rows = [build_accelerator_row(row) for row in found]
     if as_json:
         emit_json("gpuplan.accelerators/1", {"accelerators": rows})
     else:

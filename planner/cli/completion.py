@@ -1,4 +1,4 @@
-"""What the shell offers after TAB: names of the packaged catalog, no network."""
+"""Shell completion from the packaged catalog, without network access."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ __all__ = ["accelerators", "providers", "regions"]
 
 
 def accelerators(incomplete: str) -> list[str]:
-    """Return the accelerators whose name begins so."""
+    """Return the accelerators whose name starts with the given text."""
     from ..offers.load import load_catalog
 
     return _beginning(incomplete, load_catalog().accelerators)
 
 
 def providers(incomplete: str) -> list[str]:
-    """Return the providers whose name begins so."""
+    """Return the providers whose name starts with the given text."""
     from ..offers.load import load_catalog
 
     return _beginning(incomplete, load_catalog().providers)
 
 
 def regions(incomplete: str) -> list[str]:
-    """Return the regions whose name begins so."""
+    """Return the regions whose name starts with the given text."""
     from ..offers.load import load_catalog
 
     return _beginning(incomplete, (region for _, region in load_catalog().costs.regions))
 
 
 def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
-    """Return the names that begin so, each once, in order."""
+    """Return the distinct names that start with the given text, sorted."""
     return sorted({name for name in names if name.startswith(incomplete)})

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..errors import UsageError
-from .flags import LimitFlags, ModelArgument, OfferFlags, OutputFlags, ScriptArguments, SpotFlags, WorkFlags
+from .flags import (
+    LimitFlags,
+    ModelArgument,
+    OfferFlags,
+    OutputFlags,
+    ScriptArguments,
+    ScriptFlags,
+    SpotFlags,
+    WorkFlags,
+)
 from .next_step import given, say_next, typed
 from .spread import spread
 
 if TYPE_CHECKING:
-    from ..plan.ask import Prepared
+    from ..plan.prepared import Prepared
     from ..plan.sweep import Sweep
     from ..workload.model import Workload
 
@@ -42,7 +51,7 @@ def register(app: typer.Typer) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RigFlags:
-    """A machine that one may buy, and how it would be used."""
+    """A machine to buy, and its use."""
 
     accelerator: Annotated[str, typer.Option(help="What is in it, as `gpuplan accelerators` names it.")]
     price: Annotated[float, typer.Option(help="Of the whole machine, in dollars.")]
@@ -56,7 +65,7 @@ class RigFlags:
     hours_a_week: Annotated[float, typer.Option(help="Hours a week that it would train.")] = 20.0
 
 
-HOST_W = 150.0  # processor, memory, fans and losses of the power supply of a desktop while it trains: assumed
+HOST_W = 150.0  # assumed for a desktop in training: processor, memory, fans, power supply losses
 
 
 @spread
@@ -67,16 +76,17 @@ def rig(
     *,
     machine: RigFlags,
     work: WorkFlags,
+    script: ScriptFlags,
     out: OutputFlags,
 ) -> None:
-    """Should I buy? A machine of your own against renting: the month from which on it pays."""
-    from ..plan.estimate import Question
+    """Compare buying a machine with renting: the month from which on buying pays off."""
+    from ..plan.question import Question
     from ..plan.rig import Rig, weigh
     from ..plan.rivals import rivals_by_price, rivals_for_work
     from ..plan.wanted import Wanted
     from ..render.files import write_text
-    from ..render.output import json_text
-    from ..render.rig import emit_rig, rig_json
+    from ..render.output import format_json
+    from ..render.rig import build_rig_json, emit_rig
 
     out.require_writable()
     asked = Wanted().resolve()
@@ -96,20 +106,21 @@ def rig(
         from ..plan.ask import prepare
         from .progress import working_out
 
-        with working_out(model):
+        options = work.options(script)
+        with working_out(model) as tell:
             ready = prepare(
-                model, asked.question, options=work.options(), catalog=asked.catalog, terms=asked.terms
+                model, asked.question, options=options.telling(tell), catalog=asked.catalog, terms=asked.terms
             )
             rivals = rivals_for_work(ready, Question(), accelerator=name, devices=machine.devices)
     verdicts = weigh(owned, accelerator=name, rivals=rivals)
     if out.output is not None:
-        document = rig_json(verdicts)
-        write_text(out.output, json_text(document.pop("schema"), document))
+        document = build_rig_json(verdicts)
+        write_text(out.output, format_json(document.pop("schema"), document))
     emit_rig(verdicts, as_json=out.json_)
     if model is None:
         step = typed("rig", "MODEL", accelerator=name, price=machine.price)
     else:
-        step = typed("breakeven", model, **given(work))
+        step = typed("breakeven", model, **given(work), **given(script))
     say_next(step, as_json=out.json_)
 
 
@@ -123,6 +134,7 @@ def sweep_command(
     ] = None,
     precisions: Annotated[str, typer.Option(help="With commas.")] = PRECISIONS,
     work: WorkFlags,
+    script: ScriptFlags,
     offers: OfferFlags,
     limits: LimitFlags,
     spot: SpotFlags,
@@ -132,7 +144,7 @@ def sweep_command(
     from ..plan.ask import prepare
     from ..plan.sweep import sweep
     from ..render.files import write_text
-    from ..render.output import json_text
+    from ..render.output import format_json
     from ..render.sweep import emit_sweep
     from ..workload.load import load_workload
     from .progress import working_out
@@ -140,8 +152,9 @@ def sweep_command(
     sizes = None if batch_sizes is None else _sizes(batch_sizes)
     out.require_writable()
     asked = offers.wanted(limits, spot).resolve()
-    options = work.options()
+    options = work.options(script)
     with working_out(model) as tell:
+        options = options.telling(tell)
         ready = prepare(
             model, asked.question, options=options, script_arguments=script_arguments or (),
             catalog=asked.catalog, terms=asked.terms,
@@ -161,31 +174,33 @@ def sweep_command(
         )  # fmt: skip
     if out.output is not None:
         document = result.to_json()
-        write_text(out.output, json_text(document.pop("schema"), document))
+        write_text(out.output, format_json(document.pop("schema"), document))
     emit_sweep(result, as_json=out.json_)
-    say_next(_estimate_of(result, work, script_arguments), as_json=out.json_)
+    say_next(_estimate_of(result, {**given(work), **given(script)}, script_arguments), as_json=out.json_)
 
 
-def _estimate_of(result: Sweep, work: WorkFlags, script_arguments: list[str] | None) -> str:
+def _estimate_of(result: Sweep, flags: dict[str, Any], script_arguments: list[str] | None) -> str:
     """Return the command that estimates the cheapest of the best points."""
     point = min(result.best, key=lambda point: point.cost_usd)
     offer = point.offer.offer
     return typed(
         "estimate", result.model, accelerator=offer.accelerator, devices=offer.devices,
-        **{**given(work), "batch_size": point.batch_size, "precision": point.precision}, o="plan.json",
+        **{**flags, "batch_size": point.batch_size, "precision": point.precision}, o="plan.json",
         arguments=script_arguments,
     )  # fmt: skip
 
 
 def _around(ready: Prepared) -> list[int]:
-    """Return the model's own batch size, half and twice of it."""
+    """Return half, once and twice the model's own batch size."""
     own = ready.workload.batch_size
     return sorted({max(1, own // 2), own, 2 * own})
 
 
 def _sizes(text: str) -> list[int]:
-    """Return batch sizes; UsageError for anything but whole numbers of at least one."""
+    """Parse batch sizes; UsageError for anything but integers of at least 1."""
     sizes = [part.strip() for part in text.split(",") if part.strip()]
     if not sizes or not all(part.isdigit() and int(part) > 0 for part in sizes):
-        raise UsageError(f"`--batch-sizes {text}` are no batch sizes", hint="as in `--batch-sizes 32,64,128`")
+        raise UsageError(
+            f"`--batch-sizes {text}` is not a list of batch sizes", hint="give e.g. `--batch-sizes 32,64,128`"
+        )
     return [int(part) for part in sizes]

@@ -35,17 +35,17 @@ def doctor(
     """
     from datetime import date
 
-    from ..doctor.report import SCHEMA, examine
-    from ..render.doctor import DOCTOR_COLUMNS, doctor_rows
+    from ..doctor.report import SCHEMA, examine_installation
+    from ..render.doctor import DOCTOR_COLUMNS, build_doctor_rows
     from ..render.output import emit_json, emit_rows
     from ..render.progress import status
 
     with status("looking at this installation"):
-        report = examine(environ=os.environ, today=date.today(), ask_devices=not quick)
+        report = examine_installation(environ=os.environ, today=date.today(), ask_devices=not quick)
     if json_:
         emit_json(SCHEMA, report.to_json())
     else:
-        emit_rows(DOCTOR_COLUMNS, doctor_rows(report))
+        emit_rows(DOCTOR_COLUMNS, build_doctor_rows(report))
     if report.is_broken:
         raise typer.Exit(1)
     say_next(typed("estimate", "ResNet50", samples=50_000, epochs=10), as_json=json_)

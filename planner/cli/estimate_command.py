@@ -8,12 +8,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .flags import LimitFlags, ModelArgument, OfferFlags, OutputFlags, ScriptArguments, SpotFlags, WorkFlags
+from .flags import (
+    LimitFlags,
+    ModelArgument,
+    OfferFlags,
+    OutputFlags,
+    ScriptArguments,
+    ScriptFlags,
+    SpotFlags,
+    WorkFlags,
+)
 from .next_step import DRY_RUN, say_next, typed
 from .spread import spread
 
 if TYPE_CHECKING:
-    from ..plan.estimate import Question
+    from ..plan.question import Question
     from ..plan.result import Estimate
     from ..workload.model import Workload
 
@@ -38,6 +47,7 @@ def estimate(
     script_arguments: ScriptArguments = None,
     *,
     work: WorkFlags,
+    script: ScriptFlags,
     offers: OfferFlags,
     limits: LimitFlags,
     spot: SpotFlags,
@@ -66,12 +76,12 @@ def estimate(
     from ..plan.ask import ask
     from .progress import compiling, working_out
 
-    options = work.options()
+    options = work.options(script)
     out.require_writable()
     asked = offers.wanted(limits, spot).resolve()
     with working_out(model) as tell:
         result = ask(
-            model, asked.question, options=options, script_arguments=script_arguments or (),
+            model, asked.question, options=options.telling(tell), script_arguments=script_arguments or (),
             catalog=asked.catalog, terms=asked.terms, profiles=profile or (),
             detailed=out.output is not None, best_batch=best_batch,
             compiling=compiling(tell) if compile else None,
@@ -80,13 +90,13 @@ def estimate(
 
 
 def _show(result: Estimate, question: Question, out: OutputFlags, *, show_all: bool, breakdown: bool) -> None:
-    """Emit the result, write the file, and raise when the answer is no."""
+    """Write the result and the file; NoAnswerError if no offer fits."""
     from ..plan.answer import why_no_answer
-    from ..render.estimate import emit_estimate, estimate_json
+    from ..render.estimate import emit_estimate, format_estimate_json
     from ..render.files import write_text
 
     if out.output is not None:
-        write_text(out.output, estimate_json(result))
+        write_text(out.output, format_estimate_json(result))
     emit_estimate(result, as_json=out.json_, show_all=show_all, breakdown=breakdown)
     why = why_no_answer(result, question)
     if why is not None:
@@ -98,20 +108,20 @@ def _show(result: Estimate, question: Question, out: OutputFlags, *, show_all: b
 
 
 def notes(result: Estimate, output: Path | None) -> list[str]:
-    """Return what was assumed, and what was written."""
+    """Return the assumptions and the path of the written file."""
     written = [] if output is None else [f"wrote {output}"]
     return [*(f"note: {note}" for note in result.workload.notes), *written]
 
 
 def _missing(workload: Workload) -> str:
-    """Return the flags that say how long the run is."""
+    """Return the flags that would set the length of the run."""
     if workload.mode == "infer":
         return "--samples N"
     return "--samples N --epochs N" if workload.samples is None else "--epochs N"
 
 
 def next_steps(result: Estimate, output: Path | None) -> list[str]:
-    """Return what there is to do with an estimate."""
+    """Return suggestions for the next command."""
     if result.workload.steps is None:
         return [f"add `{_missing(result.workload)}` to see the time and cost of a whole run"]
     if output is None:

@@ -1,4 +1,4 @@
-"""`gpuplan export`: a chosen offer as the file of an engine that exists."""
+"""`gpuplan export`: an offer of a plan as a file for another launcher."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .flags import Rank, Requirements, Script, ScriptArguments
 from .next_step import WITHOUT_DRY_RUN, say_next
 
 if TYPE_CHECKING:
-    from ..launch.asking import Asked
+    from ..launch.asked import Asked
 
 __all__ = ["hand_over_to_sky", "register"]
 
@@ -42,7 +42,7 @@ def export(  # noqa: PLR0917 - one argument a flag
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the file here.")] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of YAML.")] = False,
 ) -> None:
-    """Write the offer that a plan chose as an engine's file: SkyPilot, dstack, Kubernetes (JobSet), Ray, Colab.
+    """Write the offer chosen in a plan as a file for SkyPilot, dstack, Kubernetes (JobSet), Ray or Colab.
 
     Each file carries the engine's own automatic stop and deadline, and says above what they do not cover.
 
@@ -50,9 +50,9 @@ def export(  # noqa: PLR0917 - one argument a flag
 
     Example: gpuplan export plan.json --to kubernetes --source git:https://host/me/repo@main
     """
-    from ..launch.asking import Asked
+    from ..launch.asked import Asked
     from ..launch.export.engines import exported
-    from ..render.export import export_text
+    from ..render.export import format_export
     from ..render.files import require_writable, write_text
     from ..render.output import emit_json, emit_text
 
@@ -68,33 +68,33 @@ def export(  # noqa: PLR0917 - one argument a flag
     if json_:
         emit_json("gpuplan.export/1", payload)
     if output is not None:
-        write_text(output, export_text(payload))
+        write_text(output, format_export(payload))
         typer.echo(f"wrote {output}; start it with `{payload['apply']}`", err=True)
         say_next(payload["apply"], as_json=json_)
     elif not json_:
-        emit_text(export_text(payload))
+        emit_text(format_export(payload))
         say_next(f"add `-o FILE`, then {payload['apply']}")
 
 
 def hand_over_to_sky(
     asked: Asked, *, dry_run: bool, output: Path | None, confirm: Callable[[str], None]
 ) -> None:
-    """Write the plan's offer as a task of SkyPilot, and let `sky` start it; a dry run prints the task."""
+    """Write the plan's offer as a SkyPilot task and start it with `sky`; a dry run prints the task."""
     from ..launch.export.engines import exported
     from ..launch.export.sky import hand_over, require_sky
-    from ..render.export import export_text
+    from ..render.export import format_export
     from ..render.files import write_text
     from ..render.output import emit_text
 
     file = output or Path("gpuplan-task.yaml")
     task = exported(asked, engine="skypilot", disk_gb=100, image=None, file=str(file))
     if dry_run:
-        emit_text(export_text(task))
+        emit_text(format_export(task))
         say_next(WITHOUT_DRY_RUN)
         return
     require_sky()
-    typer.echo(export_text(task), err=True, nl=False)
+    typer.echo(format_export(task), err=True, nl=False)
     confirm(f"let `sky` start it, for ${task['worst_case_usd']:.2f} and what SkyPilot adds?")
-    write_text(file, export_text(task))
+    write_text(file, format_export(task))
     hand_over(task, file)
     typer.echo(f"handed over; `sky status` shows it, `{task['stop']}` ends it", err=True)

@@ -1,4 +1,4 @@
-"""Arguments and flags that commands share, by subject; `spread` puts a group on a command line."""
+"""Arguments and flags shared by commands, grouped by subject; `spread` adds a group to a command."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from ..plan.spot_outlook import SpotTerms
     from ..plan.wanted import Wanted
     from ..workload.options import WorkloadOptions
+    from ..workload.script_terms import ScriptTerms
 
 __all__ = [
     "LimitFlags", "ModelArgument", "OfferFlags", "OutputFlags", "Rank", "Requirements", "Script",
-    "ScriptArguments", "SpotFlags", "WorkFlags",
+    "ScriptArguments", "ScriptFlags", "SpotFlags", "WorkFlags",
 ]  # fmt: skip
 
 ModelArgument = Annotated[
@@ -31,8 +32,28 @@ Script = Annotated[str | None, typer.Option(help="What to run, when the plan's M
 Requirements = Annotated[str | None, typer.Option(help="A file of the source to install from.")]
 
 
+class ScriptFlags(Frozen):
+    """Execution of the user's code."""
+
+    script_timeout: Annotated[
+        str | None, typer.Option(help="Longest time of a script until fit(): 90s, 30m. Default: 10m.")
+    ] = None
+    script_env: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Also let a script see this environment variable; repeat for more.", metavar="NAME"
+        ),
+    ] = None
+
+    def terms(self) -> ScriptTerms:
+        """Convert the flags; UsageError for an invalid duration or an unset variable."""
+        from ..plan.script_given import script_terms_of
+
+        return script_terms_of(timeout=self.script_timeout, variables=self.script_env or ())
+
+
 class WorkFlags(Frozen):
-    """What is said about the run beside the model."""
+    """The run, besides the model."""
 
     batch_size: Annotated[int | None, typer.Option(help="Samples per device and step.")] = None
     samples: Annotated[int | None, typer.Option(help="Training samples of an epoch.")] = None
@@ -48,19 +69,19 @@ class WorkFlags(Frozen):
     optimizer: Annotated[str | None, typer.Option(help="Likewise: a Keras optimizer.")] = None
     no_cache: Annotated[bool, typer.Option("--no-cache", help="Trace anew, and keep nothing.")] = False
 
-    def options(self) -> WorkloadOptions:
-        """Return them for tracing; UsageError for what cannot be."""
+    def options(self, script: ScriptFlags) -> WorkloadOptions:
+        """Convert the flags to tracing options; UsageError for invalid values."""
         from ..workload.options import WorkloadOptions
 
         return WorkloadOptions(
             batch_size=self.batch_size, samples=self.samples, epochs=self.epochs, steps=self.steps,
             precision=self.precision, mode=self.mode, loss=self.loss, optimizer=self.optimizer,
-            use_cache=not self.no_cache,
+            use_cache=not self.no_cache, script=script.terms(),
         )  # fmt: skip
 
 
 class LimitFlags(Frozen):
-    """How long a run may take, what it may cost, and what is known about both."""
+    """Limits of time and cost of a run, and assumptions."""
 
     deadline: Annotated[str | None, typer.Option(help="Longest time of the run: 90s, 15m, 12h, 2d.")] = None
     by: Annotated[str | None, typer.Option(help="When it must be done, as 'Mon 08:00' or 18:30.")] = None
@@ -78,7 +99,7 @@ class LimitFlags(Frozen):
 
 
 class SpotFlags(Frozen):
-    """What is known about machines that can be taken back, in place of what the catalog assumes."""
+    """Properties of spot machines that replace the catalog's assumptions."""
 
     spot_life: Annotated[
         str | None, typer.Option(help="Mean life of a spot machine: 5h; else as watched or published.")
@@ -94,7 +115,7 @@ class SpotFlags(Frozen):
     ] = None
 
     def terms(self) -> SpotTerms:
-        """Return them as times; UsageError for what is none."""
+        """Convert the flags to durations; UsageError for invalid ones."""
         from ..plan.spot_given import spot_terms_of
 
         return spot_terms_of(
@@ -104,7 +125,7 @@ class SpotFlags(Frozen):
 
 
 class OfferFlags(Frozen):
-    """Which offers to look at."""
+    """Filters of offers."""
 
     accelerator: Annotated[
         list[str] | None,
@@ -137,7 +158,7 @@ class OfferFlags(Frozen):
     ] = False
 
     def wanted(self, limits: LimitFlags | None = None, spot: SpotFlags | None = None) -> Wanted:
-        """Return what is asked of the offers, within limits, and what is known of spot machines."""
+        """Combine offer filters, limits and spot properties."""
         from ..plan.wanted import Wanted
 
         if self.live:
@@ -153,13 +174,13 @@ class OfferFlags(Frozen):
 
 
 class OutputFlags(Frozen):
-    """Where the answer goes, beside a table on standard output."""
+    """Output besides a table on standard output."""
 
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Also write the JSON here.")] = None
     json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False
 
     def require_writable(self) -> None:
-        """Raise UsageError when the file cannot be written: before the work, not after it."""
+        """Raise UsageError before the work starts if the file is not writable."""
         from ..render.files import require_writable
 
         if self.output is not None:
@@ -167,7 +188,7 @@ class OutputFlags(Frozen):
 
 
 def _ask_notebooks() -> None:
-    """Ask Colab and Kaggle about the account; standard error tells how it went."""
+    """Query the clients of Colab and Kaggle, with progress on standard error."""
     from ..plan.live import ask_notebooks
     from ..render.progress import status
     from ..settings import load_settings

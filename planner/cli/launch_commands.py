@@ -21,6 +21,10 @@ __all__ = ["register"]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; needed where nobody can be asked.")]
 Provider = Annotated[list[str] | None, typer.Option(help="Ask this provider; repeat for more.")]
+Owner = Annotated[
+    str | None,
+    typer.Option(metavar="ID", help="End another installation's machines, by its id (`gpuplan ps --cloud`)."),
+]
 Region = Annotated[list[str] | None, typer.Option(help="Ask only there; repeat. Else everywhere.")]
 
 
@@ -39,15 +43,17 @@ def launch(  # noqa: PLR0917 - one argument a flag
     script_arguments: ScriptArguments = None,
     rank: Rank = None,
     fallbacks: Annotated[
-        int, typer.Option(help="How many alike offers may follow when it is not to be had.", min=0)
-    ] = 3,
+        int | None,
+        typer.Option(help="How many alike offers may follow when it is not to be had. Default: 3.", min=0),
+    ] = None,
     script: Script = None,
     source: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="Where the code is: a folder, git:URL@REF, image:NAME, s3:BUCKET/KEY, gs:BUCKET/KEY."
+            help="Where the code is: a folder, git:URL@REF, image:NAME, s3:BUCKET/KEY, gs:BUCKET/KEY. "
+            "Default: the current folder."
         ),
-    ] = ".",
+    ] = None,
     requirements: Requirements = None,
     max_usd: Annotated[float | None, typer.Option(help="Highest cost of the run, all attempts.")] = None,
     max_hours: Annotated[float | None, typer.Option(help="Longest life of the machine.")] = None,
@@ -55,8 +61,15 @@ def launch(  # noqa: PLR0917 - one argument a flag
         bool, typer.Option("--accept-old-prices", help="Go on with a price older than 90 days.")
     ] = False,
     stop_loss: Annotated[
-        Literal["off", "warn", "stop"], typer.Option(help="When the first 50 steps are not as planned.")
-    ] = "warn",
+        Literal["off", "warn", "stop"] | None,
+        typer.Option(help="When the first 50 steps are not as planned. Default: warn."),
+    ] = None,
+    guest_cap_only: Annotated[
+        bool,
+        typer.Option(
+            "--guest-cap-only", help="Go on although only the machine's own timer ends it, if it works."
+        ),
+    ] = False,
     checkpoint_every: Annotated[
         str | None,
         typer.Option(help="Longest work that a crash can lose: 60s, 10m. Default: 60s, on spot as planned."),
@@ -86,12 +99,13 @@ def launch(  # noqa: PLR0917 - one argument a flag
 
     Example: gpuplan launch plan.json --max-usd 5 --yes
     """
-    from ..launch.asking import Asked, plan_of
-    from ..offers.load import catalog_of
+    from ..launch.asked import Asked
+    from ..launch.asking import plan_of
+    from ..offers.load import load_user_catalog
     from ..plan.limits import duration_s_of
     from ..render.files import require_writable, write_text
     from ..render.launch import plan_text
-    from ..render.output import emit_json, emit_text, json_text
+    from ..render.output import emit_json, emit_text, format_json
     from ..render.progress import status
     from ..settings import load_settings
 
@@ -103,6 +117,7 @@ def launch(  # noqa: PLR0917 - one argument a flag
         stop_loss=stop_loss,
         checkpoint_every_s=None if checkpoint_every is None else duration_s_of(checkpoint_every),
         options=_pairs(option or []), name=name, accept_old_prices=accept_old_prices,
+        guest_cap_only=guest_cap_only,
     )  # fmt: skip
     if via is not None:
         from .export_command import hand_over_to_sky
@@ -113,18 +128,21 @@ def launch(  # noqa: PLR0917 - one argument a flag
         return
     launcher = _launcher(as_json=json_)
     with status("planning the launch"):
-        made = plan_of(asked, launcher, catalog=catalog_of(load_settings()), look=not dry_run)
+        made = plan_of(asked, launcher, catalog=load_user_catalog(load_settings()), look=not dry_run)
     payload = made.to_json()
     schema = payload.pop("schema")
     if output is not None:
-        write_text(output, json_text(schema, payload))
+        write_text(output, format_json(schema, payload))
     if dry_run:
         emit_json(schema, payload) if json_ else emit_text(plan_text(made.to_json()))
         say_next(WITHOUT_DRY_RUN if output is None else typed("launch", str(output)), as_json=json_)
         return
     if not json_:
         typer.echo(plan_text(made.to_json(), calls=False), err=True, nl=False)
-    _confirm(f"start it, for ${made.worst_case_usd:.2f} at most?", yes=yes)
+    most = f"${made.worst_case_usd:.2f} at most"
+    if launcher.adapter(made.request.provider).remote and not made.is_bounded:
+        most = f"${made.worst_case_usd:.2f} if its own timer works, and without a limit outside it"
+    _confirm(f"start it, for {most}?", yes=yes)
     apply_plan(made, launcher, wait=wait, as_json=json_)
 
 
@@ -163,7 +181,11 @@ def ps(
         )
     rows = [row.to_json() for row in found]
     if json_:
-        silent = [{"provider": name, "error": str(error)} for name, error in failures.errors.items()]
+        parts = [(part.partition(" "), error) for part, error in failures.errors.items()]
+        silent = [
+            {"provider": provider, "place": place or None, "error": str(error)}
+            for (provider, _, place), error in parts
+        ]
         emit_json("gpuplan.ps/1", {"asked": asked, "silent": silent, "machines": rows})
     else:
         emit_rows(MACHINE_COLUMNS, rows)
@@ -180,6 +202,7 @@ def stop(  # noqa: PLR0917 - one argument a flag
     ] = False,
     provider: Provider = None,
     region: Region = None,
+    owner: Owner = None,
     yes: Yes = False,
     json_: AsJson = False,
 ) -> None:
@@ -194,7 +217,7 @@ def stop(  # noqa: PLR0917 - one argument a flag
 
     if bool(ids) == everything:
         raise UsageError("`gpuplan stop` needs an ID, or `--all`", hint="see `gpuplan ps`")
-    launcher = _launcher(as_json=json_)
+    launcher = _launcher(as_json=json_, owner=owner)
     failures = Failures()
     with status("looking for machines"):
         wanted = launcher.to_stop(
@@ -213,7 +236,9 @@ def stop(  # noqa: PLR0917 - one argument a flag
     say_next(typed("ps", "--cloud"), as_json=json_)
 
 
-def reap(provider: Provider = None, region: Region = None, json_: AsJson = False) -> None:
+def reap(
+    provider: Provider = None, region: Region = None, owner: Owner = None, json_: AsJson = False
+) -> None:
     """End machines that are past their cap, and clean up after runs whose machines are gone.
 
     Safe to run from a timer, as often as you like.
@@ -224,7 +249,7 @@ def reap(provider: Provider = None, region: Region = None, json_: AsJson = False
     """
     from ..render.progress import status
 
-    launcher = _launcher(as_json=json_)
+    launcher = _launcher(as_json=json_, owner=owner)
     with status("looking for machines that are past their cap", wanted=not json_):
         asked = launcher.providers_to_ask(provider or (), cloud=True)
         ended = launcher.reap(asked, regions=region or None)
@@ -233,11 +258,13 @@ def reap(provider: Provider = None, region: Region = None, json_: AsJson = False
     say_next(typed("ps", "--cloud"), as_json=json_)
 
 
-def _launcher(*, as_json: bool) -> Launcher:
-    """Return the launcher of this account on this computer."""
+def _launcher(*, as_json: bool, owner: str | None = None) -> Launcher:
+    """Return the launcher of this installation."""
     from ..launch.asking import launcher_of
     from ..launch.events import LaunchEvent
+    from ..owner import require_owner
     from ..render.launch import event_line
+    from ..render.progress import say
     from ..settings import load_settings
 
     def tell(event: LaunchEvent) -> None:
@@ -245,9 +272,9 @@ def _launcher(*, as_json: bool) -> Launcher:
         if as_json:
             typer.echo(event_line(data, as_json=True))
         else:
-            typer.echo(event_line(data, as_json=False), err=True)
+            say(event_line(data, as_json=False))
 
-    return launcher_of(load_settings(), tell=tell)
+    return launcher_of(load_settings(), tell=tell, owner=None if owner is None else require_owner(owner))
 
 
 def _confirm(question: str, *, yes: bool) -> None:

@@ -1,4 +1,4 @@
-"""The last line of an answer on a terminal: what one would type next."""
+"""Suggestion of the next command below an answer on a terminal."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ WITHOUT_DRY_RUN = f"the same without `{DRY_RUN}`"
 
 
 def say_next(*steps: str, as_json: bool = False) -> None:
-    """Say on standard error what would be typed next; a pipe, a file and a reader of JSON get nothing.
+    """Print suggested commands on standard error of a terminal, unless the output is JSON or redirected.
 
     Args:
-        steps: Commands, or words around one: any of them is a way on.
-        as_json: Whether one object was asked for.
+        steps: Alternative commands, or sentences with one.
+        as_json: Whether the output is JSON.
     """
     if steps and not as_json and sys.stdout.isatty() and sys.stderr.isatty():
         typer.echo(f"next: {', or '.join(steps)}", err=True)
 
 
 def typed(*words: str, arguments: Sequence[str] | None = None, **flags: object) -> str:
-    """Return a command of gpuplan as it is typed; a flag without a value is left out.
+    """Format a command line of gpuplan, omitting flags without a value.
 
     Args:
         words: Command and arguments.
-        arguments: Of a script, behind `--`.
-        flags: By name, with underscores; a list repeats its flag, and True needs no value.
+        arguments: Arguments of a script, after `--`.
+        flags: Flags by name with underscores; a list repeats its flag, True adds no value.
 
     Example:
         >>> typed("estimate", "my train.py", accelerator=["T4", "L4"], batch_size=None, devices=8.0)
@@ -47,13 +47,13 @@ def typed(*words: str, arguments: Sequence[str] | None = None, **flags: object) 
 
 
 def given(flags: DataclassInstance) -> dict[str, Any]:
-    """Return the flags of a group that are not as they are by default."""
+    """Return the flags of a group that differ from their defaults."""
     values = {field.name: (getattr(flags, field.name), field.default) for field in fields(flags)}
     return {name: value for name, (value, default) in values.items() if value != default}
 
 
 def _flag(name: str, value: object) -> Iterator[str]:
-    """Yield a flag with its value, for each of its values."""
+    """Yield a flag once for each of its values."""
     for one in value if isinstance(value, (list, tuple)) else (value,):
         if one is None or one is False:
             continue

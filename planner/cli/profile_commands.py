@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from . import completion
-from .flags import ScriptArguments
+from .flags import ScriptArguments, ScriptFlags
 from .next_step import say_next, typed
+from .spread import spread
 
 if TYPE_CHECKING:
-    from ..measure.several import Several
-    from ..measure.windows import Rules
+    from ..measure.several import ProcessLimits
+    from ..measure.windows import MeasurementRules
     from ..plan.profile_run import Request
 
 __all__ = ["register"]
@@ -27,6 +29,7 @@ def register(app: typer.Typer) -> None:
     app.command()(reconcile)
 
 
+@spread
 def profile(  # noqa: PLR0917 - one argument a flag
     model: Annotated[
         str, typer.Argument(metavar="MODEL", help="Script, function, Keras application or .keras file.")
@@ -62,6 +65,8 @@ def profile(  # noqa: PLR0917 - one argument a flag
     max_time: Annotated[
         float, typer.Option(help="Longest time of windows, twice a configuration [s].")
     ] = 20.0,
+    *,
+    script: ScriptFlags,
     compile: Annotated[
         bool,
         typer.Option("--compile", help="Then let XLA compile each step for each --accelerator (minutes)."),
@@ -77,9 +82,9 @@ def profile(  # noqa: PLR0917 - one argument a flag
 ) -> None:
     """Measure the step time of a model on this machine, as fit() runs it and alone.
 
-    Each configuration has processes of its own. In each, compilation and warm-up are kept apart, and windows of
-    many steps follow; more processes measure until the 95 % interval of the median is 2 % wide. Ctrl-C keeps what
-    was measured.
+    Each configuration has processes of its own. In each, compilation and warm-up are kept apart, and windows
+    of many steps follow; more processes measure until the 95 % interval of the median is 2 % wide. Ctrl-C
+    keeps what was measured.
 
     Examples:
 
@@ -93,7 +98,7 @@ def profile(  # noqa: PLR0917 - one argument a flag
     """
     from ..plan.profile_run import Request, profile
     from ..render.files import require_writable
-    from ..render.profile import emit_profile, watching
+    from ..render.profile import emit_profile, show_progress
     from ..workload.options import WorkloadOptions
 
     if output is not None:
@@ -101,13 +106,14 @@ def profile(  # noqa: PLR0917 - one argument a flag
     several = _several(processes)
     request = Request(
         model=model, batch_sizes=tuple(batch_size or ()), precisions=tuple(precision or ()), backend=backend,
-        device=device, data=data, options=WorkloadOptions(mode=mode, loss=loss, optimizer=optimizer),
+        device=device, data=data,
+        options=WorkloadOptions(mode=mode, loss=loss, optimizer=optimizer, script=script.terms()),
         argv=tuple(script_arguments or ()), several=several,
         rules=_rules(max_time, processes=several.fewest), typed=" ".join(sys.argv),
     )  # fmt: skip
     _require_sensible(request)
     then = _compiler(accelerator or (), asked=compile)
-    with watching() as on_event:
+    with show_progress() as on_event:
         document = profile(request, on_event=on_event, keep=lambda doc: _keep(output, doc))
     _keep(output, document)
     if then is not None:
@@ -120,7 +126,7 @@ def profile(  # noqa: PLR0917 - one argument a flag
 
 
 def _require_sensible(request: Request) -> None:
-    """UsageError for a batch size, a precision or a combination that cannot be, before anything starts."""
+    """Raise UsageError for an invalid batch size, precision or combination, before anything starts."""
     from ..errors import UsageError
     from ..workload.options import WorkloadOptions
 
@@ -137,12 +143,12 @@ def _require_sensible(request: Request) -> None:
 def _compiler(
     accelerators: Sequence[str], *, asked: bool
 ) -> Callable[[dict[str, Any], Request], None] | None:
-    """Return what adds the compilers' answers to a profile; UsageError before anything starts."""
+    """Build the function that adds compiler results to a profile; UsageError before anything starts."""
     from ..errors import UsageError
 
     if not asked:
         if accelerators:
-            raise UsageError("`--accelerator` says what to compile for", hint="add `--compile`")
+            raise UsageError("`--accelerator` has no effect without `--compile`", hint="add `--compile`")
         return None
     from ..offers.load import load_catalog
     from ..plan.profile_compiled import accelerators_named, add_compiled
@@ -159,44 +165,44 @@ def _compiler(
     return add
 
 
-def _several(processes: int | None) -> Several:
-    """Return how many processes measure; UsageError when there would be none."""
+def _several(processes: int | None) -> ProcessLimits:
+    """Return the limits on the number of processes; UsageError for fewer than one."""
     from ..errors import UsageError
-    from ..measure.several import Several
+    from ..measure.several import ProcessLimits
 
     if processes is None:
-        return Several()
+        return ProcessLimits()
     if processes < 1:
-        raise UsageError(
-            f"--processes {processes} measure nothing", hint="give a number, as in `--processes 5`"
-        )
-    return Several(fewest=processes, most=processes)
+        raise UsageError(f"--processes {processes} is below 1", hint="give a number, as in `--processes 5`")
+    return ProcessLimits(fewest=processes, most=processes)
 
 
-def _rules(max_time: float, *, processes: int) -> Rules:
-    """Return when each process stops; UsageError for no time at all."""
+def _rules(max_time: float, *, processes: int) -> MeasurementRules:
+    """Build the stop rules of each process; UsageError for a time limit of 0."""
     from ..errors import UsageError
-    from ..measure.windows import Rules
+    from ..measure.windows import MeasurementRules
 
     if not max_time > 0:
-        raise UsageError(f"--max-time {max_time:g} is no time", hint="give seconds, as in `--max-time 20`")
-    return Rules.of_each(processes=processes, together_s=max_time)
+        raise UsageError(
+            f"--max-time {max_time:g} is not above 0", hint="give seconds, as in `--max-time 20`"
+        )
+    return MeasurementRules.for_each_process(processes=processes, together_s=max_time)
 
 
 def _keep(output: Path | None, document: dict[str, Any]) -> None:
     from ..render.files import write_text
-    from ..render.profile import profile_json
+    from ..render.profile import format_profile_json
 
     if output is not None:
-        write_text(output, profile_json(document))
+        write_text(output, format_profile_json(document))
 
 
 def _say(document: dict[str, Any], output: Path | None) -> None:
-    """Tell on standard error what was found, and fail when nothing was measured."""
+    """Print findings on standard error; GpuplanError if nothing was measured."""
     from ..errors import GpuplanError
-    from ..render.profile import sentences_of
+    from ..render.profile import iter_summary_sentences
 
-    for sentence in sentences_of(document):
+    for sentence in iter_summary_sentences(document):
         typer.echo(sentence, err=True)
     if output is not None:
         typer.echo(f"wrote {output}", err=True)
@@ -205,6 +211,7 @@ def _say(document: dict[str, Any], output: Path | None) -> None:
         raise GpuplanError(f"nothing was measured: {last['message']}", hint="see above")
 
 
+@spread
 def reconcile(
     plan: Annotated[Path | None, typer.Argument(help="What `gpuplan estimate -o` wrote.")] = None,
     profile: Annotated[
@@ -214,6 +221,8 @@ def reconcile(
             help="What `gpuplan profile` or StepTimer wrote, or a run of `gpuplan launch`.",
         ),
     ] = None,
+    *,
+    script: ScriptFlags,
     keep: Annotated[bool, typer.Option("--keep/--no-keep", help="Let later estimates know this run.")] = True,
     forget: Annotated[
         bool, typer.Option("--forget", help="Delete all runs that were kept, and stop.")
@@ -239,29 +248,31 @@ def reconcile(
     from ..plan.reconcile import reconcile as compare
     from ..render.profile import emit_reconciled
     from ..render.progress import status
+    from ..settings import load_settings
 
+    settings = load_settings()
     if forget:
         if plan is not None:
             raise UsageError("--forget takes no files", hint="leave out the files, or `--forget`")
-        typer.echo(f"forgot {forget_runs()} runs ({runs_folder()})", err=True)
+        typer.echo(f"forgot {forget_runs(settings)} runs ({runs_folder(settings)})", err=True)
         say_next(typed("estimate", "MODEL"))
         return
     if plan is None or profile is None:
         raise UsageError("a plan and a profile are needed", hint="`gpuplan reconcile plan.json profile.json`")
     planned = read_plan(plan)
-    with status(f"reading {profile}"):
-        document = _profile_of(profile, model=planned["workload"]["model"])
+    with status(f"reading {profile}") as tell:
+        document = _profile_of(profile, model=planned["workload"]["model"], script=script, tell=tell)
     result = compare(planned, document)
     if keep:
-        typer.echo(f"kept for later estimates: {keep_run(document)}", err=True)
+        typer.echo(f"kept for later estimates: {keep_run(document, settings)}", err=True)
     emit_reconciled(result, as_json=json_)
     for finding in result["findings"]:
         typer.echo(finding, err=True)
     say_next(typed("estimate", planned["workload"]["model"]), as_json=json_)
 
 
-def _profile_of(name: str, *, model: str) -> dict[str, Any]:
-    """Return a profile from its file, or of a run of the ledger."""
+def _profile_of(name: str, *, model: str, script: ScriptFlags, tell: Callable[[str], None]) -> dict[str, Any]:
+    """Load a profile from its file, or from a run of the ledger."""
     from ..plan.own_runs import read_profile
 
     if name.endswith(".json") or Path(name).exists():
@@ -270,4 +281,7 @@ def _profile_of(name: str, *, model: str) -> dict[str, Any]:
     from ..launch.reconciling import profile_of_run
     from ..settings import load_settings
 
-    return profile_of_run(launcher_of(load_settings(), tell=lambda event: None), name, model=model)
+    return profile_of_run(
+        launcher_of(load_settings(), tell=lambda event: None), name, model=model,
+        terms=replace(script.terms(), tell=tell),
+    )  # fmt: skip

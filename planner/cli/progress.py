@@ -1,4 +1,4 @@
-"""What a question about a model shows while it takes longer than a second."""
+"""Progress of model questions that take longer than a second."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["compiling", "working_out"]
 
 
 def working_out(model: str) -> AbstractContextManager[Callable[[str], None]]:
-    """Show that a model is traced and planned; yields what says where that is."""
+    """Show progress of tracing and planning a model; yields a function that sets the current item."""
     from ..render.progress import status
 
     return status(f"building, tracing and planning {model} (nothing is trained)")
 
 
 def compiling(tell: Callable[[str], None]) -> Compiling:
-    """Return how steps are compiled, its progress told."""
+    """Build the compilation function, with progress messages."""
     from ..plan.compiling import Compiling
 
     def told(accelerator: str, done: int, total: int) -> None:

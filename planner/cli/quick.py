@@ -1,8 +1,8 @@
-"""What was not given, or is plainly what is wanted, is taken as it is.
+"""Shortcut past pydantic for plain option values.
 
-Typer makes a pydantic adapter of every parameter of a command, given or not, and imports pydantic for it: with the
-forty flags of `gpuplan estimate` that takes longer than ranking all offers. Here a value that no adapter would
-change passes by; everything else, with all that can be wrong, is typer's as before.
+Typer builds a pydantic adapter for every parameter of a command, given or not, and imports pydantic for it:
+with the forty flags of `gpuplan estimate` this takes longer than ranking all offers. Values that no adapter
+would change bypass it here; all others, including errors, are left to typer.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ LONGEST_NUMBER = 15  # digits
 
 
 def quicken(command: Any) -> None:
-    """Let plain values pass by, in a command of typer and in those below it."""
+    """Let plain values bypass pydantic, in a typer command and its subcommands."""
     for parameter in getattr(command, "params", ()):
         _quicken_one(parameter)
-    if hasattr(command, "get_help_option"):  # which is made when a line is read, and kept
+    if hasattr(command, "get_help_option"):  # built when a line is parsed, and cached
         command.get_help_option = _with_quick_help(command.get_help_option)
     for below in getattr(command, "commands", {}).values():
         quicken(below)
@@ -48,11 +48,11 @@ def _quicken_one(parameter: Any) -> None:
 
 
 def taken_as_it_is(parameter: Any, value: Any) -> tuple[bool, Any]:
-    """Return whether a value needs no adapter, and what it is then.
+    """Return whether a value needs no adapter, and the resulting value.
 
     Args:
-        parameter: Of typer's; one that does not say what it wants gets nothing past its adapter.
-        value: From the command line, the environment or the default.
+        parameter: Typer parameter; without type information, its adapter is always used.
+        value: Value from the command line, the environment or the default.
     """
     annotation = getattr(getattr(parameter, "type_descriptor", None), "annotation", None)
     info = getattr(getattr(parameter, "type_descriptor", None), "parameter_info", None)
@@ -69,7 +69,7 @@ def taken_as_it_is(parameter: Any, value: Any) -> tuple[bool, Any]:
 
 
 def _plain(annotation: Any, info: Any, value: Any) -> tuple[bool, Any]:
-    """Return whether one value is text where text is wanted, one of its choices, or a number in digits."""
+    """Return whether a value is plain text, one of the choices, or a decimal number of the expected type."""
     if type(value) is not str:
         return False, None
     if annotation is str:

@@ -30,18 +30,18 @@ def quota(
 
     Example: gpuplan quota --provider gcp --region us-central1 --json
     """
-    from ..offers.quotas import quotas_of
-    from ..offers.refresh.http import Http
+    from ..offers.quotas import read_quotas
+    from ..offers.refresh.http import HttpClient
     from ..render.output import emit_json, emit_rows
     from ..render.prices import QUOTA_COLUMNS
     from ..render.progress import status
     from ..settings import load_settings
 
-    http = Http()
+    http = HttpClient()
     try:
         endpoints = _endpoints(load_settings().endpoint)
         with status(f"asking {provider}"):
-            found = quotas_of(provider, region, environ=os.environ, endpoints=endpoints, http=http)
+            found = read_quotas(provider, region, environ=os.environ, endpoints=endpoints, http=http)
     finally:
         http.close()
     rows = [{**one.to_json(), "sentence": one.sentence} for one in found]
@@ -56,7 +56,7 @@ def quota(
 
 
 def _endpoints(settings: object) -> dict[str, str]:
-    """Return addresses of the settings, and over them those of the environment."""
+    """Return endpoints from the settings, overridden by the environment."""
     names = ("aws-quotas", "azure-quotas", "gcp-quotas")
     from_environment = {
         name: os.environ[variable]

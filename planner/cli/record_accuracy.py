@@ -1,4 +1,4 @@
-"""Scoring what was just calibrated: in processes that have read none of what was there before."""
+"""Scoring after calibration, in processes that have not loaded the previous calibration."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["is_packaged", "record_accuracy"]
 
 
 def is_packaged(profiles: Path) -> bool:
-    """Return whether a folder is the one that the program reads its profiles from."""
+    """Return whether the program reads its profiles from a folder."""
     return profiles.resolve() == Path(str(resources.files("gpuplan.profiles"))).resolve()
 
 
 def record_accuracy(profiles: Path) -> None:
-    """Score every setting, and write the record, and the page where the folder of documentation is beside it.
+    """Score every setting and write the record, and the documentation page if its folder exists.
 
-    GpuplanError when scoring fails; its own words are on standard error by then.
+    GpuplanError if scoring fails, after its messages on standard error.
     """
     from ..files import write_whole
 
@@ -36,8 +36,8 @@ def record_accuracy(profiles: Path) -> None:
 
 
 def _gpuplan(*arguments: str) -> bytes:
-    """Return what a command prints."""
+    """Run a gpuplan command and return its output."""
     done = subprocess.run([sys.executable, "-m", "gpuplan", *arguments], stdout=subprocess.PIPE, check=False)
     if done.returncode:
-        raise GpuplanError(f"`gpuplan {' '.join(arguments)}` failed", hint="what it says is above")
+        raise GpuplanError(f"`gpuplan {' '.join(arguments)}` failed", hint="see its output above")
     return done.stdout

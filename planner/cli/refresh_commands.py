@@ -1,4 +1,4 @@
-"""`gpuplan catalog refresh`, `diff`, `age`, `history` and `path`: prices read anew, and what they were."""
+"""`gpuplan catalog refresh`, `diff`, `age`, `history` and `path`: refreshed and previous prices."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .next_step import say_next, typed
 
 if TYPE_CHECKING:
     from ..offers.load import Catalog
-    from ..offers.refresh.http import Http
-    from ..offers.refresh.run import Job, Outcome, Progress
-    from ..offers.refresh.store import Store
+    from ..offers.refresh.http import HttpClient
+    from ..offers.refresh.run import Progress, RefreshJob, RefreshOutcome
+    from ..offers.refresh.store import PriceStore
 
 __all__ = ["register"]
 
@@ -25,7 +25,7 @@ Regions = Annotated[
     list[str] | None, typer.Option("--region", help="Only this region; repeat; `all` for every one.")
 ]
 
-NO_PRICES = "no prices were refreshed yet: those that came with gpuplan hold"
+NO_PRICES = "no prices were refreshed yet: the packaged ones are used"
 
 
 def register(group: typer.Typer) -> None:
@@ -49,7 +49,7 @@ def refresh(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Read prices anew from the vendors. What looks wrong is told, and the old price stays.
+    """Read current prices from the vendors. Suspicious prices are reported, and the old ones stay.
 
     Without any credentials: AWS, Azure, Vast, and Google Cloud by way of SkyPilot's catalog.
     Of Colab and Kaggle: what their official clients say about your account.
@@ -60,22 +60,22 @@ def refresh(
     """
     from ..files import data_folder
     from ..offers.load import load_catalog
-    from ..offers.refresh.http import Http
-    from ..offers.refresh.jobs import jobs_of
-    from ..offers.refresh.run import refresh as refresh_provider
-    from ..offers.refresh.store import Store
+    from ..offers.refresh.http import HttpClient
+    from ..offers.refresh.jobs import build_jobs
+    from ..offers.refresh.run import refresh_provider
+    from ..offers.refresh.store import PriceStore
     from ..render.progress import bar
     from ..settings import load_settings
 
     settings = load_settings()
     clients, sellers = _split(provider or (), has_clients=file is None and not (region and not provider))
-    jobs = jobs_of(
+    jobs = build_jobs(
         load_catalog(), providers=sellers, regions=region or (), environ=os.environ,
         endpoints=settings.endpoint, accept_moves=accept_moves, file=file,
     ) if sellers or not provider else []  # fmt: skip
-    store = Store(data_folder(settings.data_dir))
+    store = PriceStore(data_folder(settings.data_dir))
     outcomes = []
-    http = Http()
+    http = HttpClient()
     try:
         with bar("reading prices") as progress:
             for job in jobs:
@@ -90,7 +90,7 @@ def refresh(
 
 
 def _split(providers: Sequence[str], *, has_clients: bool) -> tuple[list[str], list[str]]:
-    """Return which providers are asked through a client of theirs, and which sell machines, of those asked for."""
+    """Split the requested providers into those read through a client and those that sell machines."""
     from ..offers.refresh.notebook_clients import NOTEBOOK_PROVIDERS
 
     if not has_clients:
@@ -100,24 +100,24 @@ def _split(providers: Sequence[str], *, has_clients: bool) -> tuple[list[str], l
 
 
 def _refresh_clients(
-    providers: Sequence[str], store: Store, endpoints: Mapping[str, str], progress: Progress
-) -> list[Outcome]:
-    """Ask the clients of Colab and Kaggle where they are installed."""
+    providers: Sequence[str], store: PriceStore, endpoints: Mapping[str, str], progress: Progress
+) -> list[RefreshOutcome]:
+    """Query the installed clients of Colab and Kaggle."""
     from ..offers.refresh.notebook_clients import refresh_notebooks
-    from ..offers.refresh.source import Request
+    from ..offers.refresh.source import RefreshRequest
 
     outcomes = []
     for done, name in enumerate(providers):
         progress(name, done, len(providers))
-        request = Request(environ=os.environ, endpoints=endpoints)
+        request = RefreshRequest(environ=os.environ, endpoints=endpoints)
         outcomes.append(refresh_notebooks(name, store=store, request=request))
     return outcomes
 
 
-def _refresh_interruptions(job: Job, store: Store, http: Http) -> None:
-    """Read the Spot Advisor's rates as well; that they could not be read is told, and refuses no price."""
+def _refresh_interruptions(job: RefreshJob, store: PriceStore, http: HttpClient) -> None:
+    """Read the Spot Advisor's rates; a failure is reported, but rejects no price."""
+    from ..offers.refresh.fetch_error import FetchError
     from ..offers.refresh.interruptions import refresh_interruption_rates
-    from ..offers.refresh.source import FetchError
 
     try:
         count = refresh_interruption_rates(store, job.request, http)
@@ -126,24 +126,26 @@ def _refresh_interruptions(job: Job, store: Store, http: Http) -> None:
         typer.echo(f"not read: aws: the Spot Advisor's rates of interruption: {error}", err=True)
 
 
-def _show_outcomes(outcomes: list[Outcome], jobs: list[Job], *, store: Store, as_json: bool) -> None:
-    """Emit how it went; what was not believed and what is needed goes to standard error."""
+def _show_outcomes(
+    outcomes: list[RefreshOutcome], jobs: list[RefreshJob], *, store: PriceStore, as_json: bool
+) -> None:
+    """Write the outcomes; anomalies and unmet requirements go to standard error."""
     from ..render.output import emit_json, emit_rows
-    from ..render.prices import OUTCOME_COLUMNS, outcome_lines, outcome_row
+    from ..render.prices import OUTCOME_COLUMNS, build_outcome_row, format_outcome_lines
 
     if as_json:
         found = [outcome.to_json() for outcome in outcomes]
         emit_json("gpuplan.catalog-refresh/1", {"folder": str(store.folder), "providers": found})
     else:
-        emit_rows(OUTCOME_COLUMNS, [outcome_row(outcome) for outcome in outcomes if outcome.sources])
-    for line in outcome_lines(outcomes, asked_regions=any(job.request.regions for job in jobs)):
+        emit_rows(OUTCOME_COLUMNS, [build_outcome_row(outcome) for outcome in outcomes if outcome.sources])
+    for line in format_outcome_lines(outcomes, asked_regions=any(job.request.regions for job in jobs)):
         typer.echo(line, err=True)
     if any(outcome.sources for outcome in outcomes):
         say_next(typed("catalog", "diff"), as_json=as_json)
 
 
-def _leave(outcomes: list[Outcome], *, asked: bool) -> None:
-    """Leave with 4 when a provider was asked for that needs credentials, with 1 when a part was refused."""
+def _leave(outcomes: list[RefreshOutcome], *, asked: bool) -> None:
+    """Exit with 4 if a requested provider needs credentials, with 1 if a part was rejected."""
     from ..errors import CredentialsError
 
     for outcome in outcomes:
@@ -171,9 +173,9 @@ def diff(
 
     Example: gpuplan catalog diff --packaged
     """
-    from ..offers.changes import changes_between
+    from ..offers.changes import diff_prices
     from ..render.output import emit_json, emit_rows, emit_text
-    from ..render.prices import CHANGE_COLUMNS, changes_markdown
+    from ..render.prices import CHANGE_COLUMNS, format_changes_markdown
 
     store = _store()
     wanted = [name for name in store.providers if not provider or name in provider]
@@ -181,12 +183,12 @@ def diff(
         typer.echo(NO_PRICES, err=True)
     before = _before(store, wanted, old=old, packaged=packaged)
     after = [offer for name in wanted for offer in store.offers(name)]
-    changes = changes_between(before, after)
+    changes = diff_prices(before, after)
     rows = [change.to_json() for change in changes]
     if as_json:
         emit_json("gpuplan.catalog-diff/1", {"changes": rows})
     elif markdown:
-        emit_text(changes_markdown(changes))
+        emit_text(format_changes_markdown(changes))
     else:
         emit_rows(CHANGE_COLUMNS, rows)
         say_next(
@@ -194,11 +196,11 @@ def diff(
         )
 
 
-def _before(store: Store, providers: list[str], *, old: Path | None, packaged: bool) -> list[Any]:
-    """Return the prices to compare with; the packaged ones only of offers that were refreshed."""
+def _before(store: PriceStore, providers: list[str], *, old: Path | None, packaged: bool) -> list[Any]:
+    """Return the prices to compare with; packaged ones only for refreshed offers."""
     from ..errors import UsageError
     from ..offers.load import load_catalog
-    from ..offers.refresh.store import Store
+    from ..offers.refresh.store import PriceStore
 
     if packaged:
         keys = {(name, *offer.key) for name in providers for offer in store.offers(name)}
@@ -212,7 +214,7 @@ def _before(store: Store, providers: list[str], *, old: Path | None, packaged: b
         raise UsageError(
             f"`{old}` has no prices/ in it", hint="give a data folder of `gpuplan catalog refresh`"
         )
-    return [offer for name in providers for offer in Store(old).offers(name)]
+    return [offer for name in providers for offer in PriceStore(old).offers(name)]
 
 
 def age(provider: Providers = None, as_json: AsJson = False) -> None:
@@ -224,11 +226,11 @@ def age(provider: Providers = None, as_json: AsJson = False) -> None:
     """
     from datetime import date
 
-    from ..offers.age import ages_by_provider
+    from ..offers.age import summarize_ages
     from ..render.output import emit_json, emit_rows
     from ..render.prices import AGE_COLUMNS
 
-    rows = ages_by_provider(_catalog().offers, today=date.today())
+    rows = summarize_ages(_catalog().offers, today=date.today())
     rows = [row for row in rows if not provider or row["provider"] in provider]
     if as_json:
         emit_json("gpuplan.catalog-age/1", {"ages": rows})
@@ -249,13 +251,13 @@ def history(
     Example: gpuplan catalog history g4dn.xlarge --json
     """
     from ..errors import UsageError, near_names_hint
-    from ..offers.changes import history_of
+    from ..offers.changes import collect_price_history
     from ..offers.load import load_catalog
     from ..render.output import emit_json, emit_rows
     from ..render.prices import HISTORY_COLUMNS
 
     offers = load_catalog().offers
-    found = history_of(instance, offers, _store())
+    found = collect_price_history(instance, offers, _store())
     if not found:
         names = {offer.instance_type for offer in offers}
         hint = near_names_hint(instance, names, see_all="gpuplan offers")
@@ -279,18 +281,18 @@ def path() -> None:
     say_next(typed("catalog", "age"))
 
 
-def _store() -> Store:
-    """Return the refreshed prices that the settings name."""
+def _store() -> PriceStore:
+    """Return the store of refreshed prices in the settings."""
     from ..files import data_folder
-    from ..offers.refresh.store import Store
+    from ..offers.refresh.store import PriceStore
     from ..settings import load_settings
 
-    return Store(data_folder(load_settings().data_dir))
+    return PriceStore(data_folder(load_settings().data_dir))
 
 
 def _catalog() -> Catalog:
-    """Return the catalog that the settings ask for."""
-    from ..offers.load import catalog_of
+    """Return the catalog in the settings."""
+    from ..offers.load import load_user_catalog
     from ..settings import load_settings
 
-    return catalog_of(load_settings())
+    return load_user_catalog(load_settings())

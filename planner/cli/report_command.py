@@ -41,7 +41,7 @@ def report(
     from ..render.files import require_writable, write_text
     from ..render.output import emit_text
     from ..render.progress import status
-    from ..render.report.page import report_html
+    from ..render.report.page import build_report_html
 
     target = output or (plan.with_suffix(".html") if show else None)
     if target is None and sys.stdout.isatty():
@@ -51,7 +51,7 @@ def report(
     if target is not None:
         require_writable(target, flag="-o")
     with status("writing the page"):
-        page = report_html(read_plan(plan))
+        page = build_report_html(read_plan(plan))
     if target is None:
         emit_text(page)
         return
@@ -64,7 +64,7 @@ def report(
 
 
 def _open(page: Path) -> None:
-    """Open a page in the browser; say where it is when there is none."""
+    """Open a page in the browser; print its address if there is none."""
     import webbrowser
 
     if not webbrowser.open(page.resolve().as_uri()):

@@ -1,4 +1,4 @@
-"""Groups of flags: a dataclass among a command's parameters becomes one flag for each of its fields."""
+"""Groups of flags: a dataclass parameter of a command becomes one flag per field."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ R = TypeVar("R")
 
 
 def spread(command: Callable[..., R]) -> Callable[..., R]:
-    """Return a command whose parameters of a dataclass type are taken apart into the dataclass's fields.
+    """Expand dataclass parameters of a command into their fields.
 
-    The command line sees the fields, in their order, each annotated as a flag of its own; the command gets the
-    object. A group belongs behind the command's positional parameters.
+    The command line has one flag per field, in their order; the command receives the object. Groups must
+    follow the command's positional parameters.
     """
     hints = get_type_hints(command, include_extras=True)
     groups = {name: hint for name, hint in hints.items() if is_dataclass(hint) and isinstance(hint, type)}
@@ -43,7 +43,7 @@ def spread(command: Callable[..., R]) -> Callable[..., R]:
 
 
 def _parameters_of(group: type) -> Iterator[inspect.Parameter]:
-    """Yield a keyword for each field of a dataclass."""
+    """Yield a keyword parameter for each field of a dataclass."""
     hints = get_type_hints(group, include_extras=True)
     for field in fields(group):
         default = inspect.Parameter.empty if field.default is MISSING else field.default

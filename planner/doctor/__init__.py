@@ -1,1 +1,1 @@
-"""What `gpuplan doctor` finds out about an installation; nothing is sent anywhere, and no secret is read out."""
+"""Diagnosis of an installation for `gpuplan doctor`; nothing is sent, and no secret is read out."""

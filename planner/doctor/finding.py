@@ -1,21 +1,21 @@
-"""Something that is worth mending, and how."""
+"""Problem of an installation and its remedy."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Finding"]
+__all__ = ["InstallationFinding"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """What is wrong with an installation.
+class InstallationFinding:
+    """A problem of an installation.
 
     Args:
-        level: `error`: gpuplan cannot do its work; `warning`: a part of it cannot, or numbers may be off.
-        text: What, in one line.
-        hint: The way out.
+        level: `error` if gpuplan cannot work; `warning` if a feature is unavailable or numbers may be off.
+        text: One-line description.
+        hint: Remedy.
     """
 
     level: Literal["error", "warning"]

@@ -1,4 +1,4 @@
-"""Where gpuplan keeps things: what is there, how much, and whether more could be written."""
+"""Folders of gpuplan: contents, size and write access."""
 
 from __future__ import annotations
 
@@ -8,23 +8,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .finding import Finding
+from ..files import cache_dir_restored, cache_folder, data_folder, set_cache_dir
+from .finding import InstallationFinding
 
 if TYPE_CHECKING:
     from ..settings import Settings
 
-__all__ = ["Folder", "folder_findings", "folders", "short"]
+__all__ = ["DataFolder", "abbreviate_home", "find_folder_problems", "list_folders"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Folder:
-    """One folder of gpuplan's.
+class DataFolder:
+    """A folder of gpuplan.
 
     Args:
-        name: What it holds.
-        path: Where.
-        files, size_bytes: What is in it; 0 when it is not there.
-        writable: Whether it, or the nearest folder that is there, can be written.
+        name: Purpose.
+        path: Path.
+        files, size_bytes: Number of files and total size; 0 if it does not exist.
+        writable: Whether it, or the nearest existing parent, is writable.
     """
 
     name: str
@@ -34,39 +35,40 @@ class Folder:
     writable: bool
 
 
-def folders(settings: Settings) -> list[Folder]:
-    """Return the folders that hold with some settings."""
-    from ..files import cache_folder, data_folder
+@cache_dir_restored()
+def list_folders(settings: Settings) -> list[DataFolder]:
+    """Return the folders used with given settings."""
     from ..plan.own_runs import runs_folder
     from ..settings import state_folder
 
+    set_cache_dir(settings.cache_dir)
     places = {
         "traced workloads": cache_folder("workloads"),
         "refreshed prices": data_folder(settings.data_dir),
-        "measured runs": runs_folder(),
+        "measured runs": runs_folder(settings),
         "launched runs": state_folder(settings),
     }
-    return [_look(name, path) for name, path in places.items()]
+    return [_inspect(name, path) for name, path in places.items()]
 
 
-def folder_findings(found: Sequence[Folder]) -> Iterator[Finding]:
-    """Yield the folders that cannot be written."""
+def find_folder_problems(found: Sequence[DataFolder]) -> Iterator[InstallationFinding]:
+    """Yield folders that are not writable."""
     for folder in found:
         if not folder.writable:
             hint = "correct its permissions, or set GPUPLAN_CACHE_DIR, GPUPLAN_DATA_DIR or GPUPLAN_STATE_DIR"
-            text = f"the folder of {folder.name} cannot be written: {short(folder.path)}"
-            yield Finding(level="warning", text=text, hint=hint)
+            text = f"the {folder.name} folder is not writable: {abbreviate_home(folder.path)}"
+            yield InstallationFinding(level="warning", text=text, hint=hint)
 
 
-def short(path: Path) -> str:
-    """Return a path with the user's folder as `~`: reports go to other people."""
+def abbreviate_home(path: Path) -> str:
+    """Abbreviate the home folder in a path as `~`, since reports are shared."""
     home = Path.home()
     return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
 
 
-def _look(name: str, path: Path) -> Folder:
-    """Return what is in a folder."""
+def _inspect(name: str, path: Path) -> DataFolder:
+    """Inspect a folder."""
     sizes = [file.stat().st_size for file in path.rglob("*") if file.is_file()] if path.is_dir() else []
     nearest = next(folder for folder in (path, *path.parents) if folder.exists())
     writable = nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)
-    return Folder(name=name, path=path, files=len(sizes), size_bytes=sum(sizes), writable=writable)
+    return DataFolder(name=name, path=path, files=len(sizes), size_bytes=sum(sizes), writable=writable)

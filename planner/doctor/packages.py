@@ -1,4 +1,4 @@
-"""Which packages are installed, in which version, and what the extras would add."""
+"""Installed packages with versions, and available extras."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
 
-__all__ = ["EXTRAS", "Extra", "extras", "required_packages", "versions"]
+__all__ = ["EXTRAS", "Extra", "list_extras", "parse_required_packages", "read_versions"]
 
-# What a number or a failure may depend on, beside what gpuplan itself requires.
-TELLING = (
+# Optional packages that may affect results or failures.
+OPTIONAL_PACKAGES = (
     "jaxlib", "tensorflow", "tensorflow-cpu", "torch", "libtpu", "jax-cuda12-plugin", "jax-cuda13-plugin",
     "nvidia-ml-py", "boto3", "google-auth", "google-cloud-billing", "skypilot", "kaggle",
 )  # fmt: skip
@@ -20,12 +20,12 @@ TELLING = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extra:
-    """One extra of the package, `pip install 'gpuplan[NAME]'`.
+    """An extra of the package, `pip install 'gpuplan[NAME]'`.
 
     Args:
-        name: As in brackets.
-        purpose: What it is for.
-        modules: What is imported; it is installed when all of them can be found.
+        name: Name in brackets.
+        purpose: Purpose.
+        modules: Imported modules; the extra is installed if all are found.
     """
 
     name: str
@@ -34,8 +34,8 @@ class Extra:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Modules that cannot be found."""
-        return tuple(module for module in self.modules if not _found(module))
+        """Modules that are not installed."""
+        return tuple(module for module in self.modules if not _is_installed(module))
 
 
 EXTRAS = (
@@ -45,35 +45,37 @@ EXTRAS = (
         modules=("google.auth", "google.cloud.billing_v1"),
     ),
     Extra(name="azure", purpose="launching on Azure", modules=("azure.identity",)),
-    Extra(name="skypilot", purpose="hand a plan to SkyPilot", modules=("sky",)),
+    Extra(name="skypilot", purpose="pass a plan to SkyPilot", modules=("sky",)),
     Extra(name="tensorflow", purpose="measure and capture Keras on TensorFlow", modules=("tensorflow",)),
     Extra(name="torch", purpose="measure and capture Keras on PyTorch", modules=("torch",)),
-    Extra(name="tpu-compile", purpose="compile for TPUs that are not here", modules=("libtpu", "flatbuffers")),
+    Extra(name="tpu-compile", purpose="compile for TPUs not in this machine", modules=("libtpu", "flatbuffers")),
     Extra(
-        name="cuda-compile", purpose="compile for NVIDIA GPUs that are not here",
+        name="cuda-compile", purpose="compile for NVIDIA GPUs not in this machine",
         modules=("jax_cuda12_plugin", "jax_plugins.xla_cuda12", "flatbuffers"),
     ),
-    Extra(name="nvidia", purpose="names, clocks and heat of NVIDIA GPUs", modules=("pynvml",)),
+    Extra(name="nvidia", purpose="names, clocks and temperature of NVIDIA GPUs", modules=("pynvml",)),
 )  # fmt: skip
 
 
-def extras() -> tuple[Extra, ...]:
-    """Return the extras that a user can install."""
+def list_extras() -> tuple[Extra, ...]:
+    """Return the available extras."""
     return EXTRAS
 
 
-def versions() -> dict[str, str | None]:
-    """Return the version of everything that gpuplan requires (None: absent), and of what else tells something."""
-    required = {name: _version(name) for name in required_packages(metadata.requires("gpuplan") or ())}
-    telling = {name: found for name in TELLING if (found := _version(name)) is not None}
+def read_versions() -> dict[str, str | None]:
+    """Return the versions of required packages (None if missing) and of other relevant ones."""
+    required = {
+        name: _read_version(name) for name in parse_required_packages(metadata.requires("gpuplan") or ())
+    }
+    telling = {name: found for name in OPTIONAL_PACKAGES if (found := _read_version(name)) is not None}
     return required | telling
 
 
-def required_packages(requirements: Iterable[str]) -> Iterator[str]:
-    """Yield the names of requirements that belong to no extra.
+def parse_required_packages(requirements: Iterable[str]) -> Iterator[str]:
+    """Yield the names of requirements outside extras.
 
     Example:
-        >>> list(required_packages(["keras>=3.9", 'boto3>=1.35; extra == "aws"']))
+        >>> list(parse_required_packages(["keras>=3.9", 'boto3>=1.35; extra == "aws"']))
         ['keras']
     """
     for requirement in requirements:
@@ -82,19 +84,19 @@ def required_packages(requirements: Iterable[str]) -> Iterator[str]:
             yield name[0]
 
 
-def missing_packages(found: Mapping[str, str | None]) -> list[str]:
-    """Return the packages that gpuplan requires and that are absent."""
+def find_missing_packages(found: Mapping[str, str | None]) -> list[str]:
+    """Return the required packages that are not installed."""
     return [name for name, version in found.items() if version is None]
 
 
-def _version(package: str) -> str | None:
+def _read_version(package: str) -> str | None:
     with suppress(metadata.PackageNotFoundError):
         return metadata.version(package)
     return None
 
 
-def _found(module: str) -> bool:
-    """Return whether a module can be imported, without importing it (but for the packages around it)."""
+def _is_installed(module: str) -> bool:
+    """Return whether a module is installed, importing only its parent packages."""
     try:
         return find_spec(module) is not None
     except (ImportError, ValueError):

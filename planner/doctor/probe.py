@@ -1,4 +1,4 @@
-"""The child that loads one backend and says what it computes on: `python -m gpuplan.doctor.probe BACKEND`."""
+"""Child process that loads one backend and reports its devices: `python -m gpuplan.doctor.probe BACKEND`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ __all__ = ["main"]
 
 
 def main(backend: str) -> None:
-    """Print one line of JSON, after whatever the backend itself prints."""
-    from ..measure.machine import backend_facts
+    """Print one line of JSON, after any output of the backend itself."""
+    from ..measure.machine import read_backend_facts
 
-    sys.stdout.write(json.dumps(backend_facts(backend)) + "\n")
+    sys.stdout.write(json.dumps(read_backend_facts(backend)) + "\n")
 
 
 if __name__ == "__main__":

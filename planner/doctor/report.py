@@ -1,4 +1,4 @@
-"""The whole report: every part looked at, and what is worth mending. A part that cannot be read is a finding."""
+"""The complete report with all findings; a part that cannot be read becomes a finding."""
 
 from __future__ import annotations
 
@@ -11,41 +11,44 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import GpuplanError
-from ..measure.machine import device_state, host_facts
-from ..offers.age import REFUSED_AFTER_DAYS, age_days, ages_by_provider
-from ..offers.load import Catalog, catalog_of
-from ..offers.local import local_offer
+from ..files import data_folder
+from ..measure.machine import read_device_state, read_host_facts
+from ..offers.age import REFUSED_AFTER_DAYS, age_days, summarize_ages
+from ..offers.load import Catalog, load_user_catalog
+from ..offers.local import probe_local_offer
+from ..owner import kept_owner
 from ..settings import Settings, load_settings
-from .credentials import Place, credential_findings, credentials
-from .devices import Backend, ask_backends, installed_backends
-from .finding import Finding
-from .folders import Folder, folder_findings, folders, short
-from .packages import Extra, extras, missing_packages, versions
+from .credentials import CredentialLocation, find_credential_problems, find_credentials
+from .devices import BackendReport, find_installed_backends, probe_backends
+from .finding import InstallationFinding
+from .folders import DataFolder, abbreviate_home, find_folder_problems, list_folders
+from .packages import Extra, find_missing_packages, list_extras, read_versions
 
-__all__ = ["SCHEMA", "Doctor", "examine"]
+__all__ = ["SCHEMA", "InstallationReport", "examine_installation"]
 
 SCHEMA = "gpuplan.doctor/1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Doctor:
-    """What an installation is like.
+class InstallationReport:
+    """State of an installation.
 
     Args:
-        version: Of gpuplan.
-        package_folder: Where it is installed.
+        version: Version of gpuplan.
+        package_folder: Installation folder.
         host: Processor, memory, system, Python.
-        packages: Versions; None: absent.
-        extras: What can be added.
-        keras_backend: `KERAS_BACKEND`; None: not set (gpuplan traces on JAX).
-        driver: Of the first NVIDIA GPU, as its driver says; None: none.
-        machine: This machine as an offer: accelerator, number, notes; None: the catalog cannot be read.
-        backends: What each installed backend computes on; empty when they were not asked.
-        credentials: Where they were found.
-        catalog: As of when, whose, and how old its prices are; None: it cannot be read.
-        folders: Where things are kept.
-        settings: Which are set, and by whom; never to what.
-        findings: What is worth mending.
+        packages: Package versions; None if missing.
+        extras: Available extras.
+        keras_backend: `KERAS_BACKEND`; None if not set (gpuplan traces on JAX).
+        driver: State of the first NVIDIA GPU; None without one.
+        machine: This machine as an offer: accelerator, number, notes; None if the catalog is unreadable.
+        backends: Devices of each installed backend; empty if not probed.
+        credentials: Locations of credentials.
+        catalog: Date, folder and price ages of the catalog; None if unreadable.
+        owner: Id of this installation, on the machines that it launches; None: nothing was launched yet.
+        folders: Folders of gpuplan.
+        settings: Names and origins of settings, without values.
+        findings: Problems found.
     """
 
     version: str
@@ -56,23 +59,24 @@ class Doctor:
     keras_backend: str | None
     driver: Mapping[str, Any] | None
     machine: Mapping[str, Any] | None
-    backends: Sequence[Backend]
-    credentials: Sequence[Place]
+    backends: Sequence[BackendReport]
+    credentials: Sequence[CredentialLocation]
     catalog: Mapping[str, Any] | None
-    folders: Sequence[Folder]
+    owner: str | None
+    folders: Sequence[DataFolder]
     settings: Mapping[str, str]
-    findings: Sequence[Finding] = field(default=())
+    findings: Sequence[InstallationFinding] = field(default=())
 
     @property
     def is_broken(self) -> bool:
-        """Whether gpuplan cannot do its work here."""
+        """Whether gpuplan cannot work in this installation."""
         return any(finding.level == "error" for finding in self.findings)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the report under the keys of the JSON contract; paths below the user's folder begin with `~`."""
+        """Return the report under the keys of the JSON contract, with the home folder as `~`."""
         return {
             "gpuplan_version": self.version,
-            "package_folder": short(self.package_folder),
+            "package_folder": abbreviate_home(self.package_folder),
             "host": dict(self.host),
             "packages": dict(self.packages),
             "extras": [
@@ -85,70 +89,76 @@ class Doctor:
             "backends": [asdict(one) for one in self.backends],
             "credentials": [asdict(place) for place in self.credentials],
             "catalog": None if self.catalog is None else dict(self.catalog),
-            "folders": [{**asdict(folder), "path": short(folder.path)} for folder in self.folders],
+            "owner": self.owner,
+            "folders": [{**asdict(folder), "path": abbreviate_home(folder.path)} for folder in self.folders],
             "settings": dict(self.settings),
             "findings": [asdict(finding) for finding in self.findings],
         }
 
 
-def examine(*, environ: Mapping[str, str], today: date, ask_devices: bool = True) -> Doctor:
-    """Look at the installation, the machine and the user's folders; nothing is changed, and nobody is asked.
+def examine_installation(
+    *, environ: Mapping[str, str], today: date, ask_devices: bool = True
+) -> InstallationReport:
+    """Inspect the installation, the machine and the user's folders, without changes or network access.
 
     Args:
         environ: Environment variables.
-        today: For the age of prices.
-        ask_devices: Whether each installed backend is loaded, in a process of its own, and asked for its devices.
+        today: Date for price ages.
+        ask_devices: Whether to probe each installed backend's devices in a child process.
     """
     from .._version import __version__
 
-    findings: list[Finding] = []
-    settings = _settings(environ, findings)
-    catalog = _catalog(settings, findings)
-    packages, kept = versions(), folders(settings)
-    backends = ask_backends(installed_backends()) if ask_devices else []
+    findings: list[InstallationFinding] = []
+    settings = _load_settings(environ, findings)
+    catalog = _load_catalog(settings, findings)
+    packages, kept = read_versions(), list_folders(settings)
+    backends = probe_backends(find_installed_backends()) if ask_devices else []
     findings += [
-        *_package_findings(packages), *_backend_findings(backends, environ), *credential_findings(environ),
-        *folder_findings(kept), *_age_findings(catalog, today),
+        *_find_package_problems(packages), *_find_backend_problems(backends, environ),
+        *find_credential_problems(environ), *find_folder_problems(kept), *_find_age_problems(catalog, today),
     ]  # fmt: skip
-    return Doctor(
-        version=__version__, package_folder=Path(__file__).parents[1], host=_host(), packages=packages,
-        extras=extras(), keras_backend=environ.get("KERAS_BACKEND") or None, driver=device_state(),
-        machine=None if catalog is None else _machine(catalog), backends=backends,
-        credentials=credentials(environ=environ, home=Path.home()),
-        catalog=None if catalog is None else _catalog_facts(catalog, today), folders=kept,
-        settings={name: _origin(origin) for name, origin in settings.origins.items() if origin != "default"},
+    return InstallationReport(
+        version=__version__, package_folder=Path(__file__).parents[1], host=_read_host(), packages=packages,
+        extras=list_extras(), keras_backend=environ.get("KERAS_BACKEND") or None, driver=read_device_state(),
+        machine=None if catalog is None else _describe_machine(catalog), backends=backends,
+        credentials=find_credentials(environ=environ, home=Path.home()),
+        catalog=None if catalog is None else _describe_catalog(catalog, today),
+        owner=kept_owner(data_folder(settings.data_dir)), folders=kept,
+        settings={
+            name: _format_origin(origin) for name, origin in settings.origins.items() if origin != "default"
+        },
         findings=tuple(findings),
     )  # fmt: skip
 
 
-def _settings(environ: Mapping[str, str], findings: list[Finding]) -> Settings:
-    """Return the settings that hold; the defaults, and a finding, when they cannot be read."""
+def _load_settings(environ: Mapping[str, str], findings: list[InstallationFinding]) -> Settings:
+    """Load the settings; if that fails, add a finding and return the defaults."""
     try:
         return load_settings(environ=environ)
     except GpuplanError as error:
-        findings.append(_finding_of(error))
+        findings.append(_convert_error(error))
         return Settings(origins={})
 
 
-def _catalog(settings: Settings, findings: list[Finding]) -> Catalog | None:
-    """Return the catalog that holds, wholly read; None, and a finding, when it cannot be."""
+def _load_catalog(settings: Settings, findings: list[InstallationFinding]) -> Catalog | None:
+    """Load the whole catalog; if that fails, add a finding and return None."""
     try:
-        catalog = catalog_of(settings)
+        catalog = load_user_catalog(settings)
         _ = catalog.offers
         return catalog
     except GpuplanError as error:
-        findings.append(_finding_of(error))
+        findings.append(_convert_error(error))
         return None
 
 
-def _finding_of(error: GpuplanError) -> Finding:
-    """Return what every command would stop at."""
-    return Finding(level="error", text=str(error), hint=error.hint or "see `gpuplan --help`")
+def _convert_error(error: GpuplanError) -> InstallationFinding:
+    """Convert an error that affects every command to a finding."""
+    return InstallationFinding(level="error", text=str(error), hint=error.hint or "see `gpuplan --help`")
 
 
-def _host() -> dict[str, Any]:
-    """Return what tells machines apart, without what changes by the minute."""
-    known = host_facts()
+def _read_host() -> dict[str, Any]:
+    """Return the constant properties of the host."""
+    known = read_host_facts()
     kept = (
         "processor",
         "logical_cores",
@@ -163,57 +173,61 @@ def _host() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _machine(catalog: Catalog) -> dict[str, Any]:
-    """Return what this machine is taken for in estimates."""
-    offer, _ = local_offer(catalog)
+def _describe_machine(catalog: Catalog) -> dict[str, Any]:
+    """Return the catalog entry used for this machine in estimates."""
+    offer, _ = probe_local_offer(catalog)
     return {"accelerator": offer.accelerator, "devices": offer.devices, "note": offer.note}
 
 
-def _catalog_facts(catalog: Catalog, today: date) -> dict[str, Any]:
-    """Return where the catalog is from, and how old its prices are."""
+def _describe_catalog(catalog: Catalog, today: date) -> dict[str, Any]:
+    """Return the origin of the catalog and its price ages."""
     folder = Path(str(catalog.folder))
     return {
         "as_of": catalog.as_of,
-        "folder": short(folder),
-        "refreshed": None if catalog.refreshed is None else short(catalog.refreshed),
+        "folder": abbreviate_home(folder),
+        "refreshed": None if catalog.refreshed is None else abbreviate_home(catalog.refreshed),
         "accelerators": len(catalog.accelerators),
         "prices": len(catalog.offers),
-        "ages": ages_by_provider(catalog.offers, today=today),
+        "ages": summarize_ages(catalog.offers, today=today),
     }
 
 
-def _origin(origin: str) -> str:
-    """Return where a setting was read: a variable's name, or a file."""
-    return short(Path(origin)) if Path(origin).is_absolute() else origin
+def _format_origin(origin: str) -> str:
+    """Return the origin of a setting: a variable name or a file."""
+    return abbreviate_home(Path(origin)) if Path(origin).is_absolute() else origin
 
 
-def _package_findings(packages: Mapping[str, str | None]) -> Iterator[Finding]:
-    """Yield packages that gpuplan requires and that are absent."""
-    for name in missing_packages(packages):
-        yield Finding(level="error", text=f"`{name}` is not installed", hint=f"pip install {name}")
+def _find_package_problems(packages: Mapping[str, str | None]) -> Iterator[InstallationFinding]:
+    """Yield missing required packages."""
+    for name in find_missing_packages(packages):
+        yield InstallationFinding(
+            level="error", text=f"`{name}` is not installed", hint=f"pip install {name}"
+        )
 
 
-def _backend_findings(backends: Sequence[Backend], environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield backends that do not answer, and a `KERAS_BACKEND` that is not installed."""
+def _find_backend_problems(
+    backends: Sequence[BackendReport], environ: Mapping[str, str]
+) -> Iterator[InstallationFinding]:
+    """Yield backends that fail, and a `KERAS_BACKEND` that is not installed."""
     for backend in backends:
         if backend.facts is None:
-            yield Finding(
+            yield InstallationFinding(
                 level="error" if backend.name == "jax" else "warning",
-                text=f"{backend.name} does not answer: {backend.error}",
+                text=f"{backend.name} failed: {backend.error}",
                 hint=f'see what `python -c "import {backend.name}"` says',
             )
     wanted = environ.get("KERAS_BACKEND")
-    if wanted and wanted not in installed_backends():
-        yield Finding(
+    if wanted and wanted not in find_installed_backends():
+        yield InstallationFinding(
             level="warning", text=f"KERAS_BACKEND is `{wanted}`, which is not installed",
             hint=f"`pip install 'gpuplan[{wanted}]'`, or `unset KERAS_BACKEND`",
         )  # fmt: skip
 
 
-def _age_findings(catalog: Catalog | None, today: date) -> Iterator[Finding]:
-    """Yield that there are providers all of whose prices are too old to spend money on."""
-    groups = [] if catalog is None else ages_by_provider(catalog.offers, today=today)
+def _find_age_problems(catalog: Catalog | None, today: date) -> Iterator[InstallationFinding]:
+    """Yield a warning on providers whose newest price is too old to spend money on."""
+    groups = [] if catalog is None else summarize_ages(catalog.offers, today=today)
     old = [g["provider"] for g in groups if age_days(g["newest"], today=today) > REFUSED_AFTER_DAYS]
     if old:
-        text = f"prices older than {REFUSED_AFTER_DAYS} days, all of a kind: {', '.join(dict.fromkeys(old))}"
-        yield Finding(level="warning", text=text, hint="gpuplan catalog refresh")
+        text = f"prices older than {REFUSED_AFTER_DAYS} days for all offers: {', '.join(dict.fromkeys(old))}"
+        yield InstallationFinding(level="warning", text=text, hint="gpuplan catalog refresh")

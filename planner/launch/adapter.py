@@ -1,5 +1,4 @@
-"""What a provider must supply to be launched on. Everything else (order, retries, ledger, undoing) is the
-engine's.
+"""What a provider must supply to be launched on. Order, retries, ledger and undoing are the engine's.
 
 An adapter is two halves.
 
@@ -10,15 +9,15 @@ The **pure half** needs no credentials, no network and no SDK; the same argument
   calls as data (`calls.Call`). Exactly one call has ``makes="machine"``. In that very call stand
     - the idempotency token ``token_of(...)`` of `names`, wherever the provider takes one, also in
       ``Call.token``;
-    - the tags ``tags_of(...)`` of `names`, never added afterwards: a crash in between would leave a machine
-      that nobody can find;
+    - the tags ``tags_of(...)`` of `names`, never added afterwards: after a crash in between the machine
+      could not be found;
     - whatever cap the provider itself knows, and the start-up script, whose first line arms the timer.
   A call that creates something else that must go later has ``makes="resource"`` and an ``undo``.
   Names are made of run and attempt (`names.resource_name`), so that a call without a token is safe to
   repeat: it answers EXISTS, and ``Call.find`` says what exists. A long-running operation is two calls: the
   request, and a call that is repeated (``patience_s``) until it ``expects`` the state. A cap is read back by
   a call that ``arms`` the layer and ``expects`` it; what fails to arm ends the machine at once. No secret
-  stands in any call.
+  stands in any call. ``Attempt.details`` is the provider's part of the machine's identity.
 * ``ending``: the calls that end a machine. Repeating them is harmless: what is gone answers ABSENT.
 
 The **other half** talks to the cloud, importing the SDK inside its functions:
@@ -32,9 +31,12 @@ The **other half** talks to the cloud, importing the SDK inside its functions:
 * ``cloud_time``: the cloud's clock, from the ``Date`` of its last answer; None before the first. Whether a
   machine that cannot be seen may still show up, and whether one is past its cap, is never decided by this
   computer's clock.
-* ``machines``: every machine that carries our tags and still costs money, whoever owns it, in the given
+* ``look``: one machine by its identity. The only ground on which a machine on record is called gone.
+* ``machines``: every machine that carries our tags and still costs money, of every owner, in the given
   regions (None: all that the account can use), never one without our tags. ``Machine.seen_at`` is the
-  cloud's clock.
+  cloud's clock. A place that does not answer is named in ``Listing.failed`` (`gathered`).
+* ``leftovers``: what carries our tags or names and is no machine.
+* ``live_price``: today's price of an offer, asked with the credentials that launch it.
 * ``outcome``: what the supervisor on the machine left where the run's files are (its exit code, how long it
   trained); None when it left nothing, or the provider has no place that outlives the machine.
 * ``missing``: why the provider cannot be asked from here (no SDK, no credentials), without asking it.
@@ -45,7 +47,8 @@ there run against any adapter whose server has a billing meter.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Literal, Protocol
@@ -54,24 +57,51 @@ from pydantic import Field
 
 from .blueprint import Attempt, Terms
 from .calls import Call, Data
+from .faults import CloudFault
 from .request import Candidate, LaunchRequest
 
-__all__ = ["Adapter", "Machine", "MachineState", "Outcome"]
+__all__ = [
+    "Adapter",
+    "Leftover",
+    "Listing",
+    "LivePrice",
+    "Machine",
+    "MachineRef",
+    "MachineState",
+    "Outcome",
+    "gathered",
+]
 
-MachineState = Literal["starting", "running", "ending", "stopped"]
+MachineState = Literal["starting", "running", "ending", "stopped", "ended"]
+
+
+class MachineRef(Data):
+    """Identity of one machine: enough to ask its cloud about it, and to end it.
+
+    Args:
+        id: By which the provider knows it.
+        region: Where it is.
+        zone: Within the region; None when the provider chose it.
+        details: The provider's own (`Attempt.details`), such as a project or a resource group.
+    """
+
+    id: str
+    region: str
+    zone: str | None = None
+    details: dict[str, str] = Field(default_factory=dict)
 
 
 class Machine(Data):
-    """A machine that costs money, as its cloud describes it, read from its tags.
+    """A machine as its cloud describes it; run, owner and price are read from its tags.
 
     Args:
         id: By which the provider ends it.
-        state: `stopped` still pays for its disk; what has ended is not listed at all.
+        state: `stopped` still pays for its disk; `ended` is an answer of ``look`` only, never listed.
         started_at, seen_at: By the cloud's clock.
         cap_at: When it must have been ordered to end; None when its tags do not say.
-        run, attempt, owner: From its tags; empty or 0 when they do not say.
+        run, attempt, owner, owner_name: From its tags; empty or 0 when they do not say.
         usd_per_hour: As planned, from its tags; None when they do not say [USD/h].
-        details: What else ``ending`` needs, such as the name of a resource group.
+        details: As in ``MachineRef``.
     """
 
     id: str
@@ -88,7 +118,82 @@ class Machine(Data):
     attempt: int
     owner: str
     usd_per_hour: Decimal | None
+    owner_name: str = ""
     details: dict[str, str] = Field(default_factory=dict)
+
+    @property
+    def ref(self) -> MachineRef:
+        """Its identity."""
+        return MachineRef(id=self.id, region=self.region, zone=self.zone, details=self.details)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """Machines of all places that answered.
+
+    Args:
+        machines: Of those places.
+        failed: Region, zone, project or subscription that did not answer, and its fault.
+        answered: The places that did.
+    """
+
+    machines: tuple[Machine, ...] = ()
+    failed: Mapping[str, CloudFault] = field(default_factory=dict)
+    answered: tuple[str, ...] = ()
+
+
+def gathered(places: Iterable[str], ask: Callable[[str], Iterable[Machine]]) -> Listing:
+    """Return the machines of several places; one that does not answer keeps no other from being listed.
+
+    Args:
+        places: Regions, zones, projects or subscriptions.
+        ask: Returns the machines of one; CloudFault when it does not answer.
+    """
+    found: list[Machine] = []
+    failed: dict[str, CloudFault] = {}
+    answered: list[str] = []
+    for place in places:
+        try:
+            found += list(ask(place))
+        except CloudFault as fault:
+            failed[place] = fault
+        else:
+            answered.append(place)
+    return Listing(machines=tuple(found), failed=failed, answered=tuple(answered))
+
+
+class Leftover(Data):
+    """A thing that was made for an attempt and is no machine.
+
+    Args:
+        kind: In words: `security group`, `schedule`, `resource group`, `uploaded archive`.
+        id: By which the provider removes it.
+        region: Where it is.
+        run, attempt, owner: From its tags or its name; empty or 0 when they do not say.
+        undo: Calls that remove it, without references.
+    """
+
+    kind: str
+    id: str
+    region: str
+    run: str
+    attempt: int
+    owner: str
+    undo: tuple[Call, ...]
+
+
+class LivePrice(Data):
+    """Price of an offer as the provider says it now.
+
+    Args:
+        usd_per_hour: Of the machine alone, as in the catalog [USD/h].
+        source: Interface that was asked.
+        read_at: In UTC.
+    """
+
+    usd_per_hour: Decimal
+    source: str
+    read_at: datetime
 
 
 class Outcome(Data):
@@ -107,6 +212,7 @@ class Outcome(Data):
         batch_size: Samples of a step over all devices [-].
         precision: Keras's name of the model's dtype policy.
         backend: Of Keras.
+        resumed: How training went on after each interruption of the run, in words.
     """
 
     attempt: int
@@ -121,6 +227,7 @@ class Outcome(Data):
     batch_size: int | None = None
     precision: str | None = None
     backend: str | None = None
+    resumed: tuple[str, ...] = ()
 
 
 class Adapter(Protocol):
@@ -138,7 +245,7 @@ class Adapter(Protocol):
         """Return the calls for every candidate, in order, numbered from ``request.attempt``. Pure."""
         ...
 
-    def ending(self, machine: Machine) -> tuple[Call, ...]:
+    def ending(self, machine: MachineRef) -> tuple[Call, ...]:
         """Return the calls that end a machine. Pure."""
         ...
 
@@ -154,8 +261,27 @@ class Adapter(Protocol):
         """Return the cloud's time as of its last answer, moved on by a steady clock; None before the first."""
         ...
 
-    def machines(self, regions: Sequence[str] | None) -> list[Machine]:
-        """Return every machine with our tags that still costs money; CloudFault when that cannot be told."""
+    def look(self, machine: MachineRef) -> Machine | None:
+        """Return one machine as its cloud describes it now.
+
+        `ended` when the cloud says that it has ended; None when it does not know the id; CloudFault when
+        that cannot be told.
+        """
+        ...
+
+    def machines(self, regions: Sequence[str] | None) -> Listing:
+        """Return every machine with our tags that still costs money; a place that fails is named.
+
+        CloudFault when it cannot even be told which places there are.
+        """
+        ...
+
+    def leftovers(self, regions: Sequence[str] | None) -> tuple[list[Leftover], dict[str, CloudFault]]:
+        """Return what carries our tags or names and is no machine, and the places that did not answer."""
+        ...
+
+    def live_price(self, candidate: Candidate, options: Mapping[str, str]) -> LivePrice:
+        """Return what an offer costs now; CloudFault when that cannot be read."""
         ...
 
     def outcome(self, request: LaunchRequest) -> Outcome | None:

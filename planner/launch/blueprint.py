@@ -38,12 +38,16 @@ class Terms(Data):
     Args:
         slack_s: From the cap to the latest end of billing, when the slowest layer is the one that works [s].
         max_usd_per_hour: The most that the machine can cost an hour, disk and address included [USD/h].
+        left_usd: What the layers leave behind and is counted too, such as a disk for some hours [USD].
         notes: What that leaves out or takes for granted.
+        outer_cap: How a machine is had that the provider ends, where this one would have no such layer.
     """
 
     slack_s: float
     max_usd_per_hour: Decimal
+    left_usd: Decimal = Decimal(0)
     notes: tuple[str, ...] = ()
+    outer_cap: str = ""
 
 
 class Attempt(Data):
@@ -56,6 +60,7 @@ class Attempt(Data):
         calls: In order; exactly one of them makes the machine.
         layers: Armed by the calls; a layer that fails to arm ends the machine at once.
         stop_by_hand: A command that ends it without gpuplan.
+        details: The provider's own part of the machine's identity (`MachineRef.details`).
     """
 
     number: int
@@ -64,6 +69,7 @@ class Attempt(Data):
     calls: tuple[Call, ...]
     layers: tuple[CapLayer, ...]
     stop_by_hand: str
+    details: dict[str, str] = Field(default_factory=dict)
 
 
 class LaunchPlan(Data):
@@ -74,12 +80,14 @@ class LaunchPlan(Data):
         attempts: Tried in order; the first that comes up is the run's machine.
         usd_per_hour: Of the first candidate [USD/h].
         cap_s: Of the first candidate [s].
-        worst_case_usd: The most that this plan can still cost, over all its candidates [USD].
+        worst_case_usd: The most that this plan can still cost, over all its candidates, when the slowest layer at
+            the provider is the one that works; without such a layer, when the machine's own does [USD].
         stop: Commands that end it.
         notes: What is taken for granted.
+        exposure: Account, image, bucket, open ports and identity, in words.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_by_name=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, validate_by_name=True)
 
     schema_: Literal["gpuplan.launch/1"] = Field(default="gpuplan.launch/1", alias="schema")
     gpuplan_version: str
@@ -90,6 +98,12 @@ class LaunchPlan(Data):
     worst_case_usd: Decimal
     stop: tuple[str, ...]
     notes: tuple[str, ...]
+    exposure: dict[str, str] = Field(default_factory=dict)
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether every attempt has a cap outside its machine."""
+        return all(any(layer.where == "cloud" for layer in one.layers) for one in self.attempts)
 
     @property
     def run(self) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import base64
 import functools
-import gzip
 import io
 import tarfile
 from importlib.resources import files
@@ -13,9 +12,13 @@ from typing import Any
 
 from .request import Candidate, LaunchRequest
 
-__all__ = ["HOME", "in_container", "job_of", "onboard_archive"]
+__all__ = ["HOME", "UNPACKING", "in_container", "job_of", "onboard_archive"]
 
 HOME = "/opt/gpuplan"
+UNPACKING = (
+    "python3 -c 'import base64, io, sys, tarfile;"
+    " tarfile.open(fileobj=io.BytesIO(base64.b85decode(sys.stdin.read().strip()))).extractall()'"
+)
 
 
 def in_container(request: LaunchRequest) -> bool:
@@ -25,31 +28,35 @@ def in_container(request: LaunchRequest) -> bool:
 
 @functools.cache
 def onboard_archive() -> str:
-    """Return the supervisor's files without their texts, packed and in letters; the same bytes every time.
+    """Return the supervisor's files without their texts, packed and printable; always the same bytes.
 
-    A plan has one script for every zone of every candidate: the files are read once.
+    A plan has one script for every zone of every candidate: the files are read once. `UNPACKING` undoes it.
     """
     packed = io.BytesIO()
     folder = files("gpuplan.launch.onboard")
-    with tarfile.open(fileobj=packed, mode="w") as archive:
+    with tarfile.open(fileobj=packed, mode="w:bz2") as archive:
         for file in sorted(folder.iterdir(), key=lambda file: file.name):
             if file.name.endswith(".py") and file.name != "watchdog.py":
                 data = _without_texts(file.read_text(encoding="utf-8")).encode()
                 member = tarfile.TarInfo(f"onboard/{file.name}")
                 member.size = len(data)
                 archive.addfile(member, io.BytesIO(data))
-    return base64.b64encode(gzip.compress(packed.getvalue(), mtime=0)).decode()
+    return base64.b85encode(packed.getvalue()).decode()
 
 
 def _without_texts(source: str) -> str:
-    """Return a module's code without docstrings and comments: user data is short.
+    """Return a module's code without docstrings, comments and types of arguments: user data is short.
 
     Example:
-        >>> _without_texts('def f():\\n    "A text."\\n    return 1 # one')
-        'def f():\\n    return 1'
+        >>> _without_texts('def f(x: int) -> int:\\n    "A text."\\n    return x # x')
+        'def f(x):\\n    return x'
     """
     tree = ast.parse(source)
     for node in ast.walk(tree):
+        if isinstance(node, ast.arg):
+            node.annotation = None
+        if isinstance(node, ast.FunctionDef):
+            node.returns = None
         if (
             isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))
             and ast.get_docstring(node) is not None

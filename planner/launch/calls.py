@@ -7,6 +7,10 @@ What is known only after an earlier call stands as a reference, an object with o
     {"$json": {...}}                             the object as JSON text
     {"$time": {"from": "machine.started", "plus_s": 60, "format": "%Y-%m-%dT%H:%M:%S"}}
                                                  a time by the cloud's clock, so many seconds later, in UTC
+
+An expectation is such a value too: what stands in the reply must equal it. One form is for expectations alone:
+
+    {"$not_after": {"$time": {...}}}             a time in ISO 8601, which must not be later than the one named
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ Kept = Mapping[str, Mapping[str, Any]]
 class Data(BaseModel):
     """Base of everything that is written to files and printed: frozen, nothing unknown in it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Call(Data):
@@ -43,10 +47,15 @@ class Call(Data):
         token: The idempotency token in `params`, named for the ledger.
         keeps: What later calls and the ledger need of the reply: name to path (`Instances.0.InstanceId`).
             The call that makes the machine keeps at least `id` and `started` (by the cloud's clock, ISO 8601).
-        expects: Path of the reply to the value that must stand there; None: anything, but something.
-        patience_s: How long the call is repeated until what it expects is there [s]; 0: once.
-        find: How to learn what exists when the call says that it exists already; keeps the same names.
+        expects: Path of the reply to the value that must stand there, which may hold references; None: anything,
+            but something.
+        patience_s: How long the call is repeated until what it expects is there, or what it needs (a role that
+            was just made) [s]; 0: once.
+        find: How to learn what exists when the call says that it exists already; keeps the same names. What it
+            expects must hold of what exists: nothing else is taken for what the call would have made.
+        find_first: `find` is sent before the call, which is left out when that brings something.
         undo: What removes what this call made.
+        way_out: What the user can do when it is refused, beyond what every refusal's error says.
     """
 
     step: str
@@ -58,10 +67,12 @@ class Call(Data):
     arms: str | None = None
     token: str | None = None
     keeps: dict[str, str] = Field(default_factory=dict)
-    expects: dict[str, str | bool | int | None] = Field(default_factory=dict)
+    expects: dict[str, Any] = Field(default_factory=dict)
     patience_s: float = 0.0
     find: Call | None = None
+    find_first: bool = False
     undo: tuple[Call, ...] = ()
+    way_out: str = ""
 
 
 def look_up(reply: Any, path: str) -> Any:

@@ -40,6 +40,7 @@ def cap_s(
     max_usd_per_hour: Decimal,
     max_hours: float | None = None,
     max_usd: Decimal | None = None,
+    planned_s: float | None = None,
 ) -> int:
     """Return the longest life of a machine [s]: the shortest of what the limits allow.
 
@@ -48,6 +49,7 @@ def cap_s(
         slack_s: From the order to end to the end of billing [s].
         max_usd_per_hour: Highest price that can be charged [USD/h].
         max_hours, max_usd: The user's own limits; the latter with the slack inside.
+        planned_s: Of a plan that was made before, which limits only ever shorten; None: there is none [s].
 
     Raises:
         NoAnswerError: There is nothing to derive a cap from, or what is allowed is too little to start at all.
@@ -63,6 +65,8 @@ def cap_s(
         allowed.append(max_hours * SECONDS_PER_HOUR)
     if max_usd is not None and max_usd_per_hour > 0:
         allowed.append(float(max_usd / max_usd_per_hour) * SECONDS_PER_HOUR - slack_s)
+    if planned_s is not None:
+        allowed.append(planned_s)
     if not allowed and run_high_s is not None:
         allowed.append(run_high_s * HIGH_FACTOR + STARTUP_ALLOWANCE_S)
     if not allowed:

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..errors import NoAnswerError, UsageError
 from ..units import SECONDS_PER_HOUR
+from .pricing import affordable
 from .request import Candidate, Interruptions, Seconds
 
 __all__ = ["PlannedOffers", "candidates_of", "read_estimate"]
@@ -50,7 +51,7 @@ def read_estimate(path: Path) -> PlannedOffers | None:
         data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}", hint=_HOW) from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{path} is no JSON: {error}", hint=_HOW) from error
     schema = data.get("schema") if isinstance(data, dict) else None
     if schema == LAUNCH_SCHEMA:
@@ -100,8 +101,8 @@ def candidates_of(
         for position, offer in enumerate(planned.offers)
         if position > index and not _why_not(offer, launchable) and _is_alike(offer, first)
     ]
-    chosen = [index, *others[:fallbacks]]
-    return first["provider"], tuple(_candidate(planned.offers[one], rank=one + 1) for one in chosen)
+    alike = tuple(_candidate(planned.offers[one], rank=one + 1) for one in (index, *others))
+    return first["provider"], affordable(alike)[: fallbacks + 1]
 
 
 _HOW = "make one: `gpuplan estimate train.py -o plan.json`"

@@ -117,14 +117,14 @@ class _Run:
         except CloudFault as fault:
             if call.makes != "machine" or fault.kind is not FaultKind.UNKNOWN:
                 raise
-            machine = self.ender.find_created(self._past(attempt))
+            machine = self.ender.find(self._past(attempt))
             if machine is None:
                 raise self._unsettled(attempt, fault) from fault
             return self._adopted(attempt, call, machine)
 
     def _adopted(self, attempt: Attempt, call: Call, machine: Machine) -> dict[str, Any]:
         """Take a machine that was found by its tags for the answer that never came."""
-        kept = {"id": machine.id, "started": machine.started_at.isoformat(), **machine.details}
+        kept = {"id": machine.id, "started": machine.started_at.isoformat()}
         self.sender.log.record("done", attempt=attempt.number, step=call.step, kept=kept)
         self.sender.tell("adopted", f"found {machine.id} by its tags", number=attempt.number, step=call.step)
         return kept
@@ -147,10 +147,10 @@ class _Run:
 
     def _is_let_in(self, past: AttemptHistory) -> bool:
         """Whether only one call is not allowed: then a machine that may not be given its caps can be ended."""
-        if past.machine_id is None:
+        if past.ref is None:
             return False
         try:
-            self.sender.adapter.machines([past.attempt.candidate.region])
+            self.sender.adapter.look(past.ref)
         except CloudFault:
             return False
         return True

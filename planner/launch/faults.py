@@ -48,12 +48,16 @@ class CloudFault(GpuplanError):  # noqa: N818 - the field says fault
         code: The cloud's own name of the error.
         message: The cloud's own words, in one line.
         scope: How far a quota reaches: `region`, or `account`.
+        way_out: What the user can do about it, as the refused call says (`Call.way_out`).
     """
 
-    def __init__(self, kind: FaultKind, code: str, message: str, *, scope: str = "region") -> None:
+    def __init__(
+        self, kind: FaultKind, code: str, message: str, *, scope: str = "region", way_out: str = ""
+    ) -> None:
         super().__init__(f"{code}: {message}" if message else code)
         self.kind = kind
         if kind is FaultKind.CREDENTIALS:
             self.exit_code = CredentialsError.exit_code
         self.code = code
         self.scope = scope
+        self.way_out = way_out

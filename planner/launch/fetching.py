@@ -2,9 +2,46 @@
 
 from __future__ import annotations
 
-import shlex
+import re
+from urllib.parse import urlsplit
 
-__all__ = ["cloning", "containing", "git_place"]
+from ..errors import UsageError
+from .shell import quoted
+
+__all__ = ["cloning", "containing", "git_place", "require_plain"]
+
+
+_HOW = "`--source git:https://HOST/REPOSITORY@REF`"
+_SCHEMES = ("https://", "http://", "ssh://", "git://")
+_SCP = re.compile(r"[A-Za-z0-9._-]+@[A-Za-z0-9.-]+:[^:]+")  # user@host:path
+
+
+def require_plain(source: str) -> None:
+    """Raise UsageError for an address with something secret in it, or that is none.
+
+    Args:
+        source: With its kind in front. Start-up scripts, plans and ledgers hold it in plain text.
+    """
+    kind, _, place = source.partition(":")
+    if kind == "image" and (place.startswith("-") or not place):
+        raise UsageError(f"`--source {source}` names no image", hint="`--source image:NAME`")
+    if kind != "git":
+        return
+    try:
+        parts = urlsplit(place)
+    except ValueError as error:
+        raise UsageError(f"`--source {source}`: {error}", hint=_HOW) from error
+    if parts.username or parts.password or parts.query or parts.fragment:
+        raise UsageError(
+            "`--source git:…` holds a user name, a token or a query, and start-up scripts can be read by others",
+            hint="leave it out of the address: a public address, or a bucket that the machine may read",
+        )
+    url, reference = git_place(place)
+    if not (url.startswith(_SCHEMES) or _SCP.fullmatch(url)) or reference.startswith("-"):
+        raise UsageError(
+            f"`--source {source}` is no address of a repository",
+            hint=_HOW,
+        )
 
 
 def git_place(place: str) -> tuple[str, str]:
@@ -29,8 +66,8 @@ def cloning(place: str, folder: str) -> list[str]:
         ['git clone -q -- https://host/repo code', 'git -C code checkout -q v1']
     """
     url, reference = git_place(place)
-    clone = f"git clone -q -- {shlex.quote(url)} {folder}"
-    return [clone, f"git -C {folder} checkout -q {shlex.quote(reference)}"] if reference else [clone]
+    clone = f"git clone -q -- {quoted(url)} {folder}"
+    return [clone, f"git -C {folder} checkout -q {quoted(reference)}"] if reference else [clone]
 
 
 def containing(image: str, *, home: str, job: str, accelerator: str) -> list[str]:
@@ -47,7 +84,7 @@ def containing(image: str, *, home: str, job: str, accelerator: str) -> list[str
     devices = (
         "--privileged" if accelerator.startswith("TPU") else "" if accelerator == "CPU" else "--gpus all"
     )
-    name = shlex.quote(image)
+    name = quoted(image)
     run = ["docker run --rm --init --network host", devices, f"-v {home}:{home} -e PYTHONPATH={home}"]
     command = f"--entrypoint python {name} -m onboard.supervise {job}"
     return [f"docker pull -q {name}", " ".join(filter(None, [*run, command]))]

@@ -8,6 +8,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, Literal
 
+from .adapter import Machine, MachineRef
 from .blueprint import Attempt, LaunchPlan
 from .faults import RETRIED, FaultKind
 
@@ -72,8 +73,28 @@ class AttemptHistory:
 
     @property
     def machine_id(self) -> str | None:
-        """The machine's identity; None when no answer ever brought one."""
+        """By which the cloud knows the machine; None when no answer ever brought it."""
         return self.kept.get(self.machine_step, {}).get("id")
+
+    @property
+    def ref(self) -> MachineRef | None:
+        """The machine's identity with all that its cloud needs to find it; None when its id is not on record."""
+        if self.machine_id is None:
+            return None
+        attempt = self.attempt
+        return MachineRef(
+            id=self.machine_id, region=attempt.candidate.region, zone=attempt.zone, details=attempt.details
+        )
+
+    def made(self, machine: Machine) -> bool:
+        """Whether a machine is this attempt's: by its id, or by its tags while no id is on record."""
+        request = self.plan.request
+        if machine.provider != request.provider:
+            return False
+        if self.machine_id is not None:
+            return machine.id == self.machine_id
+        wanted = (request.run, self.attempt.number, request.owner)
+        return (machine.run, machine.attempt, machine.owner) == wanted
 
     @property
     def machine_refused(self) -> bool:

@@ -86,11 +86,12 @@ class Ledger:
         folder: Where; made when something is first written.
         owner: Whose machines these are: the `gpuplan-owner` tag.
         clock: For the records' times.
+        owner_name: A label beside it: the `gpuplan-owner-name` tag; empty: none.
     """
 
-    def __init__(self, folder: Path, *, owner: str, clock: Clock) -> None:
+    def __init__(self, folder: Path, *, owner: str, clock: Clock, owner_name: str = "") -> None:
         self.folder = folder
-        self.owner = owner
+        self.owner, self.owner_name = owner, owner_name
         self._clock = clock
 
     def runs(self) -> list[RunLog]:

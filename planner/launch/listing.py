@@ -39,6 +39,7 @@ class ListedMachine:
     run: str
     attempt: int
     owner: str
+    owner_name: str
     source: str
     in_ledger: bool
 
@@ -50,7 +51,8 @@ class ListedMachine:
             "started_at": self.started_at.isoformat() if self.started_at else None,
             "cap_at": self.cap_at.isoformat() if self.cap_at else None,
             "spent_usd": None if self.spent_usd is None else format(self.spent_usd, "f"),
-            "run": self.run, "attempt": self.attempt, "owner": self.owner, "source": self.source,
+            "run": self.run, "attempt": self.attempt, "owner": self.owner,
+            "owner_name": self.owner_name, "source": self.source,
             "in_ledger": self.in_ledger,
         }  # fmt: skip
 
@@ -73,17 +75,15 @@ def listed(
         failures: Takes the errors of providers that do not answer; of those, the ledger's rows are shown.
     """
     seen: list[Machine] = []
-    for name, adapter in adapters.items():
-        with failures.kept(name):
-            seen += machines_of(adapter, regions)
-    known = {(history.run, one.attempt.number) for history in histories for one in history.attempts()}
-    rows = [from_cloud(machine, in_ledger=(machine.run, machine.attempt) in known) for machine in seen]
-    shown = {(machine.run, machine.attempt) for machine in seen}
+    for adapter in adapters.values():
+        seen += machines_of(adapter, regions, failures)
+    known = [one for history in histories for one in history.attempts() if one.begun]
+    rows = [from_cloud(machine, in_ledger=any(one.made(machine) for one in known)) for machine in seen]
     for history in histories:
         rows += [
             from_ledger(history, one, now=now, state=_state(history, one, adapters))
             for one in _open_attempts(history)
-            if (history.run, one.attempt.number) not in shown
+            if not any(one.made(machine) for machine in seen)
         ]
     return sorted(rows, key=lambda row: (row.run, row.attempt, row.id))
 
@@ -96,7 +96,8 @@ def from_cloud(machine: Machine, *, in_ledger: bool) -> ListedMachine:
         id=machine.id, provider=machine.provider, instance_type=machine.instance_type, region=machine.region,
         state=machine.state, started_at=machine.started_at, cap_at=machine.cap_at,
         spent_usd=None if price is None else rental_usd(duration_s=lived_s, usd_per_hour=price),
-        run=machine.run, attempt=machine.attempt, owner=machine.owner, source="cloud", in_ledger=in_ledger,
+        run=machine.run, attempt=machine.attempt, owner=machine.owner,
+        owner_name=machine.owner_name, source="cloud", in_ledger=in_ledger,
     )  # fmt: skip
 
 
@@ -110,7 +111,8 @@ def from_ledger(history: History, past: AttemptHistory, *, now: datetime, state:
         instance_type=candidate.instance_type, region=candidate.region, state=state,
         started_at=started, cap_at=started + timedelta(seconds=candidate.cap_s) if started else None,
         spent_usd=rental_usd(duration_s=lived_s, usd_per_hour=price) if lived_s and lived_s > 0 else None,
-        run=history.run, attempt=past.attempt.number, owner=past.plan.request.owner, source="ledger",
+        run=history.run, attempt=past.attempt.number, owner=past.plan.request.owner,
+        owner_name=past.plan.request.owner_name, source="ledger",
         in_ledger=True,
     )  # fmt: skip
 

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import uuid
 from decimal import Decimal
 
 from .request import Candidate, LaunchRequest
 
-__all__ = ["TAG_RUN", "resource_name", "run_name", "tags_of", "token_of", "usd_from_tag"]
+__all__ = [
+    "TAG_OWNER_NAME",
+    "TAG_RUN",
+    "resource_name",
+    "run_name",
+    "safe_name",
+    "tags_of",
+    "token_of",
+    "usd_from_tag",
+]
 
 TAG_RUN = "gpuplan-run"
+TAG_OWNER_NAME = "gpuplan-owner-name"
 MICRO = Decimal(10) ** 6
 _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_DNS, "gpuplan.launch")
 
@@ -40,10 +51,12 @@ def tags_of(*, request: LaunchRequest, number: int, candidate: Candidate) -> dic
     The cap is a length of time, counted from when the cloud says that the machine started: no clock of ours
     is in it.
     """
+    label = {TAG_OWNER_NAME: request.owner_name} if request.owner_name else {}
     return {
         TAG_RUN: request.run,
         "gpuplan-attempt": str(number),
         "gpuplan-owner": request.owner,
+        **label,
         "gpuplan-cap-s": str(candidate.cap_s),
         "gpuplan-microusd-per-hour": str(int(candidate.usd_per_hour * MICRO)),
     }
@@ -67,3 +80,13 @@ def run_name(fingerprint: str, sequence: int) -> str:
         'r64879f7d-1'
     """
     return f"r{hashlib.sha256(fingerprint.encode()).hexdigest()[:8]}-{sequence}"
+
+
+def safe_name(text: str) -> str:
+    """Return a text that was read from a cloud, as the name of a folder: letters, digits and hyphens.
+
+    Example:
+        >>> safe_name("r64879f7d-1"), safe_name("../../x")
+        ('r64879f7d-1', 'x')
+    """
+    return re.sub(r"[^A-Za-z0-9-]+", "-", text).strip("-")

@@ -10,9 +10,10 @@ from ..errors import NoAnswerError, UsageError
 from .adapter import Adapter
 from .blueprint import Attempt, LaunchPlan
 from .caps import cap_s, worst_case_usd
+from .exposure import exposure_of
 from .request import Candidate, LaunchRequest
 
-__all__ = ["capped", "make_plan", "require_unchanged"]
+__all__ = ["capped", "make_plan", "replanned"]
 
 
 def make_plan(request: LaunchRequest, adapter: Adapter) -> LaunchPlan:
@@ -39,6 +40,7 @@ def make_plan(request: LaunchRequest, adapter: Adapter) -> LaunchPlan:
         worst_case_usd=worst,
         stop=(f"gpuplan stop {request.run}", attempts[0].stop_by_hand),
         notes=_notes(request.candidates, adapter, request.options),
+        exposure=exposure_of(request, attempts[0].details),
     )
 
 
@@ -53,7 +55,7 @@ def capped(
     """Return a candidate with the longest life that the limits allow.
 
     Args:
-        candidate: Its own ``cap_s`` is not looked at.
+        candidate: Its own ``cap_s`` is kept where the limits allow it; 0: it has none yet.
         max_usd: What is left for this attempt [USD].
 
     Raises:
@@ -65,7 +67,8 @@ def capped(
         slack_s=terms.slack_s,
         max_usd_per_hour=terms.max_usd_per_hour,
         max_hours=max_hours,
-        max_usd=max_usd,
+        max_usd=None if max_usd is None else max_usd - terms.left_usd,
+        planned_s=candidate.cap_s or None,
     )
     if candidate.run_s is not None and candidate.run_s.mid > life_s:
         raise NoAnswerError(
@@ -76,22 +79,31 @@ def capped(
     return candidate.model_copy(update={"cap_s": life_s})
 
 
-def require_unchanged(plan: LaunchPlan, adapter: Adapter) -> None:
-    """Raise UsageError unless a plan that was read from a file is what its request gives here and now."""
-    anew = make_plan(plan.request, adapter)
-    if anew != plan:
+def replanned(plan: LaunchPlan, adapter: Adapter) -> LaunchPlan:
+    """Return the plan that a written plan's request gives here and now; UsageError unless it is the same."""
+    try:
+        made = make_plan(plan.request, adapter)
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        raise UsageError(
+            f"nothing can be planned from the launch plan's request: {error}",
+            hint="make it anew: `gpuplan launch plan.json --dry-run -o launch.json`",
+        ) from error
+    if made != plan:
         raise UsageError(
             "the launch plan is not what its own request gives: it was edited, or gpuplan is another version",
             hint="make it anew: `gpuplan launch plan.json --dry-run -o launch.json`",
         )
+    return made
 
 
 def _worst_case(attempt: Attempt, adapter: Adapter, request: LaunchRequest) -> Decimal:
     """Return the most that an attempt can cost [USD]."""
-    terms = adapter.terms(attempt.candidate, request.options)
-    return worst_case_usd(
-        cap_s=attempt.candidate.cap_s, slack_s=terms.slack_s, max_usd_per_hour=terms.max_usd_per_hour
+    terms, cap_s = adapter.terms(attempt.candidate, request.options), attempt.candidate.cap_s
+    slowest_s = max((layer.fires_after_s for layer in attempt.layers if layer.where == "cloud"), default=0.0)
+    rented = worst_case_usd(
+        cap_s=cap_s, slack_s=max(terms.slack_s, slowest_s - cap_s), max_usd_per_hour=terms.max_usd_per_hour
     )
+    return rented + terms.left_usd
 
 
 def _notes(candidates: Sequence[Candidate], adapter: Adapter, options: Mapping[str, str]) -> tuple[str, ...]:

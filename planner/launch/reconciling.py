@@ -11,6 +11,7 @@ from typing import Any
 from ..errors import GpuplanError, UsageError
 from ..plan.nano import rental_usd
 from ..plan.profile_rows import empty_document, finished, row_of
+from ..workload.script_terms import ScriptTerms
 from .adapter import Outcome
 from .history import AttemptHistory, History
 from .request import RunSpec
@@ -24,13 +25,16 @@ NOTCH = (
 )
 
 
-def profile_of_run(launcher: Launcher, run: str, *, model: str) -> dict[str, Any]:
+def profile_of_run(
+    launcher: Launcher, run: str, *, model: str, terms: ScriptTerms | None = None
+) -> dict[str, Any]:
     """Return the profile of a run that has ended.
 
     Args:
         launcher: The ledger and the adapters.
         run: Its name in the ledger.
         model: The MODEL argument of its plan.
+        terms: On which a script runs to be traced; None: the default ones.
 
     Raises:
         UsageError: Nothing is known of it, or it is not over.
@@ -53,7 +57,9 @@ def profile_of_run(launcher: Launcher, run: str, *, model: str) -> dict[str, Any
             f"run `{run}` timed no steps: it ended as `{outcome.status}`",
             hint="its log says more: `gpuplan ps`",
         )
-    return _with_workload(_document(history, current, outcome, model=model), current.plan.request.spec)
+    return _with_workload(
+        _document(history, current, outcome, model=model), current.plan.request.spec, terms or ScriptTerms()
+    )
 
 
 def median_ends_s(quartiles_s: tuple[float, float, float], *, steps: int) -> tuple[float, float]:
@@ -137,8 +143,8 @@ def _lived_s(history: History, outcome: Outcome) -> float:
     return float(lived)
 
 
-def _with_workload(document: dict[str, Any], spec: RunSpec) -> dict[str, Any]:
-    """Return the profile with what ran, traced anew; without it no later estimate can know it."""
+def _with_workload(document: dict[str, Any], spec: RunSpec, terms: ScriptTerms) -> dict[str, Any]:
+    """Return the profile with the workload that ran, traced again; no later estimate can use it without."""
     from ..workload.load import load_workload
     from ..workload.options import WorkloadOptions
 
@@ -147,7 +153,8 @@ def _with_workload(document: dict[str, Any], spec: RunSpec) -> dict[str, Any]:
     script = kind == "folder" and document["model"].endswith(".py")
     try:
         workload = load_workload(
-            spec.script if script else document["model"], options=WorkloadOptions(batch_size=row["batch_size"]),
+            spec.script if script else document["model"],
+            options=WorkloadOptions(batch_size=row["batch_size"], script=terms),
             base=Path(place) if script else None, argv=spec.arguments if script else (),
         )  # fmt: skip
     except GpuplanError as error:

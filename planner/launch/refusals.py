@@ -10,15 +10,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from ..errors import CredentialsError, GpuplanError
-from .adapter import Adapter, Machine
+from .adapter import Adapter, Listing, Machine
 from .faults import RETRIED, CloudFault, FaultKind
 from .history import AttemptHistory
 
 __all__ = ["Failures", "asking", "ending", "locked_out", "machines_of", "way_on"]
 
+_LEDGER = "`gpuplan ps` shows what the ledger knows"
+
 
 class Failures:
-    """Errors of parts that must not keep the others from being done: one cloud's silence, another's machines."""
+    """Errors of parts that must not keep the others from being done.
+
+    A part is a provider (`aws`), a place of one (`aws us-east-1`), a run or a machine.
+    """
 
     def __init__(self) -> None:
         self.errors: dict[str, GpuplanError] = {}
@@ -61,12 +66,35 @@ def asking(provider: str, *, what: str, otherwise: str) -> Iterator[None]:
         raise _error_of(fault)(message, hint=f"{way_on(fault)} the same command; {otherwise}") from fault
 
 
-def machines_of(adapter: Adapter, regions: Sequence[str] | None) -> list[Machine]:
-    """Return what a provider shows under our tags, or raise what a user can do without its answer."""
-    with asking(
-        adapter.provider, what="for its machines", otherwise="`gpuplan ps` shows what the ledger knows"
+def machines_of(adapter: Adapter, regions: Sequence[str] | None, failures: Failures) -> tuple[Machine, ...]:
+    """Return what a provider shows under our tags.
+
+    Args:
+        adapter: Of the provider.
+        regions: Where; None: wherever the account can have machines.
+        failures: Takes the error of each place that does not answer, or of the provider as a whole.
+    """
+    with (
+        failures.kept(adapter.provider),
+        asking(adapter.provider, what="for its machines", otherwise=_LEDGER),
     ):
-        return adapter.machines(regions)
+        listing = adapter.machines(regions)
+        if not listing.answered and _locked_out_of(listing):
+            raise next(iter(listing.failed.values()))
+        for place, fault in listing.failed.items():
+            failures.errors[f"{adapter.provider} {place}"] = GpuplanError(
+                f"{adapter.provider} was asked for its machines in {place} and answered {fault}",
+                hint=f"{way_on(fault)} the same command; {_LEDGER}",
+            )
+        return listing.machines
+    return ()
+
+
+def _locked_out_of(listing: Listing) -> bool:
+    """Whether every place refused the credentials."""
+    return bool(listing.failed) and all(
+        fault.kind is FaultKind.CREDENTIALS for fault in listing.failed.values()
+    )
 
 
 @contextmanager
@@ -100,9 +128,10 @@ def way_on(fault: CloudFault) -> str:
         >>> way_on(CloudFault(FaultKind.THROTTLED, "RequestLimitExceeded", "slow down"))
         'wait a minute, then'
     """
+    first = f"{fault.way_out}; otherwise " if fault.way_out else ""
     if fault.kind is FaultKind.CREDENTIALS:
-        return "renew the credentials, or have the right given that it names, then"
-    return "wait a minute, then" if fault.kind in RETRIED else "see to what it says, then"
+        return f"{first}renew the credentials, or have the right given that it names, then"
+    return f"{first}wait a minute, then" if fault.kind in RETRIED else f"{first}see to what it says, then"
 
 
 def _error_of(fault: CloudFault) -> type[GpuplanError]:

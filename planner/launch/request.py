@@ -9,6 +9,7 @@ from typing import Literal
 from pydantic import Field
 
 from .calls import Data
+from .packages import pinned_packages
 
 __all__ = [
     "CHECKPOINT_EVERY_S",
@@ -56,11 +57,14 @@ class Candidate(Data):
 
     Args:
         rank: Its place in the plan, from 1.
-        usd_per_hour: As planned [USD/h].
+        usd_per_hour: That the plan counts with: as read from the provider, else as estimated [USD/h].
         run_s: Time of all steps on it; None when unknown.
         step_s: Time of one step on it; None when unknown.
         cap_s: Longest life of the machine, from the cloud's start of billing to the order to end [s].
         spot: What is expected of interruptions; None on demand, and where the plan knows nothing of them.
+        planned_usd_per_hour: Of the estimate, where `usd_per_hour` was read since; None: the same [USD/h].
+        price_source: Where `usd_per_hour` was read for this launch; empty: it is the estimate's.
+        price_problem: Why it could not be read; empty: it was, or nobody was asked.
     """
 
     rank: int
@@ -75,6 +79,9 @@ class Candidate(Data):
     step_s: Seconds | None
     cap_s: int
     spot: Interruptions | None = None
+    planned_usd_per_hour: Decimal | None = None
+    price_source: str = ""
+    price_problem: str = ""
 
 
 class StopLoss(Data):
@@ -103,6 +110,7 @@ class RunSpec(Data):
         checkpoint_every_s: Longest work that a crash can lose [s].
         restarts: How often a run that crashed is started anew on the same machine [-].
         stop_loss: What happens when the run is slower than planned.
+        packages: Pinned requirements that a machine installs when the source names none.
     """
 
     script: str
@@ -112,6 +120,7 @@ class RunSpec(Data):
     checkpoint_every_s: float = CHECKPOINT_EVERY_S
     restarts: int = 3
     stop_loss: StopLoss = StopLoss()
+    packages: tuple[str, ...] = Field(default_factory=pinned_packages)
 
 
 class LaunchRequest(Data):
@@ -120,7 +129,7 @@ class LaunchRequest(Data):
     Args:
         run: Name of the run, unique within the ledger; in the name and the tags of all that is made.
         attempt: Number of the first attempt; larger than 1 when a run goes on on another machine.
-        owner: Whose machines these are; nobody else's are ever touched.
+        owner: Id of the installation whose machines these are; no other's are ever touched.
         made_at: When it was asked, in UTC.
         provider: Of all candidates.
         candidates: In the order in which they are tried.
@@ -128,6 +137,8 @@ class LaunchRequest(Data):
         max_usd: Ceiling for the whole run, past attempts included [USD].
         spent_usd: What past attempts of the run may have cost at most [USD].
         options: The provider's own, by name.
+        guest_cap_only: Whether the user consents to a machine that nothing outside it ends.
+        owner_name: Label beside the owner's id; empty: none.
     """
 
     run: str
@@ -140,3 +151,5 @@ class LaunchRequest(Data):
     max_usd: Decimal | None = None
     spent_usd: Decimal = Decimal(0)
     options: dict[str, str] = Field(default_factory=dict)
+    guest_cap_only: bool = False
+    owner_name: str = ""

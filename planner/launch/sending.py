@@ -7,13 +7,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from .adapter import Adapter
-from .calls import Call, kept, look_up, params_sha256, resolve
+from .calls import Call, kept, params_sha256, resolve
 from .clock import Clock, Pace
 from .events import EventName, LaunchEvent
+from .expectations import unmet
 from .faults import RETRIED, CloudFault, FaultKind
 from .ledger import RunLog
 
 __all__ = ["Sender"]
+
+_AWAITED = frozenset({FaultKind.ABSENT, FaultKind.TRANSIENT})  # what a call with patience waits out
 
 
 class Sender:
@@ -45,15 +48,35 @@ class Sender:
         """Send a call until it is done or refused, and return what it keeps.
 
         Raises:
-            CloudFault: Refused; or of a retried kind, when patience ended first.
+            CloudFault: Refused; of a retried kind, when patience ended first; or what exists under its name is
+                something else.
         """
+        try:
+            return self._settled(call, known, number=number)
+        except CloudFault as fault:
+            fault.way_out = fault.way_out or call.way_out
+            raise
+
+    def settle_quietly(
+        self, call: Call, known: Mapping[str, Mapping[str, Any]], *, number: int
+    ) -> dict[str, Any]:
+        """Send a call that makes nothing until it is done or refused, and return the reply."""
+        return self._repeated(call, resolve(call.params, known), known, number=number)
+
+    def _settled(self, call: Call, known: Mapping[str, Mapping[str, Any]], *, number: int) -> dict[str, Any]:
+        """Send a call until it is done, or find what it would make, and return what it keeps."""
+        if call.find_first:
+            values = self._found(call, known, number=number)
+            if values is not None:
+                self.log.record("done", attempt=number, step=call.step, kept=values)
+                return values
         params = resolve(call.params, known)
         self.log.record(
             "intent", attempt=number, step=call.step, operation=f"{call.service}.{call.operation}",
             region=call.region, token=call.token, params_sha256=params_sha256(params),
         )  # fmt: skip
         try:
-            reply = self._repeated(call, params, number=number)
+            reply = self._repeated(call, params, known, number=number)
         except CloudFault as fault:
             if fault.kind is not FaultKind.EXISTS or call.find is None:
                 raise
@@ -64,27 +87,36 @@ class Sender:
         self.log.record("done", attempt=number, step=call.step, kept=values)
         return values
 
-    def settle_quietly(
+    def _found(
         self, call: Call, known: Mapping[str, Mapping[str, Any]], *, number: int
-    ) -> dict[str, Any]:
-        """Send a call that makes nothing until it is done or refused, and return the reply."""
-        return self._repeated(call, resolve(call.params, known), number=number)
+    ) -> dict[str, Any] | None:
+        """Return what is kept of the thing that a call would make and that is there already; None without one."""
+        if call.find is None:
+            return None
+        try:
+            return kept(call.find, self.settle_quietly(call.find, known, number=number))
+        except CloudFault as fault:
+            if fault.kind is not FaultKind.ABSENT:
+                raise
+        return None
 
-    def _repeated(self, call: Call, params: Mapping[str, Any], *, number: int) -> dict[str, Any]:
+    def _repeated(
+        self, call: Call, params: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]], *, number: int
+    ) -> dict[str, Any]:
         """Send a call until it brings what it expects."""
         until = self.clock.monotonic() + call.patience_s
         for looks in itertools.count():
             try:
                 reply = self._retried(call, params, number=number)
             except CloudFault as fault:
-                if fault.kind is not FaultKind.ABSENT or self.clock.monotonic() >= until:
+                if fault.kind not in _AWAITED or self.clock.monotonic() >= until:
                     raise
             else:
-                unmet = _unmet(call, reply)
-                if not unmet:
+                amiss = unmet(call.expects, reply, known)
+                if not amiss:
                     return reply
                 if self.clock.monotonic() >= until:
-                    raise CloudFault(FaultKind.INVALID, "NotAsExpected", f"`{call.step}`: {unmet}")
+                    raise CloudFault(FaultKind.INVALID, "NotAsExpected", f"`{call.step}`: {amiss}")
             self.clock.sleep(self.pace.look_s(looks))
         raise AssertionError("unreachable: the loop has no end of its own")
 
@@ -107,12 +139,3 @@ class Sender:
                 )  # fmt: skip
                 self.clock.sleep(wait_s)
         raise AssertionError("unreachable: the last try raises")
-
-
-def _unmet(call: Call, reply: Mapping[str, Any]) -> str:
-    """Return which expectation does not hold; empty when all do."""
-    for path, wanted in call.expects.items():
-        found = look_up(reply, path)
-        if found is None or (wanted is not None and found != wanted):
-            return f"{path} is {found!r}, not {'set' if wanted is None else repr(wanted)}"
-    return ""

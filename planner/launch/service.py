@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ..errors import UsageError
-from .adapter import Adapter, Machine, Outcome
+from .adapter import Machine
 from .blueprint import LaunchPlan
-from .clock import Clock, Pace
-from .ending import Ender
 from .engine import apply
-from .events import LaunchEvent
 from .history import AttemptHistory
-from .ledger import Ledger, RunLog
-from .providers import LAUNCHABLE, adapter_of
-from .refusals import Failures, asking, ending, machines_of
-from .request import LaunchRequest
-from .sending import Sender
+from .ledger import RunLog
+from .leftovers import remove_leftovers
+from .names import safe_name
+from .providers import LAUNCHABLE
+from .refusals import Failures, machines_of
+from .upkeep import Upkeep, is_past_cap
 
 __all__ = ["Launcher", "Target"]
 
@@ -37,33 +34,8 @@ class Target:
 
 
 @dataclass(slots=True, kw_only=True)
-class Launcher:
-    """The ledger, the clock, and whoever listens.
-
-    Args:
-        ledger: All runs.
-        state_dir: Where providers may keep what they must remember on this computer.
-        clock, pace: Time.
-        tell: Takes each event as it happens.
-    """
-
-    ledger: Ledger
-    state_dir: Path
-    clock: Clock
-    tell: Callable[[LaunchEvent], None]
-    pace: Pace = field(default_factory=Pace)
-    _adapters: dict[str, Adapter] = field(default_factory=dict)
-
-    def adapter(self, provider: str) -> Adapter:
-        """Return the adapter of a provider, the same each time."""
-        if provider not in self._adapters:
-            self._adapters[provider] = adapter_of(provider, state_dir=self.state_dir, clock=self.clock)
-        return self._adapters[provider]
-
-    def outcome(self, request: LaunchRequest) -> Outcome | None:
-        """Return what a run left behind when it ended; None when it left nothing that can be read."""
-        with asking(request.provider, what=f"how run `{request.run}` ended", otherwise="its bucket has it"):
-            return self.adapter(request.provider).outcome(request)
+class Launcher(Upkeep):
+    """What launches, stops and reaps."""
 
     def providers_to_ask(self, names: Sequence[str], *, cloud: bool) -> list[str]:
         """Return whom to ask for machines: those that were named, or all that can be asked from here.
@@ -104,20 +76,22 @@ class Launcher:
         found = {name: Target(run=by_id.get(name, name)) for name in ids if name in {*by_id, *runs}}
         if ids and len(found) == len(set(ids)):
             return list(found.values())
+        wanted, named = set(ids), set(found)
         for provider in self.providers_to_ask(providers, cloud=True):
-            with failures.kept(provider):
-                for machine in machines_of(self.adapter(provider), regions):
-                    if (not ids and machine.owner == self.ledger.owner) or {machine.id, machine.run} & set(
-                        ids
-                    ):
-                        target = Target(run=machine.run) if runs.get(machine.run) else Target(machine=machine)
-                        found[machine.id if machine.id in ids else machine.run] = target
+            for machine in machines_of(self.adapter(provider), regions, failures):
+                hit = {machine.id, machine.run} & wanted
+                if not hit and (ids or machine.owner != self.acting):
+                    continue
+                known = any(one.made(machine) for one in runs.get(machine.run, ()))
+                target = Target(run=machine.run) if known else Target(machine=machine)
+                found[target.name] = target
+                named |= hit
         for name in ids:
-            if name not in found:
+            if name not in named:
                 failures.raise_any()
                 raise UsageError(f"nothing is known of `{name}`", hint="see `gpuplan ps --cloud`")
         if not ids:
-            found |= {run: Target(run=run) for run, opened in runs.items() if opened}
+            found |= {run: Target(run=run) for run, opened in runs.items() if self._may_stop(opened)}
         return list(found.values())
 
     def stop(self, target: Target) -> None:
@@ -170,10 +144,19 @@ class Launcher:
 
     def stop_machine(self, machine: Machine) -> None:
         """End a machine that the ledger does not know, if its tags say that it is ours."""
-        log = self.ledger.open_run(machine.run or machine.id)
+        log = self._log_of(machine)
         with log.held():
             self._end_by_tags(log, machine)
             log.record("finished", why="stopped by its tags")
+        failures = Failures()
+        remove_leftovers(
+            self,
+            machine.provider,
+            regions=[machine.region],
+            failures=failures,
+            of=(machine.run, machine.attempt),
+        )
+        failures.raise_any()
 
     def reap(self, providers: list[str], *, regions: list[str] | None) -> list[Machine]:
         """End whatever is past its cap and clean up after whatever is gone; returns what was ended.
@@ -192,7 +175,9 @@ class Launcher:
             request = next((one.plan.request for one in self._open(log)), None)
             if request is not None and request.provider in set(providers) - failures.errors.keys():
                 with failures.kept(log.run), log.held():
-                    self._refresh(log)
+                    self._refresh(log, reap=True)
+        for provider in set(providers) - failures.errors.keys():
+            remove_leftovers(self, provider, regions=regions, failures=failures)
         failures.raise_any()
         return ended
 
@@ -202,66 +187,44 @@ class Launcher:
         """Return our machines that should have been told to end."""
         found: list[Machine] = []
         for provider in providers:
-            with failures.kept(provider):
-                found += machines_of(self.adapter(provider), regions)
-        return [one for one in found if one.owner == self.ledger.owner and _is_past_cap(one)]
+            found += machines_of(self.adapter(provider), regions, failures)
+        return [one for one in found if is_past_cap(one) and self._is_ours(one)]
+
+    def _is_ours(self, machine: Machine) -> bool:
+        """Whether a machine may be ended: it is this installation's, or on record here."""
+        past = self._past_of(machine)
+        return machine.owner == self.acting or (past is not None and self._may_stop([past]))
+
+    def _may_stop(self, opened: Sequence[AttemptHistory]) -> bool:
+        """Whether open attempts of a run are to be ended: all on record, or those of the owner that was named."""
+        return any(self.owner in {None, one.plan.request.owner} for one in opened)
+
+    def _past_of(self, machine: Machine) -> AttemptHistory | None:
+        """Return the open attempt that made a machine; None when the ledger has none."""
+        runs = {log.run: log for log in self.ledger.runs()}
+        opened = self._open(runs[machine.run]) if machine.run in runs else []
+        return next((one for one in opened if one.made(machine)), None)
+
+    def _log_of(self, machine: Machine) -> RunLog:
+        """Return where the end of a machine is written that the ledger does not know.
+
+        Its run's journal, for that run is over then; one of its own when the ledger has plans of that run, for
+        then it is another machine than theirs.
+        """
+        run = machine.run
+        if run and safe_name(run) == run and not self.ledger.peek(run).plans:
+            return self.ledger.open_run(run)
+        return self.ledger.open_run(safe_name(machine.id))
 
     def _reap_machine(self, machine: Machine) -> None:
         """End a machine that is past its cap, by its run's record when there is one."""
-        log = self.ledger.open_run(machine.run or machine.id)
+        past = self._past_of(machine)
+        log = self._log_of(machine) if past is None else self.ledger.run(past.plan.run)
         with log.held():
-            past = next((one for one in self._open(log) if one.attempt.number == machine.attempt), None)
             if past is None:
                 self._end_by_tags(log, machine)
             else:
                 self._end(log, past, why="past its cap")
-
-    def _refresh(self, log: RunLog) -> None:
-        """Close the attempts whose machines are gone, and note how the last one ended."""
-        for past in self._open(log):
-            with ending(past):
-                found = None if past.is_ending else self._find(log, past)
-            if found is None:
-                self._end(log, past, why="its machine is gone" if past.machine_id else "it never came up")
-        history = log.history()
-        current = history.current()
-        if not history.finished and current is not None and current.is_over and not current.is_noted:
-            self._note_outcome(log, current)
-
-    def _note_outcome(self, log: RunLog, past: AttemptHistory) -> None:
-        """Write down how an attempt ended; until it could be read, the next command looks for it again."""
-        outcome = self.outcome(past.plan.request)
-        if outcome and outcome.attempt == past.attempt.number and outcome.status in {"done", "failed"}:
-            log.record("finished", why=outcome.status, outcome=outcome.model_dump(mode="json"))
-        log.record("noted", attempt=past.attempt.number)
-
-    def _find(self, log: RunLog, past: AttemptHistory) -> Machine | None:
-        """Return an attempt's machine; None when there is none, or never can have been."""
-        if not past.may_have_machine:
-            return None
-        return self._ender(log, past.plan.request.provider).find_created(past)
-
-    def _end(self, log: RunLog, past: AttemptHistory, *, why: str) -> None:
-        """End an attempt."""
-        with ending(past):
-            self._ender(log, past.plan.request.provider).end_attempt(past, why=why)
-
-    def _end_by_tags(self, log: RunLog, machine: Machine) -> None:
-        """End a machine that the ledger does not know."""
-        way = f"its cap is {machine.cap_at:%Y-%m-%d %H:%M} UTC" if machine.cap_at else "its tags name no cap"
-        with asking(machine.provider, what=f"to end {machine.id}", otherwise=way):
-            self._ender(log, machine.provider).end_machine(machine, number=machine.attempt)
-
-    def _open(self, log: RunLog) -> list[AttemptHistory]:
-        """Return the attempts of a run of which something may exist."""
-        return [one for one in log.history().attempts() if one.begun and not one.is_over]
-
-    def _ender(self, log: RunLog, provider: str) -> Ender:
-        """Return what ends the machines of a run."""
-        sender = Sender(
-            adapter=self.adapter(provider), log=log, clock=self.clock, pace=self.pace, tell=self.tell
-        )
-        return Ender(sender, owner=self.ledger.owner)
 
 
 def _next_numbers(current: AttemptHistory) -> set[int]:
@@ -269,8 +232,3 @@ def _next_numbers(current: AttemptHistory) -> set[int]:
     if current.is_over:
         return {current.attempt.number + 1}
     return {current.plan.request.attempt}
-
-
-def _is_past_cap(machine: Machine) -> bool:
-    """Whether a machine should have been told to end, by its cloud's clock."""
-    return machine.cap_at is not None and machine.seen_at > machine.cap_at

@@ -8,14 +8,14 @@ happened, by a trap that was set before anything could fail.
 from __future__ import annotations
 
 import json
-import shlex
-from urllib.parse import urlsplit
 
 from ..errors import UsageError
-from .boarding import HOME, in_container, job_of, onboard_archive
+from .boarding import HOME, UNPACKING, in_container, job_of, onboard_archive
 from .calls import Data
-from .fetching import cloning, containing
+from .fetching import cloning, containing, require_plain
+from .packages import pinned
 from .request import Candidate, LaunchRequest
+from .shell import quoted, quoted_all
 
 __all__ = ["Boot", "archive_name", "require_fetchable", "startup_script"]
 
@@ -26,7 +26,7 @@ class Boot(Data):
     Args:
         timer: The first line: ends the machine by itself, whatever comes after.
         end: What ends the machine when the run is over, in shell.
-        packages: Installed when the user names no requirements of their own.
+        packages: Names, with extras, installed in the plan's versions when the user names no requirements.
         notices: Whose preemption notices are watched for; None: nobody takes the machine back.
         copy: Copies a folder, `{source}` and `{target}` filled in, to and from the bucket.
         unpack: Writes an archive of the bucket to standard output, `{source}` filled in.
@@ -49,18 +49,14 @@ def archive_name(run: str) -> str:
 
 def require_fetchable(source: str, *, kinds: tuple[str, ...], provider: str) -> None:
     """Raise UsageError unless a machine of a provider can fetch the code by itself, without a secret."""
-    kind, _, place = source.partition(":")
+    kind = source.partition(":")[0]
     if kind not in kinds:
         allowed = " or ".join(f"`{one}:`" for one in kinds)
         raise UsageError(
             f"`--source {source}`: a machine of {provider} fetches its code from {allowed}",
             hint="push it, then `--source git:https://…`",
         )
-    if kind == "git" and (urlsplit(place).username or urlsplit(place).password):
-        raise UsageError(
-            "`--source git:…` holds a user name or a token, and start-up scripts can be read by others",
-            hint="leave it out of the address: a public address, or a bucket that the machine may read",
-        )
+    require_plain(source)
 
 
 def startup_script(request: LaunchRequest, candidate: Candidate, number: int, boot: Boot) -> str:
@@ -75,7 +71,7 @@ def startup_script(request: LaunchRequest, candidate: Candidate, number: int, bo
         "trap end EXIT",
         f"mkdir -p {HOME}/run {HOME}/work {HOME}/code && cd {HOME}",
         f"exec > >(tee -a work/log-{number}.txt) 2>&1",  # an earlier attempt left its own
-        f"base64 -d <<'END' | tar xz\n{onboard_archive()}\nEND",
+        f"{UNPACKING} <<'END'\n{onboard_archive()}\nEND",
         f"cat > run/params.json <<'END'\n{params}\nEND",
         *_fetching(request, boot, remote),
         *_installing(request, boot),
@@ -93,10 +89,10 @@ def _fetching(request: LaunchRequest, boot: Boot, remote: str) -> list[str]:
     elif kind == "image":
         lines = []
     elif kind == "folder":
-        archive = shlex.quote(f"{boot.bucket}/{archive_name(request.run)}")
+        archive = quoted(f"{boot.bucket}/{archive_name(request.run)}")
         lines = [f"{boot.unpack.format(source=archive)} | tar xz -C code"]
     elif place.endswith((".tar.gz", ".tgz")):
-        lines = [f"{boot.unpack.format(source=shlex.quote(_address(kind, place)))} | tar xz -C code"]
+        lines = [f"{boot.unpack.format(source=quoted(_address(kind, place)))} | tar xz -C code"]
     else:
         lines = [_copied(boot, source=_address(kind, place), target="code")]
     if remote:
@@ -118,9 +114,10 @@ def _installing(request: LaunchRequest, boot: Boot) -> list[str]:
     """Return the lines that install what the script needs; a container has it."""
     if in_container(request):
         return []
-    what = shlex.join(boot.packages)
     if request.spec.requirements:
-        what = f"-r code/{shlex.quote(request.spec.requirements)}"
+        what = f"-r {quoted(f'code/{request.spec.requirements}')}"
+    else:
+        what = quoted_all(pinned(boot.packages, request.spec.packages))
     return ["python3 -m venv --system-site-packages venv", f"venv/bin/pip install -q {what}"]
 
 
@@ -147,4 +144,4 @@ def _saved(boot: Boot, remote: str) -> str:
 
 def _copied(boot: Boot, *, source: str, target: str) -> str:
     """Return the command that copies a folder."""
-    return boot.copy_.format(source=shlex.quote(source), target=shlex.quote(target))
+    return boot.copy_.format(source=quoted(source), target=quoted(target))

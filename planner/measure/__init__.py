@@ -1,1 +1,1 @@
-"""The local profiler: clocks, steady windows, statistics, the machine, the input pipeline. Knows no workload."""
+"""Local profiler: clocks, steady windows, statistics, environment, input pipeline; independent of workloads."""

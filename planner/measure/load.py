@@ -1,4 +1,4 @@
-"""What else the processor did while something was timed."""
+"""Background load on the processor during a measurement."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Busy", "LoadWatch", "Other", "together"]
+__all__ = ["LoadMonitor", "OtherProcess", "ProcessorUse", "combine_uses"]
 
-TELLING_SHARE = 0.05  # of one core: below, nobody would look for the culprit [-]
-MOST_TOLD = 3  # culprits [-]
+MIN_REPORTED_CORES = 0.05  # of one core: processes below are not reported [-]
+MAX_REPORTED = 3  # reported processes [-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Other:
-    """A process that was not ours.
+class OtherProcess:
+    """Another process.
 
     Args:
-        pid: Its number.
-        name: What it calls itself.
-        cores: Cores that it kept busy [-].
+        pid: Process ID.
+        name: Process name.
+        cores: Mean number of cores it used [-].
     """
 
     pid: int
@@ -31,16 +31,16 @@ class Other:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Busy:
-    """What the processor did during an interval.
+class ProcessorUse:
+    """Processor use during an interval.
 
     Args:
-        wall_s: How long it was [s].
+        wall_s: Length of the interval [s].
         cores: Logical cores of the machine [-].
-        own_cores: Cores that our processes kept busy [-].
-        other_cores: Cores that everything else kept busy, a hypervisor's other guests included [-].
-        stolen_cores: Of those, what a hypervisor took [-].
-        most: The other processes that used most, the greediest first.
+        own_cores: Mean number of cores used by the measured processes [-].
+        other_cores: Mean number used by everything else, including other guests of a hypervisor [-].
+        stolen_cores: Part of it taken by the hypervisor [-].
+        most: Other processes with the highest use, descending.
     """
 
     wall_s: float
@@ -48,11 +48,11 @@ class Busy:
     own_cores: float
     other_cores: float
     stolen_cores: float
-    most: tuple[Other, ...] = ()
+    most: tuple[OtherProcess, ...] = ()
 
     @property
     def other_share(self) -> float:
-        """Share of the whole processor that went elsewhere [-]."""
+        """Share of the whole processor used by others [-]."""
         return self.other_cores / self.cores
 
     def to_json(self) -> dict[str, Any]:
@@ -64,8 +64,8 @@ class Busy:
         }  # fmt: skip
 
 
-def together(busies: Sequence[Busy]) -> Busy | None:
-    """Return what the processor did during several intervals: means over all of their time; None of none."""
+def combine_uses(busies: Sequence[ProcessorUse]) -> ProcessorUse | None:
+    """Combine processor use over several intervals: time-weighted means; None if there are none."""
     if not busies:
         return None
     wall_s = sum(busy.wall_s for busy in busies)
@@ -77,65 +77,65 @@ def together(busies: Sequence[Busy]) -> Busy | None:
     for busy in busies:
         for one in busy.most:
             cores[one.pid, one.name] += one.cores * busy.wall_s / wall_s
-    most = [Other(pid=pid, name=name, cores=kept) for (pid, name), kept in cores.items()]
-    return Busy(
+    most = [OtherProcess(pid=pid, name=name, cores=kept) for (pid, name), kept in cores.items()]
+    return ProcessorUse(
         wall_s=wall_s, cores=busies[0].cores, own_cores=mean("own_cores"), other_cores=mean("other_cores"),
-        stolen_cores=mean("stolen_cores"), most=_greediest(most),
+        stolen_cores=mean("stolen_cores"), most=_select_top(most),
     )  # fmt: skip
 
 
-def _greediest(others: Sequence[Other]) -> tuple[Other, ...]:
-    return tuple(sorted(others, key=lambda one: -one.cores)[:MOST_TOLD])
+def _select_top(others: Sequence[OtherProcess]) -> tuple[OtherProcess, ...]:
+    return tuple(sorted(others, key=lambda one: -one.cores)[:MAX_REPORTED])
 
 
-class LoadWatch:
-    """Counts processor time from its creation on, ours and that of others."""
+class LoadMonitor:
+    """Monitor of processor time, by the measured processes and by others."""
 
     def __init__(self, own: Iterable[int]) -> None:
         """Start counting.
 
         Args:
-            own: Process ids whose time, children included, is ours.
+            own: IDs of measured processes, whose children are included.
         """
         import psutil
 
         self._roots = set(own)
         self._start_s = time.monotonic()
         self._machine = psutil.cpu_times()
-        self._processes = _processes()
+        self._processes = _read_processes()
 
-    def stop(self) -> Busy:
-        """Return what happened since the start; may be called again later."""
+    def stop(self) -> ProcessorUse:
+        """Return the use since the start; may be called repeatedly."""
         import psutil
 
         wall_s = max(time.monotonic() - self._start_s, 1e-6)
         now, before = psutil.cpu_times(), self._machine
         stolen_s = max(getattr(now, "steal", 0.0) - getattr(before, "steal", 0.0), 0.0)
-        busy_s = max(_busy_s(now) - _busy_s(before), 0.0)
-        ours = _family(self._roots)
+        busy_s = max(_compute_busy_s(now) - _compute_busy_s(before), 0.0)
+        ours = _find_descendants(self._roots)
         own_s, others = 0.0, []
-        for pid, (name, total_s) in _processes().items():
+        for pid, (name, total_s) in _read_processes().items():
             spent_s = max(total_s - self._processes.get(pid, (name, 0.0))[1], 0.0)
             if pid in ours:
                 own_s += spent_s
-            elif spent_s / wall_s >= TELLING_SHARE:
-                others.append(Other(pid=pid, name=name, cores=spent_s / wall_s))
-        return Busy(
+            elif spent_s / wall_s >= MIN_REPORTED_CORES:
+                others.append(OtherProcess(pid=pid, name=name, cores=spent_s / wall_s))
+        return ProcessorUse(
             wall_s=wall_s, cores=os.cpu_count() or 1, own_cores=own_s / wall_s,
             other_cores=max(busy_s - own_s, 0.0) / wall_s, stolen_cores=stolen_s / wall_s,
-            most=_greediest(others),
+            most=_select_top(others),
         )  # fmt: skip
 
 
-def _busy_s(times: Any) -> float:
-    """Return the time that cores did not idle, a hypervisor's other guests included [s]."""
+def _compute_busy_s(times: Any) -> float:
+    """Return the non-idle time of all cores, including other guests of a hypervisor [s]."""
     idle = times.idle + getattr(times, "iowait", 0.0)
-    guests = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)  # counted in user time already
+    guests = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)  # already counted in user time
     return float(sum(times) - idle - guests)
 
 
-def _processes() -> dict[int, tuple[str, float]]:
-    """Return name and processor time of every process that may be seen [s]."""
+def _read_processes() -> dict[int, tuple[str, float]]:
+    """Return name and processor time of every visible process [s]."""
     import psutil
 
     found = {}
@@ -146,8 +146,8 @@ def _processes() -> dict[int, tuple[str, float]]:
     return found
 
 
-def _family(roots: set[int]) -> set[int]:
-    """Return processes and all that they started."""
+def _find_descendants(roots: set[int]) -> set[int]:
+    """Return processes and all their descendants."""
     import psutil
 
     family = set(roots)

@@ -1,4 +1,4 @@
-"""What a number was measured on: processor, memory, device, driver, clocks, versions. Unknown is null."""
+"""Environment of a measurement: processor, memory, device, driver, clocks, versions. Unknown values are null."""
 
 from __future__ import annotations
 
@@ -14,16 +14,21 @@ from typing import Any
 from ..units import MIB
 
 __all__ = [
-    "backend_facts", "device_peak_bytes", "device_state", "environment", "host_facts", "processor_name",
-    "resident_peak_bytes",
+    "describe_environment",
+    "read_backend_facts",
+    "read_device_peak_bytes",
+    "read_device_state",
+    "read_host_facts",
+    "read_processor_name",
+    "read_resident_peak_bytes",
 ]  # fmt: skip
 
 PACKAGES = (
     "keras", "numpy", "jax", "jaxlib", "tensorflow", "tensorflow-cpu", "torch", "torch-xla", "libtpu", "gpuplan",
     "jax-cuda12-plugin", "jax-cuda13-plugin", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "nvidia-cublas-cu12",
 )  # fmt: skip
-# Variables of the environment that change what runs, or how fast.
-TELLING = (
+# Environment variables that affect execution or its speed.
+ENVIRONMENT_VARIABLES = (
     "CUDA_VISIBLE_DEVICES", "CUDA_LAUNCH_BLOCKING", "JAX_PLATFORMS", "XLA_FLAGS", "XLA_PYTHON_CLIENT_PREALLOCATE",
     "XLA_PYTHON_CLIENT_MEM_FRACTION", "NVIDIA_TF32_OVERRIDE", "LIBTPU_INIT_ARGS", "OMP_NUM_THREADS",
     "MKL_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "TF_XLA_FLAGS", "TF_ENABLE_ONEDNN_OPTS",
@@ -34,18 +39,18 @@ BATTERY = Path("/sys/class/power_supply")
 CPUINFO = Path("/proc/cpuinfo")
 
 
-def environment(backend: str) -> dict[str, Any]:
-    """Return everything that a reader of the numbers may want to know; run it where the backend is loaded."""
+def describe_environment(backend: str) -> dict[str, Any]:
+    """Return the environment of a measurement; call it in the process that loads the backend."""
     return {
-        "host": host_facts(),
-        "device": backend_facts(backend),
-        "device_state": device_state(),
-        "packages": _versions(),
-        "variables": {name: os.environ[name] for name in TELLING if name in os.environ},
+        "host": read_host_facts(),
+        "device": read_backend_facts(backend),
+        "device_state": read_device_state(),
+        "packages": _read_versions(),
+        "variables": {name: os.environ[name] for name in ENVIRONMENT_VARIABLES if name in os.environ},
     }
 
 
-def host_facts() -> dict[str, Any]:
+def read_host_facts() -> dict[str, Any]:
     """Return the processor, memory, clocks, power and load of the host."""
     import psutil
 
@@ -53,7 +58,7 @@ def host_facts() -> dict[str, Any]:
         clock = psutil.cpu_freq()
     load = os.getloadavg() if hasattr(os, "getloadavg") else (None,)
     return {
-        "processor": processor_name(),
+        "processor": read_processor_name(),
         "logical_cores": os.cpu_count(),
         "usable_cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
         "physical_cores": psutil.cpu_count(logical=False),
@@ -69,8 +74,8 @@ def host_facts() -> dict[str, Any]:
     }
 
 
-def processor_name() -> str:
-    """Return the processor's name; its architecture where the system does not tell."""
+def read_processor_name() -> str:
+    """Return the processor's model name, or else its architecture."""
     for line in (_read(CPUINFO) or "").splitlines():
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
@@ -91,7 +96,7 @@ def _on_battery() -> bool | None:
     return None if battery is None or battery.power_plugged is None else not battery.power_plugged
 
 
-def _versions() -> dict[str, str]:
+def _read_versions() -> dict[str, str]:
     found = {}
     for package in PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
@@ -99,18 +104,18 @@ def _versions() -> dict[str, str]:
     return found
 
 
-# --- the device, as the backend sees it -------------------------------------------------------------------
+# --- the device according to the backend -------------------------------------------------------------------
 
 
-def backend_facts(backend: str) -> dict[str, Any]:
-    """Return platform (`cpu`, `gpu`, `tpu`), name, number, memory and threads of what a backend computes on."""
-    found = {"jax": _jax, "tensorflow": _tensorflow, "torch": _torch}[backend]()
+def read_backend_facts(backend: str) -> dict[str, Any]:
+    """Return platform (`cpu`, `gpu`, `tpu`), name, number, memory and threads of a backend's devices."""
+    found = {"jax": _read_jax, "tensorflow": _read_tensorflow, "torch": _read_torch}[backend]()
     if found["platform"] == "cpu":
-        found["name"] = processor_name()
+        found["name"] = read_processor_name()
     return {"backend": backend, **found}
 
 
-def _jax() -> dict[str, Any]:
+def _read_jax() -> dict[str, Any]:
     import jax
 
     device = jax.devices()[0]
@@ -121,7 +126,7 @@ def _jax() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _tensorflow() -> dict[str, Any]:
+def _read_tensorflow() -> dict[str, Any]:
     import tensorflow as tf
 
     gpus, tpus = tf.config.list_physical_devices("GPU"), tf.config.list_logical_devices("TPU")
@@ -140,7 +145,7 @@ def _tensorflow() -> dict[str, Any]:
     return {"platform": "gpu", "name": name, "count": len(gpus), "memory_bytes": None, "threads": threads}
 
 
-def _torch() -> dict[str, Any]:
+def _read_torch() -> dict[str, Any]:
     import torch
 
     threads = torch.get_num_threads()
@@ -153,16 +158,16 @@ def _torch() -> dict[str, Any]:
     }  # fmt: skip
 
 
-# --- the device, as its driver sees it --------------------------------------------------------------------
+# --- the device according to its driver --------------------------------------------------------------------
 
 
 @contextlib.contextmanager
-def _nvml() -> Iterator[Any]:
-    """Yield nvidia-ml-py, or None where it or the driver is absent."""
+def _open_nvml() -> Iterator[Any]:
+    """Yield nvidia-ml-py, or None if it or the driver is missing."""
     try:
         nvml: Any = import_module("pynvml")
         nvml.nvmlInit()
-    except Exception:  # absent package, absent driver, wrong version: all mean that nothing is known
+    except Exception:  # no package, no driver or a version mismatch: nothing is known
         yield None
         return
     try:
@@ -171,9 +176,9 @@ def _nvml() -> Iterator[Any]:
         nvml.nvmlShutdown()
 
 
-def device_state() -> dict[str, Any] | None:
-    """Return driver, clocks, power, heat and memory of the first visible NVIDIA GPU; None without one."""
-    with _nvml() as nvml:
+def read_device_state() -> dict[str, Any] | None:
+    """Return driver, clocks, power, temperature and memory of the first visible NVIDIA GPU; None without one."""
+    with _open_nvml() as nvml:
         if nvml is None:
             return None
         first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0] or "0"
@@ -181,10 +186,10 @@ def device_state() -> dict[str, Any] | None:
             handle = nvml.nvmlDeviceGetHandleByIndex(int(first) if first.isdigit() else 0)
         except nvml.NVMLError:
             return None
-        return {name: _asked(nvml, question, handle) for name, question in _questions(nvml).items()}
+        return {name: _query(nvml, question, handle) for name, question in _query_all(nvml).items()}
 
 
-def _asked(nvml: Any, question: Any, handle: Any) -> Any:
+def _query(nvml: Any, question: Any, handle: Any) -> Any:
     try:
         answer = question(handle)
     except (nvml.NVMLError, AttributeError):
@@ -192,7 +197,7 @@ def _asked(nvml: Any, question: Any, handle: Any) -> Any:
     return answer.decode() if isinstance(answer, bytes) else answer
 
 
-def _questions(nvml: Any) -> dict[str, Any]:
+def _query_all(nvml: Any) -> dict[str, Any]:
     return {
         "name": nvml.nvmlDeviceGetName,
         "driver": lambda _: nvml.nvmlSystemGetDriverVersion(),
@@ -209,8 +214,8 @@ def _questions(nvml: Any) -> dict[str, Any]:
     }
 
 
-def resident_peak_bytes() -> int | None:
-    """Return the largest resident memory of this process so far [bytes]; None where the system does not tell."""
+def read_resident_peak_bytes() -> int | None:
+    """Return the peak resident memory of this process [bytes]; None if the system does not report it."""
     try:
         import resource
     except ImportError:
@@ -219,8 +224,8 @@ def resident_peak_bytes() -> int | None:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def device_peak_bytes(backend: str) -> int | None:
-    """Return the peak of device memory that the backend allocated [bytes]; None where it does not count (CPU)."""
+def read_device_peak_bytes(backend: str) -> int | None:
+    """Return the peak device memory allocated by the backend [bytes]; None if not tracked (CPU)."""
     if backend == "jax":
         import jax
 

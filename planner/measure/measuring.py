@@ -1,4 +1,6 @@
-"""Measure one Keras model at one batch size, in this process: the loop of `fit()`, and its step alone."""
+"""Measurement of one Keras model at one batch size in this process: the `fit()` loop, and its compiled step
+alone.
+"""
 
 from __future__ import annotations
 
@@ -8,25 +10,25 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from .machine import device_peak_bytes, device_state, resident_peak_bytes
-from .windows import Meter, Rules, time_windows
+from .machine import read_device_peak_bytes, read_device_state, read_resident_peak_bytes
+from .windows import MeasurementRules, Meter, time_windows
 
 if TYPE_CHECKING:
     from .recorder import Epoch
 
-__all__ = ["OUT_OF_MEMORY", "Subject", "is_out_of_memory", "measure"]
+__all__ = ["OUT_OF_MEMORY", "MeasuredModel", "is_out_of_memory", "measure_model"]
 
 Tell = Callable[[str, Meter], None]
-# What the frameworks say when memory is used up.
+# Messages of the frameworks for exhausted memory.
 OUT_OF_MEMORY = (
     "RESOURCE_EXHAUSTED", "out of memory", "OutOfMemory", "Out of memory", "OOM when allocating",
     "Failed to allocate", "can't allocate memory", "not enough memory", "Unable to allocate",
 )  # fmt: skip
-EPOCHS_LOOKED_AT = 3
-STEPS_LOOKED_AT = 4
-WITHOUT_END = 10**6
-# The arguments of the script's fit() that say what is fed; everything else of it is not measured.
-FED = (
+EPOCHS_MEASURED = 3
+SHORT_EPOCH_STEPS = 4
+MANY_EPOCHS = 10**6
+# Arguments of the script's fit() that define its input; the others are not measured.
+INPUT_ARGUMENTS = (
     "x",
     "y",
     "batch_size",
@@ -39,16 +41,16 @@ FED = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
-    """What is measured.
+class MeasuredModel:
+    """A model and its input, to be measured.
 
     Args:
         model: A compiled Keras model.
         data: `(x, y, sample_weight)` as NumPy arrays of many samples; None where not given.
         batch_size: Samples of a step [-].
-        fed: Arguments of the script's own `fit()`, to be fed from its own data; empty: from ``data``.
-        backend: Keras's.
-        mode: Training steps, or predictions.
+        fed: Arguments of the script's own `fit()`, to use its data; if empty, ``data`` is used.
+        backend: Keras backend.
+        mode: Training or inference.
     """
 
     model: Any
@@ -60,7 +62,7 @@ class Subject:
 
     @property
     def first_batch(self) -> tuple[Any, ...]:
-        """The first batch, as a step takes it."""
+        """The first batch, in the form a step takes."""
         import keras
 
         batch = keras.tree.map_structure(
@@ -72,69 +74,72 @@ class Subject:
         return (x, y) if weight is None else (x, y, weight)
 
     def fit_arguments(self) -> dict[str, Any]:
-        """Return what `fit()` is fed, validation never due."""
+        """Return the input arguments of `fit()`, without validation."""
         if self.fed:
-            given = {name: self.fed[name] for name in FED if self.fed.get(name) is not None}
-            return given | {"validation_freq": WITHOUT_END + 1}
+            given = {name: self.fed[name] for name in INPUT_ARGUMENTS if self.fed.get(name) is not None}
+            return given | {"validation_freq": MANY_EPOCHS + 1}
         x, y, weight = self.data
         return {"x": x, "y": y, "sample_weight": weight, "batch_size": self.batch_size}
 
 
-def measure(subject: Subject, *, rules: Rules, tell: Tell) -> dict[str, Any]:
+def measure_model(subject: MeasuredModel, *, rules: MeasurementRules, tell: Tell) -> dict[str, Any]:
     """Return a row of the profile: times, warm-up, raw samples, memory.
 
     Args:
-        subject: What is measured; its model is worn out afterwards.
-        rules: When to start and to stop.
-        tell: Called after each window with the phase (`fit`, `step`) and the meter.
+        subject: Model to measure; it is unusable afterwards.
+        rules: Rules to start and stop.
+        tell: Callback after each window, with the phase (`fit`, `step`) and the meter.
     """
-    loop = _fit_loop if subject.mode == "train" else _predict_loop
-    before_bytes = resident_peak_bytes()
+    loop = _measure_fit if subject.mode == "train" else _measure_predict
+    before_bytes = read_resident_peak_bytes()
     fit, prepare, epoch = loop(subject, rules, tell)
     row: dict[str, Any] = {"fit": fit.to_json(), "prepare": prepare, "epoch": epoch}
-    row["state_while_timed"] = device_state()
-    step = _step_alone(subject, rules, tell)
+    row["state_while_timed"] = read_device_state()
+    step = _measure_step(subject, rules, tell)
     row["step"] = None if step is None else step.to_json()
-    peak_bytes = resident_peak_bytes()
+    peak_bytes = read_resident_peak_bytes()
     row["memory"] = {
-        "device_peak_bytes": device_peak_bytes(subject.backend), "host_peak_bytes": peak_bytes,
+        "device_peak_bytes": read_device_peak_bytes(subject.backend), "host_peak_bytes": peak_bytes,
         "host_growth_bytes": None if before_bytes is None or peak_bytes is None else peak_bytes - before_bytes,
     }  # fmt: skip
     return row
 
 
-def _fit_loop(subject: Subject, rules: Rules, tell: Tell) -> tuple[Meter, dict[str, Any], dict[str, Any]]:
+def _measure_fit(
+    subject: MeasuredModel, rules: MeasurementRules, tell: Tell
+) -> tuple[Meter, dict[str, Any], dict[str, Any]]:
     from .recorder import StepRecorder
 
     meter = Meter(rules)
     recorder = StepRecorder(meter, stop=True, on_window=lambda m: tell("fit", m))
-    subject.model.fit(**subject.fit_arguments(), epochs=WITHOUT_END, verbose=0, callbacks=[recorder])
+    subject.model.fit(**subject.fit_arguments(), epochs=MANY_EPOCHS, verbose=0, callbacks=[recorder])
     middle_s = meter.summary().median_s if meter.steps_s else None
     first_s = recorder.first_step_s
     compile_s = None if first_s is None or middle_s is None else max(first_s - middle_s, 0.0)
-    whole = recorder.epochs[1:-1]  # the first compiles, the last was stopped
+    whole = recorder.epochs[1:-1]  # without the first (compilation) and the last (interrupted)
     return (
         meter,
         {"first_step_s": first_s, "compile_s": compile_s},
-        _epoch_facts(subject, rules, middle_s, whole),
+        _measure_epochs(subject, rules, middle_s, whole),
     )
 
 
-def _epoch_facts(
-    subject: Subject, rules: Rules, step_s: float | None, whole: Sequence[Epoch]
+def _measure_epochs(
+    subject: MeasuredModel, rules: MeasurementRules, step_s: float | None, whole: Sequence[Epoch]
 ) -> dict[str, Any]:  # fmt: skip
-    """Return what an epoch costs beside its steps [s]: shuffling, starting the iterator, collecting the logs.
+    """Return the time of an epoch outside its steps [s]: shuffling, starting the iterator, collecting the
+    logs.
 
-    The median of whole epochs, made up with short ones where the loop ran fewer than a few: now and then an epoch
-    of TensorFlow waits for up to seconds for its iterator, which a few epochs show or do not.
+    The median of whole epochs, extended by short ones if the loop ran only a few: occasionally an epoch of
+    TensorFlow waits up to seconds for its iterator, which too few epochs would misrepresent.
     """
     from .recorder import StepRecorder
 
     if step_s is None or subject.fed:
         return {"beside_steps_s": None}
     short = []
-    for _ in range(max(EPOCHS_LOOKED_AT - len(whole), 0)):
-        recorder = StepRecorder(Meter(rules), most_steps=STEPS_LOOKED_AT)
+    for _ in range(max(EPOCHS_MEASURED - len(whole), 0)):
+        recorder = StepRecorder(Meter(rules), most_steps=SHORT_EPOCH_STEPS)
         subject.model.fit(**subject.fit_arguments(), epochs=1, verbose=0, callbacks=[recorder])
         short += recorder.epochs[:1]
     beside = [
@@ -145,7 +150,9 @@ def _epoch_facts(
     return {"beside_steps_s": statistics.median(beside) if beside else None}
 
 
-def _predict_loop(subject: Subject, rules: Rules, tell: Tell) -> tuple[Meter, dict[str, Any], dict[str, Any]]:
+def _measure_predict(
+    subject: MeasuredModel, rules: MeasurementRules, tell: Tell
+) -> tuple[Meter, dict[str, Any], dict[str, Any]]:
     from .recorder import PredictRecorder
 
     meter = Meter(rules)
@@ -158,15 +165,15 @@ def _predict_loop(subject: Subject, rules: Rules, tell: Tell) -> tuple[Meter, di
     return meter, {"first_step_s": first, "compile_s": compile_s}, {"beside_steps_s": None}
 
 
-def _step_alone(subject: Subject, rules: Rules, tell: Tell) -> Meter | None:
+def _measure_step(subject: MeasuredModel, rules: MeasurementRules, tell: Tell) -> Meter | None:
     """Time the compiled step without its loop; None on several devices, whose batches the loop distributes."""
     import keras
 
-    from .stepper import stepper_of
+    from .stepper import build_stepper
 
     if keras.distribution.distribution() is not None:
         return None
-    stepper = stepper_of(subject.model, subject.first_batch, backend=subject.backend, mode=subject.mode)
+    stepper = build_stepper(subject.model, subject.first_batch, backend=subject.backend, mode=subject.mode)
     meter = Meter(rules)
     time_windows(
         stepper.step, stepper.synchronize, meter=meter, clock=time.perf_counter, steps_per_call=stepper.steps,
@@ -176,7 +183,7 @@ def _step_alone(subject: Subject, rules: Rules, tell: Tell) -> Meter | None:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether an error says that memory is used up.
+    """Return whether an error reports exhausted memory.
 
     Example:
         >>> is_out_of_memory(RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1 bytes"))

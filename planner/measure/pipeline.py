@@ -1,4 +1,4 @@
-"""How fast a data pipeline delivers when nothing waits for a device."""
+"""Throughput of a data pipeline without a device."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .statistics import summarize
 
 __all__ = ["MOST_S", "measure_pipeline"]
 
-MOST_S = 4.0  # for each number of workers [s]
+MOST_S = 4.0  # time limit per number of workers [s]
 WINDOW_S = 0.2
 WARM_UP_SHARE = 0.25
 
@@ -20,36 +20,36 @@ def measure_pipeline(
     fed: Mapping[str, Any], *, batch_size: int, workers: tuple[int, ...] = (1, 2), most_s: float = MOST_S,
     clock: Callable[[], float] = time.perf_counter,
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Return samples per second of what a script feeds to `fit()`: as it stands, and with other workers.
+    """Return the samples per second of a script's `fit()` input, unchanged and with other numbers of workers.
 
-    A `keras.utils.PyDataset` is tried with each number of workers; everything else only as it is.
+    A `keras.utils.PyDataset` is measured with each number of workers, other inputs only unchanged.
 
     Args:
         fed: Arguments of `fit()`.
         batch_size: Samples of a batch [-].
         workers: Numbers of workers to try [-].
-        most_s: Time for each [s].
-        clock: Seconds, monotonic.
+        most_s: Time limit for each [s].
+        clock: Monotonic clock [s].
     """
     import keras
 
     data = fed["x"]
-    rows = [_timed(fed, batch_size, None, most_s, clock)]
+    rows = [_measure_workers(fed, batch_size, None, most_s, clock)]
     if isinstance(data, keras.utils.PyDataset):
         before = data.workers
         rows[0]["workers"] = before
         for count in (count for count in workers if count != before):
             data.workers = count
-            rows.append(_timed(fed, batch_size, count, most_s, clock))
+            rows.append(_measure_workers(fed, batch_size, count, most_s, clock))
         data.workers = before
     return rows
 
 
-def _timed(
+def _measure_workers(
     fed: Mapping[str, Any], batch_size: int, workers: int | None, most_s: float, clock: Callable[[], float]
 ) -> dict[str, Any]:
-    batches = _batches(fed)
-    begin_s, cpu_s = clock(), _processor_s()
+    batches = _iter_batches(fed)
+    begin_s, cpu_s = clock(), _read_processor_s()
     end_s = begin_s
     steps_s: list[float] = []
     counts: list[int] = []
@@ -66,11 +66,11 @@ def _timed(
         since_s, seen = end_s, 0
         if end_s - begin_s >= most_s:
             break
-    spent_s = _processor_s() - cpu_s
-    return _row(steps_s, counts, batch_size, workers, cores=spent_s / max(end_s - begin_s, 1e-9))
+    spent_s = _read_processor_s() - cpu_s
+    return _build_row(steps_s, counts, batch_size, workers, cores=spent_s / max(end_s - begin_s, 1e-9))
 
 
-def _row(
+def _build_row(
     steps_s: list[float], counts: list[int], batch_size: int, workers: int | None, *, cores: float
 ) -> dict[str, Any]:
     if not steps_s:
@@ -87,8 +87,8 @@ def _row(
     }  # fmt: skip
 
 
-def _processor_s() -> float:
-    """Return the processor time of this process and its children, the living ones included [s]."""
+def _read_processor_s() -> float:
+    """Return the processor time of this process and its children, including running ones [s]."""
     import psutil
 
     used = os.times()
@@ -102,8 +102,8 @@ def _processor_s() -> float:
     return total_s
 
 
-def _batches(fed: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield batches as `fit()` would get them, epoch after epoch; nothing when they cannot be read twice."""
+def _iter_batches(fed: Mapping[str, Any]) -> Iterator[Any]:
+    """Yield batches as in `fit()`, repeating epochs; nothing if the data can be read only once."""
     from keras.src.trainers.epoch_iterator import EpochIterator  # the public face of it is fit() alone
 
     names = ("x", "y", "sample_weight", "batch_size", "steps_per_epoch", "shuffle", "class_weight")

@@ -1,10 +1,10 @@
-"""A Keras callback that takes the time at which steps end. What `gpuplan profile` and `StepTimer` share.
+"""Keras callbacks that record the ends of steps, shared by `gpuplan profile` and `StepTimer`.
 
-`fit()` itself turns every step's logs into Python numbers before a callback sees them, on JAX and PyTorch in a
-thread of its own when all callbacks are `async_safe`. So a call says that its step has ended on the device, and no
-further synchronization is needed or made.
+`fit()` converts every step's logs to Python numbers before it calls a callback, on JAX and PyTorch in a
+separate thread if all callbacks are `async_safe`. A callback call therefore implies that the step has ended
+on the device, and no further synchronization is needed.
 
-`_model` and not `model`: on JAX the property puts the state back into the model's variables, in the middle of an
+Use `_model`, not `model`: on JAX the property writes the state back into the model's variables during an
 epoch.
 """
 
@@ -27,13 +27,13 @@ Clock = Callable[[], float]
 
 @dataclass(slots=True)
 class Epoch:
-    """One epoch of `fit()`.
+    """An epoch of `fit()`.
 
     Args:
-        began_s: When it began [s].
-        steps: Steps that have ended [-].
-        first_s, last_s: When its first and last step ended; None before [s].
-        ended_s: When all of it, validation included, was over; None before [s].
+        began_s: Start time [s].
+        steps: Completed steps [-].
+        first_s, last_s: End of its first and last step; None until then [s].
+        ended_s: End including validation; None until then [s].
         validation_s: Time of validation in it [s].
     """
 
@@ -46,14 +46,14 @@ class Epoch:
 
 
 class StepRecorder(keras.callbacks.Callback):  # type: ignore[misc]
-    """Feeds a meter with the ends of training steps, and keeps the times of epochs.
+    """Callback that passes the ends of training steps to a meter and records epoch times.
 
     Args:
-        meter: Takes the steps; of the first epoch's first step only the time is kept (it compiles).
-        stop: Ends `fit()` when the meter has enough.
-        most_steps: Ends `fit()` after so many steps; None: it goes on [-].
-        on_window: Called after each window with the meter.
-        clock: Seconds, monotonic.
+        meter: Meter of the steps; the very first step (compilation) is only timed.
+        stop: Whether to end `fit()` when the meter is done.
+        most_steps: Number of steps after which to end `fit()`; None for no limit [-].
+        on_window: Callback after each window, with the meter.
+        clock: Monotonic clock [s].
     """
 
     async_safe = True
@@ -69,7 +69,7 @@ class StepRecorder(keras.callbacks.Callback):  # type: ignore[misc]
         self.train_began_s: float | None = None
         self.train_ended_s: float | None = None
         self.first_step_s: float | None = None
-        self.steps_per_call = 1  # steps between two calls of a callback [-]
+        self.steps_per_call = 1  # steps per callback call [-]
         self._lock = threading.Lock()
         self._test_began_s = 0.0
 
@@ -78,13 +78,13 @@ class StepRecorder(keras.callbacks.Callback):  # type: ignore[misc]
         self.train_began_s = self.clock()
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Let no window reach across epochs."""
+        """Start an epoch; windows do not span epochs."""
         self.steps_per_call = int(getattr(self._model, "steps_per_execution", 1) or 1)
         self.meter.pause()
         self.epochs.append(Epoch(began_s=self.clock()))
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Take note of steps that have ended; may be called in any thread."""
+        """Record completed steps; may be called in any thread."""
         now_s, steps = self.clock(), self.steps_per_call
         with self._lock:
             epoch = self.epochs[-1]
@@ -107,31 +107,31 @@ class StepRecorder(keras.callbacks.Callback):  # type: ignore[misc]
             self._model.stop_training = True
 
     def on_test_begin(self, logs: Any = None) -> None:
-        """Note when validation begins."""
+        """Record the start of validation."""
         self._test_began_s = self.clock()
 
     def on_test_end(self, logs: Any = None) -> None:
-        """Note how long validation took."""
+        """Record the time of validation."""
         if self.epochs:
             self.epochs[-1].validation_s += self.clock() - self._test_began_s
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Note the epoch's end."""
+        """Record the end of the epoch."""
         self.epochs[-1].ended_s = self.clock()
         if self.meter.pause():
             self._closed()
 
     def on_train_end(self, logs: Any = None) -> None:
-        """Note the end of the run."""
+        """Record the end of the run."""
         self.train_ended_s = self.clock()
 
 
 class PredictRecorder(keras.callbacks.Callback):  # type: ignore[misc]
-    """The same for `predict()`.
+    """Callback that passes the ends of `predict()` steps to a meter.
 
     Args:
-        meter: Takes the steps.
-        on_window: Called after each window.
+        meter: Meter of the steps.
+        on_window: Callback after each window.
         clock: Seconds, monotonic.
     """
 
@@ -147,14 +147,14 @@ class PredictRecorder(keras.callbacks.Callback):  # type: ignore[misc]
         self._lock = threading.Lock()
 
     def on_predict_begin(self, logs: Any = None) -> None:
-        """Let no window reach across calls."""
+        """Start a call; windows do not span calls."""
         self.meter.pause()
         self.began_s = self.clock()
 
     def on_predict_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Take note of a batch that has ended."""
+        """Record a completed batch."""
         for leaf in keras.tree.flatten(logs):
-            if hasattr(leaf, "block_until_ready"):  # JAX hands out arrays that are still being computed
+            if hasattr(leaf, "block_until_ready"):  # JAX returns arrays that are still being computed
                 leaf.block_until_ready()
         now_s = self.clock()
         with self._lock:

@@ -1,4 +1,4 @@
-"""What several processes that measured the same say together: their windows, and how far they lie apart."""
+"""Pooling of measurements from several processes: joint windows, and variation between processes."""
 
 from __future__ import annotations
 
@@ -10,26 +10,32 @@ from typing import Any
 
 from .statistics import summarize
 
-__all__ = ["Several", "apart", "is_enough", "pooled", "processes_interval"]
+__all__ = [
+    "ProcessLimits",
+    "compute_process_spread",
+    "compute_processes_interval",
+    "is_enough",
+    "pool_timings",
+]
 
-# Student's t that 2.5 % of the distribution exceed, from 1 degree of freedom on (NIST/SEMATECH, "e-Handbook of
-# Statistical Methods", section 1.3.6.7.2); the last one serves beyond, where it is at most 7 % too large.
+# 97.5 % quantiles of Student's t distribution from 1 degree of freedom on (NIST/SEMATECH, "e-Handbook of
+# Statistical Methods", section 1.3.6.7.2); the last one is used beyond, where it is at most 7 % too large.
 T_975 = (
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Several:
-    """How many processes measure a configuration.
+class ProcessLimits:
+    """Number of processes that measure a configuration.
 
-    A step takes a few percent more in one process than in the next for as long as they live: where memory lies
-    and what the machine is up to differ. Windows of one process do not show that, however many they are.
+    Step times differ between processes by a few percent for their whole lifetime, due to memory placement and
+    machine state. The windows of a single process do not show this, however many there are.
 
     Args:
-        fewest: So many at least [-].
-        most: So many at most; between, until the 95 % interval is narrow enough [-].
-        whole_s: Beyond the fewest, no further one once all together took so long, compilation included [s].
+        fewest: Minimum [-].
+        most: Maximum; in between, processes are added until the 95 % interval is narrow enough [-].
+        whole_s: Total time, including compilation, after which none is added beyond the minimum [s].
     """
 
     fewest: int = 3
@@ -41,15 +47,16 @@ class Several:
         return asdict(self)
 
 
-def processes_interval(medians_s: Sequence[float]) -> tuple[float, float] | None:
-    """Return the 95 % interval of the middle of all processes, over the middle of these [-].
+def compute_processes_interval(medians_s: Sequence[float]) -> tuple[float, float] | None:
+    """Return the 95 % interval of the mean over all processes, relative to that of the sample [-].
 
-    Student's t on the logarithms of what each process measured: repetition counts at the level that varies
-    (Kalibera and Jones, 2013, "Rigorous Benchmarking in Reasonable Time", ISMM, doi:10.1145/2464157.2464160).
-    None for a single process. Two say little: their interval is nine times as wide as they are apart.
+    exp(±t s / √n) with Student's t quantile t and the standard deviation s of the n log medians: repetition
+    counts at the level that varies (Kalibera and Jones, 2013, "Rigorous Benchmarking in Reasonable Time",
+    ISMM, doi:10.1145/2464157.2464160). None for a single process. With two processes the interval is
+    13 times as wide as their difference.
 
     Example:
-        >>> [round(end, 3) for end in processes_interval([0.99, 1.0, 1.01])]
+        >>> [round(end, 3) for end in compute_processes_interval([0.99, 1.0, 1.01])]
         [0.975, 1.025]
     """
     count = len(medians_s)
@@ -60,19 +67,19 @@ def processes_interval(medians_s: Sequence[float]) -> tuple[float, float] | None
     return math.exp(-log), math.exp(log)
 
 
-def apart(timing: Mapping[str, Any]) -> float:
-    """Return half the distance between the slowest and the fastest process, over their median [-]."""
+def compute_process_spread(timing: Mapping[str, Any]) -> float:
+    """Return the half range between processes over their median [-]: (max - min) / (2 median)."""
     medians_s = timing.get("process_medians_s") or [1.0]
     return float((max(medians_s) - min(medians_s)) / 2.0 / statistics.median(medians_s))
 
 
-def pooled(timings: Sequence[dict[str, Any]], *, width: float) -> dict[str, Any]:
-    """Return one timing of several: all windows as one, the interval as wide as windows or processes make it.
+def pool_timings(timings: Sequence[dict[str, Any]], *, width: float) -> dict[str, Any]:
+    """Pool timings: all windows, with an interval covering both window and process variation.
 
     Args:
-        timings: Of one process each, as `Meter.to_json` gives them, one at least; those without windows that count
-            are passed over where others have some.
-        width: Of the interval, over the median, that is good enough [-].
+        timings: One or more timings from `Meter.to_json`, one per process; those without counted windows are
+            ignored if others have some.
+        width: Sufficient width of the interval, relative to the median [-].
     """
     told = [timing for timing in timings if timing["windows_s"]]
     if not told:
@@ -84,7 +91,7 @@ def pooled(timings: Sequence[dict[str, Any]], *, width: float) -> dict[str, Any]
         [x for timing in told for x in timing[name]] for name in ("windows_s", "steps_per_window")
     )
     found = summarize(windows_s, counts).to_json()
-    ends = processes_interval(medians_s) or (1.0, 1.0)
+    ends = compute_processes_interval(medians_s) or (1.0, 1.0)
     middle_s = found["median_s"]
     low_s, high_s = (middle_s * end for end in ends)
     found["low_s"] = low_s if found["low_s"] is None else min(low_s, found["low_s"])
@@ -101,16 +108,16 @@ def pooled(timings: Sequence[dict[str, Any]], *, width: float) -> dict[str, Any]
 
 
 def is_enough(
-    timing: dict[str, Any], *, several: Several, processes: int, took_s: float, most_s: float
+    timing: dict[str, Any], *, several: ProcessLimits, processes: int, took_s: float, most_s: float
 ) -> bool:
-    """Return whether no further process is needed, or none is due any more.
+    """Return whether no further process is needed or allowed.
 
     Args:
-        timing: Of all processes so far, pooled.
-        several: How many there may be.
-        processes: How many there were [-].
-        took_s: What they took, from start to end [s].
-        most_s: Longest time of all windows together [s].
+        timing: Pooled timing of all processes so far.
+        several: Limits of the number of processes.
+        processes: Number so far [-].
+        took_s: Their total time [s].
+        most_s: Time limit of all windows together [s].
     """
     if processes < several.fewest:
         return False

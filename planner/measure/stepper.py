@@ -1,4 +1,4 @@
-"""The step of a Keras trainer without its loop: the function that `fit()` compiled, on a batch that stays put."""
+"""The compiled step of a Keras trainer without its loop, on a fixed batch."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, Literal
 
-__all__ = ["Stepper", "fetch", "stepper_of"]
+__all__ = ["Stepper", "build_stepper", "copy_to_host"]
 
 Mode = Literal["train", "infer"]
 
 
 @dataclass(frozen=True, slots=True)
 class Stepper:
-    """A step that can be started and waited for.
+    """A step that can be started and synchronized.
 
     Args:
         step: Starts one call of the compiled function.
-        synchronize: Waits for all that was started.
-        steps: Optimizer steps of one call (`steps_per_execution`) [-].
+        synchronize: Waits for all started steps.
+        steps: Optimizer steps per call (`steps_per_execution`) [-].
     """
 
     step: Callable[[], None]
@@ -27,27 +27,27 @@ class Stepper:
     steps: int = 1
 
 
-def stepper_of(model: Any, batch: Any, *, backend: str, mode: Mode) -> Stepper:
-    """Return the trainer's own compiled step on one batch.
+def build_stepper(model: Any, batch: Any, *, backend: str, mode: Mode) -> Stepper:
+    """Build a stepper from the trainer's own compiled step on one batch.
 
-    Reading data, copying it, callbacks and logs are not in it. The model is worn out afterwards: its weights move
-    on in the stepper alone.
+    It excludes reading and copying data, callbacks and logs. The model is unusable afterwards: its weights
+    are updated only within the stepper.
 
     Args:
-        model: Compiled, and run once by `fit()` or `predict()`.
+        model: Compiled model, run once by `fit()` or `predict()`.
         batch: `(x, y)`, or `(x, y, sample_weight)`, as NumPy arrays.
-        backend: Keras's.
-        mode: The training step, or a prediction.
+        backend: Keras backend.
+        mode: Training or inference step.
     """
     import keras
 
     data = keras.tree.map_structure(keras.ops.convert_to_tensor, batch)
     if backend == "jax":
-        return _jax(model, data, mode)
-    return _other(model, data, backend, mode)
+        return _build_jax_stepper(model, data, mode)
+    return _build_synchronous_stepper(model, data, backend, mode)
 
 
-def _function(model: Any, mode: Mode) -> Any:
+def _get_function(model: Any, mode: Mode) -> Any:
     if mode == "train":
         model.make_train_function()
         return model.train_function
@@ -55,11 +55,11 @@ def _function(model: Any, mode: Mode) -> Any:
     return model.predict_function
 
 
-def _jax(model: Any, data: Any, mode: Mode) -> Stepper:
-    """Step from state to state, each donated to the next step, as `fit()` does."""
+def _build_jax_stepper(model: Any, data: Any, mode: Mode) -> Stepper:
+    """Step from state to state, each donated to the next step, as in `fit()`."""
     import jax
 
-    function = _function(model, mode)
+    function = _get_function(model, mode)
     groups = [model.trainable_variables, model.non_trainable_variables]
     if mode == "train":
         groups += [model.optimizer.variables, model.metrics_variables]
@@ -72,24 +72,26 @@ def _jax(model: Any, data: Any, mode: Mode) -> Stepper:
     return Stepper(step, lambda: jax.block_until_ready(kept), int(model.steps_per_execution))
 
 
-def _other(model: Any, data: Any, backend: str, mode: Mode) -> Stepper:
-    function, steps = _function(model, mode), int(model.steps_per_execution)
+def _build_synchronous_stepper(model: Any, data: Any, backend: str, mode: Mode) -> Stepper:
+    function, steps = _get_function(model, mode), int(model.steps_per_execution)
     batches, logs = [data] * steps, [None]
 
     def step() -> None:
         logs[0] = function(batches)
 
-    return Stepper(step, (lambda: fetch(logs[0])) if backend == "tensorflow" else _wait_for_torch(), steps)
+    return Stepper(
+        step, (lambda: copy_to_host(logs[0])) if backend == "tensorflow" else _get_torch_synchronize(), steps
+    )
 
 
-def _wait_for_torch() -> Callable[[], None]:
+def _get_torch_synchronize() -> Callable[[], None]:
     import torch
 
     return torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
 
 
-def fetch(values: Any) -> None:
-    """Copy whatever tensors there are to the host, which waits for them."""
+def copy_to_host(values: Any) -> None:
+    """Copy all tensors in a structure to the host, which waits for them."""
     import keras
 
     for leaf in keras.tree.flatten(values):

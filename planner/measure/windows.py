@@ -1,4 +1,4 @@
-"""When a measurement starts, and when it is enough. Knows no framework and no real clock."""
+"""Start and stop rules of a measurement, independent of framework and clock."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from .statistics import FEWEST_WINDOWS, Summary, settled, summarize
+from .statistics import MIN_WINDOWS, WindowStatistics, is_settled, summarize
 
-__all__ = ["Meter", "Rules", "Why", "time_windows"]
+__all__ = ["MeasurementRules", "Meter", "StopReason", "time_windows"]
 
-Why = Literal["converged", "time"]
+StopReason = Literal["converged", "time"]
 Clock = Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """When warm-up ends, how long a window is, and when the median is known well enough.
+class MeasurementRules:
+    """Rules for the end of warm-up, the length of a window, and sufficient precision of the median.
 
     Args:
-        window_s: A window holds as many steps as take about this long, going by the window before, and windows of
-            one length fill an epoch; the first one ends with the first step that ends after it [s].
-        settle_windows: Warm-up ends when the two halves of so many windows in a row agree [-].
-        settle_within: ... in the median, by this share of it [-].
-        warm_up_s: Warm-up ends after this long even if they never agree, and after so many windows [s].
-        width: Width of the 95 % interval of the median, over the median, that is good enough [-].
-        fewest: Fewest windows that count [-].
-        least_s: The windows that count last at least this long together [s].
-        most_s: ... and at most this long, but for the fewest windows [s].
+        window_s: Target length of a window; its number of steps follows from the previous window, so that
+            equal windows fill an epoch. The first window ends with the first step after this time [s].
+        settle_windows: Number of consecutive windows whose halves must agree to end the warm-up [-].
+        settle_within: Largest relative difference of their medians [-].
+        warm_up_s: Time after which warm-up ends without agreement, given enough windows [s].
+        width: Sufficient width of the 95 % interval of the median, relative to the median [-].
+        fewest: Minimum number of counted windows [-].
+        least_s: Minimum total time of counted windows [s].
+        most_s: Maximum total time of counted windows, unless there are too few of them [s].
     """
 
     window_s: float = 0.1
@@ -41,12 +41,12 @@ class Rules:
     most_s: float = 20.0
 
     @classmethod
-    def of_each(cls, *, processes: int, together_s: float) -> Rules:
-        """Return when each of several processes stops, so that the windows of all take no longer than allowed.
+    def for_each_process(cls, *, processes: int, together_s: float) -> MeasurementRules:
+        """Return the rules for each of several processes, so that their windows together meet a time limit.
 
         Args:
-            processes: That measure the same [-].
-            together_s: What their windows may take, all of them [s].
+            processes: Number of processes [-].
+            together_s: Time limit of all their windows [s].
         """
         most_s, usual = together_s / processes, cls()
         return cls(most_s=most_s, least_s=min(usual.least_s, most_s), warm_up_s=min(usual.warm_up_s, most_s))
@@ -58,39 +58,39 @@ class Rules:
 
 @dataclass(slots=True)
 class Meter:
-    """Turns the ends of steps into windows, and says when to stop.
+    """Grouping of step times into windows, with a stop criterion.
 
-    Feed it the time at which each step (or few steps) has ended; call `pause` wherever something else than steps
-    comes next (an epoch's end, validation): what lies between is in no window. Every step between two pauses is in
-    one, but for the first: where an epoch's early steps take longer than its late ones, all of them count.
+    Pass the end time of each step (or few steps) to `ended`, and call `pause` before anything else (an
+    epoch's end, validation), whose time belongs to no window. Every step between two pauses belongs to a
+    window, except the first, so that slow early steps of an epoch count as much as fast late ones.
 
     Args:
-        rules: See `Rules`.
-        warm: Windows before anything counted: time of a step [s].
-        steps_s: Time of a step in each window that counts [s].
-        counts: Steps in each window that counts [-].
-        settled: Whether the warm-up ended by agreement; None while it lasts.
-        why: Why it stopped; None while it goes on.
+        rules: Measurement rules.
+        warm: Mean step times of warm-up windows [s].
+        steps_s: Mean step times of counted windows [s].
+        counts: Numbers of steps in counted windows [-].
+        settled: Whether the warm-up ended by agreement; None during warm-up.
+        why: Reason for stopping; None until then.
     """
 
-    rules: Rules
+    rules: MeasurementRules
     warm: list[float] = field(default_factory=list)
     steps_s: list[float] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
     settled: bool | None = None
-    why: Why | None = None
+    why: StopReason | None = None
     _since_s: float | None = None
-    _last_s: float = 0.0  # when the last step ended
-    _steps: int = 0  # of the window under way
+    _last_s: float = 0.0  # end of the last step
+    _steps: int = 0  # steps in the current window
     _run: int = 0  # steps since the last pause
-    _stretch: int = 0  # steps between the two pauses before; 0 before
-    _planned: int = 0  # steps of a window; 0 before the first
-    _counted: bool = False  # whether a window since the last pause counts
+    _stretch: int = 0  # steps between the previous two pauses; 0 initially
+    _planned: int = 0  # steps per window; 0 before the first
+    _counted: bool = False  # whether a window since the last pause was counted
     _warmed_s: float = 0.0
     _measured_s: float = 0.0
 
     def pause(self) -> bool:
-        """End the window under way (a short rest joins the one before); return whether there is a new one."""
+        """End the current window (a short one joins the previous); return whether there is a new one."""
         if self._since_s is None:
             return False
         elapsed_s, self._stretch = self._last_s - self._since_s, self._run
@@ -103,11 +103,11 @@ class Meter:
         return long
 
     def ended(self, now_s: float, steps: int = 1) -> bool:
-        """Take note that steps have ended; return whether that closed a window.
+        """Record the end of steps; return whether a window was completed.
 
         Args:
-            now_s: When [s].
-            steps: How many, since the last call [-].
+            now_s: Current time [s].
+            steps: Number of steps since the last call [-].
         """
         self._last_s = now_s
         if self._since_s is None:
@@ -122,10 +122,10 @@ class Meter:
         return True
 
     def _is_full(self, elapsed_s: float) -> bool:
-        """Return whether the steps of the window are enough.
+        """Return whether the window has enough steps.
 
-        Their number is chosen before, not by the clock: windows that ended when time is up would end early just
-        when steps were slow, and count those few as much as the many of a fast one.
+        Their number is fixed beforehand, not by time: time-limited windows would contain fewer steps when
+        steps are slow, giving slow steps too much weight.
         """
         if self._planned:
             return self._steps >= self._planned
@@ -151,7 +151,9 @@ class Meter:
         self._measured_s += elapsed_s
 
     def _plan(self, step_s: float) -> int:
-        """Return how many steps the next window holds: windows of one length fill what lies between pauses."""
+        """Return the number of steps in the next window, so that equal windows fill the interval between
+        pauses.
+        """
         wanted = max(1, round(self.rules.window_s / step_s))
         if not self._stretch:
             return wanted
@@ -161,16 +163,16 @@ class Meter:
         rules = self.rules
         self.warm.append(step_s)
         self._warmed_s += elapsed_s
-        if settled(self.warm, last=rules.settle_windows, within=rules.settle_within):
+        if is_settled(self.warm, last=rules.settle_windows, within=rules.settle_within):
             self.settled = True
         elif self._warmed_s >= rules.warm_up_s and len(self.warm) >= rules.settle_windows:
             self.settled = False
 
-    def _enough(self) -> Why | None:
+    def _enough(self) -> StopReason | None:
         rules, count = self.rules, len(self.steps_s)
-        if count < max(rules.fewest, FEWEST_WINDOWS) and self._measured_s < rules.most_s:
+        if count < max(rules.fewest, MIN_WINDOWS) and self._measured_s < rules.most_s:
             return None
-        if count < FEWEST_WINDOWS:
+        if count < MIN_WINDOWS:
             return None
         if self._measured_s < rules.least_s:
             return None
@@ -181,15 +183,15 @@ class Meter:
 
     @property
     def done(self) -> bool:
-        """Whether there is nothing left to measure."""
+        """Whether the measurement is complete."""
         return self.why is not None
 
-    def summary(self) -> Summary:
-        """Return what the windows that count say; there must be one."""
+    def summary(self) -> WindowStatistics:
+        """Return the statistics of the counted windows, of which there must be at least one."""
         return summarize(self.steps_s, self.counts)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the summary, the raw samples and how it went, as plain JSON types."""
+        """Return summary, raw samples and stop reason as plain JSON types."""
         return {
             **(self.summary().to_json() if self.steps_s else {"median_s": None}),
             "windows_s": self.steps_s,
@@ -208,15 +210,15 @@ def time_windows(
     steps_per_call: int = 1,
     on_window: Callable[[Meter], None] = lambda meter: None,
 ) -> None:
-    """Run steps in windows, the device synchronized at each end, until the meter has enough.
+    """Run steps in windows, synchronizing the device at each end, until the meter is done.
 
     Args:
-        step: Starts one step; need not wait for it.
-        synchronize: Returns once every step that was started has ended.
-        meter: Takes the windows.
-        clock: Seconds, monotonic.
-        steps_per_call: Steps that one call of ``step`` runs [-].
-        on_window: Called after each window, outside of any.
+        step: Starts a step, possibly without waiting for it.
+        synchronize: Waits for all started steps.
+        meter: Meter of the windows.
+        clock: Monotonic clock [s].
+        steps_per_call: Steps run by one call of ``step`` [-].
+        on_window: Callback after each window, not timed.
     """  # fmt: skip
     synchronize()
     start_s = clock()

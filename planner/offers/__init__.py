@@ -1,1 +1,1 @@
-"""The typed catalog of what can be rented, and for how much."""
+"""Typed catalog of rentable machines and their prices."""

@@ -1,4 +1,4 @@
-"""How old prices are, and when that matters: told past 30 days, refused for spending past 90."""
+"""Age of prices: a warning past 30 days, a refusal to spend past 90."""
 
 from __future__ import annotations
 
@@ -15,8 +15,16 @@ if TYPE_CHECKING:
     from .rows import Offer
 
 __all__ = [
-    "OLD_AFTER_DAYS", "REFUSED_AFTER_DAYS", "Dated", "OldPrices", "age_days", "age_warning", "ages_by_provider",
-    "latest_day", "old_prices", "require_recent_prices",
+    "OLD_AFTER_DAYS",
+    "REFUSED_AFTER_DAYS",
+    "HasPriceDate",
+    "OldPrices",
+    "age_days",
+    "count_old_prices",
+    "format_age_warning",
+    "latest_day",
+    "require_recent_prices",
+    "summarize_ages",
 ]  # fmt: skip
 
 OLD_AFTER_DAYS = 30
@@ -24,8 +32,8 @@ REFUSED_AFTER_DAYS = 90
 REMEDY = "gpuplan catalog refresh"
 
 
-class Dated(Protocol):
-    """Whatever has the date of a price: an offer, a line of a plan."""
+class HasPriceDate(Protocol):
+    """A priced item with a date, such as an offer or a line of a launch plan."""
 
     @property
     def price_as_of(self) -> str | None: ...
@@ -33,12 +41,12 @@ class Dated(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OldPrices:
-    """How many of the prices that were used are old.
+    """Number and age of outdated prices among those used.
 
     Args:
-        old: More than 30 days [-].
-        dated: All that have a date [-].
-        oldest_days: Age of the oldest [days].
+        old: Prices older than 30 days [-].
+        dated: All prices with a date [-].
+        oldest_days: Age of the oldest price [days].
     """
 
     old: int
@@ -47,7 +55,7 @@ class OldPrices:
 
 
 def latest_day(as_of: str) -> date:
-    """Return the last day that a partial date can mean; ValueError for what is no date.
+    """Return the last day covered by a partial date. ValueError if the text is not a date.
 
     Example:
         >>> latest_day("2026-02"), latest_day("2019-2023")
@@ -61,42 +69,40 @@ def latest_day(as_of: str) -> date:
 
 
 def age_days(as_of: str, *, today: date) -> int:
-    """Return how long ago a price was read, at least [days]; 0 for a month that is not over."""
+    """Return the minimum age of a price [days]; 0 for a month that has not ended."""
     return max(0, (today - latest_day(as_of)).days)
 
 
-def old_prices(offers: Iterable[Dated], *, today: date) -> OldPrices:
-    """Return how many of some prices are old; those without a date (one's own machine) do not age."""
+def count_old_prices(offers: Iterable[HasPriceDate], *, today: date) -> OldPrices:
+    """Count the prices older than 30 days; undated prices (the user's own machine) are skipped."""
     ages = [age_days(offer.price_as_of, today=today) for offer in offers if offer.price_as_of]
     return OldPrices(
         old=sum(1 for age in ages if age > OLD_AFTER_DAYS), dated=len(ages), oldest_days=max(ages, default=0)
     )
 
 
-def age_warning(offers: Iterable[Dated], *, today: date) -> str | None:
-    """Return the sentence below a table of money when a price in it is older than 30 days; None when none is."""
-    found = old_prices(offers, today=today)
+def format_age_warning(offers: Iterable[HasPriceDate], *, today: date) -> str | None:
+    """Return the staleness warning shown below a price table; None if every price is recent."""
+    found = count_old_prices(offers, today=today)
     if not found.old:
         return None
     which = "The price is" if found.dated == 1 else f"{found.old} of {found.dated} prices are"
-    return (
-        f"{which} older than {OLD_AFTER_DAYS} days (up to {found.oldest_days}): `{REMEDY}` reads them anew."
-    )
+    return f"{which} older than {OLD_AFTER_DAYS} days (up to {found.oldest_days} days): run `{REMEDY}` to update."
 
 
-def require_recent_prices(offers: Iterable[Dated], *, today: date, accept_old: bool = False) -> None:
-    """Raise NoAnswerError when money would be spent on a price older than 90 days, unless the user accepts it."""
-    found = old_prices(offers, today=today)
+def require_recent_prices(offers: Iterable[HasPriceDate], *, today: date, accept_old: bool = False) -> None:
+    """Raise NoAnswerError if a price to be spent on is older than 90 days and old prices are not accepted."""
+    found = count_old_prices(offers, today=today)
     if found.oldest_days > REFUSED_AFTER_DAYS and not accept_old:
         raise NoAnswerError(
-            f"the price is {found.oldest_days} days old, "
-            f"and nothing is started on one older than {REFUSED_AFTER_DAYS}",
-            hint=f"run `{REMEDY}` and plan anew, or add `--accept-old-prices`",
+            f"the price is {found.oldest_days} days old; "
+            f"launching requires one read in the last {REFUSED_AFTER_DAYS} days",
+            hint=f"run `{REMEDY}` and plan again, or add `--accept-old-prices`",
         )
 
 
-def ages_by_provider(offers: Iterable[Offer], *, today: date) -> list[dict[str, Any]]:
-    """Return how old the prices of each provider and purchase option are; what is gone is not among them."""
+def summarize_ages(offers: Iterable[Offer], *, today: date) -> list[dict[str, Any]]:
+    """Return price ages by provider and purchase option; retired and historical offers are excluded."""
     groups: dict[tuple[str, str], list[str]] = {}
     for offer in offers:
         if offer.usd_per_hour and offer.price_as_of and offer.status in ("active", "legacy"):

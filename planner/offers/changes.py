@@ -1,4 +1,4 @@
-"""What changed between two sets of prices, and how the prices of a machine went."""
+"""Differences between two price lists, and the price history of a machine."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, Literal
 from .rows import Offer
 
 if TYPE_CHECKING:
-    from .refresh.store import Store
+    from .refresh.store import PriceStore
 
-__all__ = ["Change", "PastPrice", "changes_between", "history_of"]
+__all__ = ["Change", "PastPrice", "collect_price_history", "diff_prices"]
 
-Key = tuple[str, str, str, str]
+OfferKey = tuple[str, str, str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A price that came, went or moved; ``percent`` is None unless it moved."""
+    """A changed, added or removed price; ``percent`` is None unless the price changed."""
 
     kind: Literal["changed", "added", "removed"]
     provider: str
@@ -39,7 +39,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastPrice:
-    """A dated price of an offer, and where it was read."""
+    """A dated price of an offer and its source."""
 
     as_of: str
     provider: str
@@ -55,12 +55,12 @@ class PastPrice:
         return asdict(self)
 
 
-def changes_between(old: Iterable[Offer], new: Iterable[Offer]) -> list[Change]:
-    """Return what came, went or moved, the largest moves first, then what came and went."""
-    before, after = _by_key(old), _by_key(new)
+def diff_prices(old: Iterable[Offer], new: Iterable[Offer]) -> list[Change]:
+    """Return the differences between two price lists: changes by size, then additions and removals."""
+    before, after = _index_by_key(old), _index_by_key(new)
     changes = []
     for key in before.keys() | after.keys():
-        change = _change(key, before.get(key), after.get(key))
+        change = _build_change(key, before.get(key), after.get(key))
         if change is not None:
             changes.append(change)
     order = ("changed", "added", "removed")
@@ -72,12 +72,12 @@ def changes_between(old: Iterable[Offer], new: Iterable[Offer]) -> list[Change]:
     )  # fmt: skip
 
 
-def _by_key(offers: Iterable[Offer]) -> Mapping[Key, Offer]:
+def _index_by_key(offers: Iterable[Offer]) -> Mapping[OfferKey, Offer]:
     return {(o.provider, o.instance_type, o.region, o.purchase): o for o in offers if o.usd_per_hour}
 
 
-def _change(key: Key, old: Offer | None, new: Offer | None) -> Change | None:
-    """Return what happened to an offer; None when its price is the same."""
+def _build_change(key: OfferKey, old: Offer | None, new: Offer | None) -> Change | None:
+    """Return the change of one offer's price; None if it is unchanged."""
     before, after = (offer.usd_per_hour if offer else None for offer in (old, new))
     if before == after:
         return None
@@ -96,8 +96,10 @@ def _change(key: Key, old: Offer | None, new: Offer | None) -> Change | None:
     )
 
 
-def history_of(instance_type: str, packaged: Iterable[Offer], store: Store) -> list[PastPrice]:
-    """Return every dated price of an instance type, packaged and read since, the oldest first."""
+def collect_price_history(
+    instance_type: str, packaged: Iterable[Offer], store: PriceStore
+) -> list[PastPrice]:
+    """Return every dated price of an instance type, packaged and refreshed, oldest first."""
     wanted = instance_type.lower()
     found = [
         PastPrice(

@@ -1,4 +1,4 @@
-"""All laws over a whole catalog folder: what `gpuplan catalog check` and the tests over the data run."""
+"""All consistency checks of a catalog folder, as run by `gpuplan catalog check` and the data tests."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from .files import (
     read_table,
     read_text_table,
 )
-from .load import LINKS_FILE, price_files
+from .load import LINKS_FILE, find_price_files
 from .rows import (
     CPU,
     Accelerator,
-    Host,
-    HostSeries,
+    CpuFamily,
+    CpuSeries,
     MachineLinks,
     NotebookPlan,
     NotebookRuntime,
@@ -37,15 +37,15 @@ from .rows import (
     UnitRate,
 )
 
-__all__ = ["Report", "check_catalog"]
+__all__ = ["CatalogReport", "check_catalog"]
 
 R = TypeVar("R", bound=Row)
-Dated = TypeVar("Dated", NotebookPlan, NotebookRuntime, UnitPrice, UnitRate)
+DatedRow = TypeVar("DatedRow", NotebookPlan, NotebookRuntime, UnitPrice, UnitRate)
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """What was found in a catalog, in order of file and line, and how much was looked at."""
+class CatalogReport:
+    """Findings in a catalog, ordered by file and line, and the number of rows checked."""
 
     findings: tuple[Finding, ...]
     accelerators: int
@@ -53,25 +53,25 @@ class Report:
     providers: int
 
 
-class _Reader:
-    """Reads the files of a folder and collects what cannot be read instead of stopping at it."""
+class _CollectingReader:
+    """Reader of a catalog folder that collects unreadable rows as findings instead of stopping at the first."""
 
     def __init__(self, folder: Traversable) -> None:
         self.folder = folder
         self.findings: list[Finding] = []
 
     def table(self, name: str) -> Table:
-        """Return a TOML file; an empty one, and a finding, when it cannot be read."""
+        """Read a TOML file; if it cannot be read, add a finding and return an empty table."""
         try:
             table = read_table(self.folder, name)
-            _ = table.data  # parsed here, so that what is no TOML is found here
+            _ = table.data  # parse now, so that invalid TOML is reported here
             return table
         except CatalogError as error:
             self.findings += error.findings
             return Table(name, "")
 
     def texts(self, table: Table, key: str) -> dict[str, str]:
-        """Return a table of texts; an empty one, and a finding, when it is not one."""
+        """Read a table of strings; if it is malformed, add a finding and return an empty table."""
         try:
             return read_text_table(table, key)
         except CatalogError as error:
@@ -79,7 +79,7 @@ class _Reader:
             return {}
 
     def lists(self, table: Table, key: str) -> dict[str, tuple[str, ...]]:
-        """Return a table of lists of texts; an empty one, and a finding, when it is not one."""
+        """Read a table of string lists; if it is malformed, add a finding and return an empty table."""
         try:
             return read_list_table(table, key)
         except CatalogError as error:
@@ -87,16 +87,16 @@ class _Reader:
             return {}
 
     def rows(self, table: Table, array: str, model: type[R]) -> list[Located[R]]:
-        """Return the rows that are as they should be."""
+        """Read the valid rows of an array; add findings for the others."""
         rows, findings = read_rows(table, array, model)
         self.findings += findings
         return rows
 
     def prices(self, sources: dict[str, str]) -> dict[str, list[Located[Offer]]]:
-        """Return the offers of every price file by provider."""
+        """Read the offers of every price file, by provider."""
         prices: dict[str, list[Located[Offer]]] = {}
         try:
-            for file in price_files(self.folder):
+            for file in find_price_files(self.folder):
                 provider = file.name.removesuffix(".csv")
                 prices[provider], findings = read_prices(file, provider, sources)
                 self.findings += findings
@@ -105,14 +105,14 @@ class _Reader:
         return prices
 
 
-def check_catalog(folder: Traversable, *, today: date) -> Report:
-    """Return everything that is wrong with a catalog folder.
+def check_catalog(folder: Traversable, *, today: date) -> CatalogReport:
+    """Check every file of a catalog folder.
 
     Args:
-        folder: A folder with the files that the packaged catalog has.
-        today: The day after which no number can have been read.
+        folder: A folder with the same files as the packaged catalog.
+        today: The current date; later dates of reading are errors.
     """
-    reader = _Reader(folder)
+    reader = _CollectingReader(folder)
     sources = reader.texts(reader.table("sources.toml"), "sources")
     prices = reader.prices(sources)
     offers = [offer for rows in prices.values() for offer in rows]
@@ -131,32 +131,32 @@ def check_catalog(folder: Traversable, *, today: date) -> Report:
         *_cost_findings(folder, {p.row.name for p in providers}, offers),
     ]
     findings = sorted({*reader.findings, *found}, key=lambda f: (f.file, f.line, f.field))
-    return Report(tuple(findings), len(accelerators), len(offers), len(prices))
+    return CatalogReport(tuple(findings), len(accelerators), len(offers), len(prices))
 
 
 def _offer_findings(
     offers: list[Located[Offer]], known: set[str], providers: dict[str, Provider], today: date
 ) -> Iterator[Finding]:
-    """Yield what breaks the laws of prices."""
-    yield from laws.price_is_positive(offers)
-    yield from laws.price_is_sane(offers)
-    yield from laws.accelerator_is_known(offers, known)
-    yield from laws.no_duplicate_offers(offers)
-    yield from laws.rows_are_sorted(offers)
-    yield from laws.region_has_the_providers_format(offers, providers)
-    yield from laws.machine_size_is_sane(offers)
-    yield from laws.tpu_slices_count_chips(offers)
-    yield from laws.spot_is_not_above_on_demand(offers)
-    yield from laws.source_is_present(offers)
-    yield from laws.date_is_not_in_the_future(offers, today)
+    """Yield inconsistencies in offers."""
+    yield from laws.check_price_is_positive(offers)
+    yield from laws.check_price_bounds(offers)
+    yield from laws.check_accelerator_is_known(offers, known)
+    yield from laws.check_no_duplicate_offers(offers)
+    yield from laws.check_rows_are_sorted(offers)
+    yield from laws.check_region_format(offers, providers)
+    yield from laws.check_machine_size(offers)
+    yield from laws.check_tpu_slices_count_chips(offers)
+    yield from laws.check_spot_not_above_on_demand(offers)
+    yield from laws.check_source_is_present(offers)
+    yield from laws.check_date_not_in_future(offers, today)
 
 
 def _accelerator_findings(accelerators: list[Located[Accelerator]], today: date) -> Iterator[Finding]:
-    """Yield what breaks the laws of accelerators."""
-    yield from laws.names_are_unique(accelerators)
-    yield from laws.bandwidth_and_memory_are_sane(accelerators)
-    yield from laws.peaks_are_sane(accelerators)
-    yield from laws.peaks_are_ordered(accelerators)
+    """Yield inconsistencies in accelerators."""
+    yield from laws.check_names_are_unique(accelerators)
+    yield from laws.check_bandwidth_and_memory(accelerators)
+    yield from laws.check_peak_bounds(accelerators)
+    yield from laws.check_peaks_are_ordered(accelerators)
     for accelerator in accelerators:
         if accelerator.row.read_on > today:
             yield accelerator.finding("read_on", f"{accelerator.row.read_on} is in the future")
@@ -164,8 +164,8 @@ def _accelerator_findings(accelerators: list[Located[Accelerator]], today: date)
             yield accelerator.finding("source", "is empty")
 
 
-def _name_findings(table: Table, reader: _Reader, known: set[str]) -> Iterator[Finding]:
-    """Yield aliases that mean no row, hide a row, or are ambiguous as well."""
+def _name_findings(table: Table, reader: _CollectingReader, known: set[str]) -> Iterator[Finding]:
+    """Yield aliases that name no row, shadow a row, or are also ambiguous."""
     aliases = reader.texts(table, "aliases")
     ambiguous = reader.lists(table, "ambiguous")
     for alias, name in aliases.items():
@@ -179,24 +179,24 @@ def _name_findings(table: Table, reader: _Reader, known: set[str]) -> Iterator[F
             yield Finding(table.file, table.line_of_key(name), name, message)
 
 
-def _host_findings(reader: _Reader, today: date) -> Iterator[Finding]:
-    """Yield what breaks the laws of CPU families."""
+def _host_findings(reader: _CollectingReader, today: date) -> Iterator[Finding]:
+    """Yield inconsistencies in CPU families."""
     table = reader.table("hosts.toml")
-    hosts = reader.rows(table, "host", Host)
-    yield from laws.names_are_unique(hosts)
+    hosts = reader.rows(table, "host", CpuFamily)
+    yield from laws.check_names_are_unique(hosts)
     for host in hosts:
         if not 0.5 <= host.row.all_core_turbo_ghz <= 7:
             yield host.finding("all_core_turbo_ghz", f"is {host.row.all_core_turbo_ghz:g}: outside 0.5 to 7")
         if host.row.read_on > today:
             yield host.finding("read_on", f"{host.row.read_on} is in the future")
     families = {host.row.family for host in hosts}
-    for series in reader.rows(table, "series", HostSeries):
+    for series in reader.rows(table, "series", CpuSeries):
         if series.row.host not in families:
             yield series.finding("host", f"unknown family `{series.row.host}`")
 
 
-def _links_findings(reader: _Reader, providers: set[str], today: date) -> Iterator[Finding]:
-    """Yield what is wrong with the wiring of machines; a folder may do without."""
+def _links_findings(reader: _CollectingReader, providers: set[str], today: date) -> Iterator[Finding]:
+    """Yield inconsistencies in links.toml, which is optional."""
     if not (reader.folder / LINKS_FILE).is_file():
         return
     for row in reader.rows(reader.table(LINKS_FILE), "links", MachineLinks):
@@ -205,11 +205,11 @@ def _links_findings(reader: _Reader, providers: set[str], today: date) -> Iterat
         if row.row.read_on > today:
             yield row.finding("read_on", f"{row.row.read_on} is in the future")
         if row.row.topology is None and row.row.network_gbit_per_s is None:
-            yield row.finding("topology", "the row says neither a topology nor a network rate")
+            yield row.finding("topology", "the row has neither a topology nor a network rate")
 
 
-def _notebook_findings(reader: _Reader, known: set[str], today: date) -> Iterator[Finding]:
-    """Yield what breaks the laws of notebooks."""
+def _notebook_findings(reader: _CollectingReader, known: set[str], today: date) -> Iterator[Finding]:
+    """Yield inconsistencies in hosted notebooks."""
     table = reader.table("notebooks.toml")
     plans = reader.rows(table, "plan", NotebookPlan)
     runtimes = reader.rows(table, "runtime", NotebookRuntime)
@@ -222,31 +222,31 @@ def _notebook_findings(reader: _Reader, known: set[str], today: date) -> Iterato
             yield runtime.finding("accelerator", f"`{runtime.row.accelerator}` is not in accelerators.toml")
         for name in runtime.row.plans:
             if (runtime.row.provider, name) not in plan_names:
-                yield runtime.finding("plans", f"`{name}` is no plan of `{runtime.row.provider}`")
+                yield runtime.finding("plans", f"`{name}` is not a plan of `{runtime.row.provider}`")
     free = {(p.row.provider, p.row.plan) for p in plans if p.row.free}
     for price in prices:
         if (price.row.provider, price.row.plan) not in plan_names - free:
-            yield price.finding("plan", f"`{price.row.plan}` is no paid plan of `{price.row.provider}`")
+            yield price.finding("plan", f"`{price.row.plan}` is not a paid plan of `{price.row.provider}`")
     for rate in rates:
         if (rate.row.provider, rate.row.runtime) not in runtime_names:
-            yield rate.finding("runtime", f"`{rate.row.runtime}` is no runtime of `{rate.row.provider}`")
+            yield rate.finding("runtime", f"`{rate.row.runtime}` is not a runtime of `{rate.row.provider}`")
     yield from _future_rows(plans, today)
     yield from _future_rows(runtimes, today)
     yield from _future_rows(prices, today)
     yield from _future_rows(rates, today)
 
 
-def _future_rows(rows: Iterable[Located[Dated]], today: date) -> Iterator[Finding]:
-    """Yield notebook rows that were read tomorrow."""
+def _future_rows(rows: Iterable[Located[DatedRow]], today: date) -> Iterator[Finding]:
+    """Yield notebook rows dated in the future."""
     for located in rows:
         if laws.is_future(located.row.as_of, today):
             yield located.finding("as_of", f"{located.row.as_of} is in the future")
 
 
 def _coverage_findings(
-    reader: _Reader, providers: list[Located[Provider]], prices: dict[str, list[Located[Offer]]]
+    reader: _CollectingReader, providers: list[Located[Provider]], prices: dict[str, list[Located[Offer]]]
 ) -> Iterator[Finding]:
-    """Yield providers without an offer, and price files without a provider."""
+    """Yield providers without an offer and price files without a provider."""
     table = reader.table("notebooks.toml")
     notebooks = {runtime.row.provider for runtime in read_rows(table, "runtime", NotebookRuntime)[0]}
     for provider in providers:
@@ -261,7 +261,7 @@ def _coverage_findings(
 def _cost_findings(
     folder: Traversable, providers: set[str], offers: list[Located[Offer]]
 ) -> Iterator[Finding]:
-    """Yield what is wrong with the rows beside the prices; a folder without them gets those of gpuplan."""
+    """Yield inconsistencies in costs and regions; a folder without these files uses the packaged ones."""
     if not (folder / COSTS_FILE).is_file():
         return
     try:

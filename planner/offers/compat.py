@@ -1,4 +1,4 @@
-"""Will it run at all? Which builds of which framework run on an accelerator, and which formats it computes in."""
+"""Hardware and software compatibility: framework builds and number formats supported by each accelerator."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from importlib.resources import files
 from typing import Annotated, Any, Literal
 
 from ..frozen import Frozen
-from .files import read_table, valid_rows
-from .rows import Accelerator, Checked, Row
+from .files import load_rows, read_table
+from .rows import Accelerator, Constraint, Row
 
-__all__ = ["Compatibility", "Fitness", "load_compatibility"]
+__all__ = ["CompatibilityMatrix", "FrameworkSupport", "load_compatibility"]
 
-Capability = Annotated[float, Checked(ge=2, le=20)]
+Capability = Annotated[float, Constraint(ge=2, le=20)]
 Framework = Literal["jax", "tensorflow", "torch"]
 
 
-class Build(Row):
-    """A build of a framework for NVIDIA GPUs."""
+class FrameworkBuild(Row):
+    """A framework build for NVIDIA GPUs."""
 
     framework: Framework
     versions: str
@@ -30,8 +30,8 @@ class Build(Row):
     source: str
 
 
-class Format(Row):
-    """A number format and the first compute capability whose hardware has it."""
+class NumberFormat(Row):
+    """A number format and the lowest compute capability that supports it in hardware."""
 
     precision: str
     capability_min: Capability
@@ -39,8 +39,8 @@ class Format(Row):
     source: str
 
 
-class ChipBuild(Row):
-    """A framework on chips that are known by name: TPUs, and those of AWS."""
+class NamedChipBuild(Row):
+    """A framework build for accelerators identified by name: TPUs and AWS chips."""
 
     names: tuple[str, ...]
     framework: Framework
@@ -49,16 +49,16 @@ class ChipBuild(Row):
     source: str
 
 
-class Fitness(Frozen):
-    """Whether a framework runs on an accelerator.
+class FrameworkSupport(Frozen):
+    """Support of an accelerator by a framework.
 
     Args:
         framework: `jax`, `tensorflow` or `torch`.
-        verdict: `runs` with the newest build; `older` with an older one; `no`; None: not known.
-        versions: Which versions would, in words.
-        cuda: Of that build; None for TPUs.
-        keras3: Whether Keras 3 runs on it.
-        source: Where it was read.
+        verdict: `runs` with the newest build, `older` with an older one, `no`, or None if unknown.
+        versions: Supporting versions, as text.
+        cuda: CUDA version of that build; None for TPUs.
+        keras3: Whether Keras 3 supports that build.
+        source: Source of the entry.
     """
 
     framework: Framework
@@ -74,33 +74,33 @@ class Fitness(Frozen):
 
 
 @dataclass(frozen=True)
-class Compatibility:
-    """The matrix: builds, formats, TPUs."""
+class CompatibilityMatrix:
+    """Compatibility matrix: builds, number formats, TPUs and NPUs."""
 
-    builds: tuple[Build, ...]
-    formats: tuple[Format, ...]
-    tpus: tuple[ChipBuild, ...]
-    npus: tuple[ChipBuild, ...] = ()
+    builds: tuple[FrameworkBuild, ...]
+    formats: tuple[NumberFormat, ...]
+    tpus: tuple[NamedChipBuild, ...]
+    npus: tuple[NamedChipBuild, ...] = ()
 
     def runs_keras(self, accelerator: Accelerator) -> bool | None:
-        """Return whether a build of any framework runs Keras 3 on an accelerator; None: not known."""
+        """Return whether any framework build runs Keras 3 on an accelerator; None if unknown."""
         known = [one for one in self.of(accelerator) if one.verdict is not None]
         if not known:
             return None
         return any(one.keras3 and one.verdict != "no" for one in known)
 
     @cached_property
-    def _known(self) -> dict[object, tuple[Fitness, ...]]:
+    def _known(self) -> dict[object, tuple[FrameworkSupport, ...]]:
         return {}
 
-    def of(self, accelerator: Accelerator) -> tuple[Fitness, ...]:
-        """Return what runs on an accelerator, one entry a framework; empty for what the matrix does not cover."""
+    def of(self, accelerator: Accelerator) -> tuple[FrameworkSupport, ...]:
+        """Return one entry per framework for an accelerator; empty if the matrix does not cover it."""
         key = (accelerator.name, accelerator.kind, accelerator.vendor, accelerator.compute_capability)
         if key not in self._known:
             self._known[key] = self._of(accelerator)
         return self._known[key]
 
-    def _of(self, accelerator: Accelerator) -> tuple[Fitness, ...]:
+    def _of(self, accelerator: Accelerator) -> tuple[FrameworkSupport, ...]:
         if accelerator.kind in ("tpu", "npu"):
             return tuple(self._on_chip(accelerator, name) for name in ("jax", "tensorflow", "torch"))
         if accelerator.vendor != "NVIDIA" or accelerator.compute_capability is None:
@@ -109,7 +109,7 @@ class Compatibility:
         return tuple(self._on_gpu(capability, name) for name in ("jax", "tensorflow", "torch"))
 
     def note(self, accelerator: Accelerator, precision: str) -> str:
-        """Return what a user must know before renting, in a sentence; empty when all is as usual."""
+        """Return a one-sentence compatibility warning; empty if the newest builds run."""
         missing = self._missing_format(accelerator, precision)
         fitness = [one for one in self.of(accelerator) if one.verdict is not None]
         if not fitness:
@@ -119,32 +119,32 @@ class Compatibility:
             others = ", ".join(f"{one.framework} {one.versions}" for one in fitness if one.verdict != "no")
             capability = accelerator.compute_capability
             which = f" (compute capability {capability})" if capability else ""
-            return f"Keras 3 does not run on it{which}: {others}"
+            return f"Keras 3 does not support it{which}: {others}"
         if all(one.verdict == "older" for one in usable if one.framework != "tensorflow"):
             needs = "; ".join(f"{one.framework} {one.versions}" for one in usable)
             return "; ".join(
-                part for part in (f"needs a build that still knows it: {needs}", missing) if part
+                part for part in (f"needs a build that still supports it: {needs}", missing) if part
             )
         return missing
 
-    def _on_gpu(self, capability: float, framework: Any) -> Fitness:
+    def _on_gpu(self, capability: float, framework: Any) -> FrameworkSupport:
         builds = [build for build in self.builds if build.framework == framework]
         for position, build in enumerate(builds):
             if build.capability_min <= capability <= build.capability_max:
-                return Fitness(
+                return FrameworkSupport(
                     framework=framework, verdict="older" if position else "runs", versions=build.versions,
                     cuda=build.cuda, keras3=build.keras3, source=build.source,
                 )  # fmt: skip
-        return Fitness(framework=framework, verdict="no", source=builds[0].source if builds else "")
+        return FrameworkSupport(framework=framework, verdict="no", source=builds[0].source if builds else "")
 
-    def _on_chip(self, accelerator: Accelerator, framework: Any) -> Fitness:
+    def _on_chip(self, accelerator: Accelerator, framework: Any) -> FrameworkSupport:
         for build in self.tpus if accelerator.kind == "tpu" else self.npus:
             if build.framework == framework and accelerator.name in build.names:
-                return Fitness(
+                return FrameworkSupport(
                     framework=framework, verdict="runs", versions=build.versions, keras3=build.keras3,
                     source=build.source,
                 )  # fmt: skip
-        return Fitness(framework=framework, verdict=None)
+        return FrameworkSupport(framework=framework, verdict=None)
 
     def _missing_format(self, accelerator: Accelerator, precision: str) -> str:
         if accelerator.vendor != "NVIDIA" or accelerator.compute_capability is None:
@@ -157,12 +157,12 @@ class Compatibility:
 
 
 @cache
-def load_compatibility() -> Compatibility:
-    """Return the packaged matrix."""
+def load_compatibility() -> CompatibilityMatrix:
+    """Load the packaged compatibility matrix."""
     table = read_table(files("gpuplan.catalog"), "compat.toml")
-    return Compatibility(
-        builds=valid_rows(table, "build", Build),
-        formats=valid_rows(table, "format", Format),
-        tpus=valid_rows(table, "tpu", ChipBuild),
-        npus=valid_rows(table, "npu", ChipBuild),
+    return CompatibilityMatrix(
+        builds=load_rows(table, "build", FrameworkBuild),
+        formats=load_rows(table, "format", NumberFormat),
+        tpus=load_rows(table, "tpu", NamedChipBuild),
+        npus=load_rows(table, "npu", NamedChipBuild),
     )

@@ -1,4 +1,4 @@
-"""What a run costs beside its hours: what providers charge on top, what is assumed, and where regions lie."""
+"""Costs besides machine hours: provider fees, assumed durations, power and carbon data of regions."""
 
 from __future__ import annotations
 
@@ -18,39 +18,48 @@ from .files import (
     Finding,
     Located,
     Table,
+    load_rows,
     read_rows,
     read_table,
     read_text_table,
-    stop_at_first,
-    valid_rows,
+    require_valid,
 )
-from .kept import kept_rows
-from .rows import Checked, Confidence, PartialDate, Row
+from .kept import cache_rows
+from .rows import Confidence, Constraint, PartialDate, Row
 
 __all__ = [
-    "COSTS_FILE", "Assumption", "Costs", "Place", "ProviderCost", "Region", "load_costs", "place_of",
+    "COSTS_FILE",
+    "CostAssumption",
+    "Costs",
+    "HostKind",
+    "ProviderCost",
+    "Region",
+    "classify_host",
+    "load_costs",
     "read_costs",
 ]  # fmt: skip
 
 COSTS_FILE, REGIONS_FILE = "costs.toml", "regions.csv"
-Place = Literal["vm", "tpu", "marketplace", "notebook", "local"]
+HostKind = Literal["vm", "tpu", "marketplace", "notebook", "local"]
 MARKETPLACES = frozenset({"lambda", "runpod", "vast"})
 NOTEBOOKS = frozenset({"colab", "kaggle"})
 OWNED = frozenset({"local", "own"})
-NotNegative = Annotated[float, Checked(ge=0)]
-Money = Annotated[Decimal, Checked(ge=0)]
+NotNegative = Annotated[float, Constraint(ge=0)]
+NotNegativeDecimal = Annotated[Decimal, Constraint(ge=0)]
 
 
 class ProviderCost(Row):
-    """What a provider charges beside the machine, and how its houses use power. None means unknown."""
+    """Fees of a provider besides the machine price, and power figures of its data centers. None means
+    unknown.
+    """
 
     provider: str
     minimum_billed_s: NotNegative | None = None
-    disk_usd_per_gb_month: Money | None = None
-    egress_usd_per_gb: Money | None = None
+    disk_usd_per_gb_month: NotNegativeDecimal | None = None
+    egress_usd_per_gb: NotNegativeDecimal | None = None
     vcpu_idle_w: NotNegative | None = None
     vcpu_full_w: NotNegative | None = None
-    pue: Annotated[float, Checked(ge=1)] | None = None
+    pue: Annotated[float, Constraint(ge=1)] | None = None
     minimum_source: str = ""
     disk_source: str
     egress_source: str
@@ -58,8 +67,8 @@ class ProviderCost(Row):
     confidence: Confidence
 
 
-class Assumption(Row):
-    """One assumed number at the soonest, the usual and the latest; a rate falls where a time rises."""
+class CostAssumption(Row):
+    """An assumed quantity as low, mid and high value; low is the fast end (a rate falls where a time rises)."""
 
     key: str
     place: Literal["vm", "tpu", "marketplace", "notebook", "local", "any"]
@@ -71,39 +80,39 @@ class Assumption(Row):
 
     @property
     def bounds(self) -> tuple[float, float, float]:
-        """The three numbers."""
+        """The low, mid and high value."""
         return (self.low, self.mid, self.high)
 
 
 class Region(Row):
-    """Where a region lies, and how dirty its electricity is. None means unknown."""
+    """Country of a region and carbon intensity of its grid. None means unknown."""
 
     provider: str
     region: str
-    country: Annotated[str, Checked(pattern=r"^[A-Z]{2}$")]  # ISO 3166-1
+    country: Annotated[str, Constraint(pattern=r"^[A-Z]{2}$")]  # ISO 3166-1
     g_co2_per_kwh: NotNegative | None
     source: str
 
 
 class Costs(Frozen):
-    """All rows about what is charged and assumed.
+    """All rows on fees, assumptions and regions.
 
     Args:
         providers: By name.
-        assumptions: By key and place; ``any`` is for every place.
+        assumptions: By key and kind of host; ``any`` applies to every kind.
         regions: By provider and region.
     """
 
     providers: Mapping[str, ProviderCost] = field(repr=False)
-    assumptions: Mapping[tuple[str, str], Assumption] = field(repr=False)
+    assumptions: Mapping[tuple[str, str], CostAssumption] = field(repr=False)
     regions: Mapping[tuple[str, str], Region] = field(repr=False)
 
 
-def place_of(provider: str, instance_type: str, *, kind: str | None) -> Place:
-    """Return what sort of place an offer is; ``kind`` is its accelerator's.
+def classify_host(provider: str, instance_type: str, *, kind: str | None) -> HostKind:
+    """Return the kind of host behind an offer; ``kind`` is that of its accelerator.
 
     Example:
-        >>> place_of("gcp", "v3-8", kind="tpu"), place_of("vast", "vast:1xK80", kind="gpu")
+        >>> classify_host("gcp", "v3-8", kind="tpu"), classify_host("vast", "vast:1xK80", kind="gpu")
         ('tpu', 'marketplace')
     """
     if provider in OWNED:
@@ -116,45 +125,45 @@ def place_of(provider: str, instance_type: str, *, kind: str | None) -> Place:
 
 
 def load_costs(folder: Traversable | None = None) -> Costs:
-    """Return the rows of a catalog folder; a folder without them gets those that come with gpuplan.
+    """Load the costs of a catalog folder, or the packaged ones if it has none.
 
-    CatalogError when a file cannot be read as it is.
+    CatalogError if a file is malformed.
     """
     if folder is None or not (folder / COSTS_FILE).is_file():
         return _packaged_costs()
-    return _of_folder(folder)
+    return _read_folder(folder)
 
 
 def read_costs(folder: Traversable) -> tuple[list[Located[Any]], list[Finding]]:
-    """Return every row that is as it should be, and what is wrong with the others, for `catalog check`."""
+    """Return the valid rows and the findings on all others, for `catalog check`."""
     table = read_table(folder, COSTS_FILE)
     providers, provider_findings = read_rows(table, "provider_cost", ProviderCost)
-    assumptions, assumption_findings = read_rows(table, "assumption", Assumption)
+    assumptions, assumption_findings = read_rows(table, "assumption", CostAssumption)
     regions, region_findings = _read_regions(folder, read_text_table(table, "region_sources"))
     return [*providers, *assumptions, *regions], [*provider_findings, *assumption_findings, *region_findings]
 
 
-def _of_folder(folder: Traversable) -> Costs:
+def _read_folder(folder: Traversable) -> Costs:
     table = read_table(folder, COSTS_FILE)
     return Costs(
-        providers={row.provider: row for row in valid_rows(table, "provider_cost", ProviderCost)},
-        assumptions={(row.key, row.place): row for row in valid_rows(table, "assumption", Assumption)},
-        regions={(row.provider, row.region): row for row in _regions(folder, table)},
+        providers={row.provider: row for row in load_rows(table, "provider_cost", ProviderCost)},
+        assumptions={(row.key, row.place): row for row in load_rows(table, "assumption", CostAssumption)},
+        regions={(row.provider, row.region): row for row in _load_regions(folder, table)},
     )
 
 
-def _regions(folder: Traversable, table: Table) -> tuple[Region, ...]:
-    """Return the rows of the regions file; CatalogError when one is broken."""
+def _load_regions(folder: Traversable, table: Table) -> tuple[Region, ...]:
+    """Load the regions file; CatalogError if a row is invalid."""
 
     def read() -> Iterator[Region]:
         sources = read_text_table(table, "region_sources")
-        return (located.row for located in stop_at_first(*_read_regions(folder, sources)))
+        return (located.row for located in require_valid(*_read_regions(folder, sources)))
 
-    return kept_rows(Region, _regions_text(folder), table.text, make=read)
+    return cache_rows(Region, _read_regions_text(folder), table.text, make=read)
 
 
-def _regions_text(folder: Traversable) -> str:
-    """Return the regions file; CatalogError when there is none."""
+def _read_regions_text(folder: Traversable) -> str:
+    """Return the text of the regions file; CatalogError if there is none."""
     file = folder / REGIONS_FILE
     if not file.is_file():
         raise CatalogError([Finding(REGIONS_FILE, 1, "file", "is missing")])
@@ -164,14 +173,16 @@ def _regions_text(folder: Traversable) -> str:
 def _read_regions(
     folder: Traversable, sources: Mapping[str, str]
 ) -> tuple[list[Located[Region]], list[Finding]]:
-    """Return the rows of the regions file with their lines, the full text of each source in place of its key."""
+    """Return the located rows of the regions file, each source key replaced by its full text."""
     from pydantic import ValidationError
 
     rows, findings = [], []
-    for line, cells in _lines(_regions_text(folder)):
+    for line, cells in _iter_region_lines(_read_regions_text(folder)):
         key = cells.pop("source")
         if key not in sources and cells["g_co2_per_kwh"] is not None:
-            findings.append(Finding(REGIONS_FILE, line, "source", f"`{key}` is no key of [region_sources]"))
+            findings.append(
+                Finding(REGIONS_FILE, line, "source", f"`{key}` is not a key of [region_sources]")
+            )
             continue
         try:
             row = Region.read({**cells, "source": sources.get(key, "")})
@@ -183,8 +194,8 @@ def _read_regions(
     return rows, findings
 
 
-def _lines(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield each line of the regions file by column; an empty intensity is unknown."""
+def _iter_region_lines(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield each line of the regions file as a mapping; an empty carbon intensity is unknown."""
     reader = csv.DictReader(io.StringIO(text, newline=""))
     for cells in reader:
         yield reader.line_num, {**cells, "g_co2_per_kwh": cells.get("g_co2_per_kwh") or None}
@@ -192,4 +203,4 @@ def _lines(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
 
 @lru_cache(maxsize=1)
 def _packaged_costs() -> Costs:
-    return _of_folder(files("gpuplan.catalog"))
+    return _read_folder(files("gpuplan.catalog"))

@@ -1,4 +1,4 @@
-"""A share of a CPU as a training device, from the family's figures."""
+"""CPU hosts as training devices, derived from the figures of their CPU family."""
 
 from __future__ import annotations
 
@@ -6,54 +6,60 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from .rows import CPU, Accelerator, Host, HostSeries, Offer, VcpuIs
+from .rows import CPU, Accelerator, CpuFamily, CpuSeries, Offer, VcpuIs
 
-__all__ = ["cpu_accelerator", "fp32_tflop_per_s", "host_of", "physical_cores", "unknown_cpu"]
+__all__ = [
+    "build_cpu_accelerator",
+    "build_unknown_cpu",
+    "compute_fp32_tflop_per_s",
+    "compute_physical_cores",
+    "find_offer_host",
+]
 
 HYPERTHREADS_PER_CORE = 2
 
 
-def physical_cores(*, vcpus: float, vcpu_is: VcpuIs) -> float:
-    """Return the physical cores behind vCPUs [-]: a hyperthread is half a core.
+def compute_physical_cores(*, vcpus: float, vcpu_is: VcpuIs) -> float:
+    """Return the number of physical cores behind vCPUs [-]; a hyperthread counts half.
 
     Example:
-        >>> physical_cores(vcpus=8, vcpu_is="hyperthread"), physical_cores(vcpus=8, vcpu_is="core")
+        >>> compute_physical_cores(vcpus=8, vcpu_is="hyperthread"), compute_physical_cores(vcpus=8, vcpu_is="core")
         (4.0, 8.0)
     """
     return vcpus / (HYPERTHREADS_PER_CORE if vcpu_is == "hyperthread" else 1.0)
 
 
-def fp32_tflop_per_s(*, cores: float, clock_ghz: float, flop_per_cycle_per_core: float) -> float:
-    """Return the peak of a CPU [TFLOP/s]: cores × clock × FLOP per cycle and core.
+def compute_fp32_tflop_per_s(*, cores: float, clock_ghz: float, flop_per_cycle_per_core: float) -> float:
+    """Return a CPU's peak rate [TFLOP/s]: cores × clock × FLOP per cycle and core / 1000.
 
     Args:
         cores: Physical cores [-].
-        clock_ghz: Clock that all cores hold at once [GHz].
-        flop_per_cycle_per_core: Width of the vector units; a fused multiply-add is 2 [FLOP].
+        clock_ghz: All-core turbo clock [GHz].
+        flop_per_cycle_per_core: Peak of the vector units; a fused multiply-add counts 2 [FLOP].
 
-    An upper bound: real clocks drop under wide vectors, and a guest shares its socket.
+    An upper bound: clocks drop under wide vector instructions, and virtual machines share a socket.
 
     Example:
-        >>> fp32_tflop_per_s(cores=4, clock_ghz=3.0, flop_per_cycle_per_core=32)
+        >>> compute_fp32_tflop_per_s(cores=4, clock_ghz=3.0, flop_per_cycle_per_core=32)
         0.384
     """
     return cores * clock_ghz * flop_per_cycle_per_core / 1e3
 
 
-def cpu_accelerator(host: Host, vcpus: float, memory_gib: float | None) -> Accelerator:
-    """Return a share of a host as an accelerator named ``CPU``.
+def build_cpu_accelerator(host: CpuFamily, vcpus: float, memory_gib: float | None) -> Accelerator:
+    """Build an accelerator named ``CPU`` from part of a host.
 
     Args:
         host: The CPU family.
         vcpus: Logical processors of the machine [-].
         memory_gib: Main memory of the machine [GiB]; None when unknown.
 
-    Memory bandwidth is the socket's, in proportion to the cores; a machine that is larger than a socket has
-    several. A few cores alone can draw more than their share, so this is what a full host leaves to each.
+    Memory bandwidth is that of the socket times the share of its cores, and of several sockets for larger
+    machines. A few cores on an idle host can draw more; this is each core's share of a fully used host.
     """
-    cores = physical_cores(vcpus=vcpus, vcpu_is=host.vcpu_is)
+    cores = compute_physical_cores(vcpus=vcpus, vcpu_is=host.vcpu_is)
     peaks = {
-        precision: fp32_tflop_per_s(
+        precision: compute_fp32_tflop_per_s(
             cores=cores, clock_ghz=host.all_core_turbo_ghz, flop_per_cycle_per_core=flop_per_cycle
         )
         for precision, flop_per_cycle in (
@@ -81,16 +87,18 @@ def cpu_accelerator(host: Host, vcpus: float, memory_gib: float | None) -> Accel
     )
 
 
-def host_of(offer: Offer, hosts: Mapping[str, Host], series: Iterable[HostSeries]) -> Host | None:
-    """Return the CPU family behind an offer, a vCPU meaning what it means there; None when it is unknown."""
+def find_offer_host(
+    offer: Offer, hosts: Mapping[str, CpuFamily], series: Iterable[CpuSeries]
+) -> CpuFamily | None:
+    """Find the CPU family of an offer, with the series' definition of a vCPU; None if unknown."""
     for entry in series:
         if entry.provider == offer.provider and re.fullmatch(entry.pattern, offer.instance_type):
-            return _of_series(hosts[entry.host], entry)
+            return _apply_series(hosts[entry.host], entry)
     return None
 
 
-def unknown_cpu(template: Host) -> Accelerator:
-    """Return the name ``CPU`` alone, nothing known: which CPU it is follows from an offer only."""
+def build_unknown_cpu(template: CpuFamily) -> Accelerator:
+    """Build an accelerator named ``CPU`` with no figures, for use before an offer determines the CPU."""
     return Accelerator(
         name=CPU,
         vendor="unknown",
@@ -103,8 +111,8 @@ def unknown_cpu(template: Host) -> Accelerator:
     )
 
 
-def _of_series(host: Host, entry: HostSeries) -> Host:
-    """Return a family as a provider's series offers it: its vCPU, the lower confidence, both notes."""
+def _apply_series(host: CpuFamily, entry: CpuSeries) -> CpuFamily:
+    """Return a CPU family with a series' vCPU definition, the lower confidence and both notes."""
     ranks = ("high", "medium", "low")
     confidence = max(host.confidence, entry.confidence, key=ranks.index)
     return replace(

@@ -1,7 +1,7 @@
-"""The one reader of the catalog's files: TOML tables and CSV lines to typed rows, each with its place.
+"""Parser of catalog files: TOML tables and CSV lines to typed rows with their locations.
 
-A row that cannot be read becomes a finding with file, line and field; callers decide whether the first one
-stops them (``load``) or all are listed (``check``).
+An invalid row becomes a finding with file, line and field. Callers either stop at the first finding
+(``load``) or list them all (``check``).
 """
 
 from __future__ import annotations
@@ -17,15 +17,27 @@ from importlib.resources.abc import Traversable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..errors import UsageError
-from .kept import kept_rows, kept_table
+from .kept import cache_rows, cache_table
 from .rows import Offer, Row
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
 __all__ = [
-    "PRICE_COLUMNS", "CatalogError", "Finding", "Located", "Table", "read_list_table", "read_prices",
-    "read_rows", "read_table", "read_text_table", "stop_at_first", "valid_prices", "valid_rows", "valid_table",
+    "PRICE_COLUMNS",
+    "CatalogError",
+    "Finding",
+    "Located",
+    "Table",
+    "load_prices",
+    "load_rows",
+    "load_table",
+    "read_list_table",
+    "read_prices",
+    "read_rows",
+    "read_table",
+    "read_text_table",
+    "require_valid",
 ]  # fmt: skip
 
 PRICE_COLUMNS = (
@@ -41,7 +53,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong with a catalog, and where."""
+    """An error in a catalog file and its location."""
 
     file: str
     line: int
@@ -54,19 +66,19 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Located(Generic[R]):
-    """A row and the place that it was read from."""
+    """A row and its location in a file."""
 
     row: R
     file: str
     line: int
 
     def finding(self, field: str, message: str) -> Finding:
-        """Return a finding about a field of this row; the line is the row's."""
+        """Return a finding on a field of this row, located at the row's line."""
         return Finding(self.file, self.line, field, message)
 
 
 class CatalogError(UsageError):
-    """A file of the catalog cannot be read as it is; carries all findings of that file."""
+    """An invalid catalog file, with all findings in it."""
 
     def __init__(self, findings: Iterable[Finding]) -> None:
         self.findings = tuple(findings)
@@ -74,20 +86,20 @@ class CatalogError(UsageError):
         more = f" (and {len(self.findings) - 1} more)" if len(self.findings) > 1 else ""
         super().__init__(
             f"{first.file}, line {first.line}, `{first.field}`: {first.message}{more}",
-            hint="list everything that is wrong with `gpuplan catalog check FOLDER`",
+            hint="run `gpuplan catalog check FOLDER` to list all errors",
         )
 
 
 @dataclass(frozen=True)
 class Table:
-    """A TOML file with its text, so that a row's line can be named; it is parsed when somebody looks."""
+    """The text of a TOML file, parsed on first access; keeps the text to locate rows by line."""
 
     file: str
     text: str
 
     @cached_property
     def data(self) -> Mapping[str, Any]:
-        """What the file says; CatalogError when it is not TOML."""
+        """The parsed content; CatalogError if it is not valid TOML."""
         import tomllib
 
         try:
@@ -98,7 +110,7 @@ class Table:
             raise CatalogError([Finding(self.file, line, "TOML", str(error))]) from error
 
     def line_of(self, array: str, index: int, field: str | None = None) -> int:
-        """Return the line of the index-th ``[[array]]`` header, or of a field below it when it is there."""
+        """Return the line of the index-th ``[[array]]`` header, or of a field in it if present."""
         lines = self.text.splitlines()
         headers = [number for number, line in enumerate(lines) if line.strip() == f"[[{array}]]"]
         if index >= len(headers):  # written as an inline array
@@ -112,54 +124,56 @@ class Table:
         return start + 1
 
     def line_of_key(self, key: str) -> int:
-        """Return the line of the first ``key = ...`` of the file; 1 when there is none."""
+        """Return the line of the first ``key = ...`` in the file; 1 if there is none."""
         pattern = re.compile(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=")
         hits = (number for number, line in enumerate(self.text.splitlines(), 1) if pattern.match(line))
         return next(hits, 1)
 
 
-def stop_at_first(rows: list[Located[R]], findings: list[Finding]) -> list[Located[R]]:
-    """Return the rows; CatalogError when anything in their file is wrong."""
+def require_valid(rows: list[Located[R]], findings: list[Finding]) -> list[Located[R]]:
+    """Return the rows; CatalogError if there are findings."""
     if findings:
         raise CatalogError(findings)
     return rows
 
 
 def read_table(folder: Traversable, name: str) -> Table:
-    """Return a TOML file of the catalog; CatalogError when it is missing."""
+    """Read a TOML file of the catalog; CatalogError if it is missing."""
     return Table(name, _read_text(folder / name, name))
 
 
 def read_text_table(table: Table, key: str) -> dict[str, str]:
-    """Return a table of text to text (``[sources]``); CatalogError on anything else."""
+    """Read a table of strings (``[sources]``); CatalogError for anything else."""
     entries = table.data.get(key)
     if not isinstance(entries, dict):
         raise CatalogError([Finding(table.file, 1, key, f"the table `[{key}]` is missing")])
     for name, value in entries.items():
         if not isinstance(value, str) or not value.strip():
             line = table.line_of_key(name)
-            raise CatalogError([Finding(table.file, line, name, "is not a text, or is empty")])
+            raise CatalogError([Finding(table.file, line, name, "is not a string, or is empty")])
     return dict(entries)
 
 
 def read_list_table(table: Table, key: str) -> dict[str, tuple[str, ...]]:
-    """Return a table of text to a list of texts, empty when it is absent; CatalogError on anything else."""
+    """Read a table of string lists, empty if absent; CatalogError for anything else."""
     entries = table.data.get(key, {})
     if not isinstance(entries, dict):
         raise CatalogError([Finding(table.file, table.line_of_key(key), key, "is not a table")])
     for name, values in entries.items():
         if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-            raise CatalogError([Finding(table.file, table.line_of_key(name), name, "is not a list of texts")])
+            raise CatalogError(
+                [Finding(table.file, table.line_of_key(name), name, "is not a list of strings")]
+            )
     return {name: tuple(values) for name, values in entries.items()}
 
 
-def valid_table(table: Table, key: str, read: Callable[[Table, str], dict[str, T]]) -> dict[str, T]:
-    """Return a table that `read_text_table` or `read_list_table` reads, from an earlier time where it was kept."""
-    return kept_table("table", key, table.text, make=lambda: read(table, key))
+def load_table(table: Table, key: str, read: Callable[[Table, str], dict[str, T]]) -> dict[str, T]:
+    """Read a table with `read_text_table` or `read_list_table`, through the row cache."""
+    return cache_table("table", key, table.text, make=lambda: read(table, key))
 
 
 def read_rows(table: Table, array: str, model: type[R]) -> tuple[list[Located[R]], list[Finding]]:
-    """Return the rows of ``[[array]]`` that are as they should be, and what is wrong with the others."""
+    """Return the valid rows of ``[[array]]`` and the findings on all others."""
     from pydantic import ValidationError
 
     entries = table.data.get(array, [])
@@ -167,34 +181,34 @@ def read_rows(table: Table, array: str, model: type[R]) -> tuple[list[Located[R]
         return [], [Finding(table.file, table.line_of_key(array), array, f"is not a list of `[[{array}]]`")]
     rows: list[Located[R]] = []
     findings: list[Finding] = []
-    headers = _header_lines(table.text, array)
+    headers = _find_header_lines(table.text, array)
     for index, entry in enumerate(entries):
         try:
             line = headers[index] if index < len(headers) else 1
             rows.append(Located(model.read(entry), table.file, line))
         except ValidationError as error:
-            for field, message in _messages(error):
+            for field, message in _format_messages(error):
                 findings.append(Finding(table.file, table.line_of(array, index, field), field, message))
     return rows, findings
 
 
-def valid_rows(table: Table, array: str, model: type[R]) -> tuple[R, ...]:
-    """Return the rows of ``[[array]]`` without their places; CatalogError when one is broken."""
+def load_rows(table: Table, array: str, model: type[R]) -> tuple[R, ...]:
+    """Read the rows of ``[[array]]`` through the row cache; CatalogError if one is invalid."""
 
     def read() -> Iterator[R]:
-        return (located.row for located in stop_at_first(*read_rows(table, array, model)))
+        return (located.row for located in require_valid(*read_rows(table, array, model)))
 
-    return kept_rows(model, array, table.text, make=read)
+    return cache_rows(model, array, table.text, make=read)
 
 
-def valid_prices(file: Traversable, provider: str, sources: Mapping[str, str]) -> tuple[Offer, ...]:
-    """Return the offers of one provider's CSV file, as `read_prices` does; CatalogError when a line is broken."""
+def load_prices(file: Traversable, provider: str, sources: Mapping[str, str]) -> tuple[Offer, ...]:
+    """Read the offers of a price file through the row cache; CatalogError if a line is invalid."""
 
     def read() -> Iterator[Offer]:
-        return (located.row for located in stop_at_first(*read_prices(file, provider, sources)))
+        return (located.row for located in require_valid(*read_prices(file, provider, sources)))
 
     text = _read_text(file, f"prices/{file.name}")
-    return kept_rows(
+    return cache_rows(
         Offer, provider, text, *(f"{key}={source}" for key, source in sources.items()), make=read
     )
 
@@ -202,11 +216,11 @@ def valid_prices(file: Traversable, provider: str, sources: Mapping[str, str]) -
 def read_prices(
     file: Traversable, provider: str, sources: Mapping[str, str]
 ) -> tuple[list[Located[Offer]], list[Finding]]:
-    """Return the offers of one provider's CSV file, and what is wrong with its other lines.
+    """Return the offers of one provider's CSV file and the findings on its invalid lines.
 
     Args:
         file: ``prices/<provider>.csv``.
-        provider: Taken from the file's name by the caller.
+        provider: The provider, as in the file name.
         sources: Key of the source column to the full text of the source.
     """
     name = f"prices/{file.name}"
@@ -217,7 +231,7 @@ def read_prices(
     rows: list[Located[Offer]] = []
     findings: list[Finding] = []
     for cells in reader:
-        result = _offer(cells, provider, sources)
+        result = _parse_offer(cells, provider, sources)
         if isinstance(result, Offer):
             rows.append(Located(result, name, reader.line_num))
         else:
@@ -225,8 +239,10 @@ def read_prices(
     return rows, findings
 
 
-def _offer(cells: list[str], provider: str, sources: Mapping[str, str]) -> Offer | list[tuple[str, str]]:
-    """Return the offer of one CSV line, or the fields that are wrong with their messages."""
+def _parse_offer(
+    cells: list[str], provider: str, sources: Mapping[str, str]
+) -> Offer | list[tuple[str, str]]:
+    """Parse one CSV line to an offer, or to (field, error message) pairs."""
     if len(cells) != len(PRICE_COLUMNS):
         return [("columns", f"{len(cells)} cells where {len(PRICE_COLUMNS)} are expected")]
     source = sources.get(cells[9])
@@ -244,11 +260,11 @@ def _offer(cells: list[str], provider: str, sources: Mapping[str, str]) -> Offer
         return Offer.read(values)
     except ValidationError as error:
         columns = dict(zip(_OFFER_FIELDS, PRICE_COLUMNS, strict=True))
-        return [(columns.get(field, field), message) for field, message in _messages(error)]
+        return [(columns.get(field, field), message) for field, message in _format_messages(error)]
 
 
-def _messages(error: ValidationError) -> list[tuple[str, str]]:
-    """Return (field, what is wrong with it) of a failed row, in plain words."""
+def _format_messages(error: ValidationError) -> list[tuple[str, str]]:
+    """Return (field, error message) pairs of a validation error in plain words."""
     found = []
     for detail in error.errors(include_url=False, include_context=False):
         field = ".".join(str(part) for part in detail["loc"]) or "row"
@@ -260,13 +276,13 @@ def _messages(error: ValidationError) -> list[tuple[str, str]]:
     return found
 
 
-def _header_lines(text: str, array: str) -> list[int]:
-    """Return the 1-based lines on which ``[[array]]`` stands."""
+def _find_header_lines(text: str, array: str) -> list[int]:
+    """Return the 1-based line numbers of ``[[array]]`` headers."""
     return [number for number, line in enumerate(text.splitlines(), 1) if line.strip() == f"[[{array}]]"]
 
 
 def _read_text(file: Traversable, name: str) -> str:
-    """Return the text of a file of the catalog; CatalogError when it cannot be read."""
+    """Read a text file of the catalog; CatalogError if it cannot be read."""
     try:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

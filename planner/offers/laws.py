@@ -1,7 +1,7 @@
-"""The laws of the catalog: what must hold between the numbers of a row, and between rows.
+"""Invariants of the catalog: conditions within a row and between rows.
 
-A law is a pure function from located rows to findings; ``check`` runs all of them. Bounds are wide: they
-catch a slipped decimal point or unit, not a surprising price.
+An invariant is a pure function from located rows to findings; ``check`` runs all of them. Bounds are wide:
+they catch a misplaced decimal point or a wrong unit, not a surprising price.
 """
 
 from __future__ import annotations
@@ -12,17 +12,29 @@ from datetime import date
 from decimal import Decimal
 
 from .files import Finding, Located
-from .rows import Accelerator, Host, Offer, Provider
+from .rows import Accelerator, CpuFamily, Offer, Provider
 
 __all__ = [
-    "accelerator_is_known", "bandwidth_and_memory_are_sane", "date_is_not_in_the_future", "is_future",
-    "machine_size_is_sane", "names_are_unique", "no_duplicate_offers", "peaks_are_ordered",
-    "peaks_are_sane", "price_is_positive", "price_is_sane", "region_has_the_providers_format",
-    "rows_are_sorted", "source_is_present", "spot_is_not_above_on_demand", "tpu_slices_count_chips",
+    "check_accelerator_is_known",
+    "check_bandwidth_and_memory",
+    "check_date_not_in_future",
+    "check_machine_size",
+    "check_names_are_unique",
+    "check_no_duplicate_offers",
+    "check_peak_bounds",
+    "check_peaks_are_ordered",
+    "check_price_bounds",
+    "check_price_is_positive",
+    "check_region_format",
+    "check_rows_are_sorted",
+    "check_source_is_present",
+    "check_spot_not_above_on_demand",
+    "check_tpu_slices_count_chips",
+    "is_future",
 ]  # fmt: skip
 
 Findings = Iterator[Finding]
-MARK_ABOVE = "above on demand"  # in the note of a spot price that really is
+MARK_ABOVE = "above on demand"  # note of a spot price that truly exceeds on demand
 CORES_PER_CHIP = {"v2": 2, "v3": 2, "v4": 2, "v5p": 2, "v5litepod": 1, "v6e": 1}
 MIN_USD_PER_DEVICE_HOUR, MAX_USD_PER_DEVICE_HOUR = Decimal("0.001"), Decimal(100)
 
@@ -48,15 +60,15 @@ ORDERED_PEAKS: Sequence[tuple[str, str]] = (  # (never above, this one)
 )
 
 
-def price_is_positive(offers: Iterable[Located[Offer]]) -> Findings:
-    """A price file has no $0: only free notebook plans and this machine may cost nothing."""
+def check_price_is_positive(offers: Iterable[Located[Offer]]) -> Findings:
+    """Check that prices are above $0; only free notebook plans and this machine may cost nothing."""
     for offer in offers:
         if offer.row.usd_per_hour is not None and offer.row.usd_per_hour <= 0:
             yield offer.finding("usd_per_hour", "is not above 0; leave it empty when no price is published")
 
 
-def price_is_sane(offers: Iterable[Located[Offer]]) -> Findings:
-    """A device costs between a tenth of a cent and a hundred dollars an hour."""
+def check_price_bounds(offers: Iterable[Located[Offer]]) -> Findings:
+    """Check that a device costs between $0.001 and $100 per hour."""
     for offer in offers:
         if not offer.row.usd_per_hour:
             continue
@@ -65,15 +77,15 @@ def price_is_sane(offers: Iterable[Located[Offer]]) -> Findings:
             yield offer.finding("usd_per_hour", f"is {per_device:.4g} USD per device and hour: out of bounds")
 
 
-def accelerator_is_known(offers: Iterable[Located[Offer]], known: set[str]) -> Findings:
-    """Every offer has an accelerator of the catalog, by its canonical name."""
+def check_accelerator_is_known(offers: Iterable[Located[Offer]], known: set[str]) -> Findings:
+    """Check that every offer names an accelerator of the catalog by its canonical name."""
     for offer in offers:
         if offer.row.accelerator not in known:
             yield offer.finding("accelerator", f"`{offer.row.accelerator}` is not in accelerators.toml")
 
 
-def no_duplicate_offers(offers: Iterable[Located[Offer]]) -> Findings:
-    """An instance type has one price in a region at a purchase option."""
+def check_no_duplicate_offers(offers: Iterable[Located[Offer]]) -> Findings:
+    """Check that an instance type has one price per region and purchase option."""
     seen: dict[tuple[str, str, str, str], Located[Offer]] = {}
     for offer in offers:
         row = offer.row
@@ -82,8 +94,8 @@ def no_duplicate_offers(offers: Iterable[Located[Offer]]) -> Findings:
             yield offer.finding("instance_type", f"is the same offer as in line {first.line}")
 
 
-def rows_are_sorted(offers: Iterable[Located[Offer]]) -> Findings:
-    """Rows stand in order of instance type, region and purchase option, so that a diff shows what changed."""
+def check_rows_are_sorted(offers: Iterable[Located[Offer]]) -> Findings:
+    """Check that rows are sorted by instance type, region and purchase option, for readable diffs."""
     previous: tuple[str, tuple[str, str, str]] = ("", ("", "", ""))
     for offer in offers:
         key = (offer.row.instance_type, offer.row.region, offer.row.purchase)
@@ -92,18 +104,18 @@ def rows_are_sorted(offers: Iterable[Located[Offer]]) -> Findings:
         previous = (offer.file, key)
 
 
-def region_has_the_providers_format(
-    offers: Iterable[Located[Offer]], providers: Mapping[str, Provider]
-) -> Findings:
-    """A region looks like one of its provider's."""
+def check_region_format(offers: Iterable[Located[Offer]], providers: Mapping[str, Provider]) -> Findings:
+    """Check that region names match the provider's pattern."""
     for offer in offers:
         provider = providers.get(offer.row.provider)
         if provider is not None and not re.fullmatch(provider.region, offer.row.region):
-            yield offer.finding("region", f"`{offer.row.region}` is not how {provider.title} names regions")
+            yield offer.finding(
+                "region", f"`{offer.row.region}` does not match the region pattern of {provider.title}"
+            )
 
 
-def machine_size_is_sane(offers: Iterable[Located[Offer]]) -> Findings:
-    """Devices, vCPUs and memory of a machine are within what exists."""
+def check_machine_size(offers: Iterable[Located[Offer]]) -> Findings:
+    """Check that devices, vCPUs and memory of a machine are plausible."""
     bounds = {"devices": (0.05, 16_384.0), "vcpus": (1.0, 2048.0), "memory_gib": (0.5, 65_536.0)}
     for offer in offers:
         for field, (low, high) in bounds.items():
@@ -112,8 +124,10 @@ def machine_size_is_sane(offers: Iterable[Located[Offer]]) -> Findings:
                 yield offer.finding(field, f"is {value:g}: outside {low:g} to {high:g}")
 
 
-def tpu_slices_count_chips(offers: Iterable[Located[Offer]]) -> Findings:
-    """``devices`` of a TPU slice counts chips; its name counts cores on v2, v3, v4 and v5p (v3-8 = 4)."""
+def check_tpu_slices_count_chips(offers: Iterable[Located[Offer]]) -> Findings:
+    """Check that ``devices`` of a TPU slice counts chips; names on v2, v3, v4 and v5p count cores (v3-8 = 4
+    chips).
+    """
     for offer in offers:
         name = re.match(r"tpu-(\w+?)-(\d+)(@|$)", offer.row.instance_type)
         if name and name.group(1) in CORES_PER_CHIP:
@@ -122,8 +136,10 @@ def tpu_slices_count_chips(offers: Iterable[Located[Offer]]) -> Findings:
                 yield offer.finding("devices", f"is {offer.row.devices:g}: this slice has {chips:g} chips")
 
 
-def spot_is_not_above_on_demand(offers: Sequence[Located[Offer]]) -> Findings:
-    """A spot price is at most the on-demand price of the same machine and region, unless its note says so."""
+def check_spot_not_above_on_demand(offers: Sequence[Located[Offer]]) -> Findings:
+    """Check that a spot price does not exceed the on-demand price of the same machine and region, unless
+    noted.
+    """
     listed = {
         (o.row.provider, o.row.instance_type, o.row.region): o.row.usd_per_hour
         for o in offers
@@ -137,8 +153,8 @@ def spot_is_not_above_on_demand(offers: Sequence[Located[Offer]]) -> Findings:
             yield offer.finding("usd_per_hour", f"is above the on-demand price {on_demand}")
 
 
-def source_is_present(offers: Iterable[Located[Offer]]) -> Findings:
-    """Every price says where it was read, and when."""
+def check_source_is_present(offers: Iterable[Located[Offer]]) -> Findings:
+    """Check that every price has a source and a date."""
     for offer in offers:
         if not offer.row.price_source:
             yield offer.finding("source", "is missing")
@@ -146,15 +162,15 @@ def source_is_present(offers: Iterable[Located[Offer]]) -> Findings:
             yield offer.finding("as_of", "is missing")
 
 
-def date_is_not_in_the_future(offers: Iterable[Located[Offer]], today: date) -> Findings:
-    """No price was read tomorrow."""
+def check_date_not_in_future(offers: Iterable[Located[Offer]], today: date) -> Findings:
+    """Check that no price is dated in the future."""
     for offer in offers:
         if offer.row.price_as_of and is_future(offer.row.price_as_of, today):
             yield offer.finding("as_of", f"{offer.row.price_as_of} is in the future")
 
 
-def names_are_unique(rows: Iterable[Located[Accelerator]] | Iterable[Located[Host]]) -> Findings:
-    """No two rows have one name, whatever their case."""
+def check_names_are_unique(rows: Iterable[Located[Accelerator]] | Iterable[Located[CpuFamily]]) -> Findings:
+    """Check that names are unique, ignoring case."""
     seen: dict[str, int] = {}
     for located in rows:
         field = "name" if isinstance(located.row, Accelerator) else "family"
@@ -163,8 +179,8 @@ def names_are_unique(rows: Iterable[Located[Accelerator]] | Iterable[Located[Hos
             yield located.finding(field, f"is the same as in line {seen[name]}")
 
 
-def bandwidth_and_memory_are_sane(accelerators: Iterable[Located[Accelerator]]) -> Findings:
-    """Memory, bandwidth, clock, links and power are within what was ever built."""
+def check_bandwidth_and_memory(accelerators: Iterable[Located[Accelerator]]) -> Findings:
+    """Check that memory, bandwidth, clock, links and power are within the range of real hardware."""
     for accelerator in accelerators:
         for field, (low, high) in BOUNDS.items():
             value = getattr(accelerator.row, field)
@@ -172,8 +188,8 @@ def bandwidth_and_memory_are_sane(accelerators: Iterable[Located[Accelerator]]) 
                 yield accelerator.finding(field, f"is {value:g}: outside {low:g} to {high:g}")
 
 
-def peaks_are_sane(accelerators: Iterable[Located[Accelerator]]) -> Findings:
-    """Peaks are given in tera-operations a second, and every accelerator has one for training."""
+def check_peak_bounds(accelerators: Iterable[Located[Accelerator]]) -> Findings:
+    """Check that peak rates are plausible in TFLOP/s and that every accelerator has one for training."""
     low, high = PEAK_BOUNDS_TERA
     for accelerator in accelerators:
         peaks = {
@@ -186,8 +202,8 @@ def peaks_are_sane(accelerators: Iterable[Located[Accelerator]]) -> Findings:
             yield accelerator.finding("fp32_tflop_per_s", "is unknown, and so are fp16 and bf16")
 
 
-def peaks_are_ordered(accelerators: Iterable[Located[Accelerator]]) -> Findings:
-    """A narrower number format is never slower; usable memory is part of the memory."""
+def check_peaks_are_ordered(accelerators: Iterable[Located[Accelerator]]) -> Findings:
+    """Check that narrower number formats are not slower and that usable memory does not exceed the total."""
     for accelerator in accelerators:
         for smaller, larger in ORDERED_PEAKS:
             low, high = getattr(accelerator.row, smaller), getattr(accelerator.row, larger)
@@ -196,7 +212,7 @@ def peaks_are_ordered(accelerators: Iterable[Located[Accelerator]]) -> Findings:
 
 
 def is_future(partial: str, today: date) -> bool:
-    """Return whether a year, month, day or span of years begins after today.
+    """Return whether a year, month, day or range of years begins after today.
 
     Example:
         >>> is_future("2026-08", date(2026, 8, 1)), is_future("2019-2023", date(2026, 8, 1))

@@ -1,6 +1,6 @@
 """The catalog as one object: the packaged one, or a user's folder with the same files.
 
-Each part is read when it is first asked for, and kept: listing accelerators reads no price.
+Each part is read on first access and cached: listing accelerators reads no price.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from typing import TYPE_CHECKING
 
 from ..errors import UsageError
 from .costs import Costs, load_costs
-from .cpu import cpu_accelerator, host_of, unknown_cpu
+from .cpu import build_cpu_accelerator, build_unknown_cpu, find_offer_host
 from .files import (
     CatalogError,
     Finding,
     Table,
+    load_prices,
+    load_rows,
+    load_table,
     read_list_table,
     read_table,
     read_text_table,
-    valid_prices,
-    valid_rows,
-    valid_table,
 )
-from .names import Names
-from .notebooks import Notebooks, notebook_offers, read_notebooks
-from .own import machine_offers, with_committed_prices
-from .rows import CPU, Accelerator, Host, HostSeries, MachineLinks, Offer, Provider
+from .names import AcceleratorNames
+from .notebooks import NotebookTables, build_notebook_offers, read_notebooks
+from .own import apply_committed_prices, build_own_offers
+from .rows import CPU, Accelerator, CpuFamily, CpuSeries, MachineLinks, Offer, Provider
 
 if TYPE_CHECKING:
     from ..settings import Settings
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Catalog",
-    "catalog_of",
-    "device_of",
-    "links_of",
+    "find_device",
+    "find_links",
+    "find_price_files",
     "load_catalog",
-    "price_files",
+    "load_user_catalog",
     "resolve_accelerator",
 ]
 
@@ -54,14 +54,14 @@ LINKS_FILE = "links.toml"
 
 @dataclass(frozen=True)
 class Catalog:
-    """What can be rented, and what it is made of. CatalogError (exit 2) from any part that is broken.
+    """Accelerators, offers and related data. Accessing a malformed part raises CatalogError (exit code 2).
 
     Args:
-        folder: Where the files are.
-        refreshed: Where refreshed prices are kept; None: nowhere.
-        machines: The user's own, among the offers as the provider ``own``.
-        committed: Prices that the user has instead of those of the list.
-        today: The day for which committed prices are looked up.
+        folder: Folder of the catalog files.
+        refreshed: Folder of refreshed prices; None if there is none.
+        machines: The user's own machines, offered by the provider ``own``.
+        committed: Committed prices that replace list prices.
+        today: Date at which committed prices must be valid.
     """
 
     folder: Traversable
@@ -72,53 +72,53 @@ class Catalog:
 
     @cached_property
     def accelerators(self) -> dict[str, Accelerator]:
-        """All GPUs, TPUs and NPUs by name, with their other spellings; CPU hosts are not among them."""
+        """All GPUs, TPUs and NPUs by name, with aliases; CPU hosts are excluded."""
         spellings: dict[str, list[str]] = {}
-        for alias, name in valid_table(self._accelerator_table, "aliases", read_text_table).items():
+        for alias, name in load_table(self._accelerator_table, "aliases", read_text_table).items():
             spellings.setdefault(name, []).append(alias)
-        rows = valid_rows(self._accelerator_table, "accelerator", Accelerator)
+        rows = load_rows(self._accelerator_table, "accelerator", Accelerator)
         return {row.name: replace(row, aliases=tuple(spellings.get(row.name, ()))) for row in rows}
 
     @cached_property
-    def names(self) -> Names:
-        """Every spelling of every accelerator."""
+    def names(self) -> AcceleratorNames:
+        """Names and aliases of every accelerator."""
         table = self._accelerator_table
-        return Names(
+        return AcceleratorNames(
             canonical=tuple(self.accelerators),
-            aliases=valid_table(table, "aliases", read_text_table),
-            ambiguous=valid_table(table, "ambiguous", read_list_table),
+            aliases=load_table(table, "aliases", read_text_table),
+            ambiguous=load_table(table, "ambiguous", read_list_table),
         )
 
     @cached_property
     def offers(self) -> tuple[Offer, ...]:
-        """Every dated price, every notebook tier and the user's own machines; this one is not among them."""
+        """All machine prices, notebook tiers and the user's own machines; the local machine is excluded."""
         priced = tuple(
             offer
-            for file in price_files(self.folder)
-            for offer in valid_prices(file, file.name.removesuffix(".csv"), self.sources)
+            for file in find_price_files(self.folder)
+            for offer in load_prices(file, file.name.removesuffix(".csv"), self.sources)
         )
-        listed = self._with_refreshed(priced) + notebook_offers(self.notebooks)
-        own = machine_offers(self.machines, self.names)
-        return with_committed_prices(listed, self.committed, today=self.today) + own
+        listed = self._with_refreshed(priced) + build_notebook_offers(self.notebooks)
+        own = build_own_offers(self.machines, self.names)
+        return apply_committed_prices(listed, self.committed, today=self.today) + own
 
     def _with_refreshed(self, packaged: tuple[Offer, ...]) -> tuple[Offer, ...]:
-        """Return prices of the files with refreshed ones in their places."""
+        """Replace packaged prices by refreshed ones."""
         if self.refreshed is None:
             return packaged
-        from .refresh.overlay import with_refreshed
-        from .refresh.store import Store
+        from .refresh.overlay import merge_refreshed
+        from .refresh.store import PriceStore
 
-        return with_refreshed(packaged, Store(self.refreshed))
+        return merge_refreshed(packaged, PriceStore(self.refreshed))
 
     @cached_property
-    def hosts(self) -> dict[str, Host]:
+    def hosts(self) -> dict[str, CpuFamily]:
         """All CPU families by name."""
-        return {row.family: row for row in valid_rows(self._host_table, "host", Host)}
+        return {row.family: row for row in load_rows(self._host_table, "host", CpuFamily)}
 
     @cached_property
-    def host_series(self) -> tuple[HostSeries, ...]:
-        """Which instance types run on which CPU family."""
-        series = valid_rows(self._host_table, "series", HostSeries)
+    def host_series(self) -> tuple[CpuSeries, ...]:
+        """CPU families of instance types."""
+        series = load_rows(self._host_table, "series", CpuSeries)
         for index, entry in enumerate(series):
             if entry.host not in self.hosts:
                 line = self._host_table.line_of("series", index, "host")
@@ -127,41 +127,41 @@ class Catalog:
 
     @cached_property
     def links(self) -> tuple[MachineLinks, ...]:
-        """How the accelerators of instance types are joined; nothing in a folder that does not say."""
+        """Interconnects of instance types; empty for a folder without links.toml."""
         if not (self.folder / LINKS_FILE).is_file():
             return ()
-        return valid_rows(read_table(self.folder, LINKS_FILE), "links", MachineLinks)
+        return load_rows(read_table(self.folder, LINKS_FILE), "links", MachineLinks)
 
     @cached_property
-    def notebooks(self) -> Notebooks:
-        """Plans, machines, unit prices and rates of hosted notebooks."""
+    def notebooks(self) -> NotebookTables:
+        """Plans, runtimes, unit prices and unit rates of hosted notebooks."""
         packaged = read_notebooks(read_table(self.folder, "notebooks.toml"))
         if self.refreshed is None:
             return packaged
-        from .refresh.notebook_overlay import with_readings
-        from .refresh.store import Store
+        from .refresh.notebook_overlay import merge_readings
+        from .refresh.store import PriceStore
 
-        return with_readings(packaged, Store(self.refreshed))
+        return merge_readings(packaged, PriceStore(self.refreshed))
 
     @cached_property
     def providers(self) -> dict[str, Provider]:
-        """Who sells or gives machines, by name."""
+        """Providers by name."""
         table = read_table(self.folder, "providers.toml")
-        return {row.name: row for row in valid_rows(table, "provider", Provider)}
+        return {row.name: row for row in load_rows(table, "provider", Provider)}
 
     @cached_property
     def sources(self) -> dict[str, str]:
         """Full text of every source by its key."""
-        return valid_table(read_table(self.folder, "sources.toml"), "sources", read_text_table)
+        return load_table(read_table(self.folder, "sources.toml"), "sources", read_text_table)
 
     @cached_property
     def costs(self) -> Costs:
-        """What is charged and assumed beside the machines' hours."""
+        """Fees, assumptions and regions."""
         return load_costs(self.folder)
 
     @cached_property
     def as_of(self) -> str:
-        """Date of the newest price that is not $0: a year, a month or a day."""
+        """Date of the newest price above $0: a year, a month or a day."""
         dates = (offer.price_as_of for offer in self.offers if offer.usd_per_hour and offer.price_as_of)
         return max(dates, default="unknown")
 
@@ -175,9 +175,9 @@ class Catalog:
 
 
 def load_catalog(folder: Path | None = None) -> Catalog:
-    """Return the packaged catalog, or a user's folder with the same layout.
+    """Load the packaged catalog, or a user's folder with the same layout.
 
-    UsageError when the folder does not exist; the parts report their own errors when they are read.
+    UsageError if the folder does not exist. Files are read, and their errors raised, on first access.
     """
     if folder is None:
         return _packaged_catalog()
@@ -186,11 +186,11 @@ def load_catalog(folder: Path | None = None) -> Catalog:
     return Catalog(folder)
 
 
-def catalog_of(settings: Settings, *, today: date | None = None) -> Catalog:
-    """Return the catalog that a user's settings ask for: theirs or the packaged one, with what is their own.
+def load_user_catalog(settings: Settings, *, today: date | None = None) -> Catalog:
+    """Load the catalog selected by the settings, with the user's machines and committed prices.
 
-    Refreshed prices take their places in the packaged catalog, not in a user's. UsageError when their folder
-    does not exist.
+    Refreshed prices replace those of the packaged catalog only, not those of a user's folder. UsageError if
+    the user's folder does not exist.
     """
     from ..files import data_folder
 
@@ -210,39 +210,39 @@ def catalog_of(settings: Settings, *, today: date | None = None) -> Catalog:
 
 
 def resolve_accelerator(catalog: Catalog, name: str) -> Accelerator:
-    """Return the accelerator that a name means; ``CPU`` gives a row that says nothing but its name.
+    """Return the accelerator with a given name or alias; ``CPU`` gives a row without figures.
 
-    UsageError when the name is unknown (with near names) or has several meanings (with all of them).
+    UsageError if the name is unknown (listing similar names) or ambiguous (listing all meanings).
     """
     canonical = catalog.names.resolve(name)
     if canonical == CPU:
-        return unknown_cpu(catalog.hosts[GENERIC_HOST])
+        return build_unknown_cpu(catalog.hosts[GENERIC_HOST])
     return catalog.accelerators[canonical]
 
 
-def device_of(catalog: Catalog, offer: Offer) -> Accelerator | None:
-    """Return one whole accelerator of an offer; None for a CPU host whose family or size is unknown.
+def find_device(catalog: Catalog, offer: Offer) -> Accelerator | None:
+    """Return one whole accelerator of an offer; None for a CPU host of unknown family or size.
 
-    An offer of ``devices`` < 1 has a share of it: memory and peaks are still those of the whole chip.
+    For an offer with ``devices`` < 1, memory and peaks are still those of the whole chip.
     """
     if offer.accelerator != CPU:
         return catalog.accelerators.get(offer.accelerator)
-    host = host_of(offer, catalog.hosts, catalog.host_series)
+    host = find_offer_host(offer, catalog.hosts, catalog.host_series)
     if host is None or offer.vcpus is None:
         return None
-    return cpu_accelerator(host, offer.vcpus, offer.memory_gib)
+    return build_cpu_accelerator(host, offer.vcpus, offer.memory_gib)
 
 
-def links_of(catalog: Catalog, offer: Offer) -> MachineLinks | None:
-    """Return how the accelerators of an offer are joined: the first row that matches; None when none does."""
+def find_links(catalog: Catalog, offer: Offer) -> MachineLinks | None:
+    """Return the interconnect of an offer's accelerators: the first matching row; None if there is none."""
     for row in catalog.links:
         if row.provider == offer.provider and re.fullmatch(row.pattern, offer.instance_type):
             return row
     return None
 
 
-def price_files(folder: Traversable) -> Iterator[Traversable]:
-    """Yield the price files of a catalog in order of provider; CatalogError when the folder is missing."""
+def find_price_files(folder: Traversable) -> Iterator[Traversable]:
+    """Yield the price files of a catalog sorted by provider; CatalogError if the folder is missing."""
     prices = folder / "prices"
     if not prices.is_dir():
         raise CatalogError([Finding("prices", 1, "folder", "is missing")])

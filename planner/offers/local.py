@@ -1,6 +1,6 @@
-"""This machine as an offer at $0: what the operating system and the NVIDIA driver say about it.
+"""The local machine as an offer at $0, as described by the operating system and the NVIDIA driver.
 
-Probing (files, processes) and deciding are kept apart: ``local_offer`` probes, the rest is pure.
+``probe_local_offer`` probes files and processes; everything else is pure.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from typing import Any
 from ..errors import UsageError
 from ..frozen import Frozen
 from ..units import GIB
-from .cpu import cpu_accelerator
+from .cpu import build_cpu_accelerator
 from .load import GENERIC_HOST, Catalog, load_catalog
-from .names import Names
-from .rows import Accelerator, Host, Offer
+from .names import AcceleratorNames
+from .rows import Accelerator, CpuFamily, Offer
 
-__all__ = ["PROVIDER", "LocalCpu", "find_host", "local_offer", "machine_offer", "parse_cpuinfo"]
+__all__ = ["PROVIDER", "LocalCpu", "build_local_offer", "find_host", "parse_cpuinfo", "probe_local_offer"]
 
 PROVIDER = "local"
 INSTANCE_TYPE = "this-machine"
@@ -36,14 +36,14 @@ _NVIDIA_SMI = ("--query-gpu=name,mig.mode.current", "--format=csv,noheader")
 
 
 class LocalCpu(Frozen):
-    """What the operating system says about the processor.
+    """The processor as reported by the operating system.
 
     Args:
-        model_name: As it calls itself.
-        cpu_id: vendor-family-model-stepping, as ``cpu_ids`` of a host describes it; empty when unknown.
-        threads_per_core: Logical processors of a physical core [-].
+        model_name: Model name.
+        cpu_id: vendor-family-model-stepping, matched against ``cpu_ids`` of a host; empty if unknown.
+        threads_per_core: Logical processors per physical core [-].
         sockets: Physical packages [-].
-        virtual: Whether a hypervisor stands between.
+        virtual: Whether it is virtualized.
     """
 
     model_name: str
@@ -53,24 +53,23 @@ class LocalCpu(Frozen):
     virtual: bool = False
 
 
-def local_offer(catalog: Catalog | None = None) -> tuple[Offer, Accelerator]:
-    """Return this machine as an offer, and its accelerator: its NVIDIA GPUs when the catalog knows them, or
-    its CPU.
+def probe_local_offer(catalog: Catalog | None = None) -> tuple[Offer, Accelerator]:
+    """Return this machine as an offer, and its accelerator: its NVIDIA GPUs if in the catalog, else its CPU.
 
-    Nothing fails when something is absent: what was taken for granted is in the note of the offer.
+    Missing information is not an error; assumptions are listed in the offer's note.
     """
     catalog = catalog or load_catalog()
     text = CPUINFO.read_text(encoding="utf-8", errors="replace") if CPUINFO.exists() else ""
-    return machine_offer(
+    return build_local_offer(
         catalog,
         cpu=parse_cpuinfo(text) if text else LocalCpu(model_name=platform.processor(), cpu_id=""),
-        logical_cores=_logical_cores(),
-        memory_gib=_memory_gib(),
-        gpu_names=_nvml_names() or _nvidia_smi_names(),
+        logical_cores=_count_logical_cores(),
+        memory_gib=_read_memory_gib(),
+        gpu_names=_read_nvml_names() or _read_nvidia_smi_names(),
     )
 
 
-def machine_offer(
+def build_local_offer(
     catalog: Catalog,
     *,
     cpu: LocalCpu,
@@ -78,11 +77,11 @@ def machine_offer(
     memory_gib: float | None,
     gpu_names: Sequence[str] = (),
 ) -> tuple[Offer, Accelerator]:
-    """Return a machine that is described by its parts as an offer at $0, and its accelerator."""
+    """Build an offer at $0 and its accelerator from a machine's parts."""
     notes = ["your own machine: power and wear are not counted"]
-    gpu, count = _known_gpu(gpu_names, catalog.names, notes)
+    gpu, count = _resolve_gpu(gpu_names, catalog.names, notes)
     if gpu is None:
-        accelerator = _local_cpu(cpu, logical_cores, memory_gib, catalog.hosts, notes)
+        accelerator = _build_local_cpu(cpu, logical_cores, memory_gib, catalog.hosts, notes)
     else:
         accelerator = catalog.accelerators[gpu]
     offer = Offer(
@@ -104,71 +103,77 @@ def machine_offer(
 
 
 def parse_cpuinfo(text: str) -> LocalCpu:
-    """Return the processor that ``/proc/cpuinfo`` describes (x86 and Arm).
+    """Parse ``/proc/cpuinfo`` (x86 and Arm).
 
     Example:
         >>> parse_cpuinfo("vendor_id : GenuineIntel\\ncpu family : 6\\nmodel : 85\\nstepping : 7\\n").cpu_id
         'GenuineIntel-6-55-7'
     """
-    blocks = [dict(_pairs(block)) for block in text.strip().split("\n\n")]
+    blocks = [dict(_parse_pairs(block)) for block in text.strip().split("\n\n")]
     first = blocks[0]
     cores = {(b["physical id"], b["core id"]) for b in blocks if "physical id" in b and "core id" in b}
     sockets = {b["physical id"] for b in blocks if "physical id" in b}
     return LocalCpu(
         model_name=first.get("model name", ""),
-        cpu_id=_cpu_id(first),
+        cpu_id=_format_cpu_id(first),
         threads_per_core=len(blocks) / len(cores) if cores else 1.0,
         sockets=max(1, len(sockets)),
         virtual="hypervisor" in first.get("flags", "").split(),
     )
 
 
-def find_host(cpu_id: str, hosts: Mapping[str, Host]) -> Host | None:
-    """Return the family that a processor belongs to; None when the catalog does not know it."""
+def find_host(cpu_id: str, hosts: Mapping[str, CpuFamily]) -> CpuFamily | None:
+    """Find the CPU family of a processor; None if it is not in the catalog."""
     for host in hosts.values():
         if any(re.fullmatch(rf"{pattern}(-[0-9A-F]+)?", cpu_id) for pattern in host.cpu_ids):
             return host
     return None
 
 
-def _local_cpu(
-    cpu: LocalCpu, logical_cores: int, memory_gib: float | None, hosts: Mapping[str, Host], notes: list[str]
+def _build_local_cpu(
+    cpu: LocalCpu,
+    logical_cores: int,
+    memory_gib: float | None,
+    hosts: Mapping[str, CpuFamily],
+    notes: list[str],
 ) -> Accelerator:
-    """Return the CPU of this machine as an accelerator; an unknown one is taken for the generic desktop."""
+    """Build an accelerator from this machine's CPU; an unknown CPU is treated as the generic desktop."""
     host = find_host(cpu.cpu_id, hosts)
     if host is None:
         host = hosts[GENERIC_HOST]
-        notes.append(f"CPU `{cpu.model_name or 'unknown'}` is not in the catalog: taken for {GENERIC_HOST}")
+        notes.append(f"CPU `{cpu.model_name or 'unknown'}` is not in the catalog: treated as {GENERIC_HOST}")
     changes: dict[str, Any] = {"vcpu_is": "hyperthread" if cpu.threads_per_core > 1 else "core"}
-    if not cpu.virtual:  # the whole socket is ours, and so is its memory bandwidth
+    if not cpu.virtual:  # the whole socket and its memory bandwidth are available
         changes["physical_cores_per_socket"] = max(
             1, round(logical_cores / cpu.threads_per_core / cpu.sockets)
         )
-    return cpu_accelerator(replace(host, **changes), logical_cores, memory_gib)
+    return build_cpu_accelerator(replace(host, **changes), logical_cores, memory_gib)
 
 
-def _known_gpu(gpu_names: Sequence[str], names: Names, notes: list[str]) -> tuple[str | None, int]:
-    """Return the canonical name of the most frequent GPU and how many there are; (None, 1) without one."""
+def _resolve_gpu(
+    gpu_names: Sequence[str], names: AcceleratorNames, notes: list[str]
+) -> tuple[str | None, int]:
+    """Return the canonical name and number of the most frequent GPU; (None, 1) if there is none."""
     if not gpu_names:
         return None, 1
     (name, count), *others = Counter(gpu_names).most_common()
     try:
         canonical = names.resolve(name)
     except UsageError as error:
-        notes.append(f"GPU `{name}` is left out: {error}")
+        notes.append(f"GPU `{name}` is ignored: {error}")
         return None, 1
-    notes += [f"GPU `{other}` is left out: one kind at a time" for other, _ in others]
+    notes += [f"GPU `{other}` is ignored: only one model is used" for other, _ in others]
     return canonical, count
 
 
-def _pairs(block: str) -> list[tuple[str, str]]:
-    """Return the ``key : value`` lines of a block."""
+def _parse_pairs(block: str) -> list[tuple[str, str]]:
+    """Parse the ``key : value`` lines of a block."""
     split = (line.split(":", 1) for line in block.splitlines() if ":" in line)
     return [(key.strip(), value.strip()) for key, value in split]
 
 
-def _cpu_id(first: Mapping[str, str]) -> str:
-    """Return vendor-family-model-stepping (x86) or ARM-implementer-part; empty when it is neither."""
+def _format_cpu_id(first: Mapping[str, str]) -> str:
+    """Return vendor-family-model-stepping (x86) or ARM-implementer-part; empty for other processors."""
     if {"vendor_id", "cpu family", "model"} <= first.keys():
         model, stepping = int(first["model"]), int(first.get("stepping", "0") or 0)
         return f"{first['vendor_id']}-{first['cpu family']}-{model:X}-{stepping:X}"
@@ -177,38 +182,38 @@ def _cpu_id(first: Mapping[str, str]) -> str:
     return ""
 
 
-def _logical_cores() -> int:
-    """Return the logical processors that this process may use."""
+def _count_logical_cores() -> int:
+    """Return the number of logical processors available to this process."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
-def _memory_gib() -> float | None:
-    """Return the main memory [GiB]; None when the system does not say."""
+def _read_memory_gib() -> float | None:
+    """Return the main memory [GiB]; None if the system does not report it."""
     try:
         return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB, 1)
     except (AttributeError, ValueError, OSError):
         return None
 
 
-def _nvml_names() -> list[str]:
-    """Return the names of the GPUs through nvidia-ml-py; none when it or the driver is absent."""
+def _read_nvml_names() -> list[str]:
+    """Return the names of the GPUs from nvidia-ml-py; empty if it or the driver is missing."""
     try:
         nvml: Any = importlib.import_module("pynvml")
         nvml.nvmlInit()
-    except Exception:  # absent package, absent driver, wrong version: all mean "ask nvidia-smi"
+    except Exception:  # no package, no driver or a version mismatch: fall back to nvidia-smi
         return []
     try:
-        return [_nvml_name(nvml, index) for index in range(nvml.nvmlDeviceGetCount())]
+        return [_read_nvml_name(nvml, index) for index in range(nvml.nvmlDeviceGetCount())]
     except nvml.NVMLError:
         return []
     finally:
         nvml.nvmlShutdown()
 
 
-def _nvml_name(nvml: Any, index: int) -> str:
-    """Return the name of a GPU; a card that is cut into MIG instances says so."""
+def _read_nvml_name(nvml: Any, index: int) -> str:
+    """Return the name of a GPU, with the suffix "MIG" for a partitioned card."""
     handle = nvml.nvmlDeviceGetHandleByIndex(index)
     name = nvml.nvmlDeviceGetName(handle)
     text = name.decode() if isinstance(name, bytes) else str(name)
@@ -219,8 +224,8 @@ def _nvml_name(nvml: Any, index: int) -> str:
     return f"{text} MIG" if cut else text
 
 
-def _nvidia_smi_names() -> list[str]:
-    """Return the names of the GPUs that ``nvidia-smi`` lists; none when it is absent or fails."""
+def _read_nvidia_smi_names() -> list[str]:
+    """Return the names of the GPUs listed by ``nvidia-smi``; empty if it is missing or fails."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return []
@@ -234,7 +239,7 @@ def _nvidia_smi_names() -> list[str]:
 
 
 def parse_nvidia_smi(text: str) -> list[str]:
-    """Return names from ``nvidia-smi --query-gpu=name,mig.mode.current --format=csv,noheader``.
+    """Parse names from ``nvidia-smi --query-gpu=name,mig.mode.current --format=csv,noheader``.
 
     Example:
         >>> parse_nvidia_smi("Tesla T4, [N/A]\\nNVIDIA A100-SXM4-40GB, Enabled\\n")

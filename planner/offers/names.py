@@ -1,4 +1,4 @@
-"""What people call an accelerator, and which row of the catalog they mean."""
+"""Accelerator names: aliases, ambiguous names and their canonical spelling."""
 
 from __future__ import annotations
 
@@ -10,20 +10,32 @@ from functools import cached_property
 from ..errors import UsageError, near_names_hint
 from .rows import CPU
 
-__all__ = ["Names"]
+__all__ = ["AcceleratorNames", "chip_name"]
 
 _SEE_ALL = "gpuplan accelerators"
 _VENDORS = ("nvidia", "tesla", "geforce", "quadro", "amd", "instinct", "google", "cloud", "aws")
+# Parts of a canonical name that tell variants of one chip apart: memory size, form factor, dies on a board.
+_VARIANT = re.compile(r"(-(\d+GB|PCIe|SXM\d*|NVL|board))+$")
+
+
+def chip_name(accelerator: str) -> str:
+    """Return the chip of an accelerator: its canonical name without memory size and form factor.
+
+    Example:
+        >>> chip_name("V100-16GB"), chip_name("V100-SXM3-32GB"), chip_name("TPU-v3"), chip_name("TPU-v5e")
+        ('V100', 'V100', 'TPU-v3', 'TPU-v5e')
+    """
+    return _VARIANT.sub("", accelerator)
 
 
 @dataclass(frozen=True)
-class Names:
-    """The names of accelerators: canonical ones, other spellings, and names with several meanings.
+class AcceleratorNames:
+    """Names of accelerators: canonical names, aliases and ambiguous names.
 
     Args:
-        canonical: The names of the rows; ``CPU`` always belongs to them.
-        aliases: Other spelling to canonical name; ``X-*`` stands for any number (the size of a TPU slice).
-        ambiguous: Name to the canonical names that answer to it.
+        canonical: Names of the catalog rows; ``CPU`` is always included.
+        aliases: Alias to canonical name; ``X-*`` matches any number (the size of a TPU slice).
+        ambiguous: Ambiguous name to its possible canonical names.
     """
 
     canonical: tuple[str, ...]
@@ -32,33 +44,34 @@ class Names:
 
     @cached_property
     def _exact(self) -> dict[str, str]:
-        """What is compared to canonical name; a canonical name wins over an alias."""
-        aliases = {_key(alias): name for alias, name in self.aliases.items()}
-        return aliases | {_key(name): name for name in (*self.canonical, CPU)}
+        """Canonical names by normalized spelling; canonical names take precedence over aliases."""
+        aliases = {_normalize_name(alias): name for alias, name in self.aliases.items()}
+        return aliases | {_normalize_name(name): name for name in (*self.canonical, CPU)}
 
     @cached_property
     def _several(self) -> dict[str, tuple[str, ...]]:
-        """What is compared to all names that answer to it."""
-        return {_key(name): candidates for name, candidates in self.ambiguous.items()}
+        """Candidates of ambiguous names by normalized spelling."""
+        return {_normalize_name(name): candidates for name, candidates in self.ambiguous.items()}
 
     def resolve(self, name: str) -> str:
         """Return the canonical name.
 
-        UsageError when the name is unknown (with near names) or has several meanings (with all of them).
+        UsageError if the name is unknown (listing similar names) or ambiguous (listing all meanings).
 
         Example:
-            >>> names = Names(("V100-16GB", "TPU-v3"), {"V100-SXM2-16GB": "V100-16GB", "v3-*": "TPU-v3"})
+            >>> aliases = {"V100-SXM2-16GB": "V100-16GB", "v3-*": "TPU-v3"}
+            >>> names = AcceleratorNames(("V100-16GB", "TPU-v3"), aliases)
             >>> names.resolve("Tesla V100-SXM2-16GB"), names.resolve("v3-8"), names.resolve("tpu v3")
             ('V100-16GB', 'TPU-v3', 'TPU-v3')
         """
         slice_name = re.fullmatch(r"(.+)-\d+", name.strip())
-        keys = [_key(name), *([_key(slice_name.group(1) + "-*")] if slice_name else [])]
+        keys = [_normalize_name(name), *([_normalize_name(slice_name.group(1) + "-*")] if slice_name else [])]
         for key in keys:
             if key in self._exact:
                 return self._exact[key]
         for key in keys:
             if key in self._several:
-                raise _ambiguous(name, self._several[key])
+                raise _ambiguous_name_error(name, self._several[key])
         known = (*self.canonical, CPU, *(alias for alias in self.aliases if not alias.endswith("*")))
         raise UsageError(
             f"unknown accelerator `{name}` ({len(self.canonical)} accelerators in the catalog)",
@@ -66,17 +79,17 @@ class Names:
         )
 
 
-def _ambiguous(name: str, candidates: tuple[str, ...]) -> UsageError:
-    """Return the error for a name with several meanings."""
+def _ambiguous_name_error(name: str, candidates: tuple[str, ...]) -> UsageError:
+    """Build the error for an ambiguous name."""
     choices = ", ".join(f"`{candidate}`" for candidate in candidates)
-    return UsageError(f"accelerator `{name}` means {len(candidates)} things", hint=f"choose one of {choices}")
+    return UsageError(f"accelerator `{name}` is ambiguous", hint=f"choose one of {choices}")
 
 
-def _key(name: str) -> str:
-    """Return what is compared: no case, no vendor's name in front, no blanks, hyphens or underscores.
+def _normalize_name(name: str) -> str:
+    """Normalize a name for comparison: lower case without vendor prefix, blanks, hyphens and underscores.
 
     Example:
-        >>> _key("NVIDIA GeForce RTX 3090") == _key("RTX-3090") == _key("rtx3090")
+        >>> _normalize_name("NVIDIA GeForce RTX 3090") == _normalize_name("RTX-3090") == _normalize_name("rtx3090")
         True
     """
     words = [word for word in re.split(r"[\s_\-]+", name.strip().lower()) if word]

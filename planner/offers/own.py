@@ -1,4 +1,4 @@
-"""The user's own machines and committed prices, put among the offers of the catalog."""
+"""The user's own machines and committed prices as offers."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from dataclasses import replace
 from datetime import date
 from typing import TYPE_CHECKING
 
-from .names import Names
+from .names import AcceleratorNames
 from .rows import Offer
 
 if TYPE_CHECKING:
     from ..settings_own import Committed, Machine
 
-__all__ = ["OWN_PROVIDER", "OWN_SOURCE", "machine_offers", "with_committed_prices"]
+__all__ = ["OWN_PROVIDER", "OWN_SOURCE", "apply_committed_prices", "build_own_offers"]
 
 OWN_PROVIDER = "own"
 OWN_SOURCE = "gpuplan.toml of the user"
 
 
-def machine_offers(machines: Iterable[Machine], names: Names) -> tuple[Offer, ...]:
-    """Return the user's machines as offers of the provider ``own``.
+def build_own_offers(machines: Iterable[Machine], names: AcceleratorNames) -> tuple[Offer, ...]:
+    """Build offers of the provider ``own`` from the user's machines.
 
-    UsageError when an accelerator is none of the catalog's.
+    UsageError if an accelerator is not in the catalog.
     """
     return tuple(
         Offer(
@@ -38,23 +38,23 @@ def machine_offers(machines: Iterable[Machine], names: Names) -> tuple[Offer, ..
             price_as_of=None,
             price_source=OWN_SOURCE,
             status="active",
-            note=machine.note or "your own machine: its purchase is not counted",
+            note=machine.note or "your own machine: its purchase price is not included",
         )
         for machine in machines
     )
 
 
-def with_committed_prices(
+def apply_committed_prices(
     offers: Sequence[Offer], committed: Sequence[Committed], *, today: date
 ) -> tuple[Offer, ...]:
-    """Return the offers, with the committed price where the user has one; its note keeps the list price."""
+    """Replace list prices by committed ones; the note keeps the list price."""
     if not committed:
         return tuple(offers)
-    return tuple(_committed(offer, committed, today) for offer in offers)
+    return tuple(_apply_commitment(offer, committed, today) for offer in offers)
 
 
-def _committed(offer: Offer, committed: Sequence[Committed], today: date) -> Offer:
-    """Return an offer at its committed price, or as it is."""
+def _apply_commitment(offer: Offer, committed: Sequence[Committed], today: date) -> Offer:
+    """Return an offer at its committed price, or unchanged."""
     from ..settings_own import committed_for
 
     entry = committed_for(offer, committed, today=today)

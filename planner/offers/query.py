@@ -1,4 +1,4 @@
-"""Which offers: filters that say which of them left nothing over."""
+"""Filters over offers; an empty result names the filter that removed the last offer."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ..errors import NoAnswerError, UsageError, near_names_hint
 from .load import load_catalog
-from .names import Names
+from .names import AcceleratorNames
 from .rows import Offer, Status
 
 __all__ = ["PURCHASES", "select_offers"]
 
 PURCHASES = ("any", "on-demand", "spot")
-GONE: tuple[Status, ...] = ("retired", "historical")  # listed, but not to be had
+UNAVAILABLE: tuple[Status, ...] = ("retired", "historical")  # listed, but no longer available
 
 
 def select_offers(
@@ -24,28 +24,30 @@ def select_offers(
     purchase: str = "any",
     devices: Sequence[float] = (),
     include_retired: bool = False,
-    names: Names | None = None,
+    names: AcceleratorNames | None = None,
 ) -> tuple[Offer, ...]:
-    """Return the offers that pass all filters, in their order; an empty filter lets everything pass.
+    """Return the offers that pass all filters, in their order; an empty filter passes every offer.
 
     Args:
-        offers: What to choose from.
-        accelerators: Names in any spelling that the catalog knows.
-        providers, regions: Names as the offers have them, in any case. An offer whose region is ``any``
-            (a notebook, a marketplace) passes only when no region is asked for.
+        offers: Offers to filter.
+        accelerators: Accelerator names or aliases.
+        providers, regions: Names as in the offers, case-insensitive. An offer with region ``any`` (a
+            notebook, a marketplace) passes only without a region filter.
         purchase: ``any``, ``on-demand`` or ``spot``.
         devices: Numbers of GPUs or TPU chips.
-        include_retired: Also offers that are listed but can no longer be had.
-        names: Spellings of accelerators; those of the packaged catalog by default.
+        include_retired: Include offers that are listed but no longer available.
+        names: Accelerator names and aliases; by default those of the packaged catalog.
 
-    UsageError for a name that is unknown (with near names) and NoAnswerError (exit 3) when nothing is left;
-    it names the filter that removed the last offers.
+    UsageError for an unknown name (listing similar names). NoAnswerError (exit code 3) if no offer remains,
+    naming the filter that removed the last one.
     """
     spellings = names or load_catalog().names
     wanted = {spellings.resolve(name) for name in accelerators}
-    clouds = _known(providers, (offer.provider for offer in offers), what="provider", option="--provider")
-    places = _known(regions, (offer.region for offer in offers), what="region", option="--region")
-    option = _purchase(purchase)
+    clouds = _match_names(
+        providers, (offer.provider for offer in offers), what="provider", option="--provider"
+    )
+    places = _match_names(regions, (offer.region for offer in offers), what="region", option="--region")
+    option = _parse_purchase(purchase)
     left: tuple[Offer, ...] = tuple(offers)
     filters: list[tuple[str, bool, Callable[[Offer], bool]]] = [
         (f"--accelerator {' '.join(sorted(wanted))}", bool(wanted), lambda o: o.accelerator in wanted),
@@ -53,26 +55,28 @@ def select_offers(
         (f"--region {' '.join(sorted(places))}", bool(places), lambda o: o.region in places),
         (f"--purchase {purchase}", option is not None, lambda o: o.purchase == option),
         (f"--devices {' '.join(map(str, devices))}", bool(devices), lambda o: o.devices in devices),
-        ("without --retired", not include_retired, lambda o: o.status not in GONE),
+        ("without --retired", not include_retired, lambda o: o.status not in UNAVAILABLE),
     ]
     for label, active, passes in filters:
         if active:
-            left = _filtered(left, passes, label)
+            left = _apply_filter(left, passes, label)
     return left
 
 
-def _filtered(offers: tuple[Offer, ...], passes: Callable[[Offer], bool], label: str) -> tuple[Offer, ...]:
-    """Return the offers that pass; NoAnswerError when there were some and none is left."""
+def _apply_filter(
+    offers: tuple[Offer, ...], passes: Callable[[Offer], bool], label: str
+) -> tuple[Offer, ...]:
+    """Return the offers that pass; NoAnswerError if a filter removes the last one."""
     left = tuple(offer for offer in offers if passes(offer))
     if not left:
         gone = label == "without --retired"
-        hint = "add `--retired` to see them" if gone else f"leave out or widen `{label}`"
-        raise NoAnswerError(f"no offer is left after `{label}` ({len(offers)} before it)", hint=hint)
+        hint = "add `--retired` to include them" if gone else f"remove or widen `{label}`"
+        raise NoAnswerError(f"no offer matches `{label}` ({len(offers)} before this filter)", hint=hint)
     return left
 
 
-def _known(wanted: Sequence[str], names: Iterable[str], *, what: str, option: str) -> set[str]:
-    """Return names as the offers spell them; UsageError with near names for one that no offer has."""
+def _match_names(wanted: Sequence[str], names: Iterable[str], *, what: str, option: str) -> set[str]:
+    """Return names as spelled in the offers; UsageError with similar names for an unknown one."""
     if not wanted:
         return set()
     known = set(names)
@@ -86,8 +90,8 @@ def _known(wanted: Sequence[str], names: Iterable[str], *, what: str, option: st
     return found
 
 
-def _purchase(purchase: str) -> str | None:
-    """Return the purchase option as the offers spell it; None for any; UsageError for anything else."""
+def _parse_purchase(purchase: str) -> str | None:
+    """Return the purchase option as spelled in the offers; None for any; UsageError for anything else."""
     if purchase not in PURCHASES:
         choices = ", ".join(f"`{choice}`" for choice in PURCHASES)
         raise UsageError(f"unknown purchase option `{purchase}`", hint=f"choose one of {choices}")

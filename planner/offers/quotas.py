@@ -1,7 +1,7 @@
-"""How much of what an account may start, read and never changed: AWS Service Quotas, Google regions, Azure usages.
+"""Account quotas, read-only: AWS Service Quotas, Google Cloud region quotas, Azure usages.
 
-A price says nothing about whether a machine can be had. A quota says half of it: 0 vCPUs for G instances is a no,
-96 is a maybe, since a quota is no capacity. Asking costs nothing and needs the vendor's own credentials.
+A quota is necessary but not sufficient for a launch: 0 vCPUs for G instances rules them out, while 96 do not
+guarantee capacity. Reading quotas is free and needs the provider's credentials.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from importlib.util import find_spec
 from typing import Any
 
 from ..errors import CredentialsError, UsageError, near_names_hint
-from .refresh.aws_sdk import aws_client, aws_errors, has_aws_credentials
-from .refresh.http import Http
+from .refresh.aws_sdk import build_aws_client, has_aws_credentials, translate_aws_errors
+from .refresh.http import HttpClient
 
-__all__ = ["PROVIDERS", "Quota", "quotas_of"]
+__all__ = ["PROVIDERS", "Quota", "read_quotas"]
 
 # Codes of the vCPU quotas: https://docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas.html
 AWS_QUOTAS = (
@@ -32,15 +32,15 @@ GPU_FAMILY = ("standardNC", "standardND", "standardNV", "Standard NC", "Standard
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
-    """How much an account may have running at once in a region.
+    """Limit on what an account may have running at once in a region.
 
     Args:
-        provider, region: Where.
-        what: Of what: a family, an accelerator.
+        provider, region: Provider and region.
+        what: Limited resource: an instance family or an accelerator.
         purchase: On demand or spot.
         unit: `vCPU` or `device`.
-        limit, used: How much, and how much of it is taken; None: not told.
-        link: Where to ask for more.
+        limit, used: Quota and current usage in units; None if not reported.
+        link: URL of the form to request an increase.
     """
 
     provider: str
@@ -54,10 +54,10 @@ class Quota:
 
     @property
     def sentence(self) -> str:
-        """What a person is told."""
-        taken = f", {self.used:g} of them taken" if self.used else ""
+        """The quota as a sentence for the user."""
+        taken = f", {self.used:g} of them in use" if self.used else ""
         return (
-            f"you have {self.limit:g} {self.unit}s for {self.what} ({self.purchase.replace('_', ' ')}) in "
+            f"your quota is {self.limit:g} {self.unit}s for {self.what} ({self.purchase.replace('_', ' ')}) in "
             f"{self.provider} {self.region}{taken}: {self.link}"
         )
 
@@ -66,21 +66,21 @@ class Quota:
         return asdict(self)
 
 
-def quotas_of(
-    provider: str, region: str, *, environ: Mapping[str, str], endpoints: Mapping[str, str], http: Http
+def read_quotas(
+    provider: str, region: str, *, environ: Mapping[str, str], endpoints: Mapping[str, str], http: HttpClient
 ) -> list[Quota]:
-    """Return the quotas of accelerators in a region.
+    """Read the accelerator quotas of a region.
 
     Args:
         provider: `aws`, `gcp` or `azure`.
-        region: As the provider spells it.
-        environ: Where credentials are.
-        endpoints: Other addresses: `aws-quotas`, `gcp-quotas`, `azure-quotas`.
-        http: Asks Google and Azure.
+        region: Region name of the provider.
+        environ: Environment variables with credentials.
+        endpoints: Base URLs that replace the defaults: `aws-quotas`, `gcp-quotas`, `azure-quotas`.
+        http: HTTP client for Google and Azure.
 
     Raises:
-        UsageError: Another provider.
-        CredentialsError: What is needed is not there.
+        UsageError: The provider is not supported.
+        CredentialsError: Credentials or SDK are missing.
         GpuplanError: The provider did not answer.
     """
     if provider not in PROVIDERS:
@@ -89,17 +89,17 @@ def quotas_of(
     return list(_READERS[provider](region, environ, endpoints, http))
 
 
-def _aws(
-    region: str, environ: Mapping[str, str], endpoints: Mapping[str, str], _http: Http
+def _read_aws(
+    region: str, environ: Mapping[str, str], endpoints: Mapping[str, str], _http: HttpClient
 ) -> Iterator[Quota]:
     """Yield the vCPU quotas of AWS's accelerated families."""
     if find_spec("boto3") is None or not has_aws_credentials(environ):
         hint = (
             "`pip install 'gpuplan[aws]'` and `aws configure`; the role needs servicequotas:GetServiceQuota"
         )
-        raise CredentialsError("AWS's quotas need boto3 and credentials", hint=hint)
-    with aws_errors():
-        client = aws_client("service-quotas", region, endpoints.get("aws-quotas", ""))
+        raise CredentialsError("reading AWS quotas needs boto3 and credentials", hint=hint)
+    with translate_aws_errors():
+        client = build_aws_client("service-quotas", region, endpoints.get("aws-quotas", ""))
         for code, purchase, what in AWS_QUOTAS:
             quota = client.get_service_quota(ServiceCode="ec2", QuotaCode=code)["Quota"]
             yield Quota(
@@ -109,14 +109,14 @@ def _aws(
             )  # fmt: skip
 
 
-def _gcp(
-    region: str, environ: Mapping[str, str], endpoints: Mapping[str, str], http: Http
+def _read_gcp(
+    region: str, environ: Mapping[str, str], endpoints: Mapping[str, str], http: HttpClient
 ) -> Iterator[Quota]:
     """Yield the GPU and TPU quotas of a Google Cloud region."""
     project, token = environ.get("GOOGLE_CLOUD_PROJECT"), environ.get("GCP_ACCESS_TOKEN")
     if not project or not token:
         hint = "export GOOGLE_CLOUD_PROJECT=... GCP_ACCESS_TOKEN=$(gcloud auth print-access-token)"
-        raise CredentialsError("Google's quotas need a project and a token", hint=hint)
+        raise CredentialsError("reading Google Cloud quotas needs a project and a token", hint=hint)
     base = endpoints.get("gcp-quotas", GOOGLE)
     url = f"{base}/compute/v1/projects/{project}/regions/{region}"
     answer = http.json(url, headers={"Authorization": f"Bearer {token}"}).data
@@ -132,8 +132,8 @@ def _gcp(
         )  # fmt: skip
 
 
-def _azure(
-    region: str, environ: Mapping[str, str], endpoints: Mapping[str, str], http: Http
+def _read_azure(
+    region: str, environ: Mapping[str, str], endpoints: Mapping[str, str], http: HttpClient
 ) -> Iterator[Quota]:
     """Yield the vCPU quotas of Azure's GPU families."""
     subscription, token = environ.get("AZURE_SUBSCRIPTION_ID"), environ.get("AZURE_ACCESS_TOKEN")
@@ -142,7 +142,7 @@ def _azure(
             "export AZURE_SUBSCRIPTION_ID=... "
             "AZURE_ACCESS_TOKEN=$(az account get-access-token --query accessToken -o tsv)"
         )
-        raise CredentialsError("Azure's quotas need a subscription and a token", hint=hint)
+        raise CredentialsError("reading Azure quotas needs a subscription and a token", hint=hint)
     base = endpoints.get("azure-quotas", AZURE)
     path = f"subscriptions/{subscription}/providers/Microsoft.Compute/locations/{region}/usages"
     headers = {"Authorization": f"Bearer {token}"}
@@ -157,6 +157,6 @@ def _azure(
             )  # fmt: skip
 
 
-Reader = Callable[[str, Mapping[str, str], Mapping[str, str], Http], Iterator[Quota]]
-_READERS: Mapping[str, Reader] = {"aws": _aws, "azure": _azure, "gcp": _gcp}
+Reader = Callable[[str, Mapping[str, str], Mapping[str, str], HttpClient], Iterator[Quota]]
+_READERS: Mapping[str, Reader] = {"aws": _read_aws, "azure": _read_azure, "gcp": _read_gcp}
 PROVIDERS: Sequence[str] = tuple(_READERS)

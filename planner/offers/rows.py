@@ -1,7 +1,7 @@
-"""Typed rows of the catalog: frozen, no extra keys, money is Decimal, each number has a source and a date.
+"""Typed catalog rows: frozen, no extra keys, prices as Decimal, every number with source and date.
 
-Rows are plain dataclasses, so that those that were read and checked before (see ``kept``) need no pydantic, whose
-import takes longer than ranking all offers; what is read from a file is checked by it (``Row.read``).
+Rows are plain dataclasses, so that cached rows (see ``kept``) load without importing pydantic, which takes
+longer than ranking all offers. Rows read from a file are validated by pydantic (``Row.read``).
 """
 
 from __future__ import annotations
@@ -16,12 +16,28 @@ from typing import Annotated, Any, ClassVar, Literal, Self, cast
 from ..frozen import Frozen
 
 __all__ = [
-    "CPU", "Accelerator", "Checked", "Confidence", "Host", "HostSeries", "MachineLinks", "NotebookPlan",
-    "NotebookRuntime", "Offer", "PartialDate", "Provider", "Purchase", "Row", "Status", "Topology", "UnitPrice",
-    "UnitRate", "VcpuIs",
+    "CPU",
+    "Accelerator",
+    "Confidence",
+    "Constraint",
+    "CpuFamily",
+    "CpuSeries",
+    "MachineLinks",
+    "NotebookPlan",
+    "NotebookRuntime",
+    "Offer",
+    "PartialDate",
+    "Provider",
+    "Purchase",
+    "Row",
+    "Status",
+    "Topology",
+    "UnitPrice",
+    "UnitRate",
+    "VcpuIs",
 ]  # fmt: skip
 
-CPU = "CPU"  # the accelerator of a machine that has none; which CPU it is follows from the instance type
+CPU = "CPU"  # accelerator name of a machine without one; the instance type determines the CPU
 
 Purchase = Literal["on_demand", "spot"]
 Status = Literal["active", "legacy", "retired", "historical"]
@@ -30,8 +46,8 @@ VcpuIs = Literal["hyperthread", "core"]
 Topology = Literal["cube mesh", "switch", "pcie", "ici"]
 
 
-class Checked:
-    """What is checked of a value when its row is read, in the words of pydantic's core schemas."""
+class Constraint:
+    """Constraints on a field, in the vocabulary of pydantic's core schemas."""
 
     def __init__(self, **constraints: float | str) -> None:
         self.constraints = constraints
@@ -41,16 +57,16 @@ class Checked:
 
 
 class RegularExpression:
-    """A text that is one."""
+    """A string that must be a valid regular expression."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], Any]) -> Any:
         from pydantic_core import core_schema
 
-        return core_schema.no_info_after_validator_function(_regular_expression, handler(source))
+        return core_schema.no_info_after_validator_function(_validate_regular_expression, handler(source))
 
 
-def _regular_expression(text: str) -> str:
-    """Return the text when it is a regular expression; ValueError otherwise."""
+def _validate_regular_expression(text: str) -> str:
+    """Return the text if it is a valid regular expression; ValueError otherwise."""
     try:
         re.compile(text)
     except re.error as error:
@@ -58,30 +74,30 @@ def _regular_expression(text: str) -> str:
     return text
 
 
-# A year, a month or a day: sources are dated as exactly as they were published, and no better.
-PartialDate = Annotated[str, Checked(pattern=r"^\d{4}(-\d{2}(-\d{2})?|-\d{4})?$")]
-Positive = Annotated[float, Checked(gt=0)]
+# A year, month or day: dates are as precise as the source publishes them.
+PartialDate = Annotated[str, Constraint(pattern=r"^\d{4}(-\d{2}(-\d{2})?|-\d{4})?$")]
+Positive = Annotated[float, Constraint(gt=0)]
 Pattern = Annotated[str, RegularExpression()]
 
 
 class Row(Frozen):
-    """Base of all rows: what is read from a file is checked by pydantic."""
+    """Base class of all rows; values read from files are validated by pydantic."""
 
     __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
 
     @classmethod
     def read(cls, values: Mapping[str, Any]) -> Self:
-        """Return the row of what was read, each value as its field's type; pydantic's ValidationError else."""
-        checked: Self = _reader_of(cast("Any", cls)).validate_python(values)
+        """Validate values read from a file and build the row; ValidationError if they do not fit."""
+        checked: Self = _build_validator(cast("Any", cls)).validate_python(values)
         return checked
 
     @classmethod
     def trusted(cls, names: tuple[str, ...], values: tuple[Any, ...]) -> Self:
-        """Return the row of values that are known to be right: nothing is checked, nothing converted.
+        """Build a row from already validated values, without checks or conversions.
 
         Args:
             names: All fields.
-            values: In the same order.
+            values: Their values, in the same order.
         """
         made = object.__new__(cls)
         vars(made).update(zip(names, values, strict=True))
@@ -89,8 +105,8 @@ class Row(Frozen):
 
 
 @cache
-def _reader_of(model: Any) -> Any:
-    """Return what checks the rows of a type; made once, when the first one is read."""
+def _build_validator(model: Any) -> Any:
+    """Build the validator of a row type, on first use."""
     from pydantic import TypeAdapter
 
     return TypeAdapter(model)
@@ -108,7 +124,7 @@ class Accelerator(Row):
     sms_or_cores: int | None = None
     cuda_cores: int | None = None
     tensor_cores: int | None = None
-    base_mhz: Positive | None = None  # what the vendor promises at full load, within the power limit
+    base_mhz: Positive | None = None  # guaranteed by the vendor at full load within the power limit
     boost_mhz: Positive | None = None
     memory_gib: Positive | None = None
     usable_gib: Positive | None = None
@@ -126,7 +142,9 @@ class Accelerator(Row):
     int8_tensor_top_per_s: Positive | None = None
     pcie_generation: str | None = None
     pcie_gb_per_s_per_direction: Positive | None = None
-    link_gb_per_s_total: Positive | None = None  # NVLink or equal, both directions, all links of a device
+    link_gb_per_s_total: Positive | None = (
+        None  # NVLink or equivalent, both directions, all links of a device
+    )
     ici_gbit_per_s_per_direction: Positive | None = None  # TPU interconnect
     tdp_w: Positive | None = None
     aliases: tuple[str, ...] = ()
@@ -140,8 +158,8 @@ class Offer(Row):
     """One instance type in one region at one purchase option, with its dated price.
 
     ``devices`` counts GPUs or TPU chips and may be a fraction (a tenth of an A10); a CPU host has accelerator
-    ``CPU`` and 1 device. ``usd_per_hour`` is None when no price is published. ``estimated`` marks a price
-    that was derived (on demand times one minus the published savings), not read.
+    ``CPU`` and 1 device. ``usd_per_hour`` is None if no price is published. ``estimated`` marks a price
+    derived from the on-demand price and the published spot discount.
     """
 
     provider: str
@@ -152,18 +170,18 @@ class Offer(Row):
     memory_gib: Positive | None
     region: str
     purchase: Purchase
-    usd_per_hour: Annotated[Decimal, Checked(ge=0)] | None
+    usd_per_hour: Annotated[Decimal, Constraint(ge=0)] | None
     price_as_of: PartialDate | None
     price_source: str | None
     estimated: bool = False
-    complete: bool = True  # False: a part of a machine (a GPU add-on without its host)
+    complete: bool = True  # False: part of a machine (a GPU without its host)
     status: Status
     note: str = ""
-    hosts: Annotated[int, Checked(ge=1)] = 1  # such machines, rented together: all numbers are of them all
+    hosts: Annotated[int, Constraint(ge=1)] = 1  # machines rented together; all numbers are totals
 
     @property
     def identity(self) -> dict[str, str | float]:
-        """What tells an offer from others, in the order of every listing."""
+        """The fields that identify an offer, in the order of every listing."""
         return {
             "provider": self.provider, "instance_type": self.instance_type, "accelerator": self.accelerator,
             "devices": self.devices, "region": self.region, "purchase": self.purchase,
@@ -171,26 +189,26 @@ class Offer(Row):
 
 
 class Provider(Row):
-    """Who sells or gives machines. ``region`` is a regular expression over the whole name of a region."""
+    """A provider of machines. ``region`` is a regular expression for whole region names."""
 
     name: str
     title: str
     region: Pattern
 
 
-class Host(Row):
-    """One CPU family, per socket. None means unknown."""
+class CpuFamily(Row):
+    """A CPU family, per socket. None means unknown."""
 
     family: str
     vendor: str
     year: int | None = None
     isa: str
-    physical_cores_per_socket: Annotated[int, Checked(gt=0)]
+    physical_cores_per_socket: Annotated[int, Constraint(gt=0)]
     all_core_turbo_ghz: Positive
     fp32_flop_per_cycle_per_core: Positive
     bf16_flop_per_cycle_per_core: Positive | None = None
     matrix_extension: str | None = None
-    memory_channels: Annotated[int, Checked(gt=0)] | None = None
+    memory_channels: Annotated[int, Constraint(gt=0)] | None = None
     memory_gb_per_s_per_socket: Positive
     clouds: str
     vcpu_is: VcpuIs
@@ -201,8 +219,8 @@ class Host(Row):
     note: str = ""
 
 
-class HostSeries(Row):
-    """Which CPU family the instance types of a provider run on; ``vcpu_is`` overrides the family's own."""
+class CpuSeries(Row):
+    """CPU family of a provider's instance types; ``vcpu_is`` overrides that of the family."""
 
     provider: str
     pattern: Pattern  # a regular expression over the whole instance type
@@ -213,7 +231,7 @@ class HostSeries(Row):
 
 
 class MachineLinks(Row):
-    """How the accelerators of some instance types are joined, and how fast such a machine talks to its like."""
+    """Interconnect of the accelerators in an instance type, and its network bandwidth."""
 
     provider: str
     pattern: Pattern  # a regular expression over the whole instance type
@@ -226,16 +244,16 @@ class MachineLinks(Row):
 
 
 class NotebookPlan(Row):
-    """What one subscribes to at a hosted notebook, and its limits. None means unknown."""
+    """A subscription plan of a hosted notebook and its limits. None means unknown."""
 
     provider: str
     plan: str
     free: bool
     session_hours_max: Positive | None = None
     idle_minutes_max: Positive | None = None
-    background: bool | None = None  # does it run on with the tab closed?
+    background: bool | None = None  # continues with the browser tab closed
     guaranteed: bool
-    usd_per_month: Annotated[Decimal, Checked(gt=0)] | None = None
+    usd_per_month: Annotated[Decimal, Constraint(gt=0)] | None = None
     units_per_month: Positive | None = None
     source: str
     as_of: PartialDate
@@ -244,7 +262,7 @@ class NotebookPlan(Row):
 
 
 class NotebookRuntime(Row):
-    """One machine of a hosted notebook, and the plans that may ask for it; limits override the plan's."""
+    """A machine type of a hosted notebook and the plans that may use it; its limits override the plan's."""
 
     provider: str
     runtime: str
@@ -263,12 +281,12 @@ class NotebookRuntime(Row):
 
 
 class UnitPrice(Row):
-    """What a bundle of compute units costs on a plan."""
+    """Price of a bundle of compute units on a plan."""
 
     provider: str
     plan: str
-    usd: Annotated[Decimal, Checked(gt=0)]
-    units: Annotated[Decimal, Checked(gt=0)]
+    usd: Annotated[Decimal, Constraint(gt=0)]
+    units: Annotated[Decimal, Constraint(gt=0)]
     source: str
     as_of: PartialDate
     confidence: Confidence
@@ -276,11 +294,11 @@ class UnitPrice(Row):
 
 
 class UnitRate(Row):
-    """How many compute units a runtime burns in an hour, as seen on a date."""
+    """Compute units used per hour by a runtime, as observed on a date."""
 
     provider: str
     runtime: str
-    units_per_hour: Annotated[Decimal, Checked(gt=0)]
+    units_per_hour: Annotated[Decimal, Constraint(gt=0)]
     source: str
     as_of: PartialDate
     confidence: Confidence

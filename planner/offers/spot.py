@@ -1,4 +1,4 @@
-"""How spot machines are taken back: what was watched, what the provider says, what is assumed."""
+"""Preemption statistics of spot machines: observed, published by the provider, or assumed."""
 
 from __future__ import annotations
 
@@ -13,20 +13,28 @@ from importlib.resources.abc import Traversable
 from typing import Annotated, Literal
 
 from ..frozen import Frozen
-from .files import read_table, read_text_table, valid_rows, valid_table
-from .kept import kept_rows
-from .rows import Checked, Confidence, Offer, PartialDate, Row
+from .files import load_rows, load_table, read_table, read_text_table
+from .kept import cache_rows
+from .names import chip_name
+from .rows import Confidence, Constraint, Offer, PartialDate, Row
 
-__all__ = ["Hazard", "HazardBasis", "SpotFacts", "Trace", "hazard_of", "load_spot_facts"]
+__all__ = [
+    "PreemptionBasis",
+    "PreemptionData",
+    "PreemptionStatistics",
+    "ZoneTrace",
+    "find_preemption_statistics",
+    "load_preemption_data",
+]
 
-Positive = Annotated[float, Checked(gt=0)]
-HazardBasis = Literal["watched", "provider's bucket", "assumed", "given"]
-# The zone traces of 2022 probed every ten minutes for weeks; those of 2020 cover two days and saw almost nothing.
-LEAST_PREEMPTIONS = 30
+Positive = Annotated[float, Constraint(gt=0)]
+PreemptionBasis = Literal["watched", "provider's bucket", "assumed", "given"]
+# Excludes the 2020 traces: two days, almost no preemption. Those of 2022 cover weeks at 10 min intervals.
+MIN_PREEMPTIONS = 30
 
 
 class SpotRule(Row):
-    """What a provider promises about its spot machines."""
+    """A provider's published terms for spot machines."""
 
     provider: str
     notice_s: Positive | None = None
@@ -38,16 +46,16 @@ class SpotRule(Row):
 
 
 class BucketReading(Row):
-    """How a bucket of monthly interruption is read."""
+    """Interpretation of a bucket of monthly interruption frequency."""
 
-    bucket: Annotated[int, Checked(ge=0)]
+    bucket: Annotated[int, Constraint(ge=0)]
     monthly_share: str
     up_hours: Positive
     down_hours: Positive
 
 
-class Assumption(Row):
-    """What is taken where nothing is known."""
+class LifetimeAssumption(Row):
+    """Lifetimes assumed without data."""
 
     up_hours: Positive
     down_hours: Positive
@@ -55,15 +63,15 @@ class Assumption(Row):
 
 
 class CheckpointCost(Row):
-    """What a checkpoint and a restart are taken to cost."""
+    """Assumed time of a checkpoint and of a restart."""
 
     fixed_s: Positive
     write_gb_per_s: Positive
     restart_s: Positive
 
 
-class Trace(Frozen):
-    """Up and down times that were watched in one zone; None where a zone saw none."""
+class ZoneTrace(Frozen):
+    """Up and down times observed in one zone; None if no preemption was observed."""
 
     provider: str
     zone: str
@@ -76,17 +84,17 @@ class Trace(Frozen):
     source: str
 
 
-class Hazard(Frozen):
-    """How long a spot machine lives, and how long the next one is waited for.
+class PreemptionStatistics(Frozen):
+    """Lifetime of a spot machine and waiting time for the next one.
 
     Args:
-        up_hours: Mean life [h].
-        median_up_hours: Median life; None: lives have no memory (exponential) [h].
-        down_hours: Mean time until the next machine can be had [h].
-        life_hours_max: No life is longer; None: no such rule [h].
-        notice_s: Warning before the end; None: unknown [s].
-        basis: How it is known.
-        source: Where it was read, in words.
+        up_hours: Mean lifetime [h].
+        median_up_hours: Median lifetime; None for exponentially distributed lifetimes [h].
+        down_hours: Mean wait until the next machine is available [h].
+        life_hours_max: Maximum lifetime; None if there is no limit [h].
+        notice_s: Time between notice and termination; None if unknown [s].
+        basis: Kind of evidence.
+        source: Source of the figures, as text.
     """
 
     up_hours: float
@@ -94,72 +102,72 @@ class Hazard(Frozen):
     down_hours: float
     life_hours_max: float | None = None
     notice_s: float | None = None
-    basis: HazardBasis
+    basis: PreemptionBasis
     source: str
 
 
 @dataclass(frozen=True)
-class SpotFacts:
-    """Everything that the catalog knows of interruptions."""
+class PreemptionData:
+    """All preemption data of the catalog."""
 
     rules: Mapping[str, SpotRule]
     buckets: Mapping[tuple[str, str, str], int]  # (provider, region, instance type)
     bucket_as_of: str
     readings: Mapping[int, BucketReading]
-    traces: tuple[Trace, ...]
-    assumed: Assumption
+    traces: tuple[ZoneTrace, ...]
+    assumed: LifetimeAssumption
     checkpoint: CheckpointCost
     sources: Mapping[str, str]
 
     @cached_property
-    def watched(self) -> dict[tuple[str, str], list[Trace]]:
-        """Zones that saw enough, by provider and accelerator."""
-        found: dict[tuple[str, str], list[Trace]] = {}
+    def watched(self) -> dict[tuple[str, str], list[ZoneTrace]]:
+        """Zones with enough preemptions, by provider and accelerator."""
+        found: dict[tuple[str, str], list[ZoneTrace]] = {}
         for trace in self.traces:
-            if trace.preemptions >= LEAST_PREEMPTIONS:
-                found.setdefault((trace.provider, trace.accelerator), []).append(trace)
+            if trace.preemptions >= MIN_PREEMPTIONS:
+                found.setdefault((trace.provider, chip_name(trace.accelerator)), []).append(trace)
         return found
 
 
-def load_spot_facts(folder: Traversable | None = None) -> SpotFacts:
-    """Return what the catalog says of interruptions; a folder without `spot.toml` takes the packaged one."""
+def load_preemption_data(folder: Traversable | None = None) -> PreemptionData:
+    """Load the preemption data of a catalog folder, or the packaged data if it has no `spot.toml`."""
     packaged = files("gpuplan.catalog")
     if folder is None or folder == packaged or not (folder / "spot.toml").is_file():
-        return _packaged()
+        return _load_packaged()
     return _read(folder)
 
 
 @cache
-def _packaged() -> SpotFacts:
+def _load_packaged() -> PreemptionData:
     return _read(files("gpuplan.catalog"))
 
 
-def _read(home: Traversable) -> SpotFacts:
+def _read(home: Traversable) -> PreemptionData:
     table = read_table(home, "spot.toml")
-    (assumed,) = valid_rows(table, "assumed", Assumption)
-    (checkpoint,) = kept_rows(
+    (assumed,) = load_rows(table, "assumed", LifetimeAssumption)
+    (checkpoint,) = cache_rows(
         CheckpointCost, table.text, make=lambda: [CheckpointCost.read(table.data["checkpoint"])]
     )
-    buckets = _lines(home / "spot_interruption.csv")
-    return SpotFacts(
-        rules={rule.provider: rule for rule in valid_rows(table, "rule", SpotRule)},
+    buckets = _read_lines(home / "spot_interruption.csv")
+    return PreemptionData(
+        rules={rule.provider: rule for rule in load_rows(table, "rule", SpotRule)},
         buckets={(r["provider"], r["region"], r["instance_type"]): int(r["bucket"]) for r in buckets},
         bucket_as_of=max((row["as_of"] for row in buckets), default=""),
-        readings={reading.bucket: reading for reading in valid_rows(table, "bucket", BucketReading)},
-        traces=tuple(_trace(row) for row in _lines(home / "spot_traces.csv")),
+        readings={reading.bucket: reading for reading in load_rows(table, "bucket", BucketReading)},
+        traces=tuple(_parse_trace(row) for row in _read_lines(home / "spot_traces.csv")),
         assumed=assumed,
         checkpoint=checkpoint,
-        sources=valid_table(table, "sources", read_text_table),
+        sources=load_table(table, "sources", read_text_table),
     )
 
 
-def _lines(file: Traversable) -> list[dict[str, str]]:
+def _read_lines(file: Traversable) -> list[dict[str, str]]:
     header, *lines = csv.reader(io.StringIO(file.read_text(encoding="utf-8"), newline=""))
     return [dict(zip(header, cells, strict=True)) for cells in lines]
 
 
-def _trace(row: Mapping[str, str]) -> Trace:
-    return Trace(
+def _parse_trace(row: Mapping[str, str]) -> ZoneTrace:
+    return ZoneTrace(
         provider=row["provider"], zone=row["zone"], accelerator=row["accelerator"],
         devices=int(row["devices"]), days=float(row["days"]), availability=float(row["availability"]),
         preemptions=int(row["preemptions"]), source=row["source"],
@@ -167,46 +175,46 @@ def _trace(row: Mapping[str, str]) -> Trace:
     )  # fmt: skip
 
 
-def hazard_of(offer: Offer, facts: SpotFacts) -> Hazard:
-    """Return how long an offer's machine is expected to live.
+def find_preemption_statistics(offer: Offer, facts: PreemptionData) -> PreemptionStatistics:
+    """Return the preemption statistics of an offer's machine.
 
     Args:
-        offer: At spot prices.
-        facts: What the catalog knows.
+        offer: A spot offer.
+        facts: Preemption data of the catalog.
     """
     rule = facts.rules.get(offer.provider)
     promised = {
         "life_hours_max": rule.life_hours_max if rule else None,
         "notice_s": rule.notice_s if rule else None,
     }
-    watched = _watched(offer, facts)
+    watched = _find_observed(offer, facts)
     if watched is not None:
         up, median, down, source = watched
-        return Hazard(
+        return PreemptionStatistics(
             up_hours=up, median_up_hours=median, down_hours=down, basis="watched", source=source, **promised
         )
     bucket = facts.buckets.get((offer.provider, offer.region, offer.instance_type))
     if bucket is not None:
         read = facts.readings[bucket]
-        source = f"Spot Advisor {facts.bucket_as_of}: {read.monthly_share} interrupted in a month"
-        return Hazard(
+        source = f"Spot Advisor {facts.bucket_as_of}: {read.monthly_share} interrupted per month"
+        return PreemptionStatistics(
             up_hours=read.up_hours, down_hours=read.down_hours, basis="provider's bucket", source=source,
             **promised,
         )  # fmt: skip
     assumed = facts.assumed
-    return Hazard(
+    return PreemptionStatistics(
         up_hours=assumed.up_hours, down_hours=assumed.down_hours, basis="assumed", source=assumed.note,
         **promised,
     )  # fmt: skip
 
 
-def _watched(offer: Offer, facts: SpotFacts) -> tuple[float, float, float, str] | None:
-    """Return mean and median life, mean wait and their source, of the watched size nearest to an offer's.
+def _find_observed(offer: Offer, facts: PreemptionData) -> tuple[float, float, float, str] | None:
+    """Return mean and median lifetime, mean wait and source for the observed size nearest to an offer's.
 
-    Zones are pooled: up hours over preemptions. The median is that of the zones' medians, each counted as often
-    as it was preempted.
+    Zones are pooled: mean lifetime = Σ up hours / Σ preemptions. The median is the median of zone medians
+    weighted by preemptions.
     """
-    chip = offer.accelerator.split("-", maxsplit=1)[0]
+    chip = chip_name(offer.accelerator)
     alike = facts.watched.get((offer.provider, chip))
     if alike is None:
         return None
@@ -218,15 +226,15 @@ def _watched(offer: Offer, facts: SpotFacts) -> tuple[float, float, float, str] 
     down = sum(24.0 * zone.days * (1.0 - zone.availability) for zone in zones) / preemptions
     read = facts.sources[zones[0].source]
     source = f"{len(zones)} zone traces of {size} x {chip} ({preemptions} preemptions), {read}"
-    return up, _median_hours(zones), down, source
+    return up, _compute_median_hours(zones), down, source
 
 
-def _median_hours(zones: Iterable[Trace]) -> float:
-    """Return the median of the zones' median lives, each counted as often as it was preempted [h]."""
+def _compute_median_hours(zones: Iterable[ZoneTrace]) -> float:
+    """Return the median of the zones' median lifetimes, weighted by preemptions [h]."""
     counted = sorted((zone.median_up_hours, zone.preemptions) for zone in zones if zone.median_up_hours)
     left = sum(count for _, count in counted) // 2
     for median, count in counted:
         if left < count:
             return median
         left -= count
-    raise ValueError("no zone was watched")
+    raise ValueError("no zone was observed")

@@ -1,4 +1,4 @@
-"""What a machine with some accelerator costs, when only the accelerator is named."""
+"""Reference price of a machine with a given accelerator."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ from collections.abc import Container, Iterable
 
 from .rows import CPU, Offer, Status
 
-__all__ = ["CLOUDS", "machine_prices"]
+__all__ = ["CLOUDS", "find_reference_prices"]
 
 CLOUDS = ("aws", "azure", "gcp")
 PREFERENCE: tuple[Status, ...] = ("active", "legacy", "retired", "historical")
 
 
-def _order(offer: Offer) -> tuple[object, ...]:
+def _sort_key(offer: Offer) -> tuple[object, ...]:
     return (
         PREFERENCE.index(offer.status), offer.usd_per_hour, offer.provider, offer.instance_type, offer.region,
     )  # fmt: skip
 
 
-def machine_prices(
+def find_reference_prices(
     offers: Iterable[Offer], *, providers: Container[str] | None = None
 ) -> dict[tuple[str, float], Offer]:
     """Return the cheapest complete on-demand machine for each accelerator and number of devices.
 
-    A machine that can be had goes before one that is being withdrawn, and that before one that is gone: the
-    price of a retired chip is the one it was last listed at. Hosts without an accelerator are not among them.
+    Active offers are preferred to legacy ones, and those to retired ones, so that a retired chip has its last
+    listed price. CPU hosts are excluded.
 
     Args:
-        offers: What is or was for rent.
-        providers: Who may sell it; anybody when None.
+        offers: Current and former offers.
+        providers: Accepted providers; all if None.
     """
     best: dict[tuple[str, float], Offer] = {}
     for offer in offers:
@@ -40,6 +40,6 @@ def machine_prices(
         ):
             continue
         key = (offer.accelerator, offer.devices)
-        if key not in best or _order(offer) < _order(best[key]):
+        if key not in best or _sort_key(offer) < _sort_key(best[key]):
             best[key] = offer
     return best

@@ -9,8 +9,8 @@ from ..predict.steptime import Unpredicted
 from ..units import GIB, SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
-    from .estimate import Question
     from .offer_estimate import OfferEstimate
+    from .question import Question
     from .result import Estimate
 
 __all__ = ["why_no_answer"]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -11,9 +12,10 @@ from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
-from ..frozen import Frozen
-from .estimate import Question, StepPredictor, estimate_workload
+from .estimate import estimate_workload
 from .offer_estimate import OfferEstimate
+from .prepared import Prepared
+from .question import Question
 from .result import Estimate
 from .select import Selection, select
 from .terms import Terms
@@ -25,33 +27,10 @@ if TYPE_CHECKING:
     from ..workload.model import Workload
     from ..workload.options import WorkloadOptions
     from .compiling import Compiling
-    from .limiter import Feed
+    from .host_feed import Feed
+    from .step_predictor import StepPredictor
 
-__all__ = ["Prepared", "ask", "prepare"]
-
-
-class Prepared(Frozen):
-    """Everything that an answer is worked out from.
-
-    Args:
-        workload: What runs.
-        selection: The offers.
-        predictor: Knows step times.
-        catalog: What is for rent.
-        terms: What is charged and assumed beside the training.
-        resized: Gives the workload at other batch sizes; None: it cannot be had.
-        feed: How fast the script's own data arrive, where a profile says so; None: no limit.
-        compile_more: Compiles the step at further batch sizes, by accelerator; None where nothing is compiled.
-    """
-
-    workload: Workload
-    selection: Selection
-    predictor: StepPredictor
-    catalog: Catalog
-    terms: Terms
-    resized: Callable[[int], Workload] | None = None
-    feed: Feed | None = None
-    compile_more: Callable[[Mapping[str, Sequence[Workload]]], None] | None = None
+__all__ = ["ask", "prepare"]
 
 
 def ask(
@@ -108,7 +87,8 @@ def _estimate(ready: Prepared, workload: Workload, question: Question) -> Estima
 def _at_best_batch(answer: Estimate, ready: Prepared, question: Question) -> Estimate:
     """Return the answer with a second plan for each offer, at the largest batch that fits."""
     from ..errors import UsageError
-    from .best_batch import at_batch_size, batch_sizes_to_try, ends_to_compile, with_best_batch
+    from .best_batch import at_batch_size, batch_sizes_to_try
+    from .best_batch_search import ends_to_compile, with_best_batch
 
     own, resized = ready.workload, ready.resized
     if resized is None:
@@ -164,13 +144,12 @@ def prepare(
     selection = select(question.filters, catalog=catalog)
     measurements = _measurements(model, profiles)
     predictor = Predictor.load()
-    # The child process that traces has a core of its own; meanwhile this one loads what comes after.
-    Thread(target=import_module, args=("numpy",), daemon=True).start()
     if compiling is not None:
         from .compiling import devices_seen
 
         options = replace(options, devices=devices_seen(selection, question.filters.devices))
-    workload = _workload(model, options=options, script_arguments=script_arguments)
+    with _importing("numpy"):  # the child process that traces has a core of its own
+        workload = _workload(model, options=options, script_arguments=script_arguments)
     knowing: StepPredictor = predictor
     compile_more = None
     if measurements:
@@ -188,6 +167,17 @@ def prepare(
     )  # fmt: skip
 
 
+@contextmanager
+def _importing(module: str) -> Iterator[None]:
+    """Import a module in a thread that has ended at the end."""
+    thread = Thread(target=import_module, args=(module,), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+
+
 def _feed(measurements: Sequence[Measurement], workload: Workload) -> Feed | None:
     if not any(m.loading for m in measurements):
         return None
@@ -197,14 +187,15 @@ def _feed(measurements: Sequence[Measurement], workload: Workload) -> Feed | Non
 
 
 def _measurements(model: Any, profiles: Sequence[Path]) -> tuple[Measurement, ...]:
-    """Return what was measured: in the files, in the model's own when it is a profile, and in earlier runs."""
+    """Return the measurements of the files, of the model when it is a profile, and of the saved runs."""
+    from ..settings import load_settings
     from .own_runs import own_measurements
 
     files = [Path(path) for path in profiles]
     if isinstance(model, str) and model.endswith(".json") and _is_profile(Path(model)):
         files.append(Path(model))
     named = [m for path in dict.fromkeys(files) for m in _measured_in(path)]
-    return (*named, *own_measurements())
+    return (*named, *own_measurements(load_settings()))
 
 
 def _measured_in(path: Path) -> Sequence[Measurement]:

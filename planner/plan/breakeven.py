@@ -3,8 +3,7 @@ numbers of epochs and of runs at which the cheapest way changes."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +11,11 @@ from ..errors import UsageError
 from ..units import SECONDS_PER_HOUR
 from .calendar import HOURS_PER_DAY
 from .contenders import DEFAULT_CONTENDERS, Contender, contenders_of
-from .estimate import Question, estimate_workload
+from .crossover import Crossover, crossovers
+from .estimate import estimate_workload
 from .limits import require_positive
 from .pricing import outlooks_for
+from .question import Question
 from .select import Selected
 from .ways import Outcome, Ways
 
@@ -23,32 +24,13 @@ if TYPE_CHECKING:
 
     from ..offers.load import Catalog
     from ..workload.model import Workload
-    from .ask import Prepared
     from .offer_estimate import OfferEstimate
+    from .prepared import Prepared
     from .terms import Terms
 
-__all__ = ["SCHEMA", "Breakeven", "Rivalry", "Turn", "break_even", "compare", "turns", "ways_of"]
+__all__ = ["SCHEMA", "Breakeven", "Rivalry", "break_even", "compare", "ways_of"]
 
 SCHEMA = "gpuplan.breakeven/1"
-FARTHEST = 100_000  # epochs or runs that are looked at [-]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
-    """Where another way becomes the cheapest.
-
-    Args:
-        at: The first number of epochs or runs from which on ``to`` is cheapest [-].
-        before, to: Names.
-    """
-
-    at: int
-    before: str
-    to: str
-
-    def to_json(self) -> dict[str, Any]:
-        """Return one entry of `turns`."""
-        return {"from": self.at, "instead_of": self.before, "cheapest": self.to}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,8 +51,8 @@ class Breakeven:
     ways: tuple[Outcome, ...]
     runs: int
     hour_value_usd: float
-    by_epochs: tuple[Turn, ...] | None
-    by_runs: tuple[Turn, ...]
+    by_epochs: tuple[Crossover, ...] | None
+    by_runs: tuple[Crossover, ...]
     terms: Terms
 
     @property
@@ -198,12 +180,12 @@ def _as_had(selected: Selected, contender: Contender) -> Selected:
 
 def _bundle(contender: Contender, catalog: Catalog) -> Decimal | None:
     """Return the smallest amount that can be paid; None where one pays as one uses, or by the month."""
-    from ..offers.notebooks import bundle_usd
+    from ..offers.notebooks import find_bundle_usd
 
     plan = contender.plan
     if plan is None or plan.free or plan.usd_per_month is not None:
         return None
-    return bundle_usd(catalog.notebooks, plan)
+    return find_bundle_usd(catalog.notebooks, plan)
 
 
 def break_even(ways: Ways, *, runs: int) -> Breakeven:
@@ -227,46 +209,7 @@ def break_even(ways: Ways, *, runs: int) -> Breakeven:
         ways=tuple(ways.at(epochs=workload.epochs, runs=runs)),
         runs=runs,
         hour_value_usd=ways.hour_value_usd,
-        by_epochs=turns(by_epochs) if in_epochs else None,
-        by_runs=turns(by_runs),
+        by_epochs=crossovers(by_epochs) if in_epochs else None,
+        by_runs=crossovers(by_runs),
         terms=ways.terms,
     )
-
-
-def turns(cheapest: Callable[[int], str], *, farthest: int = FARTHEST) -> tuple[Turn, ...]:
-    """Return where the cheapest way changes between 1 and some number.
-
-    Args:
-        cheapest: Names the cheapest way at a number of epochs or runs.
-        farthest: The last number that is looked at [-].
-
-    Looked at on a grid of 12 % steps, then bisected: a way that is cheapest only between two neighbours of the
-    grid is missed.
-
-    Example:
-        >>> turns(lambda n: "free" if n < 38 else "rented")
-        (Turn(at=38, before='free', to='rented'),)
-    """
-    found = []
-    low, name = 1, cheapest(1)
-    while low < farthest:
-        high = min(farthest, max(low + 1, math.ceil(low * 1.12)))
-        after = cheapest(high)
-        if after != name:
-            at, to = _first_change(cheapest, low, high, name)
-            found.append(Turn(at=at, before=name, to=to))
-            low, name = at, to
-        else:
-            low = high
-    return tuple(found)
-
-
-def _first_change(cheapest: Callable[[int], str], low: int, high: int, name: str) -> tuple[int, str]:
-    """Return a number between two at which the name changes, and the new name."""
-    while high - low > 1:
-        middle = (low + high) // 2
-        if cheapest(middle) == name:
-            low = middle
-        else:
-            high = middle
-    return high, cheapest(high)

@@ -8,18 +8,19 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from ..errors import GpuplanError, UsageError
-from ..predict.compile.compiled import Compiled, CompileFault
-from ..predict.compile.predictor import CompiledPredictor, Outcome
-from ..predict.compile.targets import Target, compiler_version, laid_out, target_of
-from ..predict.compile.worker import Limits, compile_step, missing_compiler
+from ..predict.compile.compiled import CompiledStep, CompileFault
+from ..predict.compile.predictor import Compilation, CompiledPredictor
+from ..predict.compile.targets import Target, build_sharded_target, find_compiler_version, find_target
+from ..predict.compile.worker import CompileLimits, build_missing_compiler_fault, compile_step
 
 if TYPE_CHECKING:
     from ..offers.rows import Accelerator
     from ..workload.lowering import Lowered
     from ..workload.model import Workload
     from ..workload.options import WorkloadOptions
-    from .estimate import Question, StepPredictor
+    from .question import Question
     from .select import Selection
+    from .step_predictor import StepPredictor
 
 __all__ = ["Compiling", "Program", "devices_seen", "program_of"]
 
@@ -53,7 +54,7 @@ class Compiling:
         warn: Takes one line on each compilation that failed.
     """
 
-    limits: Limits = field(default_factory=Limits)
+    limits: CompileLimits = field(default_factory=CompileLimits)
     tell: Callable[[str, int, int], None] = lambda accelerator, done, total: None
     warn: Callable[[str], None] = lambda line: None
 
@@ -106,18 +107,18 @@ class Compiling:
         self, predictor: CompiledPredictor, workload: Workload, target: Target, count: int, program: Program
     ) -> None:
         """Let a predictor know what a compiler says of a program that its own code lays out over accelerators."""
-        whole, together = laid_out(target, count), 1 if program.shared else count
+        whole, together = build_sharded_target(target, count), 1 if program.shared else count
         options = replace(
             program.options, batch_size=workload.batch_size * together, devices=count * target.cores
         )
-        result: Compiled | CompileFault
+        result: CompiledStep | CompileFault
         if whole is None:
             message = f"{count} chips of {target.accelerator} are no slice that is for rent"
             result = CompileFault(kind="failed", message=message, hint="`--devices 4`")
         else:
             result = self._compiled(whole, workload, replace(program, options=options))
         self._say(result, f"{count} x {target.accelerator}")
-        predictor.learn_laid_out(options.batch_size or 0, count, Outcome(whole or target, result))
+        predictor.learn_laid_out(options.batch_size or 0, count, Compilation(whole or target, result))
 
     def learn(
         self, predictor: CompiledPredictor, workload: Workload, *, target: Target, program: Program
@@ -125,9 +126,9 @@ class Compiling:
         """Let a predictor know what a compiler says of a program at a workload's batch size."""
         result = self._one(target, workload, program)
         self._say(result, target.accelerator)
-        predictor.learn(workload, target.accelerator, Outcome(target, result))
+        predictor.learn(workload, target.accelerator, Compilation(target, result))
 
-    def _say(self, result: Compiled | CompileFault, what: str) -> None:
+    def _say(self, result: CompiledStep | CompileFault, what: str) -> None:
         if isinstance(result, CompileFault) and result.kind != "does not fit":
             hint = f" ({result.hint})" if result.hint else ""
             self.warn(f"{what}: {result.message}{hint}; its step is modelled")
@@ -153,7 +154,7 @@ class Compiling:
             self.tell(f"{target.accelerator}, batch {workload.batch_size}", done, len(wanted))
             self.learn(predictor, workload, target=target, program=program)
 
-    def _one(self, target: Target, workload: Workload, program: Program) -> Compiled | CompileFault:
+    def _one(self, target: Target, workload: Workload, program: Program) -> CompiledStep | CompileFault:
         """Return what comes of compiling for one accelerator, whose cores share its batch."""
         if workload.batch_size % target.cores:
             message = f"{workload.batch_size} samples cannot be shared by the {target.cores} cores of a chip"
@@ -164,11 +165,11 @@ class Compiling:
         )  # fmt: skip
         return self._compiled(target, workload, replace(program, options=options))
 
-    def _compiled(self, target: Target, workload: Workload, program: Program) -> Compiled | CompileFault:
+    def _compiled(self, target: Target, workload: Workload, program: Program) -> CompiledStep | CompileFault:
         if not workload.compiled:
             return CompileFault(kind="failed", message="the step runs kernel by kernel, not as one program")
-        if compiler_version(target.platform) is None:
-            return missing_compiler(target)
+        if find_compiler_version(target.platform) is None:
+            return build_missing_compiler_fault(target)
         try:
             lowered = _lowered(target, program)
         except GpuplanError as error:
@@ -181,7 +182,7 @@ class Compiling:
 
 def _targets(accelerators: Iterable[Accelerator]) -> tuple[Target, ...]:
     distinct = {one.name: one for one in accelerators}
-    return tuple(target for one in distinct.values() if (target := target_of(one)) is not None)
+    return tuple(target for one in distinct.values() if (target := find_target(one)) is not None)
 
 
 def devices_seen(selection: Selection, counts: Iterable[float]) -> int | None:

@@ -148,10 +148,10 @@ def availability_of(
 def _contender(
     name: str, one: OfferEstimate, catalog: Catalog, terms: Terms, hours_a_day: float
 ) -> Contender:
-    from ..offers.notebooks import plan_of, session_limits
+    from ..offers.notebooks import find_notebook_plan, find_session_limits
 
-    limits = session_limits(catalog.notebooks, one.offer)
-    plan = plan_of(catalog.notebooks, one.offer)
+    limits = find_session_limits(catalog.notebooks, one.offer)
+    plan = find_notebook_plan(catalog.notebooks, one.offer)
     free = plan is not None and plan.free
     return Contender(
         name=name,

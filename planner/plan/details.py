@@ -5,80 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import NoAnswerError
 from ..predict.anatomy import Anatomy, anatomy_of
 from ..predict.coefficients import load_coefficients
 from ..predict.steptime import StepTime
-from .breakeven import Rivalry, Turn, turns, ways_of
+from .breakeven import Rivalry, ways_of
+from .crossover import Crossover, crossovers
+from .report_details import Curve, Details
 
 if TYPE_CHECKING:
-    from .ask import Prepared
-    from .estimate import Question
+    from .prepared import Prepared
+    from .question import Question
     from .result import Estimate
     from .ways import Outcome, Ways
 
-__all__ = ["Curve", "Details", "details_of"]
+__all__ = ["details_of"]
 
 ACCELERATORS_SHOWN = 6
 PAID_COLAB = "colab-payg"
 EPOCHS_SHOWN = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200, 300, 500, 700, 1000)
 MOST_EPOCHS_TIMES = 10  # of those that were asked for: as far as the curves go
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Curve:
-    """What one way costs at numbers of epochs.
-
-    Args:
-        name: As `gpuplan breakeven` calls it.
-        instance_type: Its offer.
-        points: Epochs, then dollars at the low end, centre and high end.
-    """
-
-    name: str
-    instance_type: str
-    points: tuple[tuple[int, float, float, float], ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON types."""
-        keys = ("epochs", "usd_low", "usd", "usd_high")
-        points = [dict(zip(keys, point, strict=True)) for point in self.points]
-        return {"name": self.name, "instance_type": self.instance_type, "points": points}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Details:
-    """The details of an estimate.
-
-    Args:
-        steps: One device of each of a few accelerators, taken apart.
-        bills: Positions of the offers whose bills are told line by line.
-        curves: Cost against epochs; empty when the run is not told in epochs.
-        turns: Where another way becomes the cheapest.
-        colab: Where paid Colab becomes cheaper or dearer than one other way that is paid for.
-    """
-
-    steps: tuple[Anatomy, ...]
-    bills: tuple[int, ...]
-    curves: tuple[Curve, ...]
-    turns: tuple[Turn, ...]
-    colab: tuple[Turn, ...] = ()
-
-    def to_json(self, estimate: Estimate) -> dict[str, Any]:
-        """Return the member `details` of a plan."""
-        billed = ((index, estimate.offers[index].bill) for index in self.bills)
-        return {
-            "steps": [step.to_json() for step in self.steps],
-            "bills": [
-                {"offer": index, "lines": bill.lines_json(detailed=True)}
-                for index, bill in billed if bill is not None
-            ],
-            "epochs": [curve.to_json() for curve in self.curves],
-            "turns": [turn.to_json() for turn in self.turns],
-            "colab": [turn.to_json() for turn in self.colab],
-        }  # fmt: skip
 
 
 def details_of(ready: Prepared, estimate: Estimate, question: Question) -> Details:
@@ -150,16 +98,18 @@ class _Curves:
             self.known[epochs] = {way.contender.name: way for way in found}
         return self.known[epochs]
 
-    def turns(self) -> tuple[Turn, ...]:
+    def turns(self) -> tuple[Crossover, ...]:
         """Return where the cheapest way changes."""
-        return turns(lambda n: next(iter(self.at(n))), farthest=self.farthest)
+        return crossovers(lambda n: next(iter(self.at(n))), farthest=self.farthest)
 
-    def against(self, name: str) -> Iterator[Turn]:
+    def against(self, name: str) -> Iterator[Crossover]:
         """Yield where one way becomes cheaper or dearer than each other that is paid for."""
         asked = self.at(self.asked)
         for other in [rival for rival in asked if rival != name and asked[rival].money_usd.mid > 0]:
             yield from (
-                turns(partial(self._cheaper, name, other), farthest=self.farthest) if name in asked else ()
+                crossovers(partial(self._cheaper, name, other), farthest=self.farthest)
+                if name in asked
+                else ()
             )
 
     def _cheaper(self, one: str, other: str, epochs: int) -> str:

@@ -3,88 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, field
+from dataclasses import asdict
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
-from ..frozen import Frozen
-from ..predict.links import UNKNOWN, Machine, machine_joined
+from ..predict.links import machine_joined
 from ..predict.steptime import StepTime, Unpredicted
 from ..units import SECONDS_PER_HOUR
-from .limiter import Feed, feed_of, pictures_of
-from .limits import require_positive
+from .host_feed import Feed, feed_of, pictures_of
 from .memory import available_bytes, memory_verdict, stated_verdict
 from .memory_parts import batch_bytes_of, remedies_of
-from .pause import collector_paused
 from .pricing import price_offers
 from .projection import Projection
-from .rank import SortBy
+from .question import Question
 from .result import Estimate
-from .select import Filters, Selected, Selection
-from .spot_outlook import SpotTerms
-from .spreading import ScalingMode, Spread
+from .select import Selected, Selection
+from .spreading import Spread
 from .standing import ranked, recommend
 from .terms import NO_TERMS, Terms
 
 if TYPE_CHECKING:
-    from ..offers.rows import Accelerator
     from ..workload.model import Workload
+    from .step_predictor import StepPredictor
 
-__all__ = ["Question", "StepPredictor", "estimate_workload", "project"]
-
-
-class StepPredictor(Protocol):
-    """Whatever knows the time of one step of a workload on some devices."""
-
-    def step_time(
-        self,
-        workload: Workload,
-        accelerator: Accelerator,
-        *,
-        devices: float = 1,
-        machine: Machine = UNKNOWN,
-        hosts: int = 1,
-    ) -> StepTime | Unpredicted:
-        """Return the time of one step, or why none can be given."""
-        ...
+__all__ = ["estimate_workload", "project"]
 
 
 WEAK = Spread()
 
 
-class Question(Frozen):
-    """What is asked about a workload.
-
-    Args:
-        filters: Which offers to look at.
-        sort: What "best first" means.
-        deadline_s: Longest time of the run [s].
-        budget_usd: Highest cost of the run [USD].
-        spot: What is said about interruptions of spot machines.
-        feed: How samples are fed: `arrays`, `jpeg`, samples per second of one vCPU; None: no limit.
-        scaling: Whether each of several devices keeps the batch, or they share it.
-
-    Raises:
-        UsageError: A limit that is not positive.
-    """
-
-    filters: Filters = field(default_factory=Filters)
-    sort: SortBy = "cost"
-    deadline_s: float | None = None
-    budget_usd: float | None = None
-    spot: SpotTerms = field(default_factory=SpotTerms)
-    feed: str | None = None
-    scaling: ScalingMode = "weak"
-
-    def __post_init__(self) -> None:
-        if self.deadline_s is not None:
-            require_positive(self.deadline_s, what="--deadline", example="12h")
-        if self.budget_usd is not None:
-            require_positive(self.budget_usd, what="--budget", example="20")
-
-
-@collector_paused()
 def estimate_workload(
     workload: Workload,
     *,

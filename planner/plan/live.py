@@ -26,14 +26,14 @@ def ask_notebooks(settings: Settings, *, timeout_s: float = PATIENCE_S) -> Itera
     """
     from ..files import data_folder
     from ..offers.refresh.notebook_clients import NOTEBOOK_PROVIDERS, refresh_notebooks
-    from ..offers.refresh.source import Request
-    from ..offers.refresh.store import Store
+    from ..offers.refresh.source import RefreshRequest
+    from ..offers.refresh.store import PriceStore
 
-    store = Store(data_folder(settings.data_dir))
-    request = Request(environ=os.environ, endpoints=settings.endpoint)
+    store = PriceStore(data_folder(settings.data_dir))
+    request = RefreshRequest(environ=os.environ, endpoints=settings.endpoint)
     for provider in NOTEBOOK_PROVIDERS:
         outcome = refresh_notebooks(provider, store=store, request=request, timeout_s=timeout_s)
         if outcome.accepted:
             yield f"{provider}: asked now ({outcome.new + outcome.changed + outcome.same} readings)"
         yield from (f"{provider}: needs {need}" for need in outcome.needs)
-        yield from (f"{provider}: not read: {found.message}" for found in outcome.suspicions)
+        yield from (f"{provider}: not read: {found.message}" for found in outcome.anomalies)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..offers.local import PROVIDER
 from ..predict.from_profiles import same_work
-from .limiter import Feed
+from .host_feed import Feed
 
 if TYPE_CHECKING:
     from ..predict.from_profiles import Measurement

@@ -1,4 +1,4 @@
-"""One offer with the run's time, bill and memory on it."""
+"""One offer of an answer: time, bill and memory of the run, and the comparison with the other offers."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from .bill import Bill
 from .carbon import co2_kg
 from .nano import rental_nano, usd_of
 from .phases import Schedule
-from .prediction import usd_per_million
 from .projection import Projection
+from .serving import usd_per_million
 from .terms import Bounds
 
 if TYPE_CHECKING:
     from ..offers.rows import Offer
     from .best_batch import BestBatch
     from .market import Market
-    from .prediction import Serving
     from .scaling_note import Scaling
     from .select import Selected
+    from .serving import Serving
     from .spot_outlook import SpotOutlook
 
 __all__ = ["OfferEstimate"]
@@ -29,9 +29,9 @@ __all__ = ["OfferEstimate"]
 
 @dataclass(slots=True)
 class OfferEstimate:
-    """One offer with the run's time, bill and memory on it.
+    """One offer of an answer.
 
-    Nobody changes one; it is not frozen because thousands are made at once, and freezing triples what each takes.
+    Treated as immutable; it is not frozen because thousands are made at once, and freezing triples their time.
 
     Args:
         offer: The row of the catalog.
@@ -41,9 +41,9 @@ class OfferEstimate:
         bill: None when the price or the run's time is unknown.
         unbilled: Items that a real bill has and whose price is unknown here.
         outlook: What interruptions do to the run; None on demand, or when the run's time is unknown.
+        market: Comparisons with the other offers, and what holds for all.
         serving: What the machine does as a server of predictions; None when training was asked for.
         best_batch: The same run at the largest batch that fits; None: not asked for, or the user's own is best.
-        market: The other offers of the answer, and what holds for all.
     """
 
     offer: Offer
@@ -94,38 +94,6 @@ class OfferEstimate:
         return self.selected.session_s
 
     @property
-    def spot(self) -> SpotOutlook | None:
-        """The outlook, compared with the same machine on demand; None on demand, or when the time is unknown."""
-        return None if self.outlook is None else self.market.compared(self)
-
-    @property
-    def scaling(self) -> Scaling | None:
-        """What several devices bring against one; None for one, and where one is not offered."""
-        return self.market.scaling(self)
-
-    @property
-    def power_w(self) -> Bounds | None:
-        """What the machine draws while it trains, its house's overhead included; None: unknown [W]."""
-        return self.market.power_w(self)
-
-    @property
-    def energy_kwh(self) -> Interval | None:
-        """Energy of the run; None when unknown [kWh]."""
-        return self.market.energy_kwh(self)
-
-    @property
-    def co2_kg(self) -> Interval | None:
-        """Carbon dioxide of that energy; None when unknown [kg]."""
-        return self.co2_of(self.energy_kwh)
-
-    def co2_of(self, energy: Interval | None) -> Interval | None:
-        """Return the carbon dioxide of some energy where the offer is; None when unknown [kg]."""
-        g_co2_per_kwh = None if energy is None else self.market.g_co2_per_kwh(self)
-        if energy is None or g_co2_per_kwh is None:
-            return None
-        return co2_kg(energy, g_co2_per_kwh=g_co2_per_kwh)
-
-    @property
     def run_time_s(self) -> Interval | None:
         """Time of the whole run, from the first charged second to the last, waits included; None: unknown [s]."""
         return None if self.schedule is None else self.schedule.wall_s
@@ -139,6 +107,44 @@ class OfferEstimate:
     def sessions(self) -> int | None:
         """How many sessions the run takes, by its central estimate; None when its time is unknown [-]."""
         return None if self.schedule is None else self.schedule.sessions
+
+    @property
+    def spot(self) -> SpotOutlook | None:
+        """The outlook, compared with the same machine on demand; None on demand, or when the time is unknown."""
+        outlook, saves_share = self.outlook, self.saves_share
+        return outlook if outlook is None or saves_share is None else outlook.against(saves_share)
+
+    @property
+    def saves_share(self) -> float | None:
+        """Share saved against the same machine there on demand; None: unknown [-]."""
+        return None if self.bill is None else self.market.saves_share(self.offer, self.bill)
+
+    @property
+    def scaling(self) -> Scaling | None:
+        """What several devices bring against one; None for one, and where one is not offered."""
+        return self.market.scaling(self.offer, self.projection)
+
+    @property
+    def power_w(self) -> Bounds | None:
+        """What the machine draws while it trains, its house's overhead included; None: unknown [W]."""
+        return self.market.power_w(self.selected)
+
+    @property
+    def energy_kwh(self) -> Interval | None:
+        """Energy of the run; None when unknown [kWh]."""
+        return self.market.energy_kwh(self.selected, self.schedule)
+
+    @property
+    def co2_kg(self) -> Interval | None:
+        """Carbon dioxide of that energy; None when unknown [kg]."""
+        return self.co2_of(self.energy_kwh)
+
+    def co2_of(self, energy: Interval | None) -> Interval | None:
+        """Return the carbon dioxide of some energy where the offer is; None when unknown [kg]."""
+        g_co2_per_kwh = None if energy is None else self.market.g_co2_per_kwh(self.offer)
+        if energy is None or g_co2_per_kwh is None:
+            return None
+        return co2_kg(energy, g_co2_per_kwh=g_co2_per_kwh)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -159,7 +165,13 @@ class OfferEstimate:
                 f"a session ends after {session_s / SECONDS_PER_HOUR:g} h: this run takes {sessions} sessions"
             )
         several = "" if scaling is None else scaling.note
-        own = (several, self.market.starved(self), spot, interrupted, self.offer.note)
+        own = (
+            several,
+            self.market.starved(self.selected, self.projection),
+            spot,
+            interrupted,
+            self.offer.note,
+        )
         return [note for note in own if note]
 
     def to_json(self, *, breakdown: bool = False) -> dict[str, Any]:

@@ -1,29 +1,29 @@
-"""The user's own measured runs, kept in the platform's data folder, so that later estimates know them."""
+"""The user's own measured runs, saved in the data folder for later estimates."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
+from ..files import write_whole
 
 if TYPE_CHECKING:
     from ..predict.from_profiles import Measurement
+    from ..settings import Settings
 
 __all__ = ["forget_runs", "keep_run", "own_measurements", "read_profile", "runs_folder"]
 
 FILES = "*.profile.json"
 
 
-def runs_folder() -> Path:
-    """Return where runs are kept: below `GPUPLAN_DATA_DIR`, or the platform's data folder."""
-    override = os.environ.get("GPUPLAN_DATA_DIR")
-    if override:
-        return Path(override).expanduser() / "runs"
+def runs_folder(settings: Settings) -> Path:
+    """Return the folder of saved runs: in `data_dir`, or in the platform's data folder."""
+    if settings.data_dir is not None:
+        return settings.data_dir / "runs"
     import platformdirs
 
     return Path(platformdirs.user_data_path("gpuplan")) / "runs"
@@ -49,33 +49,35 @@ def read_profile(path: Path) -> dict[str, Any]:
     return document
 
 
-def keep_run(document: Mapping[str, Any]) -> Path:
-    """Keep a profile under a name made of its content; return where. Keeping it twice changes nothing."""
+def keep_run(document: Mapping[str, Any], settings: Settings) -> Path:
+    """Save a profile under the hash of its content, so that saving it twice changes nothing.
+
+    Returns:
+        The file.
+    """
     text = json.dumps(document, sort_keys=True)
-    folder = runs_folder()
+    folder = runs_folder(settings)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.profile.json"
-    temporary = path.with_suffix(".part")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
+    write_whole(path, text)
     return path
 
 
-def forget_runs() -> int:
-    """Delete all that was kept; return how many runs."""
-    kept = list(runs_folder().glob(FILES))
+def forget_runs(settings: Settings) -> int:
+    """Delete all saved runs; return their number."""
+    kept = list(runs_folder(settings).glob(FILES))
     for path in kept:
         path.unlink(missing_ok=True)
     return len(kept)
 
 
-def own_measurements() -> tuple[Measurement, ...]:
-    """Return what was kept; a damaged file is left out."""
-    return tuple(_readable())
+def own_measurements(settings: Settings) -> tuple[Measurement, ...]:
+    """Return the measurements of all saved runs; damaged files are left out."""
+    return tuple(_readable(runs_folder(settings)))
 
 
-def _readable() -> Iterator[Measurement]:
-    for path in sorted(runs_folder().glob(FILES)):
+def _readable(folder: Path) -> Iterator[Measurement]:
+    for path in sorted(folder.glob(FILES)):
         try:
             document = read_profile(path)
         except UsageError:

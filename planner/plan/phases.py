@@ -17,7 +17,7 @@ from .sizes import checkpoint_bytes, dataset_gb, forward_share, session_count
 from .terms import Bounds, Terms
 
 if TYPE_CHECKING:
-    from ..offers.costs import Place
+    from ..offers.costs import HostKind
     from ..workload.model import Workload
     from .projection import Projection
     from .spot_outlook import SpotOutlook
@@ -84,8 +84,8 @@ class Scheduler:
     def __init__(self, workload: Workload, terms: Terms) -> None:
         self.workload = workload
         self.terms = terms
-        self._before: dict[Place, tuple[Phase, ...]] = {}
-        self._after: dict[Place, tuple[Phase, ...]] = {}
+        self._before: dict[HostKind, tuple[Phase, ...]] = {}
+        self._after: dict[HostKind, tuple[Phase, ...]] = {}
 
     @cached_property
     def forward_share(self) -> float:
@@ -102,7 +102,7 @@ class Scheduler:
         """Start and compilation."""
         return _compilation(self.workload, self.terms)
 
-    def preparation(self, place: Place) -> tuple[Phase, ...]:
+    def preparation(self, place: HostKind) -> tuple[Phase, ...]:
         """Return what comes before the first step at a place."""
         if self.terms.costs is None:
             return ()
@@ -110,7 +110,7 @@ class Scheduler:
             self._before[place] = (*_arrival(self.workload, place, self.terms), self.compilation)
         return self._before[place]
 
-    def tail(self, place: Place) -> tuple[Phase, ...]:
+    def tail(self, place: HostKind) -> tuple[Phase, ...]:
         """Return what comes after the last step at a place."""
         if place not in self._after:
             self._after[place] = tuple(_from_assumption("idle tail", "idle_tail_s", place, self.terms))
@@ -120,7 +120,7 @@ class Scheduler:
         self,
         projection: Projection,
         *,
-        place: Place,
+        place: HostKind,
         session_s: float | None = None,
         outlook: SpotOutlook | None = None,
     ) -> Schedule | None:
@@ -190,7 +190,7 @@ class Scheduler:
         return every, (fast, usual, slow), because
 
 
-def _arrival(workload: Workload, place: Place, terms: Terms) -> list[Phase]:
+def _arrival(workload: Workload, place: HostKind, terms: Terms) -> list[Phase]:
     """Return what comes before compilation."""
     return [
         *_from_assumption("boot", "boot_s", place, terms),
@@ -199,13 +199,13 @@ def _arrival(workload: Workload, place: Place, terms: Terms) -> list[Phase]:
     ]
 
 
-def _from_assumption(item: str, key: str, place: Place, terms: Terms) -> list[Phase]:
+def _from_assumption(item: str, key: str, place: HostKind, terms: Terms) -> list[Phase]:
     """Return a part that is one assumed time; none where nothing is assumed."""
     bounds = terms.bounds(key, place)
     return [] if bounds is None else [Phase(item, _interval(bounds), terms.because(key, place))]
 
 
-def _download(workload: Workload, place: Place, terms: Terms) -> list[Phase]:
+def _download(workload: Workload, place: HostKind, terms: Terms) -> list[Phase]:
     """Return the download of the data: size over rate."""
     rate, size = terms.bounds("download_mb_per_s", place), dataset_gb(workload, terms)
     if rate is None or size is None or min(rate) <= 0:

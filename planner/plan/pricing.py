@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ..predict.links import machine_joined
-from .bill import Bill, Charges, Rental
+from .bill import Rental
 from .charges import Charger
-from .limiter import Feed, fed
+from .host_feed import Feed, fed
+from .lease import Lease, Leased
 from .market import Market
 from .offer_estimate import OfferEstimate
 from .phases import Schedule, Scheduler
@@ -21,20 +22,11 @@ if TYPE_CHECKING:
     from .select import Selected, Selection
     from .terms import Terms
 
-__all__ = ["Lease", "Pricer", "outlooks_for", "price_offers"]
-
-
-class Lease(NamedTuple):
-    """A run on a kind of machine, before its price."""
-
-    schedule: Schedule | None
-    rental: Rental | None
-    outlook: SpotOutlook | None
-    charges: Charges
+__all__ = ["Pricer", "outlooks_for", "price_offers"]
 
 
 class Pricer:
-    """Lays one workload out on offers, and bills it.
+    """Schedules one workload on offers, with the charges of each.
 
     Args:
         workload: What runs.
@@ -49,30 +41,14 @@ class Pricer:
         self._outlooks = outlooks
         self._schedules: dict[object, Schedule | None] = {}
         self._rentals: dict[object, tuple[Schedule | None, Rental | None]] = {}
-        self.market = Market(terms)
 
     def kind_of(self, offer: Offer) -> object:
-        """Return what decides on an offer's lease beside its machine: how it is taken back, what is taken off."""
+        """Return the key of an offer's lease beside its machine: purchase option, interruptions and discount."""
         purchase = offer.purchase
         discount = id(self.terms.discount_for(offer)) if self.terms.discounts else None
         if purchase != "spot" or self._outlooks is None:
             return purchase if discount is None else (purchase, discount)
         return (discount, self._outlooks.bucket_of(offer))
-
-    def price(self, selected: Selected, projection: Projection, lease: Lease | None = None) -> OfferEstimate:
-        """Return an offer with its schedule and its bill.
-
-        Args:
-            selected: The offer.
-            projection: The workload on its devices.
-            lease: Of an offer of the same machine and kind; None: it is worked out.
-        """
-        schedule, rental, outlook, charges = lease or self.lease(selected, projection)
-        price = selected.offer.usd_per_hour
-        bill = None if rental is None or price is None else Bill(rental, usd_per_hour=price)
-        return OfferEstimate(
-            selected.offer, selected, projection, schedule, bill, charges.unknown, outlook, self.market
-        )
 
     def lease(self, selected: Selected, projection: Projection) -> Lease:
         """Return all of an offer that does not depend on its price."""
@@ -128,9 +104,29 @@ def price_offers(
         pictures: How fast it would decode them, where nothing was said and they look like images; else None.
     """
     pricer = Pricer(workload, terms, outlooks_for(workload, selection, spot))
+    leased = _leased(pricer, selection, project, feed)
+    market = Market(terms, leased, pictures)
+    return [_estimate(one, market) for one in leased]
+
+
+def _estimate(leased: Leased, market: Market) -> OfferEstimate:
+    """Return an offer with its bill."""
+    selected, projection, lease = leased
+    offer = selected.offer
+    bill = lease.bill(offer.usd_per_hour)
+    unbilled = lease.charges.unknown
+    return OfferEstimate(
+        offer, selected, projection, lease.schedule, bill, unbilled, lease.outlook, market
+    )  # fmt: skip
+
+
+def _leased(
+    pricer: Pricer, selection: Selection, project: Callable[[Selected], Projection], feed: Feed | None
+) -> list[Leased]:
+    """Return every offer with its lease, in order; offers of one machine share projection and lease."""
     projections: dict[object, Projection] = {}
     by_machine: dict[object, tuple[Projection, dict[object, Lease]]] = {}
-    priced = []
+    leased = []
     for selected in selection.offers:
         offer = selected.offer
         machine = (
@@ -151,9 +147,8 @@ def price_offers(
         lease = leases.get(kind)
         if lease is None:
             lease = leases[kind] = pricer.lease(selected, projection)
-        priced.append(pricer.price(selected, projection, lease))
-    pricer.market.offers, pricer.market.pictures = priced, pictures
-    return priced
+        leased.append(Leased(selected, projection, lease))
+    return leased
 
 
 def outlooks_for(workload: Workload, selection: Selection, spot: SpotTerms) -> SpotOutlooks | None:

@@ -11,23 +11,23 @@ from __future__ import annotations
 import json
 import os
 import sys
-import threading
 import time
 import traceback
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
 from ..errors import GpuplanError, UsageError
-from ..measure.measuring import Subject, is_out_of_memory, measure
-from ..measure.windows import Meter, Rules
+from ..measure.measuring import MeasuredModel, is_out_of_memory, measure_model
+from ..measure.windows import MeasurementRules, Meter
 from ..workload.concrete import Concrete, set_precision, with_concrete
 from ..workload.faults import one_line
 from ..workload.options import WorkloadOptions
 from ..workload.reference import parse_reference
+from ..workload.script_watch import Watch, end_with_parent
 
 __all__ = ["main"]
 
-STDIN, STDOUT, STDERR = 0, 1, 2
+STDOUT, STDERR = 1, 2
 # What float32 products are computed with on JAX, by precision; the others leave it to the framework.
 JAX_PRODUCTS = {"float32": "highest", "tf32": "tensorfloat32"}
 
@@ -37,7 +37,7 @@ def main(request_path: str) -> NoReturn:
     out = _take_over_streams()
     request = json.loads(Path(request_path).read_text(encoding="utf-8"))
     try:
-        _answer(request, out)
+        _answer(request, out, Path(request_path).parent)
     except UsageError as error:
         _finish(out, event="failed", kind="usage", message=str(error), hint=error.hint)
     except GpuplanError as error:
@@ -49,18 +49,9 @@ def main(request_path: str) -> NoReturn:
 
 def _take_over_streams() -> IO[str]:
     """Keep stdout for messages, show the user's code none of it, and end when the parent does."""
+    end_with_parent()
     out = os.fdopen(os.dup(STDOUT), "w", buffering=1, encoding="utf-8")
     os.dup2(STDERR, STDOUT)
-    lifeline = os.dup(STDIN)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, STDIN)
-
-    def wait() -> None:
-        while os.read(lifeline, 1):
-            pass
-        os._exit(1)
-
-    threading.Thread(target=wait, daemon=True).start()
     return out
 
 
@@ -83,7 +74,7 @@ def _fail(out: IO[str], error: Exception) -> NoReturn:
     _finish(out, event="failed", kind=kind, message=f"{type(error).__name__}: {one_line(error)}", hint=None)
 
 
-def _answer(request: dict[str, Any], out: IO[str]) -> None:
+def _answer(request: dict[str, Any], out: IO[str], folder: Path) -> None:
     options = WorkloadOptions.from_json(request["options"])
     base = Path(request["base"])
     reference = parse_reference(request["reference"], base=base)
@@ -94,10 +85,12 @@ def _answer(request: dict[str, Any], out: IO[str]) -> None:
     _require_device(request["backend"], request["device"])
     set_precision(options.precision)
     facts |= _set_products(request["backend"], options.precision)
+    watch = Watch(folder, own=str(reference.folder(base)))
     started_s = time.perf_counter()
 
     def use(concrete: Concrete) -> NoReturn:
         facts["build_s"] = time.perf_counter() - started_s
+        watch.stop()  # nothing else runs here while it measures
         try:
             row = _measured(concrete, request, out, facts)
         except GpuplanError:
@@ -111,9 +104,9 @@ def _answer(request: dict[str, Any], out: IO[str]) -> None:
 
 def _require_device(backend: str, wanted: str | None) -> None:
     """UsageError unless the backend computes where it was asked to."""
-    from ..measure.machine import backend_facts
+    from ..measure.machine import read_backend_facts
 
-    found = backend_facts(backend)["platform"]
+    found = read_backend_facts(backend)["platform"]
     if wanted is not None and found != wanted:
         raise UsageError(
             f"--device {wanted}: {backend} computes on a {found} here",
@@ -145,7 +138,7 @@ def _set_products(backend: str, precision: str | None) -> dict[str, Any]:
 def _measured(
     concrete: Concrete, request: dict[str, Any], out: IO[str], facts: dict[str, Any]
 ) -> dict[str, Any]:
-    from ..measure.machine import environment
+    from ..measure.machine import describe_environment
 
     model, backend, mode = concrete.model, request["backend"], request["options"]["mode"]
     own = request["data"] == "script"
@@ -156,19 +149,27 @@ def _measured(
     facts["draw_data_s"] = time.perf_counter() - started_s
     facts |= {"parameters": model.count_params(), "samples": concrete.samples, "notes": list(concrete.notes)}
     facts["precision"] = _policy_of(model)
-    _tell(out, event="ready", batch_size=concrete.batch_size, environment=environment(backend), facts=facts)
-    subject = Subject(
+    _tell(
+        out,
+        event="ready",
+        batch_size=concrete.batch_size,
+        environment=describe_environment(backend),
+        facts=facts,
+    )
+    subject = MeasuredModel(
         model=model, data=data, batch_size=concrete.batch_size, backend=backend, mode=mode,
         fed=(concrete.arguments or {}) if own else {},
     )  # fmt: skip
     asked = own and mode == "train" and request["pipeline"]
     pipeline = _pipeline(subject, request["rules"]["most_s"]) if asked else None
-    row = measure(subject, rules=Rules(**request["rules"]), tell=lambda phase, m: _window(out, phase, m))
+    row = measure_model(
+        subject, rules=MeasurementRules(**request["rules"]), tell=lambda phase, m: _window(out, phase, m)
+    )
     row["prepare"] |= facts
     return row | {"pipeline": pipeline, "batch_size": concrete.batch_size}
 
 
-def _pipeline(subject: Subject, most_s: float) -> list[dict[str, Any]]:
+def _pipeline(subject: MeasuredModel, most_s: float) -> list[dict[str, Any]]:
     from ..measure.pipeline import MOST_S, measure_pipeline
 
     return measure_pipeline(subject.fed, batch_size=subject.batch_size, most_s=min(MOST_S, most_s))

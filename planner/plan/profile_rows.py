@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ..errors import UsageError
-from ..measure.findings import findings_of, limit_of
-from ..measure.load import together
-from ..measure.several import pooled
-from ..measure.windows import Rules
+from ..measure.findings import find_bottleneck, find_caveats
+from ..measure.load import combine_uses
+from ..measure.several import pool_timings
+from ..measure.windows import MeasurementRules
 from .profile_worker import Outcome
 
 __all__ = [
@@ -51,7 +51,7 @@ def row_of(*, status: str, batch_size: int | None) -> dict[str, Any]:
 
 
 def row_of_processes(
-    outcomes: Sequence[Outcome], *, asked: dict[str, Any], rules: Rules, options: str
+    outcomes: Sequence[Outcome], *, asked: dict[str, Any], rules: MeasurementRules, options: str
 ) -> dict[str, Any]:
     """Return the row of a configuration that several processes measured, one after the other.
 
@@ -65,7 +65,7 @@ def row_of_processes(
     prepare = first.row.get("prepare", {})
     row = row_of(status=first.status, batch_size=first.row.get("batch_size") or asked["batch_size"])
     row |= {name: first.row.get(name) for name in ("pipeline", "state_while_timed")}
-    busy = together([outcome.busy for outcome in outcomes if outcome.busy is not None])
+    busy = combine_uses([outcome.busy for outcome in outcomes if outcome.busy is not None])
     row |= {
         "precision": asked["precision"] or prepare.get("precision"), "prepare": prepare,
         "asked_precision": asked["precision"], "message": _message(outcomes),
@@ -73,7 +73,7 @@ def row_of_processes(
     }  # fmt: skip
     for name in ("fit", "step"):
         timings = [outcome.row[name] for outcome in outcomes if outcome.row.get(name)]
-        row[name] = pooled(timings, width=rules.width) if timings else None
+        row[name] = pool_timings(timings, width=rules.width) if timings else None
     row["memory"] = _largest([outcome.row["memory"] for outcome in outcomes if outcome.row.get("memory")])
     epochs = [outcome.row["epoch"] for outcome in outcomes if outcome.row.get("epoch")]
     if epochs:
@@ -81,7 +81,7 @@ def row_of_processes(
         row["epoch"] = {"beside_steps_s": statistics.median(beside) if beside else None}
         row["epoch"] |= epoch_of(row, samples=prepare.get("samples"), batch_size=row["batch_size"])
     if row["fit"] is not None:
-        row["findings"] = findings_of(row, busy=busy, rules=rules, options=options)
+        row["findings"] = find_caveats(row, busy=busy, rules=rules, options=options)
     return row
 
 
@@ -139,7 +139,7 @@ def _limited(row: dict[str, Any], splits: Sequence[dict[str, Any]]) -> dict[str,
     if row["fit"] is None:
         return row
     fixed_s = {split["precision"]: float(split["fixed_s"]) for split in splits}.get(row["precision"])
-    limit, said = limit_of(row, fixed_s=fixed_s)
+    limit, said = find_bottleneck(row, fixed_s=fixed_s)
     return row | {"limit": limit, "findings": [*row["findings"], said] if said else row["findings"]}
 
 

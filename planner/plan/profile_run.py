@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import GpuplanError, UsageError
-from ..measure.several import Several, is_enough
-from ..measure.windows import Rules
+from ..measure.several import ProcessLimits, is_enough
+from ..measure.windows import MeasurementRules
 from ..workload.options import WorkloadOptions
 from ..workload.reference import parse_reference
 from .profile_rows import accelerator_of, empty_document, finished, row_of_processes
@@ -53,8 +53,8 @@ class Request:
     data: Literal["synthetic", "script"] = "synthetic"
     options: WorkloadOptions = field(default_factory=WorkloadOptions)
     argv: tuple[str, ...] = ()
-    rules: Rules = field(default_factory=Rules)
-    several: Several = field(default_factory=Several)
+    rules: MeasurementRules = field(default_factory=MeasurementRules)
+    several: ProcessLimits = field(default_factory=ProcessLimits)
     trace: bool = True
     typed: str = ""
 
@@ -108,7 +108,7 @@ def profile(
             measure(configuration)
     document["status"] = "complete"
     if request.trace:
-        _trace(document, request, base)
+        _trace(document, request, base, on_event)
     return finished(document)
 
 
@@ -133,7 +133,7 @@ class _Configuration:
         on_event({"event": "begin", "process": len(self.outcomes) + 1, **self.asked})
         child = _child_request(request, backend, self.asked, base) | {"pipeline": not self.outcomes}
         began_s = time.monotonic()
-        worker = Worker(child, on_event)
+        worker = Worker(child, on_event, request.options.script)
         try:
             self.outcomes.append(worker.run())
         except KeyboardInterrupt:
@@ -162,7 +162,7 @@ def _tell_machine(document: dict[str, Any], outcome: Outcome) -> None:
         document["accelerator"] = accelerator_of(outcome.environment["device"])
 
 
-def _trace(document: dict[str, Any], request: Request, base: Path) -> None:
+def _trace(document: dict[str, Any], request: Request, base: Path, on_event: OnEvent) -> None:
     """Add what each measured row computes, so that the plan knows the work; compare the memory.
 
     Run after everything was measured, for tracing takes a processor. What cannot be traced is a note.
@@ -175,7 +175,7 @@ def _trace(document: dict[str, Any], request: Request, base: Path) -> None:
         options = replace(
             request.options, batch_size=row["batch_size"], precision=row["asked_precision"],
             compiled=False if document["backend"] == "torch" else None,
-        )  # fmt: skip
+        ).telling(lambda line: on_event({"event": "script", "at": line}))  # fmt: skip
         try:
             workload = load_workload(request.model, options=options, base=base, argv=request.argv)
         except GpuplanError as error:

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
 import queue
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ..errors import GpuplanError, UsageError
-from ..measure.load import Busy, LoadWatch
+from ..measure.load import LoadMonitor, ProcessorUse
 from ..measure.statistics import summarize
+from ..workload.reference import parse_reference
+from ..workload.script_process import ScriptProcess, environment_of
+from ..workload.script_terms import ScriptTerms
 
 __all__ = ["Outcome", "Worker", "child_environment"]
 
@@ -42,13 +43,23 @@ class Outcome:
     status: str = "failed"
     row: dict[str, Any] = field(default_factory=dict)
     environment: dict[str, Any] | None = None
-    busy: Busy | None = None
+    busy: ProcessorUse | None = None
     message: str | None = None
 
 
-def child_environment(backend: str, device: str | None) -> dict[str, str]:
-    """Return the environment of a measuring process: backend, device, memory taken as needed."""
-    environment = {**os.environ, "KERAS_BACKEND": backend, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+def child_environment(
+    backend: str, device: str | None, *, terms: ScriptTerms, folder: Path
+) -> dict[str, str]:
+    """Return the environment of a measuring process: backend, device, memory taken as needed.
+
+    Args:
+        backend: Keras's.
+        device: Where it computes; None: where the backend does by itself.
+        terms: On which the user's code runs.
+        folder: A temporary one.
+    """
+    environment = environment_of(terms, folder)
+    environment |= {"KERAS_BACKEND": backend, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     environment.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
     if device is not None:
@@ -61,30 +72,35 @@ def child_environment(backend: str, device: str | None) -> dict[str, str]:
 class Worker:
     """One process for one configuration."""
 
-    def __init__(self, request: Mapping[str, Any], on_event: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(
+        self, request: Mapping[str, Any], on_event: Callable[[dict[str, Any]], None], terms: ScriptTerms
+    ) -> None:
         """Start it; `run` listens, `stop` ends it.
 
         Args:
             request: See `profile_child`.
             on_event: Called with every message.
+            terms: On which the user's code runs until there is a model.
         """
         self._on_event = on_event
         self._folder = tempfile.TemporaryDirectory(prefix="gpuplan-")
-        path = Path(self._folder.name, "request.json")
+        folder, base, reference = Path(self._folder.name), Path(request["base"]), request["reference"]
+        path = folder / "request.json"
         path.write_text(json.dumps(request), encoding="utf-8")
-        log = Path(self._folder.name, "log")
-        self._log = log.open("w+", encoding="utf-8", errors="replace")
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", f"{__package__}.profile_child", str(path)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True, start_new_session=True,
-            env=child_environment(request["backend"], request["device"]),
+        self._log = (folder / "log").open("w+", encoding="utf-8", errors="replace")
+        environment = child_environment(request["backend"], request["device"], terms=terms, folder=folder)
+        telling = replace(terms, tell=lambda line: on_event({"event": "script", "at": line}))
+        self._child = ScriptProcess(
+            f"{__package__}.profile_child", [path], name=reference, terms=telling, environment=environment,
+            own=parse_reference(reference, base=base).folder(base), stdout=subprocess.PIPE, stderr=self._log,
         )  # fmt: skip
+        self.process = self._child.process
         self._lines: queue.Queue[str | None] = queue.Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         self.outcome = Outcome()
         self._windows: dict[str, list[tuple[float, int]]] = {}
-        self._watch: LoadWatch | None = None
+        self._watch: LoadMonitor | None = None
 
     def _read(self) -> None:
         if self.process.stdout is not None:
@@ -98,11 +114,8 @@ class Worker:
             try:
                 line = self._lines.get(timeout=POLL_S)
             except queue.Empty:
-                if self._starves_the_host():
-                    self.stop()
-                    return self._ended(
-                        "out_of_memory", "the host's memory was nearly used up; it was stopped"
-                    )
+                if self._is_over():
+                    return self.outcome
                 continue
             if line is None:
                 return self._died()
@@ -111,13 +124,23 @@ class Worker:
             if self._heard(message):
                 return self.outcome
 
+    def _is_over(self) -> bool:
+        """Return whether it was stopped for memory; ScriptTimeoutError when the user's code took too long."""
+        if self.outcome.environment is None:
+            self._child.check()
+        if self._starves_the_host():
+            self.stop()
+            self._ended("out_of_memory", "the host's memory was nearly used up; it was stopped")
+            return True
+        return False
+
     def _heard(self, message: dict[str, Any]) -> bool:
         """Take a message in; return whether it was the last."""
         event = message["event"]
         if event == "ready":
             self.outcome.environment = message["environment"]
             self.outcome.row = {"batch_size": message["batch_size"], "prepare": message["facts"]}
-            self._watch = LoadWatch([self.process.pid])
+            self._watch = LoadMonitor([self.process.pid])
         elif event == "window":
             self._windows.setdefault(message["phase"], []).append((message["step_s"], message["steps"]))
         elif event == "done":
@@ -171,11 +194,9 @@ class Worker:
 
     def stop(self) -> None:
         """End the process and all that it started, and clean up; may be called twice."""
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+        self._child.stop()
         self._reader.join(timeout=5)
-        for stream in (self.process.stdin, self.process.stdout, self._log):
+        for stream in (self.process.stdout, self._log):
             if stream is not None:
                 with suppress(OSError):
                     stream.close()

@@ -8,7 +8,7 @@ from typing import Any
 from ..frozen import Frozen
 from ..predict.steptime import StepTime, Unpredicted
 from ..units import Interval
-from .limiter import limit_of
+from .bottleneck import Bottleneck, bottleneck_of
 from .memory import MemoryVerdict
 from .memory_parts import Remedy, memory_note
 from .run import RunLength
@@ -48,6 +48,11 @@ class Projection(Frozen):
         return self.step_time.time_s if isinstance(self.step_time, StepTime) else None
 
     @cached_property
+    def bottleneck(self) -> Bottleneck | None:
+        """Bottleneck of a step; None when its time is unknown."""
+        return bottleneck_of(self.step_time, self.memory)
+
+    @cached_property
     def notes(self) -> tuple[str, ...]:
         """What was assumed or why there is no time, in sentences."""
         about = self.step_time.note if isinstance(self.step_time, StepTime) else self.step_time.reason
@@ -61,7 +66,7 @@ class Projection(Frozen):
     def shared_json(self) -> dict[str, Any]:
         """The part of `offers[]` that offers of the same devices have in common, worked out once."""
         step = self.step_time if isinstance(self.step_time, StepTime) else None
-        limit, memory = limit_of(self), self.memory
+        limit, memory = self.bottleneck, self.memory
         return {
             "step_time_s": step.time_s.to_json() if step else None,
             "steps": self.run.steps,

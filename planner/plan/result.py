@@ -10,13 +10,12 @@ from ..frozen import Frozen
 from .bill import NOT_BILLED
 from .memory_parts import memory_parts
 from .offer_estimate import OfferEstimate
-from .pause import collector_paused
 from .recommendation import Recommendation
 from .terms import Terms
 
 if TYPE_CHECKING:
     from ..workload.model import Workload
-    from .details import Details
+    from .report_details import Details
 
 __all__ = ["SCHEMA", "Estimate"]
 
@@ -57,7 +56,6 @@ class Estimate(Frozen):
             first.setdefault((offer.accelerator, offer.devices, offer.provider == "local"), index)
         return tuple(first.values())
 
-    @collector_paused()
     def to_json(self, *, breakdown: bool = False) -> dict[str, Any]:
         """Return the object behind `--json` and `plan.json`, the bills in detail when a breakdown is wanted."""
         document = self.document(breakdown=breakdown)
@@ -76,7 +74,7 @@ class Estimate(Frozen):
             "unmodelled": [asdict(unmodelled) for unmodelled in self.workload.unmodelled],
             "terms": self.terms.to_json(),
             "not_billed": list(NOT_BILLED),
-            **({} if self.details is None else {"details": self.details.to_json(self)}),
+            **({} if self.details is None else {"details": self.details.to_json(self.offers)}),
         }
 
     def _recommendation_json(self) -> dict[str, Any]:

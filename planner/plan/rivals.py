@@ -13,8 +13,8 @@ from .select import Selected
 if TYPE_CHECKING:
     from ..offers.load import Catalog
     from ..offers.rows import Offer
-    from .ask import Prepared
-    from .estimate import Question
+    from .prepared import Prepared
+    from .question import Question
 
 __all__ = ["rivals_by_price", "rivals_for_work"]
 

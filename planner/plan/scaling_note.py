@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .offer_estimate import OfferEstimate
+    from ..offers.rows import Offer
+    from .lease import Leased
+    from .projection import Projection
 
 __all__ = ["Scaling", "scaling_against", "scaling_of", "singles_of"]
 
@@ -70,48 +72,50 @@ def scaling_of(
     return Scaling(devices=devices, speedup=speedup, efficiency=speedup / devices, cost_ratio=cost_ratio)
 
 
-def singles_of(offers: Iterable[OfferEstimate]) -> dict[object, OfferEstimate]:
+def singles_of(offers: Iterable[Leased]) -> dict[object, Leased]:
     """Return the offers of one device that others are compared with, by kind.
 
     A kind is a provider, accelerator, region and purchase option; the cheapest is taken if there are several.
     """
-    singles: dict[object, OfferEstimate] = {}
+    singles: dict[object, Leased] = {}
     for one in offers:
-        if one.offer.devices == 1 and one.offer.complete and one.projection.step_time_s is not None:
-            other = singles.get(_kind(one))
-            if other is None or _price(one) < _price(other):
-                singles[_kind(one)] = one
+        offer = one.selected.offer
+        if offer.devices == 1 and offer.complete and one.projection.step_time_s is not None:
+            kind = _kind(offer)
+            other = singles.get(kind)
+            if other is None or _price(offer) < _price(other.selected.offer):
+                singles[kind] = one
     return singles
 
 
-def _kind(one: OfferEstimate) -> object:
-    return one.offer.provider, one.offer.accelerator, one.offer.region, one.offer.purchase
+def _kind(offer: Offer) -> object:
+    return offer.provider, offer.accelerator, offer.region, offer.purchase
 
 
-def _price(one: OfferEstimate) -> float:
-    usd = one.offer.usd_per_hour
-    return float("inf") if usd is None else float(usd)
+def _price(offer: Offer) -> float:
+    return float("inf") if offer.usd_per_hour is None else float(offer.usd_per_hour)
 
 
-def _rate_per_s(one: OfferEstimate) -> float | None:
-    step_s = one.projection.step_time_s
-    return None if step_s is None else one.projection.run.global_batch_size / step_s.mid
+def _rate_per_s(projection: Projection) -> float | None:
+    step_s = projection.step_time_s
+    return None if step_s is None else projection.run.global_batch_size / step_s.mid
 
 
-def scaling_against(one: OfferEstimate, singles: Mapping[object, OfferEstimate]) -> Scaling | None:
-    """Return what several devices bring against one of their kind; None for one, and where one is not offered.
+def scaling_against(offer: Offer, projection: Projection, singles: Mapping[object, Leased]) -> Scaling | None:
+    """Return the speedup of several devices over one of their kind; None for one, and where one is not offered.
 
     Args:
-        one: The offer.
-        singles: Of one device, by kind.
+        offer: Of several devices.
+        projection: The workload on them.
+        singles: Offers of one device, by kind.
     """
-    single = None if one.offer.devices <= 1 else singles.get(_kind(one))
-    rate, single_rate = _rate_per_s(one), None if single is None else _rate_per_s(single)
+    single = None if offer.devices <= 1 else singles.get(_kind(offer))
+    rate, single_rate = _rate_per_s(projection), None if single is None else _rate_per_s(single.projection)
     if single is None or rate is None or single_rate is None:
         return None
-    prices = (one.offer.usd_per_hour, single.offer.usd_per_hour)
+    prices = (offer.usd_per_hour, single.selected.offer.usd_per_hour)
     usd, single_usd = (None if price is None else float(price) for price in prices)
     return scaling_of(
-        devices=one.offer.devices, rate_per_s=rate, single_rate_per_s=single_rate, usd_per_hour=usd,
+        devices=offer.devices, rate_per_s=rate, single_rate_per_s=single_rate, usd_per_hour=usd,
         single_usd_per_hour=single_usd,
     )  # fmt: skip

@@ -13,10 +13,10 @@ from .residency import countries_of
 from .terms import OWNED
 
 if TYPE_CHECKING:
-    from ..offers.costs import Place
+    from ..offers.costs import HostKind
     from ..offers.load import Catalog
     from ..offers.rows import Accelerator, MachineLinks, Offer
-    from ..offers.spot import SpotFacts
+    from ..offers.spot import PreemptionData
 
 __all__ = ["Filters", "Selected", "Selection", "select"]
 
@@ -69,7 +69,7 @@ class Selected(NamedTuple):
     offer: Offer
     accelerator: Accelerator | None
     session_s: float | None = None
-    place: Place = "vm"
+    place: HostKind = "vm"
     links: MachineLinks | None = None
 
 
@@ -84,7 +84,7 @@ class Selection(Frozen):
 
     offers: tuple[Selected, ...]
     catalog_as_of: str
-    spot: SpotFacts | None = None
+    spot: PreemptionData | None = None
 
     @property
     def accelerators(self) -> tuple[Accelerator, ...]:
@@ -105,11 +105,11 @@ def select(filters: Filters, *, catalog: Catalog | None = None) -> Selection:
         NoAnswerError: No offer passes all filters.
     """
     from ..offers.load import load_catalog
-    from ..offers.local import local_offer
+    from ..offers.local import probe_local_offer
     from ..offers.query import select_offers
 
     catalog = catalog or load_catalog()
-    own = Selected(*local_offer(catalog), place="local") if filters.include_local else None
+    own = Selected(*probe_local_offer(catalog), place="local") if filters.include_local else None
     chosen = select_offers(
         catalog.offers if own is None else (*catalog.offers, own.offer),
         accelerators=filters.accelerators,
@@ -151,30 +151,30 @@ def _residents(offers: Iterable[Offer], names: Iterable[str], catalog: Catalog) 
     return left
 
 
-def _spot_facts(catalog: Catalog, offers: Iterable[Offer]) -> SpotFacts | None:
+def _spot_facts(catalog: Catalog, offers: Iterable[Offer]) -> PreemptionData | None:
     """Return what is known of interruptions when any offer can be interrupted."""
     if all(offer.purchase != "spot" for offer in offers):
         return None
-    from ..offers.spot import load_spot_facts
+    from ..offers.spot import load_preemption_data
 
-    return load_spot_facts(catalog.folder)
+    return load_preemption_data(catalog.folder)
 
 
 def _describer(catalog: Catalog) -> Callable[[Offer], Selected]:
     """Return a function that finds an offer's device and session limit, and remembers them by machine."""
-    from ..offers.costs import place_of
-    from ..offers.load import device_of, links_of
+    from ..offers.costs import classify_host
+    from ..offers.load import find_device, find_links
 
     hosted = {runtime.provider for runtime in catalog.notebooks.runtimes}
-    known: dict[tuple[str, str], tuple[Accelerator | None, float | None, Place, MachineLinks | None]] = {}
+    known: dict[tuple[str, str], tuple[Accelerator | None, float | None, HostKind, MachineLinks | None]] = {}
 
     def describe(offer: Offer) -> Selected:
         machine = (offer.provider, offer.instance_type)
         if machine not in known:
-            device = device_of(catalog, offer)
-            place = place_of(*machine, kind=device.kind if device else None)
+            device = find_device(catalog, offer)
+            place = classify_host(*machine, kind=device.kind if device else None)
             session_s = _session_s(catalog, offer) if offer.provider in hosted else None
-            known[machine] = (device, session_s, place, links_of(catalog, offer))
+            known[machine] = (device, session_s, place, find_links(catalog, offer))
         return Selected(offer, *known[machine])
 
     return describe
@@ -182,9 +182,9 @@ def _describer(catalog: Catalog) -> Callable[[Offer], Selected]:
 
 def _session_s(catalog: Catalog, offer: Offer) -> float | None:
     """Return how long an offer can be held in one piece [s]."""
-    from ..offers.notebooks import session_limits
+    from ..offers.notebooks import find_session_limits
 
-    limits = session_limits(catalog.notebooks, offer)
+    limits = find_session_limits(catalog.notebooks, offer)
     if limits is None or limits.session_hours_max is None:
         return None
     return limits.session_hours_max * SECONDS_PER_HOUR

@@ -16,7 +16,7 @@ from .spot_renewal import interrupted_run
 
 if TYPE_CHECKING:
     from ..offers.rows import Offer
-    from ..offers.spot import Hazard, SpotFacts
+    from ..offers.spot import PreemptionData, PreemptionStatistics
 
 __all__ = ["SpotOutlook", "SpotOutlooks", "SpotTerms"]
 
@@ -61,7 +61,7 @@ class SpotOutlook(Frozen):
         saves_share: What is saved against it, 0..1; negative when spot is dearer; None when unknown [-].
     """
 
-    hazard: Hazard
+    hazard: PreemptionStatistics
     run: Segments
     moments: Moments
     work_s: float
@@ -182,7 +182,7 @@ class SpotOutlooks:
         terms: What the user says.
     """
 
-    facts: SpotFacts
+    facts: PreemptionData
     state_bytes: float
     terms: SpotTerms = field(default_factory=SpotTerms)
     _known: dict[object, SpotOutlook | None] = field(default_factory=dict)
@@ -208,22 +208,22 @@ class SpotOutlooks:
 
     def _of(self, offer: Offer, work_s: float) -> SpotOutlook | None:
         """Return the outlook of some work, the same object for machines that live as long."""
-        from ..offers.spot import hazard_of
+        from ..offers.spot import find_preemption_statistics
 
-        hazard = _of_all(self._as_given(hazard_of(offer, self.facts)), offer.hosts)
+        hazard = _of_all(self._as_given(find_preemption_statistics(offer, self.facts)), offer.hosts)
         key = (hazard, work_s)
         if key not in self._known:
             self._known[key] = self._work_out(hazard, work_s)
         return self._known[key]
 
-    def _as_given(self, hazard: Hazard) -> Hazard:
+    def _as_given(self, hazard: PreemptionStatistics) -> PreemptionStatistics:
         if self.terms.up_hours is None:
             return hazard
         return replace(
             hazard, up_hours=self.terms.up_hours, median_up_hours=None, basis="given", source="--spot-life"
         )
 
-    def _work_out(self, hazard: Hazard, work_s: float) -> SpotOutlook | None:
+    def _work_out(self, hazard: PreemptionStatistics, work_s: float) -> SpotOutlook | None:
         restart_s = self.terms.restart_s or self.facts.checkpoint.restart_s
         median, longest = hazard.median_up_hours, hazard.life_hours_max
         mean_s = hazard.up_hours * SECONDS_PER_HOUR
@@ -244,7 +244,7 @@ class SpotOutlooks:
         return SpotOutlook(hazard=hazard, run=run, moments=moments, work_s=work_s) if finishes else None
 
 
-def _of_all(hazard: Hazard, hosts: int) -> Hazard:
+def _of_all(hazard: PreemptionStatistics, hosts: int) -> PreemptionStatistics:
     """Return the hazard of machines that stop together: the first that is taken back interrupts them all.
 
     Taken to be independent, so that their hazards add; machines of one place that are taken back together live

@@ -14,7 +14,7 @@ from .sensitivity import sensitivity_of
 from .spreading import Spread
 
 if TYPE_CHECKING:
-    from .estimate import Question
+    from .question import Question
 
 __all__ = ["Standing", "rank_key", "ranked", "recommend", "standing_of"]
 

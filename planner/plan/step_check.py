@@ -46,7 +46,7 @@ def compare_with_prediction(document: dict[str, Any], model: Any) -> list[str]:
 
 def _predicted(document: dict[str, Any], batch_size: int, model: Any) -> StepTime | None:
     from ..offers.load import load_catalog
-    from ..offers.local import local_offer
+    from ..offers.local import probe_local_offer
     from ..offers.rows import CPU
     from ..predict.predictor import Predictor
     from ..workload.load import workload_of_model
@@ -59,7 +59,7 @@ def _predicted(document: dict[str, Any], batch_size: int, model: Any) -> StepTim
     name = document["accelerator"]
     accelerator = catalog.accelerators.get(name)
     if name == CPU:
-        own = local_offer(catalog)[1]
+        own = probe_local_offer(catalog)[1]
         accelerator = own if own.name == CPU else None
     if accelerator is None:
         return None

@@ -15,9 +15,9 @@ from .rank import Candidate, pareto
 
 if TYPE_CHECKING:
     from ..workload.model import Workload
-    from .ask import Prepared
-    from .estimate import Question
     from .offer_estimate import OfferEstimate
+    from .prepared import Prepared
+    from .question import Question
     from .terms import Terms
 
 __all__ = ["SCHEMA", "Point", "Sweep", "sweep"]

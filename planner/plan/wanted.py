@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ..frozen import Frozen
-from .estimate import Question
 from .limits import duration_s_of, seconds_until
+from .question import Question
 from .rank import SortBy
 from .select import Filters
 from .spot_outlook import SpotTerms
@@ -80,13 +80,14 @@ class Wanted(Frozen):
     def resolve(self) -> Resolved:
         """Read the settings and return the question with the catalog that answers it.
 
-        From here on the cache is where the settings say.
+        The folder of all caches is set to that of the settings, for the current thread or task.
 
         Raises:
             UsageError: A setting, a limit or a number of devices that cannot be.
         """
-        from ..offers.load import catalog_of
-        from ..settings import apply_cache_dir, load_settings
+        from ..files import set_cache_dir
+        from ..offers.load import load_user_catalog
+        from ..settings import load_settings
 
         settings = load_settings(
             flags={
@@ -95,12 +96,12 @@ class Wanted(Frozen):
                 "regions": tuple(self.regions),
             }
         )
-        apply_cache_dir(settings)
+        set_cache_dir(settings.cache_dir)
         question = Question(
             filters=self._filters(settings), sort=self.sort, deadline_s=self._deadline_s(),
             budget_usd=self.budget, feed=self.feed, scaling=self.scaling, spot=self.spot,
         )  # fmt: skip
-        catalog = catalog_of(settings)
+        catalog = load_user_catalog(settings)
         terms = terms_of(settings, catalog.costs, assume=self.assume)
         return Resolved(question=question, catalog=catalog, terms=terms, settings=settings)
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from ..units import SECONDS_PER_HOUR, Interval
 from .calendar import HOURS_PER_DAY, calendar_hours, own_hours
 from .contenders import Contender
+from .lease import Lease
 from .nano import USD_OF_A_NANO
-from .offer_estimate import OfferEstimate
 from .pricing import Pricer
 from .projection import Projection
 from .select import Selected
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from ..offers.rows import NotebookPlan
     from ..workload.model import Workload
+    from .bill import Bill
     from .spot_outlook import SpotOutlooks
     from .terms import Terms
 
@@ -111,8 +112,8 @@ class Ways:
             workload = replace(workload, epochs=epochs, steps=None)
         pricer = Pricer(workload, self.terms, self.outlooks)
         outcomes = [
-            self._outcome(index, self._priced(pricer, workload, contender, self.selected[index]), runs)
-            for index, contender in enumerate(self.contenders)
+            self._outcome(index, self._lease(pricer, workload, index), runs)
+            for index in range(len(self.contenders))
         ]
         return sorted(outcomes, key=lambda way: (way.total_usd, way.calendar_h))
 
@@ -129,30 +130,29 @@ class Ways:
             bundles=[self.bundles[index] for index in kept],
         )
 
-    def _priced(
-        self, pricer: Pricer, workload: Workload, contender: Contender, selected: Selected
-    ) -> OfferEstimate:
-        """Return a contender's offer with the bill of the workload's epochs."""
-        known = contender.offer.projection
+    def _lease(self, pricer: Pricer, workload: Workload, index: int) -> Lease:
+        """Return the run of the workload's epochs on a contender's machine."""
+        known, selected = self.contenders[index].offer.projection, self.selected[index]
         run = run_of(workload, selected.offer.devices, self.scaling)
         step_s = known.step_time_s
         train_time_s = None if step_s is None or run.steps is None else step_s.scaled(run.steps)
         projection = Projection(
             run=run, step_time=known.step_time, train_time_s=train_time_s, memory=known.memory
         )
-        return pricer.price(selected, projection)
+        return pricer.lease(selected, projection)
 
-    def _outcome(self, index: int, one: OfferEstimate, runs: int) -> Outcome:
+    def _outcome(self, index: int, lease: Lease, runs: int) -> Outcome:
         """Return all runs on one contender."""
-        contender, bundle = self.contenders[index], self.bundles[index]
-        time_s = one.run_time_s or Interval(low=0.0, mid=0.0, high=0.0)
+        contender, bundle, schedule = self.contenders[index], self.bundles[index], lease.schedule
+        time_s = Interval(low=0.0, mid=0.0, high=0.0) if schedule is None else schedule.wall_s
         machine_h = time_s.scaled(runs / SECONDS_PER_HOUR)
-        sessions = runs * (one.sessions or 1)
+        sessions = runs * (1 if schedule is None else schedule.sessions or 1)
         elapsed_h = calendar_hours(machine_h.mid, contender.availability)
         own_h = self._own_hours(index, sessions=sessions, machine_h=machine_h.mid)
+        bill = lease.bill(self.selected[index].offer.usd_per_hour)
         money = [
             _paid(usd, plan=contender.plan, bundle=bundle, elapsed_h=elapsed_h)
-            for usd in _used_usd(one, runs)
+            for usd in _used_usd(bill, runs)
         ]
         return Outcome(
             contender=contender, sessions=sessions, machine_h=machine_h, calendar_h=elapsed_h, own_h=own_h,
@@ -172,11 +172,9 @@ class Ways:
         )  # fmt: skip
 
 
-def _used_usd(one: OfferEstimate, runs: int) -> tuple[float, ...]:
-    """Return what all runs use up, at the three ends of the interval [USD]."""
-    return (
-        (0.0, 0.0, 0.0) if one.bill is None else tuple(runs * nano * USD_OF_A_NANO for nano in one.bill.nano)
-    )
+def _used_usd(bill: Bill | None, runs: int) -> tuple[float, ...]:
+    """Return the cost of all runs at the three ends of the interval [USD]."""
+    return (0.0, 0.0, 0.0) if bill is None else tuple(runs * nano * USD_OF_A_NANO for nano in bill.nano)
 
 
 def _paid(usd: float, *, plan: NotebookPlan | None, bundle: Decimal | None, elapsed_h: float) -> float:

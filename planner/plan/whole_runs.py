@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 from ..predict.corpus import Measurement, packaged_corpus
 from ..predict.steptime import StepTime, Unpredicted
 from ..units import Interval
-from .estimate import Question, estimate_workload
+from .estimate import estimate_workload
+from .question import Question
 from .select import Filters, select
 from .terms import Terms
 
@@ -104,9 +105,9 @@ def _run(row: Mapping[str, str], corpus: Sequence[Measurement]) -> WholeRun:
 
 def judge_runs(runs: Sequence[WholeRun], catalog: Catalog) -> list[Judged]:
     """Return every run with its prediction."""
-    from ..offers.cpu import cpu_accelerator
+    from ..offers.cpu import build_cpu_accelerator
 
-    xeon = cpu_accelerator(catalog.hosts["Intel Skylake-SP"], XEON_8180_VCPUS, 384.0)
+    xeon = build_cpu_accelerator(catalog.hosts["Intel Skylake-SP"], XEON_8180_VCPUS, 384.0)
     chips = {**catalog.accelerators, "CPU": xeon}
     steps_s = _steps_s([run.step for run in runs], chips)
     return [_judged(run, step_s, catalog) for run, step_s in zip(runs, steps_s, strict=True)]

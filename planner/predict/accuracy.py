@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..offers.rows import Accelerator, Offer
-from ..offers.typical import CLOUDS, machine_prices
+from ..offers.typical import CLOUDS, find_reference_prices
 from .bench import Bench, Predicted
 from .cases import workload_of
 from .corpus import Measurement
@@ -34,7 +34,9 @@ class Prices:
     @staticmethod
     def of(offers: Sequence[Offer]) -> Prices:
         """Return the prices in a list of offers."""
-        return Prices(anybody=machine_prices(offers), clouds=machine_prices(offers, providers=CLOUDS))
+        return Prices(
+            anybody=find_reference_prices(offers), clouds=find_reference_prices(offers, providers=CLOUDS)
+        )
 
     def to_json(self, machines: Iterable[tuple[str, int]]) -> dict[str, Any]:
         """Return the prices of some machines as plain JSON types."""

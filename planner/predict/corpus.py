@@ -10,6 +10,7 @@ from typing import Any, Literal, cast
 
 from ..errors import UsageError
 from ..frozen import Frozen
+from ..offers.names import chip_name
 
 __all__ = ["COLUMNS", "Measurement", "collection", "packaged_corpus", "read_measurements"]
 
@@ -110,8 +111,8 @@ class Measurement(Frozen):
 
     @property
     def chip(self) -> str:
-        """The accelerator without its memory size and form: what is left out together."""
-        return self.accelerator.split("-", maxsplit=1)[0]
+        """Chip of the accelerator: the group of rows that is left out together."""
+        return chip_name(self.accelerator)
 
 
 PARTS_OF_A_SOURCE = ("_vision", "_language", "_infer")  # files that hold one publisher's rows between them

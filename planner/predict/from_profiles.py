@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import UsageError
+from ..offers.names import chip_name
 from ..units import Interval
 from ..workload.model import Workload
 from .interval import around
@@ -221,16 +222,14 @@ class ProfiledPredictor:
         )  # fmt: skip
 
     def _step(self, workload: Workload, accelerator: Accelerator) -> Step | None:
-        """Return what the model alone says, in the terms of the transfer law."""
-        from .kernels import kernels_of, table_of
-
+        """Return the modelled step, without any measurement, as the transfer law takes it."""
         modelled = self.predictor.step_time(workload, accelerator, look_up=False)
         if isinstance(modelled, Unpredicted):
             return None
-        table = table_of(kernels_of(workload.ops, compiled=workload.compiled))
+        table = self.predictor.kernel_table(workload, accelerator)
         return Step(
             work=f"profile {workload.parameters} {workload.mode} {workload.precision}",
-            accelerator=accelerator.name.split("-", maxsplit=1)[0], batch_size=workload.batch_size,
+            accelerator=chip_name(accelerator.name), batch_size=workload.batch_size,
             modelled_s=modelled.time_s.mid, parts_s=modelled.parts_s, launches=float(table.count.sum()),
             input_bytes=float(workload.memory.input_bytes),
         )  # fmt: skip

@@ -13,6 +13,7 @@ from ..workload.model import Workload
 from .chip import chip_of, generation_of
 from .coefficients import Chip, Coefficients, Generation, load_coefficients
 from .device import device_parts_s, launches_of, step_s, with_libraries_of
+from .inference_interval import inference_ends_of
 from .interval import around
 from .kernels import KernelTable, kernels_of, table_of
 from .likeness import Makeup, makeup_of
@@ -166,7 +167,8 @@ class Predictor:
             self._known[id(workload)] = _Known(workload, tables, fingerprint(workload, kernels), {})
         return self._known[id(workload)]
 
-    def _table(self, workload: Workload, accelerator: Accelerator) -> KernelTable:
+    def kernel_table(self, workload: Workload, accelerator: Accelerator) -> KernelTable:
+        """Return the kernels of a workload's step on an accelerator, built once for all that run the same."""
         tables = self._work(workload).tables
         library = keras_library(accelerator, keras=workload.versions["keras"], compiled=workload.compiled)
         library &= {op.loop.layer for op in workload.ops if op.loop is not None}  # others change nothing
@@ -235,7 +237,7 @@ class Predictor:
     def _worked_out(
         self, workload: Workload, accelerator: Accelerator, *, share: float, stack: str, fed: bool
     ) -> StepTime | Unpredicted:
-        table = self._table(workload, accelerator)
+        table = self.kernel_table(workload, accelerator)
         chip = chip_of(accelerator, table=table, precision=workload.precision)
         if isinstance(chip, Unpredicted):
             return chip
@@ -259,8 +261,6 @@ class Predictor:
         filed = datasheet_of(_kin_of(accelerator)) if basis == "datasheet" else basis
         ends = self.coefficients.intervals[filed][stack]
         if workload.mode == "infer":
-            from .inference import inference_ends_of
-
             return inference_ends_of(ends, basis, stack)
         return ends
 

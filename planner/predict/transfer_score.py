@@ -43,7 +43,7 @@ def step_of(example: Example, fitted: Fitted) -> Step:
     m, case = example.measurement, example.case
     modelled = model_case(case, fitted)
     return Step(
-        work=work_of(m), accelerator=m.accelerator.split("-", maxsplit=1)[0], batch_size=m.batch_size,
+        work=work_of(m), accelerator=m.chip, batch_size=m.batch_size,
         modelled_s=modelled.total_s, parts_s=modelled.parts_s, input_bytes=case.input_bytes,
         launches=float(case.table.count.sum()),
     )  # fmt: skip

@@ -1,1 +1,1 @@
-"""Results to table, TSV and JSON. Never computes."""
+"""Formatting of results as tables, TSV, JSON and HTML, without computation."""

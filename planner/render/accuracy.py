@@ -1,4 +1,4 @@
-"""The scoreboard as rows of a table."""
+"""Accuracy scores as table rows."""
 
 from __future__ import annotations
 
@@ -12,51 +12,58 @@ if TYPE_CHECKING:
     from ..predict.score import Summary
 
 __all__ = [
-    "GROUPS", "percent", "scoreboard_columns", "scoreboard_rows", "setting_columns", "setting_rows",
-    "signed_percent",
+    "GROUPS",
+    "build_scoreboard_columns",
+    "build_scoreboard_rows",
+    "build_setting_columns",
+    "build_setting_rows",
+    "format_percent",
+    "format_signed_percent",
 ]  # fmt: skip
 
 Scores = Mapping[str, Any]
 GROUPS = ("source", "accelerator", "precision", "model")
 
 
-def percent(value: float) -> str:
-    """Return a share in percent, as a person reads it."""
+def format_percent(value: float) -> str:
+    """Format a ratio in percent."""
     return f"{100 * value:.1f} %"
 
 
-def signed_percent(value: float) -> str:
-    """Return a share in percent that may be below zero."""
+def format_signed_percent(value: float) -> str:
+    """Format a possibly negative ratio in percent."""
     return f"{100 * value:+.1f} %"
 
 
-def scoreboard_columns() -> tuple[Column, ...]:
+def build_scoreboard_columns() -> tuple[Column, ...]:
     """Return the columns of a scoreboard."""
     return (
         Column(key="scope", header="SCOPE"),
         Column(key="name", header="NAME"),
         Column(key="n", header="ROWS", justify="right"),
-        Column(key="median_ape", header="MEDIAN", justify="right", format=percent),
-        Column(key="mean_ape", header="MEAN", justify="right", format=percent),
-        Column(key="p90_ape", header="P90", justify="right", format=percent),
-        Column(key="bias", header="BIAS", justify="right", format=signed_percent),
-        Column(key="coverage_80", header="IN 80 %", justify="right", format=percent),
+        Column(key="median_ape", header="MEDIAN", justify="right", format=format_percent),
+        Column(key="mean_ape", header="MEAN", justify="right", format=format_percent),
+        Column(key="p90_ape", header="P90", justify="right", format=format_percent),
+        Column(key="bias", header="BIAS", justify="right", format=format_signed_percent),
+        Column(key="coverage_80", header="IN 80 %", justify="right", format=format_percent),
         Column(key="median_log_ratio", header="MEDIAN |LOG|", justify="right", terminal=False),
         Column(key="mean_log_ratio", header="MEAN |LOG|", justify="right", terminal=False),
     )
 
 
-def setting_columns() -> tuple[Column, ...]:
-    """Return the columns of a table of settings: those of a scoreboard, and what choosing by it loses."""
+def build_setting_columns() -> tuple[Column, ...]:
+    """Return the columns of the settings table: those of a scoreboard, plus the regret of choosing by
+    prediction.
+    """
     setting = Column(key="setting", header="SETTING")
-    return (setting, *scoreboard_columns(), *_decision_columns())
+    return (setting, *build_scoreboard_columns(), *_build_decision_columns())
 
 
-def _decision_columns() -> tuple[Column, ...]:
+def _build_decision_columns() -> tuple[Column, ...]:
     return (
-        Column(key="mean_over_sources", header="BY SOURCE", justify="right", format=percent),
-        Column(key="cheapest_regret", header="LOST $", justify="right", format=percent),
-        Column(key="fastest_regret", header="LOST TIME", justify="right", format=percent),
+        Column(key="mean_over_sources", header="BY SOURCE", justify="right", format=format_percent),
+        Column(key="cheapest_regret", header="LOST $", justify="right", format=format_percent),
+        Column(key="fastest_regret", header="LOST TIME", justify="right", format=format_percent),
         Column(key="cheapest_n", header="WORKLOADS PRICED", terminal=False),
         Column(key="cheapest_top1", header="CHEAPEST RIGHT", terminal=False),
         Column(key="fastest_n", header="WORKLOADS", terminal=False),
@@ -65,36 +72,36 @@ def _decision_columns() -> tuple[Column, ...]:
     )
 
 
-def _row(scope: str, name: str, summary: Summary) -> dict[str, Any]:
+def _build_row(scope: str, name: str, summary: Summary) -> dict[str, Any]:
     return {"scope": scope, "name": name, **summary.to_json()}
 
 
-def scoreboard_rows(board: Scoreboard) -> list[dict[str, Any]]:
-    """Return the scores of one setting: everything, each accelerator, each model, each rule of thumb."""
+def build_scoreboard_rows(board: Scoreboard) -> list[dict[str, Any]]:
+    """Build the rows of one setting: overall, by accelerator, by model, and by baseline."""
     scores = board.to_json()
     rows = [{"scope": "all", "name": "gpuplan", **scores["summary"]}] if scores["summary"] else []
-    rows += [_row("accelerator", name, summary) for name, summary in board.by_accelerator().items()]
-    rows += [_row("model", name, summary) for name, summary in board.by_model().items()]
-    return rows + [_row("rule of thumb", name, summary) for name, summary in board.rules.items()]
+    rows += [_build_row("accelerator", name, summary) for name, summary in board.by_accelerator().items()]
+    rows += [_build_row("model", name, summary) for name, summary in board.by_model().items()]
+    return rows + [_build_row("rule of thumb", name, summary) for name, summary in board.rules.items()]
 
 
-def setting_rows(settings: Mapping[str, Scores]) -> list[dict[str, Any]]:
-    """Return a row for each setting and each rule of thumb in it; of a lone setting also its groups."""
+def build_setting_rows(settings: Mapping[str, Scores]) -> list[dict[str, Any]]:
+    """Build a row for each setting and its baselines; for a single setting also its groups."""
     rows = []
     for setting, scores in settings.items():
         own = {**scores["summary"], "mean_over_sources": scores["over_sources"]["mean_ape"]}
         every = {"setting": setting, "scope": "all", "name": "gpuplan"}
-        rows.append({**every, **own, **_decision_row(scores["decision"])})
+        rows.append({**every, **own, **_build_decision_row(scores["decision"])})
         for scope in GROUPS if len(settings) == 1 else ():
             groups = scores[f"by_{scope}"].items()
             rows += [{"setting": setting, "scope": scope, "name": name, **s} for name, s in groups]
         for rule, summary in scores["rules_of_thumb"].items():
             named = {"setting": setting, "scope": "rule of thumb", "name": rule}
-            rows.append({**named, **summary, **_decision_row(scores["rules_decision"][rule])})
+            rows.append({**named, **summary, **_build_decision_row(scores["rules_decision"][rule])})
     return rows
 
 
-def _decision_row(decision: Scores) -> dict[str, Any]:
+def _build_decision_row(decision: Scores) -> dict[str, Any]:
     row = {"rank_correlation": decision["rank_correlation"]}
     for choice in ("cheapest", "fastest"):
         summary = decision[choice] or {}

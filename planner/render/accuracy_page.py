@@ -1,14 +1,14 @@
-"""The scores of all settings as a page of documentation."""
+"""Documentation page with the accuracy of all settings."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from .accuracy import GROUPS, percent, signed_percent
+from .accuracy import GROUPS, format_percent, format_signed_percent
 from .output import UNKNOWN
 
-__all__ = ["accuracy_page"]
+__all__ = ["format_accuracy_page"]
 
 Scores = Mapping[str, Any]
 
@@ -54,18 +54,22 @@ is gone (`retired`): a chip that nobody rents out any more has the price that it
 """
 
 
-def accuracy_page(settings: Mapping[str, Scores]) -> str:
-    """Return the scores of settings as a page in Markdown, the same for the same scores."""
+def format_accuracy_page(settings: Mapping[str, Scores]) -> str:
+    """Format the scores of all settings as a Markdown page, deterministically."""
     parts = [
         PREFACE,
         "## All settings\n",
-        _table(_HEAD, [_setting_cells(name, s) for name, s in settings.items()]),
+        _format_table(_HEAD, [_format_setting(name, s) for name, s in settings.items()]),
         "\n".join(f"- **{name}**: {s['title']}. {s['protocol']}" for name, s in settings.items()) + "\n",
         CHOICES,
-        _table(_CHOICE_HEAD, [cells for name, s in settings.items() for cells in _choice_cells(name, s)]),
+        _format_table(
+            _CHOICE_HEAD, [cells for name, s in settings.items() for cells in _iter_choices(name, s)]
+        ),
         PRICES,
-        _table(_PRICE_HEAD, [_price_cells(name, price) for name, price in _all_prices(settings).items()]),
-        *(part for name, scores in settings.items() for part in _setting_parts(name, scores)),
+        _format_table(
+            _PRICE_HEAD, [_format_price(name, price) for name, price in _collect_prices(settings).items()]
+        ),
+        *(part for name, scores in settings.items() for part in _iter_setting_parts(name, scores)),
     ]
     return "\n".join(parts)
 
@@ -81,73 +85,73 @@ _PRICE_HEAD = (
 )  # fmt: skip
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def _format_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     escaped = [name.replace("|", "\\|") for name in head]
     lines = [escaped, ["---"] + ["--:"] * (len(head) - 1), *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + "\n"
 
 
-def _score_cells(summary: Scores) -> list[str]:
+def _format_scores(summary: Scores) -> list[str]:
     return [
-        percent(summary["median_ape"]), percent(summary["mean_ape"]), percent(summary["p90_ape"]),
-        signed_percent(summary["bias"]), percent(summary["coverage_80"]),
+        *(format_percent(summary[key]) for key in ("median_ape", "mean_ape", "p90_ape")),
+        format_signed_percent(summary["bias"]), format_percent(summary["coverage_80"]),
         f"{summary['median_log_ratio']:.3f}, {summary['mean_log_ratio']:.3f}",
     ]  # fmt: skip
 
 
-def _setting_cells(name: str, scores: Scores) -> list[str]:
+def _format_setting(name: str, scores: Scores) -> list[str]:
     pool, sources = scores["pool"], scores["over_sources"]
-    by_source = f"{percent(sources['mean_ape'])} ({sources['n']})"
+    by_source = f"{format_percent(sources['mean_ape'])} ({sources['n']})"
     return [
-        name, str(scores["n"]), f"{pool['n']} ({pool['sources']})", by_source, *_score_cells(scores["summary"]),
+        name, str(scores["n"]), f"{pool['n']} ({pool['sources']})", by_source, *_format_scores(scores["summary"]),
     ]  # fmt: skip
 
 
-def _choice_cells(name: str, scores: Scores) -> Iterator[list[str]]:
+def _iter_choices(name: str, scores: Scores) -> Iterator[list[str]]:
     if scores["decision"]["fastest"] is None:
         return
-    yield [name, "gpuplan", *_decision_cells(scores["decision"])]
+    yield [name, "gpuplan", *_format_decision(scores["decision"])]
     for rule, decision in scores["rules_decision"].items():
-        yield ["", rule, *_decision_cells(decision)]
+        yield ["", rule, *_format_decision(decision)]
 
 
-def _decision_cells(decision: Scores) -> list[str]:
+def _format_decision(decision: Scores) -> list[str]:
     rank = decision["rank_correlation"]
     return [
-        *_regret_cells(decision["cheapest"], ("n", "mean_regret", "median_regret", "p90_regret", "top1")),
-        *_regret_cells(decision["cheapest_at_clouds"], ("mean_regret", "top1")),
-        *_regret_cells(decision["fastest"], ("n", "mean_regret", "p90_regret", "top1")),
+        *_format_regret(decision["cheapest"], ("n", "mean_regret", "median_regret", "p90_regret", "top1")),
+        *_format_regret(decision["cheapest_at_clouds"], ("mean_regret", "top1")),
+        *_format_regret(decision["fastest"], ("n", "mean_regret", "p90_regret", "top1")),
         UNKNOWN if rank is None else f"{rank:.3f}",
     ]
 
 
-def _regret_cells(summary: Scores | None, keys: Sequence[str]) -> list[str]:
+def _format_regret(summary: Scores | None, keys: Sequence[str]) -> list[str]:
     if summary is None:
         return [UNKNOWN] * len(keys)
-    return [str(summary[key]) if key == "n" else percent(summary[key]) for key in keys]
+    return [str(summary[key]) if key == "n" else format_percent(summary[key]) for key in keys]
 
 
-def _all_prices(settings: Mapping[str, Scores]) -> dict[str, Scores]:
-    """Return the prices of all settings; they are the same wherever a machine is in several."""
+def _collect_prices(settings: Mapping[str, Scores]) -> dict[str, Scores]:
+    """Collect the prices of all settings; a machine has the same price in each."""
     return dict(sorted({name: p for s in settings.values() for name, p in s["prices"].items()}.items()))
 
 
-def _price_cells(name: str, price: Scores) -> list[str]:
-    return [*name.rsplit(" x ", 1), *_offer_cells(price["anybody"]), *_offer_cells(price["clouds"])]
+def _format_price(name: str, price: Scores) -> list[str]:
+    return [*name.rsplit(" x ", 1), *_format_offer(price["anybody"]), *_format_offer(price["clouds"])]
 
 
-def _offer_cells(offer: Scores | None) -> list[str]:
+def _format_offer(offer: Scores | None) -> list[str]:
     if offer is None:
         return [UNKNOWN] * 4
     machine = f"{offer['provider']} {offer['instance_type']}"
     return [offer["usd_per_hour"], machine, offer["status"], offer["price_as_of"] or UNKNOWN]
 
 
-def _setting_parts(name: str, scores: Scores) -> Iterator[str]:
+def _iter_setting_parts(name: str, scores: Scores) -> Iterator[str]:
     yield f"## {scores['title']}\n"
     yield f"{scores['protocol']}\n"
     yield f"```sh\ngpuplan accuracy --setting {name}\n```\n"
     for key, title in (*((f"by_{group}", group) for group in GROUPS), ("rules_of_thumb", "rule of thumb")):
         if len(scores[key]) > 1:
-            rows = [[group, str(s["n"]), *_score_cells(s)] for group, s in scores[key].items()]
-            yield _table((title, "rows", *_SCORES), rows)
+            rows = [[group, str(s["n"]), *_format_scores(s)] for group, s in scores[key].items()]
+            yield _format_table((title, "rows", *_SCORES), rows)

@@ -1,4 +1,4 @@
-"""The line below a table of money that says how old its prices are, when they are."""
+"""Staleness warning below price tables."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from datetime import date
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..offers.age import Dated
+    from ..offers.age import HasPriceDate
 
-__all__ = ["age_line", "today"]
+__all__ = ["current_date", "format_age_line"]
 
 
-def today() -> date:
-    """Return the date; tests have another."""
+def current_date() -> date:
+    """Return the current date, replaceable in tests."""
     return date.today()
 
 
-def age_line(offers: Iterable[Dated]) -> str:
-    """Return that prices are older than 30 days; empty when none is.
+def format_age_line(offers: Iterable[HasPriceDate]) -> str:
+    """Return the staleness warning of prices older than 30 days; empty if there are none.
 
     Args:
-        offers: The rows that are shown, or whatever has the date of a price.
+        offers: Offers shown, or other dated prices.
     """
-    from ..offers.age import age_warning
+    from ..offers.age import format_age_warning
 
-    return age_warning(offers, today=today()) or ""
+    return format_age_warning(offers, today=current_date()) or ""

@@ -1,4 +1,4 @@
-"""The bill line by line: a table under the estimate on a terminal, TSV of every offer's lines in a pipe."""
+"""Itemized bills: tables below an estimate on a terminal, TSV of every offer's items in a pipe."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from .numbers import duration_text, offer_text, short_text
+from .numbers import format_duration, format_offer_name, format_short
 from .output import UNKNOWN, Column, emit_rows
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..plan.result import Estimate
     from ..plan.terms import Currency
 
-__all__ = ["breakdown_text", "emit_breakdown", "money_text"]
+__all__ = ["emit_breakdown", "format_money_range", "iter_breakdown_lines"]
 
 _COLUMNS = [
     Column(key=key, header=key)
@@ -30,62 +30,62 @@ REASON_FROM = 2 + ITEM_WIDTH + TIME_WIDTH + MONEY_WIDTH + 2
 
 
 def emit_breakdown(estimate: Estimate) -> None:
-    """Write every line of every bill to a pipe."""
-    emit_rows(_COLUMNS, [row for one in estimate.offers for row in _rows(one)])
+    """Write every item of every bill as TSV."""
+    emit_rows(_COLUMNS, [row for one in estimate.offers for row in _iter_rows(one)])
 
 
-def breakdown_text(estimate: Estimate, *, width: int) -> Iterator[str]:
-    """Yield the bills of the recommended offers for a terminal, each line with what it rests on."""
-    for one in _recommended(estimate):
-        name = offer_text(one.offer.provider, one.offer.instance_type)
+def iter_breakdown_lines(estimate: Estimate, *, width: int) -> Iterator[str]:
+    """Yield the bills of the recommended offers for a terminal, each item with its basis."""
+    for one in _select_recommended(estimate):
+        name = format_offer_name(one.offer.provider, one.offer.instance_type)
         yield ""
         yield f"bill of {name}, {one.offer.region}, {one.offer.purchase.replace('_', ' ')}:"
-        yield from _lines(one, estimate.terms.currency, width)
+        yield from _iter_lines(one, estimate.terms.currency, width)
 
 
-def money_text(low: float, high: float) -> str:
-    """Return an amount as a range, as one number where both ends look alike; minus signs in front.
+def format_money_range(low: float, high: float) -> str:
+    """Format an amount as a range, or as one number if both bounds round to the same text.
 
     Example:
-        >>> money_text(0.52, 0.9), money_text(1.0, 1.0), money_text(-3.0, -2.0)
+        >>> format_money_range(0.52, 0.9), format_money_range(1.0, 1.0), format_money_range(-3.0, -2.0)
         ('0.52–0.9', '1.0', '-2.0–-3.0')
     """
     if high < 0:
-        first, last = f"-{short_text(-high)}", f"-{short_text(-low)}"
+        first, last = f"-{format_short(-high)}", f"-{format_short(-low)}"
     else:
-        first, last = short_text(low), short_text(high)
+        first, last = format_short(low), format_short(high)
     return first if first == last else f"{first}–{last}"
 
 
-def _recommended(estimate: Estimate) -> list[OfferEstimate]:
-    """Return the offers that are named under the table, each once."""
+def _select_recommended(estimate: Estimate) -> list[OfferEstimate]:
+    """Return the offers recommended below the table, without repetition."""
     chosen = estimate.recommendation
     named = (chosen.cheapest, chosen.fastest, chosen.within_deadline, chosen.within_budget, chosen.free)
     return [estimate.offers[index] for index in dict.fromkeys(i for i in named if i is not None)]
 
 
-def _lines(one: OfferEstimate, currency: Currency, width: int) -> Iterator[str]:
-    """Yield one bill, a line an item, and its sum."""
+def _iter_lines(one: OfferEstimate, currency: Currency, width: int) -> Iterator[str]:
+    """Yield the items and the total of one bill."""
     if one.bill is None or one.run_time_s is None:
         yield f"  {UNKNOWN}"
         return
     for line in one.bill.lines:
-        time, usd = _time_text(line), _usd(line.usd, currency)
-        yield from _wrapped(_cells(line.item, time, usd), line.because, width)
+        time, usd = _format_time(line), _format_usd(line.usd, currency)
+        yield from _wrap_line(_format_cells(line.item, time, usd), line.because, width)
     for item in one.unbilled:
-        yield f"{_cells(item, '', UNKNOWN)}  not known of this provider"
-    time = duration_text(one.run_time_s.mid)
-    total = _usd(one.bill.total, currency)
-    yield _cells(f"total, {currency.code}", time, total)
+        yield f"{_format_cells(item, '', UNKNOWN)}  unknown for this provider"
+    time = format_duration(one.run_time_s.mid)
+    total = _format_usd(one.bill.total, currency)
+    yield _format_cells(f"total, {currency.code}", time, total)
 
 
-def _cells(item: str, time: str, money: str) -> str:
-    """Return the three cells of a line."""
+def _format_cells(item: str, time: str, money: str) -> str:
+    """Format the three cells of a line."""
     return f"  {item:<{ITEM_WIDTH}}{time:>{TIME_WIDTH}}{money:>{MONEY_WIDTH}}"
 
 
-def _wrapped(cells: str, because: str, width: int) -> Iterator[str]:
-    """Yield a line with its reason beside it, or below it where the terminal is narrow."""
+def _wrap_line(cells: str, because: str, width: int) -> Iterator[str]:
+    """Yield a line with its basis next to it, or below it on a narrow terminal."""
     room = width - REASON_FROM
     if room >= 40:
         first, *others = textwrap.wrap(because, room) or [""]
@@ -96,18 +96,18 @@ def _wrapped(cells: str, because: str, width: int) -> Iterator[str]:
         yield from textwrap.wrap(because, width, initial_indent=" " * 6, subsequent_indent=" " * 6)
 
 
-def _time_text(line: BillLine) -> str:
-    return "" if line.time_s is None else duration_text(line.time_s.mid)
+def _format_time(line: BillLine) -> str:
+    return "" if line.time_s is None else format_duration(line.time_s.mid)
 
 
-def _usd(usd: Any, currency: Currency) -> str:
-    """Return the range of an amount in the user's currency."""
+def _format_usd(usd: Any, currency: Currency) -> str:
+    """Format the range of an amount in the user's currency."""
     ends = sorted((float(currency.of_usd(usd.low)), float(currency.of_usd(usd.high))))
-    return money_text(*ends)
+    return format_money_range(*ends)
 
 
-def _rows(one: OfferEstimate) -> Iterable[dict[str, Any]]:
-    """Yield the lines of one bill at full precision."""
+def _iter_rows(one: OfferEstimate) -> Iterable[dict[str, Any]]:
+    """Yield the items of one bill at full precision."""
     offer = one.offer
     names = {
         "provider": offer.provider, "instance_type": offer.instance_type, "region": offer.region,

@@ -1,4 +1,4 @@
-"""A comparison of ways to do some work: the verdict in one sentence, the table, and where it turns."""
+"""Output of a break-even analysis: recommendation, table and break-even points."""
 
 from __future__ import annotations
 
@@ -8,28 +8,29 @@ import textwrap
 from typing import TYPE_CHECKING, Any
 
 from ..units import SECONDS_PER_HOUR
-from .age import age_line
-from .numbers import device_text, duration_text, offer_text, range_text, usd_text
+from .age import format_age_line
+from .numbers import format_device, format_duration, format_offer_name, format_range, format_usd
 from .output import Column, emit_json, emit_rows
 
 if TYPE_CHECKING:
-    from ..plan.breakeven import Breakeven, Turn
+    from ..plan.breakeven import Breakeven
+    from ..plan.crossover import Crossover
     from ..plan.terms import Currency
     from ..plan.ways import Outcome
 
-__all__ = ["emit_breakeven", "verdict_text"]
+__all__ = ["emit_breakeven", "format_recommendation"]
 
 FALLBACK_SIZE = (80, 24)
 _COLUMNS = [
-    Column(key="name", header="way"),
+    Column(key="name", header="alternative"),
     Column(key="offer", header="offer"),
     Column(key="device", header="accelerator"),
     Column(key="sessions", header="sessions", justify="right"),
-    Column(key="machine", header="on it", justify="right"),
+    Column(key="machine", header="machine time", justify="right"),
     Column(key="calendar", header="calendar", justify="right"),
-    Column(key="money", header="money", justify="right"),
+    Column(key="money", header="cost", justify="right"),
     Column(key="own", header="your time", justify="right"),
-    Column(key="total", header="together", justify="right"),
+    Column(key="total", header="total", justify="right"),
 ]
 _TSV = [
     Column(key=key, header=key)
@@ -45,95 +46,96 @@ def emit_breakeven(result: Breakeven, *, as_json: bool) -> None:
     """Write a comparison to standard output: JSON, a table on a terminal, or TSV in a pipe."""
     if as_json:
         document = result.to_json()
-        emit_json(document.pop("schema"), {"verdict": verdict_text(result), **document})
+        emit_json(document.pop("schema"), {"verdict": format_recommendation(result), **document})
     elif sys.stdout.isatty():
         _emit_table(result, width=shutil.get_terminal_size(FALLBACK_SIZE).columns)
     else:
-        emit_rows(_TSV, [_tsv_row(way) for way in result.ways])
+        emit_rows(_TSV, [_build_tsv_row(way) for way in result.ways])
 
 
-def verdict_text(result: Breakeven) -> str:
-    """Return what to do, in one sentence, and where that stops being right."""
+def format_recommendation(result: Breakeven) -> str:
+    """Return the recommendation, its cost and the next best alternative in one sentence."""
     best, currency = result.best, result.terms.currency
     work = "this run" if result.runs == 1 else f"{result.runs} such runs"
     others = [way for way in result.ways[1:] if way.contender.name != best.contender.name]
-    cost = f"{_amount(best.money_usd.mid, currency)} and {_hours(best.own_h)} of your time"
-    text = f"For {work}, take {_way(best)}: {cost}, done in {_hours(best.calendar_h)}"
+    cost = f"{_format_amount(best.money_usd.mid, currency)} and {_format_hours(best.own_h)} of your time"
+    text = f"For {work}, take {_format_alternative(best)}: {cost}, done in {_format_hours(best.calendar_h)}"
     if others:
         second = others[0]
-        paid = f"{_amount(second.money_usd.mid, currency)} and {_hours(second.own_h)}"
-        text += f"; the next best, {_way(second)}, takes {paid}, done in {_hours(second.calendar_h)}"
+        paid = f"{_format_amount(second.money_usd.mid, currency)} and {_format_hours(second.own_h)}"
+        done = _format_hours(second.calendar_h)
+        text += f"; the next best, {_format_alternative(second)}, takes {paid}, done in {done}"
     return f"{text}."
 
 
 def _emit_table(result: Breakeven, *, width: int) -> None:
-    """Print verdict, table, turning points and what it all rests on."""
+    """Print recommendation, table, break-even points and assumptions."""
     currency = result.terms.currency
-    sys.stdout.write("\n".join(textwrap.wrap(verdict_text(result), width)) + "\n\n")
-    emit_rows(_COLUMNS, [_row(way, currency) for way in result.ways])
-    lines = [*_turn_lines(result), "", *_trust_lines(result)]
+    sys.stdout.write("\n".join(textwrap.wrap(format_recommendation(result), width)) + "\n\n")
+    emit_rows(_COLUMNS, [_build_row(way, currency) for way in result.ways])
+    lines = [*_format_crossovers(result), "", *_format_assumptions(result)]
     wrapped = [line for text in lines for line in (textwrap.wrap(text, width) or [""])]
     sys.stdout.write("\n" + "\n".join(wrapped) + "\n")
 
 
-def _row(way: Outcome, currency: Currency) -> dict[str, Any]:
-    """Return one way's cells: text for people."""
+def _build_row(way: Outcome, currency: Currency) -> dict[str, Any]:
+    """Format one alternative for the table."""
     offer = way.contender.offer.offer
     low, high = (float(way.money_usd.low), float(way.money_usd.high))
     rate = float(currency.per_usd)
     return {
         "name": way.contender.name,
-        "offer": offer_text(offer.provider, offer.instance_type),
-        "device": device_text(offer.accelerator, offer.devices),
+        "offer": format_offer_name(offer.provider, offer.instance_type),
+        "device": format_device(offer.accelerator, offer.devices),
         "sessions": f"{way.sessions:,}",
-        "machine": _hours(way.machine_h.mid),
-        "calendar": _hours(way.calendar_h),
-        "money": range_text(low * rate, high * rate) if high else "0",
-        "own": _hours(way.own_h),
-        "total": usd_text(way.total_usd * rate),
+        "machine": _format_hours(way.machine_h.mid),
+        "calendar": _format_hours(way.calendar_h),
+        "money": format_range(low * rate, high * rate) if high else "0",
+        "own": _format_hours(way.own_h),
+        "total": format_usd(way.total_usd * rate),
     }
 
 
-def _turn_lines(result: Breakeven) -> list[str]:
-    """Return where another way becomes the cheapest, a sentence each."""
+def _format_crossovers(result: Breakeven) -> list[str]:
+    """Return one sentence per break-even point."""
     lines = []
     for turns, what in ((result.by_epochs, "epochs"), (result.by_runs, "runs")):
         if turns is None:
             continue
         if not turns:
-            lines.append(f"The cheapest stays the same whatever the number of {what} (up to 100,000).")
-        lines += [_turn_text(turn, what) for turn in turns]
+            lines.append(f"The cheapest alternative is the same for any number of {what} up to 100,000.")
+        lines += [_format_crossover(turn, what) for turn in turns]
     return lines
 
 
-def _turn_text(turn: Turn, what: str) -> str:
+def _format_crossover(turn: Crossover, what: str) -> str:
     return f"From {turn.at:,} {what} on, {turn.to} is cheaper than {turn.before}."
 
 
-def _trust_lines(result: Breakeven) -> list[str]:
-    """Return what the comparison rests on."""
+def _format_assumptions(result: Breakeven) -> list[str]:
+    """Return the assumptions of the comparison."""
     value = result.hour_value_usd
     time = (
-        f"An hour of your time counts ${value:g}." if value else "Your time counts nothing (--hour-value 20)."
+        f"An hour of your time is valued at ${value:g}."
+        if value
+        else "Your time is valued at $0 (--hour-value 20 to change)."
     )
     notebooks = [way for way in result.ways if way.contender.plan is not None]
     uncertain = [way.contender.name for way in notebooks if way.contender.availability.chance is None]
     chance = (
-        f"The chance of getting the accelerator is not published ({', '.join(uncertain)}): taken as certain "
+        f"The probability of getting the accelerator is not published ({', '.join(uncertain)}): assumed to be 1 "
         "(--assume chance=0.7)."
         if uncertain
         else ""
     )
-    age = age_line(way.contender.offer.offer for way in result.ways)
+    age = format_age_line(way.contender.offer.offer for way in result.ways)
     return [
-        line
-        for line in (time, chance, age, "Runs follow one another; --json names every assumption.")
-        if line
+        line for line in (time, chance, age, "Runs are sequential; --json lists every assumption.") if line
     ]
 
 
-def _tsv_row(way: Outcome) -> dict[str, Any]:
-    """Return one way at full precision."""
+def _build_tsv_row(way: Outcome) -> dict[str, Any]:
+    """Return one alternative at full precision."""
     row = way.to_json()
     money = row.pop("money_usd")
     return {
@@ -143,16 +145,16 @@ def _tsv_row(way: Outcome) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _way(way: Outcome) -> str:
-    """Return a way by its name and what it runs on."""
+def _format_alternative(way: Outcome) -> str:
+    """Format the name and device of an alternative."""
     offer = way.contender.offer.offer
-    return f"{way.contender.name} ({device_text(offer.accelerator, offer.devices)})"
+    return f"{way.contender.name} ({format_device(offer.accelerator, offer.devices)})"
 
 
-def _amount(usd: float, currency: Currency) -> str:
-    text = usd_text(usd * float(currency.per_usd))
+def _format_amount(usd: float, currency: Currency) -> str:
+    text = format_usd(usd * float(currency.per_usd))
     return f"${text}" if currency.code == "USD" else f"{text} {currency.code}"
 
 
-def _hours(hours: float) -> str:
-    return "0" if hours == 0 else duration_text(hours * SECONDS_PER_HOUR)
+def _format_hours(hours: float) -> str:
+    return "0" if hours == 0 else format_duration(hours * SECONDS_PER_HOUR)

@@ -1,4 +1,4 @@
-"""An estimate as tab-separated values: every offer, every number at full precision."""
+"""Estimates as tab-separated values: every offer at full precision."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ..plan.offer_estimate import OfferEstimate
     from ..units import Interval
 
-__all__ = ["TSV_COLUMNS", "tsv_row"]
+__all__ = ["TSV_COLUMNS", "build_tsv_row"]
 
 BOUNDS = ("low", "mid", "high")
 TSV_COLUMNS = [
@@ -32,7 +32,7 @@ TSV_COLUMNS = [
 ]  # fmt: skip
 
 
-def tsv_row(one: OfferEstimate) -> dict[str, Any]:
+def build_tsv_row(one: OfferEstimate) -> dict[str, Any]:
     """Return an offer's numbers at full precision, one per column."""
     offer, projection = one.offer, one.projection
     cost_usd = one.bill.total_json() if one.bill else dict.fromkeys(BOUNDS)
@@ -41,9 +41,9 @@ def tsv_row(one: OfferEstimate) -> dict[str, Any]:
         "usd_per_hour": offer.usd_per_hour,
         "price_as_of": offer.price_as_of,
         "estimated": offer.estimated,
-        **_cells("step_time_s", projection.step_time_s),
-        **_cells("train_time_s", projection.train_time_s),
-        **_cells("run_time_s", one.run_time_s),
+        **_build_interval_cells("step_time_s", projection.step_time_s),
+        **_build_interval_cells("train_time_s", projection.train_time_s),
+        **_build_interval_cells("run_time_s", one.run_time_s),
         **{f"cost_usd_{bound}": usd for bound, usd in cost_usd.items()},
         "usd_per_1000_steps": one.usd_per_1000_steps,
         "memory_bytes": projection.memory.needed_bytes,
@@ -54,29 +54,29 @@ def tsv_row(one: OfferEstimate) -> dict[str, Any]:
         "status": offer.status,
         "memory_verdict": projection.memory.verdict,
         "memory_remedies": "; ".join(one.remedy for one in projection.remedies) or None,
-        **_best_batch_cells(one.best_batch),
-        **_cells("samples_per_s", one.samples_per_s),
+        **_build_best_batch_cells(one.best_batch),
+        **_build_interval_cells("samples_per_s", one.samples_per_s),
         "usd_per_million_samples": one.usd_per_million_samples,
-        **_cells("latency_s", None if one.serving is None else one.serving.latency_s),
+        **_build_interval_cells("latency_s", None if one.serving is None else one.serving.latency_s),
     }
 
 
-def _best_batch_cells(best: BestBatch | None) -> dict[str, Any]:
-    """Return the second plan, at the largest batch that fits; nothing where there is none."""
+def _build_best_batch_cells(best: BestBatch | None) -> dict[str, Any]:
+    """Return the cells of the best batch size; empty if there is none."""
     if best is None:
         return {}
     usd = best.cost_usd or {}
     return {
         "best_batch_size": best.batch_size,
-        **_cells("best_batch_step_time_s", best.step_time_s),
-        **_cells("best_batch_run_time_s", best.run_time_s),
+        **_build_interval_cells("best_batch_step_time_s", best.step_time_s),
+        **_build_interval_cells("best_batch_run_time_s", best.run_time_s),
         **{f"best_batch_cost_usd_{bound}": usd.get(bound) for bound in BOUNDS},
         "best_batch_speedup": best.speedup,
     }
 
 
-def _cells(name: str, interval: Interval | None) -> dict[str, float | None]:
-    """Return the ends and the centre of an interval under names of their own."""
+def _build_interval_cells(name: str, interval: Interval | None) -> dict[str, float | None]:
+    """Return the bounds and the center of an interval under prefixed names."""
     if interval is None:
         return {f"{name}_{bound}": None for bound in BOUNDS}
     return {f"{name}_low": interval.low, f"{name}_mid": interval.mid, f"{name}_high": interval.high}

@@ -1,4 +1,4 @@
-"""Documents of other engines as YAML, with what one must know in comments above. Never computes."""
+"""Exported documents of other launchers as YAML, with comments above."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["export_text"]
+__all__ = ["format_export"]
 
 
-def export_text(exported: Mapping[str, Any]) -> str:
-    """Return an export as a file: YAML, or a notebook.
+def format_export(exported: Mapping[str, Any]) -> str:
+    """Format an export as a file: YAML or a notebook.
 
     Args:
-        exported: Of schema `gpuplan.export/1`.
+        exported: Document of schema `gpuplan.export/1`.
     """
     if "nbformat" in exported["document"]:
         return json.dumps(exported["document"], indent=1, ensure_ascii=False) + "\n"
     import yaml
 
     class Dumper(yaml.SafeDumper):
-        """Writes text of several lines as such, and a list within its key."""
+        """YAML dumper with block style for multi-line strings and indented lists."""
 
         def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
             super().increase_indent(flow, False)
@@ -30,12 +30,12 @@ def export_text(exported: Mapping[str, Any]) -> str:
         return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
     Dumper.add_representer(str, text)
-    comments = "".join(f"# {line}\n" for line in _comments(exported))
+    comments = "".join(f"# {line}\n" for line in _build_comments(exported))
     return comments + yaml.dump(exported["document"], Dumper=Dumper, sort_keys=False, width=110)
 
 
-def _comments(exported: Mapping[str, Any]) -> list[str]:
-    """Return what stands above the document."""
+def _build_comments(exported: Mapping[str, Any]) -> list[str]:
+    """Return the comment lines above the document."""
     offer = exported["offer"]
     machine = " ".join((exported["provider"], offer["instance_type"], offer["region"], offer["purchase"]))
     return [

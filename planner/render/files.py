@@ -1,4 +1,4 @@
-"""Results as files: complete, or not there at all."""
+"""Output files, written completely or not at all."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ __all__ = ["require_writable", "write_text"]
 
 
 def require_writable(path: Path, *, flag: str) -> None:
-    """Raise UsageError unless a file can be written there; to be called before the work that fills it."""
+    """Raise UsageError unless a file can be written; called before the work whose result it holds."""
     folder = path.parent
     if path.is_dir():
-        raise UsageError(f"`{flag} {path}` is a folder", hint=f"name a file: `{flag} {path / 'plan.json'}`")
+        raise UsageError(
+            f"`{flag} {path}` is a folder", hint=f"give a file name: `{flag} {path / 'plan.json'}`"
+        )
     if not folder.is_dir():
         raise UsageError(f"`{flag} {path}`: there is no folder `{folder}`", hint="create it first")
     try:
@@ -23,10 +25,10 @@ def require_writable(path: Path, *, flag: str) -> None:
             pass
     except OSError as error:
         raise UsageError(
-            f"`{flag} {path}` cannot be written: {error.strerror}", hint="name a file elsewhere"
+            f"`{flag} {path}` cannot be written: {error.strerror}", hint="choose another file"
         ) from error
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file: a reader sees the old one or the new one."""
+    """Write a file atomically."""
     write_whole(path, text)

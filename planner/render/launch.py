@@ -31,7 +31,8 @@ MACHINE_COLUMNS = (
     Column(key="spent_usd", header="USD", justify="right", format=lambda usd: f"{Decimal(usd):.2f}"),
     Column(key="source", header="Seen by"),
     _wide("attempt"),
-    _wide("owner"),
+    Column(key="owner", header="Owner"),
+    _wide("owner_name"),
     _wide("in_ledger"),
 )
 
@@ -50,19 +51,58 @@ def plan_text(plan: Mapping[str, Any], *, calls: bool = True) -> str:
     request, first = plan["request"], plan["attempts"][0]
     lines = [
         f"run {request['run']}: {_machine(first)}",
-        f"  runs         {' '.join((request['spec']['script'], *request['spec']['arguments']))}"
-        f"  (source {request['spec']['source']})",
-        f"  price        ${plan['usd_per_hour']} an hour",
-        f"  at most      {_hours(plan['cap_s'])}, ${Decimal(plan['worst_case_usd']):.2f} in all",
+        f"  runs         {' '.join(map(_word, (request['spec']['script'], *request['spec']['arguments'])))}",
+        f"  source       {request['spec']['source']}",
+        *(f"  {label:<12} {value}" for label, value in plan["exposure"].items()),
+        f"  price        {_price(first['candidate'])}",
+        f"  at most      {_limit(plan)}",
     ]
     lines += _spot_lines(first["candidate"].get("spot"), request["spec"]["checkpoint_every_s"])
     lines += [f"  ends by      {_layer(layer)}" for layer in first["layers"]]
     lines += [f"  stop it      {way}" for way in plan["stop"]]
-    lines += [f"  if not had   {_machine(attempt)}" for attempt in plan["attempts"][1:]]
+    lines += [
+        f"  if not had   {_machine(attempt)}, ${attempt['candidate']['usd_per_hour']} an hour"
+        for attempt in plan["attempts"][1:]
+    ]
     lines += [f"  note         {note}" for note in plan["notes"]]
     for attempt in plan["attempts"] if calls else ():
         lines += ["", f"attempt {attempt['number']}: {_machine(attempt)}", *_calls(attempt["calls"])]
     return "\n".join(lines) + "\n"
+
+
+def _word(text: str) -> str:
+    """Return an argument so that it can be told from its neighbours, and moves no cursor.
+
+    Example:
+        >>> _word("--epochs"), _word("a b"), _word("\x1b[2J")
+        ('--epochs', "'a b'", "'\\x1b[2J'")
+    """
+    return text if text.isprintable() and text and " " not in text else repr(text)
+
+
+def _limit(plan: Mapping[str, Any]) -> str:
+    """Return how long it lives and what it costs at most, and what keeps that."""
+    layers = [[one for one in attempt["layers"] if one["where"] == "cloud"] for attempt in plan["attempts"]]
+    most = f"{_hours(plan['cap_s'])}, ${Decimal(plan['worst_case_usd']):.2f}"
+    if all(layers):
+        names = dict.fromkeys(one["name"] for found in layers for one in found)
+        return f"{most} in all (kept outside the machine by: {', '.join(names)})"
+    if plan["request"]["provider"] == "local":
+        return f"{most} in all"
+    return f"{most} if the machine's own timer works; no limit outside the machine"
+
+
+def _price(one: Mapping[str, Any]) -> str:
+    """Return an hourly price, where it was read, and the estimate's beside it."""
+    if one["price_source"]:
+        return (
+            f"${one['usd_per_hour']} an hour ({one['price_source']}); planned ${one['planned_usd_per_hour']}"
+        )
+    dated = f" (of {one['price_as_of']})" if one["price_as_of"] else ""
+    now = "read again when it is launched"
+    if one["price_problem"]:
+        now = f"the price of now could not be read: {one['price_problem']}"
+    return f"${one['usd_per_hour']} an hour, as estimated{dated}; {now}"
 
 
 def event_line(event: Mapping[str, Any], *, as_json: bool) -> str:

@@ -1,4 +1,4 @@
-"""Predicted memory beside what is known of it, as rows and as the generated part of docs/memory.md."""
+"""Predicted and measured memory as rows and as the generated part of docs/memory.md."""
 
 from __future__ import annotations
 
@@ -6,59 +6,69 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..units import GIB
-from .accuracy import percent, signed_percent
+from .accuracy import format_percent, format_signed_percent
 from .output import Column
 
-__all__ = ["memory_columns", "memory_page", "memory_rows"]
+__all__ = ["build_memory_columns", "build_memory_rows", "format_memory_page"]
 
 Board = Mapping[str, Any]
 
 
-def memory_columns() -> tuple[Column, ...]:
+def build_memory_columns() -> tuple[Column, ...]:
     """Return the columns of the table."""
     return (
         Column(key="evidence", header="EVIDENCE"), Column(key="model", header="MODEL"),
         Column(key="batch_size", header="BATCH", justify="right"), Column(key="precision", header="PRECISION"),
         Column(key="accelerator", header="ACCELERATOR"),
-        Column(key="stated_bytes", header="STATED GIB", justify="right", format=_gib),
-        Column(key="predicted_bytes", header="PREDICTED GIB", justify="right", format=_gib),
-        Column(key="error", header="ERROR", justify="right", format=signed_percent),
-        Column(key="needed_share", header="OF MEMORY", justify="right", format=percent),
+        Column(key="stated_bytes", header="STATED GIB", justify="right", format=_format_gib),
+        Column(key="predicted_bytes", header="PREDICTED GIB", justify="right", format=_format_gib),
+        Column(key="error", header="ERROR", justify="right", format=format_signed_percent),
+        Column(key="needed_share", header="OF MEMORY", justify="right", format=format_percent),
         Column(key="ran", header="RAN"), Column(key="verdict", header="VERDICT"),
         Column(key="right", header="RIGHT"), Column(key="source", header="SOURCE", terminal=False),
     )  # fmt: skip
 
 
-def memory_rows(board: Board) -> list[dict[str, Any]]:
+def build_memory_rows(board: Board) -> list[dict[str, Any]]:
     """Return every row of all three kinds of evidence."""
     return [{"evidence": name, **row} for name, evidence in board.items() for row in evidence["rows"]]
 
 
-def memory_page(board: Board) -> str:
-    """Return the generated part of the page on memory."""
+def format_memory_page(board: Board) -> str:
+    """Format the generated part of the page on memory."""
     return (
-        "\n".join([*_xla_lines(board["xla"]), *_limit_lines(board["limits"]), *_ran_lines(board["ran"])])
+        "\n".join(
+            [
+                *_iter_xla_lines(board["xla"]),
+                *_iter_limit_lines(board["limits"]),
+                *_iter_ran_lines(board["ran"]),
+            ]
+        )
         + "\n"
     )
 
 
-def _xla_lines(xla: Board) -> Iterator[str]:
+def _iter_xla_lines(xla: Board) -> Iterator[str]:
     summary = xla["summary"]
     yield (
         f"{summary['n']} steps of {summary['models']} models beside XLA: **median error "
-        f"{percent(summary['median_ape'])}**, mean {percent(summary['mean_ape'])}, from "
-        f"{signed_percent(summary['lowest'])} to {signed_percent(summary['highest'])}; "
+        f"{format_percent(summary['median_ape'])}**, mean {format_percent(summary['mean_ape'])}, from "
+        f"{format_signed_percent(summary['lowest'])} to {format_signed_percent(summary['highest'])}; "
         f"{summary['beyond_margin']} of them need more than the margin of 1.2 allows for."
     )
     yield from ("", "| model | batch | precision | target | XLA, GiB | predicted, GiB | error |")
     yield "| --- | --- | --- | --- | --- | --- | --- |"
     for row in sorted(xla["rows"], key=lambda row: row["error"]):
         cells = (row["model"], row["batch_size"], row["precision"], row["accelerator"])
-        sizes = (_gib(row["stated_bytes"]), _gib(row["predicted_bytes"]), signed_percent(row["error"]))
+        sizes = (
+            _format_gib(row["stated_bytes"]),
+            _format_gib(row["predicted_bytes"]),
+            format_signed_percent(row["error"]),
+        )
         yield f"| {' | '.join(map(str, (*cells, *sizes)))} |"
 
 
-def _limit_lines(limits: Board) -> Iterator[str]:
+def _iter_limit_lines(limits: Board) -> Iterator[str]:
     summary = limits["summary"]
     missing = summary["n"] - summary["ran"], summary["right"] - summary["ran_right"]
     yield from (
@@ -72,10 +82,10 @@ def _limit_lines(limits: Board) -> Iterator[str]:
     for name, count in limits["by_accelerator"].items():
         yield f"| {name} | {count['n']} | {count['right']} |"
     wrong = [row for row in limits["rows"] if not row["right"]]
-    yield from ("", *(f"Wrong: {_named(row)}." for row in wrong))
+    yield from ("", *(f"Wrong: {_format_verdict(row)}." for row in wrong))
 
 
-def _ran_lines(ran: Board) -> Iterator[str]:
+def _iter_ran_lines(ran: Board) -> Iterator[str]:
     summary = ran["summary"]
     shares: Sequence[float] = [row["needed_share"] for row in ran["rows"]]
     yield from (
@@ -85,11 +95,11 @@ def _ran_lines(ran: Board) -> Iterator[str]:
     )
 
 
-def _named(row: Mapping[str, Any]) -> str:
+def _format_verdict(row: Mapping[str, Any]) -> str:
     did = "ran" if row["ran"] else "did not run"
     return f"`{row['model']}` at {row['batch_size']} on {row['accelerator']}, which {did}: {row['verdict']}"
 
 
-def _gib(size: float) -> str:
-    """Return bytes as a person reads them."""
+def _format_gib(size: float) -> str:
+    """Format bytes as GiB."""
     return f"{size / GIB:.2f}"

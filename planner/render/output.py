@@ -1,6 +1,7 @@
-"""How results leave the program: a table on a terminal, TSV in a pipe, one JSON object on request.
+"""Output of results: a table on a terminal, TSV in a pipe, one JSON object on request.
 
-Nothing is computed here. Standard output carries data alone. A reader that goes away is no fault.
+Nothing is computed here. Standard output carries data only. A reader that closes the pipe early is not an
+error.
 """
 
 from __future__ import annotations
@@ -19,29 +20,36 @@ from ..frozen import Frozen
 from .progress import status
 
 __all__ = [
-    "UNKNOWN", "Column", "JsonText", "compact_json", "emit_json", "emit_rows", "emit_text", "json_text",
-    "tsv_text",
+    "UNKNOWN",
+    "Column",
+    "JsonText",
+    "emit_json",
+    "emit_rows",
+    "emit_text",
+    "format_compact_json",
+    "format_json",
+    "format_tsv",
 ]  # fmt: skip
 
-UNKNOWN = "–"  # what a table shows for None
-ROWS_AT_ONCE = 64  # of a document: together some system calls' worth, and never the whole twice
+UNKNOWN = "–"  # shown for None in tables
+ROWS_PER_WRITE = 64  # rows per write: few system calls, without holding the whole document twice
 
 
 class JsonText(str):
-    """A row of a document that is JSON already."""
+    """A row of a document that is already JSON."""
 
     __slots__ = ()
 
 
 class Column(Frozen):
-    """One column of a table.
+    """A column of a table.
 
     Args:
-        key: Where the value is in a row; also the column's name in TSV.
-        header: What a table on a terminal calls it.
-        format: Value (never None) to text for the terminal; TSV always carries the full value.
-        justify: Where the text stands in its cell on a terminal.
-        terminal: False: too much for a terminal; TSV always has all columns.
+        key: Key of the value in a row; also the column's name in TSV.
+        header: Column header on a terminal.
+        format: Function from a value (never None) to terminal text; TSV always has the full value.
+        justify: Alignment on a terminal.
+        terminal: Whether a terminal shows the column; TSV always has all columns.
     """
 
     key: str
@@ -54,98 +62,99 @@ class Column(Frozen):
 def emit_rows(
     columns: Sequence[Column], rows: Sequence[Mapping[str, Any]], *, title: str | None = None
 ) -> None:
-    """Write rows to standard output: a table on a terminal, TSV with a header line anywhere else."""
+    """Write rows to standard output: a table on a terminal, otherwise TSV with a header line."""
     if sys.stdout.isatty():
         _write(lambda: _print_table(columns, rows, title=title))
     else:
-        _write(lambda: sys.stdout.write(tsv_text(columns, rows)))
+        _write(lambda: sys.stdout.write(format_tsv(columns, rows)))
 
 
 def emit_json(schema: str, payload: Mapping[str, Any]) -> None:
-    """Write one JSON object that names its schema (``gpuplan.offers/1``) to standard output, row by row."""
-    pieces = _json_pieces(schema, payload)
-    _write(lambda: sys.stdout.writelines(_joined(pieces)))
+    """Write one JSON object with its schema (``gpuplan.offers/1``) to standard output, row by row."""
+    pieces = _iter_json_pieces(schema, payload)
+    _write(lambda: sys.stdout.writelines(_join_pieces(pieces)))
 
 
 def emit_text(text: str) -> None:
-    """Write a page of text to standard output as it is."""
+    """Write text to standard output unchanged."""
     _write(lambda: sys.stdout.write(text))
 
 
-def json_text(schema: str, payload: Mapping[str, Any]) -> str:
-    """Return a payload as JSON: money (Decimal) as text, dates as ISO 8601, unknown (None) as null.
+def format_json(schema: str, payload: Mapping[str, Any]) -> str:
+    """Format a payload as JSON: Decimal as string, dates as ISO 8601, None as null.
 
     Example:
-        >>> print(json_text("gpuplan.x/1", {"usd": Decimal("0.10"), "note": None}), end="")
+        >>> print(format_json("gpuplan.x/1", {"usd": Decimal("0.10"), "note": None}), end="")
         {
           "schema": "gpuplan.x/1",
           "usd": "0.10",
           "note": null
         }
     """
-    return "".join(_json_pieces(schema, payload))
+    return "".join(_iter_json_pieces(schema, payload))
 
 
-def _json_pieces(schema: str, payload: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the document in pieces, a row of a list of objects each."""
+def _iter_json_pieces(schema: str, payload: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the document in pieces, one per row of a list of objects."""
     start = "{\n"
     for key, value in {"schema": schema, **payload}.items():
         yield f"{start}  {json.dumps(key)}: "
-        yield from _member_pieces(value)
+        yield from _iter_member_pieces(value)
         start = ",\n"
     yield "\n}\n"
 
 
-def _joined(pieces: Iterator[str]) -> Iterator[str]:
-    """Yield many pieces as one: a write takes longer than a row."""
-    while some := list(islice(pieces, ROWS_AT_ONCE)):
+def _join_pieces(pieces: Iterator[str]) -> Iterator[str]:
+    """Join pieces in batches: a write takes longer than a row."""
+    while some := list(islice(pieces, ROWS_PER_WRITE)):
         yield "".join(some)
 
 
-def tsv_text(columns: Sequence[Column], rows: Iterable[Mapping[str, Any]]) -> str:
-    r"""Return rows as tab-separated text at full precision, header first; unknown (None) is empty.
+def format_tsv(columns: Sequence[Column], rows: Iterable[Mapping[str, Any]]) -> str:
+    r"""Format rows as tab-separated text at full precision, header first; None is empty.
 
     Example:
-        >>> tsv_text([Column(key="a", header="A"), Column(key="b", header="B")], [{"a": 0.1, "b": None}])
+        >>> format_tsv([Column(key="a", header="A"), Column(key="b", header="B")], [{"a": 0.1, "b": None}])
         'a\tb\n0.1\t\n'
     """
     keys = [column.key for column in columns]
     lines = ["\t".join(keys)]
     lines += [
-        "\t".join(["" if cell is None else _tsv_cell(cell) for cell in map(row.get, keys)]) for row in rows
+        "\t".join(["" if cell is None else _format_tsv_cell(cell) for cell in map(row.get, keys)])
+        for row in rows
     ]
     return "\n".join(lines) + "\n"
 
 
-def _member_pieces(value: object) -> Iterator[str]:
-    """Yield a member of the document, indented; of a list of objects one a line, for diffs and speed."""
+def _iter_member_pieces(value: object) -> Iterator[str]:
+    """Yield a member of the document, indented; a list of objects has one object per line."""
     if isinstance(value, Iterator) or (
         isinstance(value, (list, tuple)) and value and isinstance(value[0], Mapping)
     ):
         start = "[\n    "
         for row in value:
             yield start
-            yield row if isinstance(row, JsonText) else compact_json(row)
+            yield row if isinstance(row, JsonText) else format_compact_json(row)
             start = ",\n    "
         yield "[]" if start == "[\n    " else "\n  ]"
         return
-    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False, default=_json_value)
+    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False, default=_to_json_value)
     yield text.replace("\n", "\n  ")
 
 
-def compact_json(value: object) -> str:
-    """Return a value as JSON on one line."""
-    return _compact().encode(value)
+def format_compact_json(value: object) -> str:
+    """Format a value as JSON on one line."""
+    return _compact_encoder().encode(value)
 
 
 @cache
-def _compact() -> json.JSONEncoder:
-    """Return the encoder of rows; made once, since there are thousands of them."""
-    return json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False, default=_json_value)
+def _compact_encoder() -> json.JSONEncoder:
+    """Return the cached encoder of rows."""
+    return json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False, default=_to_json_value)
 
 
-def _json_value(value: object) -> Any:
-    """Return what JSON has no type for in its contract form; TypeError on anything unforeseen."""
+def _to_json_value(value: object) -> Any:
+    """Convert a value without JSON type; TypeError if there is no conversion."""
     if isinstance(value, Decimal):
         return format(value, "f")
     if isinstance(value, date):
@@ -155,8 +164,8 @@ def _json_value(value: object) -> Any:
     raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
-def _tsv_cell(value: object) -> str:
-    """Return a known value as one TSV cell: no tabs, no line breaks."""
+def _format_tsv_cell(value: object) -> str:
+    """Format a value as a TSV cell without tabs and line breaks."""
     if type(value) in (float, int):
         return str(value)
     if isinstance(value, bool):
@@ -164,8 +173,8 @@ def _tsv_cell(value: object) -> str:
     return format(value, "f") if isinstance(value, Decimal) else " ".join(str(value).split())
 
 
-def _table_cell(column: Column, value: Any) -> str:
-    """Return a value as a person reads it."""
+def _format_table_cell(column: Column, value: Any) -> str:
+    """Format a value for a terminal."""
     if value is None:
         return UNKNOWN
     if column.format is not None:
@@ -178,7 +187,7 @@ def _table_cell(column: Column, value: Any) -> str:
 
 
 def _print_table(columns: Sequence[Column], rows: Iterable[Mapping[str, Any]], *, title: str | None) -> None:
-    """Print a table as wide as the terminal allows; rich honours NO_COLOR and COLUMNS by itself."""
+    """Print a table over the width of the terminal; rich honors NO_COLOR and COLUMNS."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -188,7 +197,7 @@ def _print_table(columns: Sequence[Column], rows: Iterable[Mapping[str, Any]], *
     for column in shown:
         table.add_column(column.header, justify=column.justify, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(_table_cell(column, row.get(column.key))) for column in shown))
+        table.add_row(*(Text(_format_table_cell(column, row.get(column.key))) for column in shown))
     console = Console(file=sys.stdout, highlight=False)
     with status(f"laying out {table.row_count:,} rows"), console.capture() as laid_out:
         console.print(table)
@@ -196,7 +205,7 @@ def _print_table(columns: Sequence[Column], rows: Iterable[Mapping[str, Any]], *
 
 
 def _write(emit: Callable[[], object]) -> None:
-    """Run a writer and flush; when the reader has closed the pipe, send the rest nowhere, without a word."""
+    """Run a writer and flush; if the reader has closed the pipe, discard the rest silently."""
     try:
         emit()
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Refreshes, changes, ages and histories of prices as rows of a table, and as Markdown. Never computes."""
+"""Price refreshes, changes, ages and histories as table rows and Markdown."""
 
 from __future__ import annotations
 
@@ -10,18 +10,24 @@ from .output import UNKNOWN, Column
 
 if TYPE_CHECKING:
     from ..offers.changes import Change
-    from ..offers.refresh.run import Outcome
+    from ..offers.refresh.run import RefreshOutcome
 
 __all__ = [
-    "AGE_COLUMNS", "CHANGE_COLUMNS", "HISTORY_COLUMNS", "OUTCOME_COLUMNS", "QUOTA_COLUMNS", "changes_markdown",
-    "outcome_lines", "outcome_row",
+    "AGE_COLUMNS",
+    "CHANGE_COLUMNS",
+    "HISTORY_COLUMNS",
+    "OUTCOME_COLUMNS",
+    "QUOTA_COLUMNS",
+    "build_outcome_row",
+    "format_changes_markdown",
+    "format_outcome_lines",
 ]  # fmt: skip
 
-MOST_FINDINGS = 8  # of one kind and provider, on a terminal; all are in the report and in --json
-MOST_ROWS = 200  # of a Markdown table: a pull request has to be readable
+MAX_FINDINGS = 8  # shown per kind and provider on a terminal; all are in the report and in --json
+MAX_MARKDOWN_ROWS = 200  # maximum rows of a Markdown table, to keep a pull request readable
 
 
-def _usd(value: Any) -> str:
+def _format_usd(value: Any) -> str:
     return f"{value:.4f}"
 
 
@@ -32,8 +38,8 @@ OUTCOME_COLUMNS = (
     Column(key="new", header="New", justify="right"),
     Column(key="changed", header="Changed", justify="right"),
     Column(key="same", header="Same", justify="right"),
-    Column(key="quarantined", header="Not believed", justify="right"),
-    Column(key="refused", header="Refused", justify="right"),
+    Column(key="quarantined", header="Quarantined", justify="right"),
+    Column(key="refused", header="Rejected", justify="right"),
 )
 
 CHANGE_COLUMNS = (
@@ -42,8 +48,8 @@ CHANGE_COLUMNS = (
     Column(key="instance_type", header="Instance type"),
     Column(key="region", header="Region"),
     Column(key="purchase", header="Buy", format=lambda purchase: purchase.removeprefix("on_")),
-    Column(key="old_usd_per_hour", header="Old USD/h", justify="right", format=_usd),
-    Column(key="new_usd_per_hour", header="New USD/h", justify="right", format=_usd),
+    Column(key="old_usd_per_hour", header="Old USD/h", justify="right", format=_format_usd),
+    Column(key="new_usd_per_hour", header="New USD/h", justify="right", format=_format_usd),
     Column(key="percent", header="%", justify="right", format=lambda percent: f"{percent:+.1f}"),
     Column(key="old_as_of", header="Old date"),
     Column(key="new_as_of", header="New date", terminal=False),
@@ -65,7 +71,7 @@ HISTORY_COLUMNS = (
     Column(key="instance_type", header="Instance type", terminal=False),
     Column(key="region", header="Region"),
     Column(key="purchase", header="Buy", format=lambda purchase: purchase.removeprefix("on_")),
-    Column(key="usd_per_hour", header="USD/h", justify="right", format=_usd),
+    Column(key="usd_per_hour", header="USD/h", justify="right", format=_format_usd),
     Column(key="estimated", header="", format=lambda estimated: "estimated" if estimated else ""),
     Column(key="source", header="Source"),
 )
@@ -79,12 +85,12 @@ QUOTA_COLUMNS = (
     Column(key="unit", header="Unit"),
     Column(key="limit", header="Limit", justify="right"),
     Column(key="used", header="Used", justify="right"),
-    Column(key="link", header="Ask for more", terminal=False),
+    Column(key="link", header="Request an increase", terminal=False),
 )
 
 
-def outcome_row(outcome: Outcome) -> dict[str, Any]:
-    """Return how the refresh of a provider went, in numbers."""
+def build_outcome_row(outcome: RefreshOutcome) -> dict[str, Any]:
+    """Return the result of a provider's refresh in numbers."""
     return {
         **{key: getattr(outcome, key) for key in ("provider", "new", "changed", "same", "quarantined")},
         "sources": " ".join(outcome.sources),
@@ -93,19 +99,21 @@ def outcome_row(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def outcome_lines(outcomes: Sequence[Outcome], *, asked_regions: bool) -> list[str]:
-    """Return what was not believed, what failed, and what the rest takes, one line each."""
+def format_outcome_lines(outcomes: Sequence[RefreshOutcome], *, asked_regions: bool) -> list[str]:
+    """Return one line per anomaly, failure and unmet requirement."""
     lines: list[str] = []
     for outcome in outcomes:
         seen: Counter[str] = Counter()
-        for found in outcome.suspicions:
+        for found in outcome.anomalies:
             seen[found.code] += 1
-            if found.refuses or seen[found.code] <= MOST_FINDINGS:
-                lines.append(f"{'refused' if found.refuses else 'not believed'}: {outcome.provider}: {found}")
+            if found.rejects_part or seen[found.code] <= MAX_FINDINGS:
+                lines.append(
+                    f"{'rejected' if found.rejects_part else 'quarantined'}: {outcome.provider}: {found}"
+                )
         for code, count in seen.items():
-            hidden = count - MOST_FINDINGS
+            hidden = count - MAX_FINDINGS
             if hidden > 0:
-                lines.append(f"not believed: {outcome.provider}: {hidden} more ({code})")
+                lines.append(f"quarantined: {outcome.provider}: {hidden} more ({code})")
         lines += [f"more: {outcome.provider}: {need}" for need in outcome.needs]
         if "aws-bulk" in outcome.sources and not asked_regions:
             lines.append(
@@ -114,22 +122,22 @@ def outcome_lines(outcomes: Sequence[Outcome], *, asked_regions: bool) -> list[s
     return lines
 
 
-def changes_markdown(changes: Sequence[Change]) -> str:
-    """Return changes as Markdown for a pull request: a line of numbers, and a table of the largest."""
+def format_changes_markdown(changes: Sequence[Change]) -> str:
+    """Format changes as Markdown for a pull request: counts, and a table of the largest."""
     kinds = Counter(change.kind for change in changes)
     numbers = ", ".join(f"{kinds[kind]} {kind}" for kind in ("changed", "added", "removed"))
     lines = [f"**Prices**: {numbers}.", ""]
     if changes:
         lines += ["| | provider | instance type | region | buy | old USD/h | new USD/h | % |"]
         lines += ["| --- | --- | --- | --- | --- | ---: | ---: | ---: |"]
-        lines += [_markdown_row(change) for change in changes[:MOST_ROWS]]
-    if len(changes) > MOST_ROWS:
-        lines += ["", f"… and {len(changes) - MOST_ROWS} more: `gpuplan catalog diff`."]
+        lines += [_format_markdown_row(change) for change in changes[:MAX_MARKDOWN_ROWS]]
+    if len(changes) > MAX_MARKDOWN_ROWS:
+        lines += ["", f"… and {len(changes) - MAX_MARKDOWN_ROWS} more: `gpuplan catalog diff`."]
     return "\n".join(lines) + "\n"
 
 
-def _markdown_row(change: Change) -> str:
-    """Return a change as a line of a Markdown table."""
+def _format_markdown_row(change: Change) -> str:
+    """Format a change as a row of a Markdown table."""
     prices = (change.old_usd_per_hour, change.new_usd_per_hour)
     old, new = (UNKNOWN if usd is None else format(usd, "f") for usd in prices)
     percent = UNKNOWN if change.percent is None else f"{change.percent:+.1f}"

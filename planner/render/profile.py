@@ -1,4 +1,4 @@
-"""A profile as a table, TSV or JSON, and its progress while it is measured. Nothing is computed here."""
+"""Profiles as tables, TSV or JSON, and progress of a measurement, without computation."""
 
 from __future__ import annotations
 
@@ -8,10 +8,17 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..units import GIB, MS_PER_S
-from .numbers import short_text
-from .output import Column, emit_json, emit_rows, json_text
+from .numbers import format_short
+from .output import Column, emit_json, emit_rows, format_json
 
-__all__ = ["Watcher", "emit_profile", "emit_reconciled", "profile_json", "sentences_of", "watching"]
+__all__ = [
+    "ProgressFormatter",
+    "emit_profile",
+    "emit_reconciled",
+    "format_profile_json",
+    "iter_summary_sentences",
+    "show_progress",
+]
 
 _COLUMNS = [
     Column(key="batch_size", header="batch", justify="right"),
@@ -20,8 +27,8 @@ _COLUMNS = [
     Column(key="fit_ms", header="fit step ms", format=lambda v: f"{v:.4g}", justify="right"),
     Column(key="width", header="± of median", format=lambda v: f"{v / 2:.1%}", justify="right"),
     Column(key="step_ms", header="step alone ms", format=lambda v: f"{v:.4g}", justify="right"),
-    Column(key="samples_per_s", header="samples/s", format=short_text, justify="right"),
-    Column(key="compile_s", header="compile s", format=short_text, justify="right"),
+    Column(key="samples_per_s", header="samples/s", format=format_short, justify="right"),
+    Column(key="compile_s", header="compile s", format=format_short, justify="right"),
     Column(key="device_peak_bytes", header="device GiB", format=lambda v: f"{v / GIB:.2f}", justify="right"),
     Column(key="host_peak_bytes", header="host GiB", format=lambda v: f"{v / GIB:.2f}", justify="right"),
     Column(key="limit", header="limit"),
@@ -29,12 +36,12 @@ _COLUMNS = [
 
 
 def emit_profile(document: Mapping[str, Any], *, as_json: bool) -> None:
-    """Write a profile to standard output, and on a terminal what it says in sentences."""
+    """Write a profile to standard output, and on a terminal a summary in sentences."""
     if as_json:
         body = dict(document)
         emit_json(body.pop("schema"), body)
         return
-    emit_rows(_COLUMNS, [_row(row) for row in document["rows"]], title=title_of(document))
+    emit_rows(_COLUMNS, [_build_row(row) for row in document["rows"]], title=format_title(document))
 
 
 _PARTS = [
@@ -50,7 +57,7 @@ _PARTS = [
 
 
 def emit_reconciled(result: Mapping[str, Any], *, as_json: bool) -> None:
-    """Write predicted against actual to standard output."""
+    """Write predicted and actual values to standard output."""
     if as_json:
         body = dict(result)
         emit_json(body.pop("schema"), body)
@@ -65,36 +72,36 @@ def emit_reconciled(result: Mapping[str, Any], *, as_json: bool) -> None:
     emit_rows(_PARTS, rows, title=f"{result['model']} on {result['devices']:g}× {result['accelerator']}")
 
 
-def profile_json(document: Mapping[str, Any]) -> str:
-    """Return a profile as the text of its file."""
+def format_profile_json(document: Mapping[str, Any]) -> str:
+    """Format a profile as the text of its file."""
     body = dict(document)
-    return json_text(body.pop("schema"), body)
+    return format_json(body.pop("schema"), body)
 
 
-def title_of(document: Mapping[str, Any]) -> str:
-    """Return what was measured, on what, in one line."""
+def format_title(document: Mapping[str, Any]) -> str:
+    """Format model, backend, device and mode of a measurement in one line."""
     device = (document["environment"] or {}).get("device") or {}
     parts = [document["model"], document["backend"], device.get("name") or "unknown device", document["mode"]]
     return " · ".join(str(part) for part in parts)
 
 
-def sentences_of(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what there is to say: what separates into fixed and per sample, what was found, what is doubtful."""
+def iter_summary_sentences(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the summary: fixed and per-sample time, findings and caveats."""
     for split in document["splits"]:
         fixed_ms, sample_ms = split["fixed_s"] * MS_PER_S, split["per_sample_s"] * MS_PER_S
-        yield f"{split['precision']}: {fixed_ms:.3g} ms a step and {sample_ms:.3g} ms a sample"
+        yield f"{split['precision']}: {fixed_ms:.3g} ms per step and {sample_ms:.3g} ms per sample"
     for row in document["rows"]:
         about = f"batch {row['batch_size']}"
         if row["message"]:
             yield f"{about}: {row['status'].replace('_', ' ')}: {row['message']}"
         for finding in row["findings"]:
             yield f"{about}: {finding}"
-        yield from _memory_sentence(about, row["memory"] or {})
-    yield from map(_compiled_sentence, document.get("compiled") or ())
+        yield from _iter_memory_sentences(about, row["memory"] or {})
+    yield from map(_format_compiled_sentence, document.get("compiled") or ())
     yield from document["notes"]
 
 
-def _compiled_sentence(one: Mapping[str, Any]) -> str:
+def _format_compiled_sentence(one: Mapping[str, Any]) -> str:
     about, time_s = (
         f"{one['accelerator']}, batch {one['batch_size']} · {one['precision']}",
         one["step_time_s"],
@@ -107,7 +114,7 @@ def _compiled_sentence(one: Mapping[str, Any]) -> str:
     return f"{about}: {mid:.3g} ms ({low:.3g} to {high:.3g}, {one['basis']}), {memory}; {one['note']}"
 
 
-def _memory_sentence(about: str, memory: Mapping[str, Any]) -> Iterator[str]:
+def _iter_memory_sentences(about: str, memory: Mapping[str, Any]) -> Iterator[str]:
     predicted, peak = memory.get("predicted_bytes"), memory.get("device_peak_bytes")
     if predicted is None:
         return
@@ -120,7 +127,7 @@ def _memory_sentence(about: str, memory: Mapping[str, Any]) -> Iterator[str]:
         yield f"{said}; the process grew by {grown / GIB:.2f} GiB, compilation included"
 
 
-def _row(row: Mapping[str, Any]) -> dict[str, Any]:
+def _build_row(row: Mapping[str, Any]) -> dict[str, Any]:
     fit, step, memory = (row[name] or {} for name in ("fit", "step", "memory"))
     fit_s, step_s = fit.get("median_s"), step.get("median_s")
     return {
@@ -133,8 +140,8 @@ def _row(row: Mapping[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-class Watcher:
-    """Turns messages of a measurement into one line of text."""
+class ProgressFormatter:
+    """Formatter of measurement messages as progress text."""
 
     def __init__(self) -> None:
         self._about = ""
@@ -142,20 +149,22 @@ class Watcher:
         self._windows = 0
 
     def line(self, message: Mapping[str, Any]) -> str:
-        """Return what goes on, with the estimate so far."""
+        """Format a message with the estimate so far."""
         event = message["event"]
         if event == "begin":
             size = message["batch_size"] or "?"
             self._about = f"batch {size}" + (f" · {message['precision']}" if message["precision"] else "")
             self._process = message["process"]
             return f"{self._about}: starting process {self._process}, building the model"
+        if event == "script":
+            return f"{self._about}: building the model, {message['at']}"
         if event == "ready":
             self._windows = 0
             about = f"batch {message['batch_size']} · {message['facts']['precision']}"
             self._about = about if self._process == 1 else f"{about} · process {self._process}"
             return f"{self._about}: compiling"
         if event == "warm":
-            return f"{self._about}: warming up, {message['step_s'] * MS_PER_S:.4g} ms a step"
+            return f"{self._about}: warming up, {message['step_s'] * MS_PER_S:.4g} ms per step"
         if event == "window":
             self._windows += 1
             width = message["width"]
@@ -166,13 +175,13 @@ class Watcher:
 
 
 @contextmanager
-def watching() -> Iterator[Any]:
-    """Show a line that follows the measurement (stderr, terminals only); yields what takes messages."""
+def show_progress() -> Iterator[Any]:
+    """Show a progress line during a measurement (stderr, terminals only); yields the message consumer."""
     if not sys.stderr.isatty():
         yield lambda message: None
         return
     from rich.console import Console
 
-    watcher = Watcher()
+    watcher = ProgressFormatter()
     with Console(stderr=True).status("starting") as status:
         yield lambda message: status.update(watcher.line(message))

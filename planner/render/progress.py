@@ -1,4 +1,4 @@
-"""What is going on, while it takes: a line on stderr, on a terminal only."""
+"""Progress on stderr, on a terminal only."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Timer
 
-__all__ = ["bar", "parts", "status"]
+__all__ = ["bar", "parts", "say", "status"]
 
-PATIENCE_S = 1.0
+DELAY_S = 1.0
 
 
 @contextmanager
 def status(label: str, *, wanted: bool = True) -> Iterator[Callable[[str], None]]:
-    """Show a spinner with a label from the first second on; yields what says what is being worked on.
+    """Show a spinner with a label after one second; yields a function that sets the current item.
 
-    Nothing is shown, and rich is not imported, when stderr is not a terminal. What is printed meanwhile stands
-    above the spinner, wrapped to the terminal: not wanted where that is read by a program.
+    Nothing is shown, and rich is not imported, if stderr is not a terminal. Text printed meanwhile appears
+    above the spinner, wrapped to the terminal; pass ``wanted=False`` if a program reads it.
     """
     if not wanted or not sys.stderr.isatty():
         yield lambda _: None
@@ -28,10 +28,10 @@ def status(label: str, *, wanted: bool = True) -> Iterator[Callable[[str], None]
     from rich.text import Text
 
     spinner = Spinner("dots", Text(label))
-    shown = Live(  # which would send what is written to a pipe to the terminal
+    shown = Live(  # which would redirect piped output to the terminal
         spinner, console=Console(stderr=True), transient=True, redirect_stdout=sys.stdout.isatty()
     )
-    timer = Timer(PATIENCE_S, shown.start)
+    timer = Timer(DELAY_S, shown.start)
     timer.daemon = True
     timer.start()
     try:
@@ -42,9 +42,14 @@ def status(label: str, *, wanted: bool = True) -> Iterator[Callable[[str], None]
         shown.stop()
 
 
+def say(line: str) -> None:
+    """Print a line on stderr, above a spinner if there is one: `typer.echo` would go on in the spinner's line."""
+    sys.stderr.write(f"{line}\n")
+
+
 @contextmanager
 def bar(label: str) -> Iterator[Callable[[str, int, int], None]]:
-    """Show a bar with a label; yields the function that says what is worked on, what is done, and of how much.
+    """Show a progress bar; yields a function that takes the current item, the number done and the total.
 
     Nothing is shown, and rich is not imported, when stderr is not a terminal.
     """
@@ -64,7 +69,7 @@ def bar(label: str) -> Iterator[Callable[[str, int, int], None]]:
 
 @contextmanager
 def parts(total: int) -> Iterator[tuple[Callable[[str], None], Callable[[str], None]]]:
-    """Show a bar that advances by parts; yields what begins a part, and what says where it is in it.
+    """Show a bar that advances by parts; yields functions that begin a part and set its current item.
 
     Nothing is shown, and rich is not imported, when stderr is not a terminal.
     """

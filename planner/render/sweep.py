@@ -1,12 +1,12 @@
-"""A sweep: the best points of all settings, or every point in a pipe."""
+"""Output of a sweep: the best points, or every point in a pipe."""
 
 from __future__ import annotations
 
 import sys
 from typing import TYPE_CHECKING, Any
 
-from .age import age_line
-from .numbers import device_text, duration_text, offer_text, range_text, usd_text
+from .age import format_age_line
+from .numbers import format_device, format_duration, format_offer_name, format_range, format_usd
 from .output import Column, emit_json, emit_rows
 
 if TYPE_CHECKING:
@@ -42,21 +42,17 @@ def emit_sweep(result: Sweep, *, as_json: bool) -> None:
     elif sys.stdout.isatty():
         currency = result.terms.currency
         title = f"{result.model}: {len(result.best)} best of {len(result.points)} points, fastest first"
-        emit_rows(_COLUMNS, [_row(point, currency) for point in result.best], title=title)
-        lines = [
-            f"left out: batch {size}, {precision}: {reason}" for size, precision, reason in result.failed
-        ]
-        age = age_line(point.offer.offer for point in result.best)
-        more = (
-            "A larger global batch changes what is learnt from an epoch. A pipe and --json get every point."
-        )
+        emit_rows(_COLUMNS, [_build_row(point, currency) for point in result.best], title=title)
+        lines = [f"omitted: batch {size}, {precision}: {reason}" for size, precision, reason in result.failed]
+        age = format_age_line(point.offer.offer for point in result.best)
+        more = "A larger global batch changes the optimization per epoch. A pipe and --json list every point."
         sys.stdout.write("\n" + "\n".join([*lines, more, *([age] if age else [])]) + "\n")
     else:
-        emit_rows(_TSV, [_tsv_row(point) for point in result.points])
+        emit_rows(_TSV, [_build_tsv_row(point) for point in result.points])
 
 
-def _row(point: Point, currency: Currency) -> dict[str, Any]:
-    """Return a point's cells: text for people."""
+def _build_row(point: Point, currency: Currency) -> dict[str, Any]:
+    """Format a point for the table."""
     offer, bill = point.offer.offer, point.offer.bill
     low, high = (0.0, 0.0) if bill is None else (
         float(currency.of_usd(bill.total.low)), float(currency.of_usd(bill.total.high))
@@ -64,16 +60,16 @@ def _row(point: Point, currency: Currency) -> dict[str, Any]:
     return {
         "batch": f"{point.batch_size:,}",
         "precision": point.precision,
-        "device": device_text(offer.accelerator, offer.devices),
-        "offer": offer_text(offer.provider, offer.instance_type),
+        "device": format_device(offer.accelerator, offer.devices),
+        "offer": format_offer_name(offer.provider, offer.instance_type),
         "region": offer.region,
         "purchase": offer.purchase.removeprefix("on_"),
-        "time": duration_text(point.time_s),
-        "cost": range_text(low, high) if high > 0 else usd_text(0.0),
+        "time": format_duration(point.time_s),
+        "cost": format_range(low, high) if high > 0 else format_usd(0.0),
     }
 
 
-def _tsv_row(point: Point) -> dict[str, Any]:
-    """Return a point at full precision; time and cost by their central estimates."""
+def _build_tsv_row(point: Point) -> dict[str, Any]:
+    """Return a point at full precision, with central estimates of time and cost."""
     bill = point.offer.bill
     return {**point.to_json(), "run_time_s": point.time_s, "cost_usd": bill.total.mid if bill else None}

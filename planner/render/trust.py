@@ -1,4 +1,4 @@
-"""What the numbers of an estimate rest on, and what they leave out: the lines under a table of money."""
+"""Notes below a table: sources of its numbers, and omissions."""
 
 from __future__ import annotations
 
@@ -6,24 +6,29 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..plan.terms import USD
-from .age import age_line
-from .numbers import short_text
+from .age import format_age_line
+from .numbers import format_short
 
 if TYPE_CHECKING:
     from ..plan.offer_estimate import OfferEstimate
     from ..plan.result import Estimate
 
-__all__ = ["trust_lines"]
+__all__ = ["format_footnotes"]
 
 
-def trust_lines(estimate: Estimate, shown: Sequence[OfferEstimate]) -> list[str]:
-    """Return what the numbers of a table rest on, and what they leave out."""
-    age = age_line(one.offer for one in shown)
-    lines = (_prices_line(shown), age, _bill_line(estimate), _times_line(estimate, shown))
+def format_footnotes(estimate: Estimate, shown: Sequence[OfferEstimate]) -> list[str]:
+    """Return the sources of a table's numbers, and their omissions."""
+    age = format_age_line(one.offer for one in shown)
+    lines = (
+        _format_prices_note(shown),
+        age,
+        _format_bill_note(estimate),
+        _format_times_note(estimate, shown),
+    )
     return [line for line in lines if line]
 
 
-def _prices_line(shown: Sequence[OfferEstimate]) -> str:
+def _format_prices_note(shown: Sequence[OfferEstimate]) -> str:
     """Return kind and dates of the prices."""
     dates = sorted(one.offer.price_as_of for one in shown if one.offer.price_as_of)
     if not dates:
@@ -35,29 +40,31 @@ def _prices_line(shown: Sequence[OfferEstimate]) -> str:
     return "; ".join([f"Prices: list prices of {between}, not live", *marks]) + "."
 
 
-def _bill_line(estimate: Estimate) -> str:
-    """Return what the bill holds beside the training, and what it leaves out."""
+def _format_bill_note(estimate: Estimate) -> str:
+    """Return the items included in and excluded from the bill."""
     from ..plan.bill import NOT_BILLED
 
     terms = estimate.terms
     if terms.costs is None:
-        return f"In the bill: the training alone. Not in it: {', '.join(NOT_BILLED)}."
-    tax = "without tax" if terms.tax is None else f"with {terms.tax.percent:g} % {terms.tax.name}"
+        return f"Included in the bill: training only. Not included: {', '.join(NOT_BILLED)}."
+    tax = "no tax" if terms.tax is None else f"with {terms.tax.percent:g} % {terms.tax.name}"
     rate = (
         ""
         if terms.currency.code == USD.code
         else f" 1 USD = {terms.currency.per_usd:f} {terms.currency.code}."
     )
     return (
-        f"In the bill: boot to shutdown, disk, egress, {tax} (--breakdown shows every line and what it rests on). "
-        f"Not in it: {', '.join(NOT_BILLED)}.{rate}"
+        f"Included in the bill: boot to shutdown, disk, egress, {tax} (--breakdown itemizes it). "
+        f"Not included: {', '.join(NOT_BILLED)}.{rate}"
     )
 
 
-def _times_line(estimate: Estimate, shown: Sequence[OfferEstimate]) -> str:
-    """Return the bases of the times, and the share of the step that was not understood."""
+def _format_times_note(estimate: Estimate, shown: Sequence[OfferEstimate]) -> str:
+    """Return the bases of the times, and the unmodelled share of a step."""
     bases = sorted({basis for one in shown if (basis := getattr(one.projection.step_time, "basis", None))})
     share = sum(unmodelled.bytes_share for unmodelled in estimate.workload.unmodelled)
     names = ", ".join(unmodelled.name for unmodelled in estimate.workload.unmodelled[:3])
-    unmodelled_text = f"{short_text(100 * share)} % of the bytes of a step ({names})" if names else "nothing"
+    unmodelled_text = (
+        f"{format_short(100 * share)} % of the bytes of a step ({names})" if names else "nothing"
+    )
     return f"Times: {', '.join(bases) or 'none'}; ranges are 80 % intervals; not modelled: {unmodelled_text}."

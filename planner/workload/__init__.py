@@ -1,1 +1,1 @@
-"""What the user wants to run: references, capture of an unmodified script, abstract building, tracing."""
+"""Workloads: references, capture of unmodified scripts, abstract model building, tracing."""

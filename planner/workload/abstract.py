@@ -1,4 +1,4 @@
-"""Building Keras models without allocating their weights."""
+"""Construction of Keras models without allocating their weights."""
 
 from __future__ import annotations
 
@@ -13,15 +13,13 @@ NOT_ABSTRACT = "this Keras version allocates weights while it builds, so the mod
 
 @contextmanager
 def abstract_variables() -> Iterator[bool]:
-    """Let variables that come from an initializer keep shape, type and initializer, and no value.
+    """Let variables created from an initializer keep shape, type and initializer, but no value.
 
-    Yields True when it works with the installed Keras; False when models are built the ordinary way, since
-    the two (private) methods that it replaces are not there.
+    Yields True if the installed Keras supports it. Otherwise yields False, and models are built normally,
+    because the two private methods to replace do not exist.
 
-    A value that is read nevertheless is drawn from the initializer at that moment, so code that looks at
-    weights keeps working. Variables created from a given value (an optimizer's step counter) have it.
-    Unlike inside `keras.StatelessScope(initialize_variables=False)`, optimizers can be created, weights
-    assigned and models called; the variables stay abstract when the block ends.
+    A value that is read is drawn from the initializer at that moment, so code that inspects weights still
+    works. Variables created from a given value (an optimizer's step counter) have it.
     """
     import keras
 
@@ -45,7 +43,7 @@ def _methods(variable_class: type) -> list[tuple[type, str, Any]]:
 
 
 def _keep_initializer(variable: Any, initializer: Any) -> None:
-    """What Keras calls to draw a variable's first value, outside any scope; where it lies is settled here, too."""
+    """Replace Keras's initialization outside scopes: keep the initializer, and determine the layout."""
     lay_out = getattr(variable, "_initialize_layout", None)  # of Keras on JAX
     if lay_out is not None:
         lay_out()
@@ -54,7 +52,7 @@ def _keep_initializer(variable: Any, initializer: Any) -> None:
 
 
 def _stay_abstract(variable: Any) -> None:
-    """What Keras calls when a scope ends, for variables that were created inside it."""
+    """Replace Keras's initialization at the end of a scope for variables created in it."""
 
 
 _REPLACEMENTS = {"_initialize_with_initializer": _keep_initializer, "_deferred_initialize": _stay_abstract}

@@ -1,4 +1,4 @@
-"""From a Keras model and what it is fed to the workload: compile, build, trace, count."""
+"""Assembly of a workload from a Keras model and its input: compile, build, trace, count."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ PACKAGES_OF = {"tensorflow": ("tensorflow", "tensorflow-cpu"), "torch": ("torch"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What is known of a run beside the model.
+    """Properties of a run besides the model.
 
     Args:
-        text: The reference, as the user gave it.
-        feed: What `fit()` was given; None when nothing was.
+        text: Reference as given by the user.
+        feed: Input of `fit()`; None if there was none.
         epochs: Passes over the samples; None when unknown [-].
-        folders: Folders of the user's own files, to name a line at fault.
-        compiled: Whether XLA compiles the step; None: as the model says.
+        folders: Folders of the user's files, to locate the line of an error.
+        compiled: Whether XLA compiles the step; None for the model's setting.
         notes: Sentences for the user.
     """
 
@@ -47,7 +47,7 @@ class Run:
 
 
 def assemble_workload(model: Any, *, run: Run, options: WorkloadOptions) -> Workload:
-    """Trace one step of a model and return the workload; its variables may be abstract.
+    """Trace one step of a model and build the workload; its variables may be abstract.
 
     Raises:
         UsageError: The model's inputs have no fixed shape, or an option does not fit the model.
@@ -103,16 +103,16 @@ def _assemble(
     )
 
 
-# --- what is fed ------------------------------------------------------------------------------------------
+# --- input ------------------------------------------------------------------------------------------------
 
 
 def batch_size_of(model: Any, run: Run, options: WorkloadOptions, notes: list[str]) -> int:
-    """Return the batch size that was asked for, else captured, else fixed by the model, else Keras's own."""
+    """Return the batch size: as requested, else captured, else fixed by the model, else Keras's default."""
     fixed = _fixed_batch_size(model)
     if fixed is not None and options.batch_size not in (None, fixed):
         raise UsageError(
             f"--batch-size {options.batch_size}: the inputs of `{run.text}` fix it to {fixed}",
-            hint="leave `batch_size` out of `keras.Input` to be free",
+            hint="omit `batch_size` in `keras.Input` to allow any size",
         )
     captured = run.feed.batch_size if run.feed is not None else None
     known = options.batch_size or captured or fixed
@@ -149,18 +149,18 @@ def _spec_of_input(tensor: Any, text: str) -> ArraySpec:
 
 
 def _specs_of_build(model: Any, text: str) -> SpecTree:
-    """Return the input shape that a subclassed model was built with."""
+    """Return the input shape with which a subclassed model was built."""
     shape = (model.get_build_config() or {}).get("input_shape") if model.built else None
     if not shape or not all(isinstance(n, int) for n in tuple(shape)[1:]):
         raise UsageError(
-            f"`{text}` does not say what it is fed",
+            f"the input shape of `{text}` is unknown",
             hint="call `model.build((None, height, width, channels))` before returning it, or use a script",
         )
     return ArraySpec(tuple(shape)[1:], "float32")
 
 
 def _attribute(model: Any, name: str) -> Any:
-    """Return a property that Keras raises on until the model was called."""
+    """Return a property for which Keras raises until the model was called."""
     try:
         return getattr(model, name, None)
     except (AttributeError, ValueError):
@@ -170,7 +170,7 @@ def _attribute(model: Any, name: str) -> Any:
 def _length_of_run(
     run: Run, options: WorkloadOptions, batch_size: int
 ) -> tuple[int | None, int | None, int | None]:
-    """Return samples, epochs and steps: what was asked for, else what was captured."""
+    """Return samples, epochs and steps, as requested or else captured."""
     feed = run.feed
     samples = options.samples or (feed.samples if feed is not None else None)
     epochs = options.passes or run.epochs
@@ -186,7 +186,7 @@ def _length_of_run(
 
 
 def symbolic_output(model: Any, x: SpecTree, batch_size: int) -> Any:
-    """Return the model's output as KerasTensors; builds a model that was not built yet."""
+    """Return the model's output as KerasTensors, building the model if necessary."""
     import keras
 
     if all(layer.built for layer in model._flatten_layers()):
@@ -201,7 +201,7 @@ def symbolic_output(model: Any, x: SpecTree, batch_size: int) -> Any:
 def compile_model(
     model: Any, output: Any, y: SpecTree, *, options: WorkloadOptions, given: bool, notes: list[str]
 ) -> SpecTree:
-    """Compile a model that is not compiled, or that is asked for another loss; return its targets."""
+    """Compile a model that is not compiled or needs another loss; return its targets."""
     if not model.compiled or options.loss or options.optimizer:
         loss = options.loss or (model.loss if model.compiled else None)
         optimizer = options.optimizer or (model.optimizer if model.compiled else None)
@@ -215,16 +215,16 @@ def compile_model(
 def _compile_note(loss: Any, optimizer: Any) -> str:
     parts = []
     if loss is None:
-        parts.append("a loss that fits its output")
+        parts.append("a loss matching its output")
     if optimizer is None:
         parts.append("Adam")
-    return f"the model is not compiled: {' and '.join(parts) or 'the given loss and optimizer'} taken"
+    return f"the model is not compiled: {' and '.join(parts) or 'the given loss and optimizer'} assumed"
 
 
 def build_training_state(model: Any, y: SpecTree, output: Any) -> None:
-    """Create the variables of metrics, loss and optimizer, as the first step of `fit()` does.
+    """Create the variables of metrics, loss and optimizer, as in the first step of `fit()`.
 
-    Keras's own way traces the whole model once more (5 s for ResNet-50); the parts can be built from shapes.
+    Keras itself would trace the whole model again (5 s for ResNet-50); the parts can be built from shapes.
     """
     import keras
 
@@ -239,9 +239,9 @@ def build_training_state(model: Any, y: SpecTree, output: Any) -> None:
 
 @contextmanager
 def on_one_device(model: Any) -> Iterator[None]:
-    """Keep older Keras (3.9 does it) from pinning results to the devices that hold the variables' values.
+    """Keep older Keras (e.g. 3.9) from pinning results to the devices of the variables' values.
 
-    Abstract variables have no value, so they are held by no device.
+    Abstract variables have no value, and therefore no device.
     """
     name = "_enforce_jax_state_sharding"
     if not hasattr(type(model), name):
@@ -258,7 +258,7 @@ def on_one_device(model: Any) -> Iterator[None]:
 
 
 def _precision(model: Any) -> str:
-    """Return the dtype policy that most weights are used with."""
+    """Return the dtype policy used by most weights."""
     weights: Counter[str] = Counter()
     for layer in model._flatten_layers(include_self=False):
         weights[layer.dtype_policy.name] += sum(_size(v.shape) for v in layer._trainable_variables)

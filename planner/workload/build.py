@@ -1,4 +1,4 @@
-"""From a reference to a Keras model, weights not allocated."""
+"""Construction of a Keras model from a reference, without allocating weights."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def build_application(reference: Reference) -> Any:
     """Build a model of `keras.applications`, without pretrained weights.
 
     Raises:
-        UsageError: No such application (near names), or arguments that it does not take.
+        UsageError: Unknown application (listing similar names), or invalid arguments.
     """
     import keras
 
@@ -49,11 +49,11 @@ def build_function(reference: Reference, *, folder: Path) -> Any:
     """Import a file or module and call its function, which must return a Keras model.
 
     Args:
-        reference: Of kind `function`.
-        folder: Where modules are looked for first: the folder that references start from.
+        reference: Reference of kind `function`.
+        folder: Folder searched first for modules: the base of references.
 
     Raises:
-        UsageError: No such module or function, arguments that it does not take, or another kind of result.
+        UsageError: Unknown module or function, invalid arguments, or a result that is not a model.
         CaptureError: The user's code failed.
     """
     home = reference.path.parent if reference.path is not None else folder
@@ -103,7 +103,7 @@ def _import_module(reference: Reference) -> ModuleType:
             raise
         raise UsageError(
             f"no module `{error.name}` for `{reference.text}`",
-            hint="run gpuplan in the folder that holds it, or install it where gpuplan is installed",
+            hint="run gpuplan in the folder that contains it, or install it in the environment of gpuplan",
         ) from None
 
 
@@ -113,7 +113,8 @@ def _check_arguments(function: Callable[..., Any], arguments: dict[str, Any], *,
         signature.bind(**arguments)
     except TypeError as error:
         raise UsageError(
-            f"`{name}`: {error}", hint=f"it takes {signature}; pass them as `?name=value&name=value`"
+            f"`{name}`: {error}",
+            hint=f"its signature is {signature}; pass arguments as `?name=value&name=value`",
         ) from None
 
 

@@ -1,8 +1,8 @@
-"""Traced workloads, kept by content in the platform's cache folder.
+"""Content-addressed cache of traced workloads in the platform's cache folder.
 
 An entry's key covers the reference, its arguments, the options, the backend, and the versions of gpuplan,
-Keras and JAX. Inside, it lists every file of the user's that took part with its hash, and is used only while
-all of them are unchanged. Data files that a script reads are not watched.
+Keras and JAX. The entry lists all user files involved with their hashes, and is valid only while they are
+unchanged. Data files read by a script are not tracked.
 """
 
 from __future__ import annotations
@@ -27,18 +27,19 @@ LARGEST_CACHE_BYTES = 256 * MIB
 
 
 def hash_file(path: Path) -> str:
-    """Return the SHA-256 of a file's content."""
+    """Return the SHA-256 digest of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def entry_key(reference: Reference, *, base: Path, options: WorkloadOptions, argv: Sequence[str]) -> str:
-    """Return the name of an entry: everything that the result depends on, but for the files' content."""
+    """Return the key of an entry: a digest of everything the result depends on except file contents."""
     facts = {
         "reference": reference.text,
         "path": str(reference.path or base),
         "folder": os.getcwd() if reference.kind == "script" else "",
         "options": options.to_json() | {"use_cache": True},
+        "variables": {name: os.environ.get(name) for name in options.script.variables},
         "argv": list(argv),
         "backend": os.environ.get("KERAS_BACKEND"),
         "versions": _versions(),
@@ -47,7 +48,7 @@ def entry_key(reference: Reference, *, base: Path, options: WorkloadOptions, arg
 
 
 def _versions() -> dict[str, str]:
-    """Return the versions of everything that traces, without importing it; of gpuplan its very sources."""
+    """Return the versions of the tracing packages without importing them, and a digest of gpuplan's sources."""
     from importlib.metadata import PackageNotFoundError, version
 
     known = {"python": sys.version}
@@ -60,7 +61,7 @@ def _versions() -> dict[str, str]:
 
 
 def _sources() -> str:
-    """Return a digest of size and time of every module that takes part in tracing."""
+    """Return a digest of the sizes and modification times of all tracing modules."""
     digest = hashlib.sha256()
     for file in sorted(Path(__file__).parent.rglob("*.py")):
         status = file.stat()
@@ -69,7 +70,7 @@ def _sources() -> str:
 
 
 def read_entry(key: str) -> dict[str, Any] | None:
-    """Return the workload (as JSON) of an entry whose files are all unchanged; None when there is none."""
+    """Return the workload (as JSON) of an entry whose files are unchanged; None if there is none."""
     path = cache_folder("workloads") / f"{key}.json"
     try:
         entry = json.loads(path.read_bytes())
@@ -77,7 +78,7 @@ def read_entry(key: str) -> dict[str, Any] | None:
             return None
         workload: dict[str, Any] = entry["workload"]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None  # not there, or damaged: traced again, and written anew
+        return None  # missing or damaged: trace and rewrite
     return workload
 
 
@@ -89,7 +90,7 @@ def _unchanged(files: dict[str, str]) -> bool:
 
 
 def write_entry(key: str, *, workload: dict[str, Any], files: dict[str, str]) -> None:
-    """Keep a workload; a folder that cannot be written costs one line on stderr and nothing else."""
+    """Store a workload; if the folder is not writable, only print a warning."""
     entry = {"schema": SCHEMA, "files": files, "workload": workload}
     folder = cache_folder("workloads")
     try:

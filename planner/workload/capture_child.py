@@ -2,7 +2,8 @@
 
     python -m gpuplan.workload.capture_child request.json result.json
 
-Its stdout is the parent's stderr. The request and the result are plain JSON, never pickled.
+Its stdout is the parent's stderr, and it ends when its stdin does. The request and the result are plain JSON,
+never pickled.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from .cache import hash_file
 from .faults import BackendError, one_line
 from .options import WorkloadOptions
 from .reference import Reference, parse_reference
+from .script_watch import Watch, end_with_parent
 
 if TYPE_CHECKING:
     from .feed import Feed
@@ -34,6 +36,7 @@ PRETRAINED = "pretrained weights were neither downloaded nor read: their values 
 
 def main(request_path: str, result_path: str) -> NoReturn:
     """Answer one request and end the process, without running whatever else the user's code planned to do."""
+    end_with_parent()
     request = json.loads(Path(request_path).read_text(encoding="utf-8"))
     try:
         answer = _answer(request, Path(result_path))
@@ -65,10 +68,12 @@ def _answer(request: dict[str, Any], result_path: Path) -> dict[str, Any]:
     from .layout import show_devices
 
     options = WorkloadOptions.from_json(request["options"])
-    reference = parse_reference(request["reference"], base=Path(request["base"]))
+    base = Path(request["base"])
+    reference = parse_reference(request["reference"], base=base)
     on_jax = request["trace_on"] == "jax"
     _import_keras(request["trace_on"], request["backend"])
     set_precision(options.precision)
+    Watch(result_path.parent, own=str(reference.folder(base)))
     if on_jax and options.devices is not None:
         show_devices()
     with abstract_variables() if on_jax else contextlib.nullcontext(False) as works:
@@ -166,10 +171,9 @@ def _describe_model(
     base = Path(request["base"])
     model, extra = _build(reference, base=base, options=options)
     backend, compiled = _backend_note()
-    folder = reference.path.parent if reference.path is not None else base
     run = Run(
         text=reference.text,
-        folders=(str(folder),),
+        folders=(str(reference.folder(base)),),
         compiled=compiled,
         notes=(*notes, backend, *extra),
     )

@@ -1,4 +1,4 @@
-"""The model of a reference with real weights on the backend of this process: to be run, not to be traced."""
+"""Models of references with real weights on the current backend, for execution."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ __all__ = ["Concrete", "concrete_of", "set_precision", "with_concrete"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Concrete:
-    """A model that can be run.
+    """An executable model.
 
     Args:
-        model: Built and, to train, compiled.
-        x, y, sample_weight: Specs of one sample, nested as the data is.
+        model: Model, built and (for training) compiled.
+        x, y, sample_weight: Specs of one sample, nested like the data.
         output: Symbolic output.
-        batch_size: As asked for, captured, fixed by the model, or Keras's own [-].
-        samples: Of an epoch; None when unknown [-].
-        arguments: Those of the script's `fit()`, by name; None without a script.
-        notes: What was assumed.
+        batch_size: Batch size: requested, captured, fixed by the model, or Keras's default [-].
+        samples: Samples of an epoch; None if unknown [-].
+        arguments: Arguments of the script's `fit()` by name; None without a script.
+        notes: Assumptions.
     """
 
     model: Any
@@ -45,7 +45,7 @@ class Concrete:
 
 
 def set_precision(precision: str | None) -> None:
-    """Set the dtype policy, and keep the user's code from setting another."""
+    """Set the dtype policy, and keep the user's code from changing it."""
     if precision is None:
         return
     import keras
@@ -65,12 +65,12 @@ def with_concrete(
     options: WorkloadOptions,
     argv: Sequence[str] = (),
 ) -> NoReturn:
-    """Build the model of a reference and hand it over; of a script, from inside its first `fit()`.
+    """Build the model of a reference and pass it on; for a script, from inside its first `fit()`.
 
     Args:
         reference: A script, function, application or saved model.
-        use: Takes the model; must end the process or raise.
-        base: Folder that references start from.
+        use: Function that receives the model; must end the process or raise.
+        base: Base folder of references.
         options: Batch size, loss, optimizer and mode.
         argv: Arguments of a script.
 
@@ -82,7 +82,7 @@ def with_concrete(
     from .saved import build_saved_model
 
     validate_names(loss=options.loss, optimizer=options.optimizer)
-    folder = reference.path.parent if reference.path is not None else base
+    folder = reference.folder(base)
     skip_pretrained_weights()
     if reference.kind == "script" and reference.path is not None:
 
@@ -101,7 +101,7 @@ def with_concrete(
 
 
 def concrete_of(model: Any, run: Run, options: WorkloadOptions, arguments: dict[str, Any] | None) -> Concrete:
-    """Return a model with what it is fed, compiled where it was not; `arguments`: of the script's fit()."""
+    """Build an executable model, compiled if necessary; `arguments` are those of the script's fit()."""
     notes: list[str] = []
     batch_size = batch_size_of(model, run, options, notes)
     feed = run.feed

@@ -1,32 +1,38 @@
-"""What goes wrong in the user's own code, said in one line."""
+"""One-line errors for failures in the user's code."""
 
 from __future__ import annotations
 
 import os
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 
 from ..errors import GpuplanError
 
-__all__ = ["TRACED_ON", "BackendError", "CaptureError", "fault_in_user_code", "line_of_fault", "one_line"]
+__all__ = [
+    "TRACED_ON", "BackendError", "CaptureError", "fault_in_user_code", "is_own_file", "line_of_fault", "one_line",
+]  # fmt: skip
 
-# The backend of the child that traces; the user's code may have set KERAS_BACKEND to something else.
+# Backend of the tracing child; the user's code may have changed KERAS_BACKEND.
 TRACED_ON = "GPUPLAN_TRACED_ON"
 OTHER_BACKENDS = ("tensorflow", "torch")
 WAY_OUT = "point gpuplan at a function that returns the model, as in `{name}:build_model`"
 LONGEST_MESSAGE = 300
-# TensorFlow raises anew, from its text alone, what JAX says when its tracer is read, which JAX's error cannot be.
+_INSTALLED = tuple(
+    os.path.join(folder, "") for folder in (os.path.dirname(os.__file__), str(Path(__file__).parents[1]))
+)
+# TensorFlow re-raises JAX's error on reading a tracer from its text, which JAX's error class does not support.
 RAISED_ANEW = "no attribute '_error_repr'"
-# What a backend raises when it is handed another one's tensors.
+# Errors of a backend given tensors of another.
 WRONG_TENSORS = (TypeError, AttributeError, ValueError, NotImplementedError)
 
 
 class CaptureError(GpuplanError):
-    """The user's code was run, and did not get as far as a model that can be traced. Exit code 1."""
+    """The user's code ran, but did not reach a model that can be traced. Exit code 1."""
 
 
 class BackendError(CaptureError):
-    """The user's code runs on another Keras backend only, which is installed: `backend`."""
+    """The user's code runs only on another Keras backend, which is installed: `backend`."""
 
     def __init__(self, message: str, *, hint: str | None = None, backend: str) -> None:
         super().__init__(message, hint=hint)
@@ -34,35 +40,38 @@ class BackendError(CaptureError):
 
 
 def one_line(text: object) -> str:
-    """Return the first lines of a message as one line of bounded length."""
+    """Return the start of a message as one line of bounded length."""
     flat = " ".join(str(text).split())
     return flat if len(flat) <= LONGEST_MESSAGE else flat[: LONGEST_MESSAGE - 1] + "…"
 
 
 def line_of_fault(error: BaseException, folders: Sequence[str]) -> str | None:
-    """Return `file.py, line N` of the innermost frame that lies in one of the user's folders."""
+    """Return `file.py, line N` of the innermost frame in the user's folders."""
     where = None
     for frame in traceback.extract_tb(error.__traceback__):
-        if any(_inside(frame.filename, folder) for folder in folders):
+        if any(is_own_file(frame.filename, folder) for folder in folders):
             where = f"{os.path.basename(frame.filename)}, line {frame.lineno}"
     return where
 
 
-def _inside(filename: str, folder: str) -> bool:
+def is_own_file(filename: str, folder: str) -> bool:
+    """Return whether a file lies in a folder of the user's, and belongs to no installed package."""
     path = os.path.abspath(filename)
-    return path.startswith(folder.rstrip(os.sep) + os.sep) and "site-packages" not in path
+    if filename.startswith("<") or "site-packages" in path or path.startswith(_INSTALLED):
+        return False
+    return path.startswith(folder.rstrip(os.sep) + os.sep)
 
 
 def fault_in_user_code(
     error: BaseException, *, name: str, doing: str, folders: Sequence[str]
 ) -> CaptureError:
-    """Turn whatever the user's code raised into one clear line with the way out.
+    """Convert an exception of the user's code to a one-line error with a hint.
 
     Args:
-        error: What was raised.
-        name: The reference, as the user gave it.
-        doing: How far the code got (`failed before fit()`).
-        folders: Folders of the user's own files, to name the line at fault.
+        error: The exception.
+        name: Reference as given by the user.
+        doing: Progress of the code (`failed before fit()`).
+        folders: Folders of the user's files, to locate the line of the error.
     """
     line = line_of_fault(error, folders)
     where, script = line or name, name.split("?", 1)[0]
@@ -70,7 +79,7 @@ def fault_in_user_code(
     if backend is not None:
         return _needs_backend(backend, error, where=where, name=script)
     if isinstance(error, SyntaxError):
-        return CaptureError(f"{where}: {_syntax(error)}", hint="mend the syntax error, then run it again")
+        return CaptureError(f"{where}: {_syntax(error)}", hint="correct the syntax error, then run again")
     if isinstance(error, ModuleNotFoundError):
         return CaptureError(
             f"{where}: {one_line(error)}",
@@ -87,12 +96,20 @@ def _or_function(script: str) -> str:
 
 def _way_out(error: BaseException, script: str) -> str:
     if not script.endswith(".py"):
-        return "build it in Python to see the whole traceback"
+        return "build it in Python to see the full traceback"
+    if isinstance(error, KeyError) and _is_missing_variable(error):
+        return f"a script sees few variables; `--script-env {error.args[0]}` lets this one of yours through"
     if isinstance(error, EOFError):
-        return f"it waits for input(), which gpuplan does not give; {WAY_OUT.format(name=script)}"
+        return f"it waits for input(), which gpuplan does not provide; {WAY_OUT.format(name=script)}"
     if isinstance(error, OSError):
         return f"if its data cannot be reached here, {WAY_OUT.format(name=script)} and pass `--samples`"
-    return f"run `python {script}` to see all of it, or {WAY_OUT.format(name=script)}"
+    return f"run `python {script}` to see the full traceback, or {WAY_OUT.format(name=script)}"
+
+
+def _is_missing_variable(error: KeyError) -> bool:
+    """Return whether `os.environ` has raised an error."""
+    codes = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return codes[-1:] == [type(os.environ).__getitem__.__code__]
 
 
 def _syntax(error: SyntaxError) -> str:
@@ -101,7 +118,7 @@ def _syntax(error: SyntaxError) -> str:
 
 
 def _foreign_backend(error: BaseException, folders: Sequence[str]) -> str | None:
-    """Name the backend that the code turned out to need, if that is what went wrong."""
+    """Return the backend required by the code, if that caused the error."""
     if isinstance(error, ModuleNotFoundError):
         package = (error.name or "").split(".")[0]
         return package if package in OTHER_BACKENDS else None
@@ -119,13 +136,13 @@ def _foreign_backend(error: BaseException, folders: Sequence[str]) -> str | None
 
 
 def _used_at_fault(error: BaseException, folders: Sequence[str]) -> str | None:
-    """Name the backend that the user's own function uses by name where it failed, the innermost one.
+    """Return the backend used by name in the innermost user function of the error.
 
-    Keras takes a layer's `call` out of the traceback; what is left stands in the module that uses the layer.
+    Keras removes a layer's `call` from the traceback; the module that uses the layer remains.
     """
     found, in_layer = None, "Exception encountered when calling" in str(error)
     for frame, _ in traceback.walk_tb(error.__traceback__):
-        if any(_inside(frame.f_code.co_filename, folder) for folder in folders):
+        if any(is_own_file(frame.f_code.co_filename, folder) for folder in folders):
             for name in list(frame.f_globals) if in_layer else frame.f_code.co_names:
                 package = getattr(frame.f_globals.get(name), "__name__", "").split(".")[0]
                 found = package if package in OTHER_BACKENDS else found

@@ -1,4 +1,4 @@
-"""What `fit()` was given: shapes, types and counts, from at most one batch."""
+"""Input of `fit()`: shapes, types and counts, from at most one batch."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ NARROW = {"float64": "float32", "int64": "int32", "uint64": "uint32", "complex12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feed:
-    """The data of a training run, without the data.
+    """Input of a training run, without the data.
 
     Args:
-        x, y, sample_weight: Specs nested as the data is; None where nothing is given.
-        batch_size: Samples a step; None when unknown [-].
-        samples: Training samples of an epoch; None when unknown [-].
-        steps_per_epoch: Steps of an epoch; None when unknown [-].
-        validation_samples: Evaluated after every epoch; None when none are, or their number is unknown [-].
+        x, y, sample_weight: Specs nested like the data; None if not given.
+        batch_size: Samples per step; None if unknown [-].
+        samples: Training samples per epoch; None if unknown [-].
+        steps_per_epoch: Steps per epoch; None if unknown [-].
+        validation_samples: Samples evaluated after every epoch; None if there are none or unknown [-].
     """
 
     x: SpecTree
@@ -40,13 +40,13 @@ class Feed:
 
 
 def read_feed(arguments: dict[str, Any]) -> Feed:
-    """Describe the data arguments of a call of `fit()`.
+    """Describe the data arguments of a `fit()` call.
 
     Args:
-        arguments: The call's arguments by name, defaults filled in.
+        arguments: Arguments of the call by name, including defaults.
 
     Raises:
-        CaptureError: The data is of no kind that Keras takes, or has no first batch.
+        CaptureError: The data is of a type unsupported by Keras, or has no first batch.
     """
     data = arguments["x"]
     if data is None:
@@ -104,9 +104,9 @@ def _length(data: Any) -> int:
 
 
 def _validation_samples(data: Any, arguments: dict[str, Any]) -> int | None:
-    """Return how many samples are evaluated after every epoch; None when that is not known [-].
+    """Return the number of samples evaluated after every epoch; None if unknown [-].
 
-    With `validation_freq`, as many as are evaluated in an epoch on average.
+    With `validation_freq`, the mean number per epoch.
     """
     held_out, often = arguments.get("validation_data"), arguments.get("validation_freq") or 1
     if isinstance(held_out, (tuple, list)) and held_out and _is_arrays(held_out[0]):
@@ -119,7 +119,7 @@ def _validation_samples(data: Any, arguments: dict[str, Any]) -> int | None:
 
 
 def _samples_after_split(samples: int, arguments: dict[str, Any]) -> int:
-    """Return what is left for training of `validation_split`, rounded as Keras rounds it [-]."""
+    """Return the number of training samples after `validation_split`, rounded as in Keras [-]."""
     split = arguments.get("validation_split") or 0.0
     if not split or arguments.get("validation_data") is not None:
         return samples
@@ -149,7 +149,7 @@ def _from_batches(data: Any, *, steps_per_epoch: int | None) -> Feed:
 
 
 def _first_batch(data: Any) -> tuple[Any, int | None]:
-    """Return the first batch and how many there are in an epoch (None: unknown)."""
+    """Return the first batch and the number of batches per epoch (None if unknown)."""
     import keras
 
     try:

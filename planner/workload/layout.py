@@ -1,4 +1,4 @@
-"""What a user's code says of laying a model out over devices with `keras.distribution`."""
+"""Distribution of a model over devices by the user's code (`keras.distribution`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ Mesh = tuple[tuple[str, int], ...]  # axes of the devices: name and length
 
 
 def distribution_name() -> str:
-    """Return how variables and batches are laid out (`DataParallel`, ...); empty where nothing is said."""
+    """Return the name of the distribution (`DataParallel`, ...); empty if none is set."""
     import keras
 
     known = keras.distribution.distribution()
@@ -16,7 +16,7 @@ def distribution_name() -> str:
 
 
 def mesh_of_devices() -> Mesh:
-    """Return the axes over which a model is laid out; empty on one device."""
+    """Return the device mesh of the distribution; empty on one device."""
     import keras
 
     known = keras.distribution.distribution()
@@ -27,7 +27,7 @@ def mesh_of_devices() -> Mesh:
 
 
 def show_devices() -> None:
-    """Let `keras.distribution.list_devices()` find this process's devices whatever kind is asked for."""
+    """Let `keras.distribution.list_devices()` return this process's devices for any device type."""
     from keras.src.backend import distribution_lib
 
     every = distribution_lib.list_devices

@@ -1,4 +1,4 @@
-"""Tracing a model object of this very process, without touching it."""
+"""Tracing of a model object in the current process without modifying it."""
 
 from __future__ import annotations
 
@@ -24,22 +24,24 @@ from .worker import run_child
 
 __all__ = ["trace_model"]
 
-# What Keras raises when an object cannot be written to a configuration, or read back from it.
+# Errors of Keras for objects that cannot be serialized or deserialized.
 NOT_SERIALIZABLE = (NotImplementedError, TypeError, ValueError, KeyError, AttributeError)
 
 
 def trace_model(
     model: Any, *, options: WorkloadOptions, input_spec: SpecTree, target_spec: SpecTree
 ) -> Workload:
-    """Return the workload of a `keras.Model`; see `workload_of_model`.
+    """Trace a `keras.Model` to a workload; see `workload_of_model`.
 
-    A copy is built from the model's configuration, without weights. A model without one is traced as it is.
-    On another backend than JAX the configuration is traced in a child process.
+    A copy without weights is built from the model's configuration. A model without a configuration is traced
+    itself. On other backends than JAX, the configuration is traced in a child process.
     """
     import keras
 
     if not isinstance(model, keras.Model):
-        raise UsageError(f"{type(model).__name__} is no keras.Model", hint="pass the model, or a MODEL text")
+        raise UsageError(
+            f"{type(model).__name__} is not a keras.Model", hint="pass a model, or a MODEL string"
+        )
     if keras.backend.backend() != "jax":
         return _trace_elsewhere(model, options)
     feed = None if input_spec is None else Feed(x=input_spec, y=target_spec)
@@ -52,7 +54,7 @@ def trace_model(
 
 @contextmanager
 def _policy(precision: str | None) -> Iterator[None]:
-    """Let new models have a dtype policy, then set the former one again."""
+    """Set the dtype policy of new models in this context."""
     import keras
 
     before = keras.config.dtype_policy()
@@ -78,11 +80,11 @@ def _copy(model: Any, options: WorkloadOptions) -> Any:
 
 
 def _as_it_is(model: Any, options: WorkloadOptions, error: Exception) -> Any:
-    """Return the model itself when tracing it changes nothing that its owner would notice."""
+    """Return the model itself if tracing has no side effects on it."""
     if options.precision is not None or options.loss or options.optimizer:
         raise UsageError(
             f"`{model.name}` cannot be copied, so it cannot be changed: {one_line(error)}",
-            hint="build it with the precision, loss and optimizer that you mean, or give it a get_config()",
+            hint="build it with the intended precision, loss and optimizer, or add a get_config() method",
         ) from error
     if options.mode == "train" and not model.compiled:
         raise UsageError(f"`{model.name}` is not compiled", hint="call `model.compile(...)` first") from error
@@ -98,7 +100,7 @@ def _trace_elsewhere(model: Any, options: WorkloadOptions) -> Workload:
     except NOT_SERIALIZABLE as error:
         raise UsageError(
             f"`{model.name}` needs the {backend} backend, which this version cannot trace: {one_line(error)}",
-            hint="run with KERAS_BACKEND=jax, or give the model a get_config()",
+            hint="run with KERAS_BACKEND=jax, or add a get_config() method to the model",
         ) from error
     with tempfile.TemporaryDirectory(prefix="gpuplan-") as folder:
         path = Path(folder, "model.keras")

@@ -1,4 +1,4 @@
-"""The front door of this room: a MODEL argument in, a workload out."""
+"""Entry point of this package: from a MODEL argument to a workload."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ __all__ = ["PROFILE", "WorkloadOptions", "load_workload", "workload_of_model"]
 def load_workload(
     reference: str, *, options: WorkloadOptions, base: Path | None = None, argv: Sequence[str] = ()
 ) -> Workload:
-    """Return the workload of a MODEL argument; nothing is trained, and no weights are allocated.
+    """Return the workload of a MODEL argument without training or allocating weights.
 
-    Scripts, functions, applications and saved models are traced in a child process, or taken from the cache
-    when the same content was traced before; then neither Keras nor JAX is imported.
+    Scripts, functions, applications and saved models are traced in a child process, or loaded from the cache
+    if the same content was traced before; then neither Keras nor JAX is imported.
 
     Args:
         reference: A script, function, application, saved model or saved workload.
-        options: What the user says beside the model.
-        base: Folder that relative paths start from; the current one by default.
+        options: The user's options for the run.
+        base: Base folder of relative paths; by default the current one.
         argv: Arguments of a script.
 
     Raises:
-        UsageError: The reference or an option cannot be used as it is.
-        CaptureError: The user's code did not get as far as a model.
+        UsageError: The reference or an option is invalid.
+        CaptureError: The user's code failed before it reached a model.
     """
     folder = (base or Path.cwd()).absolute()
     parsed = parse_reference(reference, base=folder)
     if argv and parsed.kind != "script":
-        raise UsageError(f"`{reference}` takes no arguments after `--`", hint="only scripts do")
+        raise UsageError(f"`{reference}` takes no arguments after `--`", hint="only scripts accept them")
     if parsed.kind == "json":
         return _read_saved(parsed, options)
     if parsed.kind == "script" and parsed.path is not None:
@@ -53,7 +53,7 @@ def load_workload(
 def _trace_or_recall(
     reference: Reference, *, options: WorkloadOptions, base: Path, argv: Sequence[str]
 ) -> Workload:
-    # How long the run is and how it is compiled changes no trace: one entry serves them all.
+    # Run length and compilation do not affect the trace: one entry serves all.
     traced = replace(options, samples=None, epochs=None, steps=None, compiled=None)
     key = entry_key(reference, base=base, options=traced, argv=argv)
     known = read_entry(key) if options.use_cache else None
@@ -70,7 +70,7 @@ def _require_syntax(path: Path) -> None:
         compile(path.read_bytes(), str(path), "exec")
     except SyntaxError as error:
         raise UsageError(
-            f"{path.name}, line {error.lineno}: syntax error: {error.msg}", hint="mend it, then run it again"
+            f"{path.name}, line {error.lineno}: syntax error: {error.msg}", hint="correct it, then run again"
         ) from None
     except (OSError, ValueError) as error:
         raise UsageError(f"cannot read `{path.name}`: {one_line(error)}", hint="give a script") from None
@@ -80,14 +80,15 @@ def _require_syntax(path: Path) -> None:
 
 
 def _read_saved(reference: Reference, options: WorkloadOptions) -> Workload:
-    """Read a workload that was written as JSON."""
+    """Read a saved workload from JSON."""
     path = reference.path or Path()
     try:
         data = json.loads(path.read_bytes())
         schema = data["schema"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(
-            f"`{path.name}` is no saved workload: {one_line(error)}", hint=f"give a file of schema `{FORMAT}`"
+            f"`{path.name}` is not a saved workload: {one_line(error)}",
+            hint=f"give a file of schema `{FORMAT}`",
         ) from None
     if schema == PROFILE:
         data = _traced_in_profile(data, options, name=path.name)
@@ -96,17 +97,17 @@ def _read_saved(reference: Reference, options: WorkloadOptions) -> Workload:
     try:
         workload = Workload.from_json(data)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UsageError(f"`{path.name}` is damaged: {one_line(error)}", hint="write it again") from None
+        raise UsageError(f"`{path.name}` is corrupt: {one_line(error)}", hint="save it again") from None
     _require_as_traced(workload, options, name=path.name)
     return _as_asked(workload, options)
 
 
 def _traced_in_profile(data: dict[str, Any], options: WorkloadOptions, *, name: str) -> dict[str, Any]:
-    """Return the workload of a profile that fits the batch size and precision asked for, else its first."""
+    """Return the workload of a profile that matches the requested batch size and precision, else its first."""
     workloads = data.get("workloads")
     if not isinstance(workloads, list) or not workloads:
         raise UsageError(
-            f"`{name}` holds no traced workload",
+            f"`{name}` contains no traced workload",
             hint="name the model itself, and add `--profile` with this file",
         )
     for workload in workloads:
@@ -131,7 +132,7 @@ def _policy(precision: str | None) -> str | None:
 
 
 def _as_asked(workload: Workload, options: WorkloadOptions) -> Workload:
-    """Return the workload with the length of the run and the way of running that were asked for."""
+    """Return the workload with the requested run length and execution mode."""
     samples = options.samples or workload.samples
     epochs = replace(options, mode=workload.mode).passes or workload.epochs
     counted = steps_of_run(samples=samples, batch_size=workload.batch_size, epochs=epochs)
@@ -150,12 +151,12 @@ def _as_asked(workload: Workload, options: WorkloadOptions) -> Workload:
 def workload_of_model(
     model: Any, *, options: WorkloadOptions, input_spec: Any = None, target_spec: Any = None
 ) -> Workload:
-    """Return the workload of a `keras.Model` of this process, which stays as it is.
+    """Trace a `keras.Model` of this process, without modifying it.
 
     Args:
         model: The model, compiled or not.
-        options: What the user says beside the model.
-        input_spec, target_spec: `ArraySpec`, nested as the data is; taken from the model when None.
+        options: The user's options for the run.
+        input_spec, target_spec: `ArraySpec`, nested like the data; if None, those of the model.
 
     Raises:
         UsageError: The model's inputs have no fixed shape, or an option does not fit.

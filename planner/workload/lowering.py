@@ -1,11 +1,11 @@
-"""The step of a MODEL argument as a module that XLA can compile: lowered in the child process, kept by content."""
+"""Lowered step of a MODEL argument for XLA: created in the child process, cached by content."""
 
 from __future__ import annotations
 
 import hashlib
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
 __all__ = ["Lowered", "answer_for", "lowered_step"]
 
-MODULES_KEPT = 32  # some 0.1 to 3 MB each
+MODULES_KEPT = 32  # 0.1 to 3 MB each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lowered:
-    """A step, lowered for a platform.
+    """A step lowered for a platform.
 
     Args:
         digest: SHA-256 of the module.
-        path: Where it lies.
+        path: Path of the module.
         batch_size: Samples of its batch [-].
-        mesh: Axes of the devices that it is laid out over; empty: one device.
+        mesh: Device mesh over which it is sharded; empty for one device.
     """
 
     digest: str
@@ -45,29 +45,27 @@ class Lowered:
 def lowered_step(
     reference: str, *, options: WorkloadOptions, platform: str, base: Path | None = None, argv: Sequence[str] = ()
 ) -> Lowered:  # fmt: skip
-    """Return the step of a MODEL argument, lowered for a platform; from the cache when nothing has changed.
+    """Lower the step of a MODEL argument for a platform, or load it from the cache.
 
     Args:
         reference: A script, function, application or saved model.
-        options: What the user says beside it; its batch size is the one that is lowered.
+        options: The user's options for the run, including the batch size.
         platform: `tpu` or `cuda`.
-        base: Folder that relative paths start from; the current one by default.
+        base: Base folder of relative paths; by default the current one.
         argv: Arguments of a script.
 
     Raises:
-        UsageError: A saved workload or profile, which holds no program.
-        CaptureError: The user's code did not get as far as a model, or its step cannot be lowered.
+        UsageError: The reference is a saved workload or profile, which contains no program.
+        CaptureError: The user's code failed before it reached a model, or its step cannot be lowered.
     """
     folder = (base or Path.cwd()).absolute()
     parsed = parse_reference(reference, base=folder)
     if parsed.kind == "json":
         raise UsageError(
-            f"`--compile`: `{reference}` holds measurements and no program",
-            hint="name the model or the script",
+            f"`--compile`: `{reference}` contains measurements but no program",
+            hint="give the model or the script",
         )
-    kept = WorkloadOptions.from_json(
-        options.to_json() | {"samples": None, "epochs": None, "steps": None, "compiled": None}
-    )
+    kept = replace(options, samples=None, epochs=None, steps=None, compiled=None)
     key = f"{platform}-{entry_key(parsed, base=folder, options=kept, argv=argv)}"
     found = _known(read_entry(key)) if options.use_cache else None
     return found or _lower(parsed, options=kept, platform=platform, base=folder, argv=argv, key=key)
@@ -114,7 +112,7 @@ def _keep(module: bytes, *, batch_size: int, mesh: Mesh) -> Lowered:
     except OSError as error:
         raise GpuplanError(
             f"the lowered step cannot be written: {error.strerror or error} ({path.parent})",
-            hint="set GPUPLAN_CACHE_DIR to a folder that can be written",
+            hint="set GPUPLAN_CACHE_DIR to a writable folder",
         ) from error
     return Lowered(digest=digest, path=path, batch_size=batch_size, mesh=mesh)
 
@@ -125,7 +123,7 @@ def _keep(module: bytes, *, batch_size: int, mesh: Mesh) -> Lowered:
 def answer_for(
     model: Any, *, run: Run, options: WorkloadOptions, request: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return what the child was asked for: the traced workload, or the lowered step (written to its path)."""
+    """Return the child's answer: the traced workload, or the lowered step (written to its path)."""
     from .assemble import assemble_workload
 
     wanted = request.get("lower")

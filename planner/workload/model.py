@@ -1,4 +1,4 @@
-"""What the user wants to run, once it is known: the workload and its memory."""
+"""The workload of a run and its memory."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ FORMAT = "gpuplan.workload/2"
 
 
 class Memory(Frozen):
-    """Device memory of one step, by part [bytes].
+    """Device memory of one step by part [bytes].
 
-    ``activation_bytes`` is the peak of everything that is live beside the other parts, found by walking the
-    traced step (fused chains keep nothing in between), at the workload's batch size; what moves through memory is
-    worked out with it. The other three are the same peak for the verdict whether a step fits: as XLA compiles it
-    (costly functions are kept for the backward pass, pooling's gradient has work space), kernel by kernel, and
-    with recomputation; None in workloads that were traced before they were known.
+    ``activation_bytes`` is the peak of everything live in addition to the other parts, from the liveness of
+    the traced step (fused chains store nothing in between), at the workload's batch size; memory traffic is
+    computed with it. The other three are the same peak in the modes that decide whether a step fits: compiled
+    by XLA (costly functions are kept for the backward pass, the gradient of pooling needs a workspace),
+    kernel by kernel, and with recomputation; None for workloads traced before they were introduced.
     """
 
     parameter_bytes: int
@@ -34,11 +34,12 @@ class Memory(Frozen):
     recomputed_activation_bytes: int | None = None
 
     def activations_bytes(self, *, compiled: bool, recompute: bool = False) -> int:
-        """Return the peak of what a step keeps beside variables, gradients and its batch [bytes].
+        """Return the peak memory besides variables, gradients and the batch [bytes].
 
         Args:
-            compiled: One XLA program; False: kernel by kernel.
-            recompute: The backward pass computes anew what is no product of matrices (`keras.RematScope`).
+            compiled: Whether the step is one XLA program, or run kernel by kernel.
+            recompute: Whether the backward pass recomputes everything but matrix products
+                (`keras.RematScope`).
         """
         if recompute and self.recomputed_activation_bytes is not None:
             return self.recomputed_activation_bytes
@@ -47,22 +48,22 @@ class Memory(Frozen):
 
     @property
     def fixed_bytes(self) -> int:
-        """What does not depend on the batch size [bytes]."""
+        """Part independent of the batch size [bytes]."""
         return self.parameter_bytes + self.gradient_bytes + self.optimizer_bytes + self.state_bytes
 
     @property
     def batch_bytes(self) -> int:
-        """What grows with the batch size [bytes]."""
+        """Part that grows with the batch size [bytes]."""
         return self.input_bytes + self.activation_bytes
 
     @property
     def total_bytes(self) -> int:
-        """Everything a step keeps on the device, without the framework's own reserve [bytes]."""
+        """Device memory of a step, without the framework's own reserve [bytes]."""
         return self.fixed_bytes + self.batch_bytes
 
 
 class Unmodelled(Frozen):
-    """Work that was seen but not understood, with its share of the step."""
+    """Unmodelled operations, with their share of the step."""
 
     name: str
     count: float
@@ -70,25 +71,26 @@ class Unmodelled(Frozen):
 
 
 class Workload(Frozen):
-    """A model at a batch size and precision, with the run that was asked for.
+    """A model at a batch size and precision, and the requested run.
 
     Args:
-        model: The reference as the user gave it.
-        mode: One training step, or one inference call.
+        model: Reference as given by the user.
+        mode: Training or inference.
         batch_size: Samples per device and step [-].
         precision: Keras dtype policy, or `tf32` (float32 whose products may run in TF32).
-        compiled: True: one XLA program (Keras 3's default on JAX and TensorFlow); False: kernel by kernel.
-        samples: Training samples of an epoch; None when unknown [-].
+        compiled: Whether the step is one XLA program (Keras 3's default on JAX and TensorFlow), or run kernel
+            by kernel.
+        samples: Training samples per epoch; None if unknown [-].
         epochs: Passes over the samples; None when unknown [-].
-        steps: Optimizer steps of the whole run at this batch size on one device; None when unknown [-].
-        validation_samples: Samples that are evaluated after every epoch; None when none are known [-].
-        parameters, trainable_parameters: As Keras's `count_params` counts them [-].
+        steps: Optimizer steps of the run at this batch size on one device; None if unknown [-].
+        validation_samples: Samples evaluated after every epoch; None if unknown [-].
+        parameters, trainable_parameters: Numbers of parameters as in Keras's `count_params` [-].
         memory: Device memory of a step, by part.
-        ops: What the step computes and moves.
-        unmodelled: What was not understood.
-        notes: Sentences for the user on what was assumed.
-        versions: Libraries that built and traced it (`keras`, `jax`).
-        distribution: How the user's code lays it out over devices (`DataParallel`, `ModelParallel`); empty: not.
+        ops: Table of operations of the step.
+        unmodelled: Unmodelled operations.
+        notes: Assumptions, as sentences for the user.
+        versions: Versions of the libraries that built and traced it (`keras`, `jax`).
+        distribution: Distribution in the user's code (`DataParallel`, `ModelParallel`); empty for none.
     """
 
     model: str
@@ -115,12 +117,12 @@ class Workload(Frozen):
         return sum(op.flops * op.count for op in self.ops)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the workload as plain JSON types, ops included."""
+        """Return the workload as plain JSON types, including operations."""
         return {"schema": FORMAT, **asdict(self)}
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> Workload:
-        """Read what `to_json` wrote; KeyError or TypeError on anything else."""
+        """Parse the output of `to_json`; KeyError or TypeError on anything else."""
         fields = {key: value for key, value in data.items() if key != "schema"}
         fields["memory"] = Memory(**fields["memory"])
         fields["ops"] = tuple(Op.from_json(row) for row in fields["ops"])

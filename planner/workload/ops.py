@@ -1,14 +1,13 @@
-"""The table of ops: what one step of a workload computes and moves.
+"""Table of operations: computation and memory traffic of one step of a workload.
 
-One row is one primitive of the traced step. Rows say what the work *is*; how long it takes on which chip is
-``predict``'s business. Three byte counts are kept, since the same step runs in three ways:
+One row is one primitive of the traced step. Rows describe the work; ``predict`` computes its time on a
+device. There are three byte counts, for three execution modes of the same step:
 
-* ``bytes_*``: every primitive reads its operands from memory and writes its result (kernel by kernel,
-  primitive by primitive);
+* ``bytes_*``: every primitive is a kernel that reads its operands from memory and writes its result;
 * ``layer_bytes_*``: the primitives of one layer call and phase are one hand-written kernel, as in
-  TensorFlow's or cuDNN's batch normalization: only what crosses the border of the layer is moved;
+  TensorFlow's or cuDNN's batch normalization: only values that cross the layer's border are moved;
 * ``fused_bytes_*``: chains of elementwise work and the reductions that follow them are fused across layers,
-  as XLA does: only what crosses the border of the fusion is moved.
+  as XLA does: only values that cross the fusion's border are moved.
 
 Contractions (convolutions, dots) always read and write memory in all three.
 """
@@ -28,7 +27,7 @@ LoopPart = Literal["chain", "apart", "sum"]
 
 
 class OpKind(StrEnum):
-    """What sort of work a row is; efficiencies are fitted by kind."""
+    """Kind of work of a row; efficiencies are fitted by kind."""
 
     CONV = "conv"  # implicit GEMM, groups == 1 or more than one channel per group
     DEPTHWISE = "depthwise"  # one input channel per group
@@ -42,18 +41,17 @@ class OpKind(StrEnum):
     MOVE = "move"  # transpose, concatenate, pad, copy, reverse, materialized broadcasts
     SORT = "sort"
     LINALG = "linalg"  # fft, cholesky, triangular solve, ...
-    OTHER = "other"  # not understood: bytes are known from the shapes, FLOPs are not (0)
+    OTHER = "other"  # unmodelled: bytes follow from shapes, FLOPs are unknown (0)
 
 
 class Loop(Frozen):
-    """Where a row stands in the loop over time steps (`scan`) that runs it, the innermost one.
+    """Position of a row in its innermost loop over time steps (`scan`).
 
     Args:
-        part: `chain`: each iteration waits for the one before. `apart`: it waits for none, so that all could be
-            done at once. `sum`: like `apart`, and its results are only added up (the gradient of weights).
+        part: `chain` if each iteration depends on the previous one; `apart` if iterations are independent;
+            `sum` if they are independent and their results are only added (the gradient of weights).
         length: Iterations [-].
-        layer: `lstm` or `gru` where the loop is such a Keras layer, with the settings that cuDNN supports;
-            empty for every other loop.
+        layer: `lstm` or `gru` for such a Keras layer with settings supported by cuDNN; empty for other loops.
     """
 
     part: LoopPart
@@ -66,31 +64,31 @@ class Op:
     """One primitive of the step.
 
     Args:
-        kind: What sort of work it is.
-        name: The primitive's own name (`conv_general_dilated`).
+        kind: Kind of work.
+        name: Name of the primitive (`conv_general_dilated`).
         phase: Forward pass, backward pass, or optimizer and metric update.
-        layer: Path of the Keras layer that it came from; empty when there is none.
+        layer: Path of its Keras layer; empty if there is none.
         dtype: Type of the operands of the arithmetic (`float32`, `bfloat16`).
-        count: How often it runs in a step (loop trip counts multiplied in) [-].
+        count: Executions per step, including loop iterations [-].
         flops: Floating-point operations of one execution; a multiply-add is 2 [FLOP].
             Only real work counts: no zeros of a dilated gradient, no products between groups.
         bytes_read, bytes_written: Operands and results, each once, of one execution [bytes].
-        layer_bytes_read, layer_bytes_written: What is left of these when a layer call is one kernel [bytes].
-        fused_bytes_read, fused_bytes_written: What is left when chains are fused across layers [bytes].
-        layer_group, fused_group: Rows with the same number run as one kernel in that way of running;
-            -1: the row costs no kernel there (a reshape, or absorbed).
-        variant: Of a contraction: `fprop`, `dgrad` (with respect to the input), `wgrad` (to the weights).
+        layer_bytes_read, layer_bytes_written: The same if a layer call is one kernel [bytes].
+        fused_bytes_read, fused_bytes_written: The same if chains are fused across layers [bytes].
+        layer_group, fused_group: Kernel number in that execution mode, shared by the rows of a kernel; -1 if
+            the row needs no kernel (a reshape, or absorbed).
+        variant: Variant of a contraction: `fprop`, `dgrad` (input gradient), `wgrad` (weight gradient).
         m, n, k: The contraction as a matrix product, per group or batch element: for a convolution's fprop
             m = batch x output pixels, n = output channels, k = kernel size x input channels [-].
-        batch: How many independent products (batched dots, groups of a convolution) [-].
+        batch: Number of independent products (batched dots, groups of a convolution) [-].
         kernel, stride, dilation: Spatial window of a convolution or pooling [-].
-        channels_in, channels_out: Of the *layer* (forward) convolution, per group times groups [-].
+        channels_in, channels_out: Channels of the layer's forward convolution, over all groups [-].
         channels_last: Memory layout of a convolution's image operand.
-        primitives: How many primitives of the traced step the row stands for: what is launched in one
-            execution when every primitive is a kernel; broadcasts and work on single numbers are none [-].
-        composed: Whether a framework may have no kernel for it and launch its primitives, as TensorFlow does for
-            GELU and layer normalization where nothing is compiled.
-        loop: Its place in a loop over time; None outside of one.
+        primitives: Launches per execution if every primitive is a kernel, without broadcasts and scalar work
+            [-].
+        composed: Whether a framework may lack a kernel for it and launch its primitives, as TensorFlow
+            without compilation does for GELU and layer normalization.
+        loop: Its position in a loop over time; None outside loops.
     """
 
     kind: OpKind
@@ -129,7 +127,7 @@ class Op:
 
     @staticmethod
     def from_json(row: dict[str, Any]) -> Op:
-        """Read a row that `to_json` wrote."""
+        """Parse the output of `to_json`."""
         windows = {name: tuple(row[name]) for name in ("kernel", "stride", "dilation")}
         loop = None if row["loop"] is None else Loop(**row["loop"])
         return Op(**{**row, **windows, "kind": OpKind(row["kind"]), "loop": loop})

@@ -1,36 +1,38 @@
-"""What the user may say about a run beside the model itself."""
+"""The user's options for a run, besides the model itself."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 from ..errors import UsageError, near_names_hint
 from ..frozen import Frozen
+from .script_terms import ScriptTerms
 
 __all__ = ["DEFAULT_BATCH_SIZE", "PRECISIONS", "WorkloadOptions", "keras_policy", "steps_of_run"]
 
 PRECISIONS = ("float32", "tf32", "mixed_float16", "mixed_bfloat16", "float16", "bfloat16")
-DEFAULT_BATCH_SIZE = 32  # what `fit()` itself takes when nothing is said
+DEFAULT_BATCH_SIZE = 32  # default of `fit()`
 
 
 class WorkloadOptions(Frozen):
-    """Everything that can be said about a run beside the model; None means: as the model or script says.
+    """Options for a run; None stands for the setting of the model or script.
 
     Args:
         batch_size: Samples per device and step [-].
-        samples: Of an epoch, or to predict [-].
+        samples: Samples per epoch, or samples to predict [-].
         epochs: Passes over the samples [-].
-        steps: Optimizer steps of the whole run, instead of samples and epochs [-].
+        steps: Optimizer steps of the run, instead of samples and epochs [-].
         precision: One of `PRECISIONS`.
-        mode: Training steps, or inference calls.
-        compiled: One XLA program (True) or kernel by kernel (False).
+        mode: Training or inference.
+        compiled: Whether the step is one XLA program, or run kernel by kernel.
         loss: A Keras loss by name, for a model that is not compiled.
         optimizer: A Keras optimizer by name, for a model that is not compiled.
-        use_cache: Whether an earlier trace of the same content may be reused.
-        devices: That the user's code finds when it lays a model out over several; None: one [-].
+        use_cache: Whether a cached trace of the same content may be used.
+        devices: Devices visible to user code that distributes the model; None for one [-].
+        script: How the user's code is run; changes nothing of what is computed.
 
     Raises:
         UsageError: A count that is not positive, both epochs and steps, or an unknown precision or mode.
@@ -47,12 +49,15 @@ class WorkloadOptions(Frozen):
     optimizer: str | None = None
     use_cache: bool = True
     devices: int | None = None
+    script: ScriptTerms = ScriptTerms()
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "samples", "epochs", "steps", "devices"):
             _require_positive(name, getattr(self, name))
         if self.epochs is not None and self.steps is not None:
-            raise UsageError("`--epochs` and `--steps` both say how long the run is", hint="give one of them")
+            raise UsageError(
+                "`--epochs` and `--steps` both set the length of the run", hint="give only one of them"
+            )
         if self.precision is not None and self.precision not in PRECISIONS:
             raise UsageError(
                 f"unknown precision `{self.precision}`",
@@ -63,17 +68,21 @@ class WorkloadOptions(Frozen):
 
     @property
     def passes(self) -> int | None:
-        """Passes over the samples; predictions go over theirs once unless more is said; None: unknown [-]."""
+        """Passes over the samples, by default one for inference; None if unknown [-]."""
         once = self.mode == "infer" and self.samples is not None and self.steps is None
         return self.epochs or (1 if once else None)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the options as plain JSON types."""
-        return asdict(self)
+        """Return the options as plain JSON types, without how the user's code is run."""
+        return {name: value for name, value in vars(self).items() if name != "script"}
+
+    def telling(self, tell: Callable[[str], None]) -> WorkloadOptions:
+        """Return the options with a function that is told where the user's code is."""
+        return replace(self, script=replace(self.script, tell=tell))
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> WorkloadOptions:
-        """Read what `to_json` wrote."""
+        """Parse the output of `to_json`."""
         return WorkloadOptions(**data)
 
 
@@ -86,7 +95,7 @@ def _require_positive(name: str, value: int | None) -> None:
 
 
 def keras_policy(precision: str) -> str:
-    """Return the Keras dtype policy behind a precision: TF32 is how products of float32 are computed.
+    """Return the Keras dtype policy of a precision; TF32 affects only products of float32.
 
     Example:
         >>> keras_policy("tf32"), keras_policy("mixed_bfloat16")
@@ -96,9 +105,9 @@ def keras_policy(precision: str) -> str:
 
 
 def steps_of_run(*, samples: int | None, batch_size: int, epochs: int | None) -> int | None:
-    """Return the optimizer steps of a run [-], or None when samples or epochs are unknown.
+    """Return the optimizer steps of a run [-]: ceil(samples / batch_size) × epochs; None if unknown.
 
-    The last batch of an epoch may be smaller, and counts as a step, as it does in `fit()`.
+    A smaller last batch of an epoch counts as a step, as in `fit()`.
 
     Example:
         >>> steps_of_run(samples=60_000, batch_size=128, epochs=10)

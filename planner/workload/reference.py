@@ -1,4 +1,4 @@
-"""The MODEL argument: one grammar for the command line, tables and the Python API.
+"""Grammar of the MODEL argument for the command line and the Python API.
 
     train.py                                  a training script, unchanged
     models.py:vgg13?image_size=128            a function in a file
@@ -7,7 +7,8 @@
     model.keras, model.h5                     a saved model
     workload.json                             a saved workload
 
-Optional arguments follow `?`, as `key=value&key=value`; values are read as JSON if they parse, else as text.
+Optional arguments follow `?`, as `key=value&key=value`; values are parsed as JSON if valid, else used as
+text.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ FORMS = "a script `train.py`, a function `models.py:build`, a Keras application 
 
 
 class Reference(Frozen):
-    """A MODEL argument, taken apart.
+    """A parsed MODEL argument.
 
     Args:
-        text: As the user gave it.
-        kind: Which of the forms it is.
+        text: The argument as given by the user.
+        kind: Form of the argument.
         path: Absolute path of the file; None for applications and modules.
-        module: Module to import; empty unless a function in a module.
-        name: Function or application; empty for the others.
-        arguments: What followed `?`.
+        module: Module of a function; empty for other forms.
+        name: Name of a function or application; empty for other forms.
+        arguments: Arguments after `?`.
     """
 
     text: str
@@ -48,16 +49,20 @@ class Reference(Frozen):
     name: str = ""
     arguments: dict[str, Any] = field(default_factory=dict)
 
+    def folder(self, base: Path) -> Path:
+        """Return the folder of the user's own files; `base`: where references start from."""
+        return base if self.path is None else self.path.parent
+
 
 def parse_reference(text: str, *, base: Path) -> Reference:
-    """Take a MODEL argument apart; files must exist.
+    """Parse a MODEL argument; files must exist.
 
     Args:
         text: The argument.
-        base: Absolute folder that relative paths start from.
+        base: Absolute base folder of relative paths.
 
     Raises:
-        UsageError: It fits no form, or names a file that is not there.
+        UsageError: It has none of the forms, or names a missing file.
 
     Example:
         >>> parse_reference("keras.applications.VGG16?classes=10", base=Path("/")).arguments
@@ -66,7 +71,7 @@ def parse_reference(text: str, *, base: Path) -> Reference:
     body, _, query = text.partition("?")
     arguments = _parse_arguments(query, text=text)
     if not body.strip():
-        raise UsageError("the model is an empty text", hint=f"give {FORMS}")
+        raise UsageError("the MODEL argument is empty", hint=f"give {FORMS}")
     target, colon, function = body.rpartition(":")
     if colon and target and "/" not in function and "\\" not in function:
         return _function(text, target, function, arguments, base=base)
@@ -75,7 +80,7 @@ def parse_reference(text: str, *, base: Path) -> Reference:
         return _file(text, body, SUFFIXES[suffix], arguments, base=base)
     if "/" in body or "\\" in body or (base / body).exists():
         _existing(body, base=base)
-        raise UsageError(f"cannot tell what `{body}` is: unknown file type `{suffix}`", hint=f"give {FORMS}")
+        raise UsageError(f"cannot interpret `{body}`: unknown file type `{suffix}`", hint=f"give {FORMS}")
     return _application(text, body, arguments)
 
 
@@ -101,7 +106,7 @@ def _value(text: str) -> Any:
 
 def _function(text: str, target: str, function: str, arguments: dict[str, Any], *, base: Path) -> Reference:
     if not function.isidentifier():
-        raise UsageError(f"`{function}` in `{text}` is no function name", hint="write `models.py:build`")
+        raise UsageError(f"`{function}` in `{text}` is not a function name", hint="write `models.py:build`")
     if target.endswith(".py"):
         path = _existing(target, base=base)
         return Reference(text=text, kind="function", path=path, name=function, arguments=arguments)
@@ -131,5 +136,5 @@ def _existing(name: str, *, base: Path) -> Path:
 def _application(text: str, body: str, arguments: dict[str, Any]) -> Reference:
     name = body.rpartition(".")[2]
     if not name.isidentifier() or body not in (name, f"keras.applications.{name}"):
-        raise UsageError(f"cannot tell what model `{body}` is", hint=f"give {FORMS}")
+        raise UsageError(f"cannot interpret the model `{body}`", hint=f"give {FORMS}")
     return Reference(text=text, kind="application", name=name, arguments=arguments)

@@ -1,7 +1,7 @@
-"""A workload at another batch size, from two that were traced: no third trace is needed.
+"""Workload at another batch size, interpolated from two traces.
 
-What a step computes and moves is a straight line in the batch size: a part that belongs to the weights, and a
-part for each sample. Two traces of the same model give both parts of every row of the table of ops.
+Computation and traffic of a step are linear in the batch size: a part for the weights plus a part per sample.
+Two traces of the same model determine both for every row of the table of operations.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ REAL = (
 )  # fmt: skip
 WHOLE = ("m", "n", "k", "batch")
 SAME = ("kind", "name", "phase", "layer", "dtype", "variant", "layer_group", "fused_group")
-SMALLER_BY = 8  # of the second trace: near what shares of a batch come to, so that most lie between the two
+SMALLER_BY = 8  # factor to the second trace's batch size, so that most shares of a batch lie between the two
 
 
 def can_resize(one: Workload, other: Workload) -> bool:
-    """Return whether two traces are of the same work at different batch sizes, row by row."""
+    """Return whether two traces have the same rows at different batch sizes."""
     alike = ("mode", "precision", "compiled", "parameters", "trainable_parameters")
     if one.batch_size == other.batch_size or len(one.ops) != len(other.ops):
         return False
@@ -34,14 +34,14 @@ def can_resize(one: Workload, other: Workload) -> bool:
 
 
 def resized(one: Workload, other: Workload, *, batch_size: int) -> Workload:
-    """Return the workload at a batch size, on the line through two traces.
+    """Return the workload at a batch size by linear interpolation between two traces.
 
     Args:
         one, other: The same model at two batch sizes (see `can_resize`).
         batch_size: Samples per device and step [-].
 
-    Exact for arithmetic and traffic. Peak memory is a maximum of such lines, so that it is exact where the same
-    moment of the step is the peak at all three batch sizes. Samples and epochs stay; steps are counted anew.
+    Exact for computation and traffic. Peak memory is a maximum of lines, so it is exact if the peak occurs at
+    the same point of the step for all three batch sizes. Samples and epochs stay; steps are recomputed.
     """
     share = (batch_size - one.batch_size) / (other.batch_size - one.batch_size)
 
@@ -79,21 +79,21 @@ def _memory(a: Memory, b: Memory, line: Callable[[float, float], float]) -> Memo
 
 
 class Resizer:
-    """Gives a workload at smaller batch sizes, tracing it once more when it is first asked."""
+    """Workload at smaller batch sizes, with a second trace on first use."""
 
     def __init__(self, workload: Workload, trace: Callable[[int], Workload]) -> None:
-        """Take a workload and what traces it anew.
+        """Take a workload and a function that traces it.
 
         Args:
-            workload: At its own batch size.
-            trace: Gives the same model at another batch size.
+            workload: Workload at its own batch size.
+            trace: Function that traces the same model at another batch size.
         """
         self.workload, self._trace = workload, trace
         self._other: Workload | None = None
         self._known: dict[int, Workload] = {workload.batch_size: workload}
 
     def __call__(self, batch_size: int) -> Workload:
-        """Return the workload at a batch size of at least one."""
+        """Return the workload at a batch size of at least 1."""
         if batch_size not in self._known:
             self._known[batch_size] = self._between(batch_size)
         return self._known[batch_size]

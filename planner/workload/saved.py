@@ -1,4 +1,4 @@
-"""Saved Keras models: the configuration is read, the weights are not, and no code of the file runs."""
+"""Saved Keras models: configurations are read without weights, and no code in the file is run."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ __all__ = ["build_saved_model", "refuse_code", "with_policy"]
 TRUSTED_PACKAGES = ("keras", "keras_hub", "keras_cv", "keras_nlp", "builtins")
 NOT_MODELING = ("keras.config", "keras.utils", "keras.saving", "keras.export", "keras.datasets")
 CODE_CLASSES = ("__lambda__", "Lambda", "TFSMLayer", "TorchModuleWrapper", "JaxLayer", "FlaxLayer")
-BY_FUNCTION = "load it in a function of your own and point gpuplan at that: `models.py:load_model`"
+BY_FUNCTION = "load it in a function and give that to gpuplan: `models.py:load_model`"
 
 
 def build_saved_model(path: Path, *, precision: str | None) -> Any:
-    """Build the model that a `.keras` or `.h5` file describes, compiled as the file says.
+    """Build the model described by a `.keras` or `.h5` file, compiled as in the file.
 
     Args:
         path: The file.
         precision: Dtype policy to use instead of the file's own, if any.
 
     Raises:
-        UsageError: No Keras model, code in the file, or classes that only its author has.
+        UsageError: The file is not a Keras model, contains code, or needs custom classes.
     """
     config, training = _read_hdf5(path) if path.suffix != ".keras" else (_read_archive(path), None)
     for part in (config, training):
@@ -48,7 +48,9 @@ def _read_archive(path: Path) -> dict[str, Any]:
         with zipfile.ZipFile(path) as archive:
             config = json.loads(archive.read("config.json"))
     except (zipfile.BadZipFile, KeyError, ValueError, OSError) as error:
-        raise UsageError(f"`{path.name}` is no .keras file: {one_line(error)}", hint=BY_FUNCTION) from error
+        raise UsageError(
+            f"`{path.name}` is not a .keras file: {one_line(error)}", hint=BY_FUNCTION
+        ) from error
     return _require_object(config, path)
 
 
@@ -59,9 +61,9 @@ def _read_hdf5(path: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
         with h5py.File(path, "r") as file:
             config, training = file.attrs.get("model_config"), file.attrs.get("training_config")
     except OSError as error:
-        raise UsageError(f"`{path.name}` is no HDF5 file: {one_line(error)}", hint=BY_FUNCTION) from error
+        raise UsageError(f"`{path.name}` is not an HDF5 file: {one_line(error)}", hint=BY_FUNCTION) from error
     if config is None:
-        raise UsageError(f"`{path.name}` holds weights only, no model", hint=BY_FUNCTION)
+        raise UsageError(f"`{path.name}` contains only weights, no model", hint=BY_FUNCTION)
     return _require_object(json.loads(config), path), None if training is None else json.loads(training)
 
 
@@ -72,24 +74,26 @@ def _require_object(config: Any, path: Path) -> dict[str, Any]:
 
 
 def refuse_code(config: Any, *, name: str) -> None:
-    """Raise UsageError when a saved configuration carries code, or names anything outside Keras.
+    """Raise UsageError if a saved configuration contains code or refers to anything outside Keras.
 
-    Keras's own safe mode is on as well; this check is the stricter, and comes before any class is looked up.
+    This check is stricter than Keras's safe mode, which is also enabled, and precedes any class lookup.
     """
     for node in _objects(config):
         kind, module = node.get("class_name"), node.get("module")
         if kind in CODE_CLASSES:
             raise UsageError(
-                f"`{name}` holds a `{kind}`, whose code would have to run; it was not run", hint=BY_FUNCTION
+                f"`{name}` contains a `{kind}`, whose code gpuplan does not run", hint=BY_FUNCTION
             )
         if not isinstance(module, str):
             continue
         if module.split(".")[0] not in TRUSTED_PACKAGES or module.startswith(NOT_MODELING):
-            raise UsageError(f"`{name}` needs `{module}.{kind}`, which is no part of Keras", hint=BY_FUNCTION)
+            raise UsageError(
+                f"`{name}` needs `{module}.{kind}`, which is not part of Keras", hint=BY_FUNCTION
+            )
 
 
 def _objects(config: Any) -> Iterator[dict[str, Any]]:
-    """Yield every JSON object of a configuration, nested ones included."""
+    """Yield every JSON object of a configuration, including nested ones."""
     pending = [config]
     while pending:
         node = pending.pop()
@@ -101,7 +105,9 @@ def _objects(config: Any) -> Iterator[dict[str, Any]]:
 
 
 def with_policy(config: dict[str, Any], policy: str) -> dict[str, Any]:
-    """Return the configuration with every layer's dtype policy replaced; types of inputs and metrics stay."""
+    """Return the configuration with every layer's dtype policy replaced; types of inputs and metrics are
+    kept.
+    """
     copy: dict[str, Any] = json.loads(json.dumps(config))
     for node in _objects(copy):
         inner = node.get("config")
@@ -123,7 +129,7 @@ def _from_config(config: dict[str, Any]) -> Any:
 
 
 def _from_legacy_config(config: dict[str, Any], training: dict[str, Any] | None) -> Any:
-    """Build from HDF5's older configuration; the import is private to Keras, which has no public one."""
+    """Build a model from HDF5's older configuration; Keras has only a private function for it."""
     from keras.src.legacy.saving import saving_options, saving_utils
     from keras.src.saving.serialization_lib import SafeModeScope
 

@@ -1,4 +1,4 @@
-"""The shape and type of what a model is fed, without the data."""
+"""Shape and type of a model's input, without data."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 __all__ = ["ArraySpec", "SpecTree", "map_specs", "spec_leaves"]
 
-# An ArraySpec, or dicts, lists and tuples of them, nested as the data is; None where nothing is given.
+# An ArraySpec, or dicts, lists and tuples of them, nested like the data; None if not given.
 SpecTree = Any
 
 
@@ -17,8 +17,8 @@ class ArraySpec:
     """Shape and type of one array of a batch.
 
     Args:
-        shape: One sample's shape: the batch dimension is left out; `()` is one number a sample [-].
-        dtype: NumPy's name of the type (`float32`, `int64`, `bfloat16`).
+        shape: Shape of one sample, without the batch dimension; `()` for one number per sample [-].
+        dtype: NumPy name of the type (`float32`, `int64`, `bfloat16`).
     """
 
     shape: tuple[int, ...]
@@ -26,7 +26,7 @@ class ArraySpec:
 
 
 def map_specs(function: Callable[[ArraySpec], Any], tree: SpecTree) -> Any:
-    """Return the same nest of dicts, lists and tuples with every spec replaced; None stays None.
+    """Apply a function to every spec of a nested structure; None stays None.
 
     Example:
         >>> map_specs(lambda spec: spec.shape, {"a": ArraySpec((2,), "int32"), "b": None})
@@ -42,7 +42,7 @@ def map_specs(function: Callable[[ArraySpec], Any], tree: SpecTree) -> Any:
 
 
 def spec_leaves(tree: SpecTree) -> Iterator[ArraySpec]:
-    """Yield every spec of a nest, in order.
+    """Yield every spec of a nested structure, in order.
 
     Example:
         >>> [leaf.dtype for leaf in spec_leaves((ArraySpec((), "int32"), [ArraySpec((3,), "float32")]))]

@@ -1,4 +1,4 @@
-"""Random data of a model's true shapes and types, for measuring without the data."""
+"""Random data of a model's shapes and types, for measurements without the data."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from .spec import ArraySpec, SpecTree, map_specs, spec_leaves
 
 __all__ = ["LARGEST_BYTES", "sample_bytes", "samples_to_draw", "synthetic_inputs", "synthetic_targets"]
 
-LARGEST_BYTES = (
-    128 * MIB
-)  # far larger than a processor's caches, so that batches come from memory as they do in life
+LARGEST_BYTES = 128 * MIB  # far larger than CPU caches, so that batches are read from memory as in real runs
 FEWEST_BATCHES = 8
 MOST_BATCHES = 2000
 
@@ -33,7 +31,7 @@ def sample_bytes(*trees: SpecTree) -> int:
 
 
 def samples_to_draw(*, batch_size: int, bytes_per_sample: int, known: int | None) -> int:
-    """Return how many samples to draw: whole batches, as many as the run has, within `LARGEST_BYTES`.
+    """Return the number of samples to draw: whole batches up to the run's, within `LARGEST_BYTES`.
 
     Example:
         >>> samples_to_draw(batch_size=128, bytes_per_sample=3140, known=54_000), samples_to_draw(
@@ -46,14 +44,14 @@ def samples_to_draw(*, batch_size: int, bytes_per_sample: int, known: int | None
 
 
 def synthetic_inputs(specs: SpecTree, *, samples: int, model: Any, seed: int = 0) -> Any:
-    """Return random inputs nested as the specs are: numbers around 0, bytes of images, known tokens.
+    """Draw random inputs nested like the specs: numbers around 0, image bytes, valid tokens.
 
-    Never zeros: some processors are faster on zeros. Padded text has no padding here.
+    Zeros are avoided, since some processors are faster on zeros. Text has no padding.
 
     Args:
-        specs: One sample of each.
-        samples: How many [-].
-        model: Its smallest embedding bounds whole numbers.
+        specs: Specs of one sample.
+        samples: Number of samples [-].
+        model: The model, whose smallest embedding bounds integers.
         seed: Of the generator.
     """
     import numpy as np
@@ -64,12 +62,12 @@ def synthetic_inputs(specs: SpecTree, *, samples: int, model: Any, seed: int = 0
 
 
 def synthetic_targets(specs: SpecTree, *, samples: int, output: Any, seed: int = 1) -> Any:
-    """Return random targets: class numbers below the output's width, and shares between 0 and 1.
+    """Draw random targets: class numbers below the output's width, and numbers between 0 and 1.
 
     Args:
-        specs: One sample of each, nested as the output is.
+        specs: Specs of one sample, nested like the output.
         samples: How many [-].
-        output: The model's symbolic output; the last dimension bounds class numbers.
+        output: The model's symbolic output, whose last dimension bounds class numbers.
         seed: Of the generator.
     """
     import keras
@@ -97,7 +95,7 @@ def _numpy_type(spec: ArraySpec, np: Any) -> Any:
     try:
         return np.dtype(spec.dtype)
     except TypeError:
-        return np.dtype("float32")  # bfloat16 is fed as float32, and cast on the device
+        return np.dtype("float32")  # bfloat16 is passed as float32 and cast on the device
 
 
 def _draw(spec: ArraySpec, samples: int, random: Any, *, below: int, positive: bool = False) -> Any:

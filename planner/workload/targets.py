@@ -1,4 +1,4 @@
-"""Losses and targets that fit a model's output, for models that come without them."""
+"""Default losses and targets for a model's output."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ LOSS_BY_ACTIVATION = {"softmax": "sparse_categorical_crossentropy", "sigmoid": "
 
 
 def fitting_loss(model: Any, output: Any, target: SpecTree = None) -> Any:
-    """Return loss names nested as the output is: crossentropy after softmax or sigmoid, else squared error.
+    """Return loss names nested like the output: cross-entropy after softmax or sigmoid, else squared error.
 
     Args:
         model: The Keras model.
         output: Its symbolic output: KerasTensors, nested.
-        target: Specs of the targets, when known: one-hot targets take the dense crossentropy.
+        target: Specs of the targets if known; one-hot targets use the dense cross-entropy.
     """
     import keras
 
@@ -38,7 +38,7 @@ def _loss(model: Any, output: Any, target: ArraySpec | None) -> str:
 
 
 def _activation(model: Any, output: Any) -> str:
-    """Return the name of the last activation before an output; empty when there is none."""
+    """Return the name of the last activation before an output; empty if there is none."""
     history = getattr(output, "_keras_history", None)
     layer = history.operation if history is not None else None
     layers = getattr(model, "layers", None) or []
@@ -53,10 +53,9 @@ def _activation(model: Any, output: Any) -> str:
 
 
 def target_specs(model: Any, output: Any) -> SpecTree:
-    """Return the targets that the compiled loss takes, nested as the output is; None without a loss.
+    """Return the targets of the compiled loss, nested like the output; None without a loss.
 
-    Sparse losses take one integer where the output has a row of probabilities; all others an array of the
-    output's shape.
+    Sparse losses take one integer per row of probabilities; all others an array of the output's shape.
     """
     import keras
 
@@ -89,7 +88,7 @@ def _target(loss: Any, output: Any) -> ArraySpec:
 
 
 def validate_names(*, loss: str | None, optimizer: str | None) -> None:
-    """Raise UsageError with near names when Keras has no such loss or optimizer."""
+    """Raise UsageError with similar names if Keras has no such loss or optimizer."""
     import keras
 
     for flag, name, room in (("--loss", loss, keras.losses), ("--optimizer", optimizer, keras.optimizers)):

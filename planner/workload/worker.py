@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -15,12 +13,13 @@ from typing import Any
 from ..errors import GpuplanError, UsageError
 from .faults import TRACED_ON, BackendError, CaptureError
 from .options import WorkloadOptions
+from .reference import parse_reference
+from .script_process import ScriptProcess, environment_of
 
 __all__ = ["run_child"]
 
 STDERR = 2
 INTERRUPTED = 130
-SECONDS_TO_STOP = 3.0
 
 
 def run_child(
@@ -44,6 +43,7 @@ def run_child(
 
     Raises:
         UsageError, CaptureError: As the child found.
+        ScriptTimeoutError: The user's code took longer than it may.
         GpuplanError: The child was killed.
     """
     try:
@@ -70,7 +70,12 @@ def _traced(
     with tempfile.TemporaryDirectory(prefix="gpuplan-") as folder:
         request_path, result_path = Path(folder, "request.json"), Path(folder, "result.json")
         request_path.write_text(json.dumps(request), encoding="utf-8")
-        code = _run([request_path, result_path], backend, devices=options.devices or 1)
+        child = ScriptProcess(
+            f"{__package__}.capture_child", [request_path, result_path], name=text, terms=options.script,
+            own=parse_reference(text, base=base).folder(base),
+            environment=_environment(backend, options, Path(folder)), stdout=STDERR, stderr=STDERR,
+        )  # fmt: skip
+        code = _run(child)
         if code == INTERRUPTED:
             raise KeyboardInterrupt
         if not result_path.exists():
@@ -78,32 +83,25 @@ def _traced(
         return _unwrap(json.loads(result_path.read_bytes()))
 
 
-def _run(arguments: Sequence[Path], backend: str, *, devices: int) -> int:
-    """Run the child to its end; whatever ends this call ends the child too."""
-    command = [sys.executable, "-P", "-m", f"{__package__}.capture_child", *map(str, arguments)]
-    environment = {**os.environ, "KERAS_BACKEND": backend, "JAX_PLATFORMS": "cpu", TRACED_ON: backend}
-    if backend != "jax":
-        environment["CUDA_VISIBLE_DEVICES"] = "-1"
-    environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    if devices > 1:
-        known = environment.get("XLA_FLAGS", "")
-        environment["XLA_FLAGS"] = f"{known} --xla_force_host_platform_device_count={devices}".strip()
-    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=STDERR, env=environment)
+def _run(child: ScriptProcess) -> int:
+    """Return the exit code of a child; whatever ends this call ends the child and all that it started."""
     try:
         return child.wait()
     finally:
-        _stop(child)
+        child.stop()
 
 
-def _stop(child: subprocess.Popen[bytes]) -> None:
-    if child.poll() is not None:
-        return
-    child.terminate()
-    try:
-        child.wait(SECONDS_TO_STOP)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.wait()
+def _environment(backend: str, options: WorkloadOptions, folder: Path) -> dict[str, str]:
+    """Return what the child sees: the backend to trace on, no accelerator, as many devices as asked for."""
+    environment = environment_of(options.script, folder)
+    environment |= {"KERAS_BACKEND": backend, "JAX_PLATFORMS": "cpu", TRACED_ON: backend}
+    if backend != "jax":
+        environment["CUDA_VISIBLE_DEVICES"] = "-1"
+    environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    if (options.devices or 1) > 1:
+        known = environment.get("XLA_FLAGS", "")
+        environment["XLA_FLAGS"] = f"{known} --xla_force_host_platform_device_count={options.devices}".strip()
+    return environment
 
 
 def _without_result(text: str, code: int) -> GpuplanError:

@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 from gpuplan.plan import compiling
 from gpuplan.predict.compile import targets
-from gpuplan.predict.compile.compiled import Compiled, CompileFault
+from gpuplan.predict.compile.compiled import CompiledStep, CompileFault
 from gpuplan.units import GIB
 from gpuplan.workload.lowering import Lowered
 from gpuplan.workload.ops import Op, OpKind
@@ -65,7 +65,7 @@ def test_a_saved_workload_holds_no_program(gpuplan: Run, saved: str, monkeypatch
     done = gpuplan("estimate", saved, "--compile", "--accelerator", "TPU-v5e", "--json")
 
     assert done.code == 0
-    assert "holds measurements and no program" in done.err
+    assert "contains measurements but no program" in done.err
     assert {offer["basis"] for offer in json.loads(done.out)["offers"]} == {"datasheet"}
 
 
@@ -81,7 +81,7 @@ def test_rows_rest_on_what_a_fake_compiler_says(
 ) -> None:
     """1.5 million cycles at 1.5 GHz are a millisecond; 3 GiB are the compiler's, and not the model's."""
     lowered = Lowered(digest="d", path=tmp_path, batch_size=32)
-    result = Compiled(
+    result = CompiledStep(
         compiler="libtpu 0 jax 0", compile_s=1.0, needed_bytes=3 * GIB, cycles={"kOutput": 1.5e6}
     )
     monkeypatch.setitem(targets.PACKAGES, "tpu", ("pytest",))
@@ -106,7 +106,7 @@ def test_rows_rest_on_what_a_fake_compiler_says(
 def test_a_fake_compilers_refusal_is_a_row_that_does_not_fit(
     gpuplan: Run, saved: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    refusal = CompileFault(kind="does not fit", message="no room", needed_bytes=20 * GIB)
+    refusal = CompileFault(kind="does not fit", message="does not fit", needed_bytes=20 * GIB)
     monkeypatch.setitem(targets.PACKAGES, "tpu", ("pytest",))
     monkeypatch.setattr(compiling, "_lowered", lambda *_: Lowered(digest="d", path=tmp_path, batch_size=32))
     monkeypatch.setattr(compiling, "compile_step", lambda *_, **__: refusal)

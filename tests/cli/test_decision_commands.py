@@ -84,4 +84,4 @@ def test_sweep_names_what_it_cannot_do(gpuplan: Run, saved: str) -> None:
     done = gpuplan("sweep", saved, "--batch-sizes", "32,many")
 
     assert (done.code, done.out) == (2, "")
-    assert "`--batch-sizes 32,many` are no batch sizes" in done.err
+    assert "`--batch-sizes 32,many` is not a list of batch sizes" in done.err

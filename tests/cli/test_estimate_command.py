@@ -141,13 +141,16 @@ def test_deadline_and_budget_are_kept(gpuplan: Run, saved: str) -> None:
         (["--region", "us-esat-1"], (2, "unknown region `us-esat-1`", "`us-east-1`")),
         (["--precision", "float33"], (2, "unknown precision `float33`", "did you mean `float32`")),
         (["--batch-size", "0"], (2, "--batch-size must be a whole number of at least 1", "--batch-size 1")),
-        (["--epochs", "1", "--steps", "1"], (2, "`--epochs` and `--steps` both say", "give one of them")),
+        (
+            ["--epochs", "1", "--steps", "1"],
+            (2, "`--epochs` and `--steps` both set", "give only one of them"),
+        ),
         (["--deadline", "soon"], (2, "`soon` is no duration", "`12h`")),
         (["--budget", "0"], (2, "--budget must be above zero", "--budget 20")),
         (["--devices", "0"], (2, "--devices must be above zero", "--devices 1")),
-        (["--devices", "77"], (3, "no offer is left after `--devices 77", "leave out or widen")),
+        (["--devices", "77"], (3, "no offer matches `--devices 77", "remove or widen")),
         (["--catalog", "nowhere"], (2, "no catalog folder `nowhere`", "give a folder")),
-        (["-o", "/"], (2, "is a folder", "name a file")),
+        (["-o", "/"], (2, "is a folder", "give a file name")),
     ],
 )
 def test_bad_flags(gpuplan: Run, saved: str, flags: list[str], expected: tuple[int, str, str]) -> None:
@@ -196,6 +199,6 @@ def test_a_terminal_gets_a_table(saved: str) -> None:
 
     assert (child.returncode, stderr) == (0, b"")
     assert "Prices: list prices of" in text
-    assert "In the bill: boot to shutdown" in text
+    assert "Included in the bill: boot to shutdown" in text
     assert "cheapest" in text
-    assert "--all shows all" in text
+    assert "--all shows all" in " ".join(text.split())

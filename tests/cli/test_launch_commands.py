@@ -15,7 +15,7 @@ import jsonschema
 import pytest
 from gpuplan.launch.blueprint import LaunchPlan
 from gpuplan.offers.load import load_catalog
-from gpuplan.offers.refresh.store import RefreshedOffer, Store
+from gpuplan.offers.refresh.store import PriceStore, RefreshedOffer
 
 SCHEMAS = Path(__file__).parents[2] / "schemas"
 
@@ -128,7 +128,7 @@ def test_a_spot_machine_is_launched_as_the_plan_bills_it(
     assert gpuplan("estimate", saved, *t4, "-o", str(plan)).code == 0
     spot = json.loads(plan.read_text())["offers"][0]["spot"]
     code = ("--script", "train.py", "--source", "git:https://example.org/me/project@v1")
-    dry_run = ("launch", str(plan), "--rank", "1", *code, "--accept-old-prices", "--dry-run")
+    dry_run = ("launch", str(plan), "--rank", "1", *code, "--guest-cap-only", "--dry-run")
 
     request = json.loads(gpuplan(*dry_run, "--json").out)["request"]
     first, every_s = request["candidates"][0]["spot"], request["spec"]["checkpoint_every_s"]
@@ -142,22 +142,16 @@ def test_a_spot_machine_is_launched_as_the_plan_bills_it(
     assert '"checkpoint_every_s": 90.0' in gpuplan(*dry_run, "--checkpoint-every", "90s").out
 
 
-def test_an_old_plan_and_a_moved_price_are_refused(gpuplan: Callable[..., Any], plan: Path) -> None:
-    """An estimate counts for a week; a price is what it was."""
-    data = json.loads(plan.read_text())
-    offer = data["offers"][int(rank_of(plan, "local")) - 1]
-    offer["usd_per_hour"] = "1.0"
-    plan.write_text(json.dumps(data))
-    moved = launch(gpuplan, plan)
-    assert (moved.code, "moved from $1.0 to $0" in moved.err) == (3, True)
-
+def test_an_old_plan_is_refused(gpuplan: Callable[..., Any], plan: Path) -> None:
+    """An estimate counts for a week."""
     week = 7 * 86400 + 60
     os.utime(plan, (time.time() - week, time.time() - week))
     old = launch(gpuplan, plan)
     assert (old.code, "168 h ago" in old.err) == (3, True)
 
 
-CLOUD = ("--script", "train.py", "--source", "git:https://example.org/me/project@v1", "--dry-run")
+GIT = ("--script", "train.py", "--source", "git:https://example.org/me/project@v1")
+CLOUD = (*GIT, "--guest-cap-only", "--dry-run")
 
 
 @pytest.fixture
@@ -181,20 +175,28 @@ def cloud_plan(plan: Path, saved: str, gpuplan: Callable[..., Any]) -> Path:
     return plan
 
 
-def test_a_cloud_is_not_paid_by_a_price_older_than_90_days(
-    gpuplan: Callable[..., Any], cloud_plan: Path, tmp_path: Path
-) -> None:
-    """One line with the way out; the flag is the user's word; a written launch plan has no way around it."""
-    refused = gpuplan("launch", str(cloud_plan), *CLOUD)
-    assert (refused.code, refused.out) == (3, "")
-    assert "days old, and nothing is started on one older than 90" in refused.err
-    assert "add `--accept-old-prices`" in refused.err
+AWS_NOWHERE = {
+    "AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x",
+}  # fmt: skip
 
+
+def test_a_cloud_is_not_paid_by_a_price_older_than_90_days(
+    gpuplan: Callable[..., Any], cloud_plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the price of now cannot be read; a dry run asks for none and says when it will be read."""
+    for name, value in AWS_NOWHERE.items():
+        monkeypatch.setenv(name, value)
     written = tmp_path / "launch.json"
-    taken = gpuplan("launch", str(cloud_plan), *CLOUD, "--accept-old-prices", "--json", "-o", str(written))
-    assert taken.code == 0, taken.err
-    assert gpuplan("launch", str(written), "--dry-run").code == 3
-    assert gpuplan("launch", str(written), "--dry-run", "--accept-old-prices").code == 0
+    shown = gpuplan("launch", str(cloud_plan), *CLOUD, "-o", str(written))
+    assert shown.code == 0, shown.err
+    assert "as estimated (of 2026-01-21); read again when it is launched" in shown.out
+
+    refused = gpuplan("launch", str(cloud_plan), *CLOUD[:-1], "--yes")
+    assert (refused.code, refused.out) == (3, "")
+    assert "days old; launching requires one read in the last 90 days" in refused.err
+    assert "add `--accept-old-prices`" in refused.err
+    again = gpuplan("launch", str(written), "--yes", "--guest-cap-only")
+    assert (again.code, "launching requires one read in the last 90 days" in again.err) == (3, True)
 
 
 def test_a_launch_knows_refreshed_prices(
@@ -211,23 +213,26 @@ def test_a_launch_knows_refreshed_prices(
     now = datetime.now(tz=UTC)
     anew = {"usd_per_hour": Decimal("0.9"), "price_as_of": now.date().isoformat(), "url": "http://x",
             "sku": "y", "fetched_at": now}  # fmt: skip
-    Store(tmp_path / "data").write("aws", [RefreshedOffer.read({**vars(packaged), **anew})])
+    PriceStore(tmp_path / "data").write("aws", [RefreshedOffer.read({**vars(packaged), **anew})])
 
-    moved = gpuplan("launch", str(cloud_plan), *CLOUD, "--rank", "1", "--accept-old-prices")
+    for name, value in AWS_NOWHERE.items():
+        monkeypatch.setenv(name, value)
+    start = ("launch", str(cloud_plan), *CLOUD[:-1], "--rank", "1")
+    moved = gpuplan(*start, "--accept-old-prices", "--yes")
     assert (moved.code, f"moved from ${first['usd_per_hour']} to $0.9" in moved.err) == (3, True)
 
     data = json.loads(cloud_plan.read_text())
     data["offers"] = [{**first, "usd_per_hour": "0.9", "price_as_of": anew["price_as_of"]}]
     cloud_plan.write_text(json.dumps(data))
-    done = gpuplan("launch", str(cloud_plan), *CLOUD, "--rank", "1")
-    assert done.code == 0, done.err
+    done = gpuplan(*start)
+    assert (done.code, "nobody can be asked here" in done.err) == (2, True)  # all that is missing is `--yes`
 
 
 def test_a_container_runs_at_aws_without_an_installation(
     gpuplan: Callable[..., Any], cloud_plan: Path
 ) -> None:
     """The start-up script pulls it and runs the supervisor in it; nothing is cloned, nothing is installed."""
-    arguments = [*CLOUD[:2], "--source", "image:mine", "--dry-run", "--accept-old-prices", "--json"]
+    arguments = [*CLOUD[:2], "--source", "image:mine", "--guest-cap-only", "--dry-run", "--json"]
     done = gpuplan("launch", str(cloud_plan), *arguments)
 
     assert done.code == 0, done.err
@@ -273,9 +278,32 @@ def test_a_cloud_that_does_not_answer_hides_no_machine_of_another(
 
     listed = json.loads(done.out)
     valid("gpuplan.ps", listed)
-    assert (listed["asked"], [one["provider"] for one in listed["silent"]]) == (["aws", "local"], ["aws"])
+    assert listed["asked"] == ["aws", "local"]
+    assert [(one["provider"], one["place"]) for one in listed["silent"]] == [
+        ("aws", "us-east-1"), ("aws", "local"),
+    ]  # fmt: skip
     assert done.code == 1
-    assert "error: aws was asked for its machines and answered EndpointConnectionError" in done.err
+    assert (
+        "error: aws was asked for its machines in us-east-1 and answered EndpointConnectionError" in done.err
+    )
     assert "hint: wait a minute, then the same command" in done.err
     assert gpuplan("reap", *asked).code == 1
     assert gpuplan("stop", "--all", "--yes", *asked).code == 1
+
+
+def test_limits_typed_wrong_are_told_in_a_line(gpuplan: Callable[..., Any], plan: Path) -> None:
+    """`nan`, `inf`, nothing and less."""
+    for flag in ("--max-usd", "--max-hours"):
+        for value in ("nan", "inf", "0", "-1"):
+            done = launch(gpuplan, plan, f"{flag}={value}")
+            assert (done.code, done.out) == (2, "")
+            assert done.err.startswith(f"error: `{flag} {value}` is no limit\n\nhint: ")
+
+
+def test_the_installations_id_is_shown(gpuplan: Callable[..., Any], plan: Path) -> None:
+    """The same in `doctor`, in the plan, and beside it the name."""
+    request = json.loads(launch(gpuplan, plan, "--json").out)["request"]
+    report = json.loads(gpuplan("doctor", "--quick", "--json").out)
+
+    assert request["owner"] == report["owner"]
+    assert (request["owner"][:4], request["owner_name"]) == ("own-", "me")

@@ -151,8 +151,8 @@ def test_what_does_not_fit_is_the_limit_found(in_folder: Path, gpuplan: Callable
     [
         (["models.py:tiny", "--batch-size", "0"], 2, "--batch-size must be a whole number"),
         (["models.py:tiny", "--precision", "float8"], 2, "unknown precision `float8`"),
-        (["models.py:tiny", "--max-time", "0"], 2, "--max-time 0 is no time"),
-        (["models.py:tiny", "--processes", "0"], 2, "--processes 0 measure nothing"),
+        (["models.py:tiny", "--max-time", "0"], 2, "--max-time 0 is not above 0"),
+        (["models.py:tiny", "--processes", "0"], 2, "--processes 0 is below 1"),
         (["models.py:tiny", "-o", "/nowhere/at/all.json"], 2, "there is no folder"),
         (["models.py:tiny", "--data", "script", "--mode", "infer"], 2, "--data script feeds fit()"),
         (["train.py", "--data", "script", "--batch-size", "8"], 2, "--data script has batches of its own"),

@@ -126,15 +126,15 @@ def test_a_refused_provider_is_a_failure_and_says_which(
         done = gpuplan("catalog", "refresh", "--provider", "azure", "--region", "eastus")
 
     assert done.code == 1
-    assert "refused: azure: azure eastus: 127.0.0.1" in done.err
+    assert "rejected: azure: azure eastus: 127.0.0.1" in done.err
     assert not (home / "prices").exists()
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["refresh", "--provider", "awz"], "no source of prices is known for `awz`"),
-        (["refresh", "--provider", "aws", "--region", "us-east-9"], "has a region `us-east-9`"),
+        (["refresh", "--provider", "awz"], "no price source for provider `awz`"),
+        (["refresh", "--provider", "aws", "--region", "us-east-9"], "has the region `us-east-9`"),
         (["history", "g5.xlarje"], "no price of an instance type `g5.xlarje`"),
         (["diff", "/nowhere"], "`/nowhere` has no prices/ in it"),
     ],
@@ -165,9 +165,9 @@ def test_a_file_in_skypilot_s_format_is_imported(
     without = gpuplan("catalog", "refresh", "--from", str(file))
 
     assert (without.code, done.code) == (2, 1)
-    assert "`--from` reads the prices of one provider" in without.err
-    assert "1 prices where there were 13" in done.err, "a file of two machines replaces no list of thirteen"
-    assert "has an accelerator `X9` that the catalog does not know" in done.err
+    assert "`--from` needs exactly one provider" in without.err
+    assert "1 prices instead of 13" in done.err, "a file of two machines replaces no list of thirteen"
+    assert "has an accelerator `X9` that is not in the catalog" in done.err
 
 
 def test_a_damaged_file_is_named(home: Path, server: Vendor, gpuplan: Callable[..., Any]) -> None:

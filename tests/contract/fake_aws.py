@@ -4,15 +4,20 @@
 
 What the layer adds: idempotency tokens of `RunInstances` (same token, same instance; other parameters, a
 mismatch; an instance that ended, `IdempotentInstanceTerminated`), every parameter and enum checked against
-botocore's own model of EC2, 16 KB of user data, spot requests, a security group in use cannot be deleted, no
-public address that a test could reach, the parameter of the Deep Learning AMI, EventBridge Scheduler that
+botocore's own model of EC2, roles that the scheduler may or may not take on, buckets with owners, prices,
+16 KB of user data, spot requests, a security group in use cannot be deleted, no public address that a test
+could reach, the parameter of the Deep Learning AMI, EventBridge Scheduler that
 really ends instances, the timer in the start-up script (its first line is run, in effect), a clock that tests
 move, spot reclaim, delayed visibility, faults on request, and a meter: what every instance cost, from start
 to end.
 
-Control, as JSON by POST: `/_fault {"operation", "when": "before"|"after", "what", "times"}`, `/_clock {"add_s"}`,
-`/_reclaim {}`, `/_invisible {"s"}`, `/_foreign {"region", "tags"}`, `/_clear {}`, `/_reset {}`, `/_meter {}`; each
-answers the meter.
+Control, as JSON by POST: `/_fault {"operation", "when": "before"|"after", "what", "times", "region"}` (without a
+region: of any), `/_clock {"add_s"}`, `/_reclaim {}`, `/_invisible {"s"}`, `/_foreign {"region", "tags"}`,
+`/_propagation {"s"}` (until the scheduler knows a new role), `/_role {"name", "trust", "policy", "policy_name"}`,
+`/_schedule {"region", "name", "content"}` (over what is there), `/_bucket {"name", "owner"}`, `/_hang {"on"}`,
+`/_price {"instance_type", "region", "is_spot", "usd_per_hour"}`, `/_out_of_reach {"region"}`,
+`/_clear {}`, `/_reset {}`, `/_meter {}`; each answers the meter, in which `left` counts every
+kind of thing that exists now.
 """
 
 from __future__ import annotations
@@ -30,6 +35,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 from xml.sax.saxutils import escape
@@ -43,7 +49,10 @@ os.environ |= {
     "AWS_DEFAULT_REGION": "us-east-1",
 }
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 import botocore.session
+from contract.aws_services import ACCOUNT, UNASSUMABLE, Prices, Roles, Schedules, schedule_time
 from moto.server import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import WSGIRequestHandler, make_server
 
@@ -52,7 +61,8 @@ HTTP = {400: "400 Bad Request", 403: "403 Forbidden", 404: "404 Not Found", 409:
         500: "500 Internal Server Error", 503: "503 Service Unavailable"}  # fmt: skip
 STATUS = {
     "InsufficientInstanceCapacity": 500, "RequestLimitExceeded": 503, "InternalError": 500,
-    "AuthFailure": 401, "UnauthorizedOperation": 403,
+    "AuthFailure": 401, "UnauthorizedOperation": 403, "AccessDenied": 403, "AccessDeniedException": 403,
+    "ConflictException": 409,
 }  # fmt: skip
 HTTP[401] = "401 Unauthorized"
 USER_DATA_BYTES = 16 * 1024
@@ -67,11 +77,17 @@ class World:
         self.lock = threading.RLock()
         self.tokens: dict[tuple[str, str, str], tuple[str, str, Answer]] = {}
         self.meter: dict[str, dict[str, Any]] = {}
-        self.schedules: dict[tuple[str, str], dict[str, Any]] = {}
+        self.schedules = Schedules()
+        self.roles = Roles()
+        self.prices = Prices()
+        self.buckets: dict[str, str] = {}
+        self.known_after_s = 0.0
         self.faults: list[dict[str, Any]] = []
         self.log: list[str] = []
         self.offset_s = 0.0
         self.invisible_s = 0.0
+        self.hang = False  # guests never run their start-up script
+        self.out_of_reach: set[str] = set()  # regions whose connections are reset
 
     def now(self) -> datetime:
         """The cloud's time."""
@@ -88,6 +104,7 @@ class Layer:
     def __init__(self) -> None:
         self.inner = DomainDispatcherApplication(create_backend_app)
         self.world = World()
+        self.world.roles.reset()
         self.model = botocore.session.get_session().get_service_model("ec2")
 
     def __call__(self, env: dict[str, Any], start: Any) -> Iterable[bytes]:
@@ -107,10 +124,16 @@ class Layer:
         self.pass_time()
         service = re.search(r"/([a-z0-9-]+)/([a-z0-9-]+)/aws4_request", env.get("HTTP_AUTHORIZATION", ""))
         region, name = (service.group(1), service.group(2)) if service else ("us-east-1", "")
-        query = dict(parse_qsl(body.decode("latin-1"), keep_blank_values=True)) if name == "ec2" else {}
+        if region in self.world.out_of_reach and name in {"ec2", "scheduler"}:
+            _reset_connection(env)
+        query = (
+            dict(parse_qsl(body.decode("latin-1"), keep_blank_values=True))
+            if name in {"ec2", "iam", "sts"}
+            else {}
+        )
         operation = query.get("Action") or _operation(env, name)
         self.world.log.append(operation)
-        fault = self._fault(operation)
+        fault = self._fault(operation, region)
         if fault and fault["when"] == "before":
             return self._gone_wrong(env, fault, name, operation)
         reply = self._served(env, body, name=name, region=region, operation=operation, query=query)
@@ -121,14 +144,12 @@ class Layer:
     def pass_time(self) -> None:
         """End what is to end by now: by its own timer, or by a schedule."""
         now = self.world.now()
-        for key, schedule in list(self.world.schedules.items()):
-            at = datetime.strptime(schedule["ScheduleExpression"], "at(%Y-%m-%dT%H:%M:%S)").replace(
-                tzinfo=UTC
-            )
-            if now >= at:
-                for one in json.loads(schedule["Target"]["Input"])["InstanceIds"]:
-                    self.end(one, at)
-                del self.world.schedules[key]
+        for schedule, at in self.world.schedules.due(now):
+            for identity in json.loads(schedule["Target"]["Input"])["InstanceIds"]:
+                one = self.world.meter.get(identity)
+                role = schedule["Target"]["RoleArn"]
+                if one and self.world.roles.may_terminate(role, instance=identity, tags=one["tags"]):
+                    self.end(identity, at)
         for one in self.world.alive():
             timer = _time(one["timer_at"])
             if timer is not None and now >= timer and one["shutdown"] == "terminate":
@@ -147,45 +168,126 @@ class Layer:
                 account[one["region"]].terminate_instances([identity])
 
     def control(self, path: str, data: dict[str, Any]) -> Answer:
-        """What tests ask for."""
-        world = self.world
-        if path == "/_fault":
-            world.faults += [data] * data.get("times", 1)
-        elif path == "/_clock":
-            world.offset_s += data["add_s"]
-            self.pass_time()
-        elif path == "/_invisible":
-            world.invisible_s = data["s"]
-        elif path == "/_reclaim":
-            for one in world.alive():
-                if one["spot"]:
-                    self.end(one["id"], world.now())
-        elif path == "/_clear":
-            world.faults.clear()
-            world.invisible_s = 0.0
-        elif path == "/_reset":
-            self._reset()
-        elif path == "/_foreign":
-            self._foreign(data)
+        """Do what tests ask for, and answer the meter."""
+        getattr(self, f"_ask{path[1:]}")(data)
         world = self.world
         meter = {"machines": list(world.meter.values()), "now": world.now().isoformat(), "log": world.log,
-                 "schedules": [list(key) for key in world.schedules]}  # fmt: skip
+                 "schedules": [list(key) for key in world.schedules.all], "roles": world.roles.names(),
+                 "left": self._left(), "resources": self.resources()}  # fmt: skip
         return "200 OK", [("Content-Type", "application/json")], json.dumps(meter).encode()
 
-    def _reset(self) -> None:
+    def _ask_meter(self, data: dict[str, Any]) -> None:
+        """Change nothing."""
+
+    def _ask_fault(self, data: dict[str, Any]) -> None:
+        """Let an operation go wrong."""
+        self.world.faults += [data] * data.get("times", 1)
+
+    def _ask_clock(self, data: dict[str, Any]) -> None:
+        """Let time pass."""
+        self.world.offset_s += data["add_s"]
+        self.pass_time()
+
+    def _ask_invisible(self, data: dict[str, Any]) -> None:
+        """Show instances late."""
+        self.world.invisible_s = data["s"]
+
+    def _ask_propagation(self, data: dict[str, Any]) -> None:
+        """Tell the scheduler of new roles late."""
+        self.world.known_after_s = data["s"]
+
+    def _ask_reclaim(self, data: dict[str, Any]) -> None:
+        """End all spot instances."""
+        for one in self.world.alive():
+            if one["spot"]:
+                self.end(one["id"], self.world.now())
+
+    def _ask_hang(self, data: dict[str, Any]) -> None:
+        """Let new guests hang before they set their timer."""
+        self.world.hang = data["on"]
+
+    def _ask_out_of_reach(self, data: dict[str, Any]) -> None:
+        """Cut a region off."""
+        self.world.out_of_reach.add(data["region"])
+
+    def _ask_clear(self, data: dict[str, Any]) -> None:
+        """Let nothing more go wrong."""
+        self.world.faults.clear()
+        self.world.out_of_reach.clear()
+        self.world.invisible_s = self.world.known_after_s = 0.0
+
+    def _ask_role(self, data: dict[str, Any]) -> None:
+        """Make a role that is not gpuplan's."""
+        self.world.roles.make(**data)
+
+    def _ask_schedule(self, data: dict[str, Any]) -> None:
+        """Put a schedule over what is there."""
+        name = data["name"]
+        self.world.schedules.all[data["region"], name] = {**data["content"], "Name": name}
+
+    def _ask_price(self, data: dict[str, Any]) -> None:
+        """Have a price for an instance type, in two zones when it is of spot machines."""
+        self.world.prices.put(**data)
+
+    def _ask_bucket(self, data: dict[str, Any]) -> None:
+        """Make a bucket of an account."""
+        from moto.s3.models import s3_backends
+
+        if data["name"] not in s3_backends[ACCOUNT]["aws"].buckets:
+            s3_backends[ACCOUNT]["aws"].create_bucket(data["name"], "us-east-1")
+        self.world.buckets[data["name"]] = data["owner"]
+
+    def resources(self) -> list[dict[str, str]]:
+        """List what exists for attempts and is no instance: security groups and schedules."""
+        found = [
+            {"kind": "schedule", "id": name, "region": region} for region, name in self.world.schedules.all
+        ]
+        for account in _ec2().values():
+            for region, backend in account.items():
+                found += [
+                    {"kind": "security group", "id": group.name, "region": region}
+                    for group in _groups(backend)
+                ]
+        return found
+
+    def _left(self) -> dict[str, int]:
+        """Return how many things of each kind exist now, other owners' machines left out."""
+        from moto.s3.models import s3_backends
+
+        alive = [one for one in self.world.alive() if not one["foreign"]]
+        regions = [backend for account in _ec2().values() for backend in account.values()]
+        return {
+            "machines": len(alive),
+            "volumes": sum(
+                1 for one in regions for volume in one.volumes.values() if volume.status == "in-use"
+            ),
+            "groups": sum(len(_groups(one)) for one in regions),
+            "schedules": len(self.world.schedules.all),
+            "roles": len(self.world.roles.names()),
+            "objects": sum(
+                len(list(bucket.keys.values())) for bucket in s3_backends[ACCOUNT]["aws"].buckets.values()
+            ),
+        }
+
+    def _ask_reset(self, data: dict[str, Any]) -> None:
         """Forget everything but the clock."""
-        from moto.ec2.models import ec2_backends
+        from moto.s3.models import s3_backends
 
         offset_s = self.world.offset_s
-        for account in ec2_backends.values():
+        for account in _ec2().values():
             for backend in account.values():
                 backend.reservations.clear()
+                backend.volumes.clear()
+                for group in _groups(backend):
+                    backend.groups[group.vpc_id].pop(group.id)
+        s3_backends[ACCOUNT]["aws"].buckets.clear()
         for name, value in vars(World()).items():
             if name != "lock":
                 setattr(self.world, name, value)
         self.world.offset_s = offset_s
+        self.world.roles.reset()
 
-    def _foreign(self, data: dict[str, Any]) -> None:
+    def _ask_foreign(self, data: dict[str, Any]) -> None:
         """Start an instance that is somebody else's, with whatever tags are asked for."""
         from moto.ec2.models import ec2_backends
 
@@ -197,8 +299,9 @@ class Layer:
         self.world.meter[identity] = {
             "id": identity, "region": data["region"], "token": "foreign", "run": "", "attempt": "", "spot": False,
             "started": self.world.now().replace(microsecond=0).isoformat(), "ended": None, "timer_at": None,
+            "schedule_at": None,
             "shutdown": "stop",
-            "owner": data["tags"].get("gpuplan-owner", ""), "cap_s": None, "foreign": True,
+            "owner": data["tags"].get("gpuplan-owner", ""), "cap_s": None, "foreign": True, "tags": data["tags"],
         }  # fmt: skip
 
     def _served(
@@ -216,6 +319,8 @@ class Layer:
             wrong = self._against_contract(operation, query)
             if wrong:
                 return _error(name, "InvalidParameterValue", wrong, 400)
+        if name == "s3" and self._is_foreign(env):
+            return _error(name, "AccessDenied", "Access Denied", 403)
         special = getattr(self, f"_on_{operation}", None)
         if special is not None:
             answer: Answer = special(env, body, region, query)
@@ -256,13 +361,16 @@ class Layer:
         script = b64decode(query.get("UserData", "")).decode()
         timer = re.match(r"#!/bin/bash\nshutdown -h \+(\d+)", script)
         timer_at = started + timedelta(minutes=int(timer.group(1)), seconds=60) if timer else None
+        if self.world.hang or query.get("InstanceInitiatedShutdownBehavior") != "terminate":
+            timer_at = None
         return {
             "id": identity, "region": region, "token": query.get("ClientToken", ""),
             "run": tags.get("gpuplan-run", ""),
             "attempt": tags.get("gpuplan-attempt", ""), "owner": tags.get("gpuplan-owner", ""),
             "cap_s": tags.get("gpuplan-cap-s"), "spot": "InstanceMarketOptions.MarketType" in query,
             "started": started.isoformat(), "ended": None, "timer_at": timer_at.isoformat() if timer_at else None,
-            "shutdown": query.get("InstanceInitiatedShutdownBehavior", "stop"), "foreign": False,
+            "schedule_at": None, "shutdown": query.get("InstanceInitiatedShutdownBehavior", "stop"),
+            "foreign": False, "tags": tags,
         }  # fmt: skip
 
     def _in_our_time(self, data: bytes) -> bytes:
@@ -317,16 +425,26 @@ class Layer:
         return "200 OK", [("Content-Type", "application/x-amz-json-1.1")], json.dumps(value).encode()
 
     def _on_CreateSchedule(self, env: Any, body: bytes, region: str, query: dict[str, str]) -> Answer:  # noqa: N802
-        """Keep a schedule that will really end the instance."""
+        """Keep a schedule that will really end the instance, if its role can be taken on."""
         name, data = env["PATH_INFO"].rpartition("/")[2], json.loads(body)
-        if (region, name) in self.world.schedules:
-            return _error("scheduler", "ConflictException", f"Schedule {name} already exists.", 409)
-        self.world.schedules[region, name] = {**data, "Name": name, "State": data.get("State", "ENABLED")}
-        return _json({"ScheduleArn": f"arn:aws:scheduler:{region}:123456789012:schedule/default/{name}"})
+        role = data.get("Target", {}).get("RoleArn", "")
+        world = self.world
+        if not world.roles.can_be_assumed(role, now=world.now(), known_after_s=world.known_after_s):
+            return _error("scheduler", "ValidationException", UNASSUMABLE, 400)
+        made = world.schedules.create(region, name, data)
+        if isinstance(made, tuple):
+            return _error("scheduler", *made, STATUS.get(made[0], 400))
+        for identity in json.loads(data["Target"]["Input"])["InstanceIds"]:
+            if identity in world.meter:
+                world.meter[identity]["schedule_at"] = schedule_time(data).isoformat()
+        return _json(made)
 
     def _on_GetSchedule(self, env: Any, body: bytes, region: str, query: dict[str, str]) -> Answer:  # noqa: N802
-        """Return a schedule."""
-        found = self.world.schedules.get((region, env["PATH_INFO"].rpartition("/")[2]))
+        """Return a schedule, or a list of them."""
+        name = env["PATH_INFO"].removeprefix("/schedules").strip("/")
+        if not name:
+            return _json(self.world.schedules.listed(region, env.get("QUERY_STRING", "")))
+        found = self.world.schedules.get(region, name)
         return (
             _json(found)
             if found
@@ -335,15 +453,33 @@ class Layer:
 
     def _on_DeleteSchedule(self, env: Any, body: bytes, region: str, query: dict[str, str]) -> Answer:  # noqa: N802
         """Remove a schedule."""
-        found = self.world.schedules.pop((region, env["PATH_INFO"].rpartition("/")[2]), None)
+        found = self.world.schedules.all.pop((region, env["PATH_INFO"].rpartition("/")[2]), None)
         return (
             _json({}) if found else _error("scheduler", "ResourceNotFoundException", "no such schedule", 404)
         )
 
-    def _fault(self, operation: str) -> dict[str, Any] | None:
-        """Take the first fault that is meant for an operation."""
+    def _on_CreateRole(self, env: Any, body: bytes, region: str, query: dict[str, str]) -> Answer:  # noqa: N802
+        """Make a role, which the scheduler does not know at once."""
+        reply = self._moto(env, body)
+        if reply[0].startswith("200"):
+            self.world.roles.made_at[query["RoleName"]] = self.world.now()
+        return reply
+
+    def _on_GetProducts(self, env: Any, body: bytes, region: str, query: dict[str, str]) -> Answer:  # noqa: N802
+        """Return price lists."""
+        status, _, data = _json(self.world.prices.products(json.loads(body)))
+        return status, [("Content-Type", "application/x-amz-json-1.1")], data
+
+    def _on_DescribeSpotPriceHistory(  # noqa: N802
+        self, env: Any, body: bytes, region: str, query: dict[str, str]
+    ) -> Answer:
+        """Return spot prices by zone."""
+        return "200 OK", [("Content-Type", "text/xml")], self.world.prices.history(query, region)
+
+    def _fault(self, operation: str, region: str) -> dict[str, Any] | None:
+        """Take the first fault that is meant for an operation in a region."""
         for fault in self.world.faults:
-            if fault["operation"] == operation:
+            if fault["operation"] == operation and fault.get("region", region) == region:
                 self.world.faults.remove(fault)
                 return fault
         return None
@@ -352,10 +488,7 @@ class Layer:
         """Go wrong as asked."""
         what = fault["what"]
         if what == "reset":
-            connection = env["werkzeug.socket"]
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            connection.shutdown(socket.SHUT_RDWR)
-            raise ConnectionResetError
+            _reset_connection(env)
         if what == "garbage":
             return (
                 "200 OK",
@@ -363,6 +496,12 @@ class Layer:
                 b"<RunInstancesResponse><instancesSet><item><insta",
             )
         return _error(name, what, "on request", STATUS.get(what, 400))
+
+    def _is_foreign(self, env: dict[str, Any]) -> bool:
+        """Return whether a bucket belongs to another account than the request expects."""
+        expected = env.get("HTTP_X_AMZ_EXPECTED_BUCKET_OWNER")
+        bucket = env["PATH_INFO"].strip("/").partition("/")[0]
+        return expected is not None and self.world.buckets.get(bucket, ACCOUNT) != expected
 
     def _against_contract(self, operation: str, query: dict[str, str]) -> str:
         """Return what botocore's model of EC2 does not allow; empty when it allows all of it."""
@@ -385,6 +524,28 @@ class Layer:
 
         data = b"".join(self.inner(inner, start))
         return got["status"], got["headers"], data
+
+
+def _reset_connection(env: dict[str, Any]) -> None:
+    """Hang up without an answer."""
+    connection = env["werkzeug.socket"]
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.shutdown(socket.SHUT_RDWR)
+    raise ConnectionResetError
+
+
+def _ec2() -> Any:
+    """Return moto's EC2, by account and region."""
+    from moto.ec2.models import ec2_backends
+
+    return ec2_backends
+
+
+def _groups(backend: Any) -> list[Any]:
+    """Return a region's security groups but the default ones."""
+    return [
+        group for groups in backend.groups.values() for group in groups.values() if group.name != "default"
+    ]
 
 
 def _without(data: bytes, identity: str) -> bytes:
@@ -441,6 +602,10 @@ def _json(value: Any) -> Answer:
 
 def _error(name: str, code: str, message: str, status: int) -> Answer:
     """Return an error in the envelope of the service's protocol."""
+    if name in {"iam", "sts"}:
+        said = f"<Code>{code}</Code><Message>{escape(message)}</Message>"
+        text = f"<ErrorResponse><Error>{said}</Error></ErrorResponse>"
+        return HTTP[status], [("Content-Type", "text/xml")], text.encode()
     if name == "ec2":
         text = (
             f"<Response><Errors><Error><Code>{code}</Code><Message>{escape(message)}</Message></Error></Errors>"

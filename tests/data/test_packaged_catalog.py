@@ -9,7 +9,7 @@ from decimal import Decimal
 import pytest
 from gpuplan.errors import UsageError
 from gpuplan.offers.check import check_catalog
-from gpuplan.offers.load import Catalog, device_of, load_catalog, price_files, resolve_accelerator
+from gpuplan.offers.load import Catalog, find_device, find_price_files, load_catalog, resolve_accelerator
 from gpuplan.offers.rows import Offer
 
 # One row a purchase option. 2,404 machines were read: each has an on-demand row (2,402 with a price; p5e and
@@ -145,7 +145,7 @@ def test_only_free_notebooks_cost_nothing(catalog: Catalog) -> None:
 
 def test_every_price_file_and_provider_is_registered(catalog: Catalog) -> None:
     """A provider without a test over its data does not get in: files, rows and the counts above agree."""
-    files = {file.name.removesuffix(".csv") for file in price_files(catalog.folder)}
+    files = {file.name.removesuffix(".csv") for file in find_price_files(catalog.folder)}
 
     assert files == set(ROWS)
     assert {offer.provider for offer in catalog.offers} == set(catalog.providers)
@@ -185,7 +185,7 @@ def test_names_of_published_measurements_resolve(catalog: Catalog, measured: str
 @pytest.mark.parametrize(("name", "candidates"), [("A100", 4), ("V100", 4), ("H100", 3), ("P100-16GB", 2)])
 def test_names_with_several_meanings_are_an_error(catalog: Catalog, name: str, candidates: int) -> None:
     """A name with several meanings is never guessed: the error lists all of them, and each one resolves."""
-    with pytest.raises(UsageError, match=f"means {candidates} things") as caught:
+    with pytest.raises(UsageError, match=f"accelerator `{name}` is ambiguous") as caught:
         resolve_accelerator(catalog, name)
 
     named = (caught.value.hint or "").split("`")[1::2]
@@ -203,7 +203,7 @@ def test_every_canonical_name_and_alias_resolves(catalog: Catalog) -> None:
 def test_cpu_hosts_are_known_where_the_facts_say_so(catalog: Catalog) -> None:
     """Azure Fsv2 and GCP e2 run on whatever is free: unknown. Every other CPU host has a family."""
     hosts = [offer for offer in catalog.offers if offer.accelerator == "CPU"]
-    unknown = {offer.instance_type for offer in hosts if device_of(catalog, offer) is None}
+    unknown = {offer.instance_type for offer in hosts if find_device(catalog, offer) is None}
 
     assert unknown == {"Standard_F8s_v2", "Standard_F16s_v2", "e2-standard-8"}
     assert len({offer.instance_type for offer in hosts} - unknown) == 29
@@ -213,6 +213,6 @@ def test_every_offer_with_an_accelerator_has_a_device(catalog: Catalog) -> None:
     """What is rented leads to the row that says what it can compute."""
     for offer in catalog.offers:
         if offer.accelerator != "CPU":
-            device = device_of(catalog, offer)
+            device = find_device(catalog, offer)
             assert device is not None
             assert device.name == offer.accelerator

@@ -16,10 +16,12 @@ from typing import Any
 
 import jsonschema
 import pytest
-from gpuplan.doctor.credentials import credential_findings, credentials
-from gpuplan.doctor.devices import ask_backends
-from gpuplan.doctor.packages import EXTRAS, Extra, required_packages, versions
-from gpuplan.doctor.report import examine
+from gpuplan.doctor.credentials import find_credential_problems, find_credentials
+from gpuplan.doctor.devices import probe_backends
+from gpuplan.doctor.folders import list_folders
+from gpuplan.doctor.packages import EXTRAS, Extra, parse_required_packages, read_versions
+from gpuplan.doctor.report import examine_installation
+from gpuplan.settings import load_settings
 
 ROOT = Path(__file__).parents[2]
 SECRET = "wJalrXUtnFEMI-K7MDENG-not-a-real-key"
@@ -40,7 +42,7 @@ def document(text: str) -> dict[str, Any]:
 
 def test_a_real_backend_answers_with_its_devices() -> None:
     """JAX is required, so it is always there to be asked; it runs here in a process of its own."""
-    (jax,) = ask_backends(["jax"])
+    (jax,) = probe_backends(["jax"])
 
     assert jax.error is None
     assert jax.facts is not None
@@ -50,7 +52,7 @@ def test_a_real_backend_answers_with_its_devices() -> None:
 
 def test_a_backend_that_cannot_be_loaded_says_why_in_a_line() -> None:
     """A name that is no backend fails in the child; the parent goes on, with the child's last line."""
-    (broken,) = ask_backends(["thean0"])
+    (broken,) = probe_backends(["thean0"])
 
     assert broken.facts is None
     assert broken.error == "KeyError: 'thean0'"
@@ -58,7 +60,7 @@ def test_a_backend_that_cannot_be_loaded_says_why_in_a_line() -> None:
 
 def test_a_backend_that_hangs_is_given_up() -> None:
     """A child that takes longer than it may is ended; a backend takes longer than a hundredth of a second."""
-    (late,) = ask_backends(["jax"], timeout_s=0.01)
+    (late,) = probe_backends(["jax"], timeout_s=0.01)
 
     assert (late.facts, late.error) == (None, "no answer within 0.01 s")
 
@@ -115,9 +117,9 @@ def test_credentials_that_are_nowhere_are_not_found(tmp_path: Path) -> None:
     """An empty variable is none; a file that is named and absent is none, and a finding."""
     environ = {"LAMBDA_API_KEY": "", "GOOGLE_APPLICATION_CREDENTIALS": str(tmp_path / "gone.json")}
 
-    assert [place.where for place in credentials(environ=environ, home=tmp_path)] == [()] * 6
-    assert [finding.text for finding in credential_findings(environ)] == [
-        "GOOGLE_APPLICATION_CREDENTIALS names a file that is not there"
+    assert [place.where for place in find_credentials(environ=environ, home=tmp_path)] == [()] * 6
+    assert [finding.text for finding in find_credential_problems(environ)] == [
+        "GOOGLE_APPLICATION_CREDENTIALS names a file that does not exist"
     ]
 
 
@@ -133,7 +135,7 @@ def test_settings_that_cannot_be_read_are_an_error_not_an_end(
 
     assert done.code == 1
     assert "gpuplan.toml is no valid TOML" in error["text"]
-    assert error["hint"] == "mend the file, or remove it"
+    assert error["hint"] == "correct the file, or remove it"
 
 
 def test_a_catalog_that_cannot_be_read_is_an_error(
@@ -151,7 +153,7 @@ def test_a_catalog_that_cannot_be_read_is_an_error(
 
 def test_a_backend_that_is_not_installed_and_old_prices_are_warnings() -> None:
     """Nothing of it keeps gpuplan from working. Ten years on, every price is old."""
-    report = examine(
+    report = examine_installation(
         environ={**os.environ, "KERAS_BACKEND": "openvino"}, today=date(2036, 1, 1), ask_devices=False
     )
     texts = [finding.text for finding in report.findings]
@@ -161,6 +163,17 @@ def test_a_backend_that_is_not_installed_and_old_prices_are_warnings() -> None:
     assert any(text.startswith("prices older than 90 days") and "aws" in text for text in texts)
 
 
+def test_folders_are_those_of_the_project_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """`cache_dir` and `data_dir` of `gpuplan.toml`, where the environment says nothing."""
+    monkeypatch.delenv("GPUPLAN_CACHE_DIR")
+    (tmp_path / "gpuplan.toml").write_text('cache_dir = "cache"\ndata_dir = "data"\n')
+    settings = load_settings(environ={}, folder=tmp_path, user_file=tmp_path / "none.toml")
+    found = {folder.name: folder.path for folder in list_folders(settings)}
+
+    assert found["traced workloads"] == tmp_path / "cache" / "workloads"
+    assert found["measured runs"] == tmp_path / "data" / "runs"
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_that_cannot_be_written_is_a_warning(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -168,10 +181,13 @@ def test_a_folder_that_cannot_be_written_is_a_warning(
     """Traces are not kept then; estimates still work."""
     tmp_path.chmod(0o500)
     monkeypatch.setenv("GPUPLAN_CACHE_DIR", str(tmp_path))
-    texts = [f.text for f in examine(environ=os.environ, today=date.today(), ask_devices=False).findings]
+    texts = [
+        f.text
+        for f in examine_installation(environ=os.environ, today=date.today(), ask_devices=False).findings
+    ]
     tmp_path.chmod(0o700)
 
-    assert any(text.startswith("the folder of traced workloads cannot be written") for text in texts)
+    assert any(text.startswith("the traced workloads folder is not writable") for text in texts)
 
 
 def test_extras_are_those_that_can_be_installed() -> None:
@@ -193,11 +209,11 @@ def test_an_extra_is_missing_what_cannot_be_found() -> None:
 def test_required_packages_are_the_projects() -> None:
     """What `gpuplan` requires without extras, by pyproject.toml; all of it is installed here."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    required = list(required_packages(project["dependencies"]))
+    required = list(parse_required_packages(project["dependencies"]))
 
     assert len(required) == len(project["dependencies"])
     assert all(metadata.version(name) for name in required)
-    assert {"jax", "keras", "numpy"} <= set(versions())
+    assert {"jax", "keras", "numpy"} <= set(read_versions())
 
 
 def test_no_backend_is_loaded_by_the_parent() -> None:

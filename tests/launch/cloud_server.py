@@ -26,13 +26,22 @@ START = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
 @dataclass
 class Billed:
-    """What the meter knows of a machine: seconds of the server's clock; None: not yet."""
+    """A machine on the meter: seconds of the server's clock; None: not yet.
+
+    `ends_after_s` is the time from its start to the earliest end that was ever set for it.
+    """
 
     id: str
     name: str
     tags: dict[str, str]
     started_s: float | None
     ended_s: float | None = None
+    ends_after_s: float | None = None
+
+    def set_to_end(self, at_s: float) -> None:
+        """Note an end that was set for the machine."""
+        if self.started_s is not None and at_s < float("inf"):
+            self.ends_after_s = min(at_s - self.started_s, self.ends_after_s or float("inf"))
 
 
 @dataclass
@@ -58,6 +67,7 @@ class CloudState:
     violations: list[str] = field(default_factory=list)
     log: list[str] = field(default_factory=list)
     invisible_s: float = 0.0  # how long a machine is not listed after it was made
+    request_s: float = 0.0  # what each request moves the clock on, where no test moves it
 
     def now(self) -> datetime:
         return START + timedelta(seconds=self.elapsed_s)
@@ -80,6 +90,7 @@ class CloudState:
         self.elapsed_s += order.get("advance_s", 0.0)
         self.faults += order.get("faults", [])
         self.invisible_s = order.get("invisible_s", self.invisible_s)
+        self.request_s = order.get("request_s", self.request_s)
         if order.get("calm"):
             self.faults.clear()
             self.invisible_s = 0.0
@@ -101,7 +112,7 @@ class Handler(BaseHTTPRequestHandler):
     def handle_any(self) -> None:
         raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         try:
-            packed = self.headers.get("Content-Type") == "application/gzip"
+            packed = str(self.headers.get("Content-Type")).startswith("multipart/")
             body = raw if packed else json.loads(raw) if raw else None
         except ValueError:
             body = raw.decode()
@@ -111,6 +122,7 @@ class Handler(BaseHTTPRequestHandler):
                 if self.path == "/_control":
                     answer = Answer(200, self.cloud.control(body))
                 else:
+                    self.cloud.elapsed_s += self.cloud.request_s
                     answer = self.cloud.answer(self.command, self.path, self.headers, body)
             except Drop:
                 return self._reset()

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 from gpuplan.launch.blueprint import LaunchPlan
@@ -34,10 +35,10 @@ class Bench:
         self.adapter = FakeAdapter(self.cloud)
         self.restart()
 
-    def restart(self) -> None:
+    def restart(self, owner: str = "me") -> None:
         """A new process: nothing is left but the files and the cloud."""
         self.launcher = Launcher(
-            ledger=Ledger(self.folder, owner="me", clock=self.clock),
+            ledger=Ledger(self.folder, owner=owner, clock=self.clock),
             state_dir=self.folder,
             clock=self.clock,
             tell=self.events.append,
@@ -45,7 +46,7 @@ class Bench:
             _adapters={"fake": self.adapter},
         )
 
-    def plan(self, *regions: str, run: str = "r1", attempt: int = 1) -> LaunchPlan:
+    def plan(self, *regions: str, run: str = "r1", attempt: int = 1, **more: Any) -> LaunchPlan:
         request = LaunchRequest(
             run=run,
             attempt=attempt,
@@ -54,6 +55,7 @@ class Bench:
             provider="fake",
             candidates=tuple(candidate(region) for region in regions or ("here",)),
             spec=SPEC,
+            **more,
         )
         return make_plan(request, self.adapter)
 

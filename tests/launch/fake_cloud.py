@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from gpuplan.launch.adapter import Machine, Outcome
+from gpuplan.launch.adapter import Leftover, Listing, LivePrice, Machine, MachineRef, Outcome, gathered
 from gpuplan.launch.blueprint import Attempt, CapLayer, Terms
 from gpuplan.launch.calls import Call
 from gpuplan.launch.faults import CloudFault, FaultKind
@@ -16,6 +16,7 @@ from gpuplan.launch.names import resource_name, tags_of, token_of, usd_from_tag
 from gpuplan.launch.request import Candidate, LaunchRequest
 
 START = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+BOOT_S = 30.0  # from the start of billing until the guest sets its own timer
 SLACK_S = 60.0
 
 
@@ -41,33 +42,58 @@ class FakeClock:
 
 @dataclass
 class Rented:
-    """What the meter knows of a machine."""
+    """A machine on the meter; `timer_at` is None when its guest never set a timer."""
 
     id: str
     params: dict[str, Any]
     started: datetime
+    timer_at: datetime | None
     ended: datetime | None = None
+    scheduled_at: datetime | None = None
+
+    @property
+    def ends_after_s(self) -> float | None:
+        """Time from the start to the earliest end that was ever set [s]."""
+        ends = [at for at in (self.timer_at, self.scheduled_at) if at is not None]
+        return (min(ends) - self.started).total_seconds() if ends else None
 
 
 @dataclass
 class FakeCloud:
-    """Machines by token, side resources by name, a queue of faults: `(when, kind)` by operation."""
+    """Machines by token, side resources by name, a queue of faults: `(when, kind)` by operation.
+
+    A machine ends by its guest's timer, by a schedule of the cloud, or on request. Guests that start while `hang`
+    is set never run their start-up script. Regions in `down` do not
+    list their machines; those in `out_of_reach` answer nothing at all.
+    """
 
     clock: FakeClock
     rented: dict[str, Rented] = field(default_factory=dict)
     by_token: dict[str, str] = field(default_factory=dict)
     groups: dict[str, str] = field(default_factory=dict)
+    group_tags: dict[str, dict[str, str]] = field(default_factory=dict)
+    schedules: dict[str, dict[str, Any]] = field(default_factory=dict)
     faults: dict[str, list[tuple[str, FaultKind | None]]] = field(default_factory=dict)
     sent: list[str] = field(default_factory=list)
     invisible_s: float = 0.0
+    hang: bool = False
+    regions: tuple[str, ...] = ("here", "there")
+    down: set[str] = field(default_factory=set)
+    out_of_reach: set[str] = field(default_factory=set)
+    prices: dict[str, Decimal] = field(default_factory=dict)
 
     def alive(self) -> list[Rented]:
-        """Return what still costs money; what is past its own cap ends here, as the cloud's cap layer does."""
+        """Return the machines that cost money now, after everything that was due has happened."""
         now = self.clock.true_time()
-        for one in self.rented.values():
-            limit = one.started + timedelta(seconds=int(one.params["tags"]["gpuplan-cap-s"]) + SLACK_S)
-            if one.ended is None and now >= limit:
-                one.ended = limit
+        due = [(one.timer_at, one.id) for one in self.rented.values() if one.timer_at and one.timer_at <= now]
+        for name, schedule in list(self.schedules.items()):
+            if schedule["at"] <= now:
+                due.append((schedule["at"], schedule["target"]))
+                del self.schedules[name]
+        for at, identity in sorted(due):
+            one = self.rented.get(identity)
+            if one is not None:
+                one.ended = one.ended or max(at, one.started)
         return [one for one in self.rented.values() if one.ended is None]
 
     def create(self, params: dict[str, Any]) -> Rented:
@@ -76,7 +102,9 @@ class FakeCloud:
             if self.rented[known].ended is not None:
                 raise CloudFault(FaultKind.SPENT_TOKEN, "Spent", "the machine of this token has ended")
             return self.rented[known]
-        one = Rented(id=f"m-{len(self.rented) + 1}", params=params, started=self.clock.true_time())
+        now, timer_s = self.clock.true_time(), params.get("timer_s")
+        timer_at = None if self.hang or timer_s is None else now + timedelta(seconds=BOOT_S + timer_s)
+        one = Rented(id=f"m-{len(self.rented) + 1}", params=params, started=now, timer_at=timer_at)
         self.rented[one.id] = one
         self.by_token[params["token"]] = one.id
         return one
@@ -103,74 +131,31 @@ class FakeAdapter:
         )
 
     def _attempt(self, request: LaunchRequest, candidate: Candidate, number: int) -> Attempt:
-        name, region = resource_name(request, number), candidate.region
-        token = token_of(request=request, number=number, candidate=candidate, zone=None)
-        find = Call(
-            step="group",
-            service="fake",
-            operation="find_group",
-            region=region,
-            params={"name": name},
-            keeps={"id": "id"},
+        name, guest_only = resource_name(request, number), request.options.get("layers") == "guest"
+        timer = CapLayer(
+            name="timer", where="machine", fires_after_s=candidate.cap_s + BOOT_S, how="the guest's timer"
         )
-        drop = Call(
-            step="group",
-            service="fake",
-            operation="delete_group",
-            region=region,
-            params={"id": {"$ref": "group.id"}},
+        cap = CapLayer(
+            name="cap", where="cloud", fires_after_s=candidate.cap_s + SLACK_S, how="a schedule of the cloud"
         )
-        group = Call(
-            step="group",
-            service="fake",
-            operation="create_group",
-            region=region,
-            params={"name": name},
-            makes="resource",
-            keeps={"id": "id"},
-            find=find,
-            undo=(drop,),
-        )
-        machine = Call(
-            step="machine",
-            service="fake",
-            operation="create_machine",
-            region=region,
-            makes="machine",
-            params={
-                "token": token,
-                "type": candidate.instance_type,
-                "region": region,
-                "group": {"$ref": "group.id"},
-                "tags": tags_of(request=request, number=number, candidate=candidate),
-            },
-            token=token,
-            keeps={"id": "id", "started": "started"},
-            arms="timer",
-        )
-        check = Call(
-            step="running",
-            service="fake",
-            operation="get_machine",
-            region=region,
-            params={"id": {"$ref": "machine.id"}},
-            expects={"state": "running"},
-            patience_s=120,
-            arms="cap",
-        )
+        machine = _machine_call(request, candidate, number)
         return Attempt(
             number=number,
             candidate=candidate,
             zone=None,
-            calls=(group, machine, check),
-            layers=(
-                CapLayer(name="timer", where="machine", fires_after_s=candidate.cap_s, how="a timer"),
-                CapLayer(name="cap", where="cloud", fires_after_s=candidate.cap_s + SLACK_S, how="a cap"),
+            calls=(
+                _group_call(request, candidate, number), machine,
+                *(() if guest_only else _schedule_calls(request, candidate, number)),
+                _call(
+                    candidate, "running", "get_machine", {"id": MACHINE}, expects={"state": "running"},
+                    patience_s=120,
+                ),
             ),
+            layers=(timer,) if guest_only else (timer, cap),
             stop_by_hand=f"fake end {name}",
-        )
+        )  # fmt: skip
 
-    def ending(self, machine: Machine) -> tuple[Call, ...]:
+    def ending(self, machine: MachineRef) -> tuple[Call, ...]:
         return (
             Call(
                 step="end",
@@ -184,6 +169,7 @@ class FakeAdapter:
     def send(self, call: Call, params: Mapping[str, Any]) -> dict[str, Any]:
         cloud = self.cloud
         self.before_send(call.operation)
+        self._require_up(call.region)
         cloud.sent.append(call.operation)
         when, kind = (cloud.faults.get(call.operation) or [("", None)]).pop(0)
         if kind is not None and when == "before":
@@ -198,6 +184,7 @@ class FakeAdapter:
             raise CloudFault(FaultKind.EXISTS, "Duplicate", params["name"])
         identity = f"g-{len(self.cloud.sent)}"
         self.cloud.groups[identity] = params["name"]
+        self.cloud.group_tags[identity] = params["tags"]
         return {"id": identity}
 
     def _find_group(self, params: dict[str, Any]) -> dict[str, Any]:
@@ -217,6 +204,26 @@ class FakeAdapter:
         one = self.cloud.create(params)
         return {"id": one.id, "started": one.started.isoformat()}
 
+    def _create_schedule(self, params: dict[str, Any]) -> dict[str, Any]:
+        if params["name"] in self.cloud.schedules:
+            raise CloudFault(FaultKind.EXISTS, "Duplicate", params["name"])
+        at = datetime.fromisoformat(params["at"]).replace(tzinfo=UTC)
+        self.cloud.schedules[params["name"]] = {**params, "at": at}
+        if params["target"] in self.cloud.rented:
+            self.cloud.rented[params["target"]].scheduled_at = at
+        return {}
+
+    def _get_schedule(self, params: dict[str, Any]) -> dict[str, Any]:
+        found = self.cloud.schedules.get(params["name"])
+        if found is None:
+            raise CloudFault(FaultKind.ABSENT, "NotFound", params["name"])
+        return {"name": params["name"], "target": found["target"], "at": f"{found['at']:{AT}}"}
+
+    def _delete_schedule(self, params: dict[str, Any]) -> dict[str, Any]:
+        if self.cloud.schedules.pop(params["name"], None) is None:
+            raise CloudFault(FaultKind.ABSENT, "NotFound", params["name"])
+        return {}
+
     def _get_machine(self, params: dict[str, Any]) -> dict[str, Any]:
         one = self.cloud.rented[params["id"]]
         self.cloud.alive()
@@ -235,19 +242,68 @@ class FakeAdapter:
     def cloud_time(self) -> datetime | None:
         return self.cloud.clock.true_time()
 
-    def machines(self, regions: Sequence[str] | None) -> list[Machine]:
-        self.before_send("list")
-        when, kind = (self.cloud.faults.get("list") or [("", None)]).pop(0)
+    def _asked(self, question: str) -> None:
+        """Let what was ordered for a question happen before it is answered."""
+        self.before_send(question)
+        when, kind = (self.cloud.faults.get(question) or [("", None)]).pop(0)
         if kind is not None:
             raise CloudFault(kind, kind.name, f"on request, {when}")
-        now = self.cloud.clock.true_time()
+
+    def look(self, machine: MachineRef) -> Machine | None:
+        self._asked("look")
+        self._require_up(machine.region)
+        self.cloud.alive()
+        one = self.cloud.rented.get(machine.id)
+        return self._machine(one) if one is not None and self._is_visible(one) else None
+
+    def machines(self, regions: Sequence[str] | None) -> Listing:
+        """List region by region; those in `down` do not answer."""
+        self._asked("list")
+        return gathered(regions or self.cloud.regions, self._machines_in)
+
+    def _machines_in(self, region: str) -> list[Machine]:
+        self._require_up(region)
+        if region in self.cloud.down:
+            raise CloudFault(FaultKind.UNKNOWN, "Down", region)
         return [
             self._machine(one)
             for one in self.cloud.alive()
-            if (regions is None or one.params["region"] in regions)
+            if one.params["region"] == region
             and "gpuplan-run" in one.params["tags"]
-            and now - one.started >= timedelta(seconds=self.cloud.invisible_s)
+            and self._is_visible(one)
         ]
+
+    def _require_up(self, region: str) -> None:
+        if region in self.cloud.out_of_reach:
+            raise CloudFault(FaultKind.UNKNOWN, "OutOfReach", region)
+
+    def _is_visible(self, one: Rented) -> bool:
+        age = self.cloud.clock.true_time() - one.started
+        return age >= timedelta(seconds=self.cloud.invisible_s)
+
+    def leftovers(self, regions: Sequence[str] | None) -> tuple[list[Leftover], dict[str, CloudFault]]:
+        """List groups and schedules; a region that is down is a failure."""
+        self._asked("leftovers")
+        failed = {
+            region: CloudFault(FaultKind.UNKNOWN, "Down", region)
+            for region in regions or self.cloud.regions if region in self.cloud.down | self.cloud.out_of_reach
+        }  # fmt: skip
+        made = [
+            *(("group", "delete_group", {"id": one}, tags) for one, tags in self._group_tags()),
+            *(
+                ("schedule", "delete_schedule", {"name": name}, one["tags"])
+                for name, one in self.cloud.schedules.items()
+            ),
+        ]
+        return [_leftover(*one) for one in made if one[3]["region"] not in failed], failed
+
+    def _group_tags(self) -> list[tuple[str, dict[str, str]]]:
+        return [(identity, self.cloud.group_tags[identity]) for identity in self.cloud.groups]
+
+    def live_price(self, candidate: Candidate, options: Mapping[str, str]) -> LivePrice:
+        self._asked("price")
+        price = self.cloud.prices.get(candidate.region, candidate.usd_per_hour)
+        return LivePrice(usd_per_hour=price, source="fake prices", read_at=self.cloud.clock.true_time())
 
     def _machine(self, one: Rented) -> Machine:
         tags = one.params["tags"]
@@ -257,18 +313,82 @@ class FakeAdapter:
             region=one.params["region"],
             instance_type=one.params["type"],
             purchase="on_demand",
-            state="running",
+            state="running" if one.ended is None else "ended",
             started_at=one.started,
             seen_at=self.cloud.clock.true_time(),
             cap_at=one.started + timedelta(seconds=int(tags["gpuplan-cap-s"])),
-            run=tags["gpuplan-run"],
-            attempt=int(tags["gpuplan-attempt"]),
-            owner=tags["gpuplan-owner"],
-            usd_per_hour=usd_from_tag(tags["gpuplan-microusd-per-hour"]),
+            run=tags.get("gpuplan-run", ""),
+            attempt=int(tags.get("gpuplan-attempt", "0")),
+            owner=tags.get("gpuplan-owner", ""),
+            usd_per_hour=usd_from_tag(tags.get("gpuplan-microusd-per-hour")),
         )
 
     def outcome(self, request: LaunchRequest) -> Outcome | None:
         return None
+
+
+MACHINE = {"$ref": "machine.id"}
+AT = "%Y-%m-%dT%H:%M:%S"
+
+
+def _call(candidate: Candidate, step: str, operation: str, params: dict[str, Any], **more: Any) -> Call:
+    """Return a call of the fake service in a candidate's region."""
+    return Call(
+        step=step, service="fake", operation=operation, region=candidate.region, params=params, **more
+    )
+
+
+def _own_tags(request: LaunchRequest, candidate: Candidate, number: int) -> dict[str, str]:
+    """Return the tags of a side resource: a machine's, and the region."""
+    return {**tags_of(request=request, number=number, candidate=candidate), "region": candidate.region}
+
+
+def _group_call(request: LaunchRequest, candidate: Candidate, number: int) -> Call:
+    """Return the call that makes the group of an attempt."""
+    name = resource_name(request, number)
+    tags = _own_tags(request, candidate, number)
+    return _call(
+        candidate, "group", "create_group", {"name": name, "tags": tags}, makes="resource", keeps={"id": "id"},
+        find=_call(candidate, "group", "find_group", {"name": name}, keeps={"id": "id"}),
+        undo=(_call(candidate, "group", "delete_group", {"id": {"$ref": "group.id"}}),),
+    )  # fmt: skip
+
+
+def _machine_call(request: LaunchRequest, candidate: Candidate, number: int) -> Call:
+    """Return the call that makes the machine; its guest sets a timer once it has booted."""
+    token = token_of(request=request, number=number, candidate=candidate, zone=None)
+    params = {
+        "token": token, "type": candidate.instance_type, "region": candidate.region, "group": {"$ref": "group.id"},
+        "timer_s": candidate.cap_s, "tags": tags_of(request=request, number=number, candidate=candidate),
+    }  # fmt: skip
+    return _call(
+        candidate, "machine", "create_machine", params, makes="machine", token=token,
+        keeps={"id": "id", "started": "started"},
+    )  # fmt: skip
+
+
+def _schedule_calls(request: LaunchRequest, candidate: Candidate, number: int) -> tuple[Call, ...]:
+    """Return the calls that have the cloud end the machine at its cap, and that read this back."""
+    name = resource_name(request, number)
+    at = {"$time": {"from": "machine.started", "plus_s": candidate.cap_s + SLACK_S, "format": AT}}
+    proof = {"name": name, "target": MACHINE, "at": at}
+    find = _call(candidate, "cap", "get_schedule", {"name": name}, expects=proof)
+    return (
+        _call(
+            candidate, "cap", "create_schedule", {**proof, "tags": _own_tags(request, candidate, number)},
+            makes="resource", find=find, undo=(_call(candidate, "cap", "delete_schedule", {"name": name}),),
+        ),
+        _call(candidate, "cap-armed", "get_schedule", {"name": name}, expects=proof, patience_s=60, arms="cap"),
+    )  # fmt: skip
+
+
+def _leftover(kind: str, operation: str, params: dict[str, Any], tags: dict[str, str]) -> Leftover:
+    """Return a side resource with the call that removes it."""
+    undo = Call(step=kind, service="fake", operation=operation, region=tags["region"], params=params)
+    return Leftover(
+        kind=kind, id=str(next(iter(params.values()))), region=tags["region"], run=tags["gpuplan-run"],
+        attempt=int(tags["gpuplan-attempt"]), owner=tags["gpuplan-owner"], undo=(undo,),
+    )  # fmt: skip
 
 
 def candidate(region: str = "here", instance_type: str = "big", usd_per_hour: str = "1.5") -> Candidate:

@@ -18,19 +18,19 @@ def test_the_whole_life_of_a_run(bench: Bench) -> None:
     bench.launcher.launch(bench.plan())
     (billed,) = bench.alive()
     assert billed["tags"]["gpuplan-owner"] == "me"
-    (machine,) = bench.adapter.machines([bench.base.region])
+    (machine,) = bench.adapter.machines([bench.base.region]).machines
     history = bench.launcher.ledger.run("r1").history()
     (row,) = listed(
         [history], {bench.provider: bench.adapter}, regions=None, now=bench.clock.now(), failures=Failures()
     )
     assert (row.state, row.in_ledger, row.run) == ("running", True, "r1")
     assert machine.purchase == bench.base.purchase
-    assert bench.adapter.machines(["nowhere"]) == []
+    assert bench.adapter.machines(["nowhere"]).machines == ()
 
     bench.launcher.stop_run("r1")
 
     assert bench.alive() == []
-    assert bench.adapter.machines(None) == []
+    assert bench.adapter.machines(None).machines == ()
     assert bench.state()["violations"] == []
 
 

@@ -7,10 +7,13 @@ from datetime import timedelta
 
 import pytest
 from gpuplan.errors import CredentialsError, GpuplanError, NoAnswerError, UsageError
-from gpuplan.launch.adapter import Outcome
+from gpuplan.launch.adapter import Leftover, Outcome
+from gpuplan.launch.calls import Call
 from gpuplan.launch.faults import CloudFault, FaultKind
+from gpuplan.launch.listing import listed
 from gpuplan.launch.refusals import Failures
 from launch.conftest import Bench
+from launch.fake_cloud import BOOT_S
 
 
 class KilledError(BaseException):
@@ -105,7 +108,7 @@ def test_a_layer_that_does_not_arm_ends_the_machine_at_once(bench: Bench) -> Non
 def test_expired_credentials_name_the_machine_and_the_way_to_end_it(bench: Bench) -> None:
     """Nothing can be undone without credentials; the cap holds, and a later command goes on."""
     bench.cloud.faults["get_machine"] = [("before", FaultKind.CREDENTIALS)]
-    bench.cloud.faults["list"] = [("before", FaultKind.CREDENTIALS)]
+    bench.cloud.faults["look"] = [("before", FaultKind.CREDENTIALS)]
     with pytest.raises(
         CredentialsError, match="m-1 ends by itself after 3600 s; by hand: fake end gpuplan-r1-1"
     ):
@@ -148,7 +151,7 @@ def test_a_kill_at_any_step_ends_in_one_machine_or_none(bench: Bench) -> None:
             assert len([one for one in bench.cloud.alive() if one.params["tags"]["gpuplan-run"] == run]) == 1
         else:
             break
-    assert position == 3  # group, machine, read-back
+    assert position == 5  # group, machine, schedule, its read-back, running
 
 
 def die_after_creating(bench: Bench, *regions: str) -> None:
@@ -199,7 +202,8 @@ def test_reap_ends_what_is_past_its_cap_and_nothing_of_others(bench: Bench) -> N
     bench.launcher.launch(bench.plan())
     (mine,) = bench.cloud.alive()
     foreign_tags = {**mine.params["tags"], "gpuplan-owner": "you", "gpuplan-cap-s": "10"}
-    foreign = bench.cloud.create({**mine.params, "token": "t", "tags": foreign_tags})
+    theirs = {"token": "t", "group": "g-theirs", "timer_s": 10, "tags": foreign_tags}
+    foreign = bench.cloud.create({**mine.params, **theirs})
     mine.params["tags"]["gpuplan-cap-s"] = "3600"
     bench.clock.skew -= timedelta(hours=2)
     bench.clock.sleep(3605)
@@ -208,7 +212,7 @@ def test_reap_ends_what_is_past_its_cap_and_nothing_of_others(bench: Bench) -> N
 
     assert [machine.id for machine in ended] == [mine.id]
     assert mine.ended is not None
-    assert foreign.ended == foreign.started + timedelta(seconds=70)  # its own cap
+    assert foreign.ended == foreign.started + timedelta(seconds=10 + BOOT_S)  # its own timer
 
 
 def test_stop_leaves_a_foreign_machine_with_our_tags_alone(bench: Bench) -> None:
@@ -242,7 +246,7 @@ def test_another_computer_ends_a_machine_by_its_tags(
     assert bench.cloud.alive() == []
 
 
-@pytest.mark.parametrize("operation", ["end_machine", "list"])
+@pytest.mark.parametrize("operation", ["end_machine", "look"])
 def test_stop_that_is_not_let_in_says_what_exists_and_how_to_end_it_by_hand(
     bench: Bench, operation: str
 ) -> None:
@@ -345,3 +349,190 @@ def test_a_torn_line_in_the_journal_is_ignored_and_closed(bench: Bench) -> None:
     assert log.history().records == whole
     log.record("note")
     assert [record["event"] for record in log.history().records][-1] == "note"
+
+
+def test_stop_ends_the_recorded_machine_whatever_todays_owner_is(bench: Bench) -> None:
+    """The machine's id is on record: neither today's owner nor the tags decide whether it is ended."""
+    bench.launcher.launch(bench.plan())
+    (machine,) = bench.cloud.alive()
+    machine.params["tags"] = {"gpuplan-cap-s": "3600"}
+    bench.restart(owner="another-name")
+    bench.launcher.stop_run("r1")
+
+    assert bench.cloud.alive() == []
+    assert bench.launcher.ledger.run("r1").history().finished == "stopped"
+
+
+def test_gone_is_written_only_when_the_cloud_says_so_of_this_very_machine(bench: Bench) -> None:
+    """The order to end is taken and forgotten: the attempt stays open, and the error names the machine."""
+    bench.launcher.launch(bench.plan())
+    bench.adapter._end_machine = lambda params: {}  # type: ignore[method-assign]
+    with pytest.raises(GpuplanError, match="m-1 was told to end and is still there"):
+        bench.launcher.stop_run("r1")
+
+    assert bench.launcher.ledger.run("r1").history().state == "ending"
+    assert len(bench.cloud.alive()) == 1
+
+
+def test_an_unlisted_machine_of_the_run_is_still_the_runs(bench: Bench) -> None:
+    """It lost its tags: a second launch goes on with it instead of starting another."""
+    bench.launcher.launch(bench.plan())
+    (machine,) = bench.cloud.alive()
+    machine.params["tags"] = {"gpuplan-cap-s": "3600"}
+    bench.clock.sleep(300)
+
+    bench.launcher.refresh("r1")
+    bench.launcher.launch(bench.plan())
+
+    assert len(bench.cloud.rented) == 1
+
+
+def test_a_region_that_does_not_answer_leaves_an_unrecorded_machine_in_doubt(bench: Bench) -> None:
+    """No id is on record and the region is silent: the run stays open until it answers."""
+    die_after_creating(bench)
+    bench.cloud.down.add("here")
+    with pytest.raises(GpuplanError, match="fake answered Down"):
+        bench.launcher.stop_run("r1")
+    assert bench.launcher.ledger.run("r1").history().finished is None
+    bench.cloud.down.clear()
+    bench.launcher.stop_run("r1")
+
+    assert bench.cloud.alive() == []
+
+
+def test_one_silent_region_keeps_no_other_from_being_listed_and_ended(
+    bench: Bench, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """`stop --all` without a ledger: the other region is cleared, the silent one named, exit code 1."""
+    bench.launcher.launch(bench.plan("here"))
+    bench.launcher.launch(bench.plan("there", run="r2"))
+    bench.folder = tmp_path_factory.mktemp("other-computer")
+    bench.restart()
+    bench.cloud.down.add("here")
+    failures = Failures()
+    for target in bench.launcher.to_stop([], providers=["fake"], regions=None, failures=failures):
+        bench.launcher.stop(target)
+
+    assert [one.params["region"] for one in bench.cloud.alive()] == ["here"]
+    with pytest.raises(GpuplanError, match="fake was asked for its machines in here") as caught:
+        failures.raise_any()
+    assert caught.value.exit_code == 1
+
+
+def test_reap_ends_what_the_other_regions_show(bench: Bench) -> None:
+    """Past their caps in two regions, one silent: both are on record and are ended by their ids."""
+    bench.launcher.launch(bench.plan("here"))
+    bench.launcher.launch(bench.plan("there", run="r2"))
+    bench.clock.sleep(3605)
+    bench.cloud.down.add("here")
+    with pytest.raises(GpuplanError, match="in here and answered Down"):
+        bench.launcher.reap(["fake"], regions=None)
+
+    assert bench.cloud.alive() == []
+
+
+def test_a_machine_of_the_same_run_from_elsewhere_hides_nothing(bench: Bench) -> None:
+    """`ps`: same run and attempt, another owner; both are shown, and only ours is in the ledger."""
+    bench.launcher.launch(bench.plan())
+    (mine,) = bench.cloud.alive()
+    tags = {**mine.params["tags"], "gpuplan-owner": "you"}
+    foreign = bench.cloud.create({**mine.params, "token": "t", "tags": tags})
+    rows = listed(
+        [log.history() for log in bench.launcher.ledger.runs()], {"fake": bench.adapter}, regions=None,
+        now=bench.clock.now(), failures=Failures(),
+    )  # fmt: skip
+
+    assert {row.id: row.in_ledger for row in rows} == {mine.id: True, foreign.id: False}
+
+
+def test_two_installations_of_one_account_name_leave_each_other_alone(
+    bench: Bench, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Both are `root` in a container: `stop --all` with an empty ledger ends the own machines only."""
+    bench.launcher.launch(bench.plan(owner_name="root"))
+    (theirs,) = bench.cloud.alive()
+    assert theirs.params["tags"]["gpuplan-owner-name"] == "root"
+    bench.folder = tmp_path_factory.mktemp("other-installation")
+    bench.restart(owner="own-2")
+    failures = Failures()
+    assert bench.launcher.to_stop([], providers=["fake"], regions=None, failures=failures) == []
+    (named,) = bench.launcher.to_stop([theirs.id], providers=["fake"], regions=None, failures=failures)
+    with pytest.raises(GpuplanError, match="m-1 belongs to `me`, not to `own-2`") as caught:
+        bench.launcher.stop(named)
+    assert caught.value.hint == "if it is yours: `gpuplan stop m-1 --owner me`"
+    bench.clock.sleep(3605)
+    assert bench.launcher.reap(["fake"], regions=None) == []
+    assert bench.cloud.alive() == [theirs]
+
+    bench.launcher.owner = "me"
+    (named,) = bench.launcher.to_stop([], providers=["fake"], regions=None, failures=failures)
+    bench.launcher.stop(named)
+    assert bench.cloud.alive() == []
+
+
+def test_a_named_owner_leaves_this_installations_runs_alone(bench: Bench) -> None:
+    """`stop --all --owner X` ends what is X's, and nothing else."""
+    bench.launcher.launch(bench.plan())
+    bench.launcher.owner = "someone"
+
+    assert bench.launcher.to_stop([], providers=["fake"], regions=None, failures=Failures()) == []
+
+
+def groups_as_leftovers(bench: Bench, monkeypatch: pytest.MonkeyPatch, *, failed: bool = False) -> None:
+    """Let the adapter list the groups of the cloud in memory, or say that a region did not answer."""
+
+    def leftovers(regions: object) -> tuple[list[Leftover], dict[str, CloudFault]]:
+        found = [
+            Leftover(
+                kind="group", id=identity, region="here", run="r1", attempt=1, owner="me",
+                undo=(Call(step="group", service="fake", operation="delete_group", region="here",
+                           params={"id": identity}),),
+            )
+            for identity in bench.cloud.groups
+        ]  # fmt: skip
+        return found, {"there": CloudFault(FaultKind.UNKNOWN, "Down", "there")} if failed else {}
+
+    monkeypatch.setattr(bench.adapter, "leftovers", leftovers)
+
+
+def test_reap_removes_what_is_left_of_a_lost_ledger(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Not while its machine lives, not while a place is silent, not another owner's; then it goes."""
+    bench.launcher.launch(bench.plan())
+    groups_as_leftovers(bench, monkeypatch)
+    bench.launcher.reap(["fake"], regions=None)
+    assert len(bench.cloud.groups) == 1  # on record, and in use
+
+    bench.folder = tmp_path_factory.mktemp("lost-ledger")
+    bench.restart()
+    bench.launcher.reap(["fake"], regions=None)
+    assert len(bench.cloud.groups) == 1  # its machine lives
+    for one in bench.cloud.alive():
+        one.ended = bench.clock.true_time()
+    bench.restart(owner="own-2")
+    bench.launcher.reap(["fake"], regions=None)
+    assert len(bench.cloud.groups) == 1  # another installation's
+    bench.restart()
+    groups_as_leftovers(bench, monkeypatch, failed=True)
+    with pytest.raises(GpuplanError, match="asked for leftovers in there and answered Down"):
+        bench.launcher.reap(["fake"], regions=None)
+    assert len(bench.cloud.groups) == 1  # a place is silent
+
+    groups_as_leftovers(bench, monkeypatch)
+    bench.launcher.reap(["fake"], regions=None)
+    assert bench.cloud.groups == {}
+
+
+def test_stop_of_a_machine_that_is_not_on_record_removes_what_it_leaves(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The ledger is lost: the machine goes by its tags, and its group after it."""
+    bench.launcher.launch(bench.plan())
+    groups_as_leftovers(bench, monkeypatch)
+    bench.folder = tmp_path_factory.mktemp("lost-ledger")
+    bench.restart()
+    (target,) = bench.launcher.to_stop([], providers=["fake"], regions=None, failures=Failures())
+    bench.launcher.stop(target)
+
+    assert (bench.cloud.alive(), bench.cloud.groups) == ([], {})

@@ -6,25 +6,39 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 from launch.aws_world import AwsServer
-from launch.fault_sequences import FaultSequences, World
+from launch.fault_sequences import FaultSequences
+from launch.fault_world import World
 from launch.worlds import AwsWorld, FakeWorld, LocalWorld
 
 
-def run(world: World, *, examples: int, steps: int, seed: int | None = None) -> Counter[str]:
-    """Run sequences in a world; returns what was drawn and what came of it. The same seed, the same sequences."""
-    own = {"world": world, "_hypothesis_internal_use_seed": seed, "tally": Counter()}
-    machine = type("Sequences", (FaultSequences,), own)
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
-        machine,
-        settings=settings(
-            max_examples=examples, stateful_step_count=steps, deadline=None, database=None, print_blob=False,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )  # fmt: skip
-    return machine.tally
+def run(
+    world: World, *, examples: int, steps: int, seed: int | None = None, shrink: bool = True
+) -> Counter[str]:
+    """Run sequences in a world and return the counts of what was drawn and what came of it.
+
+    Args:
+        examples: Sequences, shared out equally among the world's modes [-].
+        steps: Of a sequence [-].
+        seed: The same seed gives the same sequences.
+        shrink: Whether a sequence that breaks a law is made as short as possible.
+    """
+    tally: Counter[str] = Counter()
+    for place, mode in enumerate(world.modes):
+        share = examples // len(world.modes) + (place < examples % len(world.modes))
+        own = {"world": world, "mode": mode, "_hypothesis_internal_use_seed": seed, "tally": tally}
+        if share:
+            run_state_machine_as_test(  # type: ignore[no-untyped-call]
+                type("Sequences", (FaultSequences,), own),
+                settings=settings(
+                    max_examples=share, stateful_step_count=steps, deadline=None, database=None,
+                    print_blob=False, phases=set(Phase) if shrink else {Phase.generate},
+                    suppress_health_check=list(HealthCheck),
+                ),
+            )  # fmt: skip
+    return tally
 
 
 def test_a_fake_cloud_in_memory_keeps_the_laws() -> None:

@@ -40,7 +40,11 @@ def plan_of(provider: str, **options: str) -> LaunchPlan:
     request = LaunchRequest(
         run="r1234abcd-1", owner="me", made_at=MADE_AT, provider=provider,
         candidates=tuple(one.model_copy(update={"run_s": HOUR, "step_s": STEP}) for one in offers),
-        spec=RunSpec(script="train.py", arguments=("--epochs", "3"), source=source), options=options,
+        spec=RunSpec(
+            script="train.py", arguments=("--epochs", "3"), source=source,
+            packages=("keras==3.15.1", "jax==0.10.2"),
+        ),
+        options=options,
     )  # fmt: skip
     return make_plan(request, adapter)
 

@@ -18,9 +18,13 @@ from gpuplan.launch.local.adapter import LocalAdapter
 from gpuplan.launch.request import Candidate, RunSpec
 from launch.aws_world import AwsServer, ServerClock
 from launch.fake_cloud import SLACK_S, FakeAdapter, FakeClock, FakeCloud, candidate
-from launch.fault_sequences import Metered
+from launch.fault_world import OWNERS, CapMode, Metered, Resource
 
-_OTHERS = ("create_group", "delete_group", "end_machine", "get_machine")
+RUN, FOREIGN_OWNER = "r00000001-1", "own-ffffffffffffffff"
+_OTHERS = (
+    "create_group", "delete_group", "end_machine", "get_machine", "create_schedule", "get_schedule",
+    "delete_schedule", "leftovers",
+)  # fmt: skip
 QUICK = Pace(tries=3, first_wait_s=0.5, longest_wait_s=2.0, poll_s=5.0)
 
 
@@ -28,27 +32,39 @@ class FakeWorld:
     """The cloud in memory."""
 
     provider = "fake"
+    shows_ends = True
+    modes: tuple[CapMode, ...] = ("both", "guest", "cloud")
     slack_s = SLACK_S + 1
+    places = ("here", "there", "listing of here", "listing of there")
     regions = None
-    options: dict[str, str] = {}  # noqa: RUF012
     spec = RunSpec(script="train.py", source="folder:/nowhere")
     pace = QUICK
     faults = (
         *(("create_machine", "before", kind.name) for kind in FaultKind if kind is not FaultKind.ABSENT),
         ("create_machine", "after", "UNKNOWN"),
         *product(_OTHERS, ("before", "after"), ("UNKNOWN",)),
-        ("list", "before", "UNKNOWN"), ("list", "before", "CREDENTIALS"), ("get_machine", "before", "INVALID"),
-        ("end_machine", "before", "CREDENTIALS"), ("invisible", "before", "30"),
+        ("list", "before", "UNKNOWN"), ("list", "before", "CREDENTIALS"), ("look", "before", "UNKNOWN"),
+        ("get_machine", "before", "INVALID"), ("create_schedule", "before", "CREDENTIALS"),
+        ("get_schedule", "before", "INVALID"), ("end_machine", "before", "CREDENTIALS"),
+        ("invisible", "before", "30"),
     )  # fmt: skip
 
     losing = (("create_machine", "after", "UNKNOWN"), ("invisible", "before", "30"))
+    disarming = (("create_schedule", "before", "CREDENTIALS"), ("get_schedule", "before", "INVALID"))
 
     def __init__(self) -> None:
         self.clock = FakeClock()
-        self.reset()
+        self.begin("both")
 
-    def reset(self) -> None:
-        self.cloud = FakeCloud(self.clock)
+    def begin(self, mode: CapMode) -> None:
+        self.mode = mode
+        self.cloud = FakeCloud(self.clock, hang=mode == "cloud")
+
+    def hang_guests(self, hang: bool) -> None:
+        self.cloud.hang = hang
+
+    def asked(self) -> dict[str, Any]:
+        return {"options": {"layers": "guest"} if self.mode == "guest" else {}}
 
     def adapter(self, state_dir: Path) -> Any:
         return FakeAdapter(self.cloud)
@@ -62,8 +78,14 @@ class FakeWorld:
         else:
             self.cloud.faults.setdefault(operation, []).append((when, FaultKind[what]))
 
+    def cut_off(self, place: str) -> None:
+        region = place.removeprefix("listing of ")
+        (self.cloud.out_of_reach if place == region else self.cloud.down).add(region)
+
     def clear(self) -> None:
         self.cloud.faults.clear()
+        self.cloud.out_of_reach.clear()
+        self.cloud.down.clear()
         self.cloud.invisible_s = 0.0
 
     def pass_time(self, seconds: float) -> None:
@@ -74,12 +96,12 @@ class FakeWorld:
 
     def reclaim(self) -> None:
         for one in self.cloud.alive():
-            if one.params["tags"]["gpuplan-owner"] == "me":
+            if one.params["tags"]["gpuplan-owner"] in OWNERS:
                 one.ended = self.clock.true_time()
 
     def foreign(self) -> None:
-        tags = {"gpuplan-run": "r1", "gpuplan-attempt": "1", "gpuplan-owner": "you", "gpuplan-cap-s": str(10**9),
-                "gpuplan-microusd-per-hour": "1"}  # fmt: skip
+        tags = {"gpuplan-run": RUN, "gpuplan-attempt": "1", "gpuplan-owner": FOREIGN_OWNER,
+                "gpuplan-cap-s": str(10**9), "gpuplan-microusd-per-hour": "1"}  # fmt: skip
         what = {"type": "big", "region": "here", "group": "theirs", "tags": tags}
         self.cloud.create({"token": f"f{len(self.cloud.rented)}", **what})
 
@@ -87,14 +109,20 @@ class FakeWorld:
         self.cloud.alive()
         return [
             Metered(
-                id=one.id, run=one.params["tags"]["gpuplan-run"], attempt=one.params["tags"]["gpuplan-attempt"],
+                id=one.id, run=one.params["tags"].get("gpuplan-run", ""),
+                attempt=one.params["tags"].get("gpuplan-attempt", ""),
                 owner=one.params["tags"]["gpuplan-owner"], alive=one.ended is None,
                 lived_s=((one.ended or self.clock.true_time()) - one.started).total_seconds(),
                 cap_s=float(one.params["tags"]["gpuplan-cap-s"]),
-                foreign=one.params["tags"]["gpuplan-owner"] != "me",
+                ends_after_s=one.ends_after_s,
+                foreign=one.params["tags"]["gpuplan-owner"] not in OWNERS,
             )
             for one in self.cloud.rented.values()
         ]  # fmt: skip
+
+    def resources(self) -> list[Resource]:
+        groups = [Resource("group", one, name) for one, name in self.cloud.groups.items()]
+        return [*groups, *(Resource("schedule", name, name) for name in self.cloud.schedules)]
 
     def close(self, state_dir: Path) -> None:
         pass
@@ -104,9 +132,11 @@ class AwsWorld:
     """AWS over HTTP, with real boto3."""
 
     provider = "aws"
+    shows_ends = True
+    modes: tuple[CapMode, ...] = ("both", "guest", "cloud")
+    places = ("us-east-1", "us-west-2")
     slack_s = BOOT_ALLOWANCE_S + 60
     regions = ["us-east-1", "us-west-2"]  # noqa: RUF012
-    options = {"scheduler_role": "arn:aws:iam::123456789012:role/gpuplan"}  # noqa: RUF012
     spec = RunSpec(script="train.py", source="git:https://example.org/x@main")
     pace = QUICK
     faults = (
@@ -126,6 +156,7 @@ class AwsWorld:
     )  # fmt: skip
 
     losing = (("RunInstances", "after", "reset"), ("invisible", "before", "30"))
+    disarming = (("CreateSchedule", "before", "AccessDeniedException"),)
 
     def __init__(self, server: AwsServer) -> None:
         self.server = server
@@ -137,9 +168,26 @@ class AwsWorld:
             client.close()
         self.server.session.close()
 
-    def reset(self) -> None:
+    def begin(self, mode: CapMode) -> None:
+        self.mode = mode
         self.server.post("reset")
+        self.server.post("hang", on=mode == "cloud")
         self.clock.skew = timedelta(0)
+
+    def hang_guests(self, hang: bool) -> None:
+        self.server.post("hang", on=hang)
+
+    def cut_off(self, place: str) -> None:
+        self.server.post("out_of_reach", region=place)
+
+    def asked(self) -> dict[str, Any]:
+        if self.mode == "guest":
+            return {"guest_cap_only": True}
+        return {
+            "options": {"scheduler_role": "arn:aws:iam::123456789012:role/gpuplan"}
+            if self.mode == "cloud"
+            else {}
+        }
 
     def adapter(self, state_dir: Path) -> Any:
         adapter = AwsAdapter(state_dir=state_dir, clock=self.clock)
@@ -168,7 +216,8 @@ class AwsWorld:
         self.server.post("reclaim")
 
     def foreign(self) -> None:
-        tags = {"gpuplan-run": "r1", "gpuplan-attempt": "1", "gpuplan-owner": "you", "gpuplan-cap-s": "60"}
+        tags = {"gpuplan-run": RUN, "gpuplan-attempt": "1", "gpuplan-owner": FOREIGN_OWNER,
+                "gpuplan-cap-s": "60"}  # fmt: skip
         self.server.post("foreign", region="us-east-1", tags=tags)
 
     def meter(self) -> list[Metered]:
@@ -180,10 +229,14 @@ class AwsWorld:
                 alive=one["ended"] is None,
                 lived_s=((datetime.fromisoformat(one["ended"]) if one["ended"] else now)
                          - datetime.fromisoformat(one["started"])).total_seconds(),
-                cap_s=float(one["cap_s"]) if one["cap_s"] else None, foreign=one["foreign"],
+                cap_s=float(one["cap_s"]) if one["cap_s"] else None, ends_after_s=_ends_after_s(one),
+                foreign=one["foreign"],
             )
             for one in answer["machines"]
         ]  # fmt: skip
+
+    def resources(self) -> list[Resource]:
+        return [Resource(one["kind"], one["id"]) for one in self.server.post("meter")["resources"]]
 
     def close(self, state_dir: Path) -> None:
         pass
@@ -193,23 +246,35 @@ class LocalWorld:
     """This computer: real processes, and a meter that reads them from `/proc`, not from the provider's files."""
 
     provider = "local"
+    shows_ends = False
+    modes: tuple[CapMode, ...] = ("both",)
+    places: tuple[str, ...] = ()
     slack_s = 4.0  # arming, a loaded machine
     regions = None
-    options: dict[str, str] = {}  # noqa: RUF012
     pace = Pace(tries=3, first_wait_s=0.05, longest_wait_s=0.1, poll_s=0.2)
     faults = (("start", "before", "UNKNOWN"), ("start", "after", "UNKNOWN"), ("end", "after", "UNKNOWN"),
               ("describe", "before", "INVALID"), ("start", "before", "CAPACITY"))  # fmt: skip
     keeps_nothing_here = False
     losing = ()
+    disarming = ()
     CAP_S = 3
 
     def __init__(self, source: Path) -> None:
         (source / "train.py").write_text("import time; time.sleep(600)")
         self.spec = RunSpec(script="train.py", source=f"folder:{source}")
         self.clock = SystemClock()
-        self.reset()
+        self.begin("both")
 
-    def reset(self) -> None:
+    def asked(self) -> dict[str, Any]:
+        return {}
+
+    def hang_guests(self, hang: bool) -> None:
+        pass  # here the guest is the supervisor itself
+
+    def cut_off(self, place: str) -> None:
+        raise NotImplementedError(place)
+
+    def begin(self, mode: CapMode) -> None:
         self.wanted: dict[str, list[tuple[str, FaultKind]]] = {}
         self.seen: dict[str, tuple[float, float]] = {}
         self.folders: set[Path] = set()
@@ -248,11 +313,15 @@ class LocalWorld:
         return [
             Metered(
                 id=identity, run=_tags(identity, self.folders)["gpuplan-run"],
-                attempt=_tags(identity, self.folders)["gpuplan-attempt"], owner="me", alive=identity in alive,
-                lived_s=last - first, cap_s=float(self.CAP_S),
+                attempt=_tags(identity, self.folders)["gpuplan-attempt"],
+                owner=_tags(identity, self.folders)["gpuplan-owner"], alive=identity in alive,
+                lived_s=last - first, cap_s=float(self.CAP_S), ends_after_s=None,
             )
             for identity, (first, last) in self.seen.items()
         ]  # fmt: skip
+
+    def resources(self) -> list[Resource]:
+        return []
 
     def close(self, state_dir: Path) -> None:
         self.reclaim()
@@ -298,6 +367,13 @@ class _Faulty:
         if kind is not None:
             raise CloudFault(kind, kind.name, "on request, after")
         return reply
+
+
+def _ends_after_s(one: dict[str, Any]) -> float | None:
+    """Return the time from an instance's start to the earliest end that was set for it [s]."""
+    ends = [datetime.fromisoformat(at) for at in (one["timer_at"], one["schedule_at"]) if at]
+    started = datetime.fromisoformat(one["started"])
+    return (min(ends) - started).total_seconds() if ends else None
 
 
 def aws_candidate(region: str, purchase: Any) -> Candidate:

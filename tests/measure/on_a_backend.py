@@ -13,11 +13,11 @@ from typing import Any
 import gpuplan
 import keras
 import numpy as np
-from gpuplan.measure.machine import environment
-from gpuplan.measure.measuring import Subject, measure
-from gpuplan.measure.windows import Rules
+from gpuplan.measure.machine import describe_environment
+from gpuplan.measure.measuring import MeasuredModel, measure_model
+from gpuplan.measure.windows import MeasurementRules
 
-RULES = Rules(window_s=0.01, warm_up_s=0.1, least_s=0.05, most_s=0.2)
+RULES = MeasurementRules(window_s=0.01, warm_up_s=0.1, least_s=0.05, most_s=0.2)
 X = np.random.default_rng(0).random((320, 8), dtype=np.float32)
 Y = X.sum(axis=1, keepdims=True)
 
@@ -48,10 +48,10 @@ def weights_after(folder: Path, *, with_timer: bool) -> list[Any]:
 def main(folder: Path) -> dict[str, Any]:
     backend = keras.backend.backend()
     told: list[str] = []
-    answer: dict[str, Any] = {"backend": backend, "environment": environment(backend)}
+    answer: dict[str, Any] = {"backend": backend, "environment": describe_environment(backend)}
     for mode in ("train", "infer"):
-        subject = Subject(model=model(), data=(X, Y, None), batch_size=32, backend=backend, mode=mode)
-        answer[mode] = measure(subject, rules=RULES, tell=lambda phase, meter: told.append(phase))
+        subject = MeasuredModel(model=model(), data=(X, Y, None), batch_size=32, backend=backend, mode=mode)
+        answer[mode] = measure_model(subject, rules=RULES, tell=lambda phase, meter: told.append(phase))
     answer["told"] = sorted(set(told))
     answer["validated"] = timed(folder, model(), epochs=3, validation_data=(X, Y))
     stop = keras.callbacks.EarlyStopping(monitor="loss", min_delta=1e9, patience=1)

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpuplan.measure.findings import findings_of, limit_of
-from gpuplan.measure.load import Busy, LoadWatch, Other
-from gpuplan.measure.several import Several
-from gpuplan.measure.windows import Meter, Rules
+from gpuplan.measure.findings import find_bottleneck, find_caveats
+from gpuplan.measure.load import LoadMonitor, OtherProcess, ProcessorUse
+from gpuplan.measure.several import ProcessLimits
+from gpuplan.measure.windows import MeasurementRules, Meter
 from gpuplan.plan.profile_run import Request, profile
 
-RULES = Rules(most_s=1.0, least_s=0.5)
+RULES = MeasurementRules(most_s=1.0, least_s=0.5)
 
 
 def row(**changes: Any) -> dict[str, Any]:
@@ -26,18 +26,20 @@ def row(**changes: Any) -> dict[str, Any]:
     return {"batch_size": 32, "fit": meter.to_json(), "step": {"median_s": 0.009}, "pipeline": None} | changes
 
 
-def busy(other: float, *most: Other, stolen: float = 0.0) -> Busy:
-    return Busy(wall_s=2.0, cores=2, own_cores=1.0, other_cores=other, stolen_cores=stolen, most=most)
+def busy(other: float, *most: OtherProcess, stolen: float = 0.0) -> ProcessorUse:
+    return ProcessorUse(wall_s=2.0, cores=2, own_cores=1.0, other_cores=other, stolen_cores=stolen, most=most)
 
 
 def test_a_calm_and_steady_measurement_has_no_findings() -> None:
     """Nothing to say."""
-    assert findings_of(row(), busy=busy(0.05), rules=RULES) == []
+    assert find_caveats(row(), busy=busy(0.05), rules=RULES) == []
 
 
 def test_another_process_is_named_with_its_share_and_the_way_out() -> None:
     """0.8 of two cores are 40 % of the CPU."""
-    (finding,) = findings_of(row(), busy=busy(0.8, Other(pid=77, name="ffmpeg", cores=0.8)), rules=RULES)
+    (finding,) = find_caveats(
+        row(), busy=busy(0.8, OtherProcess(pid=77, name="ffmpeg", cores=0.8)), rules=RULES
+    )
 
     assert finding == (
         "unsteady: another process used 40 % of the CPU: `ffmpeg` (process 77); try again when it has ended"
@@ -46,9 +48,9 @@ def test_another_process_is_named_with_its_share_and_the_way_out() -> None:
 
 def test_the_hypervisor_is_named_when_it_is_the_culprit() -> None:
     """Time that other guests took looks like nobody's from inside."""
-    (finding,) = findings_of(row(), busy=busy(0.8, stolen=0.7), rules=RULES)
+    (finding,) = find_caveats(row(), busy=busy(0.8, stolen=0.7), rules=RULES)
 
-    assert "hypervisor's other guests took 40 %" in finding
+    assert "other guests of the hypervisor used 40 %" in finding
 
 
 def test_advice_knows_the_options_in_use() -> None:
@@ -56,28 +58,28 @@ def test_advice_knows_the_options_in_use() -> None:
     unsure = row()
     unsure["fit"] |= {"stopped": "time", "width": 0.08}
 
-    assert "try `--max-time 4`" in findings_of(unsure, busy=None, rules=RULES)[0]
-    assert "--max-time" not in findings_of(unsure, busy=None, rules=RULES, options="--max-time 1")[0]
+    assert "try `--max-time 4`" in find_caveats(unsure, busy=None, rules=RULES)[0]
+    assert "--max-time" not in find_caveats(unsure, busy=None, rules=RULES, options="--max-time 1")[0]
 
 
 def test_drift_and_spread_are_told_with_their_size() -> None:
     """The second half 8 % slower, half of the windows 20 % apart."""
     shaky = row()
     shaky["fit"] |= {"drift": 0.08, "spread": 0.2}
-    said = " ".join(findings_of(shaky, busy=None, rules=RULES))
+    said = " ".join(find_caveats(shaky, busy=None, rules=RULES))
 
-    assert "1.080 times the first" in said
+    assert "1.080 times the time of the first" in said
     assert "more than 20%" in said
 
 
 def test_what_does_not_grow_with_the_batch_is_launch_bound() -> None:
     """9 ms of 10 ms are there whatever the batch size."""
-    limit, said = limit_of(row(), fixed_s=0.009)
+    limit, said = find_bottleneck(row(), fixed_s=0.009)
 
     assert limit == "host"
     assert said.startswith("launch-bound: 90%")
-    assert limit_of(row(), fixed_s=0.001) == ("device", "")
-    assert limit_of(row(), fixed_s=None) == (None, "")
+    assert find_bottleneck(row(), fixed_s=0.001) == ("device", "")
+    assert find_bottleneck(row(), fixed_s=None) == (None, "")
 
 
 def test_a_loader_that_is_no_faster_than_fit_is_the_limit() -> None:
@@ -88,7 +90,7 @@ def test_a_loader_that_is_no_faster_than_fit_is_the_limit() -> None:
         {"workers": 1, "samples_per_s": 320.0, "cores": 0.1, "samples_per_s_per_core": 3200.0},
         {"workers": 4, "samples_per_s": 1200.0, "cores": 0.4, "samples_per_s_per_core": 3000.0},
     ]
-    limit, said = limit_of(slow, fixed_s=0.001)
+    limit, said = find_bottleneck(slow, fixed_s=0.001)
 
     assert limit == "input"
     assert (
@@ -96,7 +98,7 @@ def test_a_loader_that_is_no_faster_than_fit_is_the_limit() -> None:
         "with workers=4 it delivers 1200"
     )
     slow["pipeline"][0]["samples_per_s"] = 4000.0
-    assert limit_of(slow, fixed_s=0.001)[0] == "device"
+    assert find_bottleneck(slow, fixed_s=0.001)[0] == "device"
 
 
 def test_a_real_busy_process_is_found() -> None:
@@ -108,7 +110,7 @@ def test_a_real_busy_process_is_found() -> None:
     ]
     other = subprocess.Popen(spin)
     try:
-        watches = LoadWatch([]), LoadWatch([os.getpid()])
+        watches = LoadMonitor([]), LoadMonitor([os.getpid()])
         end = os.times().elapsed + 1.0
         while os.times().elapsed < end:
             pass
@@ -135,13 +137,13 @@ def test_what_the_caller_runs_beside_a_profile_is_not_the_profile(tmp_path: Path
         "    model.compile('sgd', 'mse')\n"
         "    return model\n"
     )
-    rules = Rules(window_s=0.05, warm_up_s=0.2, least_s=0.2, most_s=0.5)
+    rules = MeasurementRules(window_s=0.05, warm_up_s=0.2, least_s=0.2, most_s=0.5)
     busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
         found = profile(
             Request(
                 model=f"{model}:tiny", batch_sizes=(32,), backend="jax", device="cpu", rules=rules, trace=False,
-                several=Several(fewest=1, most=1),
+                several=ProcessLimits(fewest=1, most=1),
             )
         )  # fmt: skip
     finally:

@@ -12,11 +12,11 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
-from gpuplan.measure.measuring import Subject, measure
+from gpuplan.measure.measuring import MeasuredModel, measure_model
 from gpuplan.measure.recorder import PredictRecorder, StepRecorder
-from gpuplan.measure.windows import Meter, Rules
+from gpuplan.measure.windows import MeasurementRules, Meter
 
-RULES = Rules(window_s=0.01, warm_up_s=0.1, least_s=0.05, most_s=0.2)
+RULES = MeasurementRules(window_s=0.01, warm_up_s=0.1, least_s=0.05, most_s=0.2)
 X = np.random.default_rng(0).random((320, 8), dtype=np.float32)
 Y = X.sum(axis=1, keepdims=True)
 
@@ -79,7 +79,7 @@ def test_a_meter_with_enough_ends_the_run() -> None:
 
 def test_predictions_are_counted() -> None:
     """Ten batches."""
-    recorder = PredictRecorder(Meter(Rules(window_s=1e-9, settle_windows=2, settle_within=1e9)))
+    recorder = PredictRecorder(Meter(MeasurementRules(window_s=1e-9, settle_windows=2, settle_within=1e9)))
     small_model().predict(X, batch_size=32, verbose=0, callbacks=[recorder])
     meter = recorder.meter
 
@@ -90,8 +90,8 @@ def test_predictions_are_counted() -> None:
 def test_a_model_is_measured_in_its_loop_and_alone(mode: Any) -> None:
     """The step alone is no slower than the loop around it, give or take a busy machine."""
     told: list[str] = []
-    subject = Subject(model=small_model(), data=(X, Y, None), batch_size=32, backend="jax", mode=mode)
-    row = measure(subject, rules=RULES, tell=lambda phase, meter: told.append(phase))
+    subject = MeasuredModel(model=small_model(), data=(X, Y, None), batch_size=32, backend="jax", mode=mode)
+    row = measure_model(subject, rules=RULES, tell=lambda phase, meter: told.append(phase))
 
     assert set(told) == {"fit", "step"}
     assert 0 < row["step"]["median_s"] < 3 * row["fit"]["median_s"]

@@ -6,12 +6,18 @@ import random
 from typing import Any
 
 import pytest
-from gpuplan.measure.findings import findings_of
-from gpuplan.measure.load import Busy, Other, together
-from gpuplan.measure.several import Several, apart, is_enough, pooled, processes_interval
-from gpuplan.measure.windows import Meter, Rules
+from gpuplan.measure.findings import find_caveats
+from gpuplan.measure.load import OtherProcess, ProcessorUse, combine_uses
+from gpuplan.measure.several import (
+    ProcessLimits,
+    compute_process_spread,
+    compute_processes_interval,
+    is_enough,
+    pool_timings,
+)
+from gpuplan.measure.windows import MeasurementRules, Meter
 
-RULES = Rules(most_s=1.0, least_s=0.5)
+RULES = MeasurementRules(most_s=1.0, least_s=0.5)
 
 
 def timing(step_s: float, *, seed: int = 0, noise: float = 0.002) -> dict[str, Any]:
@@ -26,16 +32,16 @@ def timing(step_s: float, *, seed: int = 0, noise: float = 0.002) -> dict[str, A
 def test_one_process_is_what_it_measured() -> None:
     """Nothing is added to its interval, for nothing is known of others."""
     alone = timing(0.01)
-    found = pooled([alone], width=0.02)
+    found = pool_timings([alone], width=0.02)
 
     assert found == alone | {"process_medians_s": [alone["median_s"]]}
-    assert apart(found) == 0.0
+    assert compute_process_spread(found) == 0.0
 
 
 def test_the_interval_is_as_wide_as_processes_lie_apart() -> None:
     """Each is sure to a fraction of a percent, but they are 4 % apart: the middle is known to 5 % either way."""
     each = [timing(step_s, seed=i) for i, step_s in enumerate((0.0098, 0.0100, 0.0102))]
-    found = pooled(each, width=0.02)
+    found = pool_timings(each, width=0.02)
 
     assert all(one["width"] < 0.004 for one in each)
     assert found["median_s"] == pytest.approx(0.0100, rel=0.002)
@@ -43,7 +49,7 @@ def test_the_interval_is_as_wide_as_processes_lie_apart() -> None:
     assert found["high_s"] / found["median_s"] == pytest.approx(1.051, abs=0.003)
     assert found["stopped"] == "time"
     assert len(found["windows_s"]) == sum(found["windows_per_process"])
-    assert apart(found) == pytest.approx(0.02, abs=0.001)
+    assert compute_process_spread(found) == pytest.approx(0.02, abs=0.001)
 
 
 def test_the_interval_holds_the_middle_of_all_processes_as_often_as_it_says() -> None:
@@ -51,7 +57,7 @@ def test_the_interval_holds_the_middle_of_all_processes_as_often_as_it_says() ->
     draw, held, times = random.Random(1), 0, 4000
     for _ in range(times):
         medians_s = [draw.lognormvariate(0.0, 0.03) for _ in range(4)]
-        low, high = processes_interval(medians_s) or (0.0, 0.0)
+        low, high = compute_processes_interval(medians_s) or (0.0, 0.0)
         middle = (medians_s[0] * medians_s[1] * medians_s[2] * medians_s[3]) ** 0.25
         held += low * middle <= 1.0 <= high * middle
 
@@ -73,8 +79,8 @@ def test_processes_follow_until_they_agree_or_it_takes_too_long(
     steps_s: tuple[float, ...], took_s: float, enough: bool
 ) -> None:
     """Three at least, five at most."""
-    found = pooled([timing(step_s) for step_s in steps_s], width=0.02)
-    several = Several(fewest=3, most=5, whole_s=45.0)
+    found = pool_timings([timing(step_s) for step_s in steps_s], width=0.02)
+    several = ProcessLimits(fewest=3, most=5, whole_s=45.0)
 
     assert is_enough(found, several=several, processes=len(steps_s), took_s=took_s, most_s=1e9) is enough
     assert is_enough(found, several=several, processes=len(steps_s), took_s=took_s, most_s=0.0) is (
@@ -84,27 +90,27 @@ def test_processes_follow_until_they_agree_or_it_takes_too_long(
 
 def test_processes_that_differ_are_a_finding_with_the_way_out() -> None:
     """Two live at 31 ms and one at 37: no number of windows would have shown it."""
-    fit = pooled([timing(0.031), timing(0.037), timing(0.031)], width=0.02)
+    fit = pool_timings([timing(0.031), timing(0.037), timing(0.031)], width=0.02)
     row = {"batch_size": 32, "fit": fit, "step": None, "pipeline": None}
-    said = findings_of(row, busy=None, rules=RULES)
+    said = find_caveats(row, busy=None, rules=RULES)
 
-    assert "unsteady: 3 processes took 31 to 37 ms a step: a run of yours may be anywhere between" in said
+    assert "unsteady: 3 processes took 31 to 37 ms per step: a run may take any time in this range" in said
     assert any(one.endswith("wide after 3 processes; try `--processes 6`") for one in said)
     assert not any(
-        "--processes" in one for one in findings_of(row, busy=None, rules=RULES, options="--processes 3")
+        "--processes" in one for one in find_caveats(row, busy=None, rules=RULES, options="--processes 3")
     )
 
 
 def test_the_load_of_several_processes_is_the_mean_over_their_time() -> None:
     """One of 1 s, half of a core taken by ffmpeg, and one of 3 s in peace."""
-    busy = Busy(
+    busy = ProcessorUse(
         wall_s=1.0, cores=2, own_cores=1.0, other_cores=0.6, stolen_cores=0.0,
-        most=(Other(pid=7, name="ffmpeg", cores=0.5),),
+        most=(OtherProcess(pid=7, name="ffmpeg", cores=0.5),),
     )  # fmt: skip
-    calm = Busy(wall_s=3.0, cores=2, own_cores=1.0, other_cores=0.0, stolen_cores=0.0)
-    found = together([busy, calm])
+    calm = ProcessorUse(wall_s=3.0, cores=2, own_cores=1.0, other_cores=0.0, stolen_cores=0.0)
+    found = combine_uses([busy, calm])
 
     assert found is not None
     assert (found.wall_s, found.own_cores, found.other_cores) == (4.0, 1.0, pytest.approx(0.15))
     assert [(one.name, one.cores) for one in found.most] == [("ffmpeg", pytest.approx(0.125))]
-    assert together([]) is None
+    assert combine_uses([]) is None

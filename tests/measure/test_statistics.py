@@ -6,7 +6,7 @@ import random
 import statistics
 
 import pytest
-from gpuplan.measure.statistics import drift_of, median_interval, settled, summarize
+from gpuplan.measure.statistics import compute_drift, compute_median_interval, is_settled, summarize
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,12 +19,12 @@ def test_ranks_are_those_of_the_published_table(count: int, rank: int) -> None:
     """Sign-test ranks of a 95 % interval of the median (Conover, 1999, section 3.2, table A3)."""
     values = [float(i) for i in range(1, count + 1)]
 
-    assert median_interval(values) == (rank, count + 1 - rank)
+    assert compute_median_interval(values) == (rank, count + 1 - rank)
 
 
 def test_five_values_are_too_few() -> None:
     """Their whole range covers the median with 1 - 2/32 = 93.75 %."""
-    assert median_interval([1.0, 2.0, 3.0, 4.0, 5.0]) is None
+    assert compute_median_interval([1.0, 2.0, 3.0, 4.0, 5.0]) is None
     assert summarize([1.0] * 5, [1] * 5).width is None
 
 
@@ -33,7 +33,7 @@ def test_intervals_cover_the_median_as_often_as_they_say() -> None:
     draw = random.Random(0)
     covered = 0
     for _ in range(2000):
-        interval = median_interval([draw.expovariate(1.0) for _ in range(21)])
+        interval = compute_median_interval([draw.expovariate(1.0) for _ in range(21)])
         assert interval is not None
         covered += interval[0] <= 0.6931 <= interval[1]
 
@@ -43,20 +43,20 @@ def test_intervals_cover_the_median_as_often_as_they_say() -> None:
 @given(st.lists(st.floats(1e-6, 1e3), min_size=6, max_size=60))
 def test_the_median_lies_in_its_interval(values: list[float]) -> None:
     """Whatever the values are, and in whatever order."""
-    interval = median_interval(values)
+    interval = compute_median_interval(values)
 
     assert interval is not None
     assert interval[0] <= statistics.median(values) <= interval[1]
-    assert interval == median_interval(values[::-1])
+    assert interval == compute_median_interval(values[::-1])
 
 
 def test_a_step_change_is_drift_and_no_rest() -> None:
     """Ten windows at 1, ten at 1.1: 10 % of drift; only the end holds still."""
     values = [1.0] * 10 + [1.1] * 10
 
-    assert drift_of(values) == pytest.approx(0.1)
-    assert not settled(values[:13], last=6, within=0.03)
-    assert settled(values, last=6, within=0.03)
+    assert compute_drift(values) == pytest.approx(0.1)
+    assert not is_settled(values[:13], last=6, within=0.03)
+    assert is_settled(values, last=6, within=0.03)
 
 
 def test_the_mean_weighs_windows_by_their_steps() -> None:

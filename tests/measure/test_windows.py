@@ -8,9 +8,9 @@ import statistics
 from collections.abc import Callable, Iterator
 
 import pytest
-from gpuplan.measure.windows import Meter, Rules, time_windows
+from gpuplan.measure.windows import MeasurementRules, Meter, time_windows
 
-RULES = Rules(window_s=0.1, warm_up_s=2.0, least_s=1.0, most_s=5.0)
+RULES = MeasurementRules(window_s=0.1, warm_up_s=2.0, least_s=1.0, most_s=5.0)
 
 
 class FakeDevice:
@@ -32,7 +32,7 @@ class FakeDevice:
         return self.now_s
 
 
-def measured(step_s: Callable[[int], float], rules: Rules = RULES) -> tuple[Meter, FakeDevice]:
+def measured(step_s: Callable[[int], float], rules: MeasurementRules = RULES) -> tuple[Meter, FakeDevice]:
     meter, device = Meter(rules), FakeDevice(step_s)
     time_windows(device.step, device.synchronize, meter=meter, clock=device.clock)
     return meter, device
@@ -117,7 +117,7 @@ def test_slow_steps_end_no_window_early() -> None:
     """
     draw = random.Random(0)
     steps_s = [0.1 if draw.random() < 0.2 else 0.01 for _ in range(5000)]
-    meter = Meter(Rules(window_s=0.1, least_s=100.0, most_s=100.0))
+    meter = Meter(MeasurementRules(window_s=0.1, least_s=100.0, most_s=100.0))
     _ends(itertools.accumulate(steps_s), meter)
 
     truth_s = statistics.fmean(steps_s)
@@ -142,7 +142,7 @@ def test_every_step_of_an_epoch_counts(steps: int) -> None:
     Were what is left at an epoch's end dropped, the early steps would speak for all.
     """
     times_s = [0.006 if step < steps / 2 else 0.003 for step in range(steps)]
-    meter = Meter(Rules(window_s=0.1, least_s=5.0, most_s=5.0, warm_up_s=1.0))
+    meter = Meter(MeasurementRules(window_s=0.1, least_s=5.0, most_s=5.0, warm_up_s=1.0))
     for epoch in range(100):
         _ends((10.0 * epoch + end_s for end_s in itertools.accumulate([0.0, *times_s])), meter)
         meter.pause()
@@ -162,6 +162,8 @@ def test_windows_are_of_one_length() -> None:
 
 def test_processes_share_the_time_and_each_measures_long_enough() -> None:
     """By hand: three of 21 s have 7 s each, 2 s at least; three of 3 s have one second each, and all of it."""
-    long, short = (Rules.of_each(processes=3, together_s=seconds) for seconds in (21.0, 3.0))
+    long, short = (
+        MeasurementRules.for_each_process(processes=3, together_s=seconds) for seconds in (21.0, 3.0)
+    )
     assert (long.most_s, long.least_s, long.warm_up_s) == (7.0, 2.0, 4.0)
     assert (short.most_s, short.least_s, short.warm_up_s) == (1.0, 1.0, 1.0)

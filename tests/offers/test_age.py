@@ -6,7 +6,7 @@ from datetime import date
 
 import pytest
 from gpuplan.errors import NoAnswerError
-from gpuplan.offers.age import age_days, age_warning, require_recent_prices
+from gpuplan.offers.age import age_days, format_age_warning, require_recent_prices
 from made_up import make_offer
 
 TODAY = date(2026, 11, 21)
@@ -28,11 +28,13 @@ def test_a_warning_from_the_31st_day() -> None:
     old = make_offer(price_as_of="2026-08-03")
     own = make_offer(price_as_of=None)
 
-    assert age_warning([young, own], today=TODAY) is None
-    assert age_warning([young, old, own], today=TODAY) == (
-        "1 of 2 prices are older than 30 days (up to 110): `gpuplan catalog refresh` reads them anew."
+    assert format_age_warning([young, own], today=TODAY) is None
+    assert format_age_warning([young, old, own], today=TODAY) == (
+        "1 of 2 prices are older than 30 days (up to 110 days): run `gpuplan catalog refresh` to update."
     )
-    assert (age_warning([old], today=TODAY) or "").startswith("The price is older than 30 days (up to 110)")
+    assert (format_age_warning([old], today=TODAY) or "").startswith(
+        "The price is older than 30 days (up to 110 days)"
+    )
 
 
 def test_no_money_is_spent_on_a_price_of_91_days() -> None:

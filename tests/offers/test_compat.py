@@ -40,7 +40,7 @@ def test_a_row_that_will_not_run_says_which_version_would() -> None:
     """The K80 runs no Keras 3; older TensorFlow and PyTorch are named."""
     note = MATRIX.note(ACCELERATORS["K80"], "float32")
 
-    assert note.startswith("Keras 3 does not run on it")
+    assert note.startswith("Keras 3 does not support it")
     assert "tensorflow 2.14" in note
 
 
@@ -54,7 +54,7 @@ def test_keras_runs_on_no_chip_of_aws() -> None:
     note = MATRIX.note(ACCELERATORS["Trainium1"], "float32")
     assert (
         note
-        == "Keras 3 does not run on it: torch torch-neuronx of the AWS Neuron SDK (PyTorch, without Keras)"
+        == "Keras 3 does not support it: torch torch-neuronx of the AWS Neuron SDK (PyTorch, without Keras)"
     )
 
 

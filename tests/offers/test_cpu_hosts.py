@@ -9,9 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 from gpuplan.offers import local
-from gpuplan.offers.cpu import cpu_accelerator, fp32_tflop_per_s, host_of
-from gpuplan.offers.load import device_of, load_catalog
-from gpuplan.offers.local import LocalCpu, find_host, local_offer, machine_offer, parse_cpuinfo
+from gpuplan.offers.cpu import build_cpu_accelerator, compute_fp32_tflop_per_s, find_offer_host
+from gpuplan.offers.load import find_device, load_catalog
+from gpuplan.offers.local import LocalCpu, build_local_offer, find_host, parse_cpuinfo, probe_local_offer
 from gpuplan.offers.rows import Offer
 from hypothesis import given
 from hypothesis import strategies as st
@@ -49,7 +49,7 @@ def offer_of(instance_type: str) -> Offer:
 )
 def test_peaks_of_rented_cpus(instance_type: str, tflop_per_s: float, gb_per_s: float) -> None:
     """Closed form: physical cores × all-core clock × FLOP per cycle; bandwidth in proportion to the cores."""
-    device = device_of(CATALOG, offer_of(instance_type))
+    device = find_device(CATALOG, offer_of(instance_type))
 
     assert device is not None
     assert device.kind == "cpu"
@@ -60,7 +60,7 @@ def test_peaks_of_rented_cpus(instance_type: str, tflop_per_s: float, gb_per_s: 
 
 def test_amx_counts_for_bfloat16_only() -> None:
     """Sapphire Rapids: 2,048 bf16 FLOP a cycle and core through AMX, 64 fp32 without."""
-    device = device_of(CATALOG, offer_of("m7i.2xlarge"))
+    device = find_device(CATALOG, offer_of("m7i.2xlarge"))
 
     assert device is not None
     assert device.bf16_tensor_tflop_per_s == pytest.approx(4 * 3.0 * 2048 / 1e3)
@@ -69,7 +69,7 @@ def test_amx_counts_for_bfloat16_only() -> None:
 
 def test_an_ambiguous_series_is_of_low_confidence() -> None:
     """GCP n1 runs on Broadwell or Skylake: the slower one is taken, and the row says so."""
-    host = host_of(offer_of("n1-standard-8"), CATALOG.hosts, CATALOG.host_series)
+    host = find_offer_host(offer_of("n1-standard-8"), CATALOG.hosts, CATALOG.host_series)
 
     assert host is not None
     assert (host.family, host.confidence) == ("Intel Broadwell E5 v4", "low")
@@ -78,14 +78,14 @@ def test_an_ambiguous_series_is_of_low_confidence() -> None:
 
 def test_an_unknown_series_has_no_device() -> None:
     """GCP e2 runs on whatever is free: unknown, not a guess."""
-    assert device_of(CATALOG, offer_of("e2-standard-8")) is None
+    assert find_device(CATALOG, offer_of("e2-standard-8")) is None
 
 
 @given(vcpus=st.integers(1, 512), factor=st.integers(2, 8))
 def test_more_vcpus_are_proportionally_faster(vcpus: int, factor: int) -> None:
     """A law: peak and bandwidth grow in proportion to vCPUs."""
     host = CATALOG.hosts["AMD Milan"]
-    small, large = cpu_accelerator(host, vcpus, None), cpu_accelerator(host, vcpus * factor, None)
+    small, large = build_cpu_accelerator(host, vcpus, None), build_cpu_accelerator(host, vcpus * factor, None)
 
     assert large.fp32_tflop_per_s == pytest.approx(factor * (small.fp32_tflop_per_s or 0))
     assert large.memory_gb_per_s == pytest.approx(factor * (small.memory_gb_per_s or 0))
@@ -93,7 +93,9 @@ def test_more_vcpus_are_proportionally_faster(vcpus: int, factor: int) -> None:
 
 def test_the_formula() -> None:
     """28 cores at 2.5 GHz with two 512-bit FMA units (64 FLOP): 4.48 TFLOP/s."""
-    assert fp32_tflop_per_s(cores=28, clock_ghz=2.5, flop_per_cycle_per_core=64) == pytest.approx(4.48)
+    assert compute_fp32_tflop_per_s(cores=28, clock_ghz=2.5, flop_per_cycle_per_core=64) == pytest.approx(
+        4.48
+    )
 
 
 @pytest.mark.parametrize(
@@ -129,7 +131,7 @@ def test_cpuinfo_of_a_cloud_machine() -> None:
 
 def test_a_known_processor_gets_its_own_figures() -> None:
     """Two hyperthreads of a Cascade Lake: one core at 3.1 GHz with 64 FLOP a cycle."""
-    offer, device = machine_offer(
+    offer, device = build_local_offer(
         CATALOG, cpu=parse_cpuinfo(f"{XEON}\n{XEON}"), logical_cores=2, memory_gib=8.0
     )
 
@@ -142,7 +144,7 @@ def test_an_unknown_processor_is_taken_for_a_stated_desktop() -> None:
     """An unknown chip: generic AVX2, all of its memory bandwidth, low confidence, a note."""
     cpu = LocalCpu(model_name="Core i9 of tomorrow", cpu_id="GenuineIntel-6-FF-1", threads_per_core=2)
 
-    offer, device = machine_offer(CATALOG, cpu=cpu, logical_cores=16, memory_gib=32.0)
+    offer, device = build_local_offer(CATALOG, cpu=cpu, logical_cores=16, memory_gib=32.0)
 
     assert (device.architecture, device.confidence) == ("Generic AVX2", "low")
     assert device.fp32_tflop_per_s == pytest.approx(8 * 3.0 * 32 / 1e3)
@@ -152,7 +154,7 @@ def test_an_unknown_processor_is_taken_for_a_stated_desktop() -> None:
 
 def test_gpus_of_this_machine() -> None:
     """Two A100 under the driver's name become two `A100-40GB`."""
-    offer, device = machine_offer(
+    offer, device = build_local_offer(
         CATALOG,
         cpu=LocalCpu(model_name="x", cpu_id=""),
         logical_cores=16,
@@ -161,18 +163,18 @@ def test_gpus_of_this_machine() -> None:
     )
 
     assert (offer.accelerator, offer.devices, device.name) == ("A100-40GB", 2, "A100-40GB")
-    assert "GPU `Quadro P400` is left out" in offer.note
+    assert "GPU `Quadro P400` is ignored" in offer.note
 
 
 @pytest.mark.parametrize("name", ["Quadro P400", "NVIDIA H200 MIG"])
 def test_a_gpu_that_the_catalog_does_not_know_is_named(name: str) -> None:
     """An unknown card, or a slice of a known one, is not replaced by a neighbour: the CPU is offered."""
-    offer, device = machine_offer(
+    offer, device = build_local_offer(
         CATALOG, cpu=LocalCpu(model_name="x", cpu_id=""), logical_cores=4, memory_gib=16.0, gpu_names=[name]
     )
 
     assert (offer.accelerator, device.kind) == ("CPU", "cpu")
-    assert f"GPU `{name}` is left out" in offer.note
+    assert f"GPU `{name}` is ignored" in offer.note
 
 
 def test_nvidia_smi_is_asked_when_there_is_no_nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,7 +185,7 @@ def test_nvidia_smi_is_asked_when_there_is_no_nvml(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setitem(sys.modules, "pynvml", None)  # as if it were not installed
 
-    offer, device = local_offer()
+    offer, device = probe_local_offer()
 
     assert (offer.accelerator, offer.devices, device.name) == ("T4", 2, "T4")
 
@@ -196,7 +198,7 @@ def test_a_failing_nvidia_smi_is_no_gpu(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setitem(sys.modules, "pynvml", None)  # as if it were not installed
 
-    assert local_offer()[1].kind == "cpu"
+    assert probe_local_offer()[1].kind == "cpu"
 
 
 def test_nvml_is_asked_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,14 +218,14 @@ def test_nvml_is_asked_first(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
 
-    offer, _ = local_offer()
+    offer, _ = probe_local_offer()
 
     assert "NVIDIA H200 MIG" in offer.note
 
 
 def test_this_machine_is_an_offer_at_no_price() -> None:
     """Whatever runs the tests: an offer of provider `local` at $0 that says who pays."""
-    offer, device = local_offer(CATALOG)
+    offer, device = probe_local_offer(CATALOG)
 
     assert (offer.provider, offer.usd_per_hour, offer.status) == ("local", 0, "active")
     assert device.name == offer.accelerator

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from gpuplan.files import cache_folder
-from gpuplan.offers.kept import kept_rows, kept_table
+from gpuplan.offers.kept import cache_rows, cache_table
 from gpuplan.offers.load import load_catalog
 from gpuplan.offers.rows import Row
 from hypothesis import given, settings
@@ -62,8 +62,8 @@ def test_what_comes_back_is_what_was_kept(
     """Law: equal rows, of equal types, in order; 1, 1.0 and true stay what they are."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GPUPLAN_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-        first = kept_rows(Made, "text", make=lambda: made)
-        again = kept_rows(Made, "text", make=never)
+        first = cache_rows(Made, "text", make=lambda: made)
+        again = cache_rows(Made, "text", make=never)
 
     assert first == again == made
     assert [type(row.number) for row in again] == [type(row.number) for row in made]
@@ -74,11 +74,11 @@ def test_another_text_is_another_entry(folder: Path) -> None:
     """The text that rows are made of names them; neither takes the other's place."""
     one, other = Made(text="one"), Made(text="other")
 
-    assert kept_rows(Made, "1", make=lambda: [one]) == (one,)
-    assert kept_rows(Made, "2", make=lambda: [other]) == (other,)
-    assert kept_rows(Made, "1", make=never) == (one,)
-    assert kept_table("names", "1", make=lambda: {"a": ("b",)}) == {"a": ("b",)}
-    assert kept_table("names", "1", make=dict) == {"a": ("b",)}
+    assert cache_rows(Made, "1", make=lambda: [one]) == (one,)
+    assert cache_rows(Made, "2", make=lambda: [other]) == (other,)
+    assert cache_rows(Made, "1", make=never) == (one,)
+    assert cache_table("names", "1", make=lambda: {"a": ("b",)}) == {"a": ("b",)}
+    assert cache_table("names", "1", make=dict) == {"a": ("b",)}
 
 
 @pytest.mark.parametrize(
@@ -95,19 +95,19 @@ def test_another_text_is_another_entry(folder: Path) -> None:
 def test_a_damaged_entry_is_read_anew_and_mended(folder: Path, damage: object) -> None:
     """Nothing of it is believed, nobody is told, and the next start finds it whole."""
     one = Made(text="x", usd=Decimal("1.25"))
-    kept_rows(Made, "1", make=lambda: [one])
+    cache_rows(Made, "1", make=lambda: [one])
     (entry,) = folder.iterdir()
     entry.write_text(damage(entry.read_text()))  # type: ignore[operator]
 
-    assert kept_rows(Made, "1", make=lambda: [one]) == (one,)
-    assert kept_rows(Made, "1", make=never) == (one,)
+    assert cache_rows(Made, "1", make=lambda: [one]) == (one,)
+    assert cache_rows(Made, "1", make=never) == (one,)
 
 
 def test_what_cannot_be_read_is_not_kept(folder: Path) -> None:
     """An error is raised each time, and leaves no entry."""
     for _ in range(2):
         with pytest.raises(AssertionError, match="read anew"):
-            kept_rows(Made, "1", make=never)
+            cache_rows(Made, "1", make=never)
     assert not folder.exists()
 
 
@@ -118,18 +118,18 @@ def test_a_folder_that_cannot_be_made_changes_nothing(
     (tmp_path / "file").touch()
     monkeypatch.setenv("GPUPLAN_CACHE_DIR", str(tmp_path / "file"))
 
-    assert kept_rows(Made, "1", make=lambda: [Made(text="x")]) == (Made(text="x"),)
+    assert cache_rows(Made, "1", make=lambda: [Made(text="x")]) == (Made(text="x"),)
 
 
 def test_the_second_start_checks_nothing_and_finds_the_same_catalog(folder: Path) -> None:
     """Two processes: the first reads the files with pydantic, the second has every part without it."""
     code = (
         "import sys; from gpuplan.offers.load import load_catalog;"
-        "from gpuplan.offers.spot import load_spot_facts;"
+        "from gpuplan.offers.spot import load_preemption_data;"
         "from gpuplan.offers.compat import load_compatibility; c = load_catalog();"
         "print([c.accelerators, c.names, c.offers, c.hosts, c.host_series, c.links, c.notebooks,"
         "c.costs.providers, c.costs.assumptions, c.costs.regions,"
-        "load_spot_facts(), load_compatibility()]);"
+        "load_preemption_data(), load_compatibility()]);"
         "print('pydantic' in sys.modules, file=sys.stderr)"
     )
     first, second = (

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from gpuplan.offers.check import check_catalog
-from gpuplan.offers.load import Catalog, links_of, load_catalog
+from gpuplan.offers.load import Catalog, find_links, load_catalog
 from gpuplan.plan.select import Filters, select
 from gpuplan.predict.links import MACHINES, UNKNOWN, link_between, machine_joined
 
@@ -30,7 +30,7 @@ AFTER_EVERY_READING = date(2026, 12, 31)
 def test_links_of_instance_types(instance: str, kind: str, gb_per_s: float) -> None:
     """Data sheets of the chips over the topologies of catalog/links.toml."""
     offer = next(offer for offer in CATALOG.offers if offer.instance_type == instance)
-    machine = machine_joined(links_of(CATALOG, offer))
+    machine = machine_joined(find_links(CATALOG, offer))
     link = link_between(CATALOG.accelerators[offer.accelerator], devices=offer.devices, machine=machine)
 
     assert link is not None
@@ -41,7 +41,7 @@ def test_machines_of_published_rows_are_wired_as_the_catalog_says() -> None:
     """What scaling was fitted on and what is predicted agree on instance types that both know."""
     for offer in CATALOG.offers:
         fitted = MACHINES.get(offer.instance_type)
-        links = links_of(CATALOG, offer)
+        links = find_links(CATALOG, offer)
         if fitted is not None and links is not None:
             assert links.topology == fitted.topology, offer.instance_type
             assert links.network_gbit_per_s == fitted.network_gbit_per_s, offer.instance_type
@@ -55,7 +55,7 @@ def test_every_machine_with_several_gpus_of_the_big_clouds_is_described() -> Non
         if offer.devices > 1
         and offer.provider in ("aws", "gcp", "azure")
         and CATALOG.accelerators[offer.accelerator].kind == "gpu"
-        and links_of(CATALOG, offer) is None
+        and find_links(CATALOG, offer) is None
     }
     assert guessed == set()
 

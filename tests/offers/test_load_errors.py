@@ -59,8 +59,8 @@ def test_a_broken_price_names_its_place(folder: Path, old: str, new: str, messag
          "accelerators.toml, line \\d+, `memory_gib`: .*got `much`"),
         ("accelerators.toml", "memory_gib = 12\n", "memory = 12\n", "`memory`: is not a known field"),
         ("accelerators.toml", 'vendor = "NVIDIA"\n', "", "`vendor`: is missing"),
-        ("accelerators.toml", '"P100" = [', '"P100" = 3 # [', "line \\d+, `P100`: is not a list of texts"),
-        ("accelerators.toml", '"GK210" = "K80"', '"GK210" = 80', "line \\d+, `GK210`: is not a text"),
+        ("accelerators.toml", '"P100" = [', '"P100" = 3 # [', "line \\d+, `P100`: is not a list of strings"),
+        ("accelerators.toml", '"GK210" = "K80"', '"GK210" = 80', "line \\d+, `GK210`: is not a string"),
         ("accelerators.toml", "[[accelerator]]", "[[accelerator]", "accelerators.toml, line \\d+, `TOML`"),
     ],
 )  # fmt: skip

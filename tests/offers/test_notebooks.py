@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 from gpuplan.offers.load import load_catalog
-from gpuplan.offers.notebooks import notebook_usd_per_hour, session_limits
+from gpuplan.offers.notebooks import compute_notebook_usd_per_hour, find_session_limits
 from gpuplan.offers.rows import Offer
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,25 +50,25 @@ def test_kaggle_gives_two_t4_or_eight_tpu_chips() -> None:
         ("T4", 2, 0),
         ("TPU-v5e", 8, 0),
     ]
-    limits = [session_limits(CATALOG.notebooks, offer) for offer in (gpu, tpu)]
+    limits = [find_session_limits(CATALOG.notebooks, offer) for offer in (gpu, tpu)]
     assert [(x.session_hours_max, x.weekly_quota_hours) for x in limits if x] == [(12, 30), (9, 20)]
 
 
 def test_free_colab_says_what_it_does_not_promise() -> None:
     """Free: at most 12 h, 90 min idle, no accelerator guaranteed; the offer's note says so."""
     offer = NOTEBOOKS["colab-free-t4"]
-    limits = session_limits(CATALOG.notebooks, offer)
+    limits = find_session_limits(CATALOG.notebooks, offer)
 
     assert limits is not None
     assert (limits.session_hours_max, limits.idle_minutes_max, limits.guaranteed) == (12, 90, False)
-    assert "may be refused" in offer.note
+    assert "may be unavailable" in offer.note
 
 
 def test_a_cloud_machine_has_no_session_limits() -> None:
     """Limits belong to notebooks."""
     machine: Offer = next(o for o in CATALOG.offers if o.provider == "aws")
 
-    assert session_limits(CATALOG.notebooks, machine) is None
+    assert find_session_limits(CATALOG.notebooks, machine) is None
 
 
 def test_what_is_gone_is_not_active() -> None:
@@ -82,8 +82,8 @@ def test_what_is_gone_is_not_active() -> None:
 @given(units=st.decimals("0.01", "50", places=2), usd=st.decimals("1", "100", places=2))
 def test_twice_the_units_cost_twice(units: Decimal, usd: Decimal) -> None:
     """A law: the price of an hour is in proportion to the rate."""
-    once = notebook_usd_per_hour(units_per_hour=units, usd=usd, units=Decimal(100))
-    twice = notebook_usd_per_hour(units_per_hour=2 * units, usd=usd, units=Decimal(100))
+    once = compute_notebook_usd_per_hour(units_per_hour=units, usd=usd, units=Decimal(100))
+    twice = compute_notebook_usd_per_hour(units_per_hour=2 * units, usd=usd, units=Decimal(100))
 
     assert twice == 2 * once
     assert once > 0

@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema
 import pytest
 from gpuplan.errors import CredentialsError, UsageError
-from gpuplan.offers.quotas import Quota, quotas_of
+from gpuplan.offers.quotas import Quota, read_quotas
 from vendors import aws_sdk
 from vendors.google import discovery_schema
 from vendors.server import Asked, impatient, vendor
@@ -55,7 +55,7 @@ def read(provider: str, region: str, monkeypatch: pytest.MonkeyPatch) -> list[Qu
         monkeypatch.setenv(name, value)
     with vendor(answer) as server:
         endpoints = {f"{provider}-quotas": server.url}
-        return quotas_of(provider, region, environ=ENVIRON, endpoints=endpoints, http=impatient())
+        return read_quotas(provider, region, environ=ENVIRON, endpoints=endpoints, http=impatient())
 
 
 def test_aws_tells_vcpus_by_family(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,7 +64,7 @@ def test_aws_tells_vcpus_by_family(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert found["P instances", "on_demand"].limit == 96
     assert found["G and VT instances", "on_demand"].sentence == (
-        "you have 0 vCPUs for G and VT instances (on demand) in aws us-east-1: "
+        "your quota is 0 vCPUs for G and VT instances (on demand) in aws us-east-1: "
         "https://us-east-1.console.aws.amazon.com/servicequotas/home/services/ec2/quotas/L-DB2E81BA"
     )
 
@@ -83,14 +83,14 @@ def test_azure_tells_vcpus_by_family(monkeypatch: pytest.MonkeyPatch) -> None:
     (quota,) = read("azure", "eastus", monkeypatch)
 
     assert (quota.what, quota.limit, quota.used) == ("Standard NCADSA100v4 Family vCPUs", 24.0, 12.0)
-    assert "12 of them taken" in quota.sentence
+    assert "12 of them in use" in quota.sentence
 
 
 @pytest.mark.parametrize("provider", ["gcp", "azure"])
 def test_without_credentials_the_way_to_get_them_is_told(provider: str) -> None:
     """Exit code 4, and the command that makes a token."""
     with pytest.raises(CredentialsError) as caught:
-        quotas_of(provider, "anywhere", environ={}, endpoints={}, http=impatient())
+        read_quotas(provider, "anywhere", environ={}, endpoints={}, http=impatient())
 
     assert "token" in (caught.value.hint or "").lower()
 
@@ -98,7 +98,7 @@ def test_without_credentials_the_way_to_get_them_is_told(provider: str) -> None:
 def test_another_provider_has_no_quotas_to_read() -> None:
     """Named, with what can be read."""
     with pytest.raises(UsageError, match="quotas of `gpc`") as caught:
-        quotas_of("gpc", "anywhere", environ={}, endpoints={}, http=impatient())
+        read_quotas("gpc", "anywhere", environ={}, endpoints={}, http=impatient())
 
     assert "gcp" in (caught.value.hint or "")
 
@@ -118,7 +118,7 @@ def test_the_command_prints_json_under_its_schema(
     jsonschema.Draft202012Validator.check_schema(published)
     jsonschema.validate(json.loads(out), published)
     assert code == 0
-    assert "you have 0 devices for NVIDIA_T4_GPUS (spot) in gcp us-central1" in table[2]
+    assert "your quota is 0 devices for NVIDIA_T4_GPUS (spot) in gcp us-central1" in table[2]
 
 
 @pytest.fixture

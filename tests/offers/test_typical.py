@@ -7,7 +7,7 @@ from typing import Any
 
 from gpuplan.offers.load import load_catalog
 from gpuplan.offers.rows import Offer
-from gpuplan.offers.typical import CLOUDS, machine_prices
+from gpuplan.offers.typical import CLOUDS, find_reference_prices
 
 
 def offer(usd: str | None, **other: Any) -> Offer:
@@ -20,7 +20,7 @@ def offer(usd: str | None, **other: Any) -> Offer:
 
 
 def price(*offers: Offer, providers: tuple[str, ...] | None = None) -> str | None:
-    best = machine_prices(offers, providers=providers).get(("T4", 1.0))
+    best = find_reference_prices(offers, providers=providers).get(("T4", 1.0))
     return None if best is None else str(best.usd_per_hour)
 
 
@@ -49,11 +49,11 @@ def test_only_some_sellers() -> None:
 def test_the_order_of_offers_does_not_matter() -> None:
     """The packaged catalog read backwards gives the same machines."""
     offers = load_catalog().offers
-    assert machine_prices(offers) == machine_prices(tuple(reversed(offers)))
+    assert find_reference_prices(offers) == find_reference_prices(tuple(reversed(offers)))
 
 
 def test_every_chip_of_profet_has_a_price() -> None:
     """K80 and M60 are gone from the clouds, and are judged by what they were listed at."""
-    prices = machine_prices(load_catalog().offers, providers=CLOUDS)
+    prices = find_reference_prices(load_catalog().offers, providers=CLOUDS)
     assert {prices[name, 1.0].status for name in ("K80", "M60")} <= {"legacy", "retired"}
     assert {prices[name, 1.0].status for name in ("T4", "V100-16GB")} == {"active"}

@@ -10,11 +10,12 @@ from itertools import pairwise
 import pytest
 from gpuplan.errors import NoAnswerError, UsageError
 from gpuplan.offers.load import Catalog
-from gpuplan.offers.notebooks import notebook_offers
-from gpuplan.plan.ask import Prepared
-from gpuplan.plan.breakeven import Breakeven, Rivalry, Turn, compare, turns
+from gpuplan.offers.notebooks import build_notebook_offers
+from gpuplan.plan.breakeven import Breakeven, Rivalry, compare
 from gpuplan.plan.calendar import Availability, calendar_hours
-from gpuplan.plan.estimate import Question
+from gpuplan.plan.crossover import Crossover, crossovers
+from gpuplan.plan.prepared import Prepared
+from gpuplan.plan.question import Question
 from gpuplan.plan.select import Selected, Selection
 from gpuplan.plan.terms import Terms
 from gpuplan.workload.model import Workload
@@ -24,7 +25,7 @@ from made_up import FakePredictor, make_accelerator, make_offer, make_workload
 
 CATALOG = Catalog(files("gpuplan.catalog"))
 T4 = make_accelerator("T4")
-NOTEBOOK = {one.instance_type: one for one in notebook_offers(CATALOG.notebooks)}
+NOTEBOOK = {one.instance_type: one for one in build_notebook_offers(CATALOG.notebooks)}
 BY_HAND = {
     "boot_s": 0.0, "setup_s": 0.0, "dataset_gb": 0.0, "compile_s": 0.0, "idle_tail_s": 0.0, "checkpoint_gb": 0.0,
     "disk_gb": 0.0, "egress_gb": 0.0, "hands_on_min": 6.0, "attention_share": 0.05, "free_hours_a_day": 4.0,
@@ -57,8 +58,8 @@ def comparison(
 
 
 def test_an_hour_on_free_colab_by_hand() -> None:
-    """Closed form: 1 h on it; 6 min to start and 3 min to watch are 0.15 h of one's own, $3 at $20. AWS: $0.50 and
-    6 min, $2.
+    """Closed form: 1 h on it; 6 min to start and 3 min to watch are 0.15 h of one's own, $3 at $20. AWS:
+    $0.50 and 6 min, $2.
     """
     result = comparison()
     free, aws = sorted(result.ways, key=lambda way: way.money_usd.mid)
@@ -80,9 +81,9 @@ def test_free_is_cheapest_when_time_is_worth_nothing() -> None:
 
 
 def test_the_turning_point_by_hand() -> None:
-    """Closed form: 1/36 h an epoch. Free: (0.1 + 0.05 t) h at $10 is 1 + 0.5 t; AWS at $0.20 an hour: 1 + 0.2 t,
-    so AWS wins from the first epoch on. At $0.60 it is 1 + 0.6 t, so free wins, until 144 epochs fill a session of
-    4 h: the second one costs $1 to start, and 0.1 t is less than that.
+    """Closed form: 1/36 h an epoch. Free: (0.1 + 0.05 t) h at $10 is 1 + 0.5 t; AWS at $0.20 an hour: 1 + 0.2
+    t, so AWS wins from the first epoch on. At $0.60 it is 1 + 0.6 t, so free wins, until 144 epochs fill a
+    session of 4 h: the second one costs $1 to start, and 0.1 t is less than that.
     """
     always = Rivalry(against=("colab-free", "aws:g4dn.xlarge"), hour_value_usd=10.0)
 
@@ -93,7 +94,7 @@ def test_the_turning_point_by_hand() -> None:
     )  # 0.6 t against 0.5 t: free, until a second session costs $1
     assert dearer.best.contender.name == "colab-free"
     assert dearer.by_epochs is not None
-    assert dearer.by_epochs[0] == Turn(
+    assert dearer.by_epochs[0] == Crossover(
         at=145, before="colab-free", to="aws:g4dn.xlarge"
     )  # 144 epochs fill 4 h
 
@@ -109,8 +110,8 @@ def test_paid_units_come_in_bundles() -> None:
 
 
 def test_kaggle_waits_for_next_weeks_quota() -> None:
-    """Closed form: 1,260 epochs on 2 T4 are 17.5 h (50 steps of 1 s an epoch), three sessions of 8 h; three runs
-    are 52.5 h: 30 in the first week, 22.5 in the second, at 8 h a day: two full days and 6.5 h.
+    """Closed form: 1,260 epochs on 2 T4 are 17.5 h (50 steps of 1 s an epoch), three sessions of 8 h; three
+    runs are 52.5 h: 30 in the first week, 22.5 in the second, at 8 h a day: two full days and 6.5 h.
     """
     long = make_workload(epochs=1260, steps=126_000)
     result = comparison(long, rivalry=Rivalry(against=("kaggle-free-t4x2",), runs=3))
@@ -150,7 +151,7 @@ def test_more_hours_never_end_sooner(hours: float, more: float, a_day: float, we
 @given(at=st.lists(st.integers(2, 99_999), min_size=1, max_size=3, unique=True).map(sorted))
 def test_turns_are_found_where_they_are(at: list[int]) -> None:
     """Law: ways that change at some numbers are found to change there, unless two lie within a grid step."""
-    found = turns(lambda n: f"way {sum(n >= one for one in at)}")
+    found = crossovers(lambda n: f"way {sum(n >= one for one in at)}")
 
     if all(later > 1.13 * earlier + 1 for earlier, later in pairwise(at)):
         assert [turn.at for turn in found] == at

@@ -8,7 +8,8 @@ from decimal import Decimal
 import pytest
 from gpuplan.errors import UsageError
 from gpuplan.plan.answer import why_no_answer
-from gpuplan.plan.estimate import Question, estimate_workload
+from gpuplan.plan.estimate import estimate_workload
+from gpuplan.plan.question import Question
 from gpuplan.plan.result import Estimate
 from gpuplan.plan.select import Selected, Selection
 from gpuplan.workload.model import Workload
@@ -210,7 +211,7 @@ def test_a_chip_that_keras_does_not_run_on_never_wins() -> None:
     assert (estimate.recommendation.cheapest, estimate.recommendation.pareto) == (0, (0,))
     row = estimate.offers[1].to_json()
     assert row["runs"] is False
-    assert row["compatibility"].startswith("Keras 3 does not run on it: torch torch-neuronx")
+    assert row["compatibility"].startswith("Keras 3 does not support it: torch torch-neuronx")
 
 
 def test_ones_own_machine_stands_for_itself() -> None:

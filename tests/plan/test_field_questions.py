@@ -9,10 +9,11 @@ from decimal import Decimal
 import pytest
 from gpuplan.offers.load import load_catalog
 from gpuplan.offers.rows import Accelerator
-from gpuplan.plan.ask import Prepared
 from gpuplan.plan.breakeven import Rivalry, compare
-from gpuplan.plan.estimate import Question, estimate_workload
+from gpuplan.plan.estimate import estimate_workload
 from gpuplan.plan.offer_estimate import OfferEstimate
+from gpuplan.plan.prepared import Prepared
+from gpuplan.plan.question import Question
 from gpuplan.plan.select import Filters, select
 from gpuplan.plan.terms import Terms
 from gpuplan.predict.steptime import StepTime, Unpredicted

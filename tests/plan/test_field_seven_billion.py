@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from gpuplan.offers.load import load_catalog
 from gpuplan.plan.answer import why_no_answer
-from gpuplan.plan.estimate import Question, estimate_workload
+from gpuplan.plan.estimate import estimate_workload
 from gpuplan.plan.memory import FRAMEWORK_RESERVE_BYTES
+from gpuplan.plan.question import Question
 from gpuplan.plan.select import Filters, select
 from gpuplan.plan.terms import Terms
 from gpuplan.predict.predictor import Predictor

@@ -10,13 +10,14 @@ from gpuplan.errors import NoAnswerError, UsageError
 from gpuplan.launch.choose import candidates_of, read_estimate
 from gpuplan.offers.load import load_catalog
 from gpuplan.offers.rows import Accelerator
-from gpuplan.plan.estimate import Question, estimate_workload
+from gpuplan.plan.estimate import estimate_workload
 from gpuplan.plan.hosts import rented_together, several
+from gpuplan.plan.question import Question
 from gpuplan.plan.select import Filters, Selection, select
 from gpuplan.plan.terms import Terms
 from gpuplan.predict.parallel import several_devices
 from gpuplan.predict.steptime import StepTime, Unpredicted
-from gpuplan.render.numbers import offer_text
+from gpuplan.render.numbers import format_offer_name
 from gpuplan.units import Interval
 from gpuplan.workload.model import Workload
 from hypothesis import given
@@ -43,7 +44,7 @@ def test_two_machines_by_hand() -> None:
         if one.offer.instance_type == "p3.16xlarge" and one.offer.hosts == 2
     )  # fmt: skip
     assert (pair.devices, pair.vcpus, pair.usd_per_hour) == (16.0, 128.0, Decimal("48.96"))
-    assert offer_text("aws", "p3.16xlarge", hosts=2) == "aws 2× p3.16xlarge"
+    assert format_offer_name("aws", "p3.16xlarge", hosts=2) == "aws 2× p3.16xlarge"
 
 
 @given(hosts=st.integers(1, 64), price=st.decimals("0.01", "100", places=4))
@@ -130,13 +131,13 @@ def test_the_network_joins_machines() -> None:
 
 def test_several_machines_are_not_launched(tmp_path: object) -> None:
     """One machine is started: a plan that chose two is refused with the reason."""
-    from gpuplan.render.estimate import estimate_json
+    from gpuplan.render.estimate import format_estimate_json
 
     answer = estimate_workload(
         make_workload(), selection=chosen(hosts=(2,), purchase="on-demand"), predictor=FakePredictor(),
         question=Question(),
     )  # fmt: skip
     path = tmp_path / "plan.json"
-    path.write_text(estimate_json(answer))
+    path.write_text(format_estimate_json(answer))
     with pytest.raises(NoAnswerError, match="is 2 machines"):
         candidates_of(read_estimate(path), launchable=("aws",), rank=1, fallbacks=0)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from gpuplan.errors import UsageError
-from gpuplan.plan.estimate import Question
 from gpuplan.plan.limits import duration_s_of
+from gpuplan.plan.question import Question
 from gpuplan.plan.select import Filters
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from gpuplan.plan.estimate import project
-from gpuplan.plan.limiter import fed
+from gpuplan.plan.host_feed import fed
 from gpuplan.plan.measured_feed import measured_feed
 from gpuplan.plan.select import Selected
 from gpuplan.predict.from_profiles import Loading, Measurement

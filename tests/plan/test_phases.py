@@ -10,9 +10,10 @@ from gpuplan.errors import UsageError
 from gpuplan.offers.costs import load_costs
 from gpuplan.plan.bill import Bill, Rental
 from gpuplan.plan.charges import Charger
-from gpuplan.plan.estimate import Question, estimate_workload
+from gpuplan.plan.estimate import estimate_workload
 from gpuplan.plan.offer_estimate import OfferEstimate
 from gpuplan.plan.phases import REWORK, TRAINING, Scheduler
+from gpuplan.plan.question import Question
 from gpuplan.plan.select import Selected, Selection
 from gpuplan.plan.terms import Currency, Terms, overrides_of
 from gpuplan.settings_own import Discount, Tax

@@ -13,14 +13,14 @@ import pytest
 from gpuplan.errors import UsageError
 from gpuplan.offers.load import load_catalog
 from gpuplan.plan import compiling
-from gpuplan.plan.best_batch import ends_to_compile
+from gpuplan.plan.best_batch_search import ends_to_compile
 from gpuplan.plan.compiling import Compiling
 from gpuplan.plan.profile_compiled import accelerators_named, add_compiled
 from gpuplan.plan.profile_rows import empty_document, row_of
 from gpuplan.plan.profile_run import Request
 from gpuplan.predict.compile import targets
-from gpuplan.predict.compile.compiled import Compiled
-from gpuplan.render.profile import sentences_of
+from gpuplan.predict.compile.compiled import CompiledStep
+from gpuplan.render.profile import iter_summary_sentences
 from gpuplan.units import GIB
 from gpuplan.workload.lowering import Lowered
 from gpuplan.workload.ops import Op, OpKind
@@ -62,9 +62,9 @@ def compiled_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
         asked.append(program.options.batch_size)
         return Lowered(digest=str(asked[-1]), path=tmp_path, batch_size=asked[-1])
 
-    def compile_step(*_: Any, digest: str, **__: Any) -> Compiled:
+    def compile_step(*_: Any, digest: str, **__: Any) -> CompiledStep:
         share = int(digest) / 16
-        return Compiled(
+        return CompiledStep(
             compiler="libtpu 0", compile_s=1.0, needed_bytes=int(share * GIB), cycles={"k": 1.5e6 * share}
         )
 
@@ -89,7 +89,7 @@ def test_three_batch_sizes_take_two_compilations(document: dict[str, Any], compi
         assert by_size[size]["basis"] == "compiled"
         assert by_size[size]["step_time_s"]["mid"] == pytest.approx(milliseconds / 1e3)
         assert by_size[size]["memory_bytes"] == milliseconds * GIB
-    assert any("TPU-v5e, batch 32 · float32: 2 ms" in said for said in sentences_of(document))
+    assert any("TPU-v5e, batch 32 · float32: 2 ms" in said for said in iter_summary_sentences(document))
 
 
 def test_what_to_compile_for_must_be_named() -> None:

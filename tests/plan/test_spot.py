@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
 from gpuplan.errors import UsageError
 from gpuplan.offers.load import load_catalog
-from gpuplan.offers.spot import hazard_of, load_spot_facts
-from gpuplan.plan.estimate import Question, estimate_workload
+from gpuplan.offers.spot import MIN_PREEMPTIONS, find_preemption_statistics, load_preemption_data
+from gpuplan.plan.estimate import estimate_workload
+from gpuplan.plan.question import Question
 from gpuplan.plan.select import Selected, Selection
 from gpuplan.plan.spot import Segments, checkpoint_interval_s, memoryless, percentile_s, segments_of
 from gpuplan.plan.spot_law import Capped, Exponential, LifeLaw, LogNormal, law_of
@@ -19,6 +21,7 @@ from gpuplan.plan.spot_simulation import simulate
 from hypothesis import given
 from hypothesis import strategies as st
 from made_up import FakePredictor, make_accelerator, make_offer, make_workload
+from scipy import stats
 
 HOUR_S = 3600.0
 # Pooled zone traces of 2022 (catalog/spot_traces.csv): mean and median life in hours.
@@ -103,7 +106,9 @@ def test_the_recursion_and_the_closed_form_agree_where_both_hold() -> None:
 
 
 def test_a_rule_of_24_hours_ends_every_life() -> None:
-    """A machine that nothing else takes back: 60 h of work need three of them, two restarts and lost segments."""
+    """A machine that nothing else takes back: 60 h of work need three of them, two restarts and lost
+    segments.
+    """
     law = Capped(Exponential(1e6 * HOUR_S), 24.0 * HOUR_S)
     run = segments_of(work_s=60 * HOUR_S, interval_s=HOUR_S, save_s=30.0, restart_s=300.0, wait_s=0.0)
 
@@ -153,10 +158,16 @@ def test_longer_lives_never_cost_more(life_h: float, longer: float) -> None:
 
 def test_the_basis_of_a_life_is_named() -> None:
     """Watched for the V100 of AWS, a bucket for its T4, an assumption for Google's."""
-    facts = load_spot_facts()
-    v100 = hazard_of(make_offer("V100-16GB", provider="aws", instance_type="p3.2xlarge"), facts)
-    t4 = hazard_of(make_offer("T4", provider="aws", instance_type="g4dn.2xlarge", region="af-south-1"), facts)
-    google = hazard_of(make_offer("T4", provider="gcp", instance_type="n1-standard-8-t4x1"), facts)
+    facts = load_preemption_data()
+    v100 = find_preemption_statistics(
+        make_offer("V100-16GB", provider="aws", instance_type="p3.2xlarge"), facts
+    )
+    t4 = find_preemption_statistics(
+        make_offer("T4", provider="aws", instance_type="g4dn.2xlarge", region="af-south-1"), facts
+    )
+    google = find_preemption_statistics(
+        make_offer("T4", provider="gcp", instance_type="n1-standard-8-t4x1"), facts
+    )
 
     assert (v100.basis, t4.basis, google.basis) == ("watched", "provider's bucket", "assumed")
     # 736 preemptions in 2548.5 up hours of six zone traces (spot_traces.csv, worked out apart from the program)
@@ -164,10 +175,32 @@ def test_the_basis_of_a_life_is_named() -> None:
     assert (t4.up_hours, t4.notice_s, google.notice_s) == (12.0, 120.0, 30.0)
 
 
+def test_what_was_watched_of_one_tpu_generation_says_nothing_of_another() -> None:
+    """Zone traces of one chip hold for its memory sizes, and for no other chip."""
+    facts = load_preemption_data()
+    trace = next(trace for trace in facts.traces if trace.preemptions >= MIN_PREEMPTIONS)
+    traces = tuple(
+        replace(trace, provider="gcp", accelerator=name) for name in ("TPU-v3", "A100-40GB")
+    )  # fmt: skip
+    made_up = replace(facts, traces=traces)
+    basis = {
+        name: find_preemption_statistics(
+            make_offer(name, provider="gcp", instance_type="made up"), made_up
+        ).basis
+        for name in ("TPU-v3", "TPU-v5e", "A100-80GB")
+    }
+
+    assert basis == {"TPU-v3": "watched", "TPU-v5e": "assumed", "A100-80GB": "watched"}
+
+
 def test_every_spot_offer_of_the_catalog_has_a_life_and_a_source() -> None:
     """No offer at spot prices is left without an answer, and none without saying where it comes from."""
-    facts = load_spot_facts()
-    hazards = [hazard_of(offer, facts) for offer in load_catalog().offers if offer.purchase == "spot"]
+    facts = load_preemption_data()
+    hazards = [
+        find_preemption_statistics(offer, facts)
+        for offer in load_catalog().offers
+        if offer.purchase == "spot"
+    ]
 
     assert len(hazards) > 500
     assert all(hazard.up_hours > 0 and hazard.source for hazard in hazards)
@@ -185,7 +218,7 @@ def both(spot_usd: str, **terms: float) -> list[object]:
     selection = Selection(
         offers=tuple(Selected(offer, T4) for offer in offers),
         catalog_as_of="2026-01-21",
-        spot=load_spot_facts(),
+        spot=load_preemption_data(),
     )
     answer = estimate_workload(
         make_workload(), selection=selection, predictor=FakePredictor(),
@@ -246,3 +279,25 @@ def test_only_a_median_far_below_the_mean_is_a_heavy_tail() -> None:
     """The median of an exponential life is 0.69 of its mean."""
     assert isinstance(law_of(mean_s=10.0, median_s=6.9), Exponential)
     assert isinstance(law_of(mean_s=10.0, median_s=3.0), LogNormal)
+
+
+# --- distributions of lives, against SciPy -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("life_h", [0.5, 3.0, 40.0])
+def test_distributions_of_lives_are_those_of_scipy(life_h: float) -> None:
+    """`scipy.stats` 1.11: distribution functions, and partial moments by its quadrature, to nine digits.
+
+    SciPy is the reference and not the implementation: importing `scipy.stats` takes longer than an estimate.
+    """
+    mean, median, time = 1.9 * HOUR_S, HOUR_S, life_h * HOUR_S
+    heavy = LogNormal(mean, median)
+    pairs = [
+        (Exponential(mean), stats.expon(scale=mean)),
+        (heavy, stats.lognorm(s=heavy.sigma, scale=median)),
+    ]
+    for ours, theirs in pairs:
+        square = theirs.expect(lambda life: (life / HOUR_S) ** 2, lb=0.0, ub=time, limit=200)
+        assert ours.cdf(time) == pytest.approx(theirs.cdf(time), rel=1e-9)
+        assert ours.partial_mean_s(time) == pytest.approx(theirs.expect(lb=0.0, ub=time, limit=200), rel=1e-9)
+        assert ours.partial_square_s2(time) == pytest.approx(square * HOUR_S**2, rel=1e-9)

@@ -8,7 +8,8 @@ from decimal import Decimal
 import pytest
 from gpuplan.errors import UsageError
 from gpuplan.offers.rows import Accelerator
-from gpuplan.plan.estimate import Question, estimate_workload
+from gpuplan.plan.estimate import estimate_workload
+from gpuplan.plan.question import Question
 from gpuplan.plan.run import run_length, run_length_of_one_batch
 from gpuplan.plan.spreading import Spread
 from gpuplan.predict.steptime import StepTime, Unpredicted

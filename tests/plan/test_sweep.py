@@ -5,8 +5,8 @@ from __future__ import annotations
 from decimal import Decimal
 
 from gpuplan.offers.load import load_catalog
-from gpuplan.plan.ask import Prepared
-from gpuplan.plan.estimate import Question
+from gpuplan.plan.prepared import Prepared
+from gpuplan.plan.question import Question
 from gpuplan.plan.sweep import sweep
 from gpuplan.plan.terms import NO_TERMS
 from made_up import FakePredictor, make_accelerator, make_offer, make_selection, make_workload

@@ -12,7 +12,7 @@ from gpuplan.predict.accuracy import Prices, Scoreboard, evaluate
 from gpuplan.predict.bench import Bench
 from gpuplan.predict.record import packaged_record, worsened
 from gpuplan.predict.settings_held_out import settings_named
-from gpuplan.render.accuracy import scoreboard_rows, setting_rows
+from gpuplan.render.accuracy import build_scoreboard_rows, build_setting_rows
 
 # One process works out what both files look at.
 pytestmark = pytest.mark.xdist_group("held out")
@@ -61,7 +61,7 @@ def test_choosing_by_prediction_loses_little(board: Scoreboard) -> None:
 
 def test_the_scoreboard_is_complete_and_matches_its_schema(board: Scoreboard) -> None:
     """A line for everything, each source, GPU, precision, model and rule; the JSON validates."""
-    assert len(scoreboard_rows(board)) == 1 + 4 + 9 + 3
-    assert len(setting_rows(board.settings)) == 1 + (1 + 4 + 1 + 9) + 3
+    assert len(build_scoreboard_rows(board)) == 1 + 4 + 9 + 3
+    assert len(build_setting_rows(board.settings)) == 1 + (1 + 4 + 1 + 9) + 3
     schema = json.loads((resources.files("gpuplan.schemas") / "gpuplan.accuracy.json").read_text())
     jsonschema.validate({"schema": "gpuplan.accuracy/1", **board.to_json()}, schema)

@@ -11,7 +11,7 @@ from gpuplan.predict.cases import examples_of
 from gpuplan.predict.coefficients import load_coefficients
 from gpuplan.predict.corpus import packaged_corpus
 from gpuplan.predict.heldout import predict_case
-from gpuplan.predict.inference import inference_ends_of, load_inference
+from gpuplan.predict.inference_interval import inference_ends_of, load_inference
 
 
 def test_the_interval_holds_four_fifths_of_what_was_published() -> None:

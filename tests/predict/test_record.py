@@ -28,7 +28,7 @@ from gpuplan.predict.record import (
 )
 from gpuplan.predict.score import ScoredRow, summarize
 from gpuplan.predict.settings_held_out import SETTINGS
-from gpuplan.render.accuracy_page import accuracy_page
+from gpuplan.render.accuracy_page import format_accuracy_page
 
 ROOT = Path(__file__).parents[2]
 
@@ -151,14 +151,14 @@ def test_the_page_is_what_the_record_says() -> None:
 
     Run `gpuplan accuracy --recorded --markdown > docs/accuracy.md` when this fails.
     """
-    page = accuracy_page(packaged_record()["settings"])
+    page = format_accuracy_page(packaged_record()["settings"])
     assert (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8") == page
 
 
 def test_the_page_names_every_setting_with_its_rows_and_rules() -> None:
     """A heading, the protocol, the command and the number of rows for each; the rules beside it."""
     settings = packaged_record()["settings"]
-    page = accuracy_page(settings)
+    page = format_accuracy_page(settings)
     for name, setting in settings.items():
         assert f"## {setting['title']}\n" in page
         assert f"gpuplan accuracy --setting {name}\n" in page

@@ -16,12 +16,13 @@ from typing import Any
 
 import jsonschema
 import pytest
-from gpuplan.plan.estimate import Question, estimate_workload
+from gpuplan.plan.estimate import estimate_workload
 from gpuplan.plan.prediction import with_serving
+from gpuplan.plan.question import Question
 from gpuplan.plan.result import Estimate
 from gpuplan.render import age
-from gpuplan.render.estimate import emit_estimate, estimate_json
-from gpuplan.render.html import estimate_html
+from gpuplan.render.estimate import emit_estimate, format_estimate_json
+from gpuplan.render.html import format_estimate_html
 from gpuplan.workload.model import Unmodelled
 from made_up import FakePredictor, make_accelerator, make_offer, make_selection, make_workload
 
@@ -65,7 +66,7 @@ class Terminal(io.StringIO):
 @pytest.fixture(autouse=True)
 def _a_day_on_which_no_price_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
     """Golden texts do not age."""
-    monkeypatch.setattr(age, "today", lambda: date(2025, 7, 1))
+    monkeypatch.setattr(age, "current_date", lambda: date(2025, 7, 1))
 
 
 @pytest.fixture
@@ -81,11 +82,11 @@ def estimate() -> Estimate:
 
 def test_old_prices_are_told_below_the_table(monkeypatch: pytest.MonkeyPatch, estimate: Estimate) -> None:
     """29 days after the newest, 430 after the oldest: how many are old, how old, and what to type."""
-    monkeypatch.setattr(age, "today", lambda: date(2026, 9, 1))
+    monkeypatch.setattr(age, "current_date", lambda: date(2026, 9, 1))
 
     text = " ".join(shown(monkeypatch, estimate, width=120).split())
 
-    assert "prices are older than 30 days (up to 430): `gpuplan catalog refresh` reads them anew." in text
+    assert "prices are older than 30 days (up to 430 days): run `gpuplan catalog refresh` to update." in text
 
 
 def shown(monkeypatch: pytest.MonkeyPatch, estimate: Estimate, *, width: int, **options: bool) -> str:
@@ -120,7 +121,8 @@ def test_without_a_length_samples_are_priced_and_not_the_run(monkeypatch: pytest
     assert "$ a million" in text
     assert "21–40" in text
     assert (
-        "cheapest, fastest: aws g4dn.xlarge (T4), us-east-1, on demand: 32 samples/s, $4.57 a million" in text
+        "cheapest, fastest: aws g4dn.xlarge (T4), us-east-1, on demand: 32 samples/s, $4.57 per million"
+        in text
     )
     assert "run $" not in text
 
@@ -187,7 +189,7 @@ def test_json_keeps_the_contract(capsys: pytest.CaptureFixture[str], estimate: E
     schema = json.loads(files("gpuplan.schemas").joinpath("gpuplan.estimate.json").read_text())
     jsonschema.Draft202012Validator.check_schema(schema)
     jsonschema.validate(document, schema)
-    assert text == estimate_json(estimate)
+    assert text == format_estimate_json(estimate)
     assert (
         sum('"instance_type": "g4dn.xlarge"' in line and '"bill"' in line for line in text.splitlines()) == 2
     )
@@ -195,7 +197,7 @@ def test_json_keeps_the_contract(capsys: pytest.CaptureFixture[str], estimate: E
 
 def test_json_names_what_is_recommended(estimate: Estimate) -> None:
     """A recommendation says where the offer is in `offers`, and names it."""
-    document = json.loads(estimate_json(estimate))
+    document = json.loads(format_estimate_json(estimate))
     chosen = document["recommendation"]
 
     for answer in (chosen["cheapest"], chosen["fastest"], chosen["free"], *chosen["pareto"]):
@@ -208,7 +210,7 @@ def test_json_names_what_is_recommended(estimate: Estimate) -> None:
 
 def test_json_bills_add_up(estimate: Estimate) -> None:
     """Law: the lines of every bill sum exactly to the cost, as decimal numbers."""
-    rows: list[dict[str, Any]] = json.loads(estimate_json(estimate))["offers"]
+    rows: list[dict[str, Any]] = json.loads(format_estimate_json(estimate))["offers"]
     billed = [row for row in rows if row["cost_usd"]]
 
     assert len(billed) == 6
@@ -235,10 +237,10 @@ def test_html_is_well_formed_and_escaped(estimate: Estimate) -> None:
         predictor=FakePredictor(),
         question=Question(),
     )
-    for page in (estimate_html(estimate), estimate_html(answer)):
+    for page in (format_estimate_html(estimate), format_estimate_html(answer)):
         parser = Balance()
         parser.depth = []
         parser.feed(page)
         assert parser.depth == []
         assert "<script" not in page
-    assert "&lt;script&gt;" in estimate_html(answer)
+    assert "&lt;script&gt;" in format_estimate_html(answer)

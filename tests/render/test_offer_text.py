@@ -10,14 +10,15 @@ from decimal import Decimal
 import pytest
 from gpuplan.offers.load import load_catalog
 from gpuplan.plan.best_batch import BestBatch
-from gpuplan.plan.estimate import Question, estimate_workload
-from gpuplan.plan.prediction import Serving
+from gpuplan.plan.estimate import estimate_workload
+from gpuplan.plan.question import Question
 from gpuplan.plan.result import Estimate
 from gpuplan.plan.select import Filters, select
+from gpuplan.plan.serving import Serving
 from gpuplan.plan.terms import Terms
-from gpuplan.render.estimate import estimate_json
-from gpuplan.render.offer_text import OfferTexts
-from gpuplan.render.output import compact_json
+from gpuplan.render.estimate import format_estimate_json
+from gpuplan.render.offer_text import OfferJsonWriter
+from gpuplan.render.output import format_compact_json
 from gpuplan.settings_own import Discount, Tax
 from gpuplan.units import Interval
 from made_up import FakePredictor, make_workload
@@ -51,11 +52,11 @@ def estimate(terms: Terms = PLAIN, *, hosts: tuple[int, ...] = (1,), **changes: 
 )
 def test_every_offer_of_the_catalog_reads_as_its_object(answer: Estimate) -> None:
     """Law: character by character, with what is unknown, free, spot, of several devices, or not to be had."""
-    texts = OfferTexts()
+    texts = OfferJsonWriter()
 
     for one in answer.offers:
-        assert texts.of(one) == compact_json(one.to_json())
-    assert json.loads(estimate_json(answer)) == json.loads(json.dumps(answer.to_json()))
+        assert texts.of(one) == format_compact_json(one.to_json())
+    assert json.loads(format_estimate_json(answer)) == json.loads(json.dumps(answer.to_json()))
 
 
 def test_second_plans_and_predictions_are_written_too() -> None:
@@ -65,4 +66,4 @@ def test_second_plans_and_predictions_are_written_too() -> None:
     served = Serving(latency_s=time_s, per_s=time_s, usd_per_million=Decimal("0.10"))
     one = replace(estimate().offers[0], best_batch=best, serving=served)
 
-    assert OfferTexts().of(one) == compact_json(one.to_json())
+    assert OfferJsonWriter().of(one) == format_compact_json(one.to_json())

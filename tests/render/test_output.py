@@ -12,7 +12,7 @@ from datetime import date
 from decimal import Decimal
 
 import pytest
-from gpuplan.render.output import Column, emit_json, emit_rows, json_text, tsv_text
+from gpuplan.render.output import Column, emit_json, emit_rows, format_json, format_tsv
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -93,7 +93,7 @@ def test_json_is_one_object_with_its_schema(capsys: pytest.CaptureFixture[str]) 
 def test_what_has_no_json_form_is_a_bug(value: object) -> None:
     """NaN and unknown types raise instead of printing something that no reader accepts."""
     with pytest.raises((ValueError, TypeError)):
-        json_text("gpuplan.test/1", {"x": value})
+        format_json("gpuplan.test/1", {"x": value})
 
 
 @pytest.mark.parametrize("as_json", [True, False])
@@ -119,7 +119,7 @@ def test_a_reader_that_leaves_is_no_error(as_json: bool) -> None:
 def test_tsv_always_has_as_many_cells_as_columns(rows: list[tuple[str, object]]) -> None:
     """A law: whatever text a cell has, lines and cells stay aligned."""
     columns = [Column(key="a", header="A"), Column(key="b", header="B")]
-    lines = tsv_text(columns, [{"a": a, "b": b} for a, b in rows]).split("\n")
+    lines = format_tsv(columns, [{"a": a, "b": b} for a, b in rows]).split("\n")
 
     assert len(lines) == len(rows) + 2
     assert all(line.count("\t") == 1 for line in lines[:-1])

@@ -7,7 +7,7 @@ from threading import Event
 
 import pytest
 from gpuplan.render import progress
-from gpuplan.render.progress import status
+from gpuplan.render.progress import say, status
 from rich.live import Live
 
 CURSOR_BACK = "\x1b[?25h"
@@ -23,7 +23,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> Event:
         start(live, True)
         begun.set()
 
-    monkeypatch.setattr(progress, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(progress, "DELAY_S", 0.0)
     monkeypatch.setattr(Live, "start", started)
     monkeypatch.setenv("TERM", "xterm")
     return begun
@@ -48,6 +48,18 @@ def test_it_says_what_goes_on_and_leaves_data_alone(
     assert captured.out == "data\n"
     assert "tracing [red]train.py[/red]" in captured.err
     assert captured.err.rindex(CURSOR_BACK) > captured.err.rindex("tracing")
+
+
+def test_a_line_that_is_said_stands_above_the_spinner(
+    impatient: Event, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The spinner's line is erased first, and drawn again below."""
+    on_terminal(monkeypatch)
+    with status("starting"):
+        assert impatient.wait(60)
+        say("an event")
+
+    assert "\r\x1b[2Kan event\n" in capsys.readouterr().err
 
 
 def test_an_interrupt_brings_the_cursor_back(

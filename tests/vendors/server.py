@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from gpuplan.offers.refresh.http import Http, Patience
+from gpuplan.offers.refresh.http import HttpClient, RetryPolicy
 
 __all__ = ["FAULTS", "PASSING", "Asked", "Vendor", "impatient", "vendor"]
 
@@ -55,10 +55,10 @@ class Vendor:
     stopped: threading.Event = field(default_factory=threading.Event)
 
 
-def impatient(**changes: Any) -> Http:
+def impatient(**changes: Any) -> HttpClient:
     """Return a client that makes no pauses between attempts; servers that stall want a small ``read_s``."""
-    patience = Patience(**{"connect_s": 5.0, "read_s": 5.0, "answer_s": 20.0, "attempts": 4, **changes})
-    return Http(patience, sleep=lambda _: None)
+    patience = RetryPolicy(**{"connect_s": 5.0, "read_s": 5.0, "answer_s": 20.0, "attempts": 4, **changes})
+    return HttpClient(patience, sleep=lambda _: None)
 
 
 @contextmanager

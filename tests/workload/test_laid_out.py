@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from gpuplan.predict.compile.reading import facts_of
+from gpuplan.predict.compile.reading import parse_facts
 from gpuplan.workload.load import load_workload
 from gpuplan.workload.lowering import Lowered, lowered_step
 from gpuplan.workload.options import WorkloadOptions
@@ -34,10 +34,10 @@ COMPILE = """
 import json, sys
 import jax, numpy as np
 from jax import export
-from gpuplan.predict.compile.child import _places
+from gpuplan.predict.compile.child import _build_shardings
 
 exported = export.deserialize(bytearray(open(sys.argv[1], "rb").read()))
-places = _places(exported, jax.devices(), json.loads(sys.argv[2]))
+places = _build_shardings(exported, jax.devices(), json.loads(sys.argv[2]))
 arrays = [jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=p) for a, p in zip(exported.in_avals, places)]
 arguments, named = jax.tree.unflatten(exported.in_tree, arrays)
 step = jax.jit(exported.call).trace(*arguments, **named).lower().compile()
@@ -82,4 +82,4 @@ def test_a_device_holds_its_share_of_the_weights_and_sends_partial_sums(lowered:
 
     kernels, batch = 3 * 2 * 64 * 256 * 4 // 4, 2 * 16 * 64 * 4
     assert kernels + batch <= said["bytes"] <= kernels + batch + 64
-    assert facts_of(said["text"], "tpu")["sent_bytes"] >= 2 * 3 / 4 * 16 * 64 * 4
+    assert parse_facts(said["text"], "tpu")["sent_bytes"] >= 2 * 3 / 4 * 16 * 64 * 4

@@ -72,7 +72,7 @@ def test_a_model_without_configuration_is_traced_as_it_is() -> None:
 
 def test_what_is_no_model_is_refused() -> None:
     """A layer is not a model."""
-    with pytest.raises(UsageError, match=r"Dense is no keras\.Model"):
+    with pytest.raises(UsageError, match=r"Dense is not a keras\.Model"):
         workload_of_model(keras.layers.Dense(1), options=WorkloadOptions())
 
 

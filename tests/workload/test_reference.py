@@ -57,11 +57,11 @@ def test_relative_paths_start_from_the_base(folder: Path) -> None:
         ("notes.txt", "unknown file type"),
         ("train.py?epochs=3", "belong to functions"),
         ("models.py:vgg?size", "cannot read `size`"),
-        ("models.py:two words", "no function name"),
+        ("models.py:two words", "not a function name"),
         ("a-b:build", "neither a `.py` file nor a module"),
         ("", "empty"),
-        ("resnet-50", "cannot tell"),
-        ("torchvision.models.resnet50", "cannot tell"),
+        ("resnet-50", "cannot interpret"),
+        ("torchvision.models.resnet50", "cannot interpret"),
     ],
 )
 def test_what_fits_no_form_is_a_usage_error_with_a_hint(folder: Path, text: str, message: str) -> None:

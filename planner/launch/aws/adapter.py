@@ -1,39 +1,52 @@
 """EC2 as a provider: the plan's calls are boto3's own, and every one of them is sent once.
 
 What caps a machine: the timer that the start-up script sets first, which powers it off, and powering off
-terminates it (`InstanceInitiatedShutdownBehavior`, read back); and, when a role for it is given, a one-time
-schedule of EventBridge Scheduler that terminates it from outside, at a time counted from the launch time that
-EC2 itself gave.
+terminates it (`InstanceInitiatedShutdownBehavior`, read back); and a one-time schedule of EventBridge Scheduler
+that terminates it from outside (`schedule`), unless the user consents to do without.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from ..adapter import Machine, MachineState, Outcome
+from ..adapter import (
+    Leftover,
+    Listing,
+    LivePrice,
+    Machine,
+    MachineRef,
+    MachineState,
+    Outcome,
+    gathered,
+)
 from ..blueprint import Attempt, Terms
 from ..calls import Call
 from ..clock import Clock
 from ..cloud_time import CloudTime
 from ..faults import CloudFault, FaultKind
-from ..names import TAG_RUN, usd_from_tag
+from ..names import TAG_OWNER_NAME, TAG_RUN, usd_from_tag
 from ..request import Candidate, LaunchRequest
+from ..upload import with_archive
 from .attempt import attempt_of
-from .faults import fault_of, fault_of_state
+from .faults import fault_of
+from .leftovers import groups_in, schedules_in
+from .live import PRICING_REGION, on_demand_usd, spot_usd
 from .options import options_of
 from .prices import max_usd_per_hour
-from .upload import with_archive
+from .replies import plain, require_starting
 
 __all__ = ["AwsAdapter"]
 
 BOOT_ALLOWANCE_S = 600.0  # from the start of billing until the start-up script sets its timer
 _STATES: dict[str, MachineState] = {
     "pending": "starting", "running": "running", "shutting-down": "ending", "stopping": "ending",
-    "stopped": "stopped",
+    "stopped": "stopped", "terminated": "ended",
 }  # fmt: skip
+_LISTED = [name for name, state in _STATES.items() if state != "ended"]
 
 
 class AwsAdapter:
@@ -56,11 +69,6 @@ class AwsAdapter:
         """Return the highest hourly price, disk and address included, and what is not in it."""
         chosen = options_of(options)
         notes = ["traffic, storage in buckets and tax are not in it; the disk counts at $0.16 a GB and month"]
-        if not chosen.scheduler_role:
-            notes.append(
-                "only the machine's own timer is armed: one that hangs before its start-up script is ended by "
-                "`gpuplan reap` or `stop`; add `-O scheduler_role=ARN` to have EventBridge end it too"
-            )
         if not chosen.bucket:
             notes.append("without `-O bucket=NAME` checkpoints and logs end with the machine")
         return Terms(
@@ -82,7 +90,7 @@ class AwsAdapter:
             for number, (candidate, zone) in enumerate(places, start=request.attempt)
         )
 
-    def ending(self, machine: Machine) -> tuple[Call, ...]:
+    def ending(self, machine: MachineRef) -> tuple[Call, ...]:
         """Return the call that terminates it."""
         params = {"InstanceIds": [machine.id]}
         return (
@@ -100,9 +108,9 @@ class AwsAdapter:
         operation = getattr(self._client(call.service, call.region), call.operation)
         reply = self._answered(lambda: operation(**with_archive(params)))
         if call.operation == "describe_instances":
-            _require_starting(reply)
-        plain: dict[str, Any] = _plain(reply)
-        return plain
+            require_starting(reply)
+        answer: dict[str, Any] = plain(reply)
+        return answer
 
     def missing(self) -> str:
         """Return what is missing: boto3, or credentials."""
@@ -116,9 +124,47 @@ class AwsAdapter:
         """Return the time of the last answer's `Date`, moved on by a steady clock."""
         return self._time.now()
 
-    def machines(self, regions: Sequence[str] | None) -> list[Machine]:
+    def look(self, machine: MachineRef) -> Machine | None:
+        """Return an instance by its id, terminated ones included; None when EC2 does not know it."""
+        client = self._client("ec2", machine.region)
+        try:
+            page = self._answered(lambda: client.describe_instances(InstanceIds=[machine.id]))
+        except CloudFault as fault:
+            if fault.kind is FaultKind.ABSENT:
+                return None
+            raise
+        found = [one for reservation in page["Reservations"] for one in reservation["Instances"]]
+        return self._machine(found[0], machine.region) if found else None
+
+    def machines(self, regions: Sequence[str] | None) -> Listing:
         """Return every instance with our tags that is not terminated."""
-        return [machine for region in regions or self._regions() for machine in self._machines_in(region)]
+        places, failed = self._places(regions)
+        listing = gathered(places, self._machines_in)
+        return replace(listing, failed={**failed, **listing.failed})
+
+    def leftovers(self, regions: Sequence[str] | None) -> tuple[list[Leftover], dict[str, CloudFault]]:
+        """Return security groups with our tags and schedules with our names."""
+        places, failed = self._places(regions)
+        found: list[Leftover] = []
+        for region in places:
+            try:
+                found += self._leftovers_in(region)
+            except CloudFault as fault:
+                failed[region] = fault
+        return found, failed
+
+    def live_price(self, candidate: Candidate, options: Mapping[str, str]) -> LivePrice:
+        """Return the price of the instance, without disk and address."""
+        now = self.cloud_time() or datetime.now(UTC)
+        if candidate.purchase == "spot":
+            zones, client = options_of(options).zones, self._client("ec2", candidate.region)
+            usd = self._answered(lambda: spot_usd(client, candidate, zones=zones, now=now))
+            source = "ec2.describe_spot_price_history"
+        else:
+            client = self._client("pricing", PRICING_REGION)
+            usd = self._answered(lambda: on_demand_usd(client, candidate))
+            source = "pricing.get_products"
+        return LivePrice(usd_per_hour=usd, source=source, read_at=now)
 
     def outcome(self, request: LaunchRequest) -> Outcome | None:
         """Return what the supervisor left in the bucket; None without one."""
@@ -129,7 +175,11 @@ class AwsAdapter:
         key = f"{request.run}/outcome.json"
         try:
             reply = self._answered(
-                lambda: self._client("s3", region).get_object(Bucket=chosen.bucket, Key=key)
+                lambda: self._client("s3", region).get_object(
+                    Bucket=chosen.bucket,
+                    Key=key,
+                    ExpectedBucketOwner=chosen.bucket_owner or self._account(region),
+                )
             )
         except CloudFault as fault:
             if fault.kind is FaultKind.ABSENT:
@@ -141,7 +191,7 @@ class AwsAdapter:
         """Yield a region's instances with our tags."""
         wanted = [
             {"Name": "tag-key", "Values": [TAG_RUN]},
-            {"Name": "instance-state-name", "Values": list(_STATES)},
+            {"Name": "instance-state-name", "Values": _LISTED},
         ]
         token: dict[str, str] = {}
         while True:
@@ -168,16 +218,34 @@ class AwsAdapter:
             seen_at=self.cloud_time() or started,
             cap_at=started + timedelta(seconds=int(cap)) if cap.isdecimal() else None,
             run=tags.get(TAG_RUN, ""), attempt=int(number) if number.isdecimal() else 0,
-            owner=tags.get("gpuplan-owner", ""), usd_per_hour=usd_from_tag(tags.get("gpuplan-microusd-per-hour")),
+            owner=tags.get("gpuplan-owner", ""), owner_name=tags.get(TAG_OWNER_NAME, ""),
+            usd_per_hour=usd_from_tag(tags.get("gpuplan-microusd-per-hour")),
         )  # fmt: skip
 
-    def _regions(self) -> list[str]:
-        """Return the regions that the account may use."""
+    def _leftovers_in(self, region: str) -> list[Leftover]:
+        """Return what a region has of ours that is no machine."""
+        ec2, scheduler = self._client("ec2", region), self._client("scheduler", region)
+        found: list[Leftover] = self._answered(
+            lambda: [*groups_in(ec2, region), *schedules_in(scheduler, region)]
+        )
+        return found
+
+    def _account(self, region: str) -> str:
+        """Return the number of the account that asks."""
+        return str(self._answered(lambda: self._client("sts", region).get_caller_identity())["Account"])
+
+    def _places(self, regions: Sequence[str] | None) -> tuple[list[str], dict[str, CloudFault]]:
+        """Return where to ask: what was named, else all that the account may use, else the session's region."""
         import boto3
 
+        if regions:
+            return list(regions), {}
         home = boto3.Session().region_name or "us-east-1"
-        reply = self._answered(lambda: self._client("ec2", home).describe_regions())
-        return sorted(region["RegionName"] for region in reply["Regions"])
+        try:
+            reply = self._answered(lambda: self._client("ec2", home).describe_regions())
+        except CloudFault as fault:
+            return [home], {f"any region but {home}": fault}
+        return sorted(region["RegionName"] for region in reply["Regions"]), {}
 
     def _client(self, service: str, region: str) -> Any:
         """Return boto3's client, which tries once: repeating is the engine's, with the ledger at hand."""
@@ -198,6 +266,8 @@ class AwsAdapter:
         """Return an answer and note its time; CloudFault when there is none, or it is a no."""
         try:
             reply = ask()
+        except CloudFault:
+            raise
         except Exception as error:
             fault = fault_of(error)
             if fault is None:
@@ -212,23 +282,3 @@ class AwsAdapter:
         if not isinstance(reply, Mapping):
             return
         self._time.note(reply.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date"))
-
-
-def _require_starting(reply: Mapping[str, Any]) -> None:
-    """Raise what it means when an instance ended while it was to start."""
-    for reservation in reply["Reservations"]:
-        for instance in reservation["Instances"]:
-            fault = fault_of_state(instance)
-            if fault is not None:
-                raise fault
-
-
-def _plain(value: Any) -> Any:
-    """Return an answer in JSON's types; times as ISO 8601, and nothing of the transport."""
-    if isinstance(value, Mapping):
-        return {key: _plain(inner) for key, inner in value.items() if key != "ResponseMetadata"}
-    if isinstance(value, (list, tuple)):
-        return [_plain(inner) for inner in value]
-    if isinstance(value, datetime):
-        return value.astimezone(UTC).isoformat()
-    return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)

@@ -9,16 +9,19 @@ from ..calls import Call
 from ..names import resource_name, tags_of, token_of
 from ..request import Candidate, LaunchRequest
 from ..startup import archive_name
-from .options import AwsOptions, options_of
+from ..upload import LEFT_OUT
+from .names import owned_name
+from .options import options_of
 from .prices import spot_max_price
+from .role import account_call, role_calls
+from .schedule import schedule_calls, schedule_layer
 from .startup import startup_script
-from .upload import LEFT_OUT
 
 __all__ = ["attempt_of"]
 
 READ_BACK_S = 60.0
 RUNNING_S = 600.0
-UNSEEN = "nobody has run this against the real cloud yet"
+UNSEEN = "not run against the real cloud yet"
 
 
 def attempt_of(
@@ -34,7 +37,7 @@ def attempt_of(
     maker = _Maker(request, candidate, zone, number)
     return Attempt(
         number=number, candidate=candidate, zone=zone, calls=tuple(maker.calls()),
-        layers=tuple(_layers(candidate.cap_s, slack_s, options_of(request.options))),
+        layers=tuple(_layers(request, candidate.cap_s, slack_s)),
         stop_by_hand=(
             f"aws ec2 describe-instances --region {candidate.region} --filters Name=tag:gpuplan-run,"
             f"Values={request.run} --query Reservations[].Instances[].InstanceId --output text | "
@@ -49,23 +52,25 @@ class _Maker:
     def __init__(self, request: LaunchRequest, candidate: Candidate, zone: str | None, number: int) -> None:
         self.request, self.candidate, self.zone, self.number = request, candidate, zone, number
         self.options = options_of(request.options)
-        self.name = resource_name(request, number)
+        self.name = owned_name(request, number)
         self.tags = tags_of(request=request, number=number, candidate=candidate)
         self.token = token_of(request=request, number=number, candidate=candidate, zone=zone)
 
     def calls(self) -> list[Call]:
         """Return all of them in order."""
-        made = [
+        return [
+            *self._account(),
+            *self._role(),
+            *self._bucket(),
             *self._image(),
             *self._code(),
             self._group(),
             *self._door(),
             self._machine(),
             self._read_back(),
+            *self._schedule(),
+            self._running(),
         ]
-        if self.options.scheduler_role:
-            made += [self._schedule(), self._schedule_read_back()]
-        return [*made, self._running()]
 
     def _call(self, step: str, service: str, operation: str, params: dict[str, Any], **more: Any) -> Call:
         """Return a call in the candidate's region."""
@@ -77,6 +82,37 @@ class _Maker:
             params=params,
             **more,
         )
+
+    def _makes_role(self) -> bool:
+        """Return whether the scheduler's role is the one that gpuplan makes."""
+        return not (self.options.scheduler_role or self.request.guest_cap_only)
+
+    def _account(self) -> list[Call]:
+        """Ask for the account's number, where another call needs it."""
+        own_bucket = self.options.bucket and not self.options.bucket_owner
+        return [account_call(self.candidate.region)] if self._makes_role() or own_bucket else []
+
+    def _role(self) -> list[Call]:
+        """Make sure of the role that the schedule needs, before anything costs money."""
+        return role_calls(self.candidate.region) if self._makes_role() else []
+
+    def _bucket(self) -> list[Call]:
+        """Have S3 refuse a bucket of another account: what is trained, and on what, would go there."""
+        if not self.options.bucket:
+            return []
+        return [
+            self._call(
+                "bucket", "s3", "head_bucket", self._in_bucket(), way_out=(
+                    f"if another account owns `{self.options.bucket}` and is to get the files, name it: "
+                    "`-O bucket_owner=ACCOUNT`"
+                ),
+            )
+        ]  # fmt: skip
+
+    def _in_bucket(self) -> dict[str, Any]:
+        """Return the bucket and the account that must own it."""
+        owner = self.options.bucket_owner or {"$ref": "account.id"}
+        return {"Bucket": self.options.bucket, "ExpectedBucketOwner": owner}
 
     def _image(self) -> list[Call]:
         """Ask for the image's id, unless it was given."""
@@ -90,7 +126,7 @@ class _Maker:
         kind, _, folder = self.request.spec.source.partition(":")
         if kind != "folder" or not self.options.bucket:
             return []
-        where = {"Bucket": self.options.bucket, "Key": archive_name(self.request.run)}
+        where = {**self._in_bucket(), "Key": archive_name(self.request.run)}
         params = {**where, "Body": {"tar_gz_of": folder, "except": list(LEFT_OUT)}}
         undo = self._call("code", "s3", "delete_object", where)
         return [self._call("code", "s3", "put_object", params, makes="resource", undo=(undo,))]
@@ -184,37 +220,12 @@ class _Maker:
             expects={"InstanceInitiatedShutdownBehavior.Value": "terminate"}, patience_s=READ_BACK_S, arms="timer",
         )  # fmt: skip
 
-    def _schedule(self) -> Call:
-        """Have EventBridge Scheduler terminate it once, at its cap by EC2's own clock."""
-        at = {"from": "machine.started", "plus_s": self.candidate.cap_s, "format": "at(%Y-%m-%dT%H:%M:%S)"}
-        params = {
-            "Name": self.name,
-            "ScheduleExpression": {"$time": at},
-            "ScheduleExpressionTimezone": "UTC",
-            "FlexibleTimeWindow": {"Mode": "OFF"},
-            "ActionAfterCompletion": "DELETE",
-            "ClientToken": self.token,
-            "Description": f"gpuplan run {self.request.run} of {self.request.owner}",
-            "Target": {
-                "Arn": "arn:aws:scheduler:::aws-sdk:ec2:terminateInstances",
-                "RoleArn": self.options.scheduler_role,
-                "Input": {"$json": {"InstanceIds": [{"$ref": "machine.id"}]}},
-                "RetryPolicy": {"MaximumEventAgeInSeconds": 3600, "MaximumRetryAttempts": 185},
-            },
-        }
-        find = self._call("schedule", "scheduler", "get_schedule", {"Name": self.name})
-        undo = self._call("schedule", "scheduler", "delete_schedule", {"Name": self.name})
-        return self._call(
-            "schedule", "scheduler", "create_schedule", params, makes="resource", find=find, undo=(undo,)
-        )
-
-    def _schedule_read_back(self) -> Call:
-        """Read the schedule back."""
-        return self._call(
-            "schedule-armed", "scheduler", "get_schedule", {"Name": self.name},
-            expects={"State": "ENABLED", "ActionAfterCompletion": "DELETE"}, patience_s=READ_BACK_S,
-            arms="schedule",
-        )  # fmt: skip
+    def _schedule(self) -> list[Call]:
+        """Have EventBridge Scheduler terminate it once, at its cap by EC2's own clock; unless that was waived."""
+        if self.request.guest_cap_only:
+            return []
+        role = {"$ref": "role.arn"} if self._makes_role() else self.options.scheduler_role
+        return schedule_calls(self.request, self.candidate, number=self.number, token=self.token, role=role)
 
     def _running(self) -> Call:
         """Wait until it runs, or has ended while it was to start."""
@@ -225,23 +236,17 @@ class _Maker:
 
     def _tagged(self, kind: str) -> dict[str, Any]:
         """Return the tags of something, to go into the call that makes it."""
-        tags = {**self.tags, "Name": self.name}
+        tags = {**self.tags, "Name": resource_name(self.request, self.number)}
         return {"ResourceType": kind, "Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}
 
 
-def _layers(cap_s: int, slack_s: float, options: AwsOptions) -> list[CapLayer]:
+def _layers(request: LaunchRequest, cap_s: int, slack_s: float) -> list[CapLayer]:
     """Return what ends the machine."""
-    layers = [
-        CapLayer(
-            name="timer", where="machine", fires_after_s=cap_s + slack_s, unproven=UNSEEN,
-            how="the start-up script's first line powers it off, and powering off terminates it",
-        )
-    ]  # fmt: skip
-    if options.scheduler_role:
-        layers.append(
-            CapLayer(
-                name="schedule", where="cloud", fires_after_s=cap_s + 60.0, unproven=UNSEEN,
-                how="EventBridge Scheduler terminates it, at a time counted from its launch time",
-            )
-        )  # fmt: skip
-    return layers
+    timer = CapLayer(
+        name="timer", where="machine", fires_after_s=cap_s + slack_s, unproven=UNSEEN,
+        how="the start-up script's first line sets a timer that powers it off; not verified from outside. "
+        "Read back is only that powering off terminates it",
+    )  # fmt: skip
+    if request.guest_cap_only:
+        return [timer]
+    return [timer, schedule_layer(cap_s, made_here=not options_of(request.options).scheduler_role)]

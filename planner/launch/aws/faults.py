@@ -32,7 +32,7 @@ _CODES: dict[FaultKind, frozenset[str]] = {
             "AuthFailure", "UnauthorizedOperation", "ExpiredToken", "ExpiredTokenException", "RequestExpired",
             "InvalidClientTokenId", "SignatureDoesNotMatch", "AccessDenied", "AccessDeniedException",
             "OptInRequired", "Blocked", "PendingVerification", "UnrecognizedClientException",
-            "InvalidAccessKeyId",
+            "InvalidAccessKeyId", "403",  # S3 answers HEAD without a body: the status is the code
         }
     ),
     FaultKind.THROTTLED: frozenset(
@@ -41,13 +41,17 @@ _CODES: dict[FaultKind, frozenset[str]] = {
             "EC2ThrottledException", "SlowDown", "PriorRequestNotComplete",
         }
     ),
-    FaultKind.TRANSIENT: frozenset({"DependencyViolation", "IncorrectState", "IncorrectInstanceState"}),
+    FaultKind.TRANSIENT: frozenset(
+        {"DependencyViolation", "IncorrectState", "IncorrectInstanceState", "ConcurrentModification"}
+    ),
     FaultKind.SPENT_TOKEN: frozenset({"IdempotentInstanceTerminated"}),
-    FaultKind.EXISTS: frozenset({"InvalidGroup.Duplicate", "InvalidPermission.Duplicate", "ConflictException"}),
+    FaultKind.EXISTS: frozenset(
+        {"InvalidGroup.Duplicate", "InvalidPermission.Duplicate", "ConflictException", "EntityAlreadyExists"}
+    ),
     FaultKind.ABSENT: frozenset(
         {
             "InvalidInstanceID.NotFound", "InvalidGroup.NotFound", "InvalidGroupId.NotFound",
-            "ResourceNotFoundException", "NoSuchKey",
+            "ResourceNotFoundException", "NoSuchKey", "NoSuchBucket", "NoSuchEntity", "404",
         }
     ),
 }  # fmt: skip

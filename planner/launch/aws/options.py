@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 from ...errors import UsageError, near_names_hint
+from ..addresses import require_narrow
 
 __all__ = ["DLAMI", "AwsOptions", "options_of"]
 
@@ -18,14 +20,16 @@ class AwsOptions:
     """All of them have a default that is safe.
 
     Args:
-        image: An image's id, or the name of a public SSM parameter that holds one. disk_gb: Size of the disk
-        [GB]. zones: Availability zones to try in turn, by their last letter: `abc`; empty: AWS chooses.
-        subnet: Where to place it; empty: the default network. vpc: Of the subnet; empty: the default network.
-        profile: IAM instance profile for the machine; needed for a bucket, and for access through SSM.
-        scheduler_role: ARN of a role that EventBridge Scheduler takes on to end the machine: the cap on the
-        cloud's side. bucket: S3 bucket for code, checkpoints and the outcome; empty: checkpoints do not
-        outlive the machine. key: Name of a key pair, for SSH. ssh_from: Addresses that may reach port 22
-        (CIDR); empty: no port is open.
+        image: An image's id, or the name of a public SSM parameter that holds one. disk_gb: Size of the
+        disk [GB]. zones: Availability zones to try in turn, by their last letter: `abc`; empty: AWS
+        chooses. subnet: Where to place it; empty: the default network. vpc: Of the subnet; empty: the
+        default network. profile: IAM instance profile for the machine; needed for a bucket, and for access
+        through SSM. scheduler_role: ARN of a role that EventBridge Scheduler takes on to end the machine:
+        the cap on the cloud's side; empty: `gpuplan-scheduler` of the account, which is made when it is not
+        there. bucket: S3 bucket for code, checkpoints and the outcome; empty: checkpoints do not outlive
+        the machine. bucket_owner: Number of the account that owns the bucket; empty: the account that
+        launches. key: Name of a key pair, for SSH. ssh_from: Addresses that may reach port 22 (CIDR);
+        empty: no port is open.
     """
 
     image: str = DLAMI
@@ -36,6 +40,7 @@ class AwsOptions:
     profile: str = ""
     scheduler_role: str = ""
     bucket: str = ""
+    bucket_owner: str = ""
     key: str = ""
     ssh_from: str = ""
 
@@ -54,7 +59,15 @@ def options_of(options: Mapping[str, str]) -> AwsOptions:
     chosen = AwsOptions(**options)
     if not chosen.disk_gb.isdecimal() or int(chosen.disk_gb) < 1:
         raise UsageError(f"`--option disk_gb={chosen.disk_gb}` is no number of gigabytes", hint="try 100")
-    for name, needs in (("bucket", "profile"), ("ssh_from", "key"), ("subnet", "vpc")):
+    if chosen.bucket_owner and not re.fullmatch(r"\d{12}", chosen.bucket_owner):
+        raise UsageError(
+            f"`--option bucket_owner={chosen.bucket_owner}` is no account", hint="it has 12 digits"
+        )
+    for name, needs in (
+        ("bucket", "profile"), ("bucket_owner", "bucket"), ("ssh_from", "key"), ("subnet", "vpc"),
+    ):  # fmt: skip
         if getattr(chosen, name) and not getattr(chosen, needs):
             raise UsageError(f"`--option {name}` needs `--option {needs}` too", hint=f"add `-O {needs}=…`")
+    if chosen.ssh_from:
+        require_narrow(chosen.ssh_from, option="ssh_from")
     return chosen

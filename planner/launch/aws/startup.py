@@ -41,7 +41,7 @@ def _boot(request: LaunchRequest, candidate: Candidate, options: AwsOptions) -> 
     """Return what EC2 adds."""
     minutes = math.floor(candidate.cap_s / 60)
     return Boot(
-        timer=f"shutdown -h +{minutes} # the cap of {request.run}, before anything can fail",
+        timer=f"shutdown -h +{minutes} # the cap, before anything can fail",
         end="shutdown -h now", packages=("keras", "jax[cuda12]"), notices="aws",
         copy_="aws s3 sync --only-show-errors {source} {target}",
         unpack="aws s3 cp --only-show-errors {source} -",

@@ -11,25 +11,25 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import UsageError
-from ..adapter import Machine, Outcome
+from ..adapter import Leftover, Listing, LivePrice, Machine, MachineRef, Outcome, gathered
 from ..blueprint import Attempt, Terms
-from ..calls import Call
+from ..calls import Call, look_up
 from ..clock import Clock
 from ..faults import CloudFault, FaultKind
+from ..names import TAG_RUN
 from ..remembered import Remembered
 from ..request import Candidate, LaunchRequest
-from .attempt import BOOT_ALLOWANCE_S, attempt_of, has_auto_shutdown, spot_max_price
-from .faults import fault_of_machine
-from .machine import ending_of, is_ours, machine_of
+from .attempt import attempt_of
+from .caps import BOOT_ALLOWANCE_S
+from .faults import fault_of_machine, fault_of_registration
+from .machine import ending_of, is_ours, is_same, leftover_of, machine_of
 from .options import AzureOptions, options_of, require_ours
+from .prices import LEFT_HOURS, left_usd_per_hour, live_price, spot_max_price
 from .rest import AzureRest
+from .spelling import spelt
 
 __all__ = ["AzureAdapter"]
 
-# Upper bounds, not prices: a standard SSD is about $0.08 a GB and month (https://azure.microsoft.com/pricing/details/
-# managed-disks), a standard address $0.005 an hour (https://azure.microsoft.com/pricing/details/ip-addresses).
-DISK_USD_PER_GB_HOUR = Decimal("0.0003")
-ADDRESS_USD_PER_HOUR = Decimal("0.01")
 CUSTOM_DATA_BYTES = 64 * 1024  # https://learn.microsoft.com/azure/virtual-machines/custom-data
 
 
@@ -53,14 +53,14 @@ class AzureAdapter:
 
     def terms(self, candidate: Candidate, options: Mapping[str, str]) -> Terms:
         """Return what it costs at most, disk and address included."""
-        chosen = self._options(options)
+        left = left_usd_per_hour(disk_gb=int(self._options(options).disk_gb))
         spot = candidate.purchase == "spot"
         machine = spot_max_price(candidate.usd_per_hour) if spot else candidate.usd_per_hour
         return Terms(
-            slack_s=BOOT_ALLOWANCE_S,
-            max_usd_per_hour=machine + DISK_USD_PER_GB_HOUR * int(chosen.disk_gb) + ADDRESS_USD_PER_HOUR,
-            notes=_notes(candidate),
-        )
+            slack_s=BOOT_ALLOWANCE_S, max_usd_per_hour=machine + left, left_usd=left * LEFT_HOURS,
+            notes=_notes(left),
+            outer_cap="Azure's auto-shutdown takes caps from half an hour to 23 hours: `--max-hours 23` or less",
+        )  # fmt: skip
 
     def attempts(self, request: LaunchRequest) -> tuple[Attempt, ...]:
         """Return one attempt for each candidate, or for each of its zones."""
@@ -72,7 +72,7 @@ class AzureAdapter:
             for number, (candidate, zone) in enumerate(places, start=request.attempt)
         )
 
-    def ending(self, machine: Machine) -> tuple[Call, ...]:
+    def ending(self, machine: MachineRef) -> tuple[Call, ...]:
         """Return the calls that delete it."""
         return ending_of(machine)
 
@@ -81,10 +81,12 @@ class AzureAdapter:
         if call.makes:
             self._accounts.add(params["subscription"])
         reply = self._rest.send(call.service, call.operation, _with_script(params))
-        fault = fault_of_machine(reply) if call.operation == "virtualMachines.get" else None
+        reads = {"virtualMachines.get": fault_of_machine, "providers.get": fault_of_registration}
+        fault = reads[call.operation](reply) if call.operation in reads else None
         if fault:
             raise fault
-        return reply
+        spelled: dict[str, Any] = spelt(reply)
+        return spelled
 
     def missing(self) -> str:
         """Return what is missing to ask Azure."""
@@ -96,10 +98,38 @@ class AzureAdapter:
         """Return Azure's time."""
         return self._rest.clock.now()
 
-    def machines(self, regions: Sequence[str] | None) -> list[Machine]:
+    def look(self, machine: MachineRef) -> Machine | None:
+        """Return the machine on record, and no other one of its name; None when Azure does not know it.
+
+        A machine that was given back is `stopped`: its disk and address are still paid for.
+        """
+        where = {key: machine.details[key] for key in ("subscription", "group", "name")}
+        row = self._row(where)
+        return None if row is None or not is_same(machine, row) else machine_of(row, seen_at=self._now())
+
+    def machines(self, regions: Sequence[str] | None) -> Listing:
         """Return every machine with our tags, in every subscription that is known."""
-        found = [one for account in self._accounts.names() for one in self._in_subscription(account)]
-        return [one for one in found if regions is None or one.region in regions]
+
+        def ask(subscription: str) -> list[Machine]:
+            found = [self._described(row) for row in self._rows(subscription) if is_ours(row)]
+            return [one for one in found if one is not None and _is_in(one.region, regions)]
+
+        return gathered(self._accounts.names(), ask)
+
+    def leftovers(self, regions: Sequence[str] | None) -> tuple[list[Leftover], dict[str, CloudFault]]:
+        """Return the resource groups with our tags that hold no machine, and the subscriptions that failed."""
+        found: list[Leftover] = []
+        failed: dict[str, CloudFault] = {}
+        for subscription in self._accounts.names():
+            try:
+                found += self._empty_groups(subscription)
+            except CloudFault as fault:
+                failed[subscription] = fault
+        return [one for one in found if _is_in(one.region, regions)], failed
+
+    def live_price(self, candidate: Candidate, options: Mapping[str, str]) -> LivePrice:
+        """Return what Azure's retail prices say now; no credentials are sent."""
+        return live_price(candidate)
 
     def outcome(self, request: LaunchRequest) -> Outcome | None:
         """Return nothing: on Azure there is no place yet that outlives the machine."""
@@ -109,22 +139,44 @@ class AzureAdapter:
         """Return the options as typed."""
         return options_of(options, subscription=self._accounts.current)
 
-    def _in_subscription(self, subscription: str) -> list[Machine]:
-        """Return the machines of a subscription; how each of them is doing is asked one by one."""
-        rows = self._rest.pages("compute", "virtualMachines.listAll", {"subscription": subscription})
-        ours = [str(row["id"]).split("/") for row in rows if is_ours(row)]
-        seen = (self._described(subscription, group=parts[4], name=parts[8]) for parts in ours)
-        return [machine_of(row, seen_at=self._now()) for row in seen if row is not None]
+    def _rows(self, subscription: str) -> list[dict[str, Any]]:
+        """Return all machines of a subscription, without their instance views."""
+        return list(self._rest.pages("compute", "virtualMachines.listAll", {"subscription": subscription}))
 
-    def _described(self, subscription: str, *, group: str, name: str) -> dict[str, Any] | None:
-        """Return a machine with its instance view; None when it went in between."""
-        where = {"subscription": subscription, "group": group, "name": name, "$expand": "instanceView"}
+    def _described(self, row: Mapping[str, Any]) -> Machine | None:
+        """Return a listed machine, with its instance view where that can be read; None when it is gone."""
+        _, _, subscription, _, group, *_, name = str(row["id"]).split("/")
         try:
-            return self._rest.send("compute", "virtualMachines.get", where)
+            seen = self._row({"subscription": subscription, "group": group, "name": name})
+        except CloudFault:
+            return machine_of(row, seen_at=self._now())
+        return None if seen is None else machine_of(seen, seen_at=self._now())
+
+    def _row(self, where: Mapping[str, str]) -> dict[str, Any] | None:
+        """Return a machine with its instance view; None when there is none of its name."""
+        try:
+            return self._rest.send("compute", "virtualMachines.get", {**where, "$expand": "instanceView"})
         except CloudFault as fault:
             if fault.kind is FaultKind.ABSENT:
                 return None
             raise
+
+    def _empty_groups(self, subscription: str) -> list[Leftover]:
+        """Return the groups of a subscription with our tags, without those that hold a machine or are going."""
+        where = {"subscription": subscription}
+        groups = list(
+            self._rest.pages(
+                "resources", "resourceGroups.list", {**where, "$filter": f"tagName eq '{TAG_RUN}'"}
+            )
+        )
+        full = {str(row["id"]).split("/")[4].lower() for row in self._rows(subscription)}
+        return [
+            leftover_of(row)
+            for row in groups
+            if is_ours(row)
+            and str(row["name"]).lower() not in full
+            and look_up(row, "properties.provisioningState") != "Deleting"
+        ]
 
     def _now(self) -> datetime:
         """Return the cloud's time; there is one, for an answer has come."""
@@ -157,20 +209,18 @@ def _with_script(params: Mapping[str, Any]) -> dict[str, Any]:
     return {**sent, "body": {**body, "properties": {**properties, "osProfile": login}}}
 
 
-def _notes(candidate: Candidate) -> tuple[str, ...]:
+def _is_in(region: str, regions: Sequence[str] | None) -> bool:
+    """Whether a region was asked for."""
+    return regions is None or region in regions
+
+
+def _notes(left_usd_per_hour: Decimal) -> tuple[str, ...]:
     """Return what the price leaves out, and what the user should know."""
-    notes = [
+    return (
         "no part of the Azure adapter has been run against the real cloud yet",
         "giving the machine the right to end itself needs the role Owner or User Access Administrator",
         "checkpoints and logs go with the machine: there is no storage on Azure yet",
-    ]
-    if has_auto_shutdown(candidate.cap_s):
-        notes.append(
-            "a machine that auto-shutdown ended keeps disk and address, about $0.02 an hour, until `gpuplan reap`"
-        )
-    else:
-        notes.append(
-            "caps below half an hour or above 23 hours: only the machine's own timer is armed, for Azure's "
-            "auto-shutdown is a time of day"
-        )
-    return tuple(notes)
+        "a machine that Azure's own order ended keeps disk and address until `gpuplan reap`: `at most` counts "
+        f"them for {LEFT_HOURS} h after the cap, ${left_usd_per_hour * LEFT_HOURS:.2f}; each further day costs "
+        "as much",
+    )

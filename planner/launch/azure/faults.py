@@ -14,7 +14,7 @@ from typing import Any
 from ..calls import look_up
 from ..faults import CloudFault, FaultKind
 
-__all__ = ["fault_of_answer", "fault_of_machine"]
+__all__ = ["fault_of_answer", "fault_of_machine", "fault_of_registration"]
 
 _CODES: dict[FaultKind, frozenset[str]] = {
     FaultKind.CAPACITY: frozenset(
@@ -92,6 +92,17 @@ def fault_of_machine(reply: Mapping[str, Any]) -> CloudFault | None:
     if look_up(reply, "properties.provisioningState") == "Deleting" or _GIVEN_BACK & codes.keys():
         return CloudFault(FaultKind.SPENT_TOKEN, "Ended", "the machine ended while it started")
     return None
+
+
+def fault_of_registration(reply: Mapping[str, Any]) -> CloudFault | None:
+    """Return what it means that a subscription may not use a service; None when it may."""
+    state, namespace = reply.get("registrationState"), reply.get("namespace")
+    if state == "Registered":
+        return None
+    return CloudFault(
+        FaultKind.INVALID, "MissingSubscriptionRegistration",
+        f"{namespace} is {state}: `az provider register --namespace {namespace}`",
+    )  # fmt: skip
 
 
 def _named(code: str, message: str) -> FaultKind | None:

@@ -8,12 +8,13 @@ the machine has ended finds no interface, and makes nothing.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ..calls import Call
 from .options import AzureOptions
 
-__all__ = ["network_calls", "resource_path"]
+__all__ = ["group_removal", "network_calls", "resource_path"]
 
 READY_S = 180.0
 PRIVATE = "10.0.0.0/24"
@@ -73,8 +74,8 @@ def network_calls(
     ]  # fmt: skip
 
 
-def _group_call(place: dict[str, str], region: str, tags: dict[str, str]) -> Call:
-    """Return the call that makes the group; what undoes it removes all that is in it, and looks that it began."""
+def group_removal(place: Mapping[str, str], region: str) -> tuple[Call, Call]:
+    """Return the calls that remove a group with all that is in it, and read back that its removal has begun."""
     remove = Call(
         step="group",
         service="resources",
@@ -82,12 +83,16 @@ def _group_call(place: dict[str, str], region: str, tags: dict[str, str]) -> Cal
         region=region,
         params=dict(place),
     )
-    look = remove.model_copy(
-        update={"operation": "resourceGroups.get", "expects": {"properties.provisioningState": "Deleting"}}
-    )
+    begun = {"properties.provisioningState": "Deleting"}
+    return remove, remove.model_copy(update={"operation": "resourceGroups.get", "expects": begun})
+
+
+def _group_call(place: dict[str, str], region: str, tags: dict[str, str]) -> Call:
+    """Return the call that makes the group, with its tags."""
     return Call(
         step="group", service="resources", operation="resourceGroups.createOrUpdate", region=region,
-        params={**place, "body": {"location": region, "tags": tags}}, makes="resource", undo=(remove, look),
+        params={**place, "body": {"location": region, "tags": tags}}, makes="resource",
+        undo=group_removal(place, region),
     )  # fmt: skip
 
 

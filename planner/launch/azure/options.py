@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 from ...errors import UsageError, near_names_hint
+from ..addresses import require_narrow
 from ..startup import require_fetchable
 
 __all__ = ["IMAGE", "NOBODYS_KEY", "AzureOptions", "options_of", "require_ours"]
@@ -98,9 +98,4 @@ def _require_addresses(chosen: AzureOptions) -> None:
     """Raise UsageError unless the port is opened to addresses, and for somebody."""
     if not chosen.ssh_key:
         raise UsageError("`--option ssh_from` needs `--option ssh_key` too", hint="add `-O ssh_key=…`")
-    try:
-        ipaddress.ip_network(chosen.ssh_from)
-    except ValueError as error:
-        raise UsageError(
-            f"`--option ssh_from={chosen.ssh_from}`: {error}", hint="try 203.0.113.7/32"
-        ) from error
+    require_narrow(chosen.ssh_from, option="ssh_from")

@@ -31,16 +31,14 @@ _VM = f"{_GROUP}/providers/Microsoft.Compute/virtualMachines"
 _NETWORK = f"{_GROUP}/providers/Microsoft.Network"
 _ROLE = f"{_VM}/{{vm}}/providers/Microsoft.Authorization/roleAssignments/{{name}}"
 _SCHEDULE = f"{_GROUP}/providers/Microsoft.DevTestLab/schedules/{{name}}"
-_COMPUTE, _NET, _RESOURCES, _ROLES, _LAB = (
-    "2026-04-01",
-    "2026-03-01",
-    "2025-04-01",
-    "2022-04-01",
-    "2018-09-15",
-)
+_ORDERS = "/subscriptions/{subscription}/providers/Microsoft.ComputeSchedule/locations/{location}"
+_COMPUTE, _NET, _RESOURCES = "2026-04-01", "2026-03-01", "2025-04-01"
+_ROLES, _LAB, _DATES = "2022-04-01", "2018-09-15", "2025-05-01"
 # Verb, path and version of each method, as in the interface's own description; what a path does not name goes
 # into the query, but for `body` and `headers`.
 METHODS = {
+    "resources.providers.get": ("GET", "/subscriptions/{subscription}/providers/{namespace}", _RESOURCES),
+    "resources.resourceGroups.list": ("GET", "/subscriptions/{subscription}/resourcegroups", _RESOURCES),
     "resources.resourceGroups.createOrUpdate": ("PUT", _GROUP, _RESOURCES),
     "resources.resourceGroups.get": ("GET", _GROUP, _RESOURCES),
     "resources.resourceGroups.delete": ("DELETE", _GROUP, _RESOURCES),
@@ -59,6 +57,12 @@ METHODS = {
     "authorization.roleAssignments.get": ("GET", _ROLE, _ROLES),
     "devtestlabs.globalSchedules.createOrUpdate": ("PUT", _SCHEDULE, _LAB),
     "devtestlabs.globalSchedules.get": ("GET", _SCHEDULE, _LAB),
+    "computeschedule.virtualMachinesSubmitDeallocate": (
+        "POST", f"{_ORDERS}/virtualMachinesSubmitDeallocate", _DATES,
+    ),
+    "computeschedule.virtualMachinesGetOperationStatus": (
+        "POST", f"{_ORDERS}/virtualMachinesGetOperationStatus", _DATES,
+    ),
 }  # fmt: skip
 
 

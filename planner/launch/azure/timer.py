@@ -8,7 +8,7 @@ minutes to be known everywhere.
 
 from __future__ import annotations
 
-import shlex
+from ..shell import quoted
 
 __all__ = ["ending_line", "timer_line"]
 
@@ -29,12 +29,12 @@ def timer_line(resource: str, *, after_s: int) -> str:
         resource: Path of the machine at Azure Resource Manager.
         after_s: From now [s].
     """
-    return f"setsid bash -c {shlex.quote(f'sleep {after_s}; {_loop(resource)}')} > /dev/null 2>&1 &"
+    return f"setsid bash -c {quoted(f'sleep {after_s}; {_loop(resource)}')} > /dev/null 2>&1 &"
 
 
 def ending_line(resource: str) -> str:
     """Return shell that ends a machine now, and comes back only with the machine's end."""
-    return f"bash -c {shlex.quote(_loop(resource))}"
+    return f"bash -c {quoted(_loop(resource))}"
 
 
 def _loop(resource: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..asking import Asked
+from ..asked import Asked
 from . import colab, dstack, kubernetes, ray, skypilot
 from .handover import Export, Handover, handover_of
 

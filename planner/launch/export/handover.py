@@ -11,9 +11,11 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from ...errors import NoAnswerError, UsageError
-from ..asking import Asked, spec_of
+from ..asked import Asked
+from ..asking import spec_of
 from ..caps import cap_s, worst_case_usd
 from ..choose import candidates_of, read_estimate
+from ..fetching import require_plain
 from ..names import run_name
 from ..request import Candidate, RunSpec
 
@@ -72,6 +74,7 @@ class Handover:
 
     def require_source(self, *kinds: str, engine: str) -> None:
         """Raise UsageError unless an engine can bring the code from where it is."""
+        require_plain(self.spec.source)
         if self.source[0] not in kinds:
             shown = {"folder": "a folder", "git": "git:URL@REF", "image": "image:NAME"}
             ways = " or ".join(shown[kind] for kind in kinds)

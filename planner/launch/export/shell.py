@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import PurePosixPath
 
 from ..fetching import git_place
+from ..packages import pinned
+from ..shell import quoted, quoted_all
 from .handover import Handover
 
 __all__ = ["KILL_AFTER_S", "fetching", "installing", "running"]
@@ -20,17 +21,18 @@ def fetching(handover: Handover) -> list[str]:
     if kind != "git":
         return []
     url, reference = git_place(place)
-    lines = [f"[ -d code ] || git clone -q -- {shlex.quote(url)} code", "cd code"]
-    return [*lines, f"git checkout -q {shlex.quote(reference)}"] if reference else lines
+    lines = [f"[ -d code ] || git clone -q -- {quoted(url)} code", "cd code"]
+    return [*lines, f"git checkout -q {quoted(reference)}"] if reference else lines
 
 
 def installing(handover: Handover) -> list[str]:
     """Return the line that installs what the script needs; nothing when it comes in a container of its own."""
     if handover.spec.requirements:
-        return [f"pip install -q -r {shlex.quote(handover.spec.requirements)}"]
+        return [f"pip install -q -r {quoted(handover.spec.requirements)}"]
     if handover.source[0] == "image":
         return []
-    return [f"pip install -q {shlex.join(['keras', _PACKAGES[_kind(handover)]])}"]
+    packages = pinned(("keras", _PACKAGES[_kind(handover)]), handover.spec.packages)
+    return [f"pip install -q {quoted_all(packages)}"]
 
 
 def running(handover: Handover) -> str:
@@ -39,7 +41,7 @@ def running(handover: Handover) -> str:
     script = str(PurePosixPath(spec.script))
     deadline = f"timeout --signal=TERM --kill-after={KILL_AFTER_S} {handover.offer.cap_s}"
     backend = "" if handover.source[0] == "image" or spec.requirements else "KERAS_BACKEND=jax "
-    return f"{backend}{deadline} {shlex.join(['python', script, *spec.arguments])}"
+    return f"{backend}{deadline} {quoted_all(['python', script, *spec.arguments])}"
 
 
 def _kind(handover: Handover) -> str:

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from ..adapter import Machine, Outcome
+from ..adapter import Leftover, Listing, LivePrice, Machine, MachineRef, Outcome
 from ..blueprint import Attempt, Terms
 from ..calls import Call
 from ..clock import Clock
 from ..faults import CloudFault, FaultKind
 from ..remembered import Remembered
 from ..request import Candidate, LaunchRequest
-from .compute import ENDED_WITHIN_S, SERVICE, compute_attempt, compute_ending, compute_machine
+from .access import GoogleAccess
+from .clients import METHODS, GoogleClients
+from .code import SERVICE as STORAGE
+from .code import folder_of
+from .compute import ENDED_WITHIN_S, SERVICE, SLACK_S, compute_attempt, compute_ending, compute_machine
 from .faults import fault_of_operation, fault_of_tpu_state
+from .inventory import Inventory
 from .options import GoogleOptions, options_of, require_ours
 from .places import region_of, zones_of
+from .prices import LivePrices
 from .rest import GoogleRest
 from .tpu import QUEUED, is_tpu, tpu_attempt, tpu_ending, tpu_machine
 from .tpu import SERVICE as TPU_SERVICE
@@ -35,8 +41,8 @@ class GoogleAdapter:
     """Runs on Google Cloud.
 
     Args:
-        state_dir: Where it remembers which projects were used.
-        clock: Not used: the cloud's is.
+        state_dir: Where the projects and buckets are written down that were used.
+        clock: Says when a price was read; everything else goes by the cloud's.
     """
 
     provider = "gcp"
@@ -46,15 +52,19 @@ class GoogleAdapter:
     def __init__(self, *, state_dir: Path, clock: Clock) -> None:
         self._project = os.environ.get("GOOGLE_CLOUD_PROJECT") or os.environ.get("CLOUDSDK_CORE_PROJECT")
         self._projects = Remembered(state_dir / "gcp-projects.txt", current=self._project)
-        self._rest = GoogleRest()
+        self._buckets = Remembered(state_dir / "gcp-buckets.txt", current=None)
+        self._access = GoogleAccess()
+        self._rest, self._clients = GoogleRest(self._access), GoogleClients(self._access)
+        self._prices = LivePrices(clock)
 
     def terms(self, candidate: Candidate, options: Mapping[str, str]) -> Terms:
         """Return what it costs at most."""
         chosen = options_of(options, project=self._project)
-        disk = Decimal(0) if is_tpu(candidate.instance_type) else DISK_USD_PER_GB_HOUR * chosen.disk_gb
+        tpu = is_tpu(candidate.instance_type)
+        disk = Decimal(0) if tpu else DISK_USD_PER_GB_HOUR * chosen.disk_gb
         address = ADDRESS_USD_PER_HOUR if chosen.external_ip else Decimal(0)
         return Terms(
-            slack_s=ENDED_WITHIN_S, max_usd_per_hour=candidate.usd_per_hour + disk + address,
+            slack_s=ENDED_WITHIN_S if tpu else SLACK_S, max_usd_per_hour=candidate.usd_per_hour + disk + address,
             notes=_notes(candidate, chosen),
         )  # fmt: skip
 
@@ -70,16 +80,18 @@ class GoogleAdapter:
             for number, (candidate, zone) in enumerate(places, start=request.attempt)
         )
 
-    def ending(self, machine: Machine) -> tuple[Call, ...]:
-        """Return the call that deletes it."""
+    def ending(self, machine: MachineRef) -> tuple[Call, ...]:
+        """Return the call that deletes a machine."""
         return tpu_ending(machine) if machine.details["kind"] == "tpu" else compute_ending(machine)
 
     def send(self, call: Call, params: Mapping[str, Any]) -> dict[str, Any]:
         """Send one call once; what an operation or a slice says of its own failure is raised."""
         if call.makes == "machine":
             self._projects.add(params.get("project") or str(params["parent"]).split("/")[1])
-        reply = self._rest.send(call.service, call.operation, params)
-        fault = None
+        elif call.makes == "resource":
+            self._buckets.add(folder_of(params))
+        reply = self._ask(call.service, call.operation, params)
+        fault = fault_of_operation(reply)
         if call.operation == "zoneOperations.list":
             fault = next(filter(None, map(fault_of_operation, reply.get("items", []))), None)
         elif call.operation == f"{QUEUED}.get":
@@ -92,16 +104,39 @@ class GoogleAdapter:
         """Return what is missing to ask Google Cloud."""
         if not self._projects.names():
             return "no project is known: set GOOGLE_CLOUD_PROJECT"
-        return self._rest.missing()
+        return self._access.missing()
 
     def cloud_time(self) -> datetime | None:
         """Return Google's time."""
-        return self._rest.clock.now()
+        return self._access.clock.now()
 
-    def machines(self, regions: Sequence[str] | None) -> list[Machine]:
+    def look(self, machine: MachineRef) -> Machine | None:
+        """Return a machine or a slice by its identity; None when Google does not know it."""
+        project = machine.details["project"]
+        try:
+            if machine.details["kind"] == "tpu":
+                row = self._ask(TPU_SERVICE, f"{QUEUED}.get", {"name": machine.id})
+                return tpu_machine(row, project=project, seen_at=self._now())
+            where = {"project": project, "zone": machine.zone, "instance": machine.id}
+            return compute_machine(
+                self._ask(SERVICE, "instances.get", where), project=project, seen_at=self._now()
+            )
+        except CloudFault as fault:
+            if fault.kind is FaultKind.ABSENT:
+                return None
+            raise
+
+    def machines(self, regions: Sequence[str] | None) -> Listing:
         """Return every machine and slice with our labels, in every project that is known."""
-        found = [one for project in self._projects.names() for one in self._in_project(project)]
-        return [one for one in found if regions is None or one.region in regions]
+        return self._inventory(regions).machines(self._projects.names())
+
+    def leftovers(self, regions: Sequence[str] | None) -> tuple[list[Leftover], dict[str, CloudFault]]:
+        """Return the archives in the buckets that were used; all else of an attempt goes with its machine."""
+        return self._inventory(regions).archives(self._buckets.names())
+
+    def live_price(self, candidate: Candidate, options: Mapping[str, str]) -> LivePrice:
+        """Return the price of an offer, put together from today's SKUs."""
+        return self._prices.price(candidate)
 
     def outcome(self, request: LaunchRequest) -> Outcome | None:
         """Return what the supervisor left in the bucket."""
@@ -111,49 +146,25 @@ class GoogleAdapter:
         bucket, _, folder = chosen.bucket.removeprefix("gs://").partition("/")
         path = "/".join(filter(None, (folder, request.run, "outcome.json"))).replace("/", "%2F")
         try:
-            reply = self._rest.send(
-                "storage.v1", "objects.get", {"bucket": bucket, "object": path, "alt": "media"}
-            )
+            reply = self._ask(STORAGE, "objects.get", {"bucket": bucket, "object": path, "alt": "media"})
         except CloudFault as fault:
             if fault.kind is FaultKind.ABSENT:
                 return None
             raise
         return Outcome.model_validate(reply)
 
-    def _in_project(self, project: str) -> Iterator[Machine]:
-        """Yield the machines and slices of a project."""
-        for page in self._pages(
-            SERVICE, "instances.aggregatedList", {"project": project, "filter": "labels.gpuplan-run:*"}
-        ):
-            for place, scope in page.get("items", {}).items():
-                _require_whole(place, scope)
-                for row in scope.get("instances", []):
-                    yield compute_machine(row, project=project, seen_at=self._now())
-        try:
-            pages = list(
-                self._pages(TPU_SERVICE, f"{QUEUED}.list", {"parent": f"projects/{project}/locations/-"})
-            )
-        except CloudFault as fault:
-            if _is_disabled(fault):
-                return  # an interface that is switched off has nothing
-            raise
-        for page in pages:
-            for row in page.get("queuedResources", []):
-                machine = tpu_machine(row, project=project, seen_at=self._now())
-                if machine is not None:
-                    yield machine
+    def _ask(self, service: str, operation: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Send one call once: through Google's client, or over HTTPS where that does not have it."""
+        via = self._clients if f"{service}.{operation}" in METHODS else self._rest
+        return via.send(service, operation, params)
 
-    def _pages(self, service: str, operation: str, params: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        """Yield all pages of a list."""
-        token: str | None = ""
-        while token is not None:
-            reply = self._rest.send(service, operation, {**params, **({"pageToken": token} if token else {})})
-            yield reply
-            token = reply.get("nextPageToken") or None
+    def _inventory(self, regions: Sequence[str] | None) -> Inventory:
+        """Return a look at what exists in regions."""
+        return Inventory(self._ask, self._now, regions)
 
     def _now(self) -> datetime:
-        """Return the cloud's time; there is one, for an answer has come."""
-        return self._rest.clock.now() or datetime.now(tz=UTC)
+        """Return the cloud's time; there is one after every answer."""
+        return self._access.clock.now() or datetime.now(tz=UTC)
 
 
 def _zones(candidate: Candidate, chosen: GoogleOptions) -> tuple[str, ...]:
@@ -162,32 +173,21 @@ def _zones(candidate: Candidate, chosen: GoogleOptions) -> tuple[str, ...]:
     return wanted or zones_of(candidate.region)
 
 
-def _require_whole(place: str, scope: Mapping[str, Any]) -> None:
-    """Raise CloudFault when a zone did not answer: what is in it is unknown, not absent."""
-    code = scope.get("warning", {}).get("code")
-    if code == "UNREACHABLE":
-        raise CloudFault(FaultKind.UNKNOWN, code, f"{place} did not answer")
-
-
-def _is_disabled(fault: CloudFault) -> bool:
-    """Whether an interface is not switched on in the project."""
-    text = str(fault).lower()
-    return (
-        "accessnotconfigured" in text or "service_disabled" in text or "has not been used in project" in text
-    )
-
-
 def _notes(candidate: Candidate, chosen: GoogleOptions) -> tuple[str, ...]:
     """Return what the price leaves out, and what the user should know."""
     notes = ["no part of the Google adapter has been run against the real cloud yet"]
     if chosen.network == "default":
         notes.append(
-            "the network `default` of a project lets anybody knock at port 22; no rule is added or changed"
+            "the network `default` of a project opens port 22 to the internet; no rule is added or changed"
         )
     if not chosen.bucket:
         notes.append("without `-O bucket=gs://…` checkpoints and logs go with the machine")
     if is_tpu(candidate.instance_type):
         notes.append("the cap of a TPU counts from when it is active; waiting for it costs nothing")
+        if candidate.purchase == "on_demand":
+            notes.append(
+                "a TPU on demand is requested as FLEX_START; the price is that of Google's on-demand SKU"
+            )
         if not chosen.service_account:
             notes.append(
                 "without `-O service_account=…` that may delete it, a TPU that is done waits for its cap"

@@ -1,35 +1,49 @@
 """A GPU machine of Compute Engine as calls, and back.
 
 The machine's end is part of the request that makes it: `maxRunDuration` with `DELETE`, which the cloud keeps
-whatever becomes of us and of the machine. It is armed when the cloud says when it will be
-(`resourceStatus.scheduling.terminationTimestamp`). Never `STOP`: a stopped machine pays for its disk, and its
-time to end is forgotten (https://cloud.google.com/compute/docs/instances/limit-vm-runtime).
+without the client and without the guest. It is armed when limit, action and time
+(`resourceStatus.scheduling.terminationTimestamp`) are read back as asked for. Never `STOP`: a stopped machine
+pays for its disk, and its time to end is forgotten
+(https://cloud.google.com/compute/docs/instances/limit-vm-runtime).
 """
 
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from ..adapter import Machine, MachineState
+from ..adapter import Machine, MachineRef, MachineState
 from ..blueprint import Attempt, CapLayer
 from ..calls import Call
-from ..names import TAG_RUN, resource_name, tags_of, token_of, usd_from_tag
+from ..names import TAG_OWNER_NAME, TAG_RUN, resource_name, tags_of, token_of, usd_from_tag
 from ..request import Candidate, LaunchRequest
+from ..shell import quoted
 from ..startup import Boot, startup_script
 from .code import FETCH, code_calls
 from .options import GoogleOptions
 from .places import machine_type, region_of
 
-__all__ = ["SERVICE", "compute_attempt", "compute_ending", "compute_machine", "self_deletion"]
+__all__ = [
+    "ARMED_WITHIN_S",
+    "ENDED_WITHIN_S",
+    "SERVICE",
+    "SLACK_S",
+    "compute_attempt",
+    "compute_ending",
+    "compute_machine",
+    "self_deletion",
+]
 
 SERVICE = "compute.v1"
 MADE_WITHIN_S = 900.0  # from the request to the end of its operation
 TIMER_AFTER_S = 120  # the guest's timer comes after the cloud's: what it leaves is stopped, not deleted
-ENDED_WITHIN_S = 300.0
+ARMED_WITHIN_S = 120.0  # from the end of that operation until the machine's end is described
+START_WITHIN_S = 300  # from the request until the cloud's own time runs; a later end is not accepted
+ENDED_WITHIN_S = 300.0  # from the order to end until nothing is billed
+SLACK_S = START_WITHIN_S + ENDED_WITHIN_S
+TIME_FORMAT = "%Y-%m-%dT%H:%M:%S+00:00"
 PACKAGES = ("keras", "jax[cuda12]")
 UNPROVEN = "tested against the discovery document, never against the real cloud"
 _STATES: dict[str, MachineState] = {
@@ -48,8 +62,10 @@ def compute_attempt(
     get = {**place, "instance": name}
     insert = Call(
         step="machine", service=SERVICE, operation="instances.insert", region=zone, makes="machine",
-        token=token, params={**place, "requestId": token, "body": _body(request, candidate, number, zone, chosen)},
-        keeps={"id": "targetId", "started": "insertTime"},
+        token=token, keeps={"id": "targetId", "started": "insertTime"},
+        params={
+            **place, "requestId": token, "instanceResource": _body(request, candidate, number, zone, chosen),
+        },
         find=Call(
             step="machine", service=SERVICE, operation="instances.get", region=zone, params=get,
             keeps={"id": "id", "started": "creationTimestamp"},
@@ -63,22 +79,21 @@ def compute_attempt(
     )  # fmt: skip
     cap = Call(
         step="cap", service=SERVICE, operation="instances.get", region=zone, params=get,
-        arms="max-run-duration", patience_s=MADE_WITHIN_S,
-        expects={
-            "scheduling.maxRunDuration.seconds": str(candidate.cap_s),
-            "scheduling.instanceTerminationAction": "DELETE",
-            "resourceStatus.scheduling.terminationTimestamp": None,
-        },
+        arms="max-run-duration", patience_s=ARMED_WITHIN_S, expects=_armed(candidate),
     )  # fmt: skip
-    by_hand = f"gcloud compute instances delete {name} --project={chosen.project} --zone={zone} --quiet"
+    by_hand = (
+        f"gcloud compute instances delete {quoted(name)} --project={quoted(chosen.project)} "
+        f"--zone={quoted(zone)} --quiet"
+    )
     return Attempt(
         number=number, candidate=candidate, zone=zone,
         calls=(*code_calls(request, zone, chosen), insert, operation, cap),
         layers=_layers(candidate.cap_s), stop_by_hand=by_hand,
+        details={"kind": "compute", "project": chosen.project, "name": name},
     )  # fmt: skip
 
 
-def compute_ending(machine: Machine) -> tuple[Call, ...]:
+def compute_ending(machine: MachineRef) -> tuple[Call, ...]:
     """Return the call that deletes a machine: by its number, so that another of the same name is left alone."""
     place = {"project": machine.details["project"], "zone": machine.zone}
     return (
@@ -103,7 +118,7 @@ def compute_machine(row: Mapping[str, Any], *, project: str, seen_at: datetime) 
         state=_STATES.get(row["status"], "running"), started_at=started_at, seen_at=max(seen_at, started_at),
         cap_at=started_at + timedelta(seconds=int(cap_s)) if cap_s.isdecimal() else None,
         run=labels.get(TAG_RUN, ""), attempt=int(number) if number.isdecimal() else 0,
-        owner=labels.get("gpuplan-owner", ""),
+        owner=labels.get("gpuplan-owner", ""), owner_name=labels.get(TAG_OWNER_NAME, ""),
         usd_per_hour=usd_from_tag(labels.get("gpuplan-microusd-per-hour")),
         details={"kind": "compute", "project": project, "name": str(row["name"])},
     )  # fmt: skip
@@ -114,13 +129,13 @@ def self_deletion(url: str) -> str:
     metadata = "http://metadata.google.internal/computeMetadata/v1/instance/service-accounts/default/token"
     read = """python3 -c 'import json, sys; print(json.load(sys.stdin)["access_token"])'"""
     token = f"$(curl -sf -H 'Metadata-Flavor: Google' {metadata} | {read})"
-    return f'curl -sf -X DELETE -H "Authorization: Bearer {token}" {shlex.quote(url)} || true'
+    return f'curl -sf -X DELETE -H "Authorization: Bearer {token}" {quoted(url)} || true'
 
 
 def _body(
     request: LaunchRequest, candidate: Candidate, number: int, zone: str, chosen: GoogleOptions
 ) -> dict[str, Any]:
-    """Return the instance that is asked for."""
+    """Return the instance to insert."""
     labels, name = (
         tags_of(request=request, number=number, candidate=candidate),
         resource_name(request, number),
@@ -146,13 +161,30 @@ def _body(
 
 
 def _scheduling(candidate: Candidate) -> dict[str, Any]:
-    """Return how the machine is bought and when it ends; machines with GPUs cannot be moved in maintenance."""
+    """Return the way of buying and the end of the machine; machines with GPUs cannot be moved in maintenance."""
     return {
         "provisioningModel": "SPOT" if candidate.purchase == "spot" else "STANDARD",
         "onHostMaintenance": "TERMINATE",
         "automaticRestart": False,
         "maxRunDuration": {"seconds": str(candidate.cap_s)},
         "instanceTerminationAction": "DELETE",
+    }
+
+
+def _armed(candidate: Candidate) -> dict[str, Any]:
+    """Return the description of a machine whose end is armed, the time of it included.
+
+    Counted from the request; Compute Engine counts from when the machine runs, `START_WITHIN_S` later at most.
+    """
+    wanted, latest_s = _scheduling(candidate), candidate.cap_s + START_WITHIN_S
+    return {
+        "id": {"$ref": "machine.id"},
+        "scheduling.provisioningModel": wanted["provisioningModel"],
+        "scheduling.maxRunDuration.seconds": wanted["maxRunDuration"]["seconds"],
+        "scheduling.instanceTerminationAction": wanted["instanceTerminationAction"],
+        "resourceStatus.scheduling.terminationTimestamp": {
+            "$not_after": {"$time": {"from": "machine.started", "plus_s": latest_s, "format": TIME_FORMAT}}
+        },
     }
 
 
@@ -171,7 +203,7 @@ def _interface(chosen: GoogleOptions) -> dict[str, Any]:
 
 
 def _metadata(script: str) -> dict[str, str]:
-    """Return what the machine reads: who may log in is for the project's IAM to say, not for keys in metadata."""
+    """Return the metadata: logins are governed by the project's IAM, never by keys in metadata."""
     return {
         "block-project-ssh-keys": "TRUE", "enable-oslogin": "TRUE", "serial-port-enable": "FALSE",
         "install-nvidia-driver": "True", "startup-script": script,
@@ -179,7 +211,7 @@ def _metadata(script: str) -> dict[str, str]:
 
 
 def _identity(chosen: GoogleOptions) -> list[dict[str, Any]]:
-    """Return whose rights the machine has: nobody's, unless an account was named."""
+    """Return the service account of the machine: none, unless one was named."""
     if not chosen.service_account:
         return []
     names = ("devstorage.read_write", "compute")  # its files, and its own end; IAM says which of both it may
@@ -188,7 +220,7 @@ def _identity(chosen: GoogleOptions) -> list[dict[str, Any]]:
 
 
 def _boot(candidate: Candidate, name: str, zone: str, chosen: GoogleOptions) -> Boot:
-    """Return what the start-up script needs of Compute Engine."""
+    """Return the parts of the start-up script that are Compute Engine's."""
     minutes = math.ceil((candidate.cap_s + TIMER_AFTER_S) / 60)
     url = f"https://compute.googleapis.com/compute/v1/projects/{chosen.project}/zones/{zone}/instances/{name}"
     delete = f"{self_deletion(url)}; " if chosen.service_account else ""
@@ -199,12 +231,12 @@ def _boot(candidate: Candidate, name: str, zone: str, chosen: GoogleOptions) -> 
 
 
 def _layers(cap_s: int) -> tuple[CapLayer, ...]:
-    """Return what ends the machine."""
+    """Return the layers that end the machine."""
     timer_s = math.ceil((cap_s + TIMER_AFTER_S) / 60) * 60.0
     return (
         CapLayer(
             name="max-run-duration", where="cloud", fires_after_s=cap_s, unproven=UNPROVEN,
-            how="Compute Engine deletes the machine and its disk; read back after it was made",
+            how="Compute Engine deletes the machine and its disk; limit, action and time are read back",
         ),
         CapLayer(
             name="timer", where="machine", fires_after_s=timer_s, unproven=UNPROVEN,

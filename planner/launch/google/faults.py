@@ -6,6 +6,7 @@ the real cloud; whatever is not among them is unknown, and unknown is looked up 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,6 +34,8 @@ _NOT_HERE = (
     "accelerator type",
 )
 _RPC_EXHAUSTED = 8
+# "The resource 'projects/p1/zones/us-east1-b' was not found": the place, which says nothing of what is in it.
+_PLACE = re.compile(r"projects/[^/']+(/(zones|locations)/[^/']+)?'? was not found")
 
 
 def fault_of_answer(status: int, body: Any, *, makes: bool) -> CloudFault:
@@ -98,7 +101,7 @@ def _by_status(status: int, message: str, *, makes: bool) -> FaultKind:
     if status in {400, 404} and makes and _is_not_here(message):
         return FaultKind.CAPACITY
     if status == 404:
-        return FaultKind.INVALID if makes else FaultKind.ABSENT
+        return FaultKind.INVALID if makes or _PLACE.search(message) else FaultKind.ABSENT
     if status == 409:
         return FaultKind.EXISTS if makes else FaultKind.TRANSIENT
     if status == 429:

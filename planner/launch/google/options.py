@@ -26,7 +26,7 @@ class GoogleOptions:
         disk_gb: Size of its disk [GB].
         network: Of the project; no rule of it is changed.
         external_ip: Whether the machine reaches the internet by an address of its own.
-        service_account: Whose rights the machine has; none by default.
+        service_account: Its rights are the machine's; none by default.
         bucket: `gs://…`, where checkpoints and logs outlive the machine.
         wait_s: How long a TPU may be waited for [s].
     """

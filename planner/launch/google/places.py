@@ -57,7 +57,10 @@ def machine_type(instance_type: str) -> tuple[str, tuple[str, int] | None]:
         return base, None
     count, _, name = attached.partition("x")
     if name not in _ATTACHED or not count.isdecimal():
-        raise UsageError(f"nobody knows how to attach `{attached}` to {base}", hint="choose another offer")
+        raise UsageError(
+            f"`{attached}` cannot be attached to {base}: its name at Google Cloud is not known",
+            hint="choose another offer",
+        )
     return base, (_ATTACHED[name], int(count))
 
 

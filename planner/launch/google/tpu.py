@@ -1,8 +1,9 @@
 """A TPU slice as a queued resource, and back.
 
 Its end is part of the request that makes it: `runDuration.maxRunDuration`, which exists in the REST interface
-`v2alpha1` only. A slice that shuts itself down is still paid for, so the machine has no timer of its own: the
-cloud's is the only layer, and it is read back before the run counts as started.
+`v2alpha1` only and in no class of google-cloud-tpu (see `rest`). A slice that shuts itself down is still paid for,
+so the machine has no timer of its own: the cloud's is the only layer, and it is read back before the run counts as
+started.
 """
 
 from __future__ import annotations
@@ -12,20 +13,22 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ...errors import UsageError
-from ..adapter import Machine, MachineState
+from ..adapter import Machine, MachineRef, MachineState
 from ..blueprint import Attempt, CapLayer
 from ..calls import Call, look_up
-from ..names import TAG_RUN, resource_name, tags_of, token_of, usd_from_tag
+from ..names import TAG_OWNER_NAME, TAG_RUN, resource_name, tags_of, token_of, usd_from_tag
 from ..request import Candidate, LaunchRequest
+from ..shell import quoted
 from ..startup import Boot, startup_script
 from .code import FETCH, code_calls
-from .compute import UNPROVEN, self_deletion
+from .compute import ARMED_WITHIN_S, UNPROVEN, self_deletion
 from .options import GoogleOptions
 from .places import accelerator_type, region_of, runtime_version
 
 __all__ = ["SERVICE", "is_tpu", "tpu_attempt", "tpu_ending", "tpu_machine"]
 
 SERVICE = "tpu.v2alpha1"
+DELETES = "tpu.v2"  # deleting needs nothing of v2alpha1, so that it goes through google-cloud-tpu
 QUEUED = "projects.locations.queuedResources"
 LONGEST_S = 7 * 24 * 3600  # FLEX_START, https://cloud.google.com/tpu/docs/request-using-flex-start
 PACKAGES = ("keras", "jax[tpu]")
@@ -67,8 +70,8 @@ def tpu_attempt(
     )  # fmt: skip
     cap = get.model_copy(
         update={
-            "step": "cap", "arms": "run-duration", "keeps": {}, "patience_s": CREATED_WITHIN_S,
-            "expects": {"runDuration.maxRunDuration": f"{candidate.cap_s}s"},
+            "step": "cap", "arms": "run-duration", "keeps": {}, "patience_s": ARMED_WITHIN_S,
+            "expects": _armed(candidate),
         }
     )  # fmt: skip
     active = get.model_copy(
@@ -78,35 +81,34 @@ def tpu_attempt(
         }
     )  # fmt: skip
     by_hand = (
-        f"gcloud compute tpus queued-resources delete {name} --project={chosen.project} --zone={zone} "
-        "--force --quiet"
+        f"gcloud compute tpus queued-resources delete {quoted(name)} --project={quoted(chosen.project)} "
+        f"--zone={quoted(zone)} --force --quiet"
     )
     return Attempt(
         number=number, candidate=candidate, zone=zone,
         calls=(*code_calls(request, zone, chosen), create, cap, active),
         layers=_layers(candidate.cap_s), stop_by_hand=by_hand,
+        details={"kind": "tpu", "project": chosen.project, "name": name},
     )  # fmt: skip
 
 
-def tpu_ending(machine: Machine) -> tuple[Call, ...]:
+def tpu_ending(machine: MachineRef) -> tuple[Call, ...]:
     """Return the call that deletes a slice with its queued resource, whatever state both are in."""
     return (
         Call(
-            step="end", service=SERVICE, operation=f"{QUEUED}.delete", region=machine.region,
-            params={"name": machine.id, "force": "true"},
+            step="end", service=DELETES, operation=f"{QUEUED}.delete", region=machine.region,
+            params={"name": machine.id, "force": True},
         ),
     )  # fmt: skip
 
 
-def tpu_machine(row: Mapping[str, Any], *, project: str, seen_at: datetime) -> Machine | None:
-    """Return a slice from the cloud's own description; None when it is not one of ours.
+def tpu_machine(row: Mapping[str, Any], *, project: str, seen_at: datetime) -> Machine:
+    """Return a slice from the cloud's own description; its run is empty when it is not one of ours.
 
     Waiting for capacity costs nothing and may be as long as the queueing policy says: the cap counts from there.
     """
     node = look_up(row, "tpu.nodeSpec.0.node") or {}
     labels = node.get("labels", {})
-    if TAG_RUN not in labels:
-        return None
     zone = str(row["name"]).split("/")[3]
     started_at = datetime.fromisoformat(row["createTime"]).astimezone(UTC)
     waited_s = float((look_up(row, "queueingPolicy.validUntilDuration") or "0s").removesuffix("s"))
@@ -118,8 +120,8 @@ def tpu_machine(row: Mapping[str, Any], *, project: str, seen_at: datetime) -> M
         state=_STATES.get(str(look_up(row, "state.state")), "starting"), started_at=started_at,
         seen_at=max(seen_at, started_at),
         cap_at=started_at + timedelta(seconds=int(cap_s) + waited_s) if cap_s.isdecimal() else None,
-        run=labels[TAG_RUN], attempt=int(number) if number.isdecimal() else 0,
-        owner=labels.get("gpuplan-owner", ""),
+        run=labels.get(TAG_RUN, ""), attempt=int(number) if number.isdecimal() else 0,
+        owner=labels.get("gpuplan-owner", ""), owner_name=labels.get(TAG_OWNER_NAME, ""),
         usd_per_hour=usd_from_tag(labels.get("gpuplan-microusd-per-hour")),
         details={"kind": "tpu", "project": project, "name": str(row["name"]).rpartition("/")[2]},
     )  # fmt: skip
@@ -128,7 +130,7 @@ def tpu_machine(row: Mapping[str, Any], *, project: str, seen_at: datetime) -> M
 def _body(
     request: LaunchRequest, candidate: Candidate, number: int, parent: str, chosen: GoogleOptions
 ) -> dict[str, Any]:
-    """Return the queued resource that is asked for."""
+    """Return the queued resource to create."""
     slice_name = accelerator_type(candidate)
     script = startup_script(request, candidate, number, _boot(request, number, parent, chosen))
     node: dict[str, Any] = {
@@ -143,18 +145,31 @@ def _body(
             "https://www.googleapis.com/auth/cloud-platform"
         ]  # the interface of TPUs has no narrower one
         node["serviceAccount"] = {"email": chosen.service_account, "scope": scope}
-    body = {
+    return {
         "tpu": {"nodeSpec": [{"parent": parent, "nodeId": resource_name(request, number), "node": node}]},
         "runDuration": {"maxRunDuration": f"{candidate.cap_s}s"},
         "queueingPolicy": {"validUntilDuration": f"{chosen.wait_s}s"},
+        "provisioningModel": _provisioning_model(candidate),
+        **({"spot": {}} if candidate.purchase == "spot" else {}),
     }
-    if candidate.purchase == "spot":
-        return {**body, "spot": {}, "provisioningModel": "SPOT"}
-    return {**body, "provisioningModel": "FLEX_START"}
+
+
+def _armed(candidate: Candidate) -> dict[str, Any]:
+    """Return the description of a queued resource whose end is armed and that is bought as planned."""
+    return {
+        "name": {"$ref": "machine.id"},
+        "runDuration.maxRunDuration": f"{candidate.cap_s}s",
+        "provisioningModel": _provisioning_model(candidate),
+    }
+
+
+def _provisioning_model(candidate: Candidate) -> str:
+    """Return the way of buying, as Cloud TPU names it."""
+    return "SPOT" if candidate.purchase == "spot" else "FLEX_START"
 
 
 def _boot(request: LaunchRequest, number: int, parent: str, chosen: GoogleOptions) -> Boot:
-    """Return what the start-up script needs on a TPU: it ends by deleting its own queued resource, if it may."""
+    """Return the parts of the start-up script that are Cloud TPU's: it deletes itself, if it may."""
     name = f"{parent}/queuedResources/{resource_name(request, number)}"
     delete = self_deletion(f"https://tpu.googleapis.com/v2alpha1/{name}?force=true")
     return Boot(
@@ -181,7 +196,7 @@ def _require_startable(candidate: Candidate) -> None:
 
 
 def _layers(cap_s: int) -> tuple[CapLayer, ...]:
-    """Return what ends the slice."""
+    """Return the layers that end the slice."""
     return (
         CapLayer(
             name="run-duration", where="cloud", fires_after_s=cap_s, unproven=UNPROVEN,

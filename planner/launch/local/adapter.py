@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import UsageError
-from ..adapter import Machine, Outcome
+from ..adapter import Leftover, Listing, LivePrice, Machine, MachineRef, Outcome
 from ..blueprint import Attempt, CapLayer, Terms
 from ..calls import Call
 from ..clock import Clock
 from ..faults import CloudFault, FaultKind
-from ..names import tags_of, token_of, usd_from_tag
+from ..names import TAG_OWNER_NAME, tags_of, token_of, usd_from_tag
 from ..request import Candidate, LaunchRequest
+from ..shell import quoted
 from .machines import LocalMachines
 
 __all__ = ["LocalAdapter"]
@@ -61,7 +62,7 @@ class LocalAdapter:
         """Return the one attempt: this machine is either here or not."""
         return (self._attempt(request, request.candidates[0], request.attempt),)
 
-    def ending(self, machine: Machine) -> tuple[Call, ...]:
+    def ending(self, machine: MachineRef) -> tuple[Call, ...]:
         """Return the call that ends it."""
         return (
             Call(
@@ -89,11 +90,28 @@ class LocalAdapter:
         """Return the time: here the cloud's clock is this computer's."""
         return datetime.now(tz=UTC)
 
-    def machines(self, regions: Sequence[str] | None) -> list[Machine]:
+    def look(self, machine: MachineRef) -> Machine | None:
+        """Return a machine of this computer; None when there never was one of that id."""
+        found = self._machines.find(machine.id)
+        if found is None:
+            return None
+        params, state, alive = found
+        return self._machine(params, state) if alive else self._machine(params, state, ended=True)
+
+    def machines(self, regions: Sequence[str] | None) -> Listing:
         """Return what is alive."""
         if regions is not None and SERVICE not in regions:
-            return []
-        return [self._machine(params, state) for params, state in self._machines.alive()]
+            return Listing()
+        found = tuple(self._machine(params, state) for params, state in self._machines.alive())
+        return Listing(machines=found, answered=(SERVICE,))
+
+    def leftovers(self, regions: Sequence[str] | None) -> tuple[list[Leftover], dict[str, CloudFault]]:
+        """Return nothing: a local run makes a machine and nothing else."""
+        return [], {}
+
+    def live_price(self, candidate: Candidate, options: Mapping[str, str]) -> LivePrice:
+        """Return the price of this computer: nothing."""
+        return LivePrice(usd_per_hour=Decimal(0), source="this computer", read_at=datetime.now(tz=UTC))
 
     def outcome(self, request: LaunchRequest) -> Outcome | None:
         """Return what the supervisor wrote in the run's folder."""
@@ -124,7 +142,7 @@ class LocalAdapter:
         folder = self._machines.folder / identity
         return Attempt(
             number=number, candidate=candidate, zone=None, calls=(start, *checks),
-            layers=_layers(candidate.cap_s), stop_by_hand=f"fuser -k -TERM {folder}/alive",
+            layers=_layers(candidate.cap_s), stop_by_hand=f"fuser -k -TERM {quoted(f'{folder}/alive')}",
         )  # fmt: skip
 
     def _job(self, request: LaunchRequest, candidate: Candidate, number: int) -> dict[str, Any]:
@@ -153,16 +171,17 @@ class LocalAdapter:
         """Return the run's folder: its checkpoints outlive its machines."""
         return self._state_dir / "runs" / request.run / "work"
 
-    def _machine(self, params: dict[str, Any], state: dict[str, Any]) -> Machine:
+    def _machine(self, params: dict[str, Any], state: dict[str, Any], *, ended: bool = False) -> Machine:
         """Return a machine from what was asked for and what it says of itself."""
-        tags = params["tags"]
+        tags, armed = params["tags"], state["armed"].get("alarm")
         started = datetime.fromisoformat(state["started"])
         return Machine(
             id=params["id"], provider=self.provider, region=SERVICE, instance_type="this-machine",
-            purchase="on_demand", state="running" if state["armed"].get("alarm") else "starting",
+            purchase="on_demand", state="ended" if ended else "running" if armed else "starting",
             started_at=started, seen_at=datetime.now(tz=UTC),
             cap_at=datetime.fromtimestamp(started.timestamp() + int(tags["gpuplan-cap-s"]), tz=UTC),
             run=tags["gpuplan-run"], attempt=int(tags["gpuplan-attempt"]), owner=tags["gpuplan-owner"],
+            owner_name=tags.get(TAG_OWNER_NAME, ""),
             usd_per_hour=usd_from_tag(tags["gpuplan-microusd-per-hour"]),
         )  # fmt: skip
 

@@ -71,6 +71,14 @@ class LocalMachines:
                 time.sleep(TICK_S)
         return {"id": params["id"], "alive": _is_alive(place)}
 
+    def find(self, identity: str) -> tuple[dict[str, Any], dict[str, Any], bool] | None:
+        """Return what was asked for, the state and whether it is alive; None when no machine has this id."""
+        place = self.folder / identity
+        if place.parent != self.folder or not (place / "started.json").exists():
+            return None
+        asked = json.loads((place / "asked.json").read_text(encoding="utf-8"))
+        return asked, _state(place), _is_alive(place)
+
     def alive(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
         """Yield what was asked for and the state of every machine that is alive."""
         for place in sorted(self.folder.glob("local-*")):

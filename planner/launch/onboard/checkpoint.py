@@ -1,20 +1,23 @@
-"""The files of a checkpoint: written beside their place, forced to the disk, then moved there. The last two
-are kept.
+"""The files of a checkpoint: written under another name, forced to the disk, then renamed.
 
-A checkpoint is a folder `step-N`: `model.weights.h5` (weights, optimizer, seeds: what Keras's `save_weights`
-saves) and `state.json`, written last, with the fingerprint of the weights. One that a crash cut short never
-gets its name; one that a disk spoiled does not match its fingerprint: then the one before it counts.
+A checkpoint is a folder `step-N`: `model.weights.h5` (weights and optimizer, saved by Keras's `save_weights`),
+`state.npz`, and `state.json`, written last, with the hash of the others. One that a crash cut short is never
+renamed; one whose files are damaged does not match its hash: then the one before it counts. The last two are
+kept, and the last `step-N-begin`: the beginning of an epoch, where training starts again when the order of the
+data within the epoch cannot be found again.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 __all__ = ["Checkpoints", "Progress", "write_json"]
 
@@ -30,9 +33,12 @@ class Progress:
         epoch: That is being trained, or comes next, counted as Keras does [-].
         batch: Batches of it that are done [-].
         steps: Batches of all epochs that are done [-].
-        steps_per_epoch: None while nobody knows [-].
+        steps_per_epoch: None while it is unknown [-].
         finished: Whether `fit` came to its end.
-        history: What `History.history` holds so far.
+        history: Values of `History.history` so far.
+        logs: Metrics after the last batch, within an epoch.
+        order: Place in the data, see `BatchOrder.to_json`; None: unknown.
+        drawn: Batches drawn from a generator by a `fit` that is finished [-].
     """
 
     epoch: int
@@ -41,6 +47,15 @@ class Progress:
     steps_per_epoch: int | None = None
     finished: bool = False
     history: dict[str, list[float]] = field(default_factory=dict)
+    logs: dict[str, float] = field(default_factory=dict)
+    order: dict[str, Any] | None = None
+    drawn: int = 0
+
+    @property
+    def name(self) -> str:
+        """Name of the checkpoint's folder; names sort as training goes."""
+        kind = "-end" if self.finished else "" if self.batch else "-begin"
+        return f"step-{self.steps:012d}{kind}"
 
 
 class Checkpoints:
@@ -50,16 +65,16 @@ class Checkpoints:
         self.folder = folder
 
     def save(self, progress: Progress, save_weights: Callable[[str], object]) -> None:
-        """Keep the weights and how far they are; what was there before stays until this is whole."""
+        """Keep the weights and how far they are; earlier checkpoints stay until this one is whole."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        place = self.folder / f"step-{progress.steps:012d}{'-end' if progress.finished else ''}"
+        place = self.folder / progress.name
         new = self.folder / f".{place.name}.{os.getpid()}"
         shutil.rmtree(new, ignore_errors=True)
         new.mkdir()
         save_weights(str(new / WEIGHTS))
         for file in new.iterdir():
             _sync(file)
-        write_json(new / "state.json", {**asdict(progress), "sha256": _sha256(new / WEIGHTS)})
+        write_json(new / "state.json", {**asdict(progress), "sha256": _sha256(new)})
         if place.exists():
             shutil.rmtree(place)
         new.rename(place)
@@ -67,26 +82,39 @@ class Checkpoints:
         self._prune()
 
     def load(self) -> tuple[Progress, str] | None:
-        """Return the newest checkpoint that is whole, and where its weights are; None when there is none."""
+        """Return the newest checkpoint that is whole, and the path of its weights; None when there is none."""
         for place in sorted(self.folder.glob("step-*"), reverse=True):
             try:
                 state = json.loads((place / "state.json").read_text(encoding="utf-8"))
-                if state.pop("sha256") == _sha256(place / WEIGHTS):
+                if state.pop("sha256") == _sha256(place):
                     return Progress(**state), str(place / WEIGHTS)
             except (OSError, ValueError, KeyError, TypeError):
                 continue
         return None
 
+    def begins(self) -> bool:
+        """Whether the beginning of an epoch is kept."""
+        return any(self.folder.glob("step-*-begin"))
+
+    def back_to_begin(self) -> None:
+        """Remove the checkpoints after the last beginning of an epoch."""
+        places = sorted(self.folder.glob("step-*"), reverse=True)
+        for place in itertools.takewhile(lambda place: not place.name.endswith("-begin"), places):
+            shutil.rmtree(place)
+
     def _prune(self) -> None:
-        """Remove what is older than the last ones, and what crashes left."""
-        for place in sorted(self.folder.glob("step-*"))[:-KEPT]:
-            shutil.rmtree(place, ignore_errors=True)
+        """Remove checkpoints older than the last ones, and those that crashes left unfinished."""
+        places = sorted(self.folder.glob("step-*"))
+        begins = [place for place in places if place.name.endswith("-begin")]
+        for place in places[:-KEPT]:
+            if place not in begins[-1:]:
+                shutil.rmtree(place, ignore_errors=True)
         for torn in self.folder.glob(".step-*"):
             shutil.rmtree(torn, ignore_errors=True)
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write a JSON file beside its place, force it to the disk, and move it there."""
+    """Write a JSON file under another name, force it to the disk, and rename it."""
     new = path.with_name(f".{path.name}.{os.getpid()}")
     new.write_text(json.dumps(value, indent=1), encoding="utf-8")
     _sync(new)
@@ -94,10 +122,13 @@ def write_json(path: Path, value: object) -> None:
     _sync(path.parent)
 
 
-def _sha256(path: Path) -> str:
-    """Return a file's fingerprint."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _sha256(folder: Path) -> str:
+    """Return the hash of a checkpoint's files but `state.json`, where it is written."""
+    digest = hashlib.sha256()
+    for path in sorted(path for path in folder.iterdir() if path.name != "state.json"):
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
 
 
 def _sync(path: Path) -> None:

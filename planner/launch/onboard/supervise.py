@@ -1,8 +1,8 @@
 """Supervise one attempt: `python -m …supervise FOLDER`, where `params.json` says what and for how long.
 
-The first thing that it does is to set the alarm of the cap. It ends when the script is done, has failed, was
-told to stop, when a notice of preemption came, or when the cap is reached; whatever it was, `outcome.json` in
-the run's folder says so, and the command in `at_end` (switching the machine off) runs last, always.
+It sets the alarm of the cap first. It ends when the script is done or has failed, when it was told to stop, when
+a notice of preemption came, or when the cap is reached. `outcome.json` in the run's folder then holds the reason,
+and the command in `at_end` (switching the machine off) always runs last.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Supervisor:
         self._watch_notices()
 
     def run(self) -> int:
-        """Run the script to its end, once more after each crash, and write down how it ended."""
+        """Run the script to its end, again after each crash, and write the outcome."""
         status, code = "failed", None
         try:
             for _ in range(self.params["restarts"] + 1):
@@ -63,7 +63,7 @@ class Supervisor:
         return 0 if status == "done" else 1
 
     def _once(self) -> tuple[str, int | None]:
-        """Run the script once; returns how that ended, and its exit code."""
+        """Run the script once; return its end as a status, and its exit code."""
         if self.reason:
             return self.reason, None
         module = f"{__package__}.runner"
@@ -83,7 +83,7 @@ class Supervisor:
         return ("crashed" if code < 0 or code == LEAVE else "failed"), code
 
     def _wait(self, child: subprocess.Popen[bytes]) -> int:
-        """Wait for the script; when there is a reason to end it, ask first, then insist."""
+        """Wait for the script; to end it, send SIGTERM, and SIGKILL after the grace time."""
         asked_at: float | None = None
         while True:
             try:
@@ -104,7 +104,7 @@ class Supervisor:
         return handler
 
     def _start_watchdog(self) -> None:
-        """Start the second pair of eyes in a session of its own, without the lock that it waits for."""
+        """Start the watchdog in a session of its own, without the lock that it waits for."""
         cap_s = self.params.get("watchdog_s")
         if cap_s is not None:
             watchdog = [sys.executable, "-m", f"{__package__}.watchdog", str(self.folder)]
@@ -129,7 +129,7 @@ class Supervisor:
         return report.exists() and bool(json.loads(report.read_text(encoding="utf-8"))["stopped"])
 
     def _write_outcome(self, status: str, code: int | None) -> None:
-        """Write down how it ended, with what is known of the steps."""
+        """Write the status at the end, with the times of the steps as far as they are known."""
         steps: dict[str, Any] = {}
         if (self.work / "steps.json").exists():
             steps = json.loads((self.work / "steps.json").read_text(encoding="utf-8"))
@@ -137,8 +137,14 @@ class Supervisor:
         outcome = {
             "attempt": self.params["attempt"], "status": status, "exit_code": code,
             "ran_s": time.monotonic() - self.began, **{name: own.get(name) for name in OF_STEPS},
+            "resumed": self._resumed(),
         }  # fmt: skip
         write_json(self.work / "outcome.json", outcome)
+
+    def _resumed(self) -> list[str]:
+        """Return the lines that say how training went on after each interruption."""
+        path = self.work / "checkpoints" / "resumed.json"
+        return list(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else []
 
     def _at_end(self) -> None:
         """Run the last command: on a rented machine, the one that ends the renting."""
@@ -147,7 +153,7 @@ class Supervisor:
 
 
 def _search_path() -> dict[str, str]:
-    """Return what lets Python find this package where it was sent on its own: training runs in another folder."""
+    """Return the search path of this package where it was sent on its own: training runs in another folder."""
     if __package__ and "." in __package__:
         return {}
     there = str(Path(__file__).resolve().parents[1])

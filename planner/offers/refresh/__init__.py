@@ -1,1 +1,3 @@
-"""Prices read anew from their vendors: one module a source behind one Protocol, guards, and an atomic store."""
+"""Price refresh from providers: one module per source behind one protocol, sanity checks, and an atomic
+store.
+"""

@@ -1,8 +1,9 @@
-"""AWS with credentials, through boto3: the Price List Query API, and the spot price history of every zone.
+"""AWS prices with credentials, through boto3: Price List Query API, and spot price history by zone.
 
-The query API answers in pages of a hundred price lists, each a text of JSON:
-https://docs.aws.amazon.com/aws-cost-management/latest/APIReference/API_pricing_GetProducts.html. From now to
-now, the spot history is the price in force in each zone. Endpoints follow boto3's own `AWS_ENDPOINT_URL` as well.
+The query API returns pages of a hundred price lists, each a JSON string:
+https://docs.aws.amazon.com/aws-cost-management/latest/APIReference/API_pricing_GetProducts.html. With start
+and end at the current time, the spot history returns the current price of each zone. boto3's
+`AWS_ENDPOINT_URL` applies.
 """
 
 from __future__ import annotations
@@ -15,22 +16,33 @@ from decimal import Decimal
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from .source import FetchError, Kind, Listed, Part, Request, decimal_of, float_of
+from .fetch_error import FetchError, FetchErrorKind
+from .source import ListedPrice, PricePart, RefreshRequest, parse_decimal, parse_float
 
 if TYPE_CHECKING:
     from ..rows import Purchase
-    from .http import Http
-    from .shapes import Shapes
+    from .http import HttpClient
+    from .shapes import InstanceSpecs
 
-__all__ = ["AwsQuery", "AwsSpotHistory", "aws_client", "aws_errors", "has_aws_credentials"]
+__all__ = [
+    "FILTERS",
+    "LINUX",
+    "PRICING_REGION",
+    "AwsQuery",
+    "AwsSpotHistory",
+    "build_aws_client",
+    "has_aws_credentials",
+    "products_of",
+    "translate_aws_errors",
+]
 
-PRICING_REGION = "us-east-1"  # the query API answers for all regions from there
+PRICING_REGION = "us-east-1"  # serves all regions
 FILTERS = {
     "operatingSystem": "Linux", "tenancy": "Shared", "preInstalledSw": "NA", "capacitystatus": "Used",
     "marketoption": "OnDemand",
 }  # fmt: skip
 LINUX = "Linux/UNIX"
-MOST_TYPES = 100  # instance types in one question for the spot history
+MOST_TYPES = 100  # instance types per spot history request
 EXPIRED = ("ExpiredToken", "ExpiredTokenException", "RequestExpired")
 CLOCK = ("RequestTimeTooSkewed", "SignatureDoesNotMatch")
 DENIED = (
@@ -41,17 +53,17 @@ THROTTLED = ("Throttling", "ThrottlingException", "RequestLimitExceeded", "TooMa
 
 
 class _WithBoto3:
-    """What both sources have in common: they need boto3 and credentials, and ask region by region."""
+    """Base class of both sources: they need boto3 and credentials, and send requests by region."""
 
     provider = "aws"
     what = ""
     purchase: Purchase
 
-    def __init__(self, shapes: Shapes) -> None:
-        self._shapes = shapes
+    def __init__(self, specs: InstanceSpecs) -> None:
+        self._specs = specs
 
-    def missing(self, request: Request) -> str | None:
-        """Return which package or credentials are needed."""
+    def missing(self, request: RefreshRequest) -> str | None:
+        """Return the missing package or credentials."""
         if find_spec("boto3") is None:
             return f"{self.what}: `pip install 'gpuplan[aws]'`, and AWS credentials"
         return (
@@ -60,65 +72,65 @@ class _WithBoto3:
             else f"{self.what}: AWS credentials (`aws configure`)"
         )
 
-    def parts(self, request: Request) -> Sequence[Part]:
-        """Return a part a region: all of the catalog unless some are asked for."""
+    def parts(self, request: RefreshRequest) -> Sequence[PricePart]:
+        """Return one part per region: all regions of the catalog unless some are requested."""
         regions = request.wanted_regions or request.known_regions
         how = self.purchase.replace("_", " ")
-        return [Part(region=r, purchases=(self.purchase,), label=f"aws {r} {how}") for r in regions]
+        return [PricePart(region=r, purchases=(self.purchase,), label=f"aws {r} {how}") for r in regions]
 
 
 class AwsQuery(_WithBoto3):
-    """On demand, region by region."""
+    """On-demand prices by region."""
 
     name = "aws-query"
     what = "on demand in every region within minutes"
     purchase = "on_demand"
 
-    def read(self, part: Part, request: Request, _http: Http) -> Iterable[Listed]:
+    def read(self, part: PricePart, request: RefreshRequest, _http: HttpClient) -> Iterable[ListedPrice]:
         """Return the Linux on-demand prices of a region."""
         endpoint = request.endpoint(self.name, "")
-        with aws_errors():
-            client = aws_client("pricing", PRICING_REGION, endpoint)
+        with translate_aws_errors():
+            client = build_aws_client("pricing", PRICING_REGION, endpoint)
             asked = {**FILTERS, "regionCode": part.region}
             pages = client.get_paginator("get_products").paginate(
                 ServiceCode="AmazonEC2",
                 Filters=[{"Type": "TERM_MATCH", "Field": k, "Value": v} for k, v in asked.items()],
             )
             url = f"{client.meta.endpoint_url}/#GetProducts"
-            return [row for page in pages for text in page["PriceList"] for row in _products(text, url)]
+            return [row for page in pages for text in page["PriceList"] for row in products_of(text, url)]
 
 
 class AwsSpotHistory(_WithBoto3):
-    """Spot, by zone: a region's price is its cheapest zone's, and the note has the others."""
+    """Spot prices by zone: a region's price is that of its cheapest zone, and the note lists the others."""
 
     name = "aws-spot-history"
     what = "spot prices by zone"
     purchase = "spot"
 
-    def read(self, part: Part, request: Request, _http: Http) -> Iterable[Listed]:
-        """Return the spot prices that are in force in a region."""
+    def read(self, part: PricePart, request: RefreshRequest, _http: HttpClient) -> Iterable[ListedPrice]:
+        """Return the current spot prices of a region."""
         endpoint = request.endpoint(self.name, "")
-        with aws_errors():
-            client = aws_client("ec2", part.region, endpoint)
-            now, types = datetime.now(UTC), sorted(self._shapes.known)
+        with translate_aws_errors():
+            client = build_aws_client("ec2", part.region, endpoint)
+            now, types = datetime.now(UTC), sorted(self._specs.known)
             zones: dict[str, dict[str, Decimal]] = {}
             for start in range(0, len(types), MOST_TYPES):
                 pages = client.get_paginator("describe_spot_price_history").paginate(
-                    # A filter passes over types that a region does not know; `InstanceTypes` would be an error.
+                    # A filter ignores types unknown in a region; `InstanceTypes` would raise an error.
                     Filters=[{"Name": "instance-type", "Values": types[start : start + MOST_TYPES]}],
                     ProductDescriptions=[LINUX],
                     StartTime=now,
                     EndTime=now,
                 )
                 for entry in (entry for page in pages for entry in page["SpotPriceHistory"]):
-                    usd = decimal_of(entry["SpotPrice"], what=f"the spot price of {entry['InstanceType']}")
+                    usd = parse_decimal(entry["SpotPrice"], what=f"the spot price of {entry['InstanceType']}")
                     zones.setdefault(entry["InstanceType"], {})[entry["AvailabilityZone"]] = usd
             url = f"{client.meta.endpoint_url}/#DescribeSpotPriceHistory"
-        return [_spot(name, part.region, by_zone, url) for name, by_zone in zones.items()]
+        return [_build_spot_price(name, part.region, by_zone, url) for name, by_zone in zones.items()]
 
 
 def has_aws_credentials(environ: Mapping[str, str]) -> bool:
-    """Return whether boto3 would find credentials, without asking a machine's metadata service."""
+    """Return whether boto3 would find credentials, without querying the instance metadata service."""
     if environ.get("AWS_ACCESS_KEY_ID") or environ.get("AWS_WEB_IDENTITY_TOKEN_FILE"):
         return True
     import botocore.session
@@ -126,15 +138,15 @@ def has_aws_credentials(environ: Mapping[str, str]) -> bool:
     try:
         session = botocore.session.Session(profile=environ.get("AWS_PROFILE"))
         resolver = session.get_component("credential_provider")
-        resolver.remove("env")  # asked above, of the environment that was given
+        resolver.remove("env")  # checked above, in the given environment
         resolver.remove("iam-role")
         return resolver.load_credentials() is not None
-    except Exception:  # a broken configuration is no credentials; boto3 says more when they are used
+    except Exception:  # a broken configuration counts as no credentials; boto3 reports it on use
         return False
 
 
-def aws_client(service: str, region: str, endpoint: str) -> Any:
-    """Return a boto3 client with boto3's own retries; an empty endpoint is Amazon's."""
+def build_aws_client(service: str, region: str, endpoint: str) -> Any:
+    """Build a boto3 client with boto3's own retries; an empty endpoint means Amazon's."""
     import boto3
     from botocore.config import Config
 
@@ -144,8 +156,8 @@ def aws_client(service: str, region: str, endpoint: str) -> Any:
 
 
 @contextmanager
-def aws_errors() -> Iterator[None]:
-    """Turn the errors of boto3 into FetchErrors."""
+def translate_aws_errors() -> Iterator[None]:
+    """Convert boto3 errors to FetchErrors."""
     from botocore.exceptions import BotoCoreError, ClientError
     from botocore.parsers import ResponseParserError
 
@@ -157,20 +169,20 @@ def aws_errors() -> Iterator[None]:
             str(found.get("Code")),
             error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0),
         )
-        kind, hint = _kind_of(code, int(status))
+        kind, hint = _classify_error(code, int(status))
         raise FetchError(f"AWS answered {code}: {found.get('Message', '')}", kind=kind, hint=hint) from error
     except (BotoCoreError, ResponseParserError) as error:
-        raise FetchError(f"AWS cannot be read: {' '.join(str(error).split())}", kind="unreachable") from error
+        raise FetchError(f"AWS request failed: {' '.join(str(error).split())}", kind="unreachable") from error
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise FetchError(f"AWS answered in another form: {error!r}", kind="malformed") from error
+        raise FetchError(f"unexpected response format of AWS: {error!r}", kind="malformed") from error
 
 
-def _kind_of(code: str, status: int) -> tuple[Kind, str | None]:
-    """Return what an error code means, and what to do."""
+def _classify_error(code: str, status: int) -> tuple[FetchErrorKind, str | None]:
+    """Return the error kind of an error code, and a hint."""
     if code in EXPIRED:
         return "credentials", "log in again: `aws sso login`, or renew the keys"
     if code in CLOCK:
-        return "credentials", "set this machine's clock: requests are signed with the time"
+        return "credentials", "set this machine's clock: request signatures include the time"
     if code in DENIED or status in (401, 403):
         return (
             "credentials",
@@ -181,7 +193,7 @@ def _kind_of(code: str, status: int) -> tuple[Kind, str | None]:
     return ("server" if status >= 500 else "refused"), None
 
 
-def _products(text: str, url: str) -> Iterator[Listed]:
+def products_of(text: str, url: str) -> Iterator[ListedPrice]:
     """Yield the on-demand prices of one price list."""
     entry = json.loads(text)
     attributes = entry["product"]["attributes"]
@@ -190,26 +202,26 @@ def _products(text: str, url: str) -> Iterator[Listed]:
             if dimension["unit"] != "Hrs":
                 continue
             ((currency, price),) = dimension["pricePerUnit"].items()
-            yield Listed(
+            yield ListedPrice(
                 instance_type=attributes["instanceType"],
                 region=attributes["regionCode"],
                 purchase="on_demand",
-                usd_per_hour=decimal_of(price, what=f"the price of {code}"),
+                usd_per_hour=parse_decimal(price, what=f"the price of {code}"),
                 currency=currency,
                 sku=code,
                 url=url,
-                devices=float_of(attributes.get("gpu")),
-                vcpus=float_of(attributes.get("vcpu")),
-                memory_gib=float_of(attributes.get("memory")),
-                is_accelerated=bool(float_of(attributes.get("gpu"))),
+                devices=parse_float(attributes.get("gpu")),
+                vcpus=parse_float(attributes.get("vcpu")),
+                memory_gib=parse_float(attributes.get("memory")),
+                is_accelerated=bool(parse_float(attributes.get("gpu"))),
             )
 
 
-def _spot(name: str, region: str, by_zone: Mapping[str, Decimal], url: str) -> Listed:
-    """Return the cheapest zone of a region."""
+def _build_spot_price(name: str, region: str, by_zone: Mapping[str, Decimal], url: str) -> ListedPrice:
+    """Build the price of a region from its cheapest zone."""
     zone, usd = min(by_zone.items(), key=lambda item: (item[1], item[0]))
     others = ", ".join(f"{other} {price:f}" for other, price in sorted(by_zone.items()) if other != zone)
-    return Listed(
+    return ListedPrice(
         instance_type=name, region=region, purchase="spot", usd_per_hour=usd, sku=f"spot:{zone}:{name}:linux",
         url=url, note=f"zone {zone}" + (f" (others: {others})" if others else ""),
     )  # fmt: skip

@@ -1,6 +1,7 @@
-"""AWS spot prices without credentials: the feed behind the page of spot prices; and the Spot Advisor's rates.
+"""AWS spot prices without credentials, from the feed of the spot price page; and Spot Advisor interruption
+rates.
 
-Both are JSON of a few MB for all regions. A price in the feed is coarse (a region, not a zone) and may be `N/A*`.
+Both are JSON of a few MB for all regions. A price of the feed is per region, not per zone, and may be `N/A*`.
 """
 
 from __future__ import annotations
@@ -9,25 +10,32 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .source import ANYWHERE, FetchError, Listed, Part, Request, decimal_of
+from .fetch_error import FetchError
+from .source import ANYWHERE, ListedPrice, PricePart, RefreshRequest, parse_decimal
 
 if TYPE_CHECKING:
-    from .http import Http
+    from .http import HttpClient
 
-__all__ = ["ADVISOR", "AwsSpotFeed", "InterruptionRate", "interruption_rates", "read_interruption_rates"]
+__all__ = [
+    "ADVISOR",
+    "AwsSpotFeed",
+    "InterruptionRate",
+    "parse_interruption_rates",
+    "read_interruption_rates",
+]
 
 ENDPOINT = "https://website.spot.ec2.aws.a2z.com"
 ADVISOR = "https://spot-bid-advisor.s3.amazonaws.com"
-# The feed's own names of its oldest regions.
+# Names of the oldest regions in the feed.
 OLD_NAMES = {
     "us-east": "us-east-1", "us-west": "us-west-1", "eu-ireland": "eu-west-1", "apac-sin": "ap-southeast-1",
     "apac-syd": "ap-southeast-2", "apac-tokyo": "ap-northeast-1",
 }  # fmt: skip
-ACCELERATED = ("gpu", "ml", "accelerated")  # how groups of accelerated types begin or end
+ACCELERATED = ("gpu", "ml", "accelerated")  # prefixes or suffixes of accelerated groups
 
 
 class AwsSpotFeed:
-    """The keyless feed of spot prices: one answer for all regions."""
+    """Spot price feed without credentials: one response for all regions."""
 
     name = "aws-spot-feed"
     provider = "aws"
@@ -35,45 +43,47 @@ class AwsSpotFeed:
     def __init__(self) -> None:
         self._seen: tuple[str, Any] | None = None
 
-    def missing(self, _request: Request) -> str | None:
-        """Return None: nothing is needed."""
+    def missing(self, _request: RefreshRequest) -> str | None:
+        """Return None: there are no requirements."""
         return None
 
-    def parts(self, request: Request) -> Sequence[Part]:
-        """Return one part, or one a region that was asked for."""
-        return request.parts_of("aws spot", "spot")
+    def parts(self, request: RefreshRequest) -> Sequence[PricePart]:
+        """Return a single part, or one per requested region."""
+        return request.build_parts("aws spot", "spot")
 
-    def read(self, part: Part, request: Request, http: Http) -> Iterable[Listed]:
-        """Return the Linux spot prices of all regions, or of the part's."""
+    def read(self, part: PricePart, request: RefreshRequest, http: HttpClient) -> Iterable[ListedPrice]:
+        """Return the Linux spot prices of all regions, or of the part's region."""
         url = f"{request.endpoint(self.name, ENDPOINT)}/spot.json"
         if self._seen is None or self._seen[0] != url:
             self._seen = (url, http.json(url).data)
-        return [row for row in _prices(self._seen[1], url) if part.region in (ANYWHERE, row.region)]
+        return [row for row in _parse_feed(self._seen[1], url) if part.region in (ANYWHERE, row.region)]
 
 
-def _prices(data: Any, url: str) -> Iterator[Listed]:
-    """Yield the prices of a feed; FetchError when it does not have the known form."""
+def _parse_feed(data: Any, url: str) -> Iterator[ListedPrice]:
+    """Yield the prices of a feed; FetchError if its format is unknown."""
     try:
         for region in data["config"]["regions"]:
             name = OLD_NAMES.get(region["region"], region["region"])
             for group in region["instanceTypes"]:
                 is_accelerated = str(group["type"]).lower().startswith(ACCELERATED)
                 for size in group["sizes"]:
-                    yield from _price(size, name, url, is_accelerated=is_accelerated)
+                    yield from _parse_size(size, name, url, is_accelerated=is_accelerated)
     except (KeyError, TypeError) as error:
-        raise FetchError(f"the spot feed has another form: {error!r}", kind="malformed") from error
+        raise FetchError(f"unexpected format of the spot feed: {error!r}", kind="malformed") from error
 
 
-def _price(size: Mapping[str, Any], region: str, url: str, *, is_accelerated: bool) -> Iterator[Listed]:
-    """Yield the Linux price of a size, where there is one."""
+def _parse_size(
+    size: Mapping[str, Any], region: str, url: str, *, is_accelerated: bool
+) -> Iterator[ListedPrice]:
+    """Yield the Linux price of an instance size, if there is one."""
     for column in size["valueColumns"]:
         price = column["prices"]["USD"] if column["name"] == "linux" else None
         if price is not None and not str(price).startswith("N/A"):
-            yield Listed(
+            yield ListedPrice(
                 instance_type=size["size"],
                 region=region,
                 purchase="spot",
-                usd_per_hour=decimal_of(price, what=f"the spot price of {size['size']} in {region}"),
+                usd_per_hour=parse_decimal(price, what=f"the spot price of {size['size']} in {region}"),
                 sku=f"spot:{region}:{size['size']}:linux",
                 url=url,
                 is_accelerated=is_accelerated,
@@ -82,12 +92,12 @@ def _price(size: Mapping[str, Any], region: str, url: str, *, is_accelerated: bo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InterruptionRate:
-    """What the Spot Advisor says of a type in a region.
+    """Spot Advisor entry of an instance type in a region.
 
     Args:
-        instance_type, region: Which.
-        savings_percent: Against on demand; may be negative.
-        low_percent, high_percent: Share of instances interrupted in the last month; no upper end above 20.
+        instance_type, region: Instance type and region.
+        savings_percent: Savings compared with on demand; may be negative.
+        low_percent, high_percent: Share of instances interrupted in the last month; no upper bound above 20.
     """
 
     instance_type: str
@@ -100,8 +110,8 @@ class InterruptionRate:
 BUCKETS = ((0, 5), (5, 10), (10, 15), (15, 20), (20, None))
 
 
-def interruption_rates(data: Any) -> list[InterruptionRate]:
-    """Return the Linux rows of a Spot Advisor answer; FetchError when it does not have the known form."""
+def parse_interruption_rates(data: Any) -> list[InterruptionRate]:
+    """Parse the Linux rows of a Spot Advisor response; FetchError if its format is unknown."""
     try:
         return [
             InterruptionRate(
@@ -115,10 +125,10 @@ def interruption_rates(data: Any) -> list[InterruptionRate]:
             for instance_type, row in systems["Linux"].items()
         ]
     except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
-        raise FetchError(f"the Spot Advisor has another form: {error!r}", kind="malformed") from error
+        raise FetchError(f"unexpected format of the Spot Advisor: {error!r}", kind="malformed") from error
 
 
-def read_interruption_rates(request: Request, http: Http) -> tuple[str, list[InterruptionRate]]:
-    """Return the Spot Advisor's address and rates."""
+def read_interruption_rates(request: RefreshRequest, http: HttpClient) -> tuple[str, list[InterruptionRate]]:
+    """Fetch the Spot Advisor's URL and rates."""
     url = f"{request.endpoint('aws-spot-advisor', ADVISOR)}/spot-advisor-data.json"
-    return url, interruption_rates(http.json(url).data)
+    return url, parse_interruption_rates(http.json(url).data)

@@ -1,8 +1,8 @@
-"""Google's SKUs as unit prices: what a core, a GiB, a GPU or a TPU chip costs an hour.
+"""Google Cloud SKUs as hourly unit prices of cores, memory, GPUs and TPU chips.
 
-Google prices parts, not machines; which part a SKU is stands in its description alone. What is not for a machine
-as the catalog has it (custom and sole-tenant machines, commitments, calendar mode) is left out. Spot SKUs may
-carry the usage type OnDemand: the words of the description decide.
+Google prices parts, not machines, and only the description of a SKU names the part. SKUs that do not belong
+to a catalog machine (custom and sole-tenant machines, commitments, calendar mode) are skipped. Spot SKUs may
+have the usage type OnDemand: the description decides.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from ..rows import Purchase
-from .source import decimal_of
+from .source import parse_decimal
 
-__all__ = ["CORE", "RAM", "SSD", "GoogleSku", "UnitPrice", "part_of", "unit_prices"]
+__all__ = ["CORE", "RAM", "SSD", "GoogleSku", "PartPrice", "compute_part_prices", "parse_part"]
 
 HOURS_PER_MONTH = Decimal(730)  # Google's month: https://cloud.google.com/compute/all-pricing
 CORE, RAM, SSD = "core", "ram", "ssd"
 LEFT_OUT = re.compile(
-    r"Custom|Premium|Reserved|Sole Tenancy|Commitment|Suspended|DWS|Calendar|Extended|Overcommit",
+    r"Custom|Premium|Reserved|Sole Tenancy|Commitment|Suspended|DWS|Calendar|Extended|Overcommit|"
+    r"Capacity Optimized",
     re.IGNORECASE,
 )
 MACHINE = re.compile(r"^(?:Spot Preemptible )?(?P<family>.+?)(?: Instance)? (?P<part>Core|Ram) running in ")
@@ -29,7 +30,7 @@ SLICE = re.compile(r"^(?:Spot Preemptible )?Nvidia (?P<gpu>\S+) \(1 gpu slice\)"
 DISK = re.compile(r"^SSD backed Local Storage ")
 OLD_TPU = re.compile(r"Tpu-v(?P<version>[234])\b")
 NEW_TPU = re.compile(r"TpuV(?P<version>5e|5p|6e)\b")
-# What a description calls a series of machines; others are called by their own names (C3D, N4, E2).
+# Machine series whose description differs from their name (unlike C3D, N4, E2).
 FAMILIES = {
     "N1 Predefined": "n1", "Compute optimized": "c2", "A3": "a3-high", "A3Plus": "a3-mega", "T2D AMD": "t2d",
     "N2D AMD": "n2d",
@@ -44,7 +45,7 @@ GPUS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoogleSku:
-    """A SKU as Google lists it: ``usd`` a unit of usage (an hour, a GiB for an hour, a GiB for a month)."""
+    """A Google SKU; ``usd`` is the price per unit of usage (an hour, a GiB for an hour, a GiB for a month)."""
 
     sku_id: str
     description: str
@@ -56,23 +57,23 @@ class GoogleSku:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnitPrice:
-    """What a part of a machine costs an hour; the ids of the SKUs that say so."""
+class PartPrice:
+    """Hourly price of a part of a machine, with the IDs of its SKUs."""
 
     usd_per_hour: Decimal
     sku_id: str
     currency: str
 
 
-def part_of(description: str) -> str | None:
-    """Return which part of a machine a SKU is for; None for what the catalog has no use for.
+def parse_part(description: str) -> str | None:
+    """Return the machine part priced by a SKU; None if the catalog does not use it.
 
     Example:
-        >>> part_of("A2 Instance Core running in Americas")
+        >>> parse_part("A2 Instance Core running in Americas")
         'a2 core'
-        >>> part_of("Nvidia Tesla T4 GPU attached to Spot Preemptible VMs running in Iowa")
+        >>> parse_part("Nvidia Tesla T4 GPU attached to Spot Preemptible VMs running in Iowa")
         'gpu T4'
-        >>> part_of("Preemptible Tpu-v3 Pod in Belgium"), part_of("Custom Instance Core running in Iowa")
+        >>> parse_part("Preemptible Tpu-v3 Pod in Belgium"), parse_part("Custom Instance Core running in Iowa")
         ('tpu v3 pod', None)
     """
     if LEFT_OUT.search(description):
@@ -84,39 +85,39 @@ def part_of(description: str) -> str | None:
     return None
 
 
-def _machine_part(found: re.Match[str]) -> str:
+def _format_machine_part(found: re.Match[str]) -> str:
     family = FAMILIES.get(found["family"], found["family"].lower().replace(" ", "-"))
     return f"{family} {CORE if found['part'] == 'Core' else RAM}"
 
 
-def _gpu_part(found: re.Match[str]) -> str | None:
+def _format_gpu_part(found: re.Match[str]) -> str | None:
     gpu = GPUS.get(found["gpu"])
     return f"gpu {gpu}" if gpu else None
 
 
-def _old_tpu_part(found: re.Match[str]) -> str:
+def _format_old_tpu_part(found: re.Match[str]) -> str:
     return f"tpu v{found['version']}{' pod' if 'Pod' in found.string else ''}"
 
 
 _KINDS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str | None]], ...] = (
-    (GPU, _gpu_part),
+    (GPU, _format_gpu_part),
     (SLICE, lambda found: f"gpu {found['gpu']}"),
-    (MACHINE, _machine_part),
+    (MACHINE, _format_machine_part),
     (DISK, lambda _: SSD),
-    (OLD_TPU, _old_tpu_part),
+    (OLD_TPU, _format_old_tpu_part),
     (NEW_TPU, lambda found: f"tpu v{found['version']}"),
 )
 
 
-def unit_prices(skus: Iterable[GoogleSku]) -> dict[tuple[str, str, Purchase], list[UnitPrice]]:
-    """Return the prices of all parts by part, region and purchase option; more than one where SKUs disagree."""
-    found: dict[tuple[str, str, Purchase], list[UnitPrice]] = {}
+def compute_part_prices(skus: Iterable[GoogleSku]) -> dict[tuple[str, str, Purchase], list[PartPrice]]:
+    """Return unit prices by part, region and purchase option; several if SKUs disagree."""
+    found: dict[tuple[str, str, Purchase], list[PartPrice]] = {}
     for sku in skus:
-        part = part_of(sku.description)
+        part = parse_part(sku.description)
         if part is None or sku.usage_type.startswith("Commit") or sku.usd == 0:
             continue
         purchase: Purchase = "spot" if _is_spot(sku) else "on_demand"
-        price = UnitPrice(usd_per_hour=_usd_per_hour(sku), sku_id=sku.sku_id, currency=sku.currency)
+        price = PartPrice(usd_per_hour=_compute_usd_per_hour(sku), sku_id=sku.sku_id, currency=sku.currency)
         for region in sku.regions:
             known = found.setdefault((part, region, purchase), [])
             if all(other.usd_per_hour != price.usd_per_hour for other in known):
@@ -125,12 +126,12 @@ def unit_prices(skus: Iterable[GoogleSku]) -> dict[tuple[str, str, Purchase], li
 
 
 def _is_spot(sku: GoogleSku) -> bool:
-    """Return whether a SKU is for machines that may be taken back."""
+    """Return whether a SKU is for preemptible machines."""
     return sku.usage_type == "Preemptible" or "Preemptible" in sku.description or "Spot" in sku.description
 
 
-def _usd_per_hour(sku: GoogleSku) -> Decimal:
-    """Return a unit price an hour: local disks are priced by the month."""
+def _compute_usd_per_hour(sku: GoogleSku) -> Decimal:
+    """Return a unit price per hour; local disks are priced per month."""
     if sku.unit.endswith(".mo"):
-        return decimal_of(sku.usd / HOURS_PER_MONTH, what=sku.sku_id)
+        return parse_decimal(sku.usd / HOURS_PER_MONTH, what=sku.sku_id)
     return sku.usd

@@ -1,7 +1,7 @@
-"""What keeps a bad answer from replacing good prices. Pure: rows in, rows and findings out.
+"""Sanity checks that keep erroneous responses from replacing good prices.
 
-A finding about a row quarantines the row: it is told, and the old price stays. A finding about a part refuses the
-part: all of its old prices stay.
+Pure functions: rows in, rows and findings out. A finding on a row quarantines the row: it is reported, and
+the old price stays. A finding on a part rejects the part: all of its old prices stay.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import Literal
 
 from ..laws import MAX_USD_PER_DEVICE_HOUR, MIN_USD_PER_DEVICE_HOUR
 from ..rows import Offer
-from .shapes import Shape, Shapes
-from .source import Listed, Part
+from .shapes import InstanceSpec, InstanceSpecs
+from .source import ListedPrice, PricePart
 
-__all__ = ["Guarded", "Suspicion", "guard"]
+__all__ = ["Anomaly", "CheckedPart", "check_part"]
 
-LARGEST_MOVE = 3  # times up or down; more is a slipped unit far more often than news
-FEWEST_SHARE = 0.6  # of the rows that the part had before
-FEW_ROWS = 5  # below so many, a share says nothing
-MOST_MOVED_SHARE = 0.2  # of the rows of a part; more is a mistake in all of them
-Key = tuple[str, str, str]
+MAX_PRICE_RATIO = 3  # factor up or down; larger changes usually mean a wrong unit
+MIN_ROW_SHARE = 0.6  # minimum share of the part's previous rows
+MIN_ROWS_FOR_SHARES = 5  # below this number, shares are not checked
+MAX_JUMP_SHARE = 0.2  # maximum share of a part's rows with large changes; above, all rows are suspect
+OfferKey = tuple[str, str, str]
 Code = Literal[
     "not above 0", "moved", "unknown accelerator", "out of bounds", "two prices", "currency", "far fewer rows",
     "most prices moved", "failed", "clock",
@@ -31,21 +31,21 @@ Code = Literal[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Suspicion:
-    """Something that was not believed.
+class Anomaly:
+    """An implausible price or part, or a failure.
 
     Args:
-        code: Which guard.
-        what: The offer or the part.
-        message: One line.
-        refuses: Whether the whole part was refused; else one row was quarantined.
-        sku, url: Where it was read.
+        code: Failed check.
+        what: Offer or part concerned.
+        message: One-line description.
+        refuses: Whether the whole part was rejected; otherwise one row was quarantined.
+        sku, url: SKU and source of the price.
     """
 
     code: Code
     what: str
     message: str
-    refuses: bool = False
+    rejects_part: bool = False
     sku: str = ""
     url: str = ""
 
@@ -54,84 +54,88 @@ class Suspicion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Guarded:
-    """What is left of a part. ``accepted`` is empty when it was refused."""
+class CheckedPart:
+    """Result of the checks on a part. ``accepted`` is empty if it was rejected."""
 
-    accepted: tuple[tuple[Listed, Shape], ...] = ()
-    suspicions: tuple[Suspicion, ...] = ()
+    accepted: tuple[tuple[ListedPrice, InstanceSpec], ...] = ()
+    anomalies: tuple[Anomaly, ...] = ()
 
     @property
     def refused(self) -> bool:
-        """Whether the old rows of the part stay, all of them."""
-        return any(suspicion.refuses for suspicion in self.suspicions)
+        """Whether the part was rejected, so that all of its old rows stay."""
+        return any(anomaly.rejects_part for anomaly in self.anomalies)
 
 
-def guard(
-    part: Part,
-    listed: Sequence[Listed],
+def check_part(
+    part: PricePart,
+    listed: Sequence[ListedPrice],
     *,
-    old: Mapping[Key, Offer],
-    shapes: Shapes,
+    old: Mapping[OfferKey, Offer],
+    specs: InstanceSpecs,
     accept_moves: bool = False,
-) -> Guarded:
-    """Return the rows of a part that may replace what was known, and what is wrong with the others.
+) -> CheckedPart:
+    """Check the rows of a part: return those that may replace known prices, and findings on the others.
 
     Args:
-        part: What was read.
-        listed: Its rows, as the vendor lists them.
-        old: Prices until now, by instance type, region and purchase option.
-        shapes: What the provider's machines are made of.
-        accept_moves: Take prices that moved a lot: somebody has looked at them.
+        part: Part that was read.
+        listed: Its rows, as listed by the provider.
+        old: Previous prices by instance type, region and purchase option.
+        shapes: Instance types of the provider.
+        accept_moves: Accept large price changes, after manual review.
     """
     foreign = Counter(row.currency for row in listed if row.currency != "USD")
     if foreign:
         message = f"{foreign.total()} prices are in {', '.join(sorted(foreign))}, not in USD"
-        return Guarded(suspicions=(_refusal(part, "currency", message),))
-    suspicions: list[Suspicion] = []
-    fitting: list[tuple[Listed, Shape]] = []
-    for row in _without_contradictions(filter(shapes.is_of_interest, listed), suspicions):
-        shape = shapes.shape_of(row)
-        why = _why_not(row, shape)
+        return CheckedPart(anomalies=(_build_part_anomaly(part, "currency", message),))
+    anomalies: list[Anomaly] = []
+    fitting: list[tuple[ListedPrice, InstanceSpec]] = []
+    for row in _drop_contradictions(filter(specs.is_of_interest, listed), anomalies):
+        shape = specs.find_instance_spec(row)
+        why = _find_row_anomaly(row, shape)
         if why is not None:
-            suspicions.append(why)
+            anomalies.append(why)
         elif shape is not None:
             fitting.append((row, shape))
-    moved = [] if accept_moves else [why for row, _ in fitting if (why := _moved(row, old.get(row.key)))]
-    refusal = _refused_as_a_whole(part, fitting, moved, old)
+    moved = (
+        []
+        if accept_moves
+        else [why for row, _ in fitting if (why := _find_price_jump(row, old.get(row.key)))]
+    )
+    refusal = _find_part_anomaly(part, fitting, moved, old)
     if refusal is not None:
-        return Guarded(suspicions=(refusal, *suspicions, *moved))
+        return CheckedPart(anomalies=(refusal, *anomalies, *moved))
     doubtful = {why.what for why in moved}
-    accepted = tuple((row, shape) for row, shape in fitting if _name(row.key) not in doubtful)
-    return Guarded(accepted=accepted, suspicions=(*suspicions, *moved))
+    accepted = tuple((row, shape) for row, shape in fitting if _format_key(row.key) not in doubtful)
+    return CheckedPart(accepted=accepted, anomalies=(*anomalies, *moved))
 
 
-def _refused_as_a_whole(
-    part: Part,
-    fitting: Sequence[tuple[Listed, Shape]],
-    moved: Sequence[Suspicion],
-    old: Mapping[Key, Offer],
-) -> Suspicion | None:
-    """Return why a part cannot be right as a whole; None when it can."""
+def _find_part_anomaly(
+    part: PricePart,
+    fitting: Sequence[tuple[ListedPrice, InstanceSpec]],
+    moved: Sequence[Anomaly],
+    old: Mapping[OfferKey, Offer],
+) -> Anomaly | None:
+    """Return the reason to reject a whole part; None if it is plausible."""
     before = [
         key for key, offer in old.items()
         if part.covers(key[1], key[2]) and offer.status in ("active", "legacy")
         and offer.usd_per_hour and not offer.estimated
     ]  # fmt: skip
     known = sum(1 for row, _ in fitting if row.key in old and old[row.key].usd_per_hour)
-    if len(before) >= FEW_ROWS and len(fitting) < FEWEST_SHARE * len(before):
-        message = f"{len(fitting)} prices where there were {len(before)}: the answer is not whole"
-        return _refusal(part, "far fewer rows", message)
-    if len(moved) >= FEW_ROWS and len(moved) > MOST_MOVED_SHARE * known:
+    if len(before) >= MIN_ROWS_FOR_SHARES and len(fitting) < MIN_ROW_SHARE * len(before):
+        message = f"{len(fitting)} prices instead of {len(before)}: the response is incomplete"
+        return _build_part_anomaly(part, "far fewer rows", message)
+    if len(moved) >= MIN_ROWS_FOR_SHARES and len(moved) > MAX_JUMP_SHARE * known:
         message = (
-            f"{len(moved)} of {known} prices moved more than {LARGEST_MOVE}x: a unit or currency is wrong"
+            f"{len(moved)} of {known} prices moved more than {MAX_PRICE_RATIO}x: a unit or currency is wrong"
         )
-        return _refusal(part, "most prices moved", message)
+        return _build_part_anomaly(part, "most prices moved", message)
     return None
 
 
-def _without_contradictions(listed: Iterable[Listed], suspicions: list[Suspicion]) -> list[Listed]:
-    """Return one row a key; a key with two prices is left out and told."""
-    by_key: dict[Key, list[Listed]] = {}
+def _drop_contradictions(listed: Iterable[ListedPrice], anomalies: list[Anomaly]) -> list[ListedPrice]:
+    """Return one row per key; keys with different prices are dropped and reported."""
+    by_key: dict[OfferKey, list[ListedPrice]] = {}
     for row in listed:
         by_key.setdefault(row.key, []).append(row)
     kept = []
@@ -141,44 +145,44 @@ def _without_contradictions(listed: Iterable[Listed], suspicions: list[Suspicion
             kept.append(rows[0])
         else:
             told = " and ".join(f"{price} USD/h" for price in prices[:3])
-            suspicions.append(_suspicion(rows[0], "two prices", f"is listed at {told}"))
+            anomalies.append(_build_row_anomaly(rows[0], "two prices", f"is listed at {told}"))
     return kept
 
 
-def _why_not(row: Listed, shape: Shape | None) -> Suspicion | None:
-    """Return what is wrong with a row by itself; None when nothing is."""
+def _find_row_anomaly(row: ListedPrice, shape: InstanceSpec | None) -> Anomaly | None:
+    """Return the finding on a single row; None if it is plausible."""
     if row.usd_per_hour <= 0:
-        return _suspicion(row, "not above 0", f"costs {row.usd_per_hour} USD/h")
+        return _build_row_anomaly(row, "not above 0", f"costs {row.usd_per_hour} USD/h")
     if shape is None:
         named = f" `{row.accelerator}`" if row.accelerator else ""
-        return _suspicion(
-            row, "unknown accelerator", f"has an accelerator{named} that the catalog does not know"
+        return _build_row_anomaly(
+            row, "unknown accelerator", f"has an accelerator{named} that is not in the catalog"
         )
     per_device = row.usd_per_hour / Decimal(str(shape.devices))
     if not MIN_USD_PER_DEVICE_HOUR <= per_device <= MAX_USD_PER_DEVICE_HOUR:
-        return _suspicion(row, "out of bounds", f"costs {per_device:.4g} USD per device and hour")
+        return _build_row_anomaly(row, "out of bounds", f"costs {per_device:.4g} USD per device and hour")
     return None
 
 
-def _moved(row: Listed, old: Offer | None) -> Suspicion | None:
-    """Return that a price moved too far to be believed; None when it did not, or there was none."""
+def _find_price_jump(row: ListedPrice, old: Offer | None) -> Anomaly | None:
+    """Return a finding if a price changed implausibly; None if it did not, or had no previous price."""
     if old is None or not old.usd_per_hour or old.estimated:
         return None
-    if old.usd_per_hour / LARGEST_MOVE <= row.usd_per_hour <= old.usd_per_hour * LARGEST_MOVE:
+    if old.usd_per_hour / MAX_PRICE_RATIO <= row.usd_per_hour <= old.usd_per_hour * MAX_PRICE_RATIO:
         return None
     message = f"moved from {old.usd_per_hour} ({old.price_as_of}) to {row.usd_per_hour} USD/h"
-    return _suspicion(row, "moved", message)
+    return _build_row_anomaly(row, "moved", message)
 
 
-def _suspicion(row: Listed, code: Code, message: str) -> Suspicion:
-    return Suspicion(code=code, what=_name(row.key), message=message, sku=row.sku, url=row.url)
+def _build_row_anomaly(row: ListedPrice, code: Code, message: str) -> Anomaly:
+    return Anomaly(code=code, what=_format_key(row.key), message=message, sku=row.sku, url=row.url)
 
 
-def _refusal(part: Part, code: Code, message: str) -> Suspicion:
-    return Suspicion(code=code, what=part.label, message=message, refuses=True)
+def _build_part_anomaly(part: PricePart, code: Code, message: str) -> Anomaly:
+    return Anomaly(code=code, what=part.label, message=message, rejects_part=True)
 
 
-def _name(key: Key) -> str:
-    """Return what a person calls an offer."""
+def _format_key(key: OfferKey) -> str:
+    """Format an offer's key for messages."""
     instance_type, region, purchase = key
     return f"{instance_type} {region} {purchase.replace('_', ' ')}"

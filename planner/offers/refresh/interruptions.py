@@ -1,4 +1,4 @@
-"""How often AWS takes spot machines back: the Spot Advisor's table, kept beside the prices."""
+"""AWS spot interruption rates: the Spot Advisor's table, stored next to the prices."""
 
 from __future__ import annotations
 
@@ -6,32 +6,31 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from .aws_spot import InterruptionRate, read_interruption_rates
-from .http import Http
-from .source import FetchError, Request
-from .store import Store
+from .fetch_error import FetchError
+from .http import HttpClient
+from .source import RefreshRequest
+from .store import PriceStore
 
-__all__ = ["known_interruption_rates", "refresh_interruption_rates"]
+__all__ = ["load_interruption_rates", "refresh_interruption_rates"]
 
 COLUMNS = (
     "instance_type", "region", "savings_percent", "low_percent", "high_percent", "url", "fetched_at",
 )  # fmt: skip
-FEWEST_SHARE = 0.6  # of the rows before
+MIN_ROW_SHARE = 0.6  # minimum share of the previous rows
 
 
-def refresh_interruption_rates(store: Store, request: Request, http: Http) -> int:
-    """Return how many rates were read; FetchError, and the old ones stay, when the answer is not whole.
+def refresh_interruption_rates(store: PriceStore, request: RefreshRequest, http: HttpClient) -> int:
+    """Update the stored rates and return their number; FetchError if the response is incomplete.
 
     Args:
-        store: Where they are kept: `interruption/aws.csv`.
-        request: Endpoints.
-        http: Asks the vendor.
+        store: Store with `interruption/aws.csv`.
+        request: Refresh request with endpoints.
+        http: HTTP client.
     """
     url, rates = read_interruption_rates(request, http)
-    before = len(known_interruption_rates(store))
-    if len(rates) < FEWEST_SHARE * before or not rates:
-        raise FetchError(
-            f"the Spot Advisor lists {len(rates)} types where it listed {before}", kind="truncated"
-        )
+    before = len(load_interruption_rates(store))
+    if len(rates) < MIN_ROW_SHARE * before or not rates:
+        raise FetchError(f"the Spot Advisor lists {len(rates)} types instead of {before}", kind="truncated")
     at = datetime.now(UTC).isoformat(timespec="seconds")
     rows = [
         (r.instance_type, r.region, str(r.savings_percent), str(r.low_percent),
@@ -42,8 +41,8 @@ def refresh_interruption_rates(store: Store, request: Request, http: Http) -> in
     return len(rows)
 
 
-def known_interruption_rates(store: Store) -> Mapping[tuple[str, str], InterruptionRate]:
-    """Return the rates that were read last, by instance type and region; none when none were."""
+def load_interruption_rates(store: PriceStore) -> Mapping[tuple[str, str], InterruptionRate]:
+    """Return the stored rates by instance type and region; empty if there are none."""
     return {
         (row["instance_type"], row["region"]): InterruptionRate(
             instance_type=row["instance_type"],

@@ -1,4 +1,4 @@
-"""From what a user asks to what is read: one job a provider."""
+"""Refresh jobs, one per provider, from the user's options."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from pathlib import Path
 
 from ...errors import UsageError, near_names_hint
 from ..load import Catalog
-from .registry import PROVIDERS, sources_of
-from .run import Job
-from .shapes import shapes_of
+from .registry import PROVIDERS, build_sources
+from .run import RefreshJob
+from .shapes import build_instance_specs
 from .skypilot import SkyPilotCatalog
-from .source import Request
+from .source import RefreshRequest
 
-__all__ = ["jobs_of"]
+__all__ = ["build_jobs"]
 
 
-def jobs_of(
+def build_jobs(
     catalog: Catalog,
     *,
     providers: Sequence[str] = (),
@@ -25,39 +25,39 @@ def jobs_of(
     endpoints: Mapping[str, str],
     accept_moves: bool = False,
     file: Path | None = None,
-) -> list[Job]:
-    """Return the jobs of a refresh; UsageError for a provider that has no source.
+) -> list[RefreshJob]:
+    """Build the jobs of a refresh; UsageError for a provider without a source.
 
     Args:
-        catalog: The packaged catalog: what machines are made of, and the prices until now.
-        providers: Only these; empty: all.
-        regions: Only these; ``all``: every region of the catalog; empty: what each source reads unasked.
-        environ: Where credentials and keys are.
-        endpoints: Other addresses, by source name.
-        accept_moves: Take prices that moved a lot.
-        file: A catalog in SkyPilot's format, read instead of the one provider's sources.
+        catalog: The packaged catalog with instance types and previous prices.
+        providers: Providers to refresh; empty for all.
+        regions: Regions to refresh; ``all`` for every region of the catalog; empty for each source's default.
+        environ: Environment variables with credentials and keys.
+        endpoints: Base URLs that replace the defaults, by source name.
+        accept_moves: Accept large price changes.
+        file: A catalog in SkyPilot's format, read instead of the provider's sources.
     """
     if file is not None:
         _require_importable(file, providers)
     for name in providers:
         if name not in PROVIDERS:
             hint = near_names_hint(name, PROVIDERS, see_all="gpuplan catalog refresh --help")
-            raise UsageError(f"no source of prices is known for `{name}` in `--provider`", hint=hint)
+            raise UsageError(f"no price source for provider `{name}` in `--provider`", hint=hint)
     jobs = []
     for provider in dict.fromkeys(providers or PROVIDERS):
         packaged = [offer for offer in catalog.offers if offer.provider == provider]
-        shapes = shapes_of(provider, packaged, catalog.names)
+        specs = build_instance_specs(provider, packaged, catalog.names)
         known_regions = tuple(sorted({offer.region for offer in packaged}))
         jobs.append(
-            Job(
+            RefreshJob(
                 provider=provider,
-                slots=sources_of(provider, shapes)
+                slots=build_sources(provider, specs)
                 if file is None
-                else ((SkyPilotCatalog(provider, shapes, file=file),),),
-                shapes=shapes,
+                else ((SkyPilotCatalog(provider, specs, file=file),),),
+                specs=specs,
                 packaged=packaged,
-                request=Request(
-                    regions=_regions_of(regions, known_regions),
+                request=RefreshRequest(
+                    regions=_select_regions(regions, known_regions),
                     known_regions=known_regions,
                     environ=environ,
                     endpoints=endpoints,
@@ -69,27 +69,29 @@ def jobs_of(
     for region in regions:
         if region not in wanted:
             raise UsageError(
-                f"no provider that is refreshed has a region `{region}` (in `--region`)",
-                hint=near_names_hint(region, _all_regions(jobs), see_all="gpuplan offers"),
+                f"no refreshed provider has the region `{region}` in `--region`",
+                hint=near_names_hint(region, _collect_regions(jobs), see_all="gpuplan offers"),
             )
     return [job for job in jobs if job.request.regions or not regions]
 
 
 def _require_importable(file: Path, providers: Sequence[str]) -> None:
-    """Raise UsageError unless a file can be imported: it is there, and it is said whose prices are in it."""
+    """Raise UsageError unless the file to import exists and one provider is given."""
     if len(providers) != 1:
-        raise UsageError("`--from` reads the prices of one provider", hint="add `--provider gcp`, say")
+        raise UsageError(
+            "`--from` needs exactly one provider", hint="add `--provider`, e.g. `--provider gcp`"
+        )
     if not file.is_file():
-        raise UsageError(f"no file `{file}` (in `--from`)", hint="give a vms.csv of SkyPilot's catalog")
+        raise UsageError(f"no file `{file}` (in `--from`)", hint="give a vms.csv file of SkyPilot's catalog")
 
 
-def _regions_of(regions: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
-    """Return which of the regions are a provider's, as the catalog spells them."""
+def _select_regions(regions: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
+    """Return the given regions that the provider has, as spelled in the catalog."""
     if "all" in regions:
         return ("all",)
     by_lower = {region.lower(): region for region in known}
     return tuple(by_lower[region.lower()] for region in regions if region.lower() in by_lower)
 
 
-def _all_regions(jobs: Sequence[Job]) -> set[str]:
+def _collect_regions(jobs: Sequence[RefreshJob]) -> set[str]:
     return {region for job in jobs for region in job.request.known_regions}

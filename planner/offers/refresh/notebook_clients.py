@@ -1,10 +1,10 @@
-"""Colab and Kaggle: what their official clients say about the account, asked as programs on the PATH.
+"""Account data of Colab and Kaggle from their official command-line clients on the PATH.
 
-Kaggle: ``kaggle quota --format json`` of kaggle 2.2 (`KaggleApi.quota_view_cli`): hours of the week, as texts
-(`"30.00h"`), for GPU and TPU. Colab: ``colab usage`` and ``colab sessions`` of google-colab-cli 0.7, which have no
-machine-readable form: three labelled lines, and a line a runtime. An hour's units belong to a machine only while
-it alone is up, in the standard shape. What a client says is no price, so that these are no ``PriceSource``:
-what they yield are readings, kept as `notebooks/<provider>.csv` in the data folder.
+Kaggle: ``kaggle quota --format json`` of kaggle 2.2 (`KaggleApi.quota_view_cli`): weekly hours for GPU and
+TPU, as strings (`"30.00h"`). Colab: ``colab usage`` and ``colab sessions`` of google-colab-cli 0.7, which
+have no machine-readable output: three labelled lines, and one line per runtime. Units per hour belong to one
+machine only while a single runtime of standard shape is active. These figures are not prices, so the clients
+are not a ``PriceSource``: their readings are stored as `notebooks/<provider>.csv` in the data folder.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 
-from .guards import Suspicion
-from .run import Outcome
-from .source import FetchError, Request, decimal_of
-from .store import Store
+from .fetch_error import FetchError
+from .guards import Anomaly
+from .run import RefreshOutcome
+from .source import RefreshRequest, parse_decimal
+from .store import PriceStore
 
 __all__ = ["NOTEBOOK_PROVIDERS", "READING_COLUMNS", "refresh_notebooks"]
 
@@ -42,19 +43,19 @@ SESSION = re.compile(r"^\[[^\]]*\] \S+ \| Hardware: (\S+) \| Shape: (.+?) \| Var
 
 
 class _LoggedOutError(Exception):
-    """The client has no account to ask about."""
+    """The client is not logged in to an account."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Client:
-    """A vendor's client.
+class _NotebookClient:
+    """A notebook provider's command-line client.
 
     Args:
-        source: What settings and messages call it.
-        program: Its name on the PATH.
-        install, log_in: What a user types to have it, and to have it know the account.
-        logged_out: What it prints when it knows none.
-        read: Returns readings by name, and what more could be read.
+        source: Name in settings and messages.
+        program: Program name on the PATH.
+        install, log_in: Commands to install it and to log in.
+        logged_out: Text it prints when not logged in.
+        read: Function that returns readings by name, and requirements for further readings.
     """
 
     source: str
@@ -66,42 +67,44 @@ class _Client:
 
 
 def refresh_notebooks(
-    provider: str, *, store: Store, request: Request, timeout_s: float = TIMEOUT_S
-) -> Outcome:
-    """Return how it went to ask a provider's client; what it said before stays unless it says something whole.
+    provider: str, *, store: PriceStore, request: RefreshRequest, timeout_s: float = TIMEOUT_S
+) -> RefreshOutcome:
+    """Update the readings of a notebook provider from its client; incomplete output changes nothing.
 
     Args:
         provider: One of ``NOTEBOOK_PROVIDERS``.
-        store: Where readings are kept.
-        request: Names another program than the one on the PATH as the source's endpoint.
-        timeout_s: How long one command of the client may take [s].
+        store: Store of readings.
+        request: Refresh request; an endpoint for the source replaces the program on the PATH.
+        timeout_s: Time limit for one command of the client [s].
     """
-    client, outcome = _CLIENTS[provider], Outcome(provider=provider)
+    client, outcome = _CLIENTS[provider], RefreshOutcome(provider=provider)
     program = shutil.which(request.endpoint(client.source, client.program))
     if program is None:
         outcome.needs.append(f"{client.source}: the official client: {client.install}")
         return outcome
     try:
-        readings, needs = client.read(_asker(client, program, timeout_s))
+        readings, needs = client.read(_build_runner(client, program, timeout_s))
     except _LoggedOutError:
         outcome.needs.append(f"{client.source}: an account: {client.log_in}")
         return outcome
     except FetchError as error:
         outcome.sources.append(client.source)
         outcome.refused.append(client.source)
-        found = Suspicion(code="failed", what=client.source, message=str(error), refuses=True)
-        outcome.suspicions.append(found)
+        found = Anomaly(code="failed", what=client.source, message=str(error), rejects_part=True)
+        outcome.anomalies.append(found)
         return outcome
     outcome.sources.append(client.source)
     outcome.accepted.append(client.source)
     outcome.needs += [f"{client.source}: {need}" for need in needs]
     with store.locked(provider):
-        _keep(provider, readings, client.source, store, outcome)
+        _store_readings(provider, readings, client.source, store, outcome)
     return outcome
 
 
-def _keep(provider: str, readings: Mapping[str, str], source: str, store: Store, outcome: Outcome) -> None:
-    """Put readings in the places of those before; what was not read this time stays."""
+def _store_readings(
+    provider: str, readings: Mapping[str, str], source: str, store: PriceStore, outcome: RefreshOutcome
+) -> None:
+    """Store new readings; earlier readings of other names stay."""
     rows = {row["name"]: row for row in store.table("notebooks", provider, READING_COLUMNS)}
     at = datetime.now(UTC).isoformat(timespec="seconds")
     for name, value in readings.items():
@@ -114,8 +117,8 @@ def _keep(provider: str, readings: Mapping[str, str], source: str, store: Store,
     store.write_table("notebooks", provider, READING_COLUMNS, lines)
 
 
-def _asker(client: _Client, program: str, timeout_s: float) -> Callable[..., str]:
-    """Return a function that runs a command of a client and returns its standard output."""
+def _build_runner(client: _NotebookClient, program: str, timeout_s: float) -> Callable[..., str]:
+    """Build a function that runs a command of a client and returns its standard output."""
 
     def ask(*arguments: str) -> str:
         what = " ".join((client.program, *arguments))
@@ -125,44 +128,44 @@ def _asker(client: _Client, program: str, timeout_s: float) -> Callable[..., str
                 timeout=timeout_s, check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
-            raise FetchError(f"`{what}` did not answer within {timeout_s:g} s", kind="slow") from None
+            raise FetchError(f"`{what}` did not respond within {timeout_s:g} s", kind="slow") from None
         except OSError as error:
-            raise FetchError(f"`{what}` cannot be run: {error.strerror}", kind="unreachable") from error
+            raise FetchError(f"`{what}` could not be run: {error.strerror}", kind="unreachable") from error
         out, err = (text.decode("utf-8", "replace") for text in (done.stdout, done.stderr))
         if done.returncode == 0:
             return "\n".join(out.splitlines())
         if client.logged_out in out + err:
             raise _LoggedOutError
         last = ((err or out).strip().splitlines() or ["nothing said"])[-1]
-        raise FetchError(f"`{what}` ended with {done.returncode}: {last[:200]}", kind="refused")
+        raise FetchError(f"`{what}` failed with exit code {done.returncode}: {last[:200]}", kind="refused")
 
     return ask
 
 
 def _read_kaggle(ask: Callable[..., str]) -> tuple[dict[str, str], list[str]]:
-    """Return hours of the week that Kaggle allows and that are used; FetchError when it says something else."""
+    """Return the weekly hours allowed and used on Kaggle; FetchError for unknown output."""
     out = ask("quota", "--format", "json")
     start = re.search(r"^\[", out, re.MULTILINE)  # warnings may come first
     try:
         rows = json.loads(out[start.start() :]) if start else []
-        readings = dict(pair for row in rows for pair in _kaggle_readings(row).items())
+        readings = dict(pair for row in rows for pair in _parse_kaggle_quota(row).items())
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise FetchError("`kaggle quota` answered in another form", kind="malformed") from error
+        raise FetchError("unexpected output of `kaggle quota`", kind="malformed") from error
     if not readings:
         raise FetchError("`kaggle quota` names neither GPU nor TPU", kind="malformed")
     return readings, []
 
 
-def _kaggle_readings(row: Mapping[str, str]) -> dict[str, str]:
-    """Return the readings of one accelerator's quota; none for another resource."""
+def _parse_kaggle_quota(row: Mapping[str, str]) -> dict[str, str]:
+    """Return the readings of one accelerator's quota; empty for other resources."""
     kind = row["resource"].lower()
     if kind not in ("gpu", "tpu"):
         return {}
     used, allowed = (
-        decimal_of(row[key].removesuffix("h"), what=f"{kind} hours {key}") for key in ("used", "total")
+        parse_decimal(row[key].removesuffix("h"), what=f"{kind} hours {key}") for key in ("used", "total")
     )
     if not (0 < allowed <= HOURS_OF_A_WEEK and used >= 0):
-        message = f"`kaggle quota` says {used} h used of {allowed} h a week of {kind.upper()}"
+        message = f"`kaggle quota` reports {used} h used of {allowed} h per week of {kind.upper()}"
         raise FetchError(message, kind="refused")
     hours = {f"{kind}_hours_used": format(used, "f"), f"{kind}_hours_allowed": format(allowed, "f")}
     if row["refreshAt"]:
@@ -171,36 +174,39 @@ def _kaggle_readings(row: Mapping[str, str]) -> dict[str, str]:
 
 
 def _read_colab(ask: Callable[..., str]) -> tuple[dict[str, str], list[str]]:
-    """Return the units left and, while one runtime is up, what it burns; FetchError for another answer."""
+    """Return the remaining units and, with one active runtime, its rate; FetchError for unknown output."""
     out = ask("usage")
     found = {name: re.search(form, out, re.MULTILINE) for name, form in USAGE.items()}
-    said = {name: decimal_of(m[1], what=f"colab's {name}") for name, m in found.items() if m is not None}
+    said = {name: parse_decimal(m[1], what=f"colab's {name}") for name, m in found.items() if m is not None}
     if said.keys() != USAGE.keys() or min(said.values()) < 0:
-        raise FetchError("`colab usage` answered in another form", kind="malformed")
+        raise FetchError("unexpected output of `colab usage`", kind="malformed")
     readings = {"units_left": format(said["units_left"], "f")}
     if said["runtimes"] != 1 or not said["units_per_hour"]:
-        return readings, ["one runtime that is up and uses units, for what it burns: colab new --gpu T4"]
-    return _with_rate(readings, said["units_per_hour"], SESSION.findall(ask("sessions")))
+        return readings, ["exactly one active runtime that uses units, to read its rate: colab new --gpu T4"]
+    return _add_rate(readings, said["units_per_hour"], SESSION.findall(ask("sessions")))
 
 
-def _with_rate(
+def _add_rate(
     readings: dict[str, str], units_per_hour: Decimal, sessions: list[tuple[str, str]]
 ) -> tuple[dict[str, str], list[str]]:
-    """Return the readings with the rate of the one runtime; without it when its machine is not the listed one."""
+    """Add the rate of the single runtime; unchanged if it is not of the listed shape."""
     if len(sessions) != 1 or sessions[0][0] not in HARDWARE:
-        return readings, ["a runtime that `colab sessions` names, for what it burns"]
+        return readings, ["a runtime listed by `colab sessions`, to read its rate"]
     hardware, shape = sessions[0]
     if shape.lower() != "standard" and hardware not in ONE_SHAPE:
-        return readings, [f"a runtime in the standard shape, for what it burns: {hardware} is up as {shape}"]
+        return readings, [
+            f"a runtime in the standard shape, to read its rate: {hardware} is active as {shape}"
+        ]
     return {**readings, f"units_per_hour/{HARDWARE[hardware]}": format(units_per_hour, "f")}, []
 
 
 _CLIENTS = {
-    "colab": _Client(
+    "colab": _NotebookClient(
         source="colab-usage", program="colab", install="pip install google-colab-cli (Python 3.12)",
-        log_in="run `colab usage` once and follow it", logged_out="To authorize colab-cli", read=_read_colab,
+        log_in="run `colab usage` once and follow its instructions",
+        logged_out="To authorize colab-cli", read=_read_colab,
     ),
-    "kaggle": _Client(
+    "kaggle": _NotebookClient(
         source="kaggle-quota", program="kaggle", install="pip install kaggle", log_in="kaggle auth login",
         logged_out="Authentication required", read=_read_kaggle,
     ),

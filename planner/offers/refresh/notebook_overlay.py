@@ -1,63 +1,65 @@
-"""What the clients of Colab and Kaggle said, in its place among the rows of hosted notebooks."""
+"""Merge of account readings from Colab and Kaggle into the rows of hosted notebooks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ..notebooks import Notebooks
+from ..notebooks import NotebookTables
 from ..rows import NotebookPlan, NotebookRuntime, UnitRate
 from .notebook_clients import READING_COLUMNS
-from .store import Store
+from .store import PriceStore
 
-__all__ = ["with_readings"]
+__all__ = ["merge_readings"]
 
 Readings = Mapping[str, Mapping[str, str]]
 
 
-def with_readings(notebooks: Notebooks, store: Store) -> Notebooks:
-    """Return the rows with the account's weekly hours, units left, and units an hour (the later date wins)."""
+def merge_readings(notebooks: NotebookTables, store: PriceStore) -> NotebookTables:
+    """Return the rows with the account's weekly hours, remaining units and units per hour (the later date
+    wins).
+    """
     kaggle, colab = (
         {row["name"]: row for row in store.table("notebooks", provider, READING_COLUMNS)}
         for provider in ("kaggle", "colab")
     )
     return replace(
         notebooks,
-        plans=tuple(_with_units(plan, colab) for plan in notebooks.plans),
-        runtimes=tuple(_with_hours(runtime, kaggle) for runtime in notebooks.runtimes),
-        rates=(*_rates(colab), *notebooks.rates),
+        plans=tuple(_merge_units(plan, colab) for plan in notebooks.plans),
+        runtimes=tuple(_merge_hours(runtime, kaggle) for runtime in notebooks.runtimes),
+        rates=(*_read_rates(colab), *notebooks.rates),
     )
 
 
-def _with_hours(runtime: NotebookRuntime, kaggle: Readings) -> NotebookRuntime:
-    """Return a runtime of Kaggle with the hours that the account has."""
+def _merge_hours(runtime: NotebookRuntime, kaggle: Readings) -> NotebookRuntime:
+    """Return a Kaggle runtime with the account's weekly hours."""
     kind = "tpu" if runtime.accelerator.startswith("TPU") else "gpu"
     allowed, used = (kaggle.get(f"{kind}_hours_{name}") for name in ("allowed", "used"))
     if runtime.provider != "kaggle" or runtime.status != "active" or not (allowed and used):
         return runtime
     day = used["fetched_at"][:10]
     until = kaggle.get(f"{kind}_refresh_at")
-    week = f", in the week that ends {until['value'][:16]}" if until else ""
+    week = f", in the week ending {until['value'][:16]}" if until else ""
     return replace(
         runtime,
         weekly_quota_hours=float(allowed["value"]),
-        note=f"{used['value']} of {allowed['value']} h were used when asked on {day}{week}",
+        note=f"{used['value']} of {allowed['value']} h used as of {day}{week}",
         source=f"{runtime.source}; weekly hours: {allowed['source']}, {day}",
         as_of=day,
     )
 
 
-def _with_units(plan: NotebookPlan, colab: Readings) -> NotebookPlan:
-    """Return a paid plan of Colab with the units that the account has left."""
+def _merge_units(plan: NotebookPlan, colab: Readings) -> NotebookPlan:
+    """Return a paid Colab plan with the account's remaining units."""
     left = colab.get("units_left")
     if plan.provider != "colab" or plan.free or left is None:
         return plan
-    said = f"{left['value']} compute units were left on {left['fetched_at'][:10]}"
+    said = f"{left['value']} compute units remaining on {left['fetched_at'][:10]}"
     return replace(plan, note="; ".join(filter(None, (said, plan.note))))
 
 
-def _rates(colab: Readings) -> tuple[UnitRate, ...]:
-    """Return what runtimes burned while they were up."""
+def _read_rates(colab: Readings) -> tuple[UnitRate, ...]:
+    """Return the measured rates of runtimes."""
     return tuple(
         UnitRate.read(
             {

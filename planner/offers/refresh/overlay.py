@@ -1,20 +1,20 @@
-"""Refreshed prices in their places among those that came with gpuplan."""
+"""Merge of refreshed prices into the packaged ones."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from ..rows import Offer
-from .store import Store
+from .store import PriceStore
 
-__all__ = ["with_refreshed"]
+__all__ = ["merge_refreshed"]
 
 
-def with_refreshed(packaged: Sequence[Offer], store: Store) -> tuple[Offer, ...]:
-    """Return the packaged offers with refreshed prices in their places, and refreshed offers that were not there.
+def merge_refreshed(packaged: Sequence[Offer], store: PriceStore) -> tuple[Offer, ...]:
+    """Merge refreshed offers into packaged ones, replacing prices and adding new offers.
 
-    The later date wins, so that a newer gpuplan brings newer prices; on one day, the refreshed price does. Of a
-    provider, rows stay in order of instance type, region and purchase option.
+    The later date wins, so that a newer gpuplan brings newer prices; on equal dates, the refreshed price
+    wins. Rows of a provider are sorted by instance type, region and purchase option.
     """
     merged: dict[tuple[str, str, str, str], Offer] = {
         (o.provider, o.instance_type, o.region, o.purchase): o for o in packaged

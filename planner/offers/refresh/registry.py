@@ -1,23 +1,23 @@
-"""Which sources a provider has: by what they are for, the best first."""
+"""Price sources of each provider by purpose, in order of preference."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from .shapes import Shapes
+from .shapes import InstanceSpecs
 from .source import PriceSource
 
-__all__ = ["PROVIDERS", "sources_of"]
+__all__ = ["PROVIDERS", "build_sources"]
 
 PROVIDERS = ("aws", "azure", "gcp", "lambda", "runpod", "vast")
 
 
-def sources_of(provider: str, shapes: Shapes) -> Sequence[Sequence[PriceSource]]:
-    """Return the sources of a provider in slots; of a slot the first that can be read is.
+def build_sources(provider: str, specs: InstanceSpecs) -> Sequence[Sequence[PriceSource]]:
+    """Build the sources of a provider in slots; the first usable source of each slot is read.
 
     Args:
         provider: One of ``PROVIDERS``.
-        shapes: Its machines, for sources that price parts of them.
+        shapes: Its instance types, for sources that list prices of parts.
     """
     from .aws_bulk import AwsBulk
     from .aws_sdk import AwsQuery, AwsSpotHistory
@@ -29,11 +29,11 @@ def sources_of(provider: str, shapes: Shapes) -> Sequence[Sequence[PriceSource]]
     from .skypilot import SkyPilotCatalog
 
     slots: Mapping[str, Sequence[Sequence[PriceSource]]] = {
-        "aws": ((AwsQuery(shapes), AwsBulk()), (AwsSpotHistory(shapes), AwsSpotFeed())),
+        "aws": ((AwsQuery(specs), AwsBulk()), (AwsSpotHistory(specs), AwsSpotFeed())),
         "azure": ((AzureRetail(),),),
-        "gcp": ((GcpBilling(shapes), SkyPilotCatalog("gcp", shapes)),),
+        "gcp": ((GcpBilling(specs), SkyPilotCatalog("gcp", specs)),),
         "lambda": ((LambdaCloud(),),),
-        "runpod": ((RunPod(shapes),),),
-        "vast": ((Vast(shapes),),),
+        "runpod": ((RunPod(specs),),),
+        "vast": ((Vast(specs),),),
     }
     return slots[provider]

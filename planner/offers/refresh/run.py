@@ -1,4 +1,4 @@
-"""A refresh: ask the sources of a provider, guard what they say, and replace its file at once, or not at all."""
+"""Refresh of one provider: query its sources, check the prices, and replace its file atomically."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from ..laws import MARK_ABOVE
 from ..rows import Offer
-from .guards import Guarded, Suspicion, guard
-from .shapes import Shape, Shapes
-from .source import FetchError, Listed, Part, PriceSource, Request
-from .store import Key, RefreshedOffer, Store
+from .fetch_error import FetchError
+from .guards import Anomaly, CheckedPart, check_part
+from .shapes import InstanceSpec, InstanceSpecs
+from .source import ListedPrice, PricePart, PriceSource, RefreshRequest
+from .store import OfferKey, PriceStore, RefreshedOffer
 
 if TYPE_CHECKING:
-    from .http import Http
+    from .http import HttpClient
 
-__all__ = ["Job", "Outcome", "Progress", "refresh"]
+__all__ = ["Progress", "RefreshJob", "RefreshOutcome", "refresh_provider"]
 
 CLOCK_TOLERANCE_S = 300.0
 NOT_LISTED = "not listed on"
@@ -25,37 +26,37 @@ Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """What a refresh of one provider needs.
+class RefreshJob:
+    """Inputs of the refresh of one provider.
 
     Args:
-        provider: Whose prices.
-        slots: Sources by what they are for; of each the first that can be read is, and the next when it fails.
-        shapes: What the provider's machines are made of.
-        packaged: The provider's offers that came with gpuplan.
+        provider: Provider to refresh.
+        slots: Sources by purpose; of each slot, the first usable source is read, and the next if it fails.
+        shapes: Instance types of the provider.
+        packaged: The provider's packaged offers.
         request: Regions, credentials, endpoints.
-        accept_moves: Take prices that moved a lot.
+        accept_moves: Accept large price changes.
     """
 
     provider: str
     slots: Sequence[Sequence[PriceSource]]
-    shapes: Shapes
+    specs: InstanceSpecs
     packaged: Sequence[Offer]
-    request: Request
+    request: RefreshRequest
     accept_moves: bool = False
 
 
 @dataclass(kw_only=True)
-class Outcome:
-    """How the refresh of one provider went.
+class RefreshOutcome:
+    """Result of the refresh of one provider.
 
     Args:
-        provider: Whose prices.
-        sources: What was read.
-        accepted, refused: Parts.
-        new, changed, same: Accepted prices, against those before.
-        suspicions: What was not believed, or failed.
-        needs: What else could be read, and what that takes.
+        provider: Refreshed provider.
+        sources: Sources that were read.
+        accepted, refused: Labels of accepted and rejected parts.
+        new, changed, same: Numbers of accepted prices, compared with the previous ones.
+        suspicions: Implausible prices and failures.
+        needs: Requirements of further sources.
     """
 
     provider: str
@@ -65,16 +66,16 @@ class Outcome:
     new: int = 0
     changed: int = 0
     same: int = 0
-    suspicions: list[Suspicion] = field(default_factory=list)
+    anomalies: list[Anomaly] = field(default_factory=list)
     needs: list[str] = field(default_factory=list)
 
     @property
     def quarantined(self) -> int:
-        """How many single prices were not believed."""
-        return sum(1 for suspicion in self.suspicions if not suspicion.refuses and suspicion.code != "clock")
+        """Number of quarantined prices."""
+        return sum(1 for anomaly in self.anomalies if not anomaly.rejects_part and anomaly.code != "clock")
 
     def to_json(self) -> dict[str, Any]:
-        """Return the outcome as the JSON contract has it."""
+        """Return the outcome under the keys of the JSON contract."""
         return {
             "provider": self.provider,
             "sources": self.sources,
@@ -86,62 +87,63 @@ class Outcome:
             "quarantined": self.quarantined,
             "findings": [
                 {
-                    "code": found.code, "what": found.what, "message": found.message, "refuses": found.refuses,
+                    "code": found.code, "what": found.what, "message": found.message,
+                    "refuses": found.rejects_part,
                     "sku": found.sku or None, "url": found.url or None,
                 }
-                for found in self.suspicions
+                for found in self.anomalies
             ],
             "needs": self.needs,
         }  # fmt: skip
 
 
-def refresh(
-    job: Job,
+def refresh_provider(
+    job: RefreshJob,
     *,
-    store: Store,
-    http: Http,
+    store: PriceStore,
+    http: HttpClient,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
     progress: Progress = lambda *_: None,
-) -> Outcome:
-    """Return how the refresh of a provider went; its file is replaced when anything was accepted.
+) -> RefreshOutcome:
+    """Refresh the prices of a provider; its file is replaced if any price was accepted.
 
     Args:
-        job: What to read.
-        store: Where prices are kept.
-        http: Asks vendors.
-        now: The local clock; one that is far off is told, and the vendor's is used.
-        progress: Called with a label, parts done and parts in all.
+        job: Inputs of the refresh.
+        store: Store of prices.
+        http: HTTP client.
+        now: Local clock; if it is far off, this is reported and the provider's clock is used.
+        progress: Called with a label, the parts done and the total number of parts.
     """
-    outcome = Outcome(provider=job.provider)
+    outcome = RefreshOutcome(provider=job.provider)
     with store.locked(job.provider):
         old = {offer.key: offer for offer in store.offers(job.provider)}
-        reference: dict[Key, Offer] = {
+        reference: dict[OfferKey, Offer] = {
             **{(o.instance_type, o.region, o.purchase): o for o in job.packaged if not _is_past(o)}, **old
         }  # fmt: skip
         fresh = dict(old)
-        for source, part, rows in _answers(job, http, outcome, progress):
-            verdict = guard(part, rows, old=reference, shapes=job.shapes, accept_moves=job.accept_moves)
-            outcome.suspicions += verdict.suspicions
+        for source, part, rows in _read_parts(job, http, outcome, progress):
+            verdict = check_part(part, rows, old=reference, specs=job.specs, accept_moves=job.accept_moves)
+            outcome.anomalies += verdict.anomalies
             if verdict.refused:
                 outcome.refused.append(part.label)
                 continue
             outcome.accepted.append(part.label)
-            at = _time(now(), http, outcome)
+            at = _resolve_time(now(), http, outcome)
             _merge(verdict, part, source=source, at=at, fresh=fresh, reference=reference, outcome=outcome)
-        # What a fall-back read after all was not refused.
+        # Parts read by a fallback source are not rejected.
         outcome.refused = [label for label in outcome.refused if label not in outcome.accepted]
         if outcome.accepted:
             store.write(job.provider, fresh.values())
         if outcome.sources:
-            report = {"finished_at": _time(now(), http, outcome).isoformat(), **outcome.to_json()}
+            report = {"finished_at": _resolve_time(now(), http, outcome).isoformat(), **outcome.to_json()}
             store.write_report(job.provider, report)
     return outcome
 
 
-def _answers(
-    job: Job, http: Http, outcome: Outcome, progress: Progress
-) -> Iterable[tuple[PriceSource, Part, list[Listed]]]:
-    """Yield every part that a vendor answered whole; what failed goes into the outcome."""
+def _read_parts(
+    job: RefreshJob, http: HttpClient, outcome: RefreshOutcome, progress: Progress
+) -> Iterable[tuple[PriceSource, PricePart, list[ListedPrice]]]:
+    """Yield every part with a complete response; failures are added to the outcome."""
     for slot in job.slots:
         for source in slot:
             needed = source.missing(job.request)
@@ -149,8 +151,8 @@ def _answers(
                 outcome.needs.append(f"{source.name}: {needed}")
                 continue
             outcome.sources.append(source.name)
-            answered, failed = False, list[tuple[Part, FetchError]]()
-            parts = _parts(source, job, outcome)
+            answered, failed = False, list[tuple[PricePart, FetchError]]()
+            parts = _list_parts(source, job, outcome)
             for done, part in enumerate(parts):
                 progress(part.label, done, len(parts))
                 try:
@@ -165,47 +167,49 @@ def _answers(
                 break
 
 
-def _note_failures(failed: Sequence[tuple[Part, FetchError]], outcome: Outcome, *, answered: bool) -> None:
-    """Put what failed into the outcome. A region that an account may not see is no failure beside others."""
+def _note_failures(
+    failed: Sequence[tuple[PricePart, FetchError]], outcome: RefreshOutcome, *, answered: bool
+) -> None:
+    """Add failures to the outcome; a region not enabled for the account is no failure if others succeeded."""
     for part, error in failed:
-        refuses = not (answered and error.kind == "credentials")
-        outcome.suspicions.append(
-            Suspicion(code="failed", what=part.label, message=_told(error), refuses=refuses)
+        rejects_part = not (answered and error.kind == "credentials")
+        outcome.anomalies.append(
+            Anomaly(code="failed", what=part.label, message=_format_error(error), rejects_part=rejects_part)
         )
-        if refuses:
+        if rejects_part:
             outcome.refused.append(part.label)
 
 
-def _parts(source: PriceSource, job: Job, outcome: Outcome) -> Sequence[Part]:
-    """Return the parts of a source; none, and a finding, when even those cannot be told."""
+def _list_parts(source: PriceSource, job: RefreshJob, outcome: RefreshOutcome) -> Sequence[PricePart]:
+    """Return the parts of a source; if they cannot be listed, add a finding and return none."""
     try:
         return source.parts(job.request)
     except FetchError as error:
         outcome.refused.append(source.name)
-        outcome.suspicions.append(
-            Suspicion(code="failed", what=source.name, message=_told(error), refuses=True)
+        outcome.anomalies.append(
+            Anomaly(code="failed", what=source.name, message=_format_error(error), rejects_part=True)
         )
         return ()
 
 
 def _merge(
-    verdict: Guarded,
-    part: Part,
+    verdict: CheckedPart,
+    part: PricePart,
     *,
     source: PriceSource,
     at: datetime,
-    fresh: dict[Key, RefreshedOffer],
-    reference: Mapping[Key, Offer],
-    outcome: Outcome,
+    fresh: dict[OfferKey, RefreshedOffer],
+    reference: Mapping[OfferKey, Offer],
+    outcome: RefreshOutcome,
 ) -> None:
-    """Put accepted rows in their places; refreshed rows that are no longer listed stay, and say so."""
+    """Add the accepted rows; refreshed rows that are no longer listed stay, with a note."""
     listed = {row.key for row, _ in verdict.accepted}
-    doubted = {suspicion.what for suspicion in verdict.suspicions}
+    doubted = {anomaly.what for anomaly in verdict.anomalies}
     for key, offer in list(fresh.items()):
         name = f"{key[0]} {key[1]} {key[2].replace('_', ' ')}"
         is_gone = part.covers(key[1], key[2]) and key not in listed and name not in doubted
         if is_gone and NOT_LISTED not in offer.note:
-            note = _joined(offer.note, f"{NOT_LISTED} {at.date()}")
+            note = _join_notes(offer.note, f"{NOT_LISTED} {at.date()}")
             fresh[key] = replace(offer, note=note)
     for row, shape in verdict.accepted:
         before = reference.get(row.key)
@@ -215,13 +219,13 @@ def _merge(
             outcome.same += 1
         else:
             outcome.changed += 1
-        fresh[row.key] = _offer(row, shape, provider=source.provider, at=at)
-    for row, _ in verdict.accepted:  # once all prices of the part are there
+        fresh[row.key] = _build_offer(row, shape, provider=source.provider, at=at)
+    for row, _ in verdict.accepted:  # after all prices of the part are merged
         _mark_above_on_demand(fresh, row)
 
 
-def _offer(row: Listed, shape: Shape, *, provider: str, at: datetime) -> RefreshedOffer:
-    """Return a row of the store."""
+def _build_offer(row: ListedPrice, shape: InstanceSpec, *, provider: str, at: datetime) -> RefreshedOffer:
+    """Build a row of the store."""
     values = {
         "provider": provider,
         "instance_type": row.instance_type,
@@ -244,32 +248,32 @@ def _offer(row: Listed, shape: Shape, *, provider: str, at: datetime) -> Refresh
     return RefreshedOffer.read(values)
 
 
-def _mark_above_on_demand(fresh: dict[Key, RefreshedOffer], row: Listed) -> None:
-    """Say it in the note when a spot price is above the on-demand price of the same machine."""
+def _mark_above_on_demand(fresh: dict[OfferKey, RefreshedOffer], row: ListedPrice) -> None:
+    """Note that a spot price exceeds the on-demand price of the same machine."""
     on_demand = fresh.get((row.instance_type, row.region, "on_demand"))
     spot = fresh.get((row.instance_type, row.region, "spot"))
     if on_demand is None or spot is None or MARK_ABOVE in spot.note:
         return
     if on_demand.usd_per_hour and spot.usd_per_hour and spot.usd_per_hour > on_demand.usd_per_hour:
-        fresh[spot.key] = replace(spot, note=_joined(spot.note, MARK_ABOVE))
+        fresh[spot.key] = replace(spot, note=_join_notes(spot.note, MARK_ABOVE))
 
 
-def _time(local: datetime, http: Http, outcome: Outcome) -> datetime:
-    """Return the time: the local clock, or the vendors' when the local one is far off, which is told once."""
+def _resolve_time(local: datetime, http: HttpClient, outcome: RefreshOutcome) -> datetime:
+    """Return the local time, or the provider's if the local clock is far off, which is reported once."""
     if abs(http.skew_s) <= CLOCK_TOLERANCE_S:
         return local
-    if not any(suspicion.code == "clock" for suspicion in outcome.suspicions):
-        message = f"is {-http.skew_s / 3600:+.1f} h off the vendor's; the vendor's date is used"
-        outcome.suspicions.append(Suspicion(code="clock", what="the clock of this machine", message=message))
+    if not any(anomaly.code == "clock" for anomaly in outcome.anomalies):
+        message = f"is {-http.skew_s / 3600:+.1f} h off the provider's; the provider's date is used"
+        outcome.anomalies.append(Anomaly(code="clock", what="the clock of this machine", message=message))
     return local + timedelta(seconds=http.skew_s)
 
 
-def _told(error: FetchError) -> str:
-    """Return an error as one line, with the way out."""
+def _format_error(error: FetchError) -> str:
+    """Format an error and its hint as one line."""
     return f"{error}; {error.hint}" if error.hint else str(error)
 
 
-def _joined(*notes: str) -> str:
+def _join_notes(*notes: str) -> str:
     return "; ".join(note for note in notes if note)
 
 

@@ -1,4 +1,4 @@
-"""What a machine is made of, when a price list says only its name: known sizes and families."""
+"""Hardware of instance types whose price list gives only their name: known types and families."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ...errors import UsageError
-from ..names import Names
+from ..names import AcceleratorNames
 from ..rows import CPU, Offer, Status
-from .source import Listed
+from .source import ListedPrice
 
-__all__ = ["Shape", "Shapes", "family_of", "shapes_of"]
+__all__ = ["InstanceSpec", "InstanceSpecs", "build_instance_specs", "parse_family"]
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """An instance type without its price."""
+class InstanceSpec:
+    """Hardware of an instance type."""
 
     accelerator: str
     devices: float
@@ -26,31 +26,31 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Shapes:
-    """The instance types of one provider.
+class InstanceSpecs:
+    """Instance types of one provider.
 
     Args:
-        known: Instance type to what it is made of.
-        families: Family to its accelerator, where all known sizes have the same.
-        names: Spellings of accelerators.
+        known: Hardware by instance type.
+        families: Accelerator by family, if all known sizes have the same one.
+        names: Accelerator names and aliases.
     """
 
-    known: Mapping[str, Shape]
+    known: Mapping[str, InstanceSpec]
     families: Mapping[str, str]
-    names: Names
+    names: AcceleratorNames
 
-    def is_of_interest(self, listed: Listed) -> bool:
-        """Return whether a catalog of accelerators wants to hear of a machine: it has one, or is in it already."""
+    def is_of_interest(self, listed: ListedPrice) -> bool:
+        """Return whether a machine belongs in the catalog: it has an accelerator or is listed already."""
         return (
             listed.is_accelerated
             or listed.instance_type in self.known
-            or family_of(listed.instance_type) in self.families
+            or parse_family(listed.instance_type) in self.families
         )
 
-    def shape_of(self, listed: Listed) -> Shape | None:
-        """Return what a listed machine is made of; None when its accelerator is unknown.
+    def find_instance_spec(self, listed: ListedPrice) -> InstanceSpec | None:
+        """Return the hardware of a listed machine; None if its accelerator is unknown.
 
-        The size of a new member of a known family is what the vendor lists, and its accelerator the family's.
+        A new member of a known family has the size listed by the provider and the family's accelerator.
         """
         shape = self.known.get(listed.instance_type)
         if shape is not None:
@@ -58,22 +58,22 @@ class Shapes:
         accelerator = self._accelerator(listed)
         if accelerator is None or not listed.devices:
             return None
-        return Shape(accelerator, listed.devices, listed.vcpus, listed.memory_gib)
+        return InstanceSpec(accelerator, listed.devices, listed.vcpus, listed.memory_gib)
 
-    def _accelerator(self, listed: Listed) -> str | None:
-        """Return the accelerator that the source names, or that of the family."""
+    def _accelerator(self, listed: ListedPrice) -> str | None:
+        """Return the accelerator named by the source, or that of the family."""
         if listed.accelerator is None:
-            return self.families.get(family_of(listed.instance_type))
+            return self.families.get(parse_family(listed.instance_type))
         try:
             return self.names.resolve(listed.accelerator)
         except UsageError:
             return None
 
 
-def shapes_of(provider: str, offers: Iterable[Offer], names: Names) -> Shapes:
-    """Return the machines of a provider in a catalog; rows of the past are not among them."""
+def build_instance_specs(provider: str, offers: Iterable[Offer], names: AcceleratorNames) -> InstanceSpecs:
+    """Build the instance types of a provider from catalog offers; historical rows are excluded."""
     known = {
-        offer.instance_type: Shape(
+        offer.instance_type: InstanceSpec(
             offer.accelerator, offer.devices, offer.vcpus, offer.memory_gib, offer.status, offer.complete
         )
         for offer in offers
@@ -82,18 +82,19 @@ def shapes_of(provider: str, offers: Iterable[Offer], names: Names) -> Shapes:
     by_family: dict[str, set[str]] = {}
     for instance_type, shape in known.items():
         if shape.accelerator != CPU:
-            by_family.setdefault(family_of(instance_type), set()).add(shape.accelerator)
+            by_family.setdefault(parse_family(instance_type), set()).add(shape.accelerator)
     families = {
         family: next(iter(chips)) for family, chips in by_family.items() if family and len(chips) == 1
     }
-    return Shapes(known, families, names)
+    return InstanceSpecs(known, families, names)
 
 
-def family_of(instance_type: str) -> str:
-    """Return the family of an AWS instance type; empty for names of others, whose sizes do not say the chip.
+def parse_family(instance_type: str) -> str:
+    """Return the family of an AWS instance type; empty for other providers' names, which do not identify the
+    chip.
 
     Example:
-        >>> family_of("g6e.xlarge"), family_of("Standard_NC6s_v3")
+        >>> parse_family("g6e.xlarge"), parse_family("Standard_NC6s_v3")
         ('g6e', '')
     """
     family, point, size = instance_type.partition(".")

@@ -1,12 +1,12 @@
-"""Where refreshed prices are kept: whole files, replaced at once; a history that is only appended to.
+"""Store of refreshed prices: files that are replaced atomically, and an append-only history.
 
-    <data folder>/prices/aws.csv     what holds now, each row with address, SKU and time
-                 /previous/aws.csv   what held before the last refresh that changed anything
-                 /history/aws.csv    every price ever read, one row a change
-                 /refresh/aws.json   how the last refresh went: findings and what is in quarantine
+    <data folder>/prices/aws.csv     current prices, with URL, SKU and time
+                 /previous/aws.csv   prices before the last change
+                 /history/aws.csv    all prices read, one row per change
+                 /refresh/aws.json   report on the last refresh: findings and quarantined prices
 
-A reader sees the old file or the new one. The history is written before the prices: after a crash between the two
-it may know more than the prices do, never less. One process refreshes a provider at a time (a lock file).
+Files are replaced atomically. The history is written before the prices, so that after a crash it may be ahead
+of them but never behind. A lock file keeps other processes from refreshing the same provider.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ...files import write_whole
 from ..files import CatalogError, Finding
 from ..rows import Offer
 
-__all__ = ["HISTORY_COLUMNS", "STORE_COLUMNS", "DatedPrice", "RefreshedOffer", "Store"]
+__all__ = ["HISTORY_COLUMNS", "STORE_COLUMNS", "HistoryRow", "PriceStore", "RefreshedOffer"]
 
 STORE_COLUMNS = (
     "instance_type", "accelerator", "devices", "vcpus", "memory_gib", "region", "purchase", "usd_per_hour",
@@ -35,25 +35,25 @@ STORE_COLUMNS = (
 HISTORY_COLUMNS = ("as_of", "instance_type", "region", "purchase", "usd_per_hour", "url", "sku", "fetched_at")
 _NULLABLE = ("vcpus", "memory_gib")
 LOCK_WAIT_S = 30.0
-Key = tuple[str, str, str]
+OfferKey = tuple[str, str, str]
 
 
 class RefreshedOffer(Offer):
-    """An offer whose price was read from its vendor, with the address, the raw SKU or meter, and the time."""
+    """An offer with a price read from its provider, its URL, SKU or meter, and time."""
 
     url: str
     sku: str
     fetched_at: datetime
 
     @property
-    def key(self) -> Key:
+    def key(self) -> OfferKey:
         """Instance type, region and purchase option."""
         return (self.instance_type, self.region, self.purchase)
 
 
 @dataclass(frozen=True, slots=True)
-class DatedPrice:
-    """One row of the history; the fields are the columns, as text."""
+class HistoryRow:
+    """A row of the history; the fields are the columns, as strings."""
 
     as_of: str
     instance_type: str
@@ -65,14 +65,14 @@ class DatedPrice:
     fetched_at: str
 
     @property
-    def key(self) -> Key:
+    def key(self) -> OfferKey:
         """Instance type, region and purchase option."""
         return (self.instance_type, self.region, self.purchase)
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
-    """The refreshed prices in a folder; a folder that is not there is an empty store."""
+class PriceStore:
+    """Refreshed prices in a folder; a missing folder is an empty store."""
 
     folder: Path
 
@@ -82,86 +82,91 @@ class Store:
         return tuple(sorted(file.stem for file in (self.folder / "prices").glob("*.csv")))
 
     def path(self, part: str, provider: str) -> Path:
-        """Return the file of a provider: of `prices`, `previous`, `history` or (JSON) `refresh`."""
+        """Return a provider's file in `prices`, `previous`, `history` or (JSON) `refresh`."""
         return self.folder / part / f"{provider}.{'json' if part == 'refresh' else 'csv'}"
 
     def offers(self, provider: str, *, part: str = "prices") -> tuple[RefreshedOffer, ...]:
-        """Return the prices that hold now, or held before (`previous`); CatalogError when a file is damaged."""
+        """Read the current or `previous` prices; CatalogError if a file is damaged."""
         path = self.path(part, provider)
-        return tuple(_offer(path, provider, line, cells) for line, cells in _rows(path, STORE_COLUMNS))
+        return tuple(
+            _parse_offer(path, provider, line, cells) for line, cells in _read_rows(path, STORE_COLUMNS)
+        )
 
-    def history(self, provider: str) -> tuple[DatedPrice, ...]:
-        """Return every price ever read, in the order in which it was."""
+    def history(self, provider: str) -> tuple[HistoryRow, ...]:
+        """Read all prices in the order of reading."""
         path = self.path("history", provider)
-        return tuple(DatedPrice(**cells) for _, cells in _rows(path, HISTORY_COLUMNS))
+        return tuple(HistoryRow(**cells) for _, cells in _read_rows(path, HISTORY_COLUMNS))
 
     def table(self, part: str, provider: str, columns: Sequence[str]) -> list[dict[str, str]]:
-        """Return the rows of another table of a provider (`interruption`); none when it is not there."""
-        return [cells for _, cells in _rows(self.path(part, provider), columns)]
+        """Read another table of a provider (`interruption`); empty if it does not exist."""
+        return [cells for _, cells in _read_rows(self.path(part, provider), columns)]
 
     def write_table(
         self, part: str, provider: str, columns: Sequence[str], rows: Iterable[Sequence[str]]
     ) -> None:
-        """Replace another table of a provider, at once."""
-        _replace(self.path(part, provider), _csv(columns, rows))
+        """Replace another table of a provider atomically."""
+        _write_file(self.path(part, provider), _format_csv(columns, rows))
 
     def report(self, provider: str) -> Mapping[str, Any]:
-        """Return how the last refresh went; empty when there was none."""
+        """Read the report on the last refresh; empty if there is none."""
         path = self.path("refresh", provider)
         return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
     def write(self, provider: str, offers: Iterable[RefreshedOffer]) -> None:
-        """Replace the prices of a provider, at once, after their changes went into the history."""
+        """Replace the prices of a provider atomically, after adding changes to the history."""
         offers = sorted(offers, key=lambda offer: offer.key)
         history = self.history(provider)
-        changes = new_history(history, offers)
+        changes = find_new_history(history, offers)
         if changes:
-            _replace(self.path("history", provider), _csv(HISTORY_COLUMNS, map(_cells, (*history, *changes))))
+            _write_file(
+                self.path("history", provider),
+                _format_csv(HISTORY_COLUMNS, map(_format_history_row, (*history, *changes))),
+            )
             current = self.path("prices", provider)
             if current.is_file():
-                _replace(self.path("previous", provider), current.read_text(encoding="utf-8"))
-        _replace(self.path("prices", provider), _csv(STORE_COLUMNS, map(_offer_cells, offers)))
+                _write_file(self.path("previous", provider), current.read_text(encoding="utf-8"))
+        _write_file(self.path("prices", provider), _format_csv(STORE_COLUMNS, map(_format_offer, offers)))
 
     def write_report(self, provider: str, report: Mapping[str, Any]) -> None:
-        """Replace the report on the last refresh of a provider."""
+        """Write the report on the last refresh of a provider."""
         text = json.dumps(report, indent=1, ensure_ascii=False, default=str) + "\n"
-        _replace(self.path("refresh", provider), text)
+        _write_file(self.path("refresh", provider), text)
 
     @contextmanager
     def locked(self, provider: str) -> Iterator[None]:
-        """Keep other processes from refreshing the same provider; GpuplanError when one goes on doing so."""
+        """Lock a provider against other processes; GpuplanError if one holds the lock for too long."""
         from filelock import FileLock, Timeout
 
-        folder = _made(self.folder / "refresh")
+        folder = _ensure_folder(self.folder / "refresh")
         try:
             with FileLock(folder / f".{provider}.lock", timeout=LOCK_WAIT_S):
                 yield
         except Timeout as error:
-            message = f"another process refreshes the prices of `{provider}` in {self.folder}"
-            raise GpuplanError(message, hint="let it finish") from error
+            message = f"another process is refreshing the prices of `{provider}` in {self.folder}"
+            raise GpuplanError(message, hint="wait until it has finished") from error
 
 
-def new_history(history: Sequence[DatedPrice], offers: Iterable[RefreshedOffer]) -> list[DatedPrice]:
-    """Return what the history does not say yet: offers whose price differs from the last that was read."""
+def find_new_history(history: Sequence[HistoryRow], offers: Iterable[RefreshedOffer]) -> list[HistoryRow]:
+    """Return the history rows to add: offers whose price differs from the last one read."""
     last = {row.key: row for row in history}
     return [
-        DatedPrice(
+        HistoryRow(
             as_of=offer.price_as_of or "",
             instance_type=offer.instance_type,
             region=offer.region,
             purchase=offer.purchase,
-            usd_per_hour=_text(offer.usd_per_hour),
+            usd_per_hour=_format_cell(offer.usd_per_hour),
             url=offer.url,
             sku=offer.sku,
             fetched_at=offer.fetched_at.isoformat(),
         )
         for offer in offers
-        if offer.key not in last or last[offer.key].usd_per_hour != _text(offer.usd_per_hour)
+        if offer.key not in last or last[offer.key].usd_per_hour != _format_cell(offer.usd_per_hour)
     ]
 
 
-def _rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield the lines of a CSV file with their numbers; none when it is not there; CatalogError when damaged."""
+def _read_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield numbered lines of a CSV file; none if it does not exist; CatalogError if it is damaged."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -178,8 +183,8 @@ def _rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, s
         yield reader.line_num, dict(zip(columns, cells, strict=True))
 
 
-def _offer(path: Path, provider: str, line: int, cells: dict[str, str]) -> RefreshedOffer:
-    """Return the offer of a line."""
+def _parse_offer(path: Path, provider: str, line: int, cells: dict[str, str]) -> RefreshedOffer:
+    """Parse a line to an offer."""
     values: dict[str, Any] = {
         **cells,
         "provider": provider,
@@ -196,16 +201,16 @@ def _offer(path: Path, provider: str, line: int, cells: dict[str, str]) -> Refre
         raise CatalogError([Finding(str(path), line, field, detail["msg"].lower())]) from error
 
 
-def _offer_cells(offer: RefreshedOffer) -> list[str]:
-    return [_text(getattr(offer, column)) for column in STORE_COLUMNS]
+def _format_offer(offer: RefreshedOffer) -> list[str]:
+    return [_format_cell(getattr(offer, column)) for column in STORE_COLUMNS]
 
 
-def _cells(row: DatedPrice) -> list[str]:
+def _format_history_row(row: HistoryRow) -> list[str]:
     return [getattr(row, column) for column in HISTORY_COLUMNS]
 
 
-def _text(value: Any) -> str:
-    """Return a value as a cell: no exponents, no needless ``.0``."""
+def _format_cell(value: Any) -> str:
+    """Format a value as a cell: no exponents, no trailing ``.0``."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -217,8 +222,8 @@ def _text(value: Any) -> str:
     return format(value, "f") if hasattr(value, "as_tuple") else str(value)
 
 
-def _csv(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return lines of CSV under a header."""
+def _format_csv(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Format rows as CSV under a header."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(columns)
@@ -226,17 +231,17 @@ def _csv(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return buffer.getvalue()
 
 
-def _made(folder: Path) -> Path:
-    """Return a folder that is there now; UsageError when it cannot be made."""
+def _ensure_folder(folder: Path) -> Path:
+    """Create a folder if needed; UsageError if that fails."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        message = f"the data folder `{folder}` cannot be made: {error.strerror}"
+        message = f"the data folder `{folder}` cannot be created: {error.strerror}"
         raise UsageError(message, hint="set another with `GPUPLAN_DATA_DIR`") from error
     return folder
 
 
-def _replace(path: Path, text: str) -> None:
-    """Write a file that is on the disk afterwards; its folder is made where it is missing."""
-    _made(path.parent)
+def _write_file(path: Path, text: str) -> None:
+    """Write a file durably, creating its folder if needed."""
+    _ensure_folder(path.parent)
     write_whole(path, text, durable=True)

@@ -1,1 +1,1 @@
-"""Step times from XLA's compiler: the step is compiled for an accelerator that is not there."""
+"""Step times from XLA's compiler, which compiles for accelerators that are not present."""

@@ -1,4 +1,4 @@
-"""The child process that compiles a lowered step for an accelerator that is not there.
+"""Child process that compiles a lowered step for an accelerator that is not present.
 
 python -m gpuplan.predict.compile.child request.json answer.json
 """
@@ -16,43 +16,43 @@ from pathlib import Path
 from typing import Any
 
 from ...files import write_whole
-from .compiled import Compiled, CompileFault, result_to_json
+from .compiled import CompiledStep, CompileFault, result_to_json
 
 __all__ = ["main"]
 
-# What makes compilers quicker and changes neither the program nor its memory: what kernels consist of is not
-# optimized, for it is neither run nor read. ResNet-50 for an A100: 18 s of a processor, not 24, and the same text.
-QUICK: dict[str, dict[str, Any]] = {
+# Options that speed up compilation without changing the program or its memory: kernel code is not optimized,
+# since it is neither run nor read. ResNet-50 for an A100: 18 s of processor time instead of 24.
+FAST_OPTIONS: dict[str, dict[str, Any]] = {
     "cuda": {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True},
     "tpu": {},
 }
 PREFIXES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-# What libtpu writes of a step that is too large, in binary units; what it counts may be the temporaries alone.
+# Memory in libtpu's error for a step that is too large, in binary units; possibly temporaries only.
 _NEEDED = re.compile(r"(?:Used |temporaries \()([\d.]+)([KMGT]?)")
 
 
 def main(request_path: str, answer_path: str) -> None:
-    """Answer one request."""
+    """Answer one compilation request."""
     request = json.loads(Path(request_path).read_text(encoding="utf-8"))
     try:
-        answer: Compiled | CompileFault = _compiled(request)
+        answer: CompiledStep | CompileFault = _build_compiled(request)
     except Exception as error:
-        answer = _fault(error)
+        answer = _build_fault(error)
     write_whole(Path(answer_path), json.dumps(result_to_json(answer)))
 
 
-def _compiled(request: Mapping[str, Any]) -> Compiled:
-    from .reading import facts_of
+def _build_compiled(request: Mapping[str, Any]) -> CompiledStep:
+    from .reading import parse_facts
 
-    said = _said_before(request["kept"]) or _ask(request)
-    return Compiled(
+    said = _read_stored_answer(request["kept"]) or _run_compiler(request)
+    return CompiledStep(
         compiler=request["compiler"], compile_s=said["compile_s"], needed_bytes=said["needed_bytes"],
-        **facts_of(said["text"], request["platform"]),
+        **parse_facts(said["text"], request["platform"]),
     )  # fmt: skip
 
 
-def _said_before(path: str) -> dict[str, Any] | None:
-    """Return what the compiler said of this step, target and version once; None when it was not kept."""
+def _read_stored_answer(path: str) -> dict[str, Any] | None:
+    """Read the stored compiler answer for this step, target and version; None if there is none."""
     try:
         found: dict[str, Any] = json.loads(gzip.decompress(Path(path).read_bytes()))
     except (OSError, EOFError, ValueError):
@@ -60,12 +60,12 @@ def _said_before(path: str) -> dict[str, Any] | None:
     return found
 
 
-def _ask(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the compiler's answer, and keep it: what is read of it may change without it."""
+def _run_compiler(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Run the compiler and store its answer, so that it can be parsed again by a later version."""
     started_s = time.monotonic()
     step = _compile(request)
     said = {
-        "compile_s": time.monotonic() - started_s, "needed_bytes": _needed_bytes(step.memory_analysis()),
+        "compile_s": time.monotonic() - started_s, "needed_bytes": _compute_needed_bytes(step.memory_analysis()),
         "text": step.as_text(),
     }  # fmt: skip
     if request["kept"]:
@@ -80,18 +80,18 @@ def _compile(request: Mapping[str, Any]) -> Any:
     from jax import export
 
     exported = export.deserialize(bytearray(Path(request["module"]).read_bytes()))
-    places = _places(exported, _topology(request).devices, request["mesh"])
+    places = _build_shardings(exported, _build_topology(request).devices, request["mesh"])
     arrays = [
         jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=place)
         for a, place in zip(exported.in_avals, places, strict=True)
     ]
     arguments, named = jax.tree.unflatten(exported.in_tree, arrays)
-    step = jax.jit(exported.call, donate_argnums=0)  # what is replaced comes first
-    return step.trace(*arguments, **named).lower().compile(compiler_options=QUICK[request["platform"]])
+    step = jax.jit(exported.call, donate_argnums=0)  # the updated state is the first argument
+    return step.trace(*arguments, **named).lower().compile(compiler_options=FAST_OPTIONS[request["platform"]])
 
 
-def _places(exported: Any, devices: Sequence[Any], axes: Sequence[tuple[str, int]]) -> Sequence[Any]:
-    """Return where each argument lies: on the first device, or as the module was laid out over several."""
+def _build_shardings(exported: Any, devices: Sequence[Any], axes: Sequence[tuple[str, int]]) -> Sequence[Any]:
+    """Return the placement of each argument: on the first device, or the module's own sharding."""
     import numpy as np
     from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
@@ -99,13 +99,13 @@ def _places(exported: Any, devices: Sequence[Any], axes: Sequence[tuple[str, int
     if count == 1:
         return [SingleDeviceSharding(devices[0])] * len(exported.in_avals)
     if count != len(devices):
-        raise ValueError(f"the model is laid out over {count} devices, and the slice has {len(devices)}")
+        raise ValueError(f"the model is sharded over {count} devices, but the slice has {len(devices)}")
     mesh = Mesh(np.array(devices).reshape([size for _, size in axes]), tuple(name for name, _ in axes))
     everywhere = NamedSharding(mesh, PartitionSpec())
     return [place or everywhere for place in exported.in_shardings_jax(mesh)]
 
 
-def _topology(request: Mapping[str, Any]) -> Any:
+def _build_topology(request: Mapping[str, Any]) -> Any:
     from jax.experimental import topologies
 
     if request["platform"] == "tpu":
@@ -115,30 +115,32 @@ def _topology(request: Mapping[str, Any]) -> Any:
     )
 
 
-def _needed_bytes(analysis: Any) -> int:
-    """Return the memory of a step: what comes in, what goes out beside it, and what lives in between [bytes]."""
+def _compute_needed_bytes(analysis: Any) -> int:
+    """Return the memory of a step [bytes]: arguments + outputs + temporaries + code - aliased."""
     names = ("argument", "output", "temp", "generated_code")
     size = {name: int(getattr(analysis, f"{name}_size_in_bytes")) for name in (*names, "alias")}
     return sum(size[name] for name in names) - size["alias"]
 
 
-def _fault(error: Exception) -> CompileFault:
+def _build_fault(error: Exception) -> CompileFault:
     text = str(error)
     if "RESOURCE_EXHAUSTED" not in text and "Ran out of memory" not in text:
         line = text.strip().splitlines()[0] if text.strip() else type(error).__name__
         return CompileFault(kind="failed", message=f"the compiler failed: {line[:300]}")
     return CompileFault(
-        kind="does not fit", message="the compiler finds no room for it", needed_bytes=_needed(text)
+        kind="does not fit",
+        message="the compiler reports that it does not fit",
+        needed_bytes=_parse_needed_bytes(text),
     )
 
 
-def _needed(text: str) -> int | None:
-    """Return what a refusal says that the step needs, at least; None where it does not say [bytes].
+def _parse_needed_bytes(text: str) -> int | None:
+    """Parse the memory that a step needs at least from a compiler error [bytes]; None if not stated.
 
     Example:
-        >>> _needed("memory required for HLO temporaries (2.00G) exceeds available HBM (1.75G).") == 2 * 2**30
-        True
-        >>> _needed("Ran out of memory in memory space hbm. Used 20.00G of 15.75G hbm.") == 20 * 2**30
+        >>> _parse_needed_bytes("memory required for HLO temporaries (2.00G) exceeds available HBM (1.75G).")
+        2147483648
+        >>> _parse_needed_bytes("Ran out of memory in memory space hbm. Used 20.00G of 15.75G hbm.") == 20 * 2**30
         True
     """
     found = _NEEDED.search(text)

@@ -1,4 +1,4 @@
-"""What a compiler says of a step, and where it is kept: by content of the module, target and compiler version."""
+"""Compilation results and their cache, keyed by content of the module, target and compiler version."""
 
 from __future__ import annotations
 
@@ -12,8 +12,15 @@ from typing import Any, Literal
 from ...files import cache_folder, keep_newest, write_whole
 
 __all__ = [
-    "CompileFault", "Compiled", "answer_path", "drop_oldest", "recall", "result_from", "result_key",
-    "result_to_json", "retain",
+    "CompileFault",
+    "CompiledStep",
+    "build_answer_path",
+    "compute_result_key",
+    "drop_oldest",
+    "load_result",
+    "parse_result",
+    "result_to_json",
+    "store_result",
 ]  # fmt: skip
 
 FORMAT = "gpuplan.compiled/1"
@@ -22,18 +29,18 @@ Fault = Literal["missing", "does not fit", "timed out", "out of memory", "killed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compiled:
-    """A step as the compiler would run it on one device.
+class CompiledStep:
+    """A step as compiled for one device.
 
     Args:
-        compiler: Its versions.
-        compile_s: How long it took [s].
-        needed_bytes: Memory at its peak, arguments included [bytes].
-        cycles: By kind of instruction, over the step; empty where the compiler estimates none [cycles].
-        unestimated: Instructions that run and have no estimate, by opcode, with how often [-].
-        collective_bytes: What its collectives work on, by opcode [bytes].
-        sent_bytes: What a device of a program for several sends to others, on rings [bytes].
-        kernels: Rows of `predict.kernels.Kernel`, as its fields; empty where cycles are known.
+        compiler: Compiler and package versions.
+        compile_s: Compilation time [s].
+        needed_bytes: Peak memory including arguments [bytes].
+        cycles: Estimated cycles of a step by kind of instruction; empty if the compiler gives none [cycles].
+        unestimated: Executions of instructions without an estimate, by opcode [-].
+        collective_bytes: Data of collectives by opcode [bytes].
+        sent_bytes: Data sent by each device in ring collectives of a sharded program [bytes].
+        kernels: Fields of `predict.kernels.Kernel` rows; empty if cycles are known.
     """
 
     compiler: str
@@ -47,19 +54,19 @@ class Compiled:
 
     @property
     def total_cycles(self) -> float:
-        """Sum of the compiler's estimates, one after the other [cycles]."""
+        """Sum of the compiler's estimates [cycles]."""
         return sum(self.cycles.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileFault:
-    """Why there is no compiled step, in a line.
+    """Reason for a missing compiled step.
 
     Args:
-        kind: `does not fit` is an answer of the compiler's; the others are faults of the compilation.
-        message: What happened.
-        hint: How to mend it; empty when nothing can be done.
-        needed_bytes: What the compiler says that the step needs; None when it does not say [bytes].
+        kind: `does not fit` is a result of the compiler; the others are failures of the compilation.
+        message: One-line description.
+        hint: Remedy; empty if there is none.
+        needed_bytes: Memory needed according to the compiler; None if not stated [bytes].
     """
 
     kind: Fault
@@ -68,22 +75,22 @@ class CompileFault:
     needed_bytes: int | None = None
 
 
-ANSWERS_KEPT = 128  # some 0.1 to 1 MB each
+ANSWERS_KEPT = 128  # 0.1 to 1 MB each
 
 
-def answer_path(*, module: str, target: str, compiler: str) -> Path:
-    """Return where the compiler's own answer is kept, from which results are read: by what it depends on."""
+def build_answer_path(*, module: str, target: str, compiler: str) -> Path:
+    """Return the cache path of a compiler answer, from which results are parsed."""
     digest = hashlib.sha256(json.dumps([FORMAT, module, target, compiler]).encode()).hexdigest()
     return _folder() / f"{digest}.answer.gz"
 
 
 def drop_oldest() -> None:
-    """Forget the compilers' oldest answers; results that were read of them stay."""
+    """Delete the oldest compiler answers; results parsed from them stay."""
     keep_newest(_folder(), "*.answer.gz", files=ANSWERS_KEPT)
 
 
-def result_key(*, module: str, target: str, compiler: str) -> str:
-    """Return the name of a result: everything that it depends on."""
+def compute_result_key(*, module: str, target: str, compiler: str) -> str:
+    """Return the cache key of a result: a digest of everything it depends on."""
     readers = hashlib.sha256()
     for file in sorted(Path(__file__).parent.glob("*.py")):
         if file.name in ("child.py", "hlo.py", "gpu_kernels.py", "reading.py"):
@@ -96,23 +103,23 @@ def _folder() -> Path:
     return cache_folder("compiled")
 
 
-def _path(key: str) -> Path:
+def _build_path(key: str) -> Path:
     return _folder() / f"{key}.json"
 
 
-def recall(key: str) -> Compiled | CompileFault | None:
-    """Return a result that was kept; None when there is none, or none that can be read."""
+def load_result(key: str) -> CompiledStep | CompileFault | None:
+    """Load a cached result; None if there is none or it is unreadable."""
     try:
-        return result_from(json.loads(_path(key).read_bytes()))
+        return parse_result(json.loads(_build_path(key).read_bytes()))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def retain(key: str, result: Compiled | CompileFault) -> None:
-    """Keep a result, unless another attempt may end otherwise; a folder that cannot be written keeps nothing."""
+def store_result(key: str, result: CompiledStep | CompileFault) -> None:
+    """Cache a result, unless another attempt may succeed; ignore a folder that cannot be written."""
     if isinstance(result, CompileFault) and result.kind != "does not fit":
         return
-    path = _path(key)
+    path = _build_path(key)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, json.dumps(result_to_json(result)))
@@ -120,14 +127,14 @@ def retain(key: str, result: Compiled | CompileFault) -> None:
         return
 
 
-def result_to_json(result: Compiled | CompileFault) -> dict[str, Any]:
+def result_to_json(result: CompiledStep | CompileFault) -> dict[str, Any]:
     """Return plain JSON types."""
     return {"schema": FORMAT, "fault": isinstance(result, CompileFault), **asdict(result)}
 
 
-def result_from(data: Mapping[str, Any]) -> Compiled | CompileFault:
-    """Read what `result_to_json` wrote; KeyError or TypeError on anything else."""
+def parse_result(data: Mapping[str, Any]) -> CompiledStep | CompileFault:
+    """Parse the output of `result_to_json`; KeyError or TypeError on anything else."""
     facts = {name: value for name, value in data.items() if name not in ("schema", "fault")}
     if data["fault"]:
         return CompileFault(**facts)
-    return Compiled(**{**facts, "kernels": tuple(facts["kernels"])})
+    return CompiledStep(**{**facts, "kernels": tuple(facts["kernels"])})

@@ -1,4 +1,4 @@
-"""What was fitted for compiled steps, and on what: `profiles/compiled.json`."""
+"""Fitted constants of compiled steps, and the data of the fit: `profiles/compiled.json`."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ FORMAT = "gpuplan.compiled-constants/1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constants:
-    """What a compiler's estimate leaves out, for one platform.
+    """Calibration of a compiler's estimates on one platform.
 
     Args:
-        slowdown: Measured over estimated, of the work on the device [-].
-        fixed_s: Host and infeed, per step [s].
-        interval: Ends of the 80 % interval of log(measured / predicted), on rows that were left out.
-        fitted_on: Rows, and the errors on those that were left out.
+        slowdown: Measured over estimated device time [-].
+        fixed_s: Host and infeed time per step [s].
+        interval: Bounds of the 80 % interval of log(measured / predicted) on held-out rows.
+        fitted_on: Number of rows, and errors on held-out ones.
     """
 
     slowdown: float
@@ -32,13 +32,13 @@ class Constants:
 
     @property
     def checked(self) -> bool:
-        """Whether published steps were compiled and held against it; else slowdown and interval are assumed."""
+        """Whether they were validated on published steps; otherwise slowdown and interval are assumed."""
         return bool(self.fitted_on.get("rows"))
 
 
 @cache
 def load_constants() -> dict[str, Constants]:
-    """Read the packaged constants by platform (`tpu`, `cuda`)."""
+    """Load the packaged constants by platform (`tpu`, `cuda`)."""
     data = json.loads((resources.files("gpuplan.profiles") / "compiled.json").read_text())
     return {
         name: Constants(

@@ -1,4 +1,4 @@
-"""Time of a step on a GPU from the kernels that its compiler schedules: the roofline of modelled kernels."""
+"""Step time on a GPU from the kernels scheduled by its compiler, with the roofline of modelled kernels."""
 
 from __future__ import annotations
 
@@ -15,28 +15,27 @@ from ..runs import converted_by_xla, pressure_of
 from ..software import NEWEST_SOFTWARE
 from ..steptime import Unpredicted
 
-__all__ = ["gpu_parts_s"]
+__all__ = ["compute_gpu_parts_s"]
 
 
-def gpu_parts_s(
+def compute_gpu_parts_s(
     rows: Iterable[Mapping[str, Any]], accelerator: Accelerator, *, precision: str, input_bytes: float,
     needed_bytes: int, slowdown: float, stack: str = "keras", software_year: float = NEWEST_SOFTWARE,
 ) -> dict[str, float] | Unpredicted:  # fmt: skip
-    """Return a step of one GPU by part, which add up [s].
+    """Return the time of a step on one GPU by additive part [s].
 
-    Fusions, padding and algorithms are the compiler's; efficiencies are those that were fitted for modelled
-    kernels, and what cuDNN converts between layouts is added. What they are off by together, on compiled rows, is
-    `slowdown`.
+    Fusions, padding and algorithms are the compiler's; efficiencies are those fitted for modelled kernels,
+    and cuDNN's layout conversions are added. `slowdown` corrects their mean error on compiled rows.
 
     Args:
-        rows: The kernels, as they are kept in a compilation's result.
+        rows: Kernels of the compilation result.
         accelerator: A row of the catalog.
-        precision: Of the workload; `tf32` lets float32 products run on tensor cores.
-        input_bytes: One batch, fed from the host [bytes].
-        needed_bytes: As the compiler states it [bytes].
-        slowdown: Measured over estimated [-].
+        precision: Precision of the workload; `tf32` runs float32 products on tensor cores.
+        input_bytes: Size of one batch, copied from the host [bytes].
+        needed_bytes: Memory needed according to the compiler [bytes].
+        slowdown: Measured over estimated time [-].
         stack: `keras`, or a vendor's `tuned` container.
-        software_year: When the framework was released [years].
+        software_year: Release date of the framework [years].
     """
     converted = converted_by_xla(accelerator, precision=precision)
     table = table_of((Kernel(**row) for row in rows), converted=converted)

@@ -1,4 +1,4 @@
-"""From scheduled HLO of a CUDA target to kernels: what each launch computes and moves."""
+"""Kernels with their work and traffic, from scheduled HLO of a CUDA target."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from math import prod
 from ..kernels import WINOGRAD_FILTERS, Kernel
 from .hlo import Array, Instruction, Module
 
-__all__ = ["kernels_in"]
+__all__ = ["parse_kernels"]
 
 HLO_TYPES = {
     "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "pred": "bool", "s8": "int8",
@@ -20,7 +20,7 @@ CONVOLUTIONS = {
     "__cudnn$convBackwardInput": "conv_dgrad", "__cudnn$convBackwardFilter": "conv_wgrad",
 }  # fmt: skip
 PRODUCTS = ("__cublas$gemm", "__cublas$lt$matmul", "__triton_gemm", "__triton")
-# Opcodes that are no launch, or whose launches are those of what they call.
+# Opcodes without a launch of their own.
 NO_LAUNCH = {
     "parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "partition-id", "replica-id",
     "while", "call", "conditional", "opt-barrier", "add-dependency", "copy-done", "async-done", "async-update",
@@ -38,18 +38,18 @@ _WINDOW = re.compile(r"window=\{([^}]*)\}")
 _CONTRACTED = re.compile(r"lhs_contracting_dims=\{([\d,]*)\}")
 _BATCHED = re.compile(r"lhs_batch_dims=\{([\d,]*)\}")
 
-Around = Mapping[str, Instruction]
+Computation = Mapping[str, Instruction]
 
 
-def kernels_in(module: Module) -> tuple[Kernel, ...]:
-    """Return what a compiled step launches, equal launches merged into one row with a count.
+def parse_kernels(module: Module) -> tuple[Kernel, ...]:
+    """Return the kernel launches of a compiled step, equal launches merged with a count.
 
-    A fusion is one launch: it reads its operands (of one that it only slices, the slice) and writes its result.
-    Products and convolutions are those of cuBLAS, cuDNN and Triton, with the padding that the compiler added.
+    A fusion is one launch: it reads its operands (only the slice of a sliced one) and writes its result.
+    Products and convolutions are those of cuBLAS, cuDNN and Triton, including the compiler's padding.
     """
     merged: dict[Kernel, float] = {}
     for times, one, around in module.executed():
-        kernel = _kernel(one, around, module)
+        kernel = _parse_kernel(one, around, module)
         if kernel is not None:
             merged[kernel] = merged.get(kernel, 0.0) + times
     return tuple(
@@ -58,32 +58,36 @@ def kernels_in(module: Module) -> tuple[Kernel, ...]:
     )
 
 
-def _kernel(one: Instruction, around: Around, module: Module) -> Kernel | None:
+def _parse_kernel(one: Instruction, around: Computation, module: Module) -> Kernel | None:
     if one.opcode in NO_LAUNCH or not one.arrays:
         return None
     target = _TARGET.search(one.attributes)
     if target is not None:
-        return _library_call(one, target[1], around)
+        return _parse_library_call(one, target[1], around)
     if one.opcode == "fusion":
-        return _fusion(one, around, module)
+        return _parse_fusion(one, around, module)
     if one.opcode == "dot":
-        return _product(one, around, moved=_moved(one, around))
+        return _parse_product(one, around, moved=_compute_bytes_moved(one, around))
     category = "irregular" if one.opcode in IRREGULAR else "pool" if one.opcode in POOLS else "stream"
-    return _plain(one, around, category=category, flops=_flops(one))
+    return _build_plain_kernel(one, around, category=category, flops=_compute_flops(one))
 
 
-def _plain(one: Instruction, around: Around, *, category: str, flops: float) -> Kernel:
+def _build_plain_kernel(one: Instruction, around: Computation, *, category: str, flops: float) -> Kernel:
     return Kernel(
-        category=category, dtype=_dtype(one), count=1.0, flops=flops, bytes_moved=_moved(one, around)
+        category=category,
+        dtype=_find_dtype(one),
+        count=1.0,
+        flops=flops,
+        bytes_moved=_compute_bytes_moved(one, around),
     )
 
 
-def _dtype(one: Instruction) -> str:
+def _find_dtype(one: Instruction) -> str:
     return HLO_TYPES.get(max(one.arrays, key=lambda array: array.size_bytes).dtype, "float32")
 
 
-def _moved(one: Instruction, around: Around) -> float:
-    """Return what an instruction reads and writes [bytes]."""
+def _compute_bytes_moved(one: Instruction, around: Computation) -> float:
+    """Return the bytes read and written by an instruction [bytes]."""
     written = sum(array.size_bytes for array in one.arrays)
     if one.opcode in SLICES:
         return 2.0 * written
@@ -94,31 +98,33 @@ def _moved(one: Instruction, around: Around) -> float:
     return float(written + sum(array.size_bytes for operand in read for array in operand.arrays))
 
 
-def _flops(one: Instruction) -> float:
-    """Return an operation for each element that arithmetic makes; of a reduction's window, all of it [FLOP]."""
+def _compute_flops(one: Instruction) -> float:
+    """Return one FLOP per computed element; for a window reduction, one per window element [FLOP]."""
     if one.opcode in FREE:
         return 0.0
     size = float(one.arrays[0].size) if one.arrays else 0.0
-    return size * prod(_window(one).get("size", (1,))) if one.opcode == "reduce-window" else size
+    return size * prod(_parse_window(one).get("size", (1,))) if one.opcode == "reduce-window" else size
 
 
 # --- fusions ----------------------------------------------------------------------------------------------
 
 
-def _fusion(one: Instruction, around: Around, module: Module) -> Kernel:
+def _parse_fusion(one: Instruction, around: Computation, module: Module) -> Kernel:
     inner = module.computations.get((one.called.get("calls") or ("",))[0], {})
-    flops = sum(map(_flops, inner.values()))
-    moved = _fusion_bytes(one, around, inner)
+    flops = sum(map(_compute_flops, inner.values()))
+    moved = _compute_fusion_bytes(one, around, inner)
     for part in inner.values():
         if part.opcode == "dot":
-            return _product(part, inner, moved=moved)
+            return _parse_product(part, inner, moved=moved)
     opcodes = {part.opcode for part in inner.values()}
     category = "irregular" if opcodes & {"sort", "scatter"} else "pool" if opcodes & POOLS else "stream"
-    return Kernel(category=category, dtype=_dtype(one), count=1.0, flops=flops, bytes_moved=moved)
+    return Kernel(category=category, dtype=_find_dtype(one), count=1.0, flops=flops, bytes_moved=moved)
 
 
-def _fusion_bytes(one: Instruction, around: Around, inner: Around) -> float:
-    """Return what a fusion reads and writes; of an operand that is only sliced, the slices [bytes]."""
+def _compute_fusion_bytes(one: Instruction, around: Computation, inner: Computation) -> float:
+    """Return the bytes read and written by a fusion; for operands that are only sliced, those of the slices
+    [bytes].
+    """
     uses: dict[str, list[Instruction]] = {}
     for part in inner.values():
         for name in part.operands:
@@ -126,14 +132,14 @@ def _fusion_bytes(one: Instruction, around: Around, inner: Around) -> float:
     moved = 0.0
     for name, part in inner.items():
         if part.opcode == "parameter":
-            moved += _read_of(name, part, uses.get(name, []))
+            moved += _compute_bytes_read(name, part, uses.get(name, []))
     root = next((part for part in inner.values() if part.root), None)
     if root is not None and root.opcode == "dynamic-update-slice":
         return moved + sum(array.size_bytes for array in inner[root.operands[1]].arrays)
     return moved + sum(array.size_bytes for array in one.arrays)
 
 
-def _read_of(name: str, parameter: Instruction, users: list[Instruction]) -> float:
+def _compute_bytes_read(name: str, parameter: Instruction, users: list[Instruction]) -> float:
     whole = float(sum(array.size_bytes for array in parameter.arrays))
     if not users:
         return 0.0
@@ -147,17 +153,17 @@ def _read_of(name: str, parameter: Instruction, users: list[Instruction]) -> flo
 # --- libraries --------------------------------------------------------------------------------------------
 
 
-def _library_call(one: Instruction, target: str, around: Around) -> Kernel | None:
+def _parse_library_call(one: Instruction, target: str, around: Computation) -> Kernel | None:
     if target in CONVOLUTIONS:
-        return _convolution(one, CONVOLUTIONS[target], around)
+        return _parse_convolution(one, CONVOLUTIONS[target], around)
     if target.startswith(PRODUCTS):
-        return _product(one, around, moved=_moved(_result_of(one), around))
+        return _parse_product(one, around, moved=_compute_bytes_moved(_select_result(one), around))
     if target == "Sharding" or not one.operands:
         return None
-    return _plain(one, around, category="irregular", flops=0.0)
+    return _build_plain_kernel(one, around, category="irregular", flops=0.0)
 
 
-def _result_of(one: Instruction) -> Instruction:
+def _select_result(one: Instruction) -> Instruction:
     """Return a call without its work space, which is the last of its results (bytes)."""
     arrays = one.arrays[:-1] if len(one.arrays) > 1 and one.arrays[-1].dtype in ("s8", "u8") else one.arrays
     return Instruction(
@@ -165,14 +171,14 @@ def _result_of(one: Instruction) -> Instruction:
     )
 
 
-def _operand(one: Instruction, index: int, around: Around) -> Array:
+def _find_operand(one: Instruction, index: int, around: Computation) -> Array:
     return around[one.operands[index]].arrays[0]
 
 
-def _product(one: Instruction, around: Around, *, moved: float) -> Kernel:
-    """Return a matrix product; its dimension numbers are attributes, or the back end's configuration."""
-    left, right = _operand(one, 0, around), _operand(one, 1, around)
-    numbers = _dimension_numbers(one)
+def _parse_product(one: Instruction, around: Computation, *, moved: float) -> Kernel:
+    """Build a matrix product; its dimension numbers are attributes, or the back end's configuration."""
+    left, right = _find_operand(one, 0, around), _find_operand(one, 1, around)
+    numbers = _parse_dimension_numbers(one)
     k = prod(left.shape[axis] for axis in numbers["lhs_contracting"])
     batch = prod(left.shape[axis] for axis in numbers["lhs_batch"])
     m, n = left.size // (k * batch), right.size // (k * batch)
@@ -182,7 +188,7 @@ def _product(one: Instruction, around: Around, *, moved: float) -> Kernel:
     )  # fmt: skip
 
 
-def _dimension_numbers(one: Instruction) -> dict[str, tuple[int, ...]]:
+def _parse_dimension_numbers(one: Instruction) -> dict[str, tuple[int, ...]]:
     config = one.config.get("gemm_backend_config", {}).get("dot_dimension_numbers")
     if config is not None:
         return {
@@ -190,14 +196,14 @@ def _dimension_numbers(one: Instruction) -> dict[str, tuple[int, ...]]:
             for name in ("lhs_contracting", "lhs_batch")
         }
     found = {"lhs_contracting": _CONTRACTED, "lhs_batch": _BATCHED}
-    return {name: _axes(pattern.search(one.attributes)) for name, pattern in found.items()}
+    return {name: _parse_axes(pattern.search(one.attributes)) for name, pattern in found.items()}
 
 
-def _axes(found: re.Match[str] | None) -> tuple[int, ...]:
+def _parse_axes(found: re.Match[str] | None) -> tuple[int, ...]:
     return tuple(int(axis) for axis in found[1].split(",") if axis) if found else ()
 
 
-def _window(one: Instruction) -> dict[str, tuple[int, ...]]:
+def _parse_window(one: Instruction) -> dict[str, tuple[int, ...]]:
     found = _WINDOW.search(one.attributes)
     parts = (part.split("=") for part in found[1].split()) if found else ()
     return {
@@ -207,9 +213,9 @@ def _window(one: Instruction) -> dict[str, tuple[int, ...]]:
     }
 
 
-def _convolution(one: Instruction, category: str, around: Around) -> Kernel:
-    """Return a convolution as the product that cuDNN makes of it, in the terms of the layer's forward pass."""
-    first, second, result = _operand(one, 0, around), _operand(one, 1, around), one.arrays[0]
+def _parse_convolution(one: Instruction, category: str, around: Computation) -> Kernel:
+    """Build a convolution as the product computed by cuDNN, in terms of the layer's forward pass."""
+    first, second, result = _find_operand(one, 0, around), _find_operand(one, 1, around), one.arrays[0]
     image, kernel, output = {
         "conv_fprop": (first, second, result), "conv_dgrad": (result, second, first),
         "conv_wgrad": (first, result, second),
@@ -229,17 +235,18 @@ def _convolution(one: Instruction, category: str, around: Around) -> Kernel:
         "conv_wgrad": (prod(window) * inputs, per_group, pixels_out),
     }[category]
     return Kernel(
-        category="depthwise" if groups > 1 and inputs == 1 else _phase(one, category),
+        category="depthwise" if groups > 1 and inputs == 1 else _classify_convolution(one, category),
         dtype=HLO_TYPES.get(first.dtype, "float32"), count=1.0,
         flops=2.0 * pixels_out * prod(window) * inputs * outputs, m=m, n=n, k=k, batch=groups,
-        bytes_moved=_moved(_result_of(one), around), winograd=_allows_winograd(one, window, groups),
+        bytes_moved=_compute_bytes_moved(_select_result(one), around),
+        winograd=_allows_winograd(one, window, groups),
     )  # fmt: skip
 
 
-def _phase(one: Instruction, category: str) -> str:
-    """Return which of a layer's three convolutions a call is: XLA computes some gradients as forward calls.
+def _classify_convolution(one: Instruction, category: str) -> str:
+    """Return the kind of a layer's convolution, since XLA computes some gradients as forward calls.
 
-    The product is the same, and efficiencies were fitted by what a convolution is for.
+    The product is the same, but efficiencies were fitted by kind.
     """
     found = _OP_NAME.search(one.attributes)
     backward = found is not None and "transpose(" in found[1]
@@ -247,6 +254,6 @@ def _phase(one: Instruction, category: str) -> str:
 
 
 def _allows_winograd(one: Instruction, window: list[int], groups: int) -> bool:
-    found = _window(one)
+    found = _parse_window(one)
     plain = all(set(found.get(name, (1,))) <= {1} for name in ("stride", "rhs_dilate", "lhs_dilate"))
     return tuple(window) in WINOGRAD_FILTERS and plain and groups == 1

@@ -1,4 +1,4 @@
-"""Device descriptions of NVIDIA GPUs for XLA, made of the catalog's rows: no GPU has to be asked."""
+"""XLA device descriptions of NVIDIA GPUs from catalog rows, without access to a GPU."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from ...offers.rows import Accelerator
 from ...units import GIB, GIGA, KILO, MIB
 
-__all__ = ["STAND_IN", "description_of"]
+__all__ = ["STAND_IN_CAPABILITY", "build_description"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Generation:
-    """What the cores of a compute capability have in common.
+class CoreProperties:
+    """Core properties of a compute capability.
 
     Args:
-        lanes: Single-precision units of a core [-].
-        shared_kib: Shared memory of a core [KiB].
-        block_kib: Shared memory that one block may opt in to [KiB].
-        threads: Resident threads of a core [-].
+        lanes: Single-precision units per core [-].
+        shared_kib: Shared memory per core [KiB].
+        block_kib: Maximum opt-in shared memory per block [KiB].
+        threads: Maximum resident threads per core [-].
     """
 
     lanes: int
@@ -29,18 +29,18 @@ class Generation:
 
 # NVIDIA, "CUDA C++ Programming Guide" 12.9, tables "Technical specifications per compute capability" and
 # "Throughput of native arithmetic instructions".
-GENERATIONS = {
-    "6.0": Generation(lanes=64, shared_kib=64, block_kib=48, threads=2048),
-    "7.0": Generation(lanes=64, shared_kib=96, block_kib=96, threads=2048),
-    "7.5": Generation(lanes=64, shared_kib=64, block_kib=64, threads=1024),
-    "8.0": Generation(lanes=64, shared_kib=164, block_kib=163, threads=2048),
-    "8.6": Generation(lanes=128, shared_kib=100, block_kib=99, threads=1536),
-    "8.9": Generation(lanes=128, shared_kib=100, block_kib=99, threads=1536),
-    "9.0": Generation(lanes=128, shared_kib=228, block_kib=227, threads=2048),
-    "10.0": Generation(lanes=128, shared_kib=228, block_kib=227, threads=2048),
+CORE_PROPERTIES = {
+    "6.0": CoreProperties(lanes=64, shared_kib=64, block_kib=48, threads=2048),
+    "7.0": CoreProperties(lanes=64, shared_kib=96, block_kib=96, threads=2048),
+    "7.5": CoreProperties(lanes=64, shared_kib=64, block_kib=64, threads=1024),
+    "8.0": CoreProperties(lanes=64, shared_kib=164, block_kib=163, threads=2048),
+    "8.6": CoreProperties(lanes=128, shared_kib=100, block_kib=99, threads=1536),
+    "8.9": CoreProperties(lanes=128, shared_kib=100, block_kib=99, threads=1536),
+    "9.0": CoreProperties(lanes=128, shared_kib=228, block_kib=227, threads=2048),
+    "10.0": CoreProperties(lanes=128, shared_kib=228, block_kib=227, threads=2048),
 }
-# Compute capabilities that CUDA 12's assembler refuses, and the oldest that it takes.
-STAND_IN = {"3.5": "6.0", "3.7": "6.0", "5.0": "6.0", "5.2": "6.0"}
+# Compute capabilities that CUDA 12's assembler rejects, and the oldest one it supports.
+STAND_IN_CAPABILITY = {"3.5": "6.0", "3.7": "6.0", "5.0": "6.0", "5.2": "6.0"}
 
 _TEXT = """gpu_device_info {{
   threads_per_block_limit: 1024 threads_per_warp: 32 shared_memory_per_block: 49152
@@ -57,14 +57,14 @@ device_description_str: "{name}"
 """
 
 
-def description_of(accelerator: Accelerator) -> str | None:
-    """Return the text of a `GpuTargetConfigProto`; None where the catalog does not know enough.
+def build_description(accelerator: Accelerator) -> str | None:
+    """Return the text of a `GpuTargetConfigProto`; None if the catalog lacks data.
 
-    A capability that the assembler refuses is described with the cores of the oldest one that it takes.
+    A capability that the assembler rejects is described with the cores of the oldest supported one.
     """
     capability = accelerator.compute_capability or ""
-    capability = STAND_IN.get(capability, capability)
-    generation = GENERATIONS.get(capability)
+    capability = STAND_IN_CAPABILITY.get(capability, capability)
+    generation = CORE_PROPERTIES.get(capability)
     clock_mhz, bandwidth = accelerator.boost_mhz, accelerator.memory_gb_per_s
     if generation is None or not accelerator.sms_or_cores or clock_mhz is None or bandwidth is None:
         return None

@@ -1,8 +1,7 @@
-"""A reader of optimized HLO as text: instructions, what they call, and how often each runs in a step.
+"""Parser of optimized HLO text: instructions, called computations, and executions per step.
 
-The text is what `jax.stages.Compiled.as_text()` gives. What is read of it: the name, the type, the opcode, the
-operands and the attributes of every instruction. A test reads modules that XLA compiled here, and counts as
-XLA does.
+The text is that of `jax.stages.Compiled.as_text()`. Parsed are name, type, opcode, operands and attributes of
+every instruction. A test parses modules compiled by XLA and compares the counts with XLA's.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-__all__ = ["Array", "Instruction", "Module", "read_module"]
+__all__ = ["Array", "Instruction", "Module", "parse_module"]
 
 ITEM_BITS = {
     "pred": 8, "s4": 4, "u4": 4, "s8": 8, "u8": 8, "s16": 16, "u16": 16, "s32": 32, "u32": 32, "s64": 64,
@@ -30,12 +29,17 @@ _CALLED = re.compile(
     r"\b(calls|body|condition|to_apply|branch_computations|called_computations)=\{?(%[^}\s]+)"
 )
 _DEVICES = re.compile(r"\bnum_partitions=(\d+)")
-_RUNS_INSIDE = {"call", "while", "conditional", "async-start"}  # and not as one kernel, as a fusion does
+_RUNS_INSIDE = {
+    "call",
+    "while",
+    "conditional",
+    "async-start",
+}  # run instruction by instruction, unlike a fusion
 
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """Type and lengths of one array."""
+    """Type and shape of an array."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -53,13 +57,13 @@ class Array:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instruction:
-    """One instruction.
+    """An instruction.
 
     Args:
-        arrays: Of its result; a tuple's are in one row.
-        operands: Names.
-        attributes: What follows the operands, as text.
-        literal: Value of a constant, as text; empty for others.
+        arrays: Arrays of its result, flat for a tuple.
+        operands: Names of operands.
+        attributes: Text after the operands.
+        literal: Value of a constant as text; empty for others.
     """
 
     name: str
@@ -72,7 +76,7 @@ class Instruction:
 
     @property
     def config(self) -> Mapping[str, Any]:
-        """Return what the compiler's back end noted, empty when nothing."""
+        """Return the back end's configuration; empty if there is none."""
         start = self.attributes.find("backend_config=")
         if start < 0:
             return {}
@@ -84,29 +88,29 @@ class Instruction:
 
     @property
     def called(self) -> Mapping[str, tuple[str, ...]]:
-        """Return the computations that it calls, by role."""
+        """Return the called computations by role."""
         found: dict[str, tuple[str, ...]] = {}
         for role, names in _CALLED.findall(self.attributes):
             found[role] = tuple(_NAME.findall(names))
         return found
 
     def attribute(self, name: str) -> str:
-        """Return an attribute's text up to the next comma outside of braces; empty when there is none."""
+        """Return an attribute's text up to the next comma outside braces; empty if it is missing."""
         start = re.search(rf"\b{name}=", self.attributes)
         if start is None:
             return ""
         rest = self.attributes[start.end() :]
-        return rest[: _end_of(rest, ",")].strip('"')
+        return rest[: _find_end(rest, ",")].strip('"')
 
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """Computations by name, each with its instructions by name, in the order of the text.
+    """Computations by name, each with its instructions by name, in textual order.
 
     Args:
-        computations: By name.
-        entry: Where a step begins.
-        devices: That run the program together [-].
+        computations: Computations by name.
+        entry: Entry computation.
+        devices: Devices that run the program together [-].
     """
 
     computations: Mapping[str, Mapping[str, Instruction]]
@@ -114,17 +118,18 @@ class Module:
     devices: int = 1
 
     def executed(self) -> Iterator[tuple[float, Instruction, Mapping[str, Instruction]]]:
-        """Yield every instruction that runs, how often in a step, and the computation around it.
+        """Yield every executed instruction with its executions per step and its surrounding computation.
 
-        Loops run as often as `trip_count` says (once where it says nothing); one of the branches of a condition
-        runs, and each counts with its share. What a fusion holds is not entered.
+        Loops run `trip_count` times (once if unknown); each branch of a conditional counts with its share.
+        Fusions are not entered.
         """
         yield from self._within(self.entry, 1.0)
 
     def trip_count(self, loop: Instruction) -> float | None:
-        """Return how often a loop runs: as the back end noted, or as its condition counts from 0; else None [-].
+        """Return the iterations of a loop [-]: from the back end, or from a condition that counts from 0;
+        else None.
 
-        The compiler of TPUs notes nothing. Loops of `jax.lax.scan` count from 0 to a constant of the condition.
+        The TPU compiler gives none. Loops of `jax.lax.scan` count from 0 to a constant in the condition.
         """
         known = loop.config.get("known_trip_count")
         if isinstance(known, dict):
@@ -153,12 +158,12 @@ class Module:
                     yield from self._within(called, times * rounds * share)
 
 
-def read_module(text: str) -> Module:
-    """Read a module.
+def parse_module(text: str) -> Module:
+    """Parse a module.
 
     Example:
         >>> text = "ENTRY %main (p: f32[2,3]) -> f32[2,3] {\\n  ROOT %a = f32[2,3]{1,0} add(%p, %p), x={1}\\n}"
-        >>> module = read_module(text)
+        >>> module = parse_module(text)
         >>> [(times, one.opcode, one.operands) for times, one, _ in module.executed()]
         [(1.0, 'add', ('p', 'p'))]
     """
@@ -170,38 +175,38 @@ def read_module(text: str) -> Module:
             current = computations.setdefault(header[2], {})
             entry = header[2] if header[1] else entry
             continue
-        found = _instruction(line)
+        found = _parse_instruction(line)
         if found is not None:
             current[found.name] = found
     devices = _DEVICES.search(text.split("\n", 1)[0])
     return Module(computations, entry, int(devices[1]) if devices else 1)
 
 
-def _instruction(line: str) -> Instruction | None:
+def _parse_instruction(line: str) -> Instruction | None:
     start = _LINE.match(line)
     if start is None:
         return None
     rest = line[start.end() :]
-    split = _end_of(rest, " ")
+    split = _find_end(rest, " ")
     opcode = _OPCODE.match(rest, split)
     if opcode is None:
         return None
     body = rest[opcode.end() :]
-    close = _end_of(body, ")")
+    close = _find_end(body, ")")
     return Instruction(
-        name=start[2], opcode=opcode[1], arrays=tuple(_arrays(rest[:split])),
+        name=start[2], opcode=opcode[1], arrays=tuple(_parse_arrays(rest[:split])),
         operands=tuple(_NAME.findall(body[:close])), attributes=body[close + 1 :], root=bool(start[1]),
         literal=body[:close] if opcode[1] == "constant" else "",
     )  # fmt: skip
 
 
-def _arrays(text: str) -> Iterator[Array]:
+def _parse_arrays(text: str) -> Iterator[Array]:
     for dtype, lengths in _ARRAY.findall(text):
         yield Array(dtype, tuple(int(part.lstrip("<=")) for part in lengths.split(",") if part))
 
 
-def _end_of(text: str, stop: str) -> int:
-    """Return where the first `stop` outside of all brackets is; the length when there is none."""
+def _find_end(text: str, stop: str) -> int:
+    """Return the position of the first `stop` outside brackets, or the text's length."""
     depth = 0
     for index, character in enumerate(text):
         if depth == 0 and character == stop:

@@ -1,4 +1,4 @@
-"""What a step can be compiled for: the compiler's name of an accelerator, and what it has to be told."""
+"""Compilation targets: the compiler's name and description of an accelerator."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Literal
 
 from ...offers.rows import Accelerator
 from ..work import COPIES
-from .gpu_targets import STAND_IN, description_of
+from .gpu_targets import STAND_IN_CAPABILITY, build_description
 
-__all__ = ["INSTALL", "Target", "compiler_version", "laid_out", "target_of"]
+__all__ = ["INSTALL", "Target", "build_sharded_target", "find_compiler_version", "find_target"]
 
 Platform = Literal["tpu", "cuda"]
 
@@ -21,14 +21,14 @@ PACKAGES = {  # `jax.export` writes flatbuffers, which JAX itself does not requi
     "cuda": ("jax-cuda12-plugin", "jax-cuda12-pjrt", "jax", "jaxlib", "flatbuffers"),
 }
 
-# Smallest slice of each generation that libtpu describes.
+# Smallest slice of each generation supported by libtpu.
 SLICES = {
     "TPU-v2": "v2:2x2", "TPU-v3": "v3:2x2", "TPU-v4": "v4:2x2x1", "TPU-v5e": "v5e:2x2", "TPU-v5p": "v5p:2x2x1",
     "TPU-v6e": "v6e:2x2",
 }  # fmt: skip
 
 
-# Slices of several chips, by how many; v2 to v3 and v5e to v6e lie in a plane, v4 and v5p in a cube
+# Slices by number of chips: 2D for v2, v3, v5e and v6e; 3D for v4 and v5p
 # (docs.cloud.google.com/tpu/docs/v5e, v6e, v4 and v5p: "Configurations").
 PLANES = {4: "2x2", 8: "2x4", 16: "4x4", 32: "4x8", 64: "8x8", 128: "8x16", 256: "16x16"}
 CUBES = {4: "2x2x1", 8: "2x2x2", 16: "2x2x4", 32: "2x4x4", 64: "4x4x4"}
@@ -41,16 +41,16 @@ SHAPES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What the compiler is asked to compile for.
+    """Target of a compilation.
 
     Args:
-        accelerator: The catalog's name.
-        platform: Which compiler.
-        topology: Its name of a slice; of one device on CUDA.
+        accelerator: Name in the catalog.
+        platform: Compiler platform.
+        topology: Compiler's name of a slice, or of one device on CUDA.
         description: Text of a `GpuTargetConfigProto`; empty on a TPU.
-        cores: JAX devices of one accelerator, each of which works on its share of the batch [-].
-        note: What stands in for the accelerator; empty when nothing does.
-        devices: JAX devices that one program is laid out over; 1: each has a program of its own [-].
+        cores: JAX devices per accelerator, each processing a share of the batch [-].
+        note: Stand-in for the accelerator; empty if there is none.
+        devices: JAX devices over which one program is sharded; 1 for separate programs [-].
     """
 
     accelerator: str
@@ -63,26 +63,26 @@ class Target:
 
     @property
     def digest(self) -> str:
-        """A digest of everything that the compiler sees."""
+        """Digest of everything that the compiler sees."""
         seen = {**asdict(self), "accelerator": "", "note": ""}
         if self.devices == 1:
             del seen["devices"]
         return hashlib.sha256(json.dumps(seen, sort_keys=True).encode()).hexdigest()
 
 
-def target_of(accelerator: Accelerator) -> Target | None:
-    """Return what to compile for; None where no compiler describes the accelerator."""
+def find_target(accelerator: Accelerator) -> Target | None:
+    """Return the compilation target of an accelerator; None if no compiler supports it."""
     if accelerator.name in SLICES:
         return Target(
             accelerator=accelerator.name, platform="tpu", topology=SLICES[accelerator.name],
             cores=COPIES.get(accelerator.name, 1),
         )  # fmt: skip
-    description = description_of(accelerator) if accelerator.vendor == "NVIDIA" else None
+    description = build_description(accelerator) if accelerator.vendor == "NVIDIA" else None
     if description is None:
         return None
-    stand_in = STAND_IN.get(accelerator.compute_capability or "", "")
+    stand_in = STAND_IN_CAPABILITY.get(accelerator.compute_capability or "", "")
     note = (
-        f"today's compiler refuses its instructions: scheduled as of capability {stand_in}"
+        f"not supported by the current compiler: scheduled for compute capability {stand_in}"
         if stand_in
         else ""
     )
@@ -91,13 +91,13 @@ def target_of(accelerator: Accelerator) -> Target | None:
     )
 
 
-def laid_out(target: Target, accelerators: int) -> Target | None:
-    """Return a target of several accelerators that run one program; None where there is no such slice.
+def build_sharded_target(target: Target, accelerators: int) -> Target | None:
+    """Return a target of several accelerators that run one program; None if there is no such slice.
 
     Example:
         >>> v3 = Target(accelerator="TPU-v3", platform="tpu", topology="v3:2x2", cores=2)
-        >>> whole = laid_out(v3, 16)
-        >>> whole.topology, whole.devices, laid_out(v3, 8)
+        >>> whole = build_sharded_target(v3, 16)
+        >>> whole.topology, whole.devices, build_sharded_target(v3, 8)
         ('v3:4x4', 32, None)
     """
     devices = accelerators * target.cores
@@ -108,8 +108,8 @@ def laid_out(target: Target, accelerators: int) -> Target | None:
     return None if shape is None else replace(target, topology=f"{name}:{shape}", devices=devices)
 
 
-def compiler_version(platform: Platform) -> str | None:
-    """Return the versions of a compiler's packages, without importing them; None when one is missing."""
+def find_compiler_version(platform: Platform) -> str | None:
+    """Return the versions of a compiler's packages without importing them; None if one is missing."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:

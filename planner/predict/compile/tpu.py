@@ -1,52 +1,52 @@
-"""Time of a step on TPU chips from what their compiler says: cycles of one core, and what cycles leave out."""
+"""Step time on TPU chips from the compiler's cycles of one core, and time outside them."""
 
 from __future__ import annotations
 
 from ..collectives import ring_all_reduce_s
 
-__all__ = ["core_s", "slice_parts_s"]
+__all__ = ["compute_core_s", "compute_slice_parts_s"]
 
-# A ring all-reduce over a TPU's links, relative to all of them in one direction by datasheet. Assumed: the bound
-# of a ring in one dimension of a torus of two is a half; XLA uses both dimensions, and no published row tells.
+# Bandwidth of a ring all-reduce relative to all links in one direction by datasheet. Assumed: a ring in one
+# dimension of a 2D torus reaches at most half; XLA uses both dimensions, and no published row determines it.
 LINK_SHARE = 0.6
 
 
-def core_s(*, cycles: float, clock_hz: float) -> float:
-    """Return what the compiler's estimates take, one after the other [s].
+def compute_core_s(*, cycles: float, clock_hz: float) -> float:
+    """Return the total time of the compiler's estimates [s]: cycles / clock.
 
-    The estimates are those of libtpu's scheduler (`estimated_cycles` of the optimized HLO). They know fusion,
-    layout, padding and on-chip memory; they know nothing of the host, of other chips, and of contention for HBM.
+    The estimates are those of libtpu's scheduler (`estimated_cycles` of the optimized HLO). They include
+    fusion, layout, padding and on-chip memory, but not the host, other chips, and contention for HBM.
 
     Args:
-        cycles: Of a step on one core [cycles].
-        clock_hz: Of the core [1/s].
+        cycles: Cycles of a step on one core [cycles].
+        clock_hz: Clock of the core [1/s].
 
     Example:
-        >>> core_s(cycles=94e6, clock_hz=940e6)
+        >>> compute_core_s(cycles=94e6, clock_hz=940e6)
         0.1
     """
     return cycles / clock_hz
 
 
-def slice_parts_s(
+def compute_slice_parts_s(
     *, compute_s: float, slowdown: float, fixed_s: float, gradient_bytes: float, cores: float,
     link_bytes_per_s: float | None,
 ) -> dict[str, float]:  # fmt: skip
-    """Return a step of data-parallel cores by part, which add up [s].
+    """Return the time of a step on data-parallel cores by additive part [s].
 
-    The cores work in step: each on its share of the batch, then gradients are summed before the update. XLA hides
-    part of the exchange behind the backward pass; here none is hidden, which is the upper bound.
+    Each core processes its share of the batch, then gradients are summed before the update. XLA overlaps part
+    of the exchange with the backward pass; no overlap is assumed here, which is an upper bound.
 
     Args:
         compute_s: `core_s` [s].
-        slowdown: Measured over estimated, of the work on the core [-].
-        fixed_s: Host and infeed, per step [s].
-        gradient_bytes: What every core holds and wants summed [bytes].
-        cores: All that share a step; 1 needs no link [-].
-        link_bytes_per_s: What a chip sends in one direction by datasheet; None: unknown [bytes/s].
+        slowdown: Measured over estimated core time [-].
+        fixed_s: Host and infeed time per step [s].
+        gradient_bytes: Gradients to be summed, per core [bytes].
+        cores: Cores that share a step; 1 needs no link [-].
+        link_bytes_per_s: Link bandwidth of a chip in one direction by datasheet; None if unknown [bytes/s].
 
     Example:
-        >>> parts = slice_parts_s(
+        >>> parts = compute_slice_parts_s(
         ...     compute_s=0.1, slowdown=1.1, fixed_s=0.001, gradient_bytes=0, cores=1, link_bytes_per_s=None)
         >>> round(sum(parts.values()), 6)
         0.111

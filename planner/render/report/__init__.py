@@ -1,1 +1,1 @@
-"""A plan as one HTML file that opens offline: a template, a style sheet, a script, Observable Plot's charts."""
+"""A plan as one offline HTML file: template, style sheet, script and Observable Plot charts."""

@@ -1,40 +1,40 @@
-"""What a report says of devices that are too small, and of batches larger than the user's own."""
+"""Report lines on devices that are too small, and on better batch sizes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..numbers import device_text, duration_text
+from ..numbers import format_device, format_duration
 
-__all__ = ["memory_ways"]
+__all__ = ["format_memory_lines"]
 
 SHOWN = 6
 
 
-def memory_ways(offers: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return a line for each kind of device that is too small, or that a larger batch would use better.
+def format_memory_lines(offers: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return a line for each accelerator that is too small, or that a larger batch would use better.
 
     Args:
-        offers: Of a plan, best first; of each kind and number of devices the first counts.
+        offers: Offers of a plan, best first; the first per accelerator and number of devices is used.
     """
     first: dict[tuple[str, float], Mapping[str, Any]] = {}
     for one in offers:
         first.setdefault((one["accelerator"], one["devices"]), one)
-    lines = [line for one in first.values() for line in _lines(one)]
+    lines = [line for one in first.values() for line in _format_lines(one)]
     return lines[:SHOWN]
 
 
-def _lines(one: Mapping[str, Any]) -> list[str]:
-    name = device_text(one["accelerator"], one["devices"])
+def _format_lines(one: Mapping[str, Any]) -> list[str]:
+    name = format_device(one["accelerator"], one["devices"])
     remedies, best = one.get("memory_remedies") or [], one.get("best_batch")
     lines = []
     if remedies:
         verdict = one["memory_verdict"]
         ways = "; ".join(w["remedy"] + ("" if w["fits"] else ", not enough by itself") for w in remedies)
-        lines.append(f"{name}: {verdict}. What would help: {ways}.")
+        lines.append(f"{name}: {verdict}. Possible remedies: {ways}.")
     if best is not None:
-        faster = "" if best["speedup"] is None else f", {best['speedup']:.2g} times the samples a second"
-        run = "" if best["run_time_s"] is None else f": {duration_text(best['run_time_s']['mid'])}"
+        faster = "" if best["speedup"] is None else f", {best['speedup']:.2g} times the samples per second"
+        run = "" if best["run_time_s"] is None else f": {format_duration(best['run_time_s']['mid'])}"
         lines.append(f"{name} at its best batch, {best['batch_size']}{run}{faster}.")
     return lines

@@ -1,4 +1,4 @@
-"""From a source, as the catalog words it, to where it can be read."""
+"""URLs from the wording of sources in the catalog."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ import re
 from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit
 
-__all__ = ["links_of"]
+__all__ = ["find_links_in_source"]
 
 _SITE = r"\b((?:[a-z0-9-]+\.)+(?:com|org|net|io|dev|ai|app|cloud|gov|eu|edu)(?:/[\w./~#?=&%+-]*\w)?)"
 
 
-def _of_commit(found: re.Match[str]) -> str:
+def _build_commit_url(found: re.Match[str]) -> str:
     repository, commit, path = found.groups()
     place = f"blob/{commit}/{path}" if path else f"tree/{commit}"
     return f"https://github.com/{repository}/{place}"
 
 
-# How sources are worded, and the address that is meant; what one has taken the next ones do not see.
-_WAYS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
+# Patterns of sources and their URLs, in order; matched text is removed before the next pattern.
+_PATTERNS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
     (re.compile(r"https?://[^\s<>\"'\[\]]+[^\s<>\"'\[\].,;:)]"), lambda found: found.group()),
-    (re.compile(r"\b([\w.-]+/[\w.-]+)@([0-9a-f]{7,40})(?:\s+([\w./-]+\.\w+))?"), _of_commit),
+    (re.compile(r"\b([\w.-]+/[\w.-]+)@([0-9a-f]{7,40})(?:\s+([\w./-]+\.\w+))?"), _build_commit_url),
     (
         re.compile(r"\b([\w.-]+/[\w.-]+) (?:pull request|issue) (\d+)"),
-        lambda found: f"https://github.com/{found[1]}/issues/{found[2]}",  # which leads on to a pull request
+        lambda found: f"https://github.com/{found[1]}/issues/{found[2]}",  # redirects to a pull request
     ),
     (
         re.compile(r"\bcolabtools issue (\d+)"),
@@ -50,21 +50,21 @@ _WAYS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
 )
 
 
-def links_of(source: str) -> list[tuple[str, str]]:
-    """Return the addresses that a source names, each once, with the name of its site.
+def find_links_in_source(source: str) -> list[tuple[str, str]]:
+    """Return the distinct URLs in a source, each with its site's name.
 
     Example:
-        >>> links_of("tsaol/aws-gpu@77fcd9fe data/gpu.js (x)")
+        >>> find_links_in_source("tsaol/aws-gpu@77fcd9fe data/gpu.js (x)")
         [('github.com', 'https://github.com/tsaol/aws-gpu/blob/77fcd9fe/data/gpu.js')]
-        >>> links_of("EBS gp3 (cloudtoolstack.com 2026)"), links_of("assumed")
+        >>> find_links_in_source("EBS gp3 (cloudtoolstack.com 2026)"), find_links_in_source("assumed")
         ([('cloudtoolstack.com', 'https://cloudtoolstack.com')], [])
     """
-    return [(urlsplit(address).netloc, address) for address in dict.fromkeys(_addresses(source))]
+    return [(urlsplit(address).netloc, address) for address in dict.fromkeys(_iter_urls(source))]
 
 
-def _addresses(source: str) -> Iterator[str]:
-    """Yield addresses; the words of each are taken out before the next way of wording is looked for."""
-    for pattern, address in _WAYS:
+def _iter_urls(source: str) -> Iterator[str]:
+    """Yield URLs; matched text is removed before the next pattern."""
+    for pattern, address in _PATTERNS:
         for found in pattern.finditer(source):
             yield address(found)
         source = pattern.sub(" ", source)

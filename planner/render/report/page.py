@@ -1,4 +1,4 @@
-"""A plan as a page."""
+"""A plan as an HTML page."""
 
 from __future__ import annotations
 
@@ -6,69 +6,69 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...errors import UsageError
-from .columns import columns_of
-from .embed import asset, packed, script_hash
-from .view import every_row, view_of
+from .columns import encode_columns
+from .embed import compute_script_hash, pack_json, read_asset
+from .view import build_all_rows, build_view
 
-__all__ = ["report_html"]
+__all__ = ["build_report_html"]
 
-LARGEST_BYTES = 1_500_000  # as much as goes through any mail
+MAX_BYTES = 1_500_000  # small enough for any mail server
 SCRIPTS = ("d3.min.js", "plot.umd.min.js", "report.js")
 
 
-def report_html(plan: Mapping[str, Any]) -> str:
-    """Return one HTML page that needs nothing else: the same plan gives the same page.
+def build_report_html(plan: Mapping[str, Any]) -> str:
+    """Build a self-contained HTML page of a plan, deterministically.
 
-    Above 1.5 MB it holds the bills and notes of the offers that it shows alone, and says so.
+    Above 1.5 MB, bills and notes are included only for the offers shown, and the page states this.
 
     Args:
-        plan: Of schema `gpuplan.estimate/1`.
+        plan: Document of schema `gpuplan.estimate/1`.
 
     Raises:
-        UsageError: Something is missing in it.
+        UsageError: The plan is incomplete.
     """
     from jinja2 import Environment, StrictUndefined
 
     try:
-        view = view_of(plan)
+        view = build_view(plan)
         view |= {
-            "chart_packed": packed(view["chart"]),
-            "rows_packed": packed(_table(every_row(plan, view["money"]))),
+            "chart_packed": pack_json(view["chart"]),
+            "rows_packed": pack_json(_encode_table(build_all_rows(plan, view["money"]))),
         }
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as problem:
         raise UsageError(
             f"the plan cannot be read: {type(problem).__name__} at {problem}",
-            hint="write it anew: `gpuplan estimate MODEL -o plan.json`",
+            hint="create it again: `gpuplan estimate MODEL -o plan.json`",
         ) from problem
     page = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
-    template, given = page.from_string(asset("report.html.j2")), {**view, **_package()}
-    text = template.render(**given, plan_packed=_packed_plan(plan), whole=True)
-    if len(text.encode()) > LARGEST_BYTES:
-        text = template.render(**given, plan_packed=_packed_plan(_slimmer(plan, view["rows"])), whole=False)
+    template, given = page.from_string(read_asset("report.html.j2")), {**view, **_build_package()}
+    text = template.render(**given, plan_packed=_pack_plan(plan), whole=True)
+    if len(text.encode()) > MAX_BYTES:
+        text = template.render(**given, plan_packed=_pack_plan(_slim_plan(plan, view["rows"])), whole=False)
     return text
 
 
-def _package() -> dict[str, Any]:
-    """Return what comes with the package, put in as it is, and the policy that lets it alone run."""
+def _build_package() -> dict[str, Any]:
+    """Return the page's assets, and the content security policy that allows only them."""
     from markupsafe import Markup
 
-    scripts = [asset(name) for name in SCRIPTS]
+    scripts = [read_asset(name) for name in SCRIPTS]
     return {
         "scripts": [Markup(script) for script in scripts],
-        "policy": f"default-src 'none'; script-src {' '.join(map(script_hash, scripts))}; "
+        "policy": f"default-src 'none'; script-src {' '.join(map(compute_script_hash, scripts))}; "
         "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'",
-        "style": Markup(asset("report.css")),
-        "licences": asset("LICENSES.txt"),
+        "style": Markup(read_asset("report.css")),
+        "licences": read_asset("LICENSES.txt"),
     }
 
 
-def _packed_plan(plan: Mapping[str, Any]) -> str:
-    """Return a plan as base64, its offers by columns: nothing of it can end a block."""
-    return packed({"plan": {**plan, "offers": None}, "offers": columns_of(plan["offers"])})
+def _pack_plan(plan: Mapping[str, Any]) -> str:
+    """Encode a plan as base64, its offers by column, so that its text cannot end a block."""
+    return pack_json({"plan": {**plan, "offers": None}, "offers": encode_columns(plan["offers"])})
 
 
-def _slimmer(plan: Mapping[str, Any], rows: list[list[Any]]) -> dict[str, Any]:
-    """Return a plan whose offers have their bills and notes only where the page shows them."""
+def _slim_plan(plan: Mapping[str, Any], rows: list[list[Any]]) -> dict[str, Any]:
+    """Return a plan that keeps bills and notes only for the offers shown."""
     shown = {row[0] for row in rows}
     offers = [
         one if index in shown else {**one, "bill": [], "notes": []}
@@ -77,11 +77,11 @@ def _slimmer(plan: Mapping[str, Any], rows: list[list[Any]]) -> dict[str, Any]:
     return {**plan, "offers": offers}
 
 
-def _table(rows: list[list[Any]]) -> dict[str, Any]:
-    """Return rows of cells, each a text and maybe a number, by columns."""
+def _encode_table(rows: list[list[Any]]) -> dict[str, Any]:
+    """Encode rows of cells, each a text and an optional number, by column."""
     cells = [[[*cell, None][:2] for cell in row[1:]] for row in rows]
     return {
         "offers": [row[0] for row in rows],
-        "texts": [columns_of([text for text, _ in column]) for column in zip(*cells, strict=True)],
-        "numbers": [columns_of([number for _, number in column]) for column in zip(*cells, strict=True)],
+        "texts": [encode_columns([text for text, _ in column]) for column in zip(*cells, strict=True)],
+        "numbers": [encode_columns([number for _, number in column]) for column in zip(*cells, strict=True)],
     }

@@ -1,4 +1,4 @@
-"""Offers of a plan as rows of the report's table: what stands in a cell, and what it is sorted by."""
+"""Offers of a plan as rows of the report's table: cell text and sort value."""
 
 from __future__ import annotations
 
@@ -7,17 +7,24 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...units import MS_PER_S
-from ..numbers import device_text, duration_text, offer_text, range_text, short_text, usd_text
+from ..numbers import (
+    format_device,
+    format_duration,
+    format_offer_name,
+    format_range,
+    format_short,
+    format_usd,
+)
 from ..output import UNKNOWN
 
-__all__ = ["COLUMNS", "Column", "Money", "offer_rows", "shown_offers"]
+__all__ = ["COLUMNS", "ReportColumn", "ReportCurrency", "build_offer_rows", "select_shown_offers"]
 
 Offer = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """A column: heading, unit, and whether it is sorted by number."""
+class ReportColumn:
+    """A column: header, unit, and whether it is sorted numerically."""
 
     title: str
     unit: str = ""
@@ -25,20 +32,20 @@ class Column:
 
 
 COLUMNS = (
-    Column("accelerator"), Column("provider and machine"), Column("run", numeric=True),
-    Column("run costs", "$", numeric=True), Column("region"), Column("purchase"),
-    Column("price", "$/h", numeric=True), Column("step", "ms", numeric=True),
-    Column("memory", "%", numeric=True), Column("limit"), Column("basis"),
+    ReportColumn("accelerator"), ReportColumn("provider and machine"), ReportColumn("run", numeric=True),
+    ReportColumn("run costs", "$", numeric=True), ReportColumn("region"), ReportColumn("purchase"),
+    ReportColumn("price", "$/h", numeric=True), ReportColumn("step", "ms", numeric=True),
+    ReportColumn("memory", "%", numeric=True), ReportColumn("limit"), ReportColumn("basis"),
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Money:
-    """What amounts are shown in.
+class ReportCurrency:
+    """Currency of the amounts shown.
 
     Args:
-        code: Three letters.
-        per_usd: How much of it a dollar buys.
+        code: ISO 4217 code.
+        per_usd: Units of the currency per US dollar.
     """
 
     code: str = "USD"
@@ -46,22 +53,22 @@ class Money:
 
     @property
     def symbol(self) -> str:
-        """What stands before an amount, or the code."""
+        """Prefix of an amount: `$` or the currency code."""
         return "$" if self.code == "USD" else f"{self.code} "
 
     def text(self, usd: Any) -> str:
-        """Return an amount of dollars in this currency."""
-        return f"{self.symbol}{usd_text(float(usd) * self.per_usd)}"
+        """Format dollars in this currency."""
+        return f"{self.symbol}{format_usd(float(usd) * self.per_usd)}"
 
     def between(self, low: Any, high: Any) -> str:
-        """Return a range of dollars in this currency."""
+        """Format a range of dollars in this currency."""
         ends = sorted(float(end) * self.per_usd for end in (low, high))
-        return f"{self.symbol}{range_text(*ends)}" if ends[1] > 0 else f"{self.symbol}0"
+        return f"{self.symbol}{format_range(*ends)}" if ends[1] > 0 else f"{self.symbol}0"
 
 
-def shown_offers(plan: Mapping[str, Any]) -> list[int]:
-    """Return positions of the offers that the page shows at once: the recommended, and the best of each kind and
-    number of devices, on demand, spot and free, in the plan's order.
+def select_shown_offers(plan: Mapping[str, Any]) -> list[int]:
+    """Return the positions of the offers shown at first: the recommended ones, and the best per accelerator
+    and number of devices, on demand, spot and free, in the plan's order.
     """
     seen: dict[tuple[Any, ...], int] = {}
     for index, one in enumerate(plan["offers"]):
@@ -72,53 +79,53 @@ def shown_offers(plan: Mapping[str, Any]) -> list[int]:
     return sorted({*seen.values(), *named, *(one["offer"] for one in chosen["pareto"])})
 
 
-def offer_rows(offers: Iterable[tuple[int, Offer]], money: Money) -> list[list[Any]]:
-    """Return a row for each offer: its position, then text and sort value of every cell."""
-    return [[index, *_cells(one, money)] for index, one in offers]
+def build_offer_rows(offers: Iterable[tuple[int, Offer]], money: ReportCurrency) -> list[list[Any]]:
+    """Build a row for each offer: its position, then text and sort value of every cell."""
+    return [[index, *_build_cells(one, money)] for index, one in offers]
 
 
-def _cells(one: Offer, money: Money) -> list[list[Any]]:
+def _build_cells(one: Offer, money: ReportCurrency) -> list[list[Any]]:
     price, step, run, cost = one["usd_per_hour"], one["step_time_s"], one["run_time_s"], one["cost_usd"]
     purchase = "free" if price is not None and float(price) == 0 else one["purchase"].replace("_", " ")
     return [
-        [device_text(one["accelerator"], one["devices"])],
-        [offer_text(one["provider"], one["instance_type"])],
-        [_run(one), _mid(run)],
-        [_cost(one, money), None if cost is None else float(cost["mid"])],
+        [format_device(one["accelerator"], one["devices"])],
+        [format_offer_name(one["provider"], one["instance_type"])],
+        [_format_run(one), _find_mid(run)],
+        [_format_cost(one, money), None if cost is None else float(cost["mid"])],
         [one["region"]],
         [purchase],
-        [_price(one, money), None if price is None else float(price)],
+        [_format_price(one, money), None if price is None else float(price)],
         [
-            UNKNOWN if step is None else range_text(step["low"] * MS_PER_S, step["high"] * MS_PER_S),
-            _mid(step),
+            UNKNOWN if step is None else format_range(step["low"] * MS_PER_S, step["high"] * MS_PER_S),
+            _find_mid(step),
         ],
-        [*_memory(one)],
+        [*_format_memory(one)],
         [one["limiter"] or UNKNOWN],
         [one["basis"] or UNKNOWN],
     ]
 
 
-def _mid(interval: Mapping[str, float] | None) -> float | None:
+def _find_mid(interval: Mapping[str, float] | None) -> float | None:
     return None if interval is None else interval["mid"]
 
 
-def _price(one: Offer, money: Money) -> str:
+def _format_price(one: Offer, money: ReportCurrency) -> str:
     if one["usd_per_hour"] is None:
         return UNKNOWN
     return f"{'~' if one['estimated'] else ''}{money.text(one['usd_per_hour'])}"
 
 
-def _run(one: Offer) -> str:
+def _format_run(one: Offer) -> str:
     run = one["run_time_s"]
     if one["memory_fits"] is False:
         return "does not fit"
     if run is None:
         return UNKNOWN
-    low, mid, high = (duration_text(run[end]) for end in ("low", "mid", "high"))
+    low, mid, high = (format_duration(run[end]) for end in ("low", "mid", "high"))
     return f"{mid} ({low} – {high})"
 
 
-def _cost(one: Offer, money: Money) -> str:
+def _format_cost(one: Offer, money: ReportCurrency) -> str:
     cost = one["cost_usd"]
     if one["memory_fits"] is False:
         largest = one["largest_batch_size"]
@@ -130,9 +137,9 @@ def _cost(one: Offer, money: Money) -> str:
     return f"{money.text(cost['mid'])} ({money.between(cost['low'], cost['high'])})"
 
 
-def _memory(one: Offer) -> tuple[str, float | None]:
+def _format_memory(one: Offer) -> tuple[str, float | None]:
     needed, available = one["memory_bytes"], one["memory_available_bytes"]
     if needed is None or not available:
         return UNKNOWN, None
     share = 100 * needed / available
-    return f"{short_text(share)} %", share
+    return f"{format_short(share)} %", share

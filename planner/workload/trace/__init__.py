@@ -1,4 +1,4 @@
-"""The real step of a Keras model, traced and counted: a table of ops, and its memory."""
+"""Tracing of a Keras model's real step to a table of operations and its memory."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Calls of `keras.ops`, numbered while they are traced: what a framework runs as one kernel each.
+"""Numbering of `keras.ops` calls during tracing: each call is one kernel in a framework.
 
-Those that TensorFlow has no kernel for are named: without XLA it launches what they are composed of.
+Calls without a TensorFlow kernel are marked: without XLA it launches their parts.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 
 from .names import CALL, COMPOSED
 
-__all__ = ["calls_numbered"]
+__all__ = ["number_calls"]
 
-# In keras/src/backend/tensorflow/nn.py of Keras 3.15 made of several functions of TensorFlow, or of one that is
+# Composed of several TensorFlow functions in keras/src/backend/tensorflow/nn.py of Keras 3.15, or of one composed
 # itself (`tf.nn.gelu`, `tf.nn.silu`); PyTorch has a kernel for each. Normalizations are in keras/src/ops/nn.py.
 _NORMALIZATIONS = ("_layer_normalization", "_rms_normalization")
 _COMPOSED = {
@@ -26,35 +26,37 @@ _COMPOSED = {
 
 
 @contextlib.contextmanager
-def calls_numbered() -> Iterator[None]:
-    """While open, functions of Keras's backend for arrays and networks run under a scope with a number of its own.
+def number_calls() -> Iterator[None]:
+    """Context in which functions of Keras's array and network backend run in numbered scopes.
 
-    Normalization of layers, which is a function of `keras.ops` itself, does so too.
-    Gradients keep the scope of what they are the gradient of. Keras on the JAX backend only.
+    Layer normalization, which is a function of `keras.ops` itself, is included. Gradients keep the scope of
+    their forward operation. JAX backend only.
     """
     from keras.src import backend
     from keras.src.ops import nn
 
     numbers = itertools.count(1)
     modules = (backend.nn, backend.numpy)
-    found = [(module, name, one) for module in modules for name, one in _functions(module)]
+    found = [(module, name, one) for module in modules for name, one in _iter_functions(module)]
     found += [(nn, name, getattr(nn, name)) for name in _NORMALIZATIONS if hasattr(nn, name)]
     try:
         for module, name, one in found:
-            setattr(module, name, _numbered(one, numbers, composed=name in _COMPOSED))
+            setattr(module, name, _wrap_numbered(one, numbers, composed=name in _COMPOSED))
         yield
     finally:
         for module, name, one in found:
             setattr(module, name, one)
 
 
-def _functions(module: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
+def _iter_functions(module: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
     for name, one in vars(module).items():
         if inspect.isfunction(one) and one.__module__ == module.__name__ and not name.startswith("_"):
             yield name, one
 
 
-def _numbered(function: Callable[..., Any], numbers: Iterator[int], *, composed: bool) -> Callable[..., Any]:
+def _wrap_numbered(
+    function: Callable[..., Any], numbers: Iterator[int], *, composed: bool
+) -> Callable[..., Any]:
     import jax
 
     @functools.wraps(function)

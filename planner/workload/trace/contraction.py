@@ -1,4 +1,4 @@
-"""A contraction as a matrix product: what the dot and convolution rules return."""
+"""A contraction as a matrix product: the result of the dot and convolution rules."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Contraction"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contraction:
-    """One contraction, in the words of `Op` [-, FLOP]."""
+    """A contraction, with the fields of `Op` [-, FLOP]."""
 
     kind: OpKind
     variant: str

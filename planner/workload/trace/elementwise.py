@@ -1,9 +1,9 @@
-"""Rules for work on each element alone: one operation an element, transcendental functions too."""
+"""Rules for elementwise work: one FLOP per element, also for transcendental functions."""
 
 from __future__ import annotations
 
 from ..ops import OpKind
-from .rule import Equation, Role, Rule, elements, per_output
+from .rule import Equation, Role, Rule, count_elements, count_outputs
 
 __all__ = ["RULES"]
 
@@ -19,21 +19,21 @@ _ARITHMETIC = (
     "tanh", "xor", "zeta",
 )  # fmt: skip
 
-_POINTWISE = Rule(kind=OpKind.ELEMENTWISE, role=Role.POINTWISE, flops=per_output)
+_POINTWISE = Rule(kind=OpKind.ELEMENTWISE, role=Role.POINTWISE, flops=count_outputs)
 
 
-def _same_type(equation: Equation) -> bool:
-    """Return whether a conversion converts nothing, or a single number."""
+def _has_same_type(equation: Equation) -> bool:
+    """Return whether a conversion keeps the type, or converts a scalar."""
     source, result = equation.invars[0].aval, equation.outvars[0].aval
     return getattr(source, "dtype", None) == getattr(result, "dtype", None)
 
 
-def _same_size(equation: Equation) -> bool:
-    return elements(equation.invars[0]) == elements(equation.outvars[0])
+def _has_same_size(equation: Equation) -> bool:
+    return count_elements(equation.invars[0]) == count_elements(equation.outvars[0])
 
 
-_CONVERT = Rule(kind=OpKind.ELEMENTWISE, role=Role.POINTWISE, is_view=_same_type)
-_BROADCAST = Rule(kind=OpKind.MOVE, role=Role.POINTWISE, is_view=_same_size)
+_CONVERT = Rule(kind=OpKind.ELEMENTWISE, role=Role.POINTWISE, is_view=_has_same_type)
+_BROADCAST = Rule(kind=OpKind.MOVE, role=Role.POINTWISE, is_view=_has_same_size)
 _GENERATE = Rule(kind=OpKind.MOVE, role=Role.POINTWISE)
 
 RULES: dict[str, Rule] = {

@@ -1,4 +1,4 @@
-"""Trace a step on the backend that this process runs: JAX's tracer where it can be, else the backend's own."""
+"""Tracing on the backend of this process: JAX's tracer if possible, else the backend's own."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 from ..ops import Op
 from ..spec import SpecTree, spec_leaves
-from .liveness import Peaks
-from .step import TracedStep, array_bytes, memory_of, trace_step
+from .liveness import MemoryPeaks
+from .step import TracedStep, compute_array_bytes, compute_memory, trace_step
 
 __all__ = ["trace_on_backend"]
 
@@ -18,9 +18,9 @@ def trace_on_backend(
     model: Any, *, x_spec: SpecTree, y_spec: SpecTree, sample_weight_spec: SpecTree = None, batch_size: int,
     mode: Literal["train", "infer"] = "train",
 ) -> TracedStep:  # fmt: skip
-    """Trace one step on whatever backend Keras has; see `trace_step`.
+    """Trace one step on Keras's current backend; see `trace_step`.
 
-    On TensorFlow and PyTorch nothing is fused, and the model cannot be run afterwards.
+    On TensorFlow and PyTorch nothing is fused, and the model is unusable afterwards.
     """
     import keras
 
@@ -33,15 +33,15 @@ def trace_on_backend(
         return trace_step(model, **given)
     train = mode == "train"
     fed = spec_leaves(specs if train else x_spec)
-    inputs = sum(array_bytes((batch_size, *spec.shape), spec.dtype) for spec in fed)
-    ops = _ops(backend, model, given)
-    bound = _activation_bytes(ops, train=train)
-    peaks = Peaks(fused=bound, compiled=bound, eager=bound, recomputed=bound)
-    memory = memory_of(model, train=train, input_bytes=inputs, peaks=peaks)
+    inputs = sum(compute_array_bytes((batch_size, *spec.shape), spec.dtype) for spec in fed)
+    ops = _trace_ops(backend, model, given)
+    bound = _compute_activation_bytes(ops, train=train)
+    peaks = MemoryPeaks(fused=bound, compiled=bound, eager=bound, recomputed=bound)
+    memory = compute_memory(model, train=train, input_bytes=inputs, peaks=peaks)
     return TracedStep(ops, memory, (), (NOTE,))
 
 
-def _ops(backend: str, model: Any, given: dict[str, Any]) -> tuple[Op, ...]:
+def _trace_ops(backend: str, model: Any, given: dict[str, Any]) -> tuple[Op, ...]:
     if backend == "torch":
         from .torch_step import trace_torch_step
 
@@ -51,8 +51,8 @@ def _ops(backend: str, model: Any, given: dict[str, Any]) -> tuple[Op, ...]:
     return trace_tensorflow_step(model, **given)
 
 
-def _activation_bytes(ops: tuple[Op, ...], *, train: bool) -> int:
-    """Return what the forward pass writes, or, without training, the largest operation's memory [bytes]."""
+def _compute_activation_bytes(ops: tuple[Op, ...], *, train: bool) -> int:
+    """Return the bytes written by the forward pass or, for inference, used by the largest operation [bytes]."""
     if train:
         return int(sum(op.bytes_written * op.count for op in ops if op.phase == "forward"))
     return int(max((op.bytes_read + op.bytes_written for op in ops), default=0.0))

@@ -1,4 +1,4 @@
-"""From a nested jaxpr to one flat list of primitives: calls inlined, loops multiplied, views resolved."""
+"""Flattening of a nested jaxpr to one list of primitives: calls inlined, loops multiplied, views resolved."""
 
 from __future__ import annotations
 
@@ -6,22 +6,30 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..ops import Phase
-from .control import inner_jaxprs, most_expensive_branch, trip_count
+from .control import compute_trip_count, find_inner_jaxprs, select_most_expensive_branch
 from .graph import Graph, Node, Remark
 from .loops import mark_loop
-from .movement import keeps_order, transposition
-from .names import call_of, is_composed, join_names, layer_of, phase_hint, recurrent_layer_of, repeats_of
-from .rule import Equation, Role, Rule, elements, nbytes, shape_of
-from .rules import rule_for
+from .movement import build_transposition, keeps_order
+from .names import (
+    is_composed,
+    join_names,
+    parse_call_number,
+    parse_layer,
+    parse_phase,
+    parse_recurrent_layer,
+    parse_repeat_count,
+)
+from .rule import Equation, Role, Rule, count_elements, get_shape, nbytes
+from .rules import find_rule
 
 __all__ = ["flatten"]
 
-_LOOP_BORDER = Rule(kind=rule_for("copy").kind, role=Role.BARRIER)
+_LOOP_BORDER = Rule(kind=find_rule("copy").kind, role=Role.BARRIER)
 
 
 def flatten(closed_jaxpr: Any) -> Graph:
-    """Return the flat graph of a traced function (`jax.make_jaxpr`'s result)."""
-    walker = _Walker()
+    """Return the flat graph of a traced function (result of `jax.make_jaxpr`)."""
+    walker = _GraphBuilder()
     jaxpr = closed_jaxpr.jaxpr
     arguments, constants = walker.values(jaxpr.invars), walker.values(jaxpr.constvars)
     walker.graph.inputs = (*arguments, *constants)
@@ -30,8 +38,8 @@ def flatten(closed_jaxpr: Any) -> Graph:
     return walker.graph
 
 
-class _Walker:
-    """Carries the graph through the recursion; a value is a number, a literal is None."""
+class _GraphBuilder:
+    """Recursive builder of the graph; a value is a number, a literal is None."""
 
     def __init__(self) -> None:
         self.graph = Graph()
@@ -56,7 +64,7 @@ class _Walker:
         return [self._value(variable, scope) for variable in jaxpr.outvars]
 
     def values(self, variables: Sequence[Any]) -> list[int]:
-        """Number new values for these variables."""
+        """Assign new value numbers to variables."""
         return [self.graph.new_value(nbytes(variable)) for variable in variables]
 
     def _value(self, variable: Any, scope: dict[Any, int | None]) -> int | None:
@@ -84,9 +92,9 @@ class _Walker:
             return self._while(equation, inputs, stack, count)
         if name == "cond":
             return self._cond(equation, inputs, stack, count)
-        rule = rule_for(name)
+        rule = find_rule(name)
         if not rule.known:
-            called = inner_jaxprs(equation)
+            called = find_inner_jaxprs(equation)
             if len(called) == 1 and len(called[0].invars) == len(inputs):
                 constants = self.values(called[0].constvars)
                 return self.inline(called[0], [*constants, *inputs], stack=stack, count=count)
@@ -99,10 +107,11 @@ class _Walker:
     def _batches_first(
         self, equation: Equation, inputs: list[int | None], stack: str, count: float
     ) -> list[int | None]:
-        """Return the operands of products with what they are a batch of in front, copied where it is not.
+        """Return the operands of batched products with batch axes first, copied if necessary.
 
-        Libraries step through a batch of products by one stride. Queries, keys and values that lie as (batch,
-        length, heads, size) are transposed before, in every framework; the gradient reads the same copies.
+        Libraries step through a batch of products with one stride. Queries, keys and values in the layout
+        (batch, length, heads, size) are therefore transposed in every framework; the gradient reads the same
+        copies.
         """
         _, batches = equation.params["dimension_numbers"]
         operands = zip(equation.invars, inputs, batches, strict=True)
@@ -112,13 +121,13 @@ class _Walker:
         ]
 
     def _in_front(self, variable: Any, value: int, axes: tuple[int, ...], stack: str, count: float) -> int:
-        shape = shape_of(variable)
+        shape = get_shape(variable)
         order = (*axes, *(axis for axis in range(len(shape)) if axis not in axes))
         if keeps_order(shape, order):
             return value
         if (value, order) not in self._fronts:
-            moved = transposition(variable.aval, order)
-            copies = self._primitive(moved, rule_for("transpose"), [value], stack, count)
+            moved = build_transposition(variable.aval, order)
+            copies = self._primitive(moved, find_rule("transpose"), [value], stack, count)
             self._fronts[value, order] = copies[0]
         return self._fronts[value, order]
 
@@ -142,28 +151,28 @@ class _Walker:
             name=equation.primitive.name, rule=rule, equation=equation, inputs=tuple(reads),
             outputs=tuple(outputs), reads=tuple(reads.values()), writes=rule.bytes_written(equation),
             layer=layer, phase=phase, count=count * times,
-            work=max(map(elements, sized), default=0), scalar=not any(map(shape_of, variables)),
+            work=max(map(count_elements, sized), default=0), scalar=not any(map(get_shape, variables)),
             call=call, composed=composed,
         )  # fmt: skip
         self.graph.nodes.append(node)
         return outputs
 
     def _scope(self, stack: str) -> tuple[str, Phase | None, int, int, bool]:
-        """Return layer, phase, number of equal executions and call of a name stack, and whether it is composed."""
+        """Return layer, phase, repeat count and call number of a name stack, and whether it is composed."""
         scope = self._scopes.get(stack)
         if scope is None:
             scope = (
-                layer_of(stack),
-                phase_hint(stack),
-                repeats_of(stack),
-                call_of(stack),
+                parse_layer(stack),
+                parse_phase(stack),
+                parse_repeat_count(stack),
+                parse_call_number(stack),
                 is_composed(stack),
             )
             self._scopes[stack] = scope
         return scope
 
     def _border(self, name: str, inputs: Sequence[int | None], outputs: list[int], stack: str) -> None:
-        """Mark where a loop begins or ends: what crosses it lies in memory, and the mark itself is free."""
+        """Mark the border of a loop: values that cross it are stored in memory; the mark itself is free."""
         reads = {value: 0 for value in inputs if value is not None}
         layer, phase, *_ = self._scope(stack)
         node = Node(
@@ -187,7 +196,11 @@ class _Walker:
         first = len(self.graph.nodes)
         ends = self.inline(body, arguments, stack=stack, count=count * length)
         mark_loop(
-            self.graph.nodes[first:], state=state, ends=ends, length=length, layer=recurrent_layer_of(stack)
+            self.graph.nodes[first:],
+            state=state,
+            ends=ends,
+            length=length,
+            layer=parse_recurrent_layer(stack),
         )
         self._border("scan_end", [*ends, *inputs[consts:]], [], stack)
         return results
@@ -195,7 +208,9 @@ class _Walker:
     def _while(self, equation: Equation, inputs: list[int | None], stack: str, count: float) -> list[int]:
         params = equation.params
         head, shared = params["cond_nconsts"], params["body_nconsts"]
-        trips = trip_count(equation, [self.graph.constants.get(v) if v is not None else None for v in inputs])
+        trips = compute_trip_count(
+            equation, [self.graph.constants.get(v) if v is not None else None for v in inputs]
+        )
         first = len(self.graph.sizes)
         results, state = self.values(equation.outvars), self.values(equation.outvars)
         self._border("while_begin", inputs[head + shared :], [*results, *state], stack)
@@ -205,17 +220,17 @@ class _Walker:
         ends = self.inline(body, [*known, *inputs[head : head + shared], *state], stack=stack, count=times)
         self._border("while_end", ends, [], stack)
         if trips is None:
-            self._remark(f"loop of unknown length in {_place(stack)}", first, unknown_loop=True)
+            self._remark(f"loop of unknown length in {_format_location(stack)}", first, unknown_loop=True)
         return results
 
     def _cond(
         self, equation: Equation, inputs: list[int | None], stack: str, count: float
     ) -> list[int | None]:
-        branch = most_expensive_branch(equation)
+        branch = select_most_expensive_branch(equation)
         first = len(self.graph.sizes)
         known = self.values(branch.constvars)
         results = self.inline(branch, [*known, *inputs[1:]], stack=stack, count=count)
-        note = f"a branch in {_place(stack)} depends on data; its most expensive side is counted"
+        note = f"a branch in {_format_location(stack)} depends on data; its most expensive side is counted"
         self._remark(note, first)
         return results
 
@@ -224,5 +239,5 @@ class _Walker:
         self.graph.remarks.append(Remark(text, made, unknown_loop))
 
 
-def _place(stack: str) -> str:
-    return layer_of(stack) or "the step"
+def _format_location(stack: str) -> str:
+    return parse_layer(stack) or "the step"

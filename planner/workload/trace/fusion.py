@@ -1,15 +1,15 @@
-"""What XLA's fusion leaves of the step: which values lie in memory, and which kernels read and write them.
+"""Fusion by XLA: values stored in memory, and kernels that read and write them.
 
 A model of XLA's passes (priority fusion, multi-output fusion, horizontal fusion), not a copy of them:
 
 * pointwise work is recomputed inside its consumers when that moves fewer bytes than storing it;
-* a reduction ends a fusion and takes the pointwise work before it in;
+* a reduction ends a fusion and includes the pointwise work before it;
 * kernels over the same elements that share a large operand, or consume each other's pointwise results, become
   one kernel with several results;
 * small kernels that only write results of the step (optimizer updates of biases, statistics) run together.
 
-Kernels never join in a way that would make one wait for itself: a joining kernel's other operands must be
-ready before the kernel that it joins starts.
+Joins never create a cycle: the other operands of a joining kernel must be ready before the kernel it joins
+starts.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from dataclasses import dataclass, field
 from .graph import Graph, Node
 from .rule import FUSIBLE, Role
 
-__all__ = ["Fusion", "Kernel", "fuse"]
+__all__ = ["FusedKernel", "Fusion", "fuse"]
 
 # XLA: xla/service/gpu/transforms/horizontal_loop_fusion.cc, kShapeThreshold and kMaxFusionBatchSize.
 _HORIZONTAL_ELEMENTS = 128 * 2048
 _HORIZONTAL_BATCH = 32
-_MOST_OPERANDS = 24  # of a recomputed value; XLA stops at 96 operands of a whole fusion
+_MAX_OPERANDS = 24  # limit for a recomputed value; XLA's limit is 96 for a whole fusion
 
 
 @dataclass(slots=True)
-class Kernel:
-    """One kernel of the fused step.
+class FusedKernel:
+    """A kernel of the fused step.
 
     Args:
-        root, last: Index of the first and of the last node that ends it.
-        work: Elements that it runs over [-].
-        reads: Bytes read of each value in memory [bytes].
+        root, last: Index of its first and last root node.
+        work: Number of elements processed [-].
+        reads: Bytes read from each value in memory [bytes].
         writes: Bytes written [bytes].
-        ready: Length of the chain of kernels before it [-].
-        results: Values it writes, element for element of its work.
-        terminal: Whether nothing in the step reads what it writes.
+        ready: Length of the dependency chain before it [-].
+        results: Elementwise results that it writes.
+        terminal: Whether its results are not read within the step.
     """
 
     root: int
@@ -57,14 +57,14 @@ class Fusion:
     """Kernels of the fused step.
 
     Args:
-        kernels: In order of their first root.
-        kernel_of: For each node, the number of the kernel that it is part of; -1: none.
-        groups: For each kernel, the number of the launch that it shares with others.
-        shared: Kernels that run together with others, all their executions in one launch.
-        stored: Values that lie in memory.
+        kernels: Kernels in order of their first root.
+        kernel_of: Kernel number of each node; -1 for none.
+        groups: Launch number of each kernel.
+        shared: Kernels in a horizontal fusion, with all their executions in one launch.
+        stored: Values stored in memory.
     """
 
-    kernels: list[Kernel]
+    kernels: list[FusedKernel]
     kernel_of: list[int]
     groups: list[int]
     shared: set[int]
@@ -72,11 +72,11 @@ class Fusion:
 
 
 def fuse(graph: Graph, *, kept: Set[str] = frozenset()) -> Fusion:
-    """Return the kernels that XLA would make of the step.
+    """Return the kernels that XLA would build for the step.
 
     Args:
         graph: The simplified step.
-        kept: Primitives whose results are stored, not computed again, when two phases of the step need them.
+        kept: Primitives whose results are stored rather than recomputed if used in two phases of the step.
     """
     builder = _Builder(graph, kept)
     for index, node in enumerate(graph.nodes):
@@ -86,7 +86,7 @@ def fuse(graph: Graph, *, kept: Set[str] = frozenset()) -> Fusion:
         if kernel_of[index] == -1 and graph.nodes[index].outputs:
             readers = builder.users[graph.nodes[index].outputs[0]]
             kernel_of[index] = kernel_of[readers[0]] if readers else -1
-    groups, shared = _launches(graph, builder.kernels)
+    groups, shared = _number_launches(graph, builder.kernels)
     return Fusion(builder.kernels, kernel_of, groups, shared, builder.stored)
 
 
@@ -96,19 +96,19 @@ class _Builder:
         self.kept = kept
         self.users = graph.users()
         self.outputs = set(graph.outputs)
-        self.kernels: list[Kernel] = []
+        self.kernels: list[FusedKernel] = []
         self.kernel_of = [-1] * len(graph.nodes)
         self.stored: set[int] = set()
-        self._operands: dict[int, dict[int, int]] = {}  # of a recomputed value: what it is made of
-        self._ready: dict[int, int] = {}  # length of the chain of kernels that makes a stored value
+        self._operands: dict[int, dict[int, int]] = {}  # operands of a recomputed value
+        self._ready: dict[int, int] = {}  # dependency chain length of a stored value
         self._maker: dict[int, int] = {}  # kernel that writes a stored pointwise value
         self._readers: dict[int, list[int]] = {}  # kernels that read a stored value
         self._scalars: dict[str, int] = {}
 
     def add(self, index: int, node: Node) -> None:
-        """Place one node: inside its consumers, in a kernel that exists, or in a new one."""
+        """Place a node: inside its consumers, in an existing kernel, or in a new one."""
         reads = self._reads(node)
-        parts = len(node.outputs) > 1  # of a split: each takes its share
+        parts = len(node.outputs) > 1  # split: each result reads its share
         if node.role is Role.POINTWISE and self._recomputes(node, reads):
             for value in node.outputs:
                 size = self.graph.sizes[value]
@@ -120,13 +120,13 @@ class _Builder:
             number = self._scalar_kernel(node) if node.work <= 1 else self._joinable(node, reads, ready)
         if number is None:
             number = len(self.kernels)
-            self.kernels.append(Kernel(index, index, node.work, {}, 0, ready, terminal=True))
+            self.kernels.append(FusedKernel(index, index, node.work, {}, 0, ready, terminal=True))
             if node.work <= 1 and node.role in FUSIBLE:
                 self._scalars[str(node.phase)] = number
         self._place(index, node, number, reads)
 
     def _reads(self, node: Node) -> dict[int, int]:
-        """Return what a node reads of memory once the recomputed values are replaced by their operands."""
+        """Return the bytes read from memory by a node, with recomputed values replaced by their operands."""
         reads: dict[int, int] = {}
         for value, size in zip(node.inputs, node.reads, strict=True):
             operands = self._operands.get(value)
@@ -151,7 +151,7 @@ class _Builder:
         stored, again = self.graph.total_bytes(node.outputs), sum(reads.values())
         if len(node.outputs) > 1:
             return True
-        return len(reads) <= _MOST_OPERANDS and (
+        return len(reads) <= _MAX_OPERANDS and (
             len(users) == 1 or len(users) * again <= again + (1 + len(users)) * stored
         )
 
@@ -159,9 +159,9 @@ class _Builder:
         return self._scalars.get(str(node.phase)) if node.count == 1 else None
 
     def _joinable(self, node: Node, reads: dict[int, int], ready: int) -> int | None:
-        """Return a kernel over the same elements that shares a large operand, or makes one."""
+        """Return a kernel over the same elements that shares or produces a large operand."""
         for value, size in sorted(reads.items(), key=lambda item: -item[1])[:3]:
-            if size < node.work:  # less than a byte an element: a small side operand
+            if size < node.work:  # less than a byte per element: a small side operand
                 break
             maker = self._maker.get(value)
             if maker is not None and value in self.kernels[maker].results:
@@ -174,7 +174,7 @@ class _Builder:
         return None
 
     def _only_results(self, maker: int, reads: dict[int, int]) -> bool:
-        """Return whether all that is read of a kernel is pointwise: its sums are not ready while it runs."""
+        """Return whether all values read from a kernel are pointwise: its sums are not ready while it runs."""
         results = self.kernels[maker].results
         return all(value in results for value in reads if self._maker.get(value) == maker)
 
@@ -205,10 +205,10 @@ class _Builder:
                 kernel.results.add(value)
 
 
-def _launches(graph: Graph, kernels: list[Kernel]) -> tuple[list[int], set[int]]:
-    """Return the launch that each kernel is part of, and the kernels that share one.
+def _number_launches(graph: Graph, kernels: list[FusedKernel]) -> tuple[list[int], set[int]]:
+    """Return the launch number of each kernel, and the kernels that share a launch.
 
-    Small kernels whose results nothing in the step reads run together, a batch at a time.
+    Small kernels whose results are not read within the step run together, in batches.
     """
     groups: list[int] = []
     shared: set[int] = set()

@@ -1,4 +1,4 @@
-"""The step as one flat list of primitives over numbered values."""
+"""The step as a flat list of primitives over numbered values."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _PARTS = ("slice", "dynamic_slice", "split")
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """Something assumed while flattening; it matters only if the values made meanwhile are used.
+    """An assumption made during flattening; relevant only if the values defined meanwhile are used.
 
     Args:
-        text: For the user.
+        text: Text for the user.
         values: Numbers of the values.
-        unknown_loop: Whether it is a loop whose number of iterations is not known.
+        unknown_loop: Whether it concerns a loop with an unknown number of iterations.
     """
 
     text: str
@@ -31,23 +31,23 @@ class Remark:
 
 @dataclass(slots=True)
 class Node:
-    """One primitive of the step, loops multiplied in, calls inlined.
+    """A primitive of the step, with loops multiplied and calls inlined.
 
     Args:
-        name: The primitive.
-        rule: How it is counted.
-        equation: Where its shapes and parameters are; None for the marks at a loop's border.
-        inputs, outputs: Numbers of the values; literals are left out.
+        name: Name of the primitive.
+        rule: Cost rule.
+        equation: The equation with its shapes and parameters; None for loop border marks.
+        inputs, outputs: Value numbers, without literals.
         reads: Bytes of each input that are read, in the order of `inputs` [bytes].
         writes: Bytes written [bytes].
-        layer, phase: Where it comes from.
+        layer, phase: Layer and phase of origin.
         count: Executions in a step [-].
-        work: Elements that its loop runs over: of the largest operand or result [-].
-        scalar: Whether it works on single numbers only.
-        kernel_reversed: Of a convolution: whether its kernel is reversed (an input gradient).
-        loop: Its place in the innermost loop over time; None outside.
-        call: Number of the call of `keras.ops` that it is a part of; 0 outside of all [-].
-        composed: Whether it is a part of a call that some frameworks have no kernel for.
+        work: Number of elements of its largest operand or result [-].
+        scalar: Whether all its operands are scalars.
+        kernel_reversed: Whether the kernel of a convolution is reversed (an input gradient).
+        loop: Its position in the innermost loop over time; None outside loops.
+        call: Number of its `keras.ops` call; 0 outside calls [-].
+        composed: Whether it belongs to a call without a kernel in some frameworks.
     """
 
     name: str
@@ -69,28 +69,28 @@ class Node:
 
     @property
     def role(self) -> Role:
-        """Part in fusion."""
+        """Role in fusion."""
         return self.rule.role
 
     @property
     def bytes_moved(self) -> int:
-        """What one execution reads and writes on its own [bytes]."""
+        """Bytes read and written by one separate execution [bytes]."""
         return sum(self.reads) + self.writes
 
 
 @dataclass(slots=True)
 class Graph:
-    """Nodes in program order, and the values between them.
+    """Nodes in program order, and their values.
 
     Args:
-        nodes: Program order.
+        nodes: Nodes in program order.
         sizes: Size of each value [bytes].
-        parents: For each value, the value that it is a part of (a slice of a scanned array), or itself.
+        parents: For each value, the value it is part of (a slice of a scanned array), or itself.
         inputs: Values that exist before the step: variables and the batch.
-        outputs: Values that the step returns.
-        parameters: Those of the inputs that are trainable variables.
-        constants: Integers of values that are known before running.
-        remarks: What was assumed.
+        outputs: Values returned by the step.
+        parameters: Inputs that are trainable variables.
+        constants: Integer values known before execution.
+        remarks: Assumptions.
     """
 
     nodes: list[Node] = field(default_factory=list)
@@ -103,7 +103,7 @@ class Graph:
     remarks: list[Remark] = field(default_factory=list)
 
     def new_value(self, size: int, *, parent: int | None = None) -> int:
-        """Add a value of so many bytes and return its number."""
+        """Add a value of a given size and return its number."""
         number = len(self.sizes)
         self.sizes.append(size)
         self.parents.append(number if parent is None else parent)
@@ -118,13 +118,14 @@ class Graph:
         return users
 
     def producers(self) -> dict[int, int]:
-        """Return the index of the node that makes each value; inputs of the step are missing."""
+        """Return the index of the node that produces each value, except for inputs of the step."""
         return {value: index for index, node in enumerate(self.nodes) for value in node.outputs}
 
     def weights(self) -> dict[int, int]:
-        """Return the values that are trainable variables, or parts of them, and which value each one converts.
+        """Return the values that are trainable variables or parts of them, and the variable each one
+        converts.
 
-        A variable that is cast or transposed stays the same; a part of it is a weight of its own.
+        A cast or transposed variable is the same weight; a part of a variable is a separate weight.
         """
         weights = {value: value for value in self.parameters}
         for node in self.nodes:
@@ -136,5 +137,5 @@ class Graph:
         return weights
 
     def total_bytes(self, values: Sequence[int]) -> int:
-        """Return the size of several distinct values together [bytes]."""
+        """Return the total size of the distinct values [bytes]."""
         return sum(self.sizes[value] for value in dict.fromkeys(values))

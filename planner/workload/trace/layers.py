@@ -1,11 +1,11 @@
-"""What is left of the step when each layer call is one kernel: only what crosses the layer's border moves.
+"""Fusion by layer: each layer call is one kernel, and only values that cross its border move.
 
-The primitives of one layer and phase that follow each other are one kernel, as in hand-written kernels for
-batch normalization, activations or softmax. Contractions, look-ups, pooling, sorting and random numbers are
-kernels of their own. Between the products of a layer that has several, as attention has, nobody wrote such a
-kernel: there each call of `keras.ops` is one, and so is each operator. Values that only the same layer's backward
-pass needs again, and that it can recompute from what the layer read, are recomputed, as such kernels do. The
-update of one variable is one kernel.
+Consecutive primitives of one layer and phase form one kernel, as in hand-written kernels for batch
+normalization, activations or softmax. Contractions, lookups, pooling, sorting and random numbers are separate
+kernels. Between the products of a layer with several (attention), no such kernel exists: there each call of
+`keras.ops`, and each operator, is one. Values used again only by the same layer's backward pass that can be
+recomputed from the layer's inputs are recomputed, as in such kernels. The update of one variable is one
+kernel.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from .graph import Graph, Node
-from .products import calls_between_products
+from .products import find_calls_between_products
 from .rule import FUSIBLE, Role
 
 __all__ = ["LayerKernel", "LayerKernels", "group_layers"]
 
-_WORD_BYTES = 4  # a mask is recomputed from what it compares, so it is worth as much as a float32
+_WORD_BYTES = 4  # a mask is recomputed from its operands, so it counts as float32
 _EARLY, _LATE, _BOTH = 1, 2, 3
 
 
 @dataclass(slots=True)
 class LayerKernel:
-    """One layer call and phase.
+    """Kernel of one layer call and phase.
 
     Args:
         first: Index of its first node.
-        reads: What it reads of each value in one pass [bytes].
-        stages: When it reads each value: bit 0, before its reductions are finished; bit 1, after.
-        bytes_written: What it writes [bytes].
+        reads: Bytes read from each value in one pass [bytes].
+        stages: When each value is read: bit 0, before its reductions finish; bit 1, after.
+        bytes_written: Bytes written [bytes].
     """
 
     first: int
@@ -41,36 +41,36 @@ class LayerKernel:
 
     @property
     def bytes_read(self) -> int:
-        """What it reads; an operand of a reduction whose result meets it again is read twice [bytes]."""
+        """Bytes read; an operand of a reduction that is combined with the result is read twice [bytes]."""
         return sum(size * (2 if self.stages[value] == _BOTH else 1) for value, size in self.reads.items())
 
 
 @dataclass(slots=True)
 class LayerKernels:
-    """The kernels, and for each node the number of its kernel."""
+    """Kernels, and the kernel number of each node."""
 
     kernels: list[LayerKernel]
     kernel_of: list[int]
 
 
 def group_layers(graph: Graph) -> LayerKernels:
-    """Return the step with one kernel a layer call and phase."""
-    calls = calls_between_products(graph)
-    kernel_of = _number(graph, calls)
+    """Group the step into one kernel per layer call and phase."""
+    calls = find_calls_between_products(graph)
+    kernel_of = _assign_kernels(graph, calls)
     kernels = [LayerKernel(-1) for _ in range(max(kernel_of, default=-1) + 1)]
     for index, number in enumerate(kernel_of):
         if kernels[number].first < 0:
             kernels[number].first = index
-    _Borders(graph, kernels, kernel_of, calls).count()
+    _BorderTraffic(graph, kernels, kernel_of, calls).count()
     return LayerKernels(kernels, kernel_of)
 
 
-def _number(graph: Graph, calls: Mapping[int, int]) -> list[int]:
+def _assign_kernels(graph: Graph, calls: Mapping[int, int]) -> list[int]:
     """Return each node's kernel, numbered in program order."""
     keys: list[tuple[object, ...]] = []
     run = 0
     previous: tuple[object, ...] | None = None
-    updates = _update_components(graph)
+    updates = _find_updated_variables(graph)
     for index, node in enumerate(graph.nodes):
         if node.role not in FUSIBLE:
             keys.append((index,))
@@ -86,10 +86,10 @@ def _number(graph: Graph, calls: Mapping[int, int]) -> list[int]:
     return [numbers.setdefault(key, len(numbers)) for key in keys]
 
 
-def _update_components(graph: Graph) -> dict[int, int]:
-    """Return, for nodes of the update, the variable that they update: linked by values that are not scalars.
+def _find_updated_variables(graph: Graph) -> dict[int, int]:
+    """Return the updated variable of each node of the update, by connection through non-scalar values.
 
-    Scalar work (a bias correction) belongs to the next variable that is updated.
+    Scalar work (a bias correction) is assigned to the next updated variable.
     """
     updates = [
         (index, node)
@@ -113,10 +113,10 @@ def _update_components(graph: Graph) -> dict[int, int]:
                 other = first_reader.setdefault(value, index)
             if other is not None and graph.nodes[other].role is not Role.REDUCE:
                 roots[find(index)] = find(other)
-    return _with_scalars(updates, find)
+    return _assign_scalars(updates, find)
 
 
-def _with_scalars(updates: list[tuple[int, Node]], find: Callable[[int], int]) -> dict[int, int]:
+def _assign_scalars(updates: list[tuple[int, Node]], find: Callable[[int], int]) -> dict[int, int]:
     components: dict[int, int] = {}
     following = -1
     for index, node in reversed(updates):
@@ -126,8 +126,8 @@ def _with_scalars(updates: list[tuple[int, Node]], find: Callable[[int], int]) -
     return components
 
 
-class _Borders:
-    """Counts what crosses the borders of the kernels."""
+class _BorderTraffic:
+    """Counter of bytes that cross kernel borders."""
 
     def __init__(
         self, graph: Graph, kernels: list[LayerKernel], kernel_of: list[int], calls: Mapping[int, int]
@@ -144,7 +144,7 @@ class _Borders:
         self._written: set[int] = set()
 
     def count(self) -> None:
-        """Fill in every kernel's reads and writes."""
+        """Compute every kernel's reads and writes."""
         for index, node in enumerate(self.graph.nodes):
             for value, size in zip(node.inputs, node.reads, strict=True):
                 if self._inside(value, index):
@@ -161,7 +161,7 @@ class _Borders:
     def _all_stages(self) -> list[int]:
         """Return when each node's operands are read: bit 0, before its kernel's reductions; bit 1, after.
 
-        Pointwise work before a reduction is done again after it when its result is needed there.
+        Pointwise work before a reduction is repeated after it if its result is needed there.
         """
         stages: list[int] = []
         for index, node in enumerate(self.graph.nodes):
@@ -186,7 +186,7 @@ class _Borders:
         self._write(value)
 
     def _write(self, value: int) -> None:
-        """Count a value as written by whatever makes it, once."""
+        """Count a value as written by its producer, once."""
         producer = self.producers.get(value)
         if producer is None or value in self._written:
             return
@@ -196,14 +196,14 @@ class _Borders:
         self.kernels[self.kernel_of[producer]].bytes_written += share
 
     def _stored_operands(self, value: int, size: int) -> dict[int, int]:
-        """Return what is read in place of a value: itself, or what it is recomputed from."""
+        """Return the stored values read for a value: itself, or those it is recomputed from."""
         operands = self._recomputed(value)
         if operands is None:
             return {value: size}
         return dict(operands)
 
     def _recomputed(self, value: int) -> dict[int, int] | None:
-        """Return the operands that a value is recomputed from; None when it lies in memory."""
+        """Return the operands that a value is recomputed from; None if it is stored."""
         if value not in self._operands:
             self._operands[value] = None
             producer = self.producers.get(value)
@@ -221,7 +221,7 @@ class _Borders:
         return operands if sum(operands.values()) <= affordable else None
 
     def _recomputed_inside(self, value: int, reader: int) -> dict[int, int] | None:
-        """Return what a value within a kernel is made of; None at its border and at reductions."""
+        """Return the operands of a value within a kernel; None at its border and at reductions."""
         producer = self.producers.get(value)
         if producer is None or self.kernel_of[producer] != self.kernel_of[reader]:
             return self._recomputed(value)
@@ -243,7 +243,9 @@ class _Borders:
         return fusible and all(self._is_gradient_of(producer, reader) for reader in readers)
 
     def _is_gradient_of(self, producer: int, reader: int) -> bool:
-        """Return whether a reader is in the backward pass of what makes a value: its layer, or its very call."""
+        """Return whether a reader is in the backward pass of a value's producer: of its layer, or of its
+        call.
+        """
         node, other = self.graph.nodes[producer], self.graph.nodes[reader]
         if producer in self.calls and (node.phase == other.phase or self.calls[producer] != other.call):
             return False

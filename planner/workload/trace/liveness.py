@@ -1,19 +1,19 @@
-"""How much memory the step's intermediate values take at most."""
+"""Peak memory of the step's intermediate values."""
 
 from __future__ import annotations
 
 from collections.abc import Set
 from dataclasses import dataclass
 
-from .fusion import Fusion, Kernel, fuse
+from .fusion import FusedKernel, Fusion, fuse
 from .graph import Graph, Node
 from .layers import LayerKernels
 from .rule import FUSIBLE, Role
 
-__all__ = ["Peaks", "peak_bytes", "peaks_of"]
+__all__ = ["MemoryPeaks", "compute_peak_bytes", "compute_peaks"]
 
-# XLA does not compute these again in the backward pass: buffer assignments of XLA 0.10 (CUDA targets) keep the
-# results of erf in ConvNeXt, and of the sigmoid in EfficientNet, beside what they were computed from.
+# XLA does not recompute these in the backward pass: buffer assignments of XLA 0.10 (CUDA targets) keep the results
+# of erf in ConvNeXt, and of the sigmoid in EfficientNet, in addition to their operands.
 KEPT_BY_XLA = frozenset({"erf", "erfc", "expm1", "log", "log1p", "logistic", "pow", "tanh"})
 # The gradient of max pooling, as XLA expands it: a copy of its operand's layout, and four index arrays of the
 # pooled size (buffer assignments of InceptionV3 and of a small CNN).
@@ -22,14 +22,14 @@ KEPT_WITHOUT_RECOMPUTATION = (Role.CONTRACTION,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Peaks:
-    """The largest sum of intermediate values that are live at once, in four ways of running [bytes].
+class MemoryPeaks:
+    """Peak of simultaneously live intermediate values in four execution modes [bytes].
 
     Args:
-        fused: Everything fusible is computed again where that moves less.
-        compiled: As XLA runs it.
-        eager: Kernel by kernel.
-        recomputed: By XLA, the backward pass computing anew whatever is no product of matrices.
+        fused: With recomputation of fusible values wherever it moves fewer bytes.
+        compiled: As compiled by XLA.
+        eager: One kernel at a time.
+        recomputed: Compiled by XLA, with everything but matrix products recomputed in the backward pass.
     """
 
     fused: int
@@ -38,52 +38,52 @@ class Peaks:
     recomputed: int
 
 
-def peaks_of(graph: Graph, layers: LayerKernels, fusion: Fusion, *, donated: bool) -> Peaks:
-    """Return the peaks of a step.
+def compute_peaks(graph: Graph, layers: LayerKernels, fusion: Fusion, *, donated: bool) -> MemoryPeaks:
+    """Return the memory peaks of a step.
 
     Args:
         graph: The simplified step.
-        layers, fusion: Its kernels, one a layer call, and as XLA fuses them.
-        donated: Whether what the step returns replaces its inputs in place (a training step).
+        layers, fusion: Its kernels grouped by layer call, and as fused by XLA.
+        donated: Whether outputs replace inputs in place (a training step).
     """
     compiled = fuse(graph, kept=KEPT_BY_XLA)
-    return Peaks(
-        fused=peak_bytes(graph, fusion, donated=donated),
-        compiled=_peak(graph, compiled, donated=donated, workspaces=True),
-        eager=_peak(graph, _as_fusion(graph, layers), donated=donated),
-        recomputed=_peak(graph, compiled, donated=donated, workspaces=True, recompute=donated),
+    return MemoryPeaks(
+        fused=compute_peak_bytes(graph, fusion, donated=donated),
+        compiled=_compute_peak(graph, compiled, donated=donated, workspaces=True),
+        eager=_compute_peak(graph, _convert_to_fusion(graph, layers), donated=donated),
+        recomputed=_compute_peak(graph, compiled, donated=donated, workspaces=True, recompute=donated),
     )
 
 
-def peak_bytes(graph: Graph, fusion: Fusion, *, donated: bool) -> int:
-    """Return the largest sum of values that are live at once, in program order [bytes].
+def compute_peak_bytes(graph: Graph, fusion: Fusion, *, donated: bool) -> int:
+    """Return the peak of simultaneously live values in program order [bytes].
 
-    Values are stored by the kernels of ``fusion``; a value lives from the node that makes it to the last
-    kernel that reads it. Variables and the batch are not counted, nor are gradients that wait for the update.
-    A kernel of pointwise work may write over an operand that it is the last to read.
+    Values are stored by the kernels of ``fusion``; a value lives from its producer to the last kernel that
+    reads it. Variables and the batch are excluded, as are gradients that wait for the update. A pointwise
+    kernel may overwrite an operand that it is the last to read.
 
     Args:
         graph: The simplified step.
         fusion: Its kernels.
-        donated: Whether what the step returns replaces its inputs in place (a training step).
+        donated: Whether outputs replace inputs in place (a training step).
     """
-    return _peak(graph, fusion, donated=donated)
+    return _compute_peak(graph, fusion, donated=donated)
 
 
-def _peak(
+def _compute_peak(
     graph: Graph, fusion: Fusion, *, donated: bool, workspaces: bool = False, recompute: bool = False
 ) -> int:
-    ends, skipped = _last_uses(graph, fusion), set(graph.inputs)
+    ends, skipped = _find_last_uses(graph, fusion), set(graph.inputs)
     if donated:
-        skipped |= set(graph.outputs) | _gradients(graph, fusion)
+        skipped |= set(graph.outputs) | _find_gradients(graph, fusion)
     else:
         ends.update(dict.fromkeys(graph.outputs, len(graph.nodes)))
-    again = _recomputed(graph, fusion, ends) if recompute else 0
+    again = _end_recomputed(graph, fusion, ends) if recompute else 0
     return again + _walk(graph, fusion, ends, skipped, workspaces=workspaces)
 
 
-def _last_uses(graph: Graph, fusion: Fusion) -> dict[int, int]:
-    """Return, for each stored value, the index of the last node of the last kernel that reads it."""
+def _find_last_uses(graph: Graph, fusion: Fusion) -> dict[int, int]:
+    """Return the index of the last node of the last kernel that reads each stored value."""
     ends: dict[int, int] = {}
     for kernel in fusion.kernels:
         for value in kernel.reads:
@@ -92,8 +92,8 @@ def _last_uses(graph: Graph, fusion: Fusion) -> dict[int, int]:
     return ends
 
 
-def _recomputed(graph: Graph, fusion: Fusion, ends: dict[int, int]) -> int:
-    """End values that the backward pass computes anew with the forward pass; return the room for one at a time."""
+def _end_recomputed(graph: Graph, fusion: Fusion, ends: dict[int, int]) -> int:
+    """End recomputed values with the forward pass; return the memory for one of them at a time."""
     largest = 0
     forward: dict[int, int] = {}
     for kernel in fusion.kernels:
@@ -110,25 +110,25 @@ def _recomputed(graph: Graph, fusion: Fusion, ends: dict[int, int]) -> int:
     return largest
 
 
-def _as_fusion(graph: Graph, layers: LayerKernels) -> Fusion:
-    """Return one kernel a layer call and phase, in the form that the walk reads."""
+def _convert_to_fusion(graph: Graph, layers: LayerKernels) -> Fusion:
+    """Convert a grouping by layer call to a `Fusion`."""
     last = {number: index for index, number in enumerate(layers.kernel_of)}
-    masks = _rectified(graph)
+    masks = _find_rectified(graph)
     kernels = []
     for number, one in enumerate(layers.kernels):
         root = graph.nodes[one.first]
         backward = root.phase == "backward" and root.role in FUSIBLE
         reads = {masks.get(value, value) if backward else value: size for value, size in one.reads.items()}
-        kernels.append(Kernel(one.first, last[number], 0, reads, 0, 0))
+        kernels.append(FusedKernel(one.first, last[number], 0, reads, 0, 0))
     stored = {value for kernel in kernels for value in kernel.reads} | set(graph.outputs)
     return Fusion(kernels, list(layers.kernel_of), [], set(), stored)
 
 
-def _rectified(graph: Graph) -> dict[int, int]:
-    """Return, for what a rectifier reads (before and after a bias is added), its result.
+def _find_rectified(graph: Graph) -> dict[int, int]:
+    """Return the results of rectifiers by their operands (before and after a bias is added).
 
-    Frameworks' own kernels take the gradient's mask from the result, which is written over the operand: one
-    tensor a layer, not two.
+    Frameworks' own kernels derive the gradient's mask from the result, which overwrites the operand: one
+    tensor per layer instead of two.
     """
     producers, found = graph.producers(), {}
     for node in graph.nodes:
@@ -142,7 +142,7 @@ def _rectified(graph: Graph) -> dict[int, int]:
     return found
 
 
-def _gradients(graph: Graph, fusion: Fusion) -> set[int]:
+def _find_gradients(graph: Graph, fusion: Fusion) -> set[int]:
     """Return values of the backward pass that the update reads; they are counted as gradients."""
     made = {
         value
@@ -171,7 +171,9 @@ def _walk(graph: Graph, fusion: Fusion, ends: dict[int, int], skipped: Set[int],
         size = graph.total_bytes(made)
         freed = graph.total_bytes([value for value in expiring[index] if value in allocated])
         over = node.role is Role.POINTWISE or node.name.startswith("scatter")
-        needed = size - (min(size, freed) if over else 0) + (_workspace(graph, node) if workspaces else 0)
+        needed = (
+            size - (min(size, freed) if over else 0) + (_compute_workspace(graph, node) if workspaces else 0)
+        )
         peak = max(peak, live + needed)
         allocated.update(made)
         live += size - freed - graph.total_bytes([v for v in made if ends[v] <= index])
@@ -179,8 +181,8 @@ def _walk(graph: Graph, fusion: Fusion, ends: dict[int, int], skipped: Set[int],
     return peak
 
 
-def _workspace(graph: Graph, node: Node) -> int:
-    """Return what a node needs beside its operands and results [bytes]."""
+def _compute_workspace(graph: Graph, node: Node) -> int:
+    """Return the workspace of a node in addition to operands and results [bytes]."""
     if not node.name.startswith(POOL_GRADIENT):
         return 0
     pooled, whole = graph.sizes[node.inputs[0]], graph.sizes[node.outputs[0]]

@@ -1,4 +1,4 @@
-"""What of a loop's body waits for the iteration before, and what does not."""
+"""Dependence of a loop's body on the previous iteration."""
 
 from __future__ import annotations
 
@@ -16,35 +16,37 @@ _ADDITIONS = ("add", "add_any")
 def mark_loop(
     nodes: Sequence[Node], *, state: Sequence[int], ends: Sequence[int | None], length: int, layer: str
 ) -> None:
-    """Give every node of a `scan`'s body that has none its place in the loop.
+    """Assign every node of a `scan` body without a loop its role in this loop.
 
-    A node is part of the chain when it lies on a cycle through carried values. A carried value that is only
-    added to makes no chain: the order of a sum is free. What flows through an inner loop's own constants is
-    not followed.
+    A node belongs to the chain if it lies on a cycle through carried values. A carried value that is only
+    added to forms no chain, since the order of a sum is arbitrary. Values that pass through an inner loop's
+    own constants are not followed.
 
     Args:
         nodes: The flattened body.
-        state: Carried values as the body receives them.
-        ends: What the body returns: the carried values first, then what it collects.
+        state: Carried values at the start of the body.
+        ends: Results of the body: carried values first, then collected values.
         length: Iterations [-].
         layer: See `Loop`.
     """
-    sums = _sums(nodes, state, ends)
+    sums = _find_sums(nodes, state, ends)
     carries = [index for index in range(len(state)) if index not in sums]
-    sources = _sources(nodes, {state[index]: 1 << index for index in carries})
-    targets = _targets(nodes, [(end, 1 << index) for index, end in enumerate(ends) if index not in sums])
-    before = _before([sources.get(end, 0) if end is not None else 0 for end in ends[: len(state)]])
+    sources = _compute_sources(nodes, {state[index]: 1 << index for index in carries})
+    targets = _compute_targets(
+        nodes, [(end, 1 << index) for index, end in enumerate(ends) if index not in sums]
+    )
+    before = _compute_ancestors([sources.get(end, 0) if end is not None else 0 for end in ends[: len(state)]])
     for node in nodes:
         if node.loop is None:
-            reached = _joined(targets, node.outputs)
-            waits_for = _joined(sources, node.inputs)
+            reached = _combine_bits(targets, node.outputs)
+            waits_for = _combine_bits(sources, node.inputs)
             part: LoopPart = "apart" if reached else "sum"
             if any(waits_for & (1 << i) and reached & before[i] for i in carries):
                 part = "chain"
             node.loop = Loop(part=part, length=length, layer=layer)
 
 
-def _sums(nodes: Sequence[Node], state: Sequence[int], ends: Sequence[int | None]) -> set[int]:
+def _find_sums(nodes: Sequence[Node], state: Sequence[int], ends: Sequence[int | None]) -> set[int]:
     """Return the positions of carried values that the body only adds to."""
     uses = Counter(value for node in nodes for value in node.inputs)
     uses.update(end for end in ends if end is not None)
@@ -57,29 +59,29 @@ def _sums(nodes: Sequence[Node], state: Sequence[int], ends: Sequence[int | None
     return found
 
 
-def _sources(nodes: Sequence[Node], known: dict[int, int]) -> dict[int, int]:
-    """Return, for each value, the carried values that it is made from, as bits."""
+def _compute_sources(nodes: Sequence[Node], known: dict[int, int]) -> dict[int, int]:
+    """Return, for each value, the carried values it depends on, as bits."""
     bits = dict(known)
     for node in nodes:
-        bits.update(dict.fromkeys(node.outputs, _joined(bits, node.inputs)))
+        bits.update(dict.fromkeys(node.outputs, _combine_bits(bits, node.inputs)))
     return bits
 
 
-def _targets(nodes: Sequence[Node], ends: Iterable[tuple[int | None, int]]) -> dict[int, int]:
-    """Return, for each value, the results of the body that are made from it, as bits; sums are left out."""
+def _compute_targets(nodes: Sequence[Node], ends: Iterable[tuple[int | None, int]]) -> dict[int, int]:
+    """Return, for each value, the results of the body that depend on it, as bits, without sums."""
     bits: dict[int, int] = {}
     for end, bit in ends:
         if end is not None:
             bits[end] = bits.get(end, 0) | bit
     for node in reversed(nodes):
-        reached = _joined(bits, node.outputs)
+        reached = _combine_bits(bits, node.outputs)
         for value in node.inputs:
             bits[value] = bits.get(value, 0) | reached
     return bits
 
 
-def _before(sources: Sequence[int]) -> list[int]:
-    """Return, for each carried value, itself and those that it is made from in any iteration before, as bits."""
+def _compute_ancestors(sources: Sequence[int]) -> list[int]:
+    """Return, for each carried value, itself and those it depends on over any number of iterations, as bits."""
     before = [bits | (1 << index) for index, bits in enumerate(sources)]
     for middle in range(len(before)):
         for index, bits in enumerate(before):
@@ -88,7 +90,7 @@ def _before(sources: Sequence[int]) -> list[int]:
     return before
 
 
-def _joined(bits: dict[int, int], values: Iterable[int]) -> int:
+def _combine_bits(bits: dict[int, int], values: Iterable[int]) -> int:
     total = 0
     for value in values:
         total |= bits.get(value, 0)

@@ -1,13 +1,13 @@
-"""Rules for data that is renamed (free) or moved (bytes, no operations)."""
+"""Rules for data that is renamed (free) or moved (bytes, no FLOPs)."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ..ops import OpKind
-from .rule import Equation, Role, Rule, elements, nbytes, shape_of
+from .rule import Equation, Role, Rule, count_elements, get_shape, nbytes
 
-__all__ = ["RULES", "keeps_order", "transposition"]
+__all__ = ["RULES", "build_transposition", "keeps_order"]
 
 _FREE = (
     "bitcast_convert_type", "from_edtype", "layout_constraint", "name", "pin", "reshard",
@@ -18,7 +18,7 @@ _FREE = (
 
 
 def keeps_order(shape: tuple[int, ...], permutation: tuple[int, ...]) -> bool:
-    """Return whether a transposition only moves axes of length one.
+    """Return whether a transposition moves only axes of length one.
 
     Example:
         >>> keeps_order((8, 1, 3), (1, 0, 2)), keeps_order((8, 2, 3), (1, 0, 2))
@@ -29,37 +29,37 @@ def keeps_order(shape: tuple[int, ...], permutation: tuple[int, ...]) -> bool:
 
 
 def _keeps_order(equation: Equation) -> bool:
-    return keeps_order(shape_of(equation.invars[0]), equation.params["permutation"])
+    return keeps_order(get_shape(equation.invars[0]), equation.params["permutation"])
 
 
-def transposition(array: Any, permutation: tuple[int, ...]) -> Equation:
-    """Return the equation that transposes an array of some shape and type."""
+def build_transposition(array: Any, permutation: tuple[int, ...]) -> Equation:
+    """Build the equation that transposes an array of a given shape and type."""
     import jax
 
     like = jax.ShapeDtypeStruct(array.shape, array.dtype)
     return jax.make_jaxpr(lambda x: jax.lax.transpose(x, permutation))(like).eqns[0]
 
 
-def _same_size(equation: Equation) -> bool:
-    return elements(equation.invars[0]) == elements(equation.outvars[0])
+def _has_same_size(equation: Equation) -> bool:
+    return count_elements(equation.invars[0]) == count_elements(equation.outvars[0])
 
 
-def _one_operand(equation: Equation) -> bool:
+def _has_one_operand(equation: Equation) -> bool:
     return len(equation.invars) == 1
 
 
-def _reads_its_result(equation: Equation) -> tuple[int, ...]:
-    """A slice reads of its operand what it returns, and its start indices."""
+def _compute_slice_reads(equation: Equation) -> tuple[int, ...]:
+    """Return the bytes read by a slice: those it returns, and its start indices."""
     first = min(nbytes(equation.invars[0]), nbytes(equation.outvars[0]))
     return (first, *(nbytes(variable) for variable in equation.invars[1:]))
 
 
-def _reads_the_update(equation: Equation) -> tuple[int, ...]:
-    """An update in place reads the update and its indices, not the array around it."""
+def _compute_update_reads(equation: Equation) -> tuple[int, ...]:
+    """Return the bytes read by an in-place update: the update and its indices, not the whole array."""
     return (0, *(nbytes(variable) for variable in equation.invars[1:]))
 
 
-def _writes_the_update(equation: Equation) -> int:
+def _compute_update_writes(equation: Equation) -> int:
     return nbytes(equation.invars[1])
 
 
@@ -69,17 +69,17 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(_FREE, _VIEW),
     "transpose": Rule(kind=OpKind.MOVE, role=Role.POINTWISE, is_view=_keeps_order),
     "rev": Rule(kind=OpKind.MOVE, role=Role.POINTWISE),
-    "pad": Rule(kind=OpKind.MOVE, role=Role.POINTWISE, is_view=_same_size),
-    "tile": Rule(kind=OpKind.MOVE, role=Role.POINTWISE, is_view=_same_size),
-    "slice": Rule(kind=OpKind.MOVE, role=Role.POINTWISE, reads=_reads_its_result, is_view=_same_size),
+    "pad": Rule(kind=OpKind.MOVE, role=Role.POINTWISE, is_view=_has_same_size),
+    "tile": Rule(kind=OpKind.MOVE, role=Role.POINTWISE, is_view=_has_same_size),
+    "slice": Rule(kind=OpKind.MOVE, role=Role.POINTWISE, reads=_compute_slice_reads, is_view=_has_same_size),
     "split": Rule(kind=OpKind.MOVE, role=Role.POINTWISE),
     "unstack": Rule(kind=OpKind.MOVE, role=Role.POINTWISE),
-    "stack": Rule(kind=OpKind.MOVE, role=Role.BARRIER, is_view=_one_operand),
-    "concatenate": Rule(kind=OpKind.MOVE, role=Role.BARRIER, is_view=_one_operand),
+    "stack": Rule(kind=OpKind.MOVE, role=Role.BARRIER, is_view=_has_one_operand),
+    "concatenate": Rule(kind=OpKind.MOVE, role=Role.BARRIER, is_view=_has_one_operand),
     "dynamic_slice": Rule(
-        kind=OpKind.GATHER, role=Role.POINTWISE, reads=_reads_its_result, is_view=_same_size
+        kind=OpKind.GATHER, role=Role.POINTWISE, reads=_compute_slice_reads, is_view=_has_same_size
     ),
     "dynamic_update_slice": Rule(
-        kind=OpKind.SCATTER, role=Role.BARRIER, reads=_reads_the_update, writes=_writes_the_update
+        kind=OpKind.SCATTER, role=Role.BARRIER, reads=_compute_update_reads, writes=_compute_update_writes
     ),
 }

@@ -1,4 +1,4 @@
-"""Phase and Keras layer of an equation, from the names that JAX keeps of the scopes it was traced in."""
+"""Phase and Keras layer of an equation, from the scope names recorded by JAX."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ __all__ = [
     "COMPOSED",
     "RECURRENT",
     "REPEAT",
-    "call_of",
     "is_composed",
     "join_names",
-    "layer_of",
-    "phase_hint",
-    "recurrent_layer_of",
-    "repeats_of",
+    "parse_call_number",
+    "parse_layer",
+    "parse_phase",
+    "parse_recurrent_layer",
+    "parse_repeat_count",
 ]
 
-REPEAT = "gpuplan_repeat_"  # a scope `gpuplan_repeat_12` stands for twelve executions of what is inside
-RECURRENT = "gpuplan_recurrent_"  # a scope `gpuplan_recurrent_lstm` is an LSTM that a library could run whole
+REPEAT = "gpuplan_repeat_"  # a scope `gpuplan_repeat_12` stands for twelve executions of its contents
+RECURRENT = "gpuplan_recurrent_"  # a scope `gpuplan_recurrent_lstm` is an LSTM that cuDNN supports
 CALL = "gpuplan_call_"  # a scope `gpuplan_call_7` is the seventh call of a function of `keras.ops`
-COMPOSED = "gpuplan_composed"  # a scope of work that some frameworks have no kernel for
+COMPOSED = "gpuplan_composed"  # a scope of work without a kernel in some frameworks
 
 # `transpose(jvp(block/dense))/add` is the backward pass of layer `block/dense/add`.
 _WRAPPER = re.compile(r"(?:transpose|jvp|vmap|pmap)\(|\)")
@@ -39,11 +39,11 @@ def join_names(outer: str, inner: str) -> str:
     return f"{outer}/{inner}" if outer and inner else outer or inner
 
 
-def layer_of(stack: str) -> str:
-    """Return the layer's path without JAX's transformations; empty outside every layer.
+def parse_layer(stack: str) -> str:
+    """Return the layer's path without JAX's transformations; empty outside layers.
 
     Example:
-        >>> layer_of("transpose(jvp(encoder))/attention/jvp()/softmax")
+        >>> parse_layer("transpose(jvp(encoder))/attention/jvp()/softmax")
         'encoder/attention/softmax'
     """
     parts = _WRAPPER.sub("", stack).split("/")
@@ -53,22 +53,22 @@ def layer_of(stack: str) -> str:
     )
 
 
-def recurrent_layer_of(stack: str) -> str:
-    """Return the kind of recurrent layer that a name stack lies in, if a library could run it; else empty.
+def parse_recurrent_layer(stack: str) -> str:
+    """Return the kind of recurrent layer around a name stack if cuDNN supports it; else empty.
 
     Example:
-        >>> recurrent_layer_of("transpose(jvp(lstm/gpuplan_recurrent_lstm))"), recurrent_layer_of("dense")
+        >>> parse_recurrent_layer("transpose(jvp(lstm/gpuplan_recurrent_lstm))"), parse_recurrent_layer("dense")
         ('lstm', '')
     """
     found = _RECURRENT.findall(stack)
     return found[-1] if found else ""
 
 
-def call_of(stack: str) -> int:
-    """Return the number of the outermost call of `keras.ops` that a name stack lies in; 0 outside of all.
+def parse_call_number(stack: str) -> int:
+    """Return the number of the outermost `keras.ops` call around a name stack; 0 outside calls.
 
     Example:
-        >>> call_of("jvp(attention)/gpuplan_call_7/gpuplan_call_8"), call_of("attention")
+        >>> parse_call_number("jvp(attention)/gpuplan_call_7/gpuplan_call_8"), parse_call_number("attention")
         (7, 0)
     """
     found = _CALL.search(stack)
@@ -76,7 +76,7 @@ def call_of(stack: str) -> int:
 
 
 def is_composed(stack: str) -> bool:
-    """Return whether a name stack lies in work that some frameworks have no kernel for.
+    """Return whether a name stack belongs to work without a kernel in some frameworks.
 
     Example:
         >>> is_composed("transpose(jvp(dense/gpuplan_composed))"), is_composed("dense")
@@ -85,21 +85,21 @@ def is_composed(stack: str) -> bool:
     return COMPOSED in stack
 
 
-def repeats_of(stack: str) -> int:
-    """Return how many equal executions a name stack stands for.
+def parse_repeat_count(stack: str) -> int:
+    """Return the number of equal executions represented by a name stack.
 
     Example:
-        >>> repeats_of("adam/gpuplan_repeat_12"), repeats_of("adam")
+        >>> parse_repeat_count("adam/gpuplan_repeat_12"), parse_repeat_count("adam")
         (12, 1)
     """
     return math.prod(int(count) for count in _REPEATS.findall(stack))
 
 
-def phase_hint(stack: str) -> Phase | None:
-    """Return the phase that a name stack proves; None when it says nothing (outside the gradient).
+def parse_phase(stack: str) -> Phase | None:
+    """Return the phase implied by a name stack; None outside the gradient.
 
     Example:
-        >>> phase_hint("jvp(dense)"), phase_hint("transpose(jvp(dense))"), phase_hint("adam")
+        >>> parse_phase("jvp(dense)"), parse_phase("transpose(jvp(dense))"), parse_phase("adam")
         ('forward', 'backward', None)
     """
     if "transpose(" in stack:

@@ -1,4 +1,4 @@
-"""Rows of a step that another tracer than JAX's found: one operation, one kernel, nothing fused."""
+"""Rows of a step from tracers of other backends: one operation, one kernel, no fusion."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Any, Literal
 
 from ..ops import Op, OpKind
 
-__all__ = ["Variant", "convolution_facts", "plain_row", "product_facts"]
+__all__ = ["Variant", "build_convolution_fields", "build_product_fields", "build_unfused_op"]
 
 Variant = Literal["fprop", "dgrad", "wgrad"]
 
 
-def plain_row(*, bytes_read: float, bytes_written: float, number: int, **facts: Any) -> Op:
-    """Return a row that is a kernel of its own in every way of running.
+def build_unfused_op(*, bytes_read: float, bytes_written: float, number: int, **facts: Any) -> Op:
+    """Build a row that is a separate kernel in every execution mode.
 
     Args:
-        bytes_read, bytes_written: Of one execution [bytes].
-        number: Of the kernel [-].
-        facts: Everything else that an `Op` takes.
+        bytes_read, bytes_written: Bytes of one execution [bytes].
+        number: Kernel number [-].
+        facts: Other fields of `Op`.
     """
     return Op(
         layer="", bytes_read=bytes_read, bytes_written=bytes_written, layer_bytes_read=bytes_read,
@@ -27,29 +27,29 @@ def plain_row(*, bytes_read: float, bytes_written: float, number: int, **facts: 
     )  # fmt: skip
 
 
-def product_facts(*, m: int, n: int, k: int, batch: int = 1) -> dict[str, Any]:
-    """Return what a row says of ``batch`` independent products of matrices; a multiply-add is 2 FLOP.
+def build_product_fields(*, m: int, n: int, k: int, batch: int = 1) -> dict[str, Any]:
+    """Return the fields of ``batch`` independent matrix products: 2 m n k FLOP each.
 
     Example:
-        >>> product_facts(m=2, n=3, k=4)["flops"]
+        >>> build_product_fields(m=2, n=3, k=4)["flops"]
         48.0
     """
     return {"kind": OpKind.DOT, "m": m, "n": n, "k": k, "batch": batch, "flops": 2.0 * batch * m * n * k}
 
 
-def convolution_facts(
+def build_convolution_fields(
     variant: Variant, *, batch: int, image: tuple[int, ...], output: tuple[int, ...], kernel: tuple[int, ...],
     channels_in: int, channels_out: int, groups: int, stride: tuple[int, ...], dilation: tuple[int, ...],
     channels_last: bool,
 ) -> dict[str, Any]:  # fmt: skip
-    """Return what a row says of a layer's convolution or of one of its gradients; all three have the same FLOPs.
+    """Return the fields of a convolution or one of its gradients; all three have the same FLOPs.
 
     Args:
-        variant: The forward pass, the gradient to the image, or that to the weights.
+        variant: Forward pass, input gradient, or weight gradient.
         batch: Samples [-].
         image, output, kernel: Spatial sizes of the layer's input, output and window [-].
-        channels_in, channels_out, groups: Of the layer [-].
-        stride, dilation: Of the window [-].
+        channels_in, channels_out, groups: Channels and groups of the layer [-].
+        stride, dilation: Stride and dilation of the window [-].
         channels_last: Memory layout of the image.
     """
     first, second, window = channels_in // groups, channels_out // groups, prod(kernel)

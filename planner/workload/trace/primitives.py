@@ -1,8 +1,8 @@
-"""What rows launch and move when every primitive is a kernel.
+"""Launches and memory traffic of rows if every primitive is a kernel.
 
-A smaller operand of a sum or product is read where it lies, and single numbers are no kernel. In the update of
-variables a sum takes in a product or quotient that nothing else reads, as PyTorch's `add(alpha=)`, `addcmul` and
-`addcdiv` do, of which its optimizers are made.
+A smaller operand of a sum or product is read in place, and scalars need no kernel. In the update of
+variables, a sum includes a product or quotient that has no other reader, as in PyTorch's `add(alpha=)`,
+`addcmul` and `addcdiv`, which its optimizers use.
 """
 
 from __future__ import annotations
@@ -12,41 +12,41 @@ from typing import NamedTuple
 
 from .graph import Graph, Node
 
-__all__ = ["Primitives"]
+__all__ = ["PrimitiveCounter"]
 
 _BROADCAST = "broadcast_in_dim"
 _PRODUCTS = ("mul", "div", "square", "integer_pow")
 _SUMS = ("add", "sub", "add_any")
 
 
-class Launched(NamedTuple):
-    """What one execution of a row launches [-], reads and writes [bytes]."""
+class LaunchCounts(NamedTuple):
+    """Kernel launches [-] and memory traffic [bytes] of one execution of a row."""
 
     kernels: int
     bytes_read: float
     bytes_written: float
 
 
-class Primitives:
-    """Tells what nodes of one step launch, one kernel each."""
+class PrimitiveCounter:
+    """Counter of kernel launches with one kernel per primitive."""
 
     def __init__(self, graph: Graph) -> None:
-        self._taken_in = _products_in_sums(graph)
+        self._taken_in = _find_products_in_sums(graph)
 
-    def launched(self, nodes: Sequence[Node]) -> Launched:
-        """Return launches and bytes of the nodes of a row, at least one kernel."""
+    def launched(self, nodes: Sequence[Node]) -> LaunchCounts:
+        """Return launches and bytes of a row's nodes, with at least one kernel."""
         kernels = [node for node in nodes if node.name != _BROADCAST and not node.scalar] or nodes
         whole = [node for node in kernels if self._taken_in.isdisjoint(node.outputs)]
         reads = (pair for node in kernels for pair in zip(node.inputs, node.reads, strict=True))
-        return Launched(
+        return LaunchCounts(
             len(whole) or 1,
             float(sum(size for value, size in reads if value not in self._taken_in)),
             float(sum(node.writes for node in whole)),
         )
 
 
-def _products_in_sums(graph: Graph) -> set[int]:
-    """Return the products in the update of variables that are part of a sum, one for each sum."""
+def _find_products_in_sums(graph: Graph) -> set[int]:
+    """Return the products in the update of variables that are part of a sum, one per sum."""
     users, outputs = graph.users(), set(graph.outputs)
     found: dict[int, int] = {}
     for node in graph.nodes:

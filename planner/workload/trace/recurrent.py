@@ -1,4 +1,4 @@
-"""Recurrent layers that a library could run whole, named while they are traced."""
+"""Recurrent layers supported by cuDNN, marked during tracing."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 from .names import RECURRENT
 
-__all__ = ["recurrent_layers_named"]
+__all__ = ["name_recurrent_layers"]
 
 
 @contextlib.contextmanager
-def recurrent_layers_named(model: Any) -> Iterator[None]:
-    """While open, LSTMs and GRUs that cuDNN supports run their loop under a scope that says so.
+def name_recurrent_layers(model: Any) -> Iterator[None]:
+    """Context in which LSTMs and GRUs supported by cuDNN run their loop in a marked scope.
 
-    An LSTM is traced as the loop even where JAX has a GPU, on which Keras would call cuDNN: a call says nothing
-    of the work inside. How the loop is run is decided where a time is predicted.
+    An LSTM is traced as a loop even if JAX has a GPU, where Keras would call cuDNN, because a library call
+    hides the work. The prediction decides how the loop is executed.
     """
     import keras
 
@@ -24,14 +24,14 @@ def recurrent_layers_named(model: Any) -> Iterator[None]:
     found = [(layer, kinds[type(layer)]) for layer in model._flatten_layers() if type(layer) in kinds]
     with contextlib.ExitStack() as stack:
         for layer, kind in found:
-            stack.enter_context(_named(layer, kind))
+            stack.enter_context(_name_layer(layer, kind))
         yield
 
 
 @contextlib.contextmanager
-def _named(layer: Any, kind: str) -> Iterator[None]:
+def _name_layer(layer: Any, kind: str) -> Iterator[None]:
     asked = layer.use_cudnn
-    named = _naming(layer.inner_loop, kind, supported=bool(asked) and _is_supported(layer))
+    named = _wrap_inner_loop(layer.inner_loop, kind, supported=bool(asked) and _is_supported(layer))
     object.__setattr__(layer, "inner_loop", named)
     object.__setattr__(layer, "use_cudnn", False if kind == "lstm" else asked)
     try:
@@ -41,7 +41,7 @@ def _named(layer: Any, kind: str) -> Iterator[None]:
         object.__setattr__(layer, "use_cudnn", asked)
 
 
-def _naming(inner_loop: Callable[..., Any], kind: str, *, supported: bool) -> Callable[..., Any]:
+def _wrap_inner_loop(inner_loop: Callable[..., Any], kind: str, *, supported: bool) -> Callable[..., Any]:
     def run(sequences: Any, initial_state: Any, mask: Any, training: Any = False) -> Any:
         import jax
 
@@ -54,9 +54,9 @@ def _naming(inner_loop: Callable[..., Any], kind: str, *, supported: bool) -> Ca
 
 
 def _is_supported(layer: Any) -> bool:
-    """Return whether Keras would hand a layer to cuDNN on some backend (`cudnn_ok` in each of them).
+    """Return whether Keras would use cuDNN for a layer on some backend (`cudnn_ok` in each).
 
-    Sequences with a mask are left to the loop on JAX and PyTorch, and here; TensorFlow takes some of them.
+    Masked sequences use the loop on JAX and PyTorch, and here; TensorFlow supports some of them.
     """
     import keras
 

@@ -1,9 +1,9 @@
-"""Rules for reductions along axes: one operation an element that is read."""
+"""Rules for reductions along axes: one FLOP per input element."""
 
 from __future__ import annotations
 
 from ..ops import OpKind
-from .rule import Equation, Role, Rule, elements
+from .rule import Equation, Role, Rule, count_elements
 
 __all__ = ["RULES"]
 
@@ -16,17 +16,17 @@ _SCANS = (
 )  # fmt: skip
 
 
-def _per_input(equation: Equation) -> float:
-    return float(elements(equation.invars[0]))
+def _count_inputs(equation: Equation) -> float:
+    return float(count_elements(equation.invars[0]))
 
 
-def _reduces_nothing(equation: Equation) -> bool:
-    return elements(equation.invars[0]) == elements(equation.outvars[0])
+def _is_no_reduction(equation: Equation) -> bool:
+    return count_elements(equation.invars[0]) == count_elements(equation.outvars[0])
 
 
-_REDUCE = Rule(kind=OpKind.REDUCE, role=Role.REDUCE, flops=_per_input)
-_REDUCE_OR_RENAME = Rule(kind=OpKind.REDUCE, role=Role.REDUCE, flops=_per_input, is_view=_reduces_nothing)
-_PREFIX = Rule(kind=OpKind.REDUCE, role=Role.BARRIER, flops=_per_input)
+_REDUCE = Rule(kind=OpKind.REDUCE, role=Role.REDUCE, flops=_count_inputs)
+_REDUCE_OR_RENAME = Rule(kind=OpKind.REDUCE, role=Role.REDUCE, flops=_count_inputs, is_view=_is_no_reduction)
+_PREFIX = Rule(kind=OpKind.REDUCE, role=Role.BARRIER, flops=_count_inputs)
 
 RULES: dict[str, Rule] = {
     **dict.fromkeys(_REDUCTIONS, _REDUCE_OR_RENAME),

@@ -1,4 +1,4 @@
-"""What a rule says about one kind of primitive, and the sizes that rules are written in."""
+"""Cost rule of a primitive, and size functions for rules."""
 
 from __future__ import annotations
 
@@ -10,7 +10,17 @@ from typing import Any
 
 from ..ops import OpKind
 
-__all__ = ["FUSIBLE", "Equation", "Role", "Rule", "elements", "nbytes", "no_flops", "per_output", "shape_of"]
+__all__ = [
+    "FUSIBLE",
+    "Equation",
+    "Role",
+    "Rule",
+    "count_elements",
+    "count_nothing",
+    "count_outputs",
+    "get_shape",
+    "nbytes",
+]
 
 # A jax.core.JaxprEqn: `primitive.name`, `params`, `invars[i].aval`, `outvars[i].aval`. JAX moves the class
 # between modules from release to release, so it has no better name here.
@@ -18,25 +28,25 @@ Equation = Any
 
 
 class Role(Enum):
-    """How a primitive takes part in fusion."""
+    """Role of a primitive in fusion."""
 
-    VIEW = "view"  # costs nothing: a new name or shape for the same bytes
-    POINTWISE = "pointwise"  # can be recomputed inside whatever consumes it
-    REDUCE = "reduce"  # takes pointwise work in, ends the fusion
-    BARRIER = "barrier"  # a kernel of its own; operands and results are in memory
-    CONTRACTION = "contraction"  # a kernel of its own, described as a matrix product
+    VIEW = "view"  # free: another name or shape for the same bytes
+    POINTWISE = "pointwise"  # can be recomputed inside its consumers
+    REDUCE = "reduce"  # includes pointwise work, ends the fusion
+    BARRIER = "barrier"  # a separate kernel with operands and results in memory
+    CONTRACTION = "contraction"  # a separate kernel, described as a matrix product
 
 
 FUSIBLE = (Role.POINTWISE, Role.REDUCE)
 
 
-def shape_of(variable: Any) -> tuple[int, ...]:
-    """Return a variable's shape; `()` for tokens and the like."""
+def get_shape(variable: Any) -> tuple[int, ...]:
+    """Return a variable's shape; `()` for tokens and similar."""
     return tuple(getattr(variable.aval, "shape", ()))
 
 
-def elements(variable: Any) -> int:
-    """Return how many elements a variable has [-]."""
+def count_elements(variable: Any) -> int:
+    """Return the number of elements of a variable [-]."""
     return prod(getattr(variable.aval, "shape", ()))
 
 
@@ -46,21 +56,21 @@ def nbytes(variable: Any) -> int:
     return 0 if dtype is None else prod(variable.aval.shape) * getattr(dtype, "itemsize", 8)
 
 
-def no_flops(equation: Equation) -> float:
-    """Return 0: data is moved, nothing is computed."""
+def count_nothing(equation: Equation) -> float:
+    """Return 0 for primitives that only move data."""
     return 0.0
 
 
-def per_output(equation: Equation) -> float:
-    """Return one operation an element of the result [FLOP]."""
-    return float(elements(equation.outvars[0]))
+def count_outputs(equation: Equation) -> float:
+    """Return one FLOP per element of the result [FLOP]."""
+    return float(count_elements(equation.outvars[0]))
 
 
-def _whole_reads(equation: Equation) -> tuple[int, ...]:
+def _compute_reads(equation: Equation) -> tuple[int, ...]:
     return tuple(nbytes(variable) for variable in equation.invars)
 
 
-def _whole_writes(equation: Equation) -> int:
+def _compute_writes(equation: Equation) -> int:
     return sum(nbytes(variable) for variable in equation.outvars)
 
 
@@ -70,22 +80,22 @@ def _never(equation: Equation) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """How one kind of primitive is counted.
+    """Cost rule of a primitive.
 
     Args:
-        kind: Column of the table of ops.
-        role: Part in fusion.
-        flops: Operations of one execution [FLOP].
-        reads: Bytes read of each operand [bytes]; None: all of them.
-        writes: Bytes written of all results together [bytes]; None: all of them.
+        kind: Kind in the table of operations.
+        role: Role in fusion.
+        flops: Function of the FLOPs of one execution [FLOP].
+        reads: Function of the bytes read from each operand [bytes]; None for all.
+        writes: Function of the bytes written to all results [bytes]; None for all.
         window: Spatial window and stride of a pooling primitive; None for everything else.
-        is_view: Whether this equation moves nothing although others of its kind do.
-        known: False: bytes are from the shapes, the work is not understood.
+        is_view: Predicate for equations that move no data, unlike others of their kind.
+        known: Whether the work is modelled; if not, bytes follow from shapes.
     """
 
     kind: OpKind
     role: Role
-    flops: Callable[[Equation], float] = no_flops
+    flops: Callable[[Equation], float] = count_nothing
     reads: Callable[[Equation], tuple[int, ...]] | None = None
     writes: Callable[[Equation], int] | None = None
     window: Callable[[Equation], tuple[tuple[int, ...], tuple[int, ...]]] | None = None
@@ -93,9 +103,9 @@ class Rule:
     known: bool = True
 
     def bytes_read(self, equation: Equation) -> tuple[int, ...]:
-        """Return the bytes read of each operand, in the order of `invars` [bytes]."""
-        return (self.reads or _whole_reads)(equation)
+        """Return the bytes read from each operand, in the order of `invars` [bytes]."""
+        return (self.reads or _compute_reads)(equation)
 
     def bytes_written(self, equation: Equation) -> int:
-        """Return the bytes written of all results together [bytes]."""
-        return (self.writes or _whole_writes)(equation)
+        """Return the total bytes written to results [bytes]."""
+        return (self.writes or _compute_writes)(equation)

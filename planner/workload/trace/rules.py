@@ -1,4 +1,4 @@
-"""The registry: one rule a primitive, from all the small tables."""
+"""Registry of rules, one per primitive."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ..ops import OpKind
 from . import elementwise, irregular, movement, reductions, windows
 from .rule import Role, Rule
 
-__all__ = ["DOTS", "RULES", "rule_for"]
+__all__ = ["DOTS", "RULES", "find_rule"]
 
 DOTS = ("dot_general", "ragged_dot", "ragged_dot_general")
 
@@ -25,6 +25,6 @@ RULES: dict[str, Rule] = {
 }
 
 
-def rule_for(name: str) -> Rule:
-    """Return the rule of a primitive; what is unknown is a barrier whose bytes are those of its shapes."""
+def find_rule(name: str) -> Rule:
+    """Return the rule of a primitive; an unknown one is a barrier whose bytes follow from its shapes."""
     return RULES.get(name, _UNKNOWN)

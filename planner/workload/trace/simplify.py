@@ -1,10 +1,10 @@
-"""Work that no framework does: dead code, and layout changes that a contraction takes in for free."""
+"""Removal of work that frameworks skip: dead code, and layout changes that contractions perform for free."""
 
 from __future__ import annotations
 
 from ..ops import Phase
 from .graph import Graph, Node
-from .rule import Role, shape_of
+from .rule import Role, get_shape
 
 __all__ = ["simplify"]
 
@@ -13,14 +13,14 @@ _SAME_KERNEL = ("transpose", "rev", "convert_element_type")
 
 
 def simplify(graph: Graph, *, has_update: bool) -> None:
-    """Rewrite the graph in place: phases resolved, dead nodes dropped, layout changes folded.
+    """Rewrite the graph in place: phases resolved, dead nodes removed, layout changes folded.
 
     Args:
-        graph: As `flatten` returns it.
+        graph: Graph from `flatten`.
         has_update: Whether the step has a backward pass and an update.
     """
     _resolve_phases(graph.nodes, has_update=has_update)
-    graph.nodes = _alive(graph)
+    graph.nodes = _select_live_nodes(graph)
     _mark_reversed_kernels(graph)
     _fold_layouts(graph)
     made = {value for node in graph.nodes for value in node.outputs}
@@ -34,18 +34,18 @@ def _resolve_phases(nodes: list[Node], *, has_update: bool) -> None:
         if not has_update:
             node.phase = "forward"
         elif node.phase is None:
-            node.phase = _phase_by_place(index, first=first, last=last)
+            node.phase = _infer_phase(index, first=first, last=last)
 
 
-def _phase_by_place(index: int, *, first: int, last: int) -> Phase:
-    """Outside every layer's scope: before, within or after the backward pass."""
+def _infer_phase(index: int, *, first: int, last: int) -> Phase:
+    """Return the phase of a node outside layer scopes, by position relative to the backward pass."""
     if index < first:
         return "forward"
     return "backward" if index <= last else "update"
 
 
-def _alive(graph: Graph) -> list[Node]:
-    """Return the nodes whose results reach an output; marks without results stay."""
+def _select_live_nodes(graph: Graph) -> list[Node]:
+    """Return the nodes whose results reach an output, and marks without results."""
     wanted = set(graph.outputs)
     kept = []
     for node in reversed(graph.nodes):
@@ -56,14 +56,14 @@ def _alive(graph: Graph) -> list[Node]:
 
 
 def _mark_reversed_kernels(graph: Graph) -> None:
-    """An input gradient convolves with the reversed kernel; an axis reversed twice is not reversed."""
+    """Mark input gradients, which convolve with a reversed kernel; double reversals cancel."""
     producers = graph.producers()
     for node in graph.nodes:
         if node.name == "conv_general_dilated" and len(node.inputs) == 2:
-            node.kernel_reversed = bool(_reversed_axes(graph, node.inputs[1], producers))
+            node.kernel_reversed = bool(_find_reversed_axes(graph, node.inputs[1], producers))
 
 
-def _reversed_axes(graph: Graph, value: int, producers: dict[int, int]) -> set[int]:
+def _find_reversed_axes(graph: Graph, value: int, producers: dict[int, int]) -> set[int]:
     axes: set[int] = set()
     while (index := producers.get(value)) is not None and graph.nodes[index].name in _SAME_KERNEL:
         node = graph.nodes[index]
@@ -74,12 +74,12 @@ def _reversed_axes(graph: Graph, value: int, producers: dict[int, int]) -> set[i
 
 
 def _fold_layouts(graph: Graph) -> None:
-    """Drop transpositions and reversals that contractions do while they read or write.
+    """Remove transpositions and reversals that contractions perform on reading or writing.
 
-    Convolutions take kernels, and give their gradients, in any layout; matrix products take either operand,
-    and give the result, transposed. Batched products do not: their transpositions move data.
+    Convolutions accept kernels and return kernel gradients in any layout; matrix products accept transposed
+    operands and return transposed results. Batched products do not: their transpositions move data.
     """
-    names = {**_folded_into_readers(graph), **_folded_into_producers(graph)}
+    names = {**_find_folded_into_readers(graph), **_find_folded_into_producers(graph)}
 
     def final(value: int) -> int:
         while value in names:
@@ -92,8 +92,8 @@ def _fold_layouts(graph: Graph) -> None:
     graph.outputs = tuple(map(final, graph.outputs))
 
 
-def _folded_into_readers(graph: Graph) -> dict[int, int]:
-    """Return results of layout changes that only contractions read, each with what it is a layout of."""
+def _find_folded_into_readers(graph: Graph) -> dict[int, int]:
+    """Return results of layout changes that only contractions read, by their operand."""
     users, outputs = graph.users(), set(graph.outputs)
     names: dict[int, int] = {}
     for node in reversed(graph.nodes):
@@ -105,8 +105,8 @@ def _folded_into_readers(graph: Graph) -> dict[int, int]:
     return names
 
 
-def _folded_into_producers(graph: Graph) -> dict[int, int]:
-    """Return results of layout changes of what only they read of a contraction."""
+def _find_folded_into_producers(graph: Graph) -> dict[int, int]:
+    """Return results of layout changes that are the only readers of a contraction's result."""
     users, producers = graph.users(), graph.producers()
     names: dict[int, int] = {}
     for node in graph.nodes:
@@ -127,4 +127,4 @@ def _takes_any_layout(contraction: Node, layout: Node) -> bool:
         return False
     if contraction.name == "conv_general_dilated":
         return True
-    return layout.name == "transpose" and len(shape_of(layout.equation.outvars[0])) == 2
+    return layout.name == "transpose" and len(get_shape(layout.equation.outvars[0])) == 2

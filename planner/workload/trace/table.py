@@ -1,4 +1,4 @@
-"""From the graph and its two ways of running to the rows of the table of ops."""
+"""Table of operations from the graph and its two groupings."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .dots import describe_dot, describe_ragged_dot
 from .fusion import Fusion
 from .graph import Graph, Node
 from .layers import LayerKernels
-from .primitives import Primitives
+from .primitives import PrimitiveCounter
 
-__all__ = ["tabulate", "unmodelled"]
+__all__ = ["find_unmodelled", "tabulate"]
 
 
 @dataclass(slots=True)
 class _Row:
-    """What the nodes of one layer kernel and one fused kernel add up to."""
+    """Sum over the nodes of one layer kernel and one fused kernel."""
 
     nodes: list[Node] = field(default_factory=list)
     layer_read: float = 0.0
@@ -30,16 +30,16 @@ class _Row:
 
     @property
     def fused_bytes(self) -> float:
-        """What its fused kernels move [bytes]."""
+        """Bytes moved by its fused kernels [bytes]."""
         return self.fused_read + self.fused_written
 
 
 def tabulate(graph: Graph, layers: LayerKernels, fusion: Fusion) -> tuple[Op, ...]:
-    """Return the rows: one a contraction, one a kernel of everything else.
+    """Build the table: one row per contraction and per other kernel.
 
     Args:
         graph: The simplified step.
-        layers, fusion: Its two groupings.
+        layers, fusion: Its groupings by layer and by XLA.
     """
     keys = [(layers.kernel_of[index], fusion.kernel_of[index]) for index in range(len(graph.nodes))]
     rows: dict[tuple[int, int], _Row] = {}
@@ -49,18 +49,18 @@ def tabulate(graph: Graph, layers: LayerKernels, fusion: Fusion) -> tuple[Op, ..
         row = rows[keys[kernel.root]]
         row.fused_read += sum(kernel.reads.values())
         row.fused_written += kernel.writes
-    heaviest = _heaviest(rows)
+    heaviest = _find_heaviest(rows)
     for number, layer in enumerate(layers.kernels):
         row = rows[heaviest[number]]
         row.layer_read += layer.bytes_read
         row.layer_written += layer.bytes_written
     _absorb_idle(rows, heaviest)
-    variants, primitives = _Variants(graph), Primitives(graph)
-    return tuple(op for key, row in rows.items() for op in _ops(row, key, fusion, variants, primitives))
+    variants, primitives = _ContractionClassifier(graph), PrimitiveCounter(graph)
+    return tuple(op for key, row in rows.items() for op in _build_ops(row, key, fusion, variants, primitives))
 
 
-def _heaviest(rows: dict[tuple[int, int], _Row]) -> dict[int, tuple[int, int]]:
-    """Return, for each layer kernel, the row that moves most when fused; the layer's own bytes go there."""
+def _find_heaviest(rows: dict[tuple[int, int], _Row]) -> dict[int, tuple[int, int]]:
+    """Return, for each layer kernel, the row with the most fused bytes, which receives the layer's own bytes."""
     best: dict[int, tuple[int, int]] = {}
     for key, row in rows.items():
         if key[0] not in best or row.fused_bytes > rows[best[key[0]]].fused_bytes:
@@ -69,16 +69,20 @@ def _heaviest(rows: dict[tuple[int, int], _Row]) -> dict[int, tuple[int, int]]:
 
 
 def _absorb_idle(rows: dict[tuple[int, int], _Row], heaviest: dict[int, tuple[int, int]]) -> None:
-    """Merge rows that move nothing of their own into the main row of their layer kernel."""
+    """Merge rows without bytes into the main row of their layer kernel."""
     for key in [key for key, row in rows.items() if row.fused_bytes == 0 and heaviest[key[0]] != key]:
         rows[heaviest[key[0]]].nodes += rows.pop(key).nodes
 
 
-def _ops(
-    row: _Row, key: tuple[int, int], fusion: Fusion, variants: _Variants, primitives: Primitives
+def _build_ops(
+    row: _Row,
+    key: tuple[int, int],
+    fusion: Fusion,
+    variants: _ContractionClassifier,
+    primitives: PrimitiveCounter,
 ) -> list[Op]:
-    """Return a row's op; two when its executions are one launch in the fused way and many in the others."""
-    op = _op(row, key, fusion, variants, primitives)
+    """Return a row's operation; two if its executions are one launch when fused and many otherwise."""
+    op = _build_op(row, key, fusion, variants, primitives)
     if op is None or op.count == 1 or key[1] not in fusion.shared:
         return [op] if op else []
     read, written = op.fused_bytes_read * op.count, op.fused_bytes_written * op.count
@@ -89,8 +93,12 @@ def _ops(
     return [replace(op, fused_group=-1, fused_bytes_read=0.0, fused_bytes_written=0.0), together]
 
 
-def _op(
-    row: _Row, key: tuple[int, int], fusion: Fusion, variants: _Variants, primitives: Primitives
+def _build_op(
+    row: _Row,
+    key: tuple[int, int],
+    fusion: Fusion,
+    variants: _ContractionClassifier,
+    primitives: PrimitiveCounter,
 ) -> Op | None:
     layer_group, fused_kernel = key
     main = max(row.nodes, key=lambda node: node.bytes_moved)
@@ -99,12 +107,12 @@ def _op(
     described = variants.describe(main)
     flops = described.flops if described else sum(node.rule.flops(node.equation) for node in row.nodes)
     launched = primitives.launched(row.nodes)
-    facts: dict[str, Any] = _window(main)
+    facts: dict[str, Any] = _get_window(main)
     if described:
         facts = {name: getattr(described, name) for name in Contraction.__slots__ if name != "flops"}
     return Op(
         **{"kind": main.rule.kind, **facts},
-        name=main.name, phase=main.phase or "forward", layer=main.layer, dtype=_dtype(main),
+        name=main.name, phase=main.phase or "forward", layer=main.layer, dtype=_get_dtype(main),
         count=main.count, flops=flops,
         bytes_read=launched.bytes_read, bytes_written=launched.bytes_written,
         layer_bytes_read=float(row.layer_read), layer_bytes_written=float(row.layer_written),
@@ -114,26 +122,26 @@ def _op(
     )  # fmt: skip
 
 
-def _window(node: Node) -> dict[str, Any]:
+def _get_window(node: Node) -> dict[str, Any]:
     if node.rule.window is None or node.equation is None:
         return {}
     kernel, stride = node.rule.window(node.equation)
     return {"kernel": kernel, "stride": stride}
 
 
-def _dtype(node: Node) -> str:
+def _get_dtype(node: Node) -> str:
     variables = node.equation.invars or node.equation.outvars if node.equation else ()
     return str(variables[0].aval.dtype) if variables else ""
 
 
-class _Variants:
-    """Describes contractions; knows which values are trainable variables, cast or transposed."""
+class _ContractionClassifier:
+    """Classifier of contractions, by whether their operands are trainable variables."""
 
     def __init__(self, graph: Graph) -> None:
         self._weights = set(graph.weights())
 
     def describe(self, node: Node) -> Contraction | None:
-        """Return a contraction as a matrix product; None for everything else."""
+        """Return a contraction as a matrix product; None for other nodes."""
         if node.rule.kind is OpKind.CONV:
             return describe_convolution(node.equation, kernel_reversed=node.kernel_reversed)
         if node.name == "dot_general":
@@ -149,8 +157,8 @@ class _Variants:
         return "dgrad" if batched or not self._weights.isdisjoint(node.inputs) else "wgrad"
 
 
-def unmodelled(graph: Graph) -> tuple[Unmodelled, ...]:
-    """Return what was not understood, with its share of all bytes of the step, largest first."""
+def find_unmodelled(graph: Graph) -> tuple[Unmodelled, ...]:
+    """Return the unmodelled operations with their share of all bytes of the step, largest first."""
     total = sum(node.bytes_moved * node.count for node in graph.nodes)
     found: dict[str, list[float]] = {}
     for node in graph.nodes:
@@ -162,11 +170,11 @@ def unmodelled(graph: Graph) -> tuple[Unmodelled, ...]:
         Unmodelled(name=name, count=count, bytes_share=moved / total if total else 0.0)
         for name, (count, moved) in found.items()
     ]
-    return tuple(sorted([*rows, *_unknown_loops(graph, total)], key=lambda row: -row.bytes_share))
+    return tuple(sorted([*rows, *_find_unknown_loops(graph, total)], key=lambda row: -row.bytes_share))
 
 
-def _unknown_loops(graph: Graph, total_bytes: float) -> list[Unmodelled]:
-    """Return the loops that were counted as one iteration, with the share of that one."""
+def _find_unknown_loops(graph: Graph, total_bytes: float) -> list[Unmodelled]:
+    """Return the loops that were counted as one iteration, with its share."""
     rows = []
     for remark in graph.remarks:
         if remark.unknown_loop:

@@ -1,7 +1,7 @@
-"""Count the real step of a Keras model on the TensorFlow backend, from the graph of its concrete function.
+"""Counting of a Keras model's real step on the TensorFlow backend, from the graph of its concrete function.
 
-For models that run on no other backend: rows are operations of the graph, loops multiplied in. What JAX's tracer
-knows and this one does not: which operations one layer or one fusion would be.
+For models that run on no other backend: rows are operations of the graph, with loops multiplied. Unlike JAX's
+tracer, this one does not know which operations belong to one layer or fusion.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any, Literal
 
 from ..ops import Op, OpKind, Phase
 from ..spec import ArraySpec, SpecTree, map_specs
-from .plain_rows import Variant, convolution_facts, plain_row, product_facts
+from .plain_rows import Variant, build_convolution_fields, build_product_fields, build_unfused_op
 
 __all__ = ["trace_tensorflow_step"]
 
-# What costs no kernel, or is no arithmetic.
+# Operations without a kernel or without arithmetic.
 FREE = (
     "Assert", "BroadcastGradientArgs", "ConcatOffset", "Const", "EmptyTensorList", "ExpandDims", "Identity",
     "IdentityN", "InvertPermutation", "NoOp", "OptionalNone", "Pack", "Placeholder", "PreventGradient", "Range",
@@ -67,7 +67,7 @@ def trace_tensorflow_step(
     model: Any, *, x_spec: SpecTree, y_spec: SpecTree, sample_weight_spec: SpecTree = None, batch_size: int,
     mode: Literal["train", "infer"] = "train",
 ) -> tuple[Op, ...]:  # fmt: skip
-    """Return the rows of one step; nothing is computed.
+    """Return the operations of one step without computing it.
 
     Args:
         model: A `keras.Model` on the TensorFlow backend, its optimizer and metrics built.
@@ -87,33 +87,33 @@ def trace_tensorflow_step(
     else:
         data = (x, y) if weight is None else (x, y, weight)
         graph = tf.function(model.train_step, autograph=False).get_concrete_function(data).graph
-    return tuple(_rows(graph, times=1.0))
+    return tuple(_iter_rows(graph, times=1.0))
 
 
-def _rows(graph: Any, *, times: float) -> Iterator[Op]:
-    needed = _needed(graph)
+def _iter_rows(graph: Any, *, times: float) -> Iterator[Op]:
+    needed = _find_needed(graph)
     for operation in graph.get_operations():
         kind = operation.type
         if operation not in needed:
             continue
         if kind in LOOPS:
-            body = _function(graph, operation.get_attr("body").name)
-            yield from _rows(body, times=times * _trips(operation))
+            body = _find_function(graph, operation.get_attr("body").name)
+            yield from _iter_rows(body, times=times * _find_trip_count(operation))
         elif kind in CALLS:
-            yield from _rows(_function(graph, operation.get_attr("f").name), times=times)
+            yield from _iter_rows(_find_function(graph, operation.get_attr("f").name), times=times)
         elif kind in BRANCHES:
             names = [b.name for b in operation.get_attr("branches")] if "Case" in kind else [
                 operation.get_attr("then_branch").name
             ]  # fmt: skip
-            yield from _rows(_function(graph, names[0]), times=times)
+            yield from _iter_rows(_find_function(graph, names[0]), times=times)
         else:
-            row = _row(operation, times)
+            row = _build_row(operation, times)
             if row is not None:
                 yield row
 
 
-def _needed(graph: Any) -> set[Any]:
-    """Return the operations that an output or an update of a variable depends on; the others are never run."""
+def _find_needed(graph: Any) -> set[Any]:
+    """Return the operations that an output or a variable update depends on; the others are never run."""
     found: set[Any] = set()
     waiting = [tensor.op for tensor in graph.outputs] + list(graph.control_outputs)
     while waiting:
@@ -124,102 +124,102 @@ def _needed(graph: Any) -> set[Any]:
     return found
 
 
-def _function(graph: Any, name: str) -> Any:
-    """Return the graph of a function that an operation calls, wherever it was defined."""
+def _find_function(graph: Any, name: str) -> Any:
+    """Return the graph of a function called by an operation, wherever it is defined."""
     while graph is not None:
         for function in getattr(graph, "_functions", {}).values():
-            if _name(function) == name:
+            if _get_name(function) == name:
                 return function.graph
         graph = getattr(graph, "outer_graph", None)
     raise LookupError(name)
 
 
-def _name(function: Any) -> str:
+def _get_name(function: Any) -> str:
     raw = getattr(function, "cached_definition", None)
     name = raw.signature.name if raw is not None else function.name
     return str(name.decode() if isinstance(name, bytes) else name)
 
 
-def _trips(operation: Any) -> float:
-    """Return how often a loop runs, 1 when the graph does not say (its second input is the most it may)."""
-    most = _constant(operation.inputs[1]) if len(operation.inputs) > 1 else None
+def _find_trip_count(operation: Any) -> float:
+    """Return the number of iterations of a loop from its upper bound (second input); 1 if unknown."""
+    most = _find_constant(operation.inputs[1]) if len(operation.inputs) > 1 else None
     return float(most) if most is not None and most > 0 else 1.0
 
 
-def _constant(tensor: Any) -> int | None:
-    """Return a whole number that the graph fixes, also through the operations that Keras wraps a length in."""
+def _find_constant(tensor: Any) -> int | None:
+    """Return an integer fixed by the graph, also through the operations in which Keras wraps a length."""
     import tensorflow as tf
 
     value = tf.get_static_value(tensor)
     if value is not None:
         return int(value) if value.ndim == 0 and value.dtype.kind == "i" else None
     if tensor.op.type in ("Cast", "Identity", "Max", "Min") and tensor.op.inputs[0].shape.rank == 0:
-        return _constant(tensor.op.inputs[0])
+        return _find_constant(tensor.op.inputs[0])
     return None
 
 
-def _row(operation: Any, times: float) -> Op | None:
+def _build_row(operation: Any, times: float) -> Op | None:
     name = operation.type
-    shapes = [_shape(tensor) for tensor in operation.outputs]
+    shapes = [_get_shape(tensor) for tensor in operation.outputs]
     known = [shape for shape in shapes if shape is not None]
     if name in FREE or not known:
         return None
-    inputs = [(shape, t.dtype) for t in operation.inputs if (shape := _shape(t)) is not None]
-    facts = _contraction(operation, known[0])
+    inputs = [(shape, t.dtype) for t in operation.inputs if (shape := _get_shape(t)) is not None]
+    facts = _build_contraction_fields(operation, known[0])
     if facts is None:
-        kind = _kind(name)
+        kind = _find_kind(name)
         elements = max(prod(shape) for shape in (*known, *(shape for shape, _ in inputs)))
         facts = {"kind": kind, "flops": 0.0 if kind in NO_ARITHMETIC else float(elements)}
     written = sum(
         prod(s) * t.dtype.size for s, t in zip(shapes, operation.outputs, strict=True) if s is not None
     )
-    return plain_row(
-        name=name, phase=_phase(operation.name), dtype=operation.outputs[0].dtype.name, count=times,
+    return build_unfused_op(
+        name=name, phase=_infer_phase(operation.name), dtype=operation.outputs[0].dtype.name, count=times,
         bytes_read=float(sum(prod(shape) * dtype.size for shape, dtype in inputs)),
         bytes_written=float(written), number=operation._id, **facts,
     )  # fmt: skip
 
 
-def _shape(tensor: Any) -> tuple[int, ...] | None:
+def _get_shape(tensor: Any) -> tuple[int, ...] | None:
     shape = tensor.shape
     if tensor.dtype.size == 0 or shape.rank is None or any(n is None for n in shape):
         return None
     return tuple(int(n) for n in shape)
 
 
-def _phase(name: str) -> Phase:
+def _infer_phase(name: str) -> Phase:
     if "gradient_tape" in name or "gradients" in name:
         return "backward"
     return "forward"
 
 
-def _kind(name: str) -> OpKind:
+def _find_kind(name: str) -> OpKind:
     for kind, beginnings in KINDS.items():
         if name.startswith(beginnings):
             return kind
     return OpKind.ELEMENTWISE
 
 
-def _contraction(operation: Any, out: tuple[int, ...]) -> dict[str, Any] | None:
-    """Return what a contraction's row says; None for everything else, and where a shape is not known."""
+def _build_contraction_fields(operation: Any, out: tuple[int, ...]) -> dict[str, Any] | None:
+    """Return the fields of a contraction; None for other operations and unknown shapes."""
     name = operation.type
-    shapes = [_shape(tensor) for tensor in operation.inputs]
+    shapes = [_get_shape(tensor) for tensor in operation.inputs]
     if name in DOTS:
         transposed = operation.get_attr("transpose_a" if name == "MatMul" else "adj_x")
         k = (shapes[0] or (0, 0))[-2 if transposed else -1]
-        return product_facts(m=out[-2], n=out[-1], k=k, batch=prod(out[:-2]))
+        return build_product_fields(m=out[-2], n=out[-1], k=k, batch=prod(out[:-2]))
     if name == "Einsum":
-        return _einsum(operation.get_attr("equation").decode(), shapes)
+        return _build_einsum_fields(operation.get_attr("equation").decode(), shapes)
     if not name.startswith(CONVOLUTIONS):
         return None
     if "BackpropInput" in name:
-        return _convolution("dgrad", operation, out, shapes[1], shapes[2])
+        return _build_convolution("dgrad", operation, out, shapes[1], shapes[2])
     if "BackpropFilter" in name:
-        return _convolution("wgrad", operation, shapes[0], out, shapes[2])
-    return _convolution("fprop", operation, shapes[0], shapes[1], out)
+        return _build_convolution("wgrad", operation, shapes[0], out, shapes[2])
+    return _build_convolution("fprop", operation, shapes[0], shapes[1], out)
 
 
-def _convolution(
+def _build_convolution(
     variant: Variant, operation: Any, image: Any, kernel: Any, output: Any
 ) -> dict[str, Any] | None:  # fmt: skip
     if image is None or kernel is None or output is None:
@@ -227,7 +227,7 @@ def _convolution(
     last = operation.get_attr("data_format").decode().endswith("C")
     channel, spatial = (-1, slice(1, -1)) if last else (1, slice(2, None))
     depthwise = operation.type.startswith("Depthwise")
-    return convolution_facts(
+    return build_convolution_fields(
         variant, batch=image[0], image=image[spatial], output=output[spatial], kernel=kernel[:-2],
         channels_in=image[channel], channels_out=output[channel],
         groups=image[channel] if depthwise else image[channel] // kernel[-2],
@@ -236,8 +236,8 @@ def _convolution(
     )  # fmt: skip
 
 
-def _einsum(equation: str, shapes: list[tuple[int, ...] | None]) -> dict[str, Any] | None:
-    """Return an einsum of two operands as independent products of matrices."""
+def _build_einsum_fields(equation: str, shapes: list[tuple[int, ...] | None]) -> dict[str, Any] | None:
+    """Return the fields of a two-operand einsum as independent matrix products."""
     operands, _, result = equation.partition("->")
     letters = operands.split(",")
     if len(letters) != 2 or "." in equation or None in shapes:
@@ -248,7 +248,7 @@ def _einsum(equation: str, shapes: list[tuple[int, ...] | None]) -> dict[str, An
         for a, n in zip(text, shape or (), strict=True)
     }
     first, second, kept = (set(text) for text in (*letters, result))
-    return product_facts(
+    return build_product_fields(
         m=prod(sizes[a] for a in kept - second), n=prod(sizes[a] for a in kept - first),
         k=prod(sizes[a] for a in (first | second) - kept),
         batch=prod(sizes[a] for a in kept & first & second),

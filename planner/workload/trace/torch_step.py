@@ -1,7 +1,7 @@
-"""Count the real step of a Keras model on the PyTorch backend, on fake tensors, which have no values.
+"""Counting of a Keras model's real step on the PyTorch backend, on fake tensors without values.
 
-For models that run on no other backend: rows are kernels as PyTorch launches them, one an `aten` operation. What
-JAX's tracer knows and this one does not: which operations one layer or one fusion would be.
+For models that run on no other backend: rows are PyTorch's kernel launches, one per `aten` operation. Unlike
+JAX's tracer, this one does not know which operations belong to one layer or fusion.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import Any, Literal
 
 from ..ops import Op, OpKind, Phase
 from ..spec import ArraySpec, SpecTree, map_specs
-from .plain_rows import Variant, convolution_facts, plain_row, product_facts
+from .plain_rows import Variant, build_convolution_fields, build_product_fields, build_unfused_op
 
 __all__ = ["trace_torch_step"]
 
-# What costs no kernel: other views of the same memory, and bookkeeping.
+# Operations without a kernel: views and bookkeeping.
 FREE = (
     "view", "_unsafe_view", "reshape", "t", "transpose", "permute", "expand", "unsqueeze", "squeeze", "slice",
     "select", "detach", "alias", "as_strided", "split", "unbind", "empty", "empty_like", "is_same_size",
     "sym_size", "unfold", "diagonal", "lift_fresh", "numpy_T", "new_empty", "empty_strided", "split_with_sizes",
 )  # fmt: skip
-# By the beginning of the name, the longest that fits.
+# Kinds by name prefix; the longest match wins.
 KINDS = {
     OpKind.REDUCE: (
         "sum", "mean", "amax", "amin", "max", "min", "var", "argmax", "norm", "prod", "any", "all", "batch_norm",
@@ -39,10 +39,10 @@ KINDS = {
     ),
     OpKind.SORT: ("sort", "topk"),
 }  # fmt: skip
-# What arithmetic an element takes that is no single multiplication or addition.
+# FLOPs per element of kinds for which it is not one.
 PER_ELEMENT = {OpKind.MOVE: 0.0, OpKind.GATHER: 0.0, OpKind.SCATTER: 0.0}
 MANY = "_foreach_"  # one call for a list of tensors
-# The gradient of a part of a tensor is that part in a tensor of zeros; adding the zeros is no arithmetic.
+# The gradient of a slice is a zero-padded tensor; adding the zeros is not counted.
 PADDING, ADDING = ("select_backward", "slice_backward"), ("add", "add_")
 
 
@@ -50,7 +50,7 @@ def trace_torch_step(
     model: Any, *, x_spec: SpecTree, y_spec: SpecTree, sample_weight_spec: SpecTree = None, batch_size: int,
     mode: Literal["train", "infer"] = "train",
 ) -> tuple[Op, ...]:  # fmt: skip
-    """Return the rows of one step; nothing is computed, and the model cannot be run afterwards.
+    """Return the operations of one step without computing it; the model is unusable afterwards.
 
     Args:
         model: A `keras.Model` on the PyTorch backend, its optimizer and metrics built.
@@ -65,21 +65,21 @@ def trace_torch_step(
         return torch.empty((batch_size, *spec.shape), dtype=getattr(torch, spec.dtype))
 
     fake = FakeTensorMode(allow_non_fake_inputs=True)
-    _without_values(model, fake, train=mode == "train")
+    _remove_values(model, fake, train=mode == "train")
     with fake:
         x, y, weight = (map_specs(tensor, tree) for tree in (x_spec, y_spec, sample_weight_spec))
-    with fake, _recorded() as (rows, phase):
+    with fake, _record_rows() as (rows, phase):
         if mode == "infer":
             with torch.no_grad():
                 model(x, training=False)
         else:
-            with _phases(model, phase):
+            with _record_phases(model, phase):
                 model.train_step((x, y) if weight is None else (x, y, weight))
     return tuple(rows)
 
 
-def _without_values(model: Any, fake: Any, *, train: bool) -> None:
-    """Give every variable of a model a tensor without a value."""
+def _remove_values(model: Any, fake: Any, *, train: bool) -> None:
+    """Replace every variable of a model by a tensor without values."""
     import torch
 
     variables = [*model.variables]
@@ -92,8 +92,8 @@ def _without_values(model: Any, fake: Any, *, train: bool) -> None:
 
 
 @contextmanager
-def _phases(model: Any, phase: list[Phase]) -> Iterator[None]:
-    """Note when the backward pass and the update begin."""
+def _record_phases(model: Any, phase: list[Phase]) -> Iterator[None]:
+    """Record the start of the backward pass and of the update."""
     import torch
 
     backward, apply = torch.Tensor.backward, model.optimizer.apply
@@ -115,22 +115,22 @@ def _phases(model: Any, phase: list[Phase]) -> Iterator[None]:
 
 
 @contextmanager
-def _recorded() -> Iterator[tuple[list[Op], list[Phase]]]:
-    """Yield the rows of everything that PyTorch is told to do meanwhile."""
+def _record_rows() -> Iterator[tuple[list[Op], list[Phase]]]:
+    """Yield the rows of all PyTorch operations executed in this context."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     rows: list[Op] = []
     phase: list[Phase] = ["forward"]
-    padded = Padded()
+    padded = PaddedGradients()
 
     class Recorder(TorchDispatchMode):  # type: ignore[misc]
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             name = func._overloadpacket.__name__
-            if name == "_local_scalar_dense":  # a value is asked for; there is none: 1 is as good as any
-                return _any_value(args[0])
+            if name == "_local_scalar_dense":  # the value is requested but does not exist: use 1
+                return _choose_value(args[0])
             out = func(*args, **(kwargs or {}))
-            for facts in padded.facts(name, args, out) or _facts(name, args, out):
-                row = _row(name, (args, kwargs or {}), out, facts, phase=phase[0], number=len(rows))
+            for facts in padded.facts(name, args, out) or _build_fields(name, args, out):
+                row = _build_row(name, (args, kwargs or {}), out, facts, phase=phase[0], number=len(rows))
                 if row is not None:
                     rows.append(row)
             return out
@@ -139,20 +139,20 @@ def _recorded() -> Iterator[tuple[list[Op], list[Phase]]]:
         yield rows, phase
 
 
-class Padded:
-    """Knows the gradients that are zero but for a part, so that adding them counts that part alone.
+class PaddedGradients:
+    """Tracker of zero-padded gradients, so that adding them counts only the nonzero part.
 
-    PyTorch's loop of a recurrent layer takes its input step by step; the gradient of each step is as large as the
-    whole sequence, which counts in bytes, and would be 6 to 30 % of the FLOPs.
+    PyTorch's loop of a recurrent layer reads its input step by step; the gradient of each step has the size
+    of the whole sequence, which counts for bytes, but would add 6 to 30 % of the FLOPs.
     """
 
     def __init__(self) -> None:
         self._parts: dict[
             int, tuple[Any, int]
-        ] = {}  # by id of a tensor, which is kept so that its id stays its own
+        ] = {}  # by id; the tensor is kept, so that its id is not reused
 
     def facts(self, name: str, args: Any, out: Any) -> list[dict[str, Any]]:
-        """Return what the row of an addition says; nothing for other operations. Takes note of gradients."""
+        """Return the fields of an addition's row, empty for other operations; record gradients."""
         if name in PADDING:
             self._parts[id(out)] = (out, args[0].numel())
         if name not in ADDING:
@@ -161,86 +161,85 @@ class Padded:
         return [{"kind": OpKind.ELEMENTWISE, "flops": float(min(parts))}] if parts else []
 
 
-def _any_value(tensor: Any) -> bool | int | float:
-    """Return a value of a tensor's type, for code that decides on one (a learning rate's schedule)."""
+def _choose_value(tensor: Any) -> bool | int | float:
+    """Return an arbitrary value of a tensor's type, for code that branches on it (a learning rate schedule)."""
     if tensor.dtype.is_floating_point:
         return 1.0
     return True if "bool" in str(tensor.dtype) else 1
 
 
-def _row(
+def _build_row(
     name: str, inputs: Any, out: Any, facts: dict[str, Any], *, phase: Phase, number: int
 ) -> Op | None:  # fmt: skip
-    read, written = _tensors(inputs), _tensors(out) or _changed(name, inputs[0])
+    read, written = _find_tensors(inputs), _find_tensors(out) or _find_changed(name, inputs[0])
     if name in FREE or not written:
         return None
     if not facts:
-        kind = _kind(name)
+        kind = _find_kind(name)
         each = PER_ELEMENT.get(kind, 2.0 if "alpha" in inputs[1] else 1.0)
-        facts = {"kind": kind, "flops": _elements(name, read, written) * each}
-    return plain_row(
+        facts = {"kind": kind, "flops": _count_elements(name, read, written) * each}
+    return build_unfused_op(
         name=name, phase=phase, dtype=str(written[0].dtype).removeprefix("torch."), number=number,
-        bytes_read=float(sum(map(_bytes, read))), bytes_written=float(sum(map(_bytes, written))), **facts,
+        bytes_read=float(sum(map(_compute_bytes, read))),
+        bytes_written=float(sum(map(_compute_bytes, written))), **facts,
     )  # fmt: skip
 
 
-def _changed(name: str, args: Any) -> list[Any]:
-    """Return what an operation on many tensors changes in place, for it returns nothing."""
-    return _tensors(args[0]) if name.startswith(MANY) and name.endswith("_") else []
+def _find_changed(name: str, args: Any) -> list[Any]:
+    """Return the tensors changed in place by a multi-tensor operation, which returns nothing."""
+    return _find_tensors(args[0]) if name.startswith(MANY) and name.endswith("_") else []
 
 
-def _elements(name: str, read: list[Any], written: list[Any]) -> int:
-    """Return how many elements are worked on: those of the largest tensor, or of a whole list of them."""
+def _count_elements(name: str, read: list[Any], written: list[Any]) -> int:
+    """Return the number of elements processed: those of the largest tensor, or of a whole tensor list."""
     if name.startswith(MANY):
         return sum(int(tensor.numel()) for tensor in written)
     return max(int(tensor.numel()) for tensor in (*read, *written))
 
 
-def _facts(name: str, args: Any, out: Any) -> list[dict[str, Any]]:
-    """Return what the rows of one operation say: two rows for both gradients of a convolution."""
+def _build_fields(name: str, args: Any, out: Any) -> list[dict[str, Any]]:
+    """Return the fields of an operation's rows: two rows for both gradients of a convolution."""
     if name in ("mm", "bmm", "addmm", "baddbmm"):
         first, second = args[-2:]
         batch = first.shape[0] if first.ndim == 3 else 1
-        return [product_facts(m=first.shape[-2], n=second.shape[-1], k=first.shape[-1], batch=batch)]
+        return [build_product_fields(m=first.shape[-2], n=second.shape[-1], k=first.shape[-1], batch=batch)]
     if name in ("convolution", "_convolution", "mkldnn_convolution", "cudnn_convolution"):
         image, kernel, _, stride, _, dilation, transposed, _, groups = args[:9]
-        return [_convolution("fprop", (image, kernel, out), (stride, dilation, transposed, groups))]
+        return [_build_convolution("fprop", (image, kernel, out), (stride, dilation, transposed, groups))]
     if name == "convolution_backward":
         gradient, image, kernel, _, stride, _, dilation, transposed, _, groups, wanted = args
         variants: tuple[Variant, ...] = ("dgrad", "wgrad")
         return [
-            _convolution(variant, (image, kernel, gradient), (stride, dilation, transposed, groups))
+            _build_convolution(variant, (image, kernel, gradient), (stride, dilation, transposed, groups))
             for variant, one in zip(variants, wanted, strict=False)
             if one
         ]
-    if name.startswith(
-        "_scaled_dot_product"
-    ):  # attention in one kernel; what it computes again does not count
+    if name.startswith("_scaled_dot_product"):  # attention in one kernel; recomputation is not counted
         backward = "backward" in name
         query, key = args[1:3] if backward else args[:2]
         depth = query.shape[-1] * (4 if backward else 2)
         sizes = {"m": query.shape[-2], "n": key.shape[-2], "k": depth}
-        return [product_facts(batch=prod(query.shape[:-2]), **sizes)]
+        return [build_product_fields(batch=prod(query.shape[:-2]), **sizes)]
     return [{}]
 
 
-def _convolution(
+def _build_convolution(
     variant: Variant, tensors: tuple[Any, Any, Any], settings: tuple[Any, Any, bool, int]
 ) -> dict[str, Any]:
-    """Return a convolution's facts; a transposed one is the gradient of an ordinary one to its image."""
+    """Return the fields of a convolution; a transposed one is the input gradient of an ordinary one."""
     (image, kernel, output), (stride, dilation, transposed, groups) = tensors, settings
     if transposed:
         image, output = output, image
         other: dict[Variant, Variant] = {"fprop": "dgrad", "dgrad": "fprop", "wgrad": "wgrad"}
         variant = other[variant]
-    return convolution_facts(
+    return build_convolution_fields(
         variant, batch=image.shape[0], image=tuple(image.shape[2:]), output=tuple(output.shape[2:]),
         kernel=tuple(kernel.shape[2:]), channels_in=image.shape[1], channels_out=output.shape[1],
         groups=groups, stride=tuple(stride), dilation=tuple(dilation), channels_last=False,
     )  # fmt: skip
 
 
-def _kind(name: str) -> OpKind:
+def _find_kind(name: str) -> OpKind:
     bare = name.removeprefix(MANY).strip("_").removeprefix("native_")
     fitting = [
         (len(begin), kind) for kind, names in KINDS.items() for begin in names if bare.startswith(begin)
@@ -248,12 +247,12 @@ def _kind(name: str) -> OpKind:
     return max(fitting)[1] if fitting else OpKind.ELEMENTWISE
 
 
-def _tensors(values: Any) -> list[Any]:
+def _find_tensors(values: Any) -> list[Any]:
     import torch
     from torch.utils._pytree import tree_leaves
 
     return [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
 
 
-def _bytes(tensor: Any) -> int:
+def _compute_bytes(tensor: Any) -> int:
     return int(tensor.numel() * tensor.element_size())

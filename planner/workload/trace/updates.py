@@ -1,4 +1,4 @@
-"""Trace the update of equal variables once: most of a trace is the optimizer saying the same thing again."""
+"""Tracing of equal variables' updates only once, since most of a trace is repeated optimizer work."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 from .names import REPEAT
 
-__all__ = ["equal_updates_once"]
+__all__ = ["trace_equal_updates_once"]
 
-# Optimizers whose update of a variable depends on its shape and type alone. Muon and user's own may differ.
+# Optimizers whose update depends only on a variable's shape and type, unlike Muon and possibly custom ones.
 _UNIFORM = {
     "Adadelta", "Adafactor", "Adagrad", "Adam", "Adamax", "Ftrl", "Lamb", "Lion", "RMSprop", "SGD",
 }  # fmt: skip
@@ -18,11 +18,12 @@ _HOOK = "_backend_update_step"
 
 
 @contextlib.contextmanager
-def equal_updates_once(optimizer: Any) -> Iterator[None]:
-    """While open, the optimizer updates one variable of each shape and type, under a scope that counts them.
+def trace_equal_updates_once(optimizer: Any) -> Iterator[None]:
+    """Context in which the optimizer updates one variable of each shape and type, in a scope with their
+    count.
 
-    The others are assigned their gradient, so that it is still computed. Optimizers that are not known to
-    treat equal variables alike, or that Keras builds otherwise, are left as they are.
+    The other variables are assigned their gradient, so that it is still computed. Optimizers not known to
+    update equal variables equally, or with another structure in Keras, are left unchanged.
     """
     target = getattr(optimizer, "inner_optimizer", optimizer)
     if not _is_uniform(target):
@@ -32,7 +33,7 @@ def equal_updates_once(optimizer: Any) -> Iterator[None]:
     def update(gradients: Any, variables: Any, learning_rate: Any) -> None:
         import jax
 
-        for members in _alike(gradients, variables):
+        for members in _group_equal(gradients, variables):
             with jax.named_scope(f"{REPEAT}{len(members)}"):
                 target.update_step(*members[0], learning_rate)
             for gradient, variable in members[1:]:
@@ -46,7 +47,7 @@ def equal_updates_once(optimizer: Any) -> Iterator[None]:
 
 
 def _is_uniform(optimizer: Any) -> bool:
-    """Return whether this is one of Keras's own whose update loops over the variables, nothing more."""
+    """Return whether the optimizer is one of Keras's own whose update only loops over the variables."""
     kind = type(optimizer)
     base = next((c for c in kind.__mro__ if c.__name__ == "BaseOptimizer"), None)
     ours = kind.__module__.startswith("keras.") and kind.__name__ in _UNIFORM
@@ -54,8 +55,8 @@ def _is_uniform(optimizer: Any) -> bool:
     return ours and not decays and hasattr(base, _HOOK) and getattr(kind, _HOOK) is getattr(base, _HOOK)
 
 
-def _alike(gradients: Any, variables: Any) -> list[list[tuple[Any, Any]]]:
-    """Return (gradient, variable) pairs, those of one shape and type together."""
+def _group_equal(gradients: Any, variables: Any) -> list[list[tuple[Any, Any]]]:
+    """Group (gradient, variable) pairs by shape and type."""
     classes: dict[tuple[Any, ...], list[tuple[Any, Any]]] = {}
     for gradient, variable in zip(gradients, variables, strict=True):
         own = getattr(variable, "overwrite_with_gradient", False)

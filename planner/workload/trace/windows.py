@@ -1,40 +1,40 @@
-"""Rules for pooling: reductions over windows, and their gradients."""
+"""Rules for pooling: window reductions and their gradients."""
 
 from __future__ import annotations
 
 from math import prod
 
 from ..ops import OpKind
-from .rule import Equation, Role, Rule, elements
+from .rule import Equation, Role, Rule, count_elements
 
 __all__ = ["RULES"]
 
 
-def _window(equation: Equation) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the window and its stride, without the axes that are not pooled [-]."""
+def _get_window(equation: Equation) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the window and its stride over pooled axes [-]."""
     sizes = tuple(equation.params["window_dimensions"])
     strides = tuple(equation.params.get("window_strides") or (1,) * len(sizes))
     pooled = [axis for axis, size in enumerate(sizes) if size > 1 or strides[axis] > 1]
     return tuple(sizes[axis] for axis in pooled), tuple(strides[axis] for axis in pooled)
 
 
-def _forward_flops(equation: Equation) -> float:
-    """Return window x results, without the zeros of a dilated operand (an average's gradient) [FLOP]."""
+def _compute_forward_flops(equation: Equation) -> float:
+    """Return window × results FLOP, without the zeros of a dilated operand (an average's gradient) [FLOP]."""
     dilation = equation.params.get("base_dilation") or (1,)
     window = prod(equation.params["window_dimensions"])
-    return float(elements(equation.outvars[0]) * window / prod(dilation))
+    return float(count_elements(equation.outvars[0]) * window / prod(dilation))
 
 
-def _gradient_flops(equation: Equation) -> float:
-    """Return one comparison an element of each window, and one addition a window [FLOP].
+def _compute_gradient_flops(equation: Equation) -> float:
+    """Return one comparison per window element and one addition per window [FLOP].
 
-    The source of the gradient (first operand) has one element a window.
+    The first operand (source of the gradient) has one element per window.
     """
-    return float(elements(equation.invars[0]) * (prod(equation.params["window_dimensions"]) + 1))
+    return float(count_elements(equation.invars[0]) * (prod(equation.params["window_dimensions"]) + 1))
 
 
-_POOL = Rule(kind=OpKind.POOL, role=Role.BARRIER, flops=_forward_flops, window=_window)
-_GRADIENT = Rule(kind=OpKind.POOL, role=Role.BARRIER, flops=_gradient_flops, window=_window)
+_POOL = Rule(kind=OpKind.POOL, role=Role.BARRIER, flops=_compute_forward_flops, window=_get_window)
+_GRADIENT = Rule(kind=OpKind.POOL, role=Role.BARRIER, flops=_compute_gradient_flops, window=_get_window)
 
 RULES: dict[str, Rule] = {
     **dict.fromkeys(("reduce_window", "reduce_window_max", "reduce_window_min", "reduce_window_sum"), _POOL),

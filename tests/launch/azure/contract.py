@@ -18,9 +18,10 @@ from functools import cache
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-SUB, GROUP, NAME = "SUBSCRIPTION", "GROUP", "NAME"
+SUB, GROUP, NAME, SPACE, PLACE = "SUBSCRIPTION", "GROUP", "NAME", "NAMESPACE", "LOCATION"
 # method: (module of the client, resource, name of the path's last part, model of the body)
 _COMPUTE, _NETWORK, _RESOURCES = "azure.mgmt.compute", "azure.mgmt.network", "azure.mgmt.resource.resources"
+_SCHEDULES = "azure.mgmt.computeschedule"
 _NETWORK_KINDS = {
     "networkSecurityGroups": (
         "network_security_groups",
@@ -34,7 +35,17 @@ _NETWORK_KINDS = {
 OPEN = {
     "VirtualMachineSizeTypes"
 }  # the client's list of sizes is no longer kept: its text says to ask for them
-_VERBS = {"createOrUpdate": "create_or_update", "get": "get", "delete": "delete", "listAll": "list_all"}
+_VERBS = {
+    "createOrUpdate": "create_or_update", "get": "get", "delete": "delete", "listAll": "list_all", "list": "list",
+}  # fmt: skip
+_ORDERS = {  # operation: (of the client, model of the body, model of the answer)
+    "virtualMachinesSubmitDeallocate": (
+        "submit_deallocate", "SubmitDeallocateRequest", "DeallocateResourceOperationResponse",
+    ),
+    "virtualMachinesGetOperationStatus": (
+        "get_operation_status", "GetOperationStatusRequest", "GetOperationStatusResponse",
+    ),
+}  # fmt: skip
 _VM = f"/subscriptions/{SUB}/resourceGroups/{GROUP}/providers/Microsoft.Compute/virtualMachines/{NAME}"
 _ROLE = f"{_VM}/providers/Microsoft.Authorization/roleAssignments/ROLE"
 _SCHEDULE = f"/subscriptions/{SUB}/resourceGroups/{GROUP}/providers/Microsoft.DevTestLab/schedules/{NAME}"
@@ -75,12 +86,14 @@ class Method(typing.NamedTuple):
     version: str
     query: frozenset[str]
     model: Any  # of body and answer: a client's model, or fields by hand; None: no body
+    answered: Any  # of the answer, or of each row of a list
 
 
 def methods() -> list[Method]:
     """Return the methods that there are."""
-    found = [_built("resourceGroups", verb) for verb in ("createOrUpdate", "get", "delete")]
-    found += [_built("virtualMachines", verb) for verb in _VERBS]
+    found = [_built("resourceGroups", verb) for verb in ("createOrUpdate", "get", "delete", "list")]
+    found += [_built("virtualMachines", verb) for verb in _VERBS if verb != "list"]
+    found += [_built("providers", "get"), *(_built_order(name) for name in _ORDERS)]
     found += [_built(kind, verb) for kind in _NETWORK_KINDS for verb in ("createOrUpdate", "get")]
     return found + [_by_hand(name) for name in _BY_HAND]
 
@@ -101,7 +114,7 @@ def check_request(method: Method, url: str, body: Any) -> dict[str, str]:
         raise ViolationError(f"{method.name}: the version is {method.version}")
     if unknown := query.keys() - method.query:
         raise ViolationError(f"{method.name} has no query parameter {unknown}")
-    if method.verb == "PUT":
+    if method.verb in {"PUT", "POST"}:
         check_body(method.model, body, where=method.name, answers=False)
     elif body is not None:
         raise ViolationError(f"{method.name} takes no body")
@@ -224,36 +237,59 @@ def _evaluated(hint: Any, models: Any) -> Any:
 
 def _built(kind: str, verb: str) -> Method:
     """Return a method as the official client builds its request."""
-    if kind == "resourceGroups":
-        module, resource, name, model = _RESOURCES, "resource_groups", "", "ResourceGroup"
-    elif kind == "virtualMachines":
-        module, resource, name, model = _COMPUTE, "virtual_machines", "vm_name", "VirtualMachine"
-    else:
-        module = _NETWORK
-        resource, name, model = _NETWORK_KINDS[kind]
+    module, resource, name, model = {
+        "resourceGroups": (_RESOURCES, "resource_groups", "", "ResourceGroup"),
+        "providers": (_RESOURCES, "providers", "", "Provider"),
+        "virtualMachines": (_COMPUTE, "virtual_machines", "vm_name", "VirtualMachine"),
+        **{key: (_NETWORK, *value) for key, value in _NETWORK_KINDS.items()},
+    }[kind]
     operations = importlib.import_module(f"{module}.operations._operations")
     build = getattr(operations, f"build_{resource}_{_VERBS[verb]}_request")
-    places = {"subscription_id": SUB} | ({} if verb == "listAll" else {"resource_group_name": GROUP})
-    if name and verb != "listAll":
-        places[name] = NAME
+    places = {"subscription_id": SUB}
+    if kind == "providers":
+        places["resource_provider_namespace"] = SPACE
+    elif verb not in {"listAll", "list"}:
+        places |= {"resource_group_name": GROUP} | ({name: NAME} if name else {})
     request = build(**places)
-    extra = {"get": {"$expand"}, "listAll": {"statusOnly"}, "delete": {"forceDeletion", "forceDeletionTypes"}}
+    extra = {"get": {"$expand"}, "listAll": {"statusOnly"}, "list": {"$filter", "$top"},
+             "delete": {"forceDeletion", "forceDeletionTypes"}}  # fmt: skip
     path, _, query = request.url.partition("?")
     version = parse_qs(query)["api-version"][0]
+    shown = getattr(importlib.import_module(f"{module}.models"), model)
     return Method(
-        f"{kind}.{verb}", request.method, _pattern(path), version, frozenset(extra.get(verb, set())),
-        getattr(importlib.import_module(f"{module}.models"), model),
+        f"{kind}.{verb}",
+        request.method,
+        _pattern(path),
+        version,
+        frozenset(extra.get(verb, set())),
+        shown,
+        shown,
+    )
+
+
+def _built_order(name: str) -> Method:
+    """Return a method of the scheduled actions as the official client builds its request."""
+    operation, asked, shown = _ORDERS[name]
+    operations = importlib.import_module(f"{_SCHEDULES}.operations._operations")
+    build = getattr(operations, f"build_scheduled_actions_virtual_machines_{operation}_request")
+    request = build(subscription_id=SUB, locationparameter=PLACE)
+    path, _, query = request.url.partition("?")
+    models = importlib.import_module(f"{_SCHEDULES}.models")
+    return Method(
+        name, request.method, _pattern(path), parse_qs(query)["api-version"][0], frozenset(),
+        getattr(models, asked), getattr(models, shown),
     )  # fmt: skip
 
 
 def _by_hand(name: str) -> Method:
     method, path, version, fields = _BY_HAND[name]
-    return Method(name, method, _pattern(path), version, frozenset(), fields)
+    shown = {"id": str, "name": str, **fields}
+    return Method(name, method, _pattern(path), version, frozenset(), fields, shown)
 
 
 def _pattern(path: str) -> re.Pattern[str]:
     """Return a path with its places as groups; Azure compares paths without regard to case."""
     text = re.escape(path)
-    for place in (SUB, GROUP, NAME, "ROLE"):
+    for place in (SUB, GROUP, SPACE, NAME, PLACE, "ROLE"):
         text = text.replace(place, f"(?P<{place.lower()}>[^/]+)")
     return re.compile(text, re.IGNORECASE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from gpuplan.errors import CredentialsError, GpuplanError, NoAnswerError
-from launch.azure.world import CREATE, OFFER, SUBSCRIPTION
+from launch.azure.world import AMISS, CREATE, OFFER, SUBSCRIPTION
 from launch.bench_on_sockets import Bench, KilledError, candidate
 from launch.sockets_life import (
     test_a_kill_at_any_call_ends_in_one_machine_or_none,
@@ -22,6 +22,7 @@ __all__ = [
     "test_the_whole_life_of_a_run",
 ]
 ROLE, SCHEDULE = "roleAssignments.createOrUpdate", "globalSchedules.createOrUpdate"
+ACTION = "virtualMachinesSubmitDeallocate"
 
 
 @pytest.fixture
@@ -43,12 +44,12 @@ def test_nothing_is_left_when_a_run_has_ended(bench: Bench) -> None:
 
 
 def test_the_machine_ends_itself_at_its_cap_with_a_right_of_its_own(one: Bench) -> None:
-    """An hour after its script began, although nobody asks any more; reap removes the rest."""
-    one.launcher.launch(one.plan(one.base.model_copy(update={"cap_s": 1700})))
-    one.server.control(advance_s=90_000.0)
+    """An hour after its script began, although Azure has lost its order; reap removes the rest."""
+    one.launcher.launch(one.plan())
+    one.server.control(lose_orders=True, advance_s=90_000.0)
 
     (billed,) = one.state()["meter"]
-    assert billed["ended_s"] - billed["started_s"] == 1700.0 + 90.0  # its boot
+    assert billed["ended_s"] - billed["started_s"] == 3600.0 + 90.0  # its boot
     one.launcher.reap(["azure"], regions=None)
     one.server.control(advance_s=60.0)
     assert one.state()["left"] == []
@@ -61,24 +62,35 @@ def test_auto_shutdown_ends_what_has_no_timer(one: Bench) -> None:
 
     (billed,) = one.state()["meter"]
     assert 3600.0 <= billed["ended_s"] - billed["started_s"] <= 3660.0
-    (machine,) = one.adapter.machines(None)
+    (machine,) = one.adapter.machines(None).machines
     assert machine.state == "stopped"
     one.launcher.reap(["azure"], regions=None)
-    assert one.adapter.machines(None) == []
+    assert one.adapter.machines(None).machines == ()
+
+
+def test_a_scheduled_action_ends_a_machine_at_a_date(one: Bench) -> None:
+    """A cap of 30 hours, which no time of day can stand for, without its timer."""
+    one.launcher.launch(one.plan(one.base.model_copy(update={"cap_s": 30 * 3600})))
+    one.server.control(lose_roles=True, advance_s=200_000.0)
+
+    (billed,) = one.state()["meter"]
+    assert 30 * 3600 <= billed["ended_s"] - billed["started_s"] <= 30 * 3600 + 60
 
 
 @pytest.mark.parametrize(
-    ("operation", "when", "how"),
-    [(ROLE, "unarmed", "yes"), (ROLE, "before", "forbidden"), (SCHEDULE, "unarmed", "yes"),
-     (SCHEDULE, "before", "forbidden")],
+    ("operation", "when", "how", "cap_s"),
+    [(ROLE, "unarmed", "yes", 3600), (ROLE, "unarmed", "principal", 3600), (ROLE, "before", "forbidden", 3600),
+     *((SCHEDULE, "unarmed", amiss, 3600) for amiss in AMISS), (SCHEDULE, "before", "forbidden", 3600),
+     *((ACTION, "unarmed", amiss, 90_000) for amiss in ("disabled", "machine", "time")),
+     (ACTION, "before", "forbidden", 90_000)],
 )  # fmt: skip
 def test_a_cap_that_is_not_armed_ends_the_machine_at_once(
-    one: Bench, operation: str, when: str, how: str
+    one: Bench, operation: str, when: str, how: str, cap_s: int
 ) -> None:
-    """Refused, or not there when it is read back: no machine without both of its ends."""
+    """Refused, not there, or not what was asked for when it is read back: another machine, time, zone or task."""
     one.fault(operation, when, how, times=5)
     with pytest.raises(GpuplanError):
-        one.launcher.launch(one.plan())
+        one.launcher.launch(one.plan(one.base.model_copy(update={"cap_s": cap_s})))
 
     assert one.alive() == []
     assert len(one.state()["meter"]) == 1
@@ -128,7 +140,7 @@ def test_missing_credentials_are_said_in_a_line(one: Bench, monkeypatch: pytest.
 
 def test_an_evicted_machine_is_not_made_again_by_the_same_request(one: Bench) -> None:
     """Its network interface went with it: the repeated request finds none, and the attempt is over."""
-    one.kill_at, one.kill_when = 6, "after"
+    one.kill_at, one.kill_when = 7, "after"
     with pytest.raises(KilledError):
         one.launcher.launch(one.plan())
     one.server.control(reclaim="r1")
@@ -144,7 +156,7 @@ def test_a_guest_that_only_shut_down_is_shown_as_running(one: Bench) -> None:
     """On Azure it is paid for in full until its hardware is given back."""
     one.launcher.launch(one.plan())
     one.server.control(power_off="r1")
-    (machine,) = one.adapter.machines(None)
+    (machine,) = one.adapter.machines(None).machines
 
     assert machine.state == "running"
 

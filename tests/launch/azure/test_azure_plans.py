@@ -8,6 +8,7 @@ import re
 import subprocess
 from collections.abc import Callable
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from gpuplan.launch.azure.adapter import AzureAdapter
 from gpuplan.launch.azure.options import NOBODYS_KEY
 from gpuplan.launch.blueprint import LaunchPlan
 from gpuplan.launch.clock import SystemClock
-from gpuplan.launch.planning import make_plan
+from gpuplan.launch.planning import capped, make_plan
 from gpuplan.launch.request import LaunchRequest, RunSpec
 from gpuplan.render.launch import plan_text
 from launch.azure.world import OFFER, SUBSCRIPTION
@@ -28,6 +29,7 @@ TAGS = {
     "gpuplan-run": "r1234abcd-1", "gpuplan-attempt": "1", "gpuplan-owner": "me", "gpuplan-cap-s": "3600",
     "gpuplan-microusd-per-hour": "1500000",
 }  # fmt: skip
+PACKAGES = ("keras==3.15.1", "jax==0.10.2")
 
 
 def plan_of(
@@ -41,7 +43,8 @@ def plan_of(
     offer = candidate(OFFER, "eastus", purchase=purchase).model_copy(update={"cap_s": cap_s})
     request = LaunchRequest(
         run="r1234abcd-1", owner="me", made_at=datetime(2026, 11, 21, 12, tzinfo=UTC), provider="azure",
-        candidates=(offer,), spec=RunSpec(script="train.py", arguments=("--epochs", "3"), source=source),
+        candidates=(offer,),
+        spec=RunSpec(script="train.py", arguments=("--epochs", "3"), source=source, packages=PACKAGES),
         options={"subscription": SUBSCRIPTION, **options},
     )  # fmt: skip
     return make_plan(request, AzureAdapter(state_dir=Path("/state"), clock=SystemClock()))
@@ -76,13 +79,22 @@ def test_tags_and_the_end_of_all_parts_are_in_the_request_that_makes_the_machine
     assert out["properties"]["publicIPAddress"]["properties"]["deleteOption"] == "Delete"
 
 
-def test_both_caps_are_read_back() -> None:
-    """The timer's right, which reaches as far as the machine; auto-shutdown, counted by Azure's clock."""
+@pytest.mark.parametrize(("cap_s", "order"), [(3600, "auto-shutdown"), (30 * 3600, "scheduled-action")])
+def test_the_order_at_azure_is_armed_by_reading_it_back(cap_s: int, order: str) -> None:
+    """The timer is described as what it is, and no call arms it: only the machine's right is read back."""
+    attempt = plan_of(cap_s=cap_s).attempts[0]
+    assert {call.arms for call in attempt.calls if call.arms} == {order}
+    timer, cloud = attempt.layers
+    assert (timer.where, cloud.where, cloud.name) == ("machine", "cloud", order)
+    assert "not verified from outside" in timer.how
+    (right,) = [call for call in attempt.calls if call.operation == "roleAssignments.get"]
+    assert right.expects["properties.principalId"] == {"$ref": "created.principal"}
+
+
+def test_auto_shutdown_is_the_minute_after_the_cap_by_azure_s_clock() -> None:
+    """For this machine, in UTC, and the right that the timer needs reaches as far as the machine."""
+    attempt = plan_of().attempts[0]
     plan = plan_of()
-    attempt = plan.attempts[0]
-    armed = {call.arms: call.expects for call in attempt.calls if call.arms}
-    assert set(armed) == {layer.name for layer in attempt.layers} == {"timer", "auto-shutdown"}
-    assert all(armed.values())
     (role,) = [call for call in attempt.calls if call.operation == "roleAssignments.create"]
     assert (
         role.params["vm"]
@@ -95,11 +107,14 @@ def test_both_caps_are_read_back() -> None:
 
 
 @pytest.mark.parametrize("cap_s", [1799, 23 * 3600 + 1])
-def test_a_cap_that_auto_shutdown_cannot_keep_says_so(cap_s: int) -> None:
-    """It is a time of day: within 23 hours, and half an hour away at least."""
-    plan = plan_of(cap_s=cap_s)
-    assert [layer.name for layer in plan.attempts[0].layers] == ["timer"]
-    assert any("only the machine's own timer is armed" in note for note in plan.notes)
+def test_a_cap_that_auto_shutdown_cannot_keep_is_kept_by_a_scheduled_action(cap_s: int) -> None:
+    """Auto-shutdown is a time of day: within 23 hours, and half an hour away at least."""
+    attempt = plan_of(cap_s=cap_s).attempts[0]
+    assert [layer.name for layer in attempt.layers] == ["timer", "scheduled-action"]
+    asked = next(call.params["body"] for call in attempt.calls if call.step == "scheduled-action")
+    assert asked["resources"]["ids"][0].endswith(f"/virtualMachines/{attempt.details['name']}")
+    assert asked["schedule"]["deadline"]["$time"]["plus_s"] == cap_s + 60
+    assert attempt.calls[0].params["namespace"] == "Microsoft.ComputeSchedule"
 
 
 def test_no_port_is_open_and_nobody_can_log_in() -> None:
@@ -149,8 +164,21 @@ def test_no_secret_is_in_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_worst_case_by_hand() -> None:
-    """(3600 + 900) s at 1.25 x $1.5 + 100 GB x $0.0003 + $0.01 an hour."""
-    assert float(plan_of().worst_case_usd) == pytest.approx(4500 / 3600 * (1.875 + 0.03 + 0.01), abs=1e-9)
+    """(3600 + 900) s at 1.25 x $1.5 + 100 GB x $0.0003 + $0.01 an hour; then disk and address for a day."""
+    left = 0.03 + 0.01
+    wanted = 4500 / 3600 * (1.875 + left) + 24 * left
+    plan = plan_of()
+    assert float(plan.worst_case_usd) == pytest.approx(wanted, abs=1e-9)
+    assert any("for 24 h after the cap, $0.96" in note for note in plan.notes)
+
+
+def test_a_limit_on_money_leaves_room_for_what_auto_shutdown_leaves() -> None:
+    """The cap that $3 allow costs $3 at most, the day of disk and address included."""
+    adapter = AzureAdapter(state_dir=Path("/state"), clock=SystemClock())
+    options = {"subscription": SUBSCRIPTION}
+    open_end = candidate(OFFER, "eastus").model_copy(update={"cap_s": 0})
+    offer = capped(open_end, adapter, options=options, max_hours=None, max_usd=Decimal(3))
+    assert 2.99 < float(plan_of(purchase="on_demand", cap_s=offer.cap_s).worst_case_usd) <= 3.0
 
 
 def test_the_start_up_script_is_shell() -> None:
@@ -212,7 +240,7 @@ def test_every_zone_is_an_attempt_with_a_name_of_its_own() -> None:
     plan = plan_of(zones="13")
     assert [one.zone for one in plan.attempts] == ["eastus-1", "eastus-3"]
     assert body(plan, "machine")["zones"] == body(plan, "address")["zones"] == ["1"]
-    assert len({one.calls[0].params["group"] for one in plan.attempts}) == 2
+    assert len({one.details["group"] for one in plan.attempts}) == 2
 
 
 def _program(path: Path, text: str) -> None:

@@ -12,21 +12,29 @@ from pathlib import Path
 from typing import Any
 
 from gpuplan.launch.azure.adapter import AzureAdapter
-from gpuplan.launch.azure.attempt import BOOT_ALLOWANCE_S
+from gpuplan.launch.azure.caps import BOOT_ALLOWANCE_S
 from gpuplan.launch.request import Candidate
 from launch.bench_on_sockets import candidate
 from launch.cloud_server import ServerProcess
+from launch.fault_world import CapMode
 from launch.sockets_world import SocketsWorld
 
 OFFER = "Standard_NC4as_T4_v3"
 SUBSCRIPTION = "11111111-2222-3333-4444-555555555555"
+AMISS = ("disabled", "machine", "time", "zone", "task")  # orders that are not what was asked for
 CREATE = "virtualMachines.createOrUpdate"
+ALTERED = sorted(
+    set(AMISS) - {"task", "zone"}
+)  # an answer with another one would break the vendor's own model
 
 
 class AzureWorld(SocketsWorld):
     """GPU machines."""
 
     provider = "azure"
+    modes: tuple[CapMode, ...] = ("both", "cloud")
+    disarming = (("globalSchedules.createOrUpdate", "before", "forbidden"),
+                 *product(("globalSchedules.createOrUpdate",), ("unarmed",), ALTERED))  # fmt: skip
     slack_s = BOOT_ALLOWANCE_S
     faults = (
         *product((CREATE,), ("before",), ("reset", "garbage", "http500", "throttle", "forbidden", "unauthorized",
@@ -42,9 +50,10 @@ class AzureWorld(SocketsWorld):
         *product(("virtualMachines.listAll",), ("before",), ("http503", "unauthorized")),
         *product(("virtualMachines.get",), ("before",), ("http500", "reset")),
         *product(("roleAssignments.createOrUpdate",), ("before",), ("principal", "forbidden", "reset")),
-        ("roleAssignments.createOrUpdate", "after", "reset"), ("roleAssignments.createOrUpdate", "unarmed", "yes"),
+        ("roleAssignments.createOrUpdate", "after", "reset"),
+        *product(("roleAssignments.createOrUpdate",), ("unarmed",), ("yes", "principal")),
         ("globalSchedules.createOrUpdate", "before", "forbidden"),
-        ("globalSchedules.createOrUpdate", "unarmed", "yes"),
+        *product(("globalSchedules.createOrUpdate",), ("unarmed",), ALTERED),
         ("invisible", "before", "20"),
     )  # fmt: skip
     losing = ((CREATE, "after", "reset"), ("invisible", "before", "30"))
@@ -75,7 +84,8 @@ def azure_environment(server: ServerProcess) -> dict[str, str]:
         "AZURE_SUBSCRIPTION_ID": SUBSCRIPTION, "AZURE_TENANT_ID": "loopback", "AZURE_CLIENT_ID": "tests",
         "AZURE_CLIENT_SECRET": "opens-nothing", "AZURE_AUTHORITY_HOST": server.url,
         "AZURE_TOKEN_CREDENTIALS": "EnvironmentCredential",
-        "GPUPLAN_ENDPOINT_AZURE_ARM": server.url, "REQUESTS_CA_BUNDLE": str(server.session.verify),
+        "GPUPLAN_ENDPOINT_AZURE_ARM": server.url, "GPUPLAN_ENDPOINT_AZURE_RETAIL": server.url,
+        "REQUESTS_CA_BUNDLE": str(server.session.verify),
         "NO_PROXY": "localhost,127.0.0.1", "HOME": os.environ.get("HOME", "/"),
     }  # fmt: skip
 

@@ -8,7 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from gpuplan.launch.asking import Asked
+from gpuplan.launch.asked import Asked
 from gpuplan.launch.export.engines import exported
 
 __all__ = ["GIT", "OFFERS", "export_of", "offer", "write_plan"]

@@ -9,7 +9,8 @@ from pathlib import Path
 import nbformat
 import pytest
 from gpuplan.errors import UsageError
-from gpuplan.render.export import export_text
+from gpuplan.launch.packages import pinned_packages
+from gpuplan.render.export import format_export
 from launch.export.plans import export_of
 
 SOURCE = "git:https://github.com/me/repo@v1"
@@ -18,7 +19,7 @@ SOURCE = "git:https://github.com/me/repo@v1"
 def test_the_notebook_is_one_and_asks_for_its_runtime(tmp_path: Path) -> None:
     """Valid, with the runtime of the plan, a link that opens it, and an end that gives the runtime back."""
     found = export_of(tmp_path, "colab", "colab", source=SOURCE, arguments=("--name", "it's"))
-    notebook = nbformat.reads(export_text(found), as_version=4)
+    notebook = nbformat.reads(format_export(found), as_version=4)
     nbformat.validate(notebook)
 
     assert (notebook.metadata.accelerator, notebook.metadata.colab.gpuType) == ("GPU", "T4")
@@ -36,7 +37,11 @@ def test_the_notebook_is_one_and_asks_for_its_runtime(tmp_path: Path) -> None:
 
 def test_the_printed_notebook_is_the_reviewed_one(golden: Callable[[str, str], None], tmp_path: Path) -> None:
     """To the letter: the code at its revision, the deadline, the runtime given back in any case, no secret."""
-    golden("launch-colab.ipynb", export_text(export_of(tmp_path, "colab", "colab", source=SOURCE)))
+    text = format_export(export_of(tmp_path, "colab", "colab", source=SOURCE))
+    for package in pinned_packages():  # the versions of this environment
+        text = text.replace(package.partition("==")[2], f"({package.partition('==')[0]} here)")
+
+    golden("launch-colab.ipynb", text)
 
 
 def test_elsewhere_than_on_github_it_is_to_be_uploaded(tmp_path: Path) -> None:

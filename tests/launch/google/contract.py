@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from email.parser import BytesParser
+from email.policy import HTTP
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -73,14 +75,16 @@ class Contract:
     def check(self, method: dict[str, Any], url: str, body: Any) -> dict[str, str]:
         """Return the query; ViolationError for a key, value or body that the document does not allow."""
         query = {key: values[-1] for key, values in parse_qs(urlsplit(url).query).items()}
-        allowed = {**method.get("parameters", {}), **self.document["parameters"]}
+        common = self.document["parameters"]  # `$alt` is `alt`: cloud.google.com/apis/docs/system-parameters
+        allowed = {**method.get("parameters", {}), **common, "$alt": common["alt"]}
         for key in query:
             if allowed.get(key, {}).get("location") != "query":
                 raise ViolationError(f"{method['id']} has no query parameter {key}")
         if isinstance(body, bytes):
-            if query.get("uploadType") != "media" or "name" not in query:
-                raise ViolationError(f"{method['id']}: a file needs uploadType=media and a name")
-        elif "request" in method:
+            if query.get("uploadType") != "multipart":
+                raise ViolationError(f"{method['id']}: a file with a description needs uploadType=multipart")
+            body, _ = parts_of(body)
+        if "request" in method:
             validator = self.validator(method["request"]["$ref"])
             problem = jsonschema.exceptions.best_match(validator.iter_errors(body))
             if problem:
@@ -88,6 +92,16 @@ class Contract:
         elif body is not None:
             raise ViolationError(f"{method['id']} takes no body")
         return query
+
+
+def parts_of(body: bytes) -> tuple[dict[str, Any], bytes]:
+    """Return the description and the content of a multipart upload, read by Python's own parser (RFC 2387)."""
+    boundary = body.partition(b"\r\n")[0].removeprefix(b"--").decode()
+    head = f'Content-Type: multipart/related; boundary="{boundary}"\r\nMIME-Version: 1.0\r\n\r\n'.encode()
+    described, content = BytesParser(policy=HTTP).parsebytes(head + body).iter_parts()
+    if described.get_content_type() != "application/json":
+        raise ViolationError("the first part of an upload is its description")
+    return json.loads(described.get_payload(decode=True)), content.get_payload(decode=True)
 
 
 def check_labels(labels: dict[str, str]) -> None:

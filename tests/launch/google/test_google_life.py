@@ -34,7 +34,7 @@ def test_the_cloud_ends_it_at_its_cap_without_us(bench: Bench) -> None:
     (billed,) = bench.state()["meter"]
     assert billed["ended_s"] - billed["started_s"] == 3600.0
     bench.launcher.reap(["gcp"], regions=None)
-    assert bench.adapter.machines(None) == []
+    assert bench.adapter.machines(None).machines == ()
     assert bench.launcher.ledger.run("r1").history().state == "ended"
 
 
@@ -44,7 +44,11 @@ def test_a_zone_without_machines_hands_on_to_the_next(bench: Bench) -> None:
     up = bench.launcher.launch(bench.plan())
 
     assert up.attempt.zone == "us-central1-b"
-    assert len(bench.alive()) == 1 if kind_of(bench) == "gpu" else len(bench.adapter.machines(None)) == 1
+    assert (
+        len(bench.alive()) == 1
+        if kind_of(bench) == "gpu"
+        else len(bench.adapter.machines(None).machines) == 1
+    )
 
 
 def test_a_quota_skips_the_region_and_is_named(bench: Bench) -> None:
@@ -54,7 +58,7 @@ def test_a_quota_skips_the_region_and_is_named(bench: Bench) -> None:
         bench.launcher.launch(bench.plan())
 
     assert "quota" in caught.value.hint
-    assert bench.adapter.machines(None) == []
+    assert bench.adapter.machines(None).machines == ()
 
 
 def test_a_reclaimed_machine_is_closed_and_the_next_attempt_may_go_on(bench: Bench) -> None:
@@ -62,9 +66,9 @@ def test_a_reclaimed_machine_is_closed_and_the_next_attempt_may_go_on(bench: Ben
     bench.launcher.launch(bench.plan())
     bench.server.control(reclaim=["gpuplan-r1-1"], advance_s=120.0)
     bench.launcher.reap(["gcp"], regions=None)
-    if bench.adapter.machines(None):  # a slice that was taken back stays listed until it is deleted
+    if bench.adapter.machines(None).machines:  # a slice that was taken back stays listed until it is deleted
         bench.launcher.stop_run("r1")
-        assert bench.adapter.machines(None) == []
+        assert bench.adapter.machines(None).machines == ()
         return
     bench.launcher.launch(bench.plan(attempt=2))
     assert [one["name"] for one in bench.alive()] == ["gpuplan-r1-2"]
@@ -86,7 +90,7 @@ def test_a_machine_that_switched_itself_off_is_still_shown_and_ended(bench: Benc
         pytest.skip("a slice cannot be switched off from inside")
     bench.launcher.launch(bench.plan())
     bench.server.control(power_off=["gpuplan-r1-1"])
-    (machine,) = bench.adapter.machines(None)
+    (machine,) = bench.adapter.machines(None).machines
     assert machine.state == "stopped"
     bench.launcher.stop_run("r1")
     assert bench.alive() == []

@@ -27,6 +27,7 @@ TAGS = {
     "gpuplan-microusd-per-hour": "1500000",
 }  # fmt: skip
 OFFERS = {"compute": "n1-standard-8+2xT4", "tpu": "tpu-v6e-8"}
+PACKAGES = ("keras==3.15.1", "jax==0.10.2")
 
 
 def plan_of(
@@ -36,7 +37,7 @@ def plan_of(
     request = LaunchRequest(
         run="r1234abcd-1", owner="me", made_at=datetime(2026, 11, 21, 12, tzinfo=UTC), provider="gcp",
         candidates=(candidate(OFFERS[kind], "us-east1", purchase=purchase),),
-        spec=RunSpec(script="train.py", arguments=("--epochs", "3"), source=source),
+        spec=RunSpec(script="train.py", arguments=("--epochs", "3"), source=source, packages=PACKAGES),
         options={"project": "p1", **options},
     )  # fmt: skip
     return make_plan(request, GoogleAdapter(state_dir=Path("/state"), clock=SystemClock()))
@@ -45,7 +46,7 @@ def plan_of(
 def body(plan: LaunchPlan) -> dict[str, Any]:
     """Return what the first attempt asks for."""
     (making,) = [call for call in plan.attempts[0].calls if call.makes == "machine"]
-    return making.params["body"]
+    return making.params["body" if plan.attempts[0].details["kind"] == "tpu" else "instanceResource"]
 
 
 def script(plan: LaunchPlan) -> str:
@@ -72,7 +73,17 @@ def test_the_cap_and_the_tags_are_in_the_request_that_makes_the_machine() -> Non
     assert asked["disks"][0]["autoDelete"] is True
     (cap,) = [call for call in plan.attempts[0].calls if call.arms]
     assert cap.arms == plan.attempts[0].layers[0].name == "max-run-duration"
-    assert cap.expects["resourceStatus.scheduling.terminationTimestamp"] is None  # something must be there
+    assert cap.expects == {
+        "id": {"$ref": "machine.id"},
+        "scheduling.provisioningModel": "SPOT",
+        "scheduling.maxRunDuration.seconds": "3600",
+        "scheduling.instanceTerminationAction": "DELETE",
+        "resourceStatus.scheduling.terminationTimestamp": {
+            "$not_after": {
+                "$time": {"from": "machine.started", "plus_s": 3900, "format": "%Y-%m-%dT%H:%M:%S+00:00"}
+            }
+        },
+    }
     assert script(plan).splitlines()[1] == "shutdown -P +62"
 
 
@@ -109,7 +120,7 @@ def test_no_secret_is_in_a_plan(kind: str, monkeypatch: pytest.MonkeyPatch) -> N
     text = json.dumps(plan_of(kind).to_json())
     assert "do-not-show-this" not in text
     assert not SECRETS.search(re.sub(r"[A-Za-z0-9+/=]{70,}", "", text))
-    with pytest.raises(UsageError, match="a user name or a token"):
+    with pytest.raises(UsageError, match="a user name, a token"):
         plan_of(kind, source="git:https://me:secret@example.org/me/project")
 
 
@@ -128,9 +139,9 @@ def test_the_start_up_script_is_shell(options: dict[str, str]) -> None:
 
 
 def test_the_worst_case_by_hand() -> None:
-    """(3600 + 300) s at $1.5 + 100 GB x $0.0003 + $0.01 an hour."""
+    """(3600 + 300 to start + 300 to end) s at $1.5 + 100 GB x $0.0003 + $0.01 an hour."""
     assert float(plan_of("compute").worst_case_usd) == pytest.approx(
-        3900 / 3600 * (1.5 + 0.03 + 0.01), abs=1e-9
+        4200 / 3600 * (1.5 + 0.03 + 0.01), abs=1e-9
     )
 
 

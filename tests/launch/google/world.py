@@ -13,6 +13,7 @@ from gpuplan.launch.google.adapter import GoogleAdapter
 from gpuplan.launch.request import Candidate
 from launch.bench_on_sockets import candidate
 from launch.cloud_server import ServerProcess
+from launch.fault_world import CapMode
 from launch.sockets_world import SocketsWorld
 
 CREATES = ("instances.insert", "queuedResources.create")
@@ -24,6 +25,11 @@ class GoogleWorld(SocketsWorld):
     """GPU machines or TPU slices."""
 
     provider = "gcp"
+    modes: tuple[CapMode, ...] = (
+        "both",
+        "cloud",
+    )  # the cloud's cap is part of the call that makes the machine
+    places = ("us-central1-a", "us-central1-b", "us-east1-b")  # zones; the attempts' first ones
     all_faults = (
         *product(CREATES, ("before",), ("reset", "garbage", "http500", "throttle")),
         *product(CREATES, ("before",), ("forbidden", "unauthorized", "invalid")),
@@ -34,6 +40,7 @@ class GoogleWorld(SocketsWorld):
         *product(("aggregatedList", "queuedResources.list"), ("before",), ("http503", "unauthorized")),
         *product((*READS, "zoneOperations.list"), ("before",), ("http500", "reset")),
         ("instances.insert", "unarmed", "yes"),
+        *product(("instances.insert",), ("alter",), ("longer", "stop", "bought otherwise", "late")),
         ("invisible", "before", "20"),
     )  # fmt: skip
 
@@ -50,6 +57,9 @@ class GoogleWorld(SocketsWorld):
 
     def adapter(self, state_dir: Path) -> Any:
         return GoogleAdapter(state_dir=state_dir, clock=self.clock)
+
+    def cut_off(self, place: str) -> None:
+        self.server.control(unreachable=[place])
 
     def candidates(self) -> tuple[Candidate, ...]:
         return (candidate(self.offer, "us-central1", purchase="spot"), candidate(self.offer, "us-east1"))

@@ -32,6 +32,33 @@ slow = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: tim
 model.fit(x, x.sum(1), batch_size=8, epochs=5, verbose=0, callbacks=[slow])
 print("iterations", int(model.optimizer.iterations))
 """
+ORDERED = """
+import os, pathlib, signal, sys
+import keras, numpy as np
+class Ordered(keras.utils.PyDataset):
+    def __len__(self): return 40
+    def __getitem__(self, index): return np.full((2, 3), index, "float32"), np.full((2, 1), index, "float32")
+def data():
+    if sys.argv[1] != "tfdata":
+        return Ordered(workers=int(sys.argv[1]))
+    import tensorflow as tf
+    x = np.repeat(np.arange(40, dtype="float32"), 2)
+    return tf.data.Dataset.from_tensor_slices((x[:, None] * np.ones((1, 3), "float32"), x[:, None])).batch(2)
+class Last(keras.metrics.Metric):
+    def __init__(self):
+        super().__init__(name="last")
+        self.value = self.add_variable((), "zeros")
+    def update_state(self, y_true, y_pred, sample_weight=None): self.value.assign(y_true[0, 0])
+    def result(self): return self.value + 0.0
+class Killed(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        with open("seen", "a") as file: file.write(f"{int(logs['last'])}\\n")
+        if len(pathlib.Path("seen").read_text().split()) == 62: os.kill(os.getpid(), signal.SIGKILL)
+model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+model.compile(keras.optimizers.SGD(1e-6), "mse", metrics=[Last()])
+history = model.fit(data(), epochs=3, shuffle=False, verbose=0, callbacks=[Killed()])
+print("iterations", int(model.optimizer.iterations), "epochs", len(history.history["loss"]))
+"""
 SLEEP = "import time; time.sleep(600)"
 STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
 PATIENCE_S = 60.0
@@ -105,7 +132,7 @@ class Here:
 
     def alive(self) -> list[str]:
         """Return the machines that are."""
-        return [machine.id for machine in self.adapter.machines(None)]
+        return [machine.id for machine in self.adapter.machines(None).machines]
 
     def has_checkpoint(self) -> bool:
         """Whether the run has saved something."""
@@ -116,7 +143,7 @@ class Here:
 def here(tmp_path: Path) -> Iterator[Here]:
     here = Here(tmp_path)
     yield here
-    for machine in here.adapter.machines(None):
+    for machine in here.adapter.machines(None).machines:
         os.killpg(here.group(machine.id), signal.SIGKILL)
 
 
@@ -164,6 +191,22 @@ def test_a_script_that_is_killed_is_started_again_by_its_supervisor(here: Here) 
 
     assert wait_for_end(here.launcher, "r1").status == "done"
     assert "iterations 40" in here.log(machine)
+
+
+@pytest.mark.parametrize("source", ["1", "3", "tfdata"])
+def test_ordered_data_go_on_at_the_batch_after_the_last_one_trained(here: Here, source: str) -> None:
+    """40 batches an epoch, SIGKILL after batch 22 of the second: its batches 23 to 40 follow, none twice."""
+    machine = here.launch(ORDERED, source)
+    outcome = wait_for_end(here.launcher, "r1")
+
+    assert outcome.status == "done"
+    assert (here.folder / "seen").read_text().split() == [str(batch) for batch in range(40)] * 3
+    assert "iterations 120 epochs 3" in here.log(machine)
+    (said,) = outcome.resumed
+    assert (
+        said == "fit 1: goes on in epoch 2 after batch 22; the batches before it are those that were trained"
+    )
+    assert f"gpuplan: {said}" in here.log(machine)
 
 
 def test_its_group_is_written_whole(tmp_path: Path) -> None:

@@ -183,8 +183,21 @@ def test_only_the_last_two_checkpoints_are_kept(tmp_path: Path) -> None:
     """Disks are not free."""
     checkpoints = Checkpoints(tmp_path)
     for steps in range(6):
-        checkpoints.save(
-            Progress(epoch=0, batch=steps, steps=steps), lambda path: Path(path).write_text("weights")
-        )
+        checkpoints.save(Progress(epoch=1, batch=steps % 4, steps=steps), write)
 
-    assert [path.name for path in sorted(tmp_path.iterdir())] == ["step-000000000004", "step-000000000005"]
+    kept = ["step-000000000004-begin", "step-000000000005"]
+    assert [path.name for path in sorted(tmp_path.iterdir())] == kept
+
+
+def test_the_beginning_of_the_epoch_is_kept_too(tmp_path: Path) -> None:
+    """However many checkpoints there are within the epoch; going back to it removes those."""
+    checkpoints = Checkpoints(tmp_path)
+    for steps in range(6):
+        checkpoints.save(Progress(epoch=1, batch=steps, steps=10 + steps), write)
+    kept = ["step-000000000010-begin", "step-000000000014", "step-000000000015"]
+    assert [path.name for path in sorted(tmp_path.iterdir())] == kept
+
+    checkpoints.back_to_begin()
+    loaded = checkpoints.load()
+    assert loaded is not None
+    assert loaded[0].steps == 10

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 from gpuplan.offers.load import load_catalog
-from gpuplan.offers.refresh.jobs import jobs_of
-from gpuplan.offers.refresh.run import Outcome, refresh
-from gpuplan.offers.refresh.store import Store
+from gpuplan.offers.refresh.jobs import build_jobs
+from gpuplan.offers.refresh.run import RefreshOutcome, refresh_provider
+from gpuplan.offers.refresh.store import PriceStore
 from gpuplan.offers.rows import Offer
 from vendors import aws, azure
 from vendors.server import Asked, impatient, vendor
@@ -31,21 +31,21 @@ def packaged(provider: str, *, region: str, purchase: str) -> list[Offer]:
 
 
 def run(
-    store: Store,
+    store: PriceStore,
     url: str,
     provider: str,
     *,
     regions: Sequence[str] = (),
     accept_moves: bool = False,
     read_s: float = 5.0,
-) -> Outcome:
+) -> RefreshOutcome:
     """Return how a refresh went whose sources are all at one address."""
     names = ("aws-bulk", "aws-spot-feed", "azure-retail")
-    (job,) = jobs_of(
+    (job,) = build_jobs(
         CATALOG, providers=(provider,), regions=regions, environ={}, endpoints=dict.fromkeys(names, url),
         accept_moves=accept_moves,
     )  # fmt: skip
-    return refresh(job, store=store, http=impatient(read_s=read_s))
+    return refresh_provider(job, store=store, http=impatient(read_s=read_s))
 
 
 def amazon(on_demand: Sequence[Offer], spot: Sequence[Offer], extra: Sequence[dict[str, str]] = ()) -> Any:
@@ -67,7 +67,7 @@ def test_amazon_s_prices_equal_the_packaged_ones(tmp_path: Path) -> None:
     on_demand = packaged("aws", region="us-east-1", purchase="on_demand")
     regions = {offer.region for offer in CATALOG.offers if offer.provider == "aws"}
     spot = [offer for region in sorted(regions) for offer in packaged("aws", region=region, purchase="spot")]
-    store = Store(tmp_path)
+    store = PriceStore(tmp_path)
 
     with vendor(amazon(on_demand, spot)) as server:
         outcome = run(store, server.url, "aws")
@@ -75,7 +75,7 @@ def test_amazon_s_prices_equal_the_packaged_ones(tmp_path: Path) -> None:
     found = {offer.key: offer for offer in store.offers("aws")}
     assert len(on_demand) >= 50
     assert len(spot) >= 50
-    assert outcome.suspicions == []
+    assert outcome.anomalies == []
     assert outcome.same == len(found) == len(on_demand) + len(spot)
     for offer in (*on_demand, *spot):
         same = found[offer.instance_type, offer.region, offer.purchase]
@@ -96,14 +96,14 @@ def test_azure_s_prices_equal_the_packaged_ones(tmp_path: Path) -> None:
         known = packaged("azure", region=region, purchase="on_demand")
         expected += known
         items[region] = [item for offer in known for item in azure_items(offer)]
-    store = Store(tmp_path)
+    store = PriceStore(tmp_path)
 
     with vendor(lambda asked: azure.pages(items, asked)) as server:
         outcome = run(store, server.url, "azure", regions=regions)
 
     found = {offer.key: offer for offer in store.offers("azure") if offer.purchase == "on_demand"}
     assert len({offer.instance_type for offer in expected}) >= 50
-    assert outcome.suspicions == []
+    assert outcome.anomalies == []
     assert {key: offer.usd_per_hour for key, offer in found.items()} == {
         (o.instance_type, o.region, o.purchase): o.usd_per_hour for o in expected
     }
@@ -136,7 +136,7 @@ def test_a_new_size_of_a_known_family_is_taken_and_an_unknown_accelerator_is_not
         g6e, **{"Instance Type": "g6e.64xlarge", "GPU": "16", "vCPU": "256", "PricePerUnit": "60.5"}
     )
     unknown = aws.offer_line(g6e, **{"Instance Type": "p9.48xlarge", "GPU": "8", "PricePerUnit": "99.0"})
-    store = Store(tmp_path)
+    store = PriceStore(tmp_path)
 
     with vendor(amazon(on_demand, [], [new, unknown])) as server:
         outcome = run(store, server.url, "aws")
@@ -144,7 +144,7 @@ def test_a_new_size_of_a_known_family_is_taken_and_an_unknown_accelerator_is_not
     found = {offer.instance_type: offer for offer in store.offers("aws")}
     assert (found["g6e.64xlarge"].accelerator, found["g6e.64xlarge"].devices) == ("L40S", 16)
     assert "p9.48xlarge" not in found
-    assert [s.code for s in outcome.suspicions if "p9" in s.what] == ["unknown accelerator"]
+    assert [s.code for s in outcome.anomalies if "p9" in s.what] == ["unknown accelerator"]
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_a_price_that_cannot_be_is_left_out_and_the_old_one_stays(
     on_demand = packaged("aws", region="us-east-1", purchase="on_demand")
     others = [offer for offer in on_demand if offer.instance_type != "g4dn.xlarge"]
     (g4dn,) = [offer for offer in on_demand if offer.instance_type == "g4dn.xlarge"]
-    store = Store(tmp_path)
+    store = PriceStore(tmp_path)
     with vendor(amazon(on_demand, [])) as server:
         run(store, server.url, "aws")
 
@@ -171,7 +171,7 @@ def test_a_price_that_cannot_be_is_left_out_and_the_old_one_stays(
         kept = {offer.instance_type: offer for offer in store.offers("aws")}["g4dn.xlarge"]
         looked_at = run(store, server.url, "aws", accept_moves=True)
 
-    doubted = [s for s in outcome.suspicions if s.what.startswith("g4dn.xlarge")]
+    doubted = [s for s in outcome.anomalies if s.what.startswith("g4dn.xlarge")]
     assert [s.code for s in doubted] == [code]
     assert doubted[0].sku
     assert kept.usd_per_hour == Decimal("0.526")
@@ -183,7 +183,7 @@ def test_a_price_that_cannot_be_is_left_out_and_the_old_one_stays(
 def test_an_answer_that_is_wrong_as_a_whole_is_refused(tmp_path: Path) -> None:
     """Far fewer rows; all prices times ten; another currency: all old prices stay, byte for byte."""
     on_demand = packaged("aws", region="us-east-1", purchase="on_demand")
-    store = Store(tmp_path)
+    store = PriceStore(tmp_path)
     with vendor(amazon(on_demand, [])) as server:
         run(store, server.url, "aws")
     before = store.path("prices", "aws").read_bytes()
@@ -198,14 +198,14 @@ def test_an_answer_that_is_wrong_as_a_whole_is_refused(tmp_path: Path) -> None:
         with vendor(answer) as server:
             outcome = run(store, server.url, "aws")
 
-        assert code in [s.code for s in outcome.suspicions if s.refuses]
+        assert code in [s.code for s in outcome.anomalies if s.rejects_part]
         assert store.path("prices", "aws").read_bytes() == before
 
 
 def test_a_machine_that_is_no_longer_listed_stays_and_says_so(tmp_path: Path) -> None:
     """Its price is not new, and it is not gone without a word."""
     on_demand = packaged("aws", region="us-east-1", purchase="on_demand")
-    store = Store(tmp_path)
+    store = PriceStore(tmp_path)
     for listed in (on_demand, on_demand[1:], on_demand):
         with vendor(amazon(listed, [])) as server:
             run(store, server.url, "aws")

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from gpuplan.offers.load import load_catalog
 from gpuplan.offers.refresh.aws_sdk import AwsSpotHistory
-from gpuplan.offers.refresh.jobs import jobs_of
-from gpuplan.offers.refresh.run import Outcome, refresh
-from gpuplan.offers.refresh.shapes import shapes_of
-from gpuplan.offers.refresh.source import Part, Request
-from gpuplan.offers.refresh.store import Store
+from gpuplan.offers.refresh.jobs import build_jobs
+from gpuplan.offers.refresh.run import RefreshOutcome, refresh_provider
+from gpuplan.offers.refresh.shapes import build_instance_specs
+from gpuplan.offers.refresh.source import PricePart, RefreshRequest
+from gpuplan.offers.refresh.store import PriceStore
 from moto.server import ThreadedMotoServer
 from offers.refresh.test_aws_and_azure import amazon, packaged
 from vendors import aws_sdk
@@ -33,13 +33,13 @@ def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("botocore.endpoint.time.sleep", lambda _: None)
 
 
-def run(store: Store, url: str, *, region: str = "us-west-2") -> Outcome:
+def run(store: PriceStore, url: str, *, region: str = "us-west-2") -> RefreshOutcome:
     """Return how a refresh with credentials went."""
     names = ("aws-query", "aws-spot-history", "aws-bulk", "aws-spot-feed")
-    (job,) = jobs_of(
+    (job,) = build_jobs(
         CATALOG, providers=("aws",), regions=(region,), environ=KEYS, endpoints=dict.fromkeys(names, url)
     )
-    return refresh(job, store=store, http=impatient())
+    return refresh_provider(job, store=store, http=impatient())
 
 
 def amazon_signed(asked: Asked) -> Any:
@@ -49,13 +49,13 @@ def amazon_signed(asked: Asked) -> Any:
 
 def test_prices_equal_the_packaged_ones(tmp_path: Path) -> None:
     """Over 50 types on demand, in pages; spot of the cheapest zone, with the others in the note."""
-    store = Store(tmp_path)
+    store = PriceStore(tmp_path)
 
     with vendor(amazon_signed) as server:
         outcome = run(store, server.url)
 
     found = {offer.key: offer for offer in store.offers("aws")}
-    assert (len(ON_DEMAND) >= 50, outcome.suspicions, outcome.sources) == (
+    assert (len(ON_DEMAND) >= 50, outcome.anomalies, outcome.sources) == (
         True, [], ["aws-query", "aws-spot-history"],
     )  # fmt: skip
     for offer in (*ON_DEMAND, *SPOT):
@@ -77,7 +77,7 @@ def test_keys_that_do_not_hold_fall_back_to_the_keyless_sources(
     tmp_path: Path, fault: dict[str, str], message: str
 ) -> None:
     """It is told, and AWS's own public files are read instead."""
-    store = Store(tmp_path)
+    store = PriceStore(tmp_path)
 
     def answer(asked: Asked) -> Any:
         if asked.method == "POST":
@@ -88,7 +88,7 @@ def test_keys_that_do_not_hold_fall_back_to_the_keyless_sources(
         outcome = run(store, server.url, region="us-east-1")
 
     assert outcome.sources[:2] == ["aws-query", "aws-bulk"]
-    assert message in outcome.suspicions[0].message
+    assert message in outcome.anomalies[0].message
     assert "aws us-east-1 on demand" in outcome.accepted
     assert len(store.offers("aws")) >= 50
 
@@ -99,14 +99,14 @@ def test_boto3_reads_moto_s_spot_history() -> None:
     server.start()
     try:
         host, port = server.get_host_and_port()
-        shapes = shapes_of("aws", CATALOG.offers, CATALOG.names)
-        source = AwsSpotHistory(shapes)
-        request = Request(environ=KEYS, endpoints={"aws-spot-history": f"http://{host}:{port}"})
-        part = Part(region="us-east-1", purchases=("spot",), label="moto")
+        specs = build_instance_specs("aws", CATALOG.offers, CATALOG.names)
+        source = AwsSpotHistory(specs)
+        request = RefreshRequest(environ=KEYS, endpoints={"aws-spot-history": f"http://{host}:{port}"})
+        part = PricePart(region="us-east-1", purchases=("spot",), label="moto")
         rows = list(source.read(part, request, impatient()))
     finally:
         server.stop()
 
     assert len(rows) >= 50
-    assert {row.instance_type for row in rows} <= set(shapes.known)
+    assert {row.instance_type for row in rows} <= set(specs.known)
     assert all(row.note.startswith("zone us-east-1") for row in rows)

@@ -12,9 +12,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from gpuplan.offers.refresh.jobs import jobs_of
-from gpuplan.offers.refresh.run import refresh
-from gpuplan.offers.refresh.store import Store
+from gpuplan.offers.refresh.jobs import build_jobs
+from gpuplan.offers.refresh.run import refresh_provider
+from gpuplan.offers.refresh.store import PriceStore
 from gpuplan.offers.rows import Offer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -131,12 +131,12 @@ def test_nothing_is_lost_and_nothing_is_half_written(
     vendor_world, server = world
     vendor_world.provider = provider
     names = ("aws-bulk", "aws-spot-feed", "azure-retail")
-    (job,) = jobs_of(
+    (job,) = build_jobs(
         CATALOG, providers=(provider,), regions=REGIONS[provider], environ={},
         endpoints=dict.fromkeys(names, server.url),
     )  # fmt: skip
     with TemporaryDirectory() as folder:
-        store = Store(Path(folder))
+        store = PriceStore(Path(folder))
         steps: set[int] = set()
         for one in sequence:
             before = {offer.key: offer.usd_per_hour for offer in store.offers(provider)}
@@ -146,13 +146,13 @@ def test_nothing_is_lost_and_nothing_is_half_written(
             server.faults.extend(one.faults)
             try:
                 with dying(one.dies_at):
-                    refresh(job, store=store, http=impatient(attempts=2))
+                    refresh_provider(job, store=store, http=impatient(attempts=2))
             except Died:
                 pass
             check(store, provider, before=before, steps=steps, one=one)
 
 
-def check(store: Store, provider: str, *, before: dict[Any, Any], steps: set[int], one: Round) -> None:
+def check(store: PriceStore, provider: str, *, before: dict[Any, Any], steps: set[int], one: Round) -> None:
     """Hold the laws against a store."""
     after = {
         offer.key: offer for offer in store.offers(provider)

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpuplan.offers.refresh.http import Http, Patience
-from gpuplan.offers.refresh.source import FetchError
-from gpuplan.offers.refresh.store import Store
+from gpuplan.offers.refresh.fetch_error import FetchError
+from gpuplan.offers.refresh.http import HttpClient, RetryPolicy
+from gpuplan.offers.refresh.store import PriceStore
 from offers.refresh.test_aws_and_azure import CATALOG, amazon, azure_items, packaged, run
 from vendors import aws, azure
 from vendors.server import PASSING, Asked, http_date, impatient, vendor
@@ -23,7 +23,7 @@ EASTUS = [
 @pytest.mark.parametrize("fault", PASSING)
 def test_what_passes_is_waited_for(tmp_path: Path, fault: str) -> None:
     """Three times in a row on one page: the fourth attempt gets it, and nothing is missing."""
-    store = Store(tmp_path)
+    store = PriceStore(tmp_path)
 
     with vendor(lambda asked: azure.pages({"eastus": EASTUS}, asked), faults=[fault] * 3) as server:
         outcome = run(store, server.url, "azure", regions=("eastus",), read_s=READ_S.get(fault, 5.0))
@@ -34,8 +34,10 @@ def test_what_passes_is_waited_for(tmp_path: Path, fault: str) -> None:
 
 @pytest.mark.parametrize("fault", ["503", "half", "stall", "not json", "reset"])
 def test_what_does_not_pass_leaves_the_old_prices(tmp_path: Path, fault: str) -> None:
-    """Page three fails for good: the region is refused as a whole, one line says why, and the file is the same."""
-    store = Store(tmp_path)
+    """Page three fails for good: the region is refused as a whole, one line says why, and the file is the
+    same.
+    """
+    store = PriceStore(tmp_path)
     with vendor(lambda asked: azure.pages({"eastus": EASTUS}, asked)) as server:
         run(store, server.url, "azure", regions=("eastus",))
     before = store.path("prices", "azure").read_bytes()
@@ -45,7 +47,7 @@ def test_what_does_not_pass_leaves_the_old_prices(tmp_path: Path, fault: str) ->
         outcome = run(store, server.url, "azure", regions=("eastus",), read_s=READ_S.get(fault, 5.0))
 
     assert outcome.refused == ["azure eastus"]
-    (why,) = outcome.suspicions
+    (why,) = outcome.anomalies
     assert why.code == "failed"
     assert "127.0.0.1" in why.message
     assert "\n" not in str(why)
@@ -56,7 +58,7 @@ def test_what_does_not_pass_leaves_the_old_prices(tmp_path: Path, fault: str) ->
 def test_a_large_file_that_breaks_off_is_read_again(tmp_path: Path, fault: str) -> None:
     """Half an offer file is never a price list."""
     on_demand = packaged("aws", region="us-east-1", purchase="on_demand")
-    store = Store(tmp_path)
+    store = PriceStore(tmp_path)
 
     with vendor(amazon(on_demand, []), faults=[fault]) as server:
         outcome = run(store, server.url, "aws", read_s=READ_S.get(fault, 5.0))
@@ -66,14 +68,14 @@ def test_a_large_file_that_breaks_off_is_read_again(tmp_path: Path, fault: str) 
 
 
 def test_a_file_cut_at_a_line_without_a_length_is_refused(tmp_path: Path) -> None:
-    """No header tells its length: the last line is not whole."""
+    """No header gives its length: the last line is incomplete."""
     on_demand = packaged("aws", region="us-east-1", purchase="on_demand")
     whole = aws.offer_file(aws.offer_line(offer) for offer in on_demand)
 
     with vendor(lambda asked: whole[:-40] if "offers" in asked.path else None) as server:
-        outcome = run(Store(tmp_path), server.url, "aws")
+        outcome = run(PriceStore(tmp_path), server.url, "aws")
 
-    assert "is not whole" in outcome.suspicions[0].message or "cells" in outcome.suspicions[0].message
+    assert "is incomplete" in outcome.anomalies[0].message or "cells" in outcome.anomalies[0].message
 
 
 def disordered(page: dict[str, Any], asked: Asked, how: str) -> dict[str, Any]:
@@ -101,7 +103,7 @@ def disordered(page: dict[str, Any], asked: Asked, how: str) -> dict[str, Any]:
 )
 def test_pages_that_do_not_follow_one_another_are_refused(tmp_path: Path, how: str) -> None:
     """Truncated, reordered or doubled pages: nothing of the region is taken."""
-    store = Store(tmp_path)
+    store = PriceStore(tmp_path)
 
     def answer(asked: Asked) -> dict[str, Any] | None:
         page = azure.pages({"eastus": EASTUS}, asked)
@@ -116,15 +118,15 @@ def test_pages_that_do_not_follow_one_another_are_refused(tmp_path: Path, how: s
 
 def test_a_clock_that_is_off_is_told_and_the_vendor_s_date_is_used(tmp_path: Path) -> None:
     """Three days: the prices are dated by the vendor's clock."""
-    store = Store(tmp_path)
+    store = PriceStore(tmp_path)
     theirs = datetime.now(UTC) + timedelta(days=3)
 
     with vendor(lambda asked: azure.pages({"eastus": EASTUS}, asked)) as server:
         server.date = http_date(theirs)
         outcome = run(store, server.url, "azure", regions=("eastus",))
 
-    assert [str(s) for s in outcome.suspicions if s.code == "clock"] == [
-        "the clock of this machine: is -72.0 h off the vendor's; the vendor's date is used"
+    assert [str(s) for s in outcome.anomalies if s.code == "clock"] == [
+        "the clock of this machine: is -72.0 h off the provider's; the provider's date is used"
     ]
     assert {offer.price_as_of for offer in store.offers("azure")} == {theirs.date().isoformat()}
 
@@ -132,7 +134,7 @@ def test_a_clock_that_is_off_is_told_and_the_vendor_s_date_is_used(tmp_path: Pat
 def test_what_a_vendor_asks_to_wait_is_waited_and_no_more_than_a_minute() -> None:
     """Retry-After of a second is obeyed; of an hour is not waited for; otherwise the pauses grow."""
     pauses: list[float] = []
-    http = Http(Patience(attempts=4), sleep=pauses.append)
+    http = HttpClient(RetryPolicy(attempts=4), sleep=pauses.append)
     with vendor(lambda _: {}, faults=["429", "500", "500"]) as server:
         http.json(server.url)
 
@@ -143,7 +145,7 @@ def test_what_a_vendor_asks_to_wait_is_waited_and_no_more_than_a_minute() -> Non
         vendor(lambda _: {}, faults=["429"]) as server,
         pytest.raises(FetchError, match="answered 429") as caught,
     ):
-        Http(Patience(longest_wait_s=0.5), sleep=pauses.append).json(server.url)
+        HttpClient(RetryPolicy(longest_wait_s=0.5), sleep=pauses.append).json(server.url)
     assert caught.value.retry_after_s == 1.0
     assert len(pauses) == 3
 
@@ -161,8 +163,8 @@ def test_an_unreachable_vendor_is_one_line_with_a_way_out(tmp_path: Path) -> Non
     with vendor(lambda _: {}) as server:
         gone = server.url
 
-    outcome = run(Store(tmp_path), gone, "azure", regions=("eastus",))
+    outcome = run(PriceStore(tmp_path), gone, "azure", regions=("eastus",))
 
-    assert "cannot be reached" in outcome.suspicions[0].message
-    assert "HTTPS_PROXY" in outcome.suspicions[0].message
+    assert "cannot be reached" in outcome.anomalies[0].message
+    assert "HTTPS_PROXY" in outcome.anomalies[0].message
     assert CATALOG.offers

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from gpuplan.offers.load import load_catalog
-from gpuplan.offers.refresh.jobs import jobs_of
-from gpuplan.offers.refresh.run import Outcome, refresh
-from gpuplan.offers.refresh.store import Store
+from gpuplan.offers.refresh.jobs import build_jobs
+from gpuplan.offers.refresh.run import RefreshOutcome, refresh_provider
+from gpuplan.offers.refresh.store import PriceStore
 from vendors import google
 from vendors.server import Asked, impatient, vendor
 
@@ -25,13 +25,13 @@ GOOGLE = [
 ]  # fmt: skip
 
 
-def run(store: Store, url: str, *, regions: Sequence[str] = (), read_s: float = 5.0) -> Outcome:
+def run(store: PriceStore, url: str, *, regions: Sequence[str] = (), read_s: float = 5.0) -> RefreshOutcome:
     """Return how a refresh with an API key went."""
-    (job,) = jobs_of(
+    (job,) = build_jobs(
         CATALOG, providers=("gcp",), regions=regions, environ={"GCP_API_KEY": "secret-key"},
         endpoints={"gcp-billing": url, "skypilot-gcp": url},
     )  # fmt: skip
-    return refresh(job, store=store, http=impatient(read_s=read_s))
+    return refresh_provider(job, store=store, http=impatient(read_s=read_s))
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def test_machines_put_together_from_skus_equal_the_packaged_prices(
     tmp_path: Path, skus: dict[str, list[dict[str, Any]]]
 ) -> None:
     """All types in all regions, on demand and spot: bundles, add-on GPUs with hosts, TPU slices."""
-    store = Store(tmp_path)
+    store = PriceStore(tmp_path)
 
     with vendor(lambda asked: google.page_of(skus, asked)) as server:
         outcome = run(store, server.url)
@@ -57,7 +57,7 @@ def test_machines_put_together_from_skus_equal_the_packaged_prices(
             wrong.append((offer, same))
     assert wrong[:3] == []
     assert len({offer.instance_type for offer in GOOGLE}) >= 50
-    assert outcome.suspicions == []
+    assert outcome.anomalies == []
     a2 = found["a2-highgpu-1g", "us-central1", "on_demand"]
     assert a2.sku.startswith("12 x ")
     assert a2.sku.count(" + ") == 2
@@ -73,13 +73,13 @@ def test_parts_of_which_skus_disagree_make_no_price(
     """Two prices of an A2 core in Iowa: no A2 machine there is priced; all others are."""
     double = google.sku("A2 Instance Core running in Iowa", ["us-central1"], 0.5)
     both = {**skus, google.COMPUTE_SERVICE: [*skus[google.COMPUTE_SERVICE], double]}
-    store = Store(tmp_path)
+    store = PriceStore(tmp_path)
 
     with vendor(lambda asked: google.page_of(both, asked)) as server:
         outcome = run(store, server.url)
 
-    doubted = {s.what for s in outcome.suspicions}
-    assert {s.code for s in outcome.suspicions} == {"two prices"}
+    doubted = {s.what for s in outcome.anomalies}
+    assert {s.code for s in outcome.anomalies} == {"two prices"}
     assert all(name.startswith("a2-") and "us-central1 on demand" in name for name in doubted)
     assert len(doubted) == 9
     assert ("g2-standard-4", "us-central1", "on_demand") in {o.key for o in store.offers("gcp")}
@@ -93,11 +93,11 @@ def test_what_passes_is_waited_for_and_what_does_not_changes_nothing(
     few = {service: list(found[:100]) for service, found in skus.items()}
     read_s = 0.4 if fault == "stall" else 5.0
     for times, refused in ((3, []), (4, ["gcp us-central1"])):
-        store = Store(tmp_path / str(times))
+        store = PriceStore(tmp_path / str(times))
         with vendor(lambda asked: google.page_of(few, asked), faults=[fault] * times) as server:
             outcome = run(store, server.url, regions=("us-central1",), read_s=read_s)
 
-        failed = [s.what for s in outcome.suspicions if s.code == "failed" and "gcp us-central1" in s.what]
+        failed = [s.what for s in outcome.anomalies if s.code == "failed" and "gcp us-central1" in s.what]
         assert failed == refused
 
 
@@ -105,11 +105,11 @@ def test_what_passes_is_waited_for_and_what_does_not_changes_nothing(
 def test_an_expired_key_is_told_and_not_tried_again(tmp_path: Path, fault: str) -> None:
     """One question, one line with the way out, and no key in it."""
     with vendor(lambda asked: {"skus": []} if "/v1/" in asked.path else None, faults=[fault] * 3) as server:
-        outcome = run(Store(tmp_path), server.url)
+        outcome = run(PriceStore(tmp_path), server.url)
 
     asked = [asked for asked in server.asked if "/v1/" in asked.path]
     assert len(asked) <= (3 if fault == "401" else 1)  # Google's client itself asks again after a 401
-    (why,) = [s for s in outcome.suspicions if "Google" in s.message]
+    (why,) = [s for s in outcome.anomalies if "Google" in s.message]
     assert "is the key valid" in why.message
     assert "secret-key" not in why.message
 
@@ -122,6 +122,6 @@ def test_pages_that_go_in_circles_are_refused(tmp_path: Path, skus: dict[str, li
         return page and {**page, "nextPageToken": "300"}
 
     with vendor(circular) as server:
-        outcome = run(Store(tmp_path), server.url)
+        outcome = run(PriceStore(tmp_path), server.url)
 
-    assert any("do not end" in s.message for s in outcome.suspicions)
+    assert any("returned more than" in s.message for s in outcome.anomalies)

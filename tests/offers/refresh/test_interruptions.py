@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpuplan.offers.refresh.interruptions import known_interruption_rates, refresh_interruption_rates
-from gpuplan.offers.refresh.source import FetchError, Request
-from gpuplan.offers.refresh.store import Store
+from gpuplan.offers.refresh.fetch_error import FetchError
+from gpuplan.offers.refresh.interruptions import load_interruption_rates, refresh_interruption_rates
+from gpuplan.offers.refresh.source import RefreshRequest
+from gpuplan.offers.refresh.store import PriceStore
 from vendors.server import impatient, vendor
 
 TYPES = ("g4dn.xlarge", "g5.xlarge", "p3.2xlarge", "p4d.24xlarge", "p5.48xlarge")
@@ -20,19 +21,19 @@ def advisor(types: tuple[str, ...]) -> dict[str, Any]:
     return {"ranges": [], "spot_advisor": {"us-east-1": {"Linux": rows, "Windows": {}}}}
 
 
-def refreshed(store: Store, answer: Any) -> int:
+def refreshed(store: PriceStore, answer: Any) -> int:
     """Return how many rates a refresh read."""
     with vendor(lambda _: answer) as server:
-        request = Request(endpoints={"aws-spot-advisor": server.url})
+        request = RefreshRequest(endpoints={"aws-spot-advisor": server.url})
         return refresh_interruption_rates(store, request, impatient())
 
 
 def test_rates_are_kept_by_type_and_region(tmp_path: Path) -> None:
     """Bucket 3 is 15 to 20 %, bucket 4 has no upper end; savings of -20 % are what they are."""
-    store = Store(tmp_path)
+    store = PriceStore(tmp_path)
 
     assert refreshed(store, advisor(TYPES)) == 5
-    rates = known_interruption_rates(store)
+    rates = load_interruption_rates(store)
 
     p4d, p5 = rates["p4d.24xlarge", "us-east-1"], rates["p5.48xlarge", "us-east-1"]
     assert (p4d.low_percent, p4d.high_percent, p4d.savings_percent) == (15, 20, 0)
@@ -42,7 +43,7 @@ def test_rates_are_kept_by_type_and_region(tmp_path: Path) -> None:
 @pytest.mark.parametrize("answer", [advisor(TYPES[:2]), advisor(()), {"spot_advisor": {"us-east-1": []}}])
 def test_half_a_table_is_refused(tmp_path: Path, answer: Any) -> None:
     """What was known stays, byte for byte."""
-    store = Store(tmp_path)
+    store = PriceStore(tmp_path)
     refreshed(store, advisor(TYPES))
     before = store.path("interruption", "aws").read_bytes()
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from gpuplan.offers.load import load_catalog
-from gpuplan.offers.refresh.jobs import jobs_of
-from gpuplan.offers.refresh.run import Outcome, refresh
-from gpuplan.offers.refresh.store import Store
+from gpuplan.offers.refresh.jobs import build_jobs
+from gpuplan.offers.refresh.run import RefreshOutcome, refresh_provider
+from gpuplan.offers.refresh.store import PriceStore
 from gpuplan.offers.rows import Offer
 from vendors import others
 from vendors.server import Asked, impatient, vendor
@@ -28,13 +28,15 @@ def packaged(provider: str) -> list[Offer]:
     ]
 
 
-def run(store: Store, url: str, provider: str, *, environ: Mapping[str, str] | None = None) -> Outcome:
+def run(
+    store: PriceStore, url: str, provider: str, *, environ: Mapping[str, str] | None = None
+) -> RefreshOutcome:
     """Return how a refresh went."""
-    (job,) = jobs_of(
+    (job,) = build_jobs(
         CATALOG, providers=(provider,), environ=KEYS.get(provider, {}) if environ is None else environ,
         endpoints={SOURCES[provider]: url},
     )  # fmt: skip
-    return refresh(job, store=store, http=impatient())
+    return refresh_provider(job, store=store, http=impatient())
 
 
 ANSWERS = {"lambda": others.instance_types, "runpod": others.gpu_types, "vast": others.bundles}
@@ -45,7 +47,7 @@ PATHS = {"lambda": "/api/v1/instance-types", "runpod": "/graphql", "vast": "/api
 def test_prices_equal_the_packaged_ones(tmp_path: Path, provider: str) -> None:
     """Every packaged type of theirs (15, 13 and 13); the key travels in a header."""
     expected = packaged(provider)
-    store = Store(tmp_path)
+    store = PriceStore(tmp_path)
 
     with vendor(
         lambda asked: ANSWERS[provider](expected) if asked.path == PATHS[provider] else None
@@ -67,9 +69,9 @@ def test_prices_equal_the_packaged_ones(tmp_path: Path, provider: str) -> None:
 def test_a_gpu_that_the_catalog_does_not_know_is_told(tmp_path: Path) -> None:
     """RunPod lists an X9: one finding, no row."""
     with vendor(lambda _: others.gpu_types(packaged("runpod"))) as server:
-        outcome = run(Store(tmp_path), server.url, "runpod")
+        outcome = run(PriceStore(tmp_path), server.url, "runpod")
 
-    assert {(s.code, s.what) for s in outcome.suspicions} == {
+    assert {(s.code, s.what) for s in outcome.anomalies} == {
         ("unknown accelerator", "runpod:1xX9 any on demand"),
         ("unknown accelerator", "runpod:1xX9 any spot"),
     }
@@ -79,7 +81,7 @@ def test_a_gpu_that_the_catalog_does_not_know_is_told(tmp_path: Path) -> None:
 def test_without_a_key_nothing_is_asked_and_the_way_is_told(tmp_path: Path, provider: str) -> None:
     """No request leaves; the variable is named."""
     with vendor(lambda _: {}) as server:
-        outcome = run(Store(tmp_path), server.url, provider, environ={})
+        outcome = run(PriceStore(tmp_path), server.url, provider, environ={})
 
     assert server.asked == []
     assert outcome.needs == [f"{SOURCES[provider]}: an API key in {provider.upper()}_API_KEY"]
@@ -92,20 +94,20 @@ def test_without_a_key_nothing_is_asked_and_the_way_is_told(tmp_path: Path, prov
 def test_another_form_is_refused(tmp_path: Path, provider: str, answer: Any) -> None:
     """JSON, and not theirs: one line, no traceback, nothing written."""
     with vendor(lambda _: answer) as server:
-        outcome = run(Store(tmp_path), server.url, provider)
+        outcome = run(PriceStore(tmp_path), server.url, provider)
 
     assert outcome.accepted == []
-    assert "has another form" in outcome.suspicions[0].message
+    assert "unexpected format" in outcome.anomalies[0].message
 
 
 @pytest.mark.parametrize("fault", ["401", "403"])
 def test_an_expired_key_is_one_question(tmp_path: Path, fault: str) -> None:
     """It is not asked again and again with a key that does not hold."""
     with vendor(lambda _: {}, faults=[fault]) as server:
-        outcome = run(Store(tmp_path), server.url, "lambda")
+        outcome = run(PriceStore(tmp_path), server.url, "lambda")
 
     assert len(server.asked) == 1
-    assert f"answered {fault}" in outcome.suspicions[0].message
+    assert f"answered {fault}" in outcome.anomalies[0].message
 
 
 def test_google_by_way_of_skypilot_equals_the_packaged_prices(tmp_path: Path) -> None:
@@ -115,7 +117,7 @@ def test_google_by_way_of_skypilot_equals_the_packaged_prices(tmp_path: Path) ->
         if offer.instance_type.startswith(("tpu-", "attach:", "n1-")) and offer.region == "us-central1"
     ]  # fmt: skip
     text = others.skypilot_catalog(theirs)
-    store = Store(tmp_path)
+    store = PriceStore(tmp_path)
 
     def answer(asked: Asked) -> bytes | None:
         return text.encode() if asked.path == "/gcp/vms.csv" else None
@@ -124,10 +126,10 @@ def test_google_by_way_of_skypilot_equals_the_packaged_prices(tmp_path: Path) ->
         outcome = run(store, server.url, "gcp", environ={})
 
     assert outcome.refused == ["gcp (SkyPilot)"], "far fewer than were packaged: refused as a whole"
-    assert [s.code for s in outcome.suspicions] == ["far fewer rows"]
+    assert [s.code for s in outcome.anomalies] == ["far fewer rows"]
 
     with vendor(answer) as server:
-        (job,) = jobs_of(
+        (job,) = build_jobs(
             CATALOG,
             providers=("gcp",),
             regions=("us-central1",),
@@ -136,12 +138,12 @@ def test_google_by_way_of_skypilot_equals_the_packaged_prices(tmp_path: Path) ->
         )
         slices = [offer for offer in job.packaged if offer in theirs]
         few = type(job)(
-            provider="gcp", slots=job.slots, shapes=job.shapes, packaged=slices, request=job.request
+            provider="gcp", slots=job.slots, specs=job.specs, packaged=slices, request=job.request
         )
-        outcome = refresh(few, store=store, http=impatient())
+        outcome = refresh_provider(few, store=store, http=impatient())
 
     found = {offer.key: offer for offer in store.offers("gcp")}
-    assert outcome.suspicions == []
+    assert outcome.anomalies == []
     assert len(theirs) >= 50
     for offer in theirs:
         same = found[offer.instance_type, offer.region, offer.purchase]

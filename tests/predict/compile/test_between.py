@@ -6,21 +6,21 @@ from dataclasses import replace
 
 import pytest
 from gpuplan.offers.load import load_catalog
-from gpuplan.predict.compile.compiled import Compiled, CompileFault
+from gpuplan.predict.compile.compiled import CompiledStep, CompileFault
 from gpuplan.predict.compile.constants import load_constants
-from gpuplan.predict.compile.predictor import CompiledPredictor, Outcome
-from gpuplan.predict.compile.targets import target_of
+from gpuplan.predict.compile.predictor import Compilation, CompiledPredictor
+from gpuplan.predict.compile.targets import find_target
 from gpuplan.predict.steptime import StepTime
 from made_up import FakePredictor, make_workload
 
 V5E = replace(load_catalog().accelerators["TPU-v5e"], fp32_tflop_per_s=10.0)
 
 
-def outcome(cycles: float, needed_bytes: int) -> Outcome:
-    target = target_of(V5E)
+def outcome(cycles: float, needed_bytes: int) -> Compilation:
+    target = find_target(V5E)
     assert target is not None
-    result = Compiled(compiler="libtpu 1", compile_s=1.0, needed_bytes=needed_bytes, cycles={"k": cycles})
-    return Outcome(target, result)
+    result = CompiledStep(compiler="libtpu 1", compile_s=1.0, needed_bytes=needed_bytes, cycles={"k": cycles})
+    return Compilation(target, result)
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_time_and_memory_lie_on_the_line_through_both(predictor: CompiledPredict
     assert step.time_s.mid == pytest.approx(2e-3 * load_constants()["tpu"].slowdown)
     assert step.memory is not None
     assert (step.memory.needed_bytes, step.memory.fits) == (3 * 2**30, True)
-    assert "between batches of 32 and 128" in step.note
+    assert "between the compiled batch sizes 32 and 128" in step.note
 
 
 @pytest.mark.parametrize("batch_size", [16, 256])
@@ -53,9 +53,9 @@ def test_beyond_both_nothing_is_extrapolated(predictor: CompiledPredictor, batch
 
 
 def test_a_refusal_ends_no_line(predictor: CompiledPredictor) -> None:
-    target = target_of(V5E)
+    target = find_target(V5E)
     assert target is not None
-    refused = Outcome(target, CompileFault(kind="does not fit", message=""))
+    refused = Compilation(target, CompileFault(kind="does not fit", message=""))
     predictor.learn(make_workload(batch_size=128), "TPU-v5e", refused)
 
     step = predictor.step_time(make_workload(batch_size=64), V5E)

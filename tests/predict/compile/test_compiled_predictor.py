@@ -7,23 +7,23 @@ from dataclasses import replace
 import pytest
 from gpuplan.offers.load import load_catalog
 from gpuplan.predict.compile import predictor as predicting
-from gpuplan.predict.compile.compiled import Compiled, CompileFault
+from gpuplan.predict.compile.compiled import CompiledStep, CompileFault
 from gpuplan.predict.compile.constants import load_constants
-from gpuplan.predict.compile.predictor import CompiledPredictor, Outcome
-from gpuplan.predict.compile.targets import target_of
+from gpuplan.predict.compile.predictor import Compilation, CompiledPredictor
+from gpuplan.predict.compile.targets import find_target
 from gpuplan.predict.steptime import StepTime
 from made_up import FakePredictor, make_accelerator, make_workload
 
 V3 = replace(load_catalog().accelerators["TPU-v3"], fp32_tflop_per_s=10.0)
-TARGET = target_of(V3)
+TARGET = find_target(V3)
 assert TARGET is not None
-CYCLES = Compiled(compiler="libtpu 1", compile_s=1.0, needed_bytes=3 * 2**30, cycles={"kOutput": 94e6})
+CYCLES = CompiledStep(compiler="libtpu 1", compile_s=1.0, needed_bytes=3 * 2**30, cycles={"kOutput": 94e6})
 
 
-def predicted(result: Compiled | CompileFault, *, devices: float = 1) -> StepTime:
+def predicted(result: CompiledStep | CompileFault, *, devices: float = 1) -> StepTime:
     workload = make_workload()
     assert TARGET is not None
-    predictor = CompiledPredictor(FakePredictor(), workload, {"TPU-v3": Outcome(TARGET, result)})
+    predictor = CompiledPredictor(FakePredictor(), workload, {"TPU-v3": Compilation(TARGET, result)})
     step = predictor.step_time(workload, V3, devices=devices)
     assert isinstance(step, StepTime)
     return step
@@ -76,7 +76,9 @@ def test_a_refusal_without_a_size_is_a_refusal() -> None:
 
 def test_far_from_the_model_both_are_told_with_where_the_time_goes() -> None:
     """FakePredictor says 80 to 150 ms; ten times the cycles take a second."""
-    slow = Compiled(compiler="libtpu 1", compile_s=1.0, needed_bytes=1, cycles={"kOutput": 9e8, "copy": 1e8})
+    slow = CompiledStep(
+        compiler="libtpu 1", compile_s=1.0, needed_bytes=1, cycles={"kOutput": 9e8, "copy": 1e8}
+    )
 
     assert "modelled says 80 to 150 ms" in predicted(slow).note
     assert "90% of the compiler's cycles are kOutput" in predicted(slow).note
@@ -103,10 +105,10 @@ def on_t4(monkeypatch: pytest.MonkeyPatch, *, rows: int) -> StepTime:
     constants = replace(load_constants()["cuda"], fitted_on={"rows": rows})
     monkeypatch.setattr(predicting, "load_constants", lambda: {"cuda": constants})
     t4 = load_catalog().accelerators["T4"]
-    result = Compiled(compiler="xla 1", compile_s=1.0, needed_bytes=2**30, kernels=(KERNEL,))
-    workload, target = make_workload(), target_of(t4)
+    result = CompiledStep(compiler="xla 1", compile_s=1.0, needed_bytes=2**30, kernels=(KERNEL,))
+    workload, target = make_workload(), find_target(t4)
     assert target is not None
-    step = CompiledPredictor(FakePredictor(), workload, {"T4": Outcome(target, result)}).step_time(
+    step = CompiledPredictor(FakePredictor(), workload, {"T4": Compilation(target, result)}).step_time(
         workload, t4
     )
     assert isinstance(step, StepTime)

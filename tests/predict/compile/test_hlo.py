@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpuplan.predict.compile.gpu_kernels import kernels_in
-from gpuplan.predict.compile.hlo import Instruction, Module, read_module
-from gpuplan.predict.compile.reading import facts_of
+from gpuplan.predict.compile.gpu_kernels import parse_kernels
+from gpuplan.predict.compile.hlo import Instruction, Module, parse_module
+from gpuplan.predict.compile.reading import parse_facts
 
 
 def compiled(function: Any, *shapes: tuple[int, ...]) -> Any:
@@ -27,7 +27,7 @@ def loop() -> Module:
     def rounds(x: Any, w: Any) -> Any:
         return jax.lax.scan(lambda carry, _: (jnp.tanh(carry @ w), None), x, None, length=7)[0].sum()
 
-    return read_module(compiled(rounds, (64, 64), (64, 64)).as_text())
+    return parse_module(compiled(rounds, (64, 64), (64, 64)).as_text())
 
 
 def test_a_loop_runs_as_often_as_it_is_written(loop: Module) -> None:
@@ -46,7 +46,7 @@ def test_every_instruction_of_the_text_is_read(loop: Module) -> None:
 
     step = compiled(lambda x, w: (jnp.tanh(x @ w), x.sum()), (8, 4), (4, 2))
     text = step.as_text()
-    module = read_module(text)
+    module = parse_module(text)
 
     assert sum(" = " in line for line in text.splitlines()) == sum(map(len, module.computations.values()))
     assert module.entry in module.computations
@@ -54,7 +54,7 @@ def test_every_instruction_of_the_text_is_read(loop: Module) -> None:
 
 def test_sizes_are_those_of_the_compilers_own_memory_analysis() -> None:
     step = compiled(lambda x, w: x @ w, (128, 32), (32, 16))
-    module = read_module(step.as_text())
+    module = parse_module(step.as_text())
     parameters = [one for _, one, _ in module.executed() if one.opcode == "parameter"]
 
     size = sum(array.size_bytes for one in parameters for array in one.arrays)
@@ -86,7 +86,7 @@ ENTRY %main (a: bf16[8,128]) -> bf16[8,128] {
 
 def test_cycles_of_a_made_up_tpu_module_count_loops_and_name_what_has_none() -> None:
     """By hand: three rounds of 100 cycles and a copy of 50; an all-reduce of 8 x 128 x 2 bytes has no estimate."""
-    facts = facts_of(TPU_TEXT, "tpu")
+    facts = parse_facts(TPU_TEXT, "tpu")
 
     assert facts["cycles"] == {"kLoop": 300.0, "copy": 50.0}
     assert facts["unestimated"] == {"all-reduce": 1.0}
@@ -99,10 +99,10 @@ def test_what_libtpu_really_writes() -> None:
     Each round holds a copy of 17 cycles and a product of 264; libtpu notes no trip count: the condition tells it.
     """
     text = (Path(__file__).parent / "scan_and_convolution.v5e.hlo").read_text()
-    module = read_module(text)
+    module = parse_module(text)
     (loop,) = (one for _, one, _ in module.executed() if one.opcode == "while")
 
-    facts = facts_of(text, "tpu")
+    facts = parse_facts(text, "tpu")
 
     assert module.trip_count(loop) == 5
     assert facts["cycles"]["copy"] == 5 * 17
@@ -131,7 +131,7 @@ ENTRY %main (x: f16[32,56,56,64], w: f16[128,3,3,64]) -> f16[32,28,28,128] {
 def test_a_made_up_cudnn_convolution_is_the_product_behind_it() -> None:
     """m = 32 x 28 x 28 pixels, n = 128 filters, k = 3 x 3 x 64; the work space is not traffic."""
     fusion, convolution = sorted(
-        kernels_in(read_module(CUDA_TEXT)), key=lambda kernel: kernel.category, reverse=True
+        parse_kernels(parse_module(CUDA_TEXT)), key=lambda kernel: kernel.category, reverse=True
     )
 
     pixels, image = 32 * 28 * 28, 32 * 56 * 56 * 64
@@ -144,7 +144,7 @@ def test_a_made_up_cudnn_convolution_is_the_product_behind_it() -> None:
 
 def test_what_devices_send_to_each_other_is_counted_on_rings_by_hand() -> None:
     """Groups of 2 gather halves of 4,096 bytes, and 4 devices sum them: (2 - 1) x 2,048 and 2 x 3 / 4 x 4,096."""
-    facts = facts_of(
+    facts = parse_facts(
         """HloModule made_up, num_partitions=4
 
 ENTRY %main (a: f32[512]) -> f32[1024] {

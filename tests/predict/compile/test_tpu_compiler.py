@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from gpuplan.predict.compile.compiled import Compiled, CompileFault
+from gpuplan.predict.compile.compiled import CompiledStep, CompileFault
 from gpuplan.predict.compile.targets import Target
 from gpuplan.predict.compile.worker import compile_step
 from gpuplan.workload.lowering import Lowered, lowered_step
@@ -34,7 +34,7 @@ def test_a_step_compiles_for_a_tpu_that_is_not_there(tmp_path: Path) -> None:
     step = lowered(tmp_path, 512)
     result = compile_step(step.path, digest=step.digest, target=V5E)
 
-    assert isinstance(result, Compiled)
+    assert isinstance(result, CompiledStep)
     assert result.total_cycles > 0
     assert 3 * 2**20 < result.needed_bytes < 2**30
 

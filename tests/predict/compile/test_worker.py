@@ -7,9 +7,15 @@ from pathlib import Path
 
 import pytest
 from gpuplan.predict.compile import targets, worker
-from gpuplan.predict.compile.compiled import Compiled, CompileFault, recall, result_key, retain
+from gpuplan.predict.compile.compiled import (
+    CompiledStep,
+    CompileFault,
+    compute_result_key,
+    load_result,
+    store_result,
+)
 from gpuplan.predict.compile.targets import Target
-from gpuplan.predict.compile.worker import Limits, compile_step
+from gpuplan.predict.compile.worker import CompileLimits, compile_step
 from gpuplan.units import MIB
 
 TPU = Target(accelerator="TPU-v3", platform="tpu", topology="v3:2x2", cores=2)
@@ -25,12 +31,12 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> object:
     """Return a function that runs a fake compiler's source as the child, with a cache of its own."""
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv("GPUPLAN_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(worker, "compiler_version", lambda platform: "fake 1.0")
+    monkeypatch.setattr(worker, "find_compiler_version", lambda platform: "fake 1.0")
 
-    def compile_with(source: str, **limits: float) -> Compiled | CompileFault:
+    def compile_with(source: str, **limits: float) -> CompiledStep | CompileFault:
         (tmp_path / "fake_compiler.py").write_text(source)
         return compile_step(
-            tmp_path / "module", digest="d", target=TPU, child="fake_compiler", limits=Limits(**limits)
+            tmp_path / "module", digest="d", target=TPU, child="fake_compiler", limits=CompileLimits(**limits)
         )
 
     return compile_with
@@ -104,16 +110,18 @@ def test_the_install_line_brings_every_package_that_is_looked_for(platform: str)
 
 def test_a_refusal_is_kept_and_a_crash_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPUPLAN_CACHE_DIR", str(tmp_path))
-    refusal = CompileFault(kind="does not fit", message="no room", needed_bytes=20 * 2**30)
+    refusal = CompileFault(kind="does not fit", message="does not fit", needed_bytes=20 * 2**30)
 
-    retain("a", refusal)
-    retain("b", CompileFault(kind="killed", message="signal 9"))
+    store_result("a", refusal)
+    store_result("b", CompileFault(kind="killed", message="signal 9"))
 
-    assert recall("a") == refusal
-    assert recall("b") is None
+    assert load_result("a") == refusal
+    assert load_result("b") is None
 
 
 def test_another_compiler_version_is_another_result() -> None:
-    one, other = (result_key(module="m", target=TPU.digest, compiler=version) for version in ("1", "2"))
+    one, other = (
+        compute_result_key(module="m", target=TPU.digest, compiler=version) for version in ("1", "2")
+    )
 
     assert one != other

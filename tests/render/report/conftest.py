@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 from gpuplan.offers.load import load_catalog
-from gpuplan.plan.ask import Prepared
 from gpuplan.plan.details import details_of
-from gpuplan.plan.estimate import Question, estimate_workload
+from gpuplan.plan.estimate import estimate_workload
+from gpuplan.plan.prepared import Prepared
+from gpuplan.plan.question import Question
 from gpuplan.plan.result import Estimate
 from gpuplan.plan.select import Filters, select
 from gpuplan.plan.terms import Terms
 from gpuplan.predict.predictor import Predictor
-from gpuplan.render.estimate import estimate_json
+from gpuplan.render.estimate import format_estimate_json
 from gpuplan.workload.model import Unmodelled
 from gpuplan.workload.ops import Op, OpKind
 from hostile import HOSTILE
@@ -86,12 +87,12 @@ def answer() -> Estimate:
 @pytest.fixture(scope="session")
 def plan(answer: Estimate) -> dict[str, Any]:
     """The plan as it is read from a file."""
-    document: dict[str, Any] = json.loads(estimate_json(answer))
+    document: dict[str, Any] = json.loads(format_estimate_json(answer))
     return document
 
 
 @pytest.fixture(scope="session")
 def whole_plan() -> dict[str, Any]:
     """A plan of everything that can be rented."""
-    document: dict[str, Any] = json.loads(estimate_json(planned(Filters())))
+    document: dict[str, Any] = json.loads(format_estimate_json(planned(Filters())))
     return document

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpuplan.render.report.page import report_html
+from gpuplan.render.report.page import build_report_html
 from hostile import HOSTILE
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -49,7 +49,7 @@ def browser() -> Iterator[Any]:
 def report(plan: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page as a file."""
     path = tmp_path_factory.mktemp("report") / "report.html"
-    path.write_text(report_html(plan), encoding="utf-8")
+    path.write_text(build_report_html(plan), encoding="utf-8")
     return path
 
 

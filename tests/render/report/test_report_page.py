@@ -17,9 +17,9 @@ from gpuplan.errors import UsageError
 from gpuplan.offers.load import load_catalog
 from gpuplan.offers.local import GENERIC_HOST
 from gpuplan.plan.result import Estimate
-from gpuplan.render.report.columns import rows_of
-from gpuplan.render.report.embed import script_hash
-from gpuplan.render.report.page import LARGEST_BYTES, report_html
+from gpuplan.render.report.columns import decode_columns
+from gpuplan.render.report.embed import compute_script_hash
+from gpuplan.render.report.page import MAX_BYTES, build_report_html
 from hostile import HOSTILE
 
 VOID = {"meta", "input", "img", "br", "link"}
@@ -64,7 +64,7 @@ class Page(HTMLParser):
 @pytest.fixture(scope="module")
 def text(plan: dict[str, Any]) -> str:
     """The page."""
-    return report_html(plan)
+    return build_report_html(plan)
 
 
 @pytest.fixture(scope="module")
@@ -86,14 +86,14 @@ def test_the_whole_catalog_fits_in_a_mail(
     """Every offer of the catalog within 1.5 MB. Where less is allowed, bills and notes of offers that the page
     does not show go, every offer stays, and the page says so.
     """
-    text = report_html(whole_plan)
+    text = build_report_html(whole_plan)
     assert len(whole_plan["offers"]) > 3000
-    assert len(text.encode()) <= LARGEST_BYTES == 1_500_000
+    assert len(text.encode()) <= MAX_BYTES == 1_500_000
 
-    monkeypatch.setattr("gpuplan.render.report.page.LARGEST_BYTES", 800_000)
-    page = Page(report_html(whole_plan))
+    monkeypatch.setattr("gpuplan.render.report.page.MAX_BYTES", 800_000)
+    page = Page(build_report_html(whole_plan))
     inside = json.loads(gzip.decompress(base64.b64decode(page.block("plan-data"))))
-    offers = rows_of(inside["offers"])
+    offers = decode_columns(inside["offers"])
     best = whole_plan["recommendation"]["cheapest"]["offer"]
     assert "bills and notes of those in the table alone" in " ".join(page.text.split())
     assert len(offers) == len(whole_plan["offers"])
@@ -103,7 +103,7 @@ def test_the_whole_catalog_fits_in_a_mail(
 
 def test_the_same_plan_gives_the_same_page(text: str, plan: dict[str, Any]) -> None:
     """No clock and no chance in it."""
-    assert report_html(copy.deepcopy(plan)) == text
+    assert build_report_html(copy.deepcopy(plan)) == text
 
 
 def test_nothing_is_loaded_from_anywhere(text: str, page: Page) -> None:
@@ -140,7 +140,7 @@ def test_only_the_scripts_of_the_package_may_run(page: Page) -> None:
     assert len(running) == 3
     assert "default-src 'none'" in policy
     for script in running:
-        assert script_hash(script) in policy
+        assert compute_script_hash(script) in policy
     assert "unsafe" not in policy.split("script-src")[1].split(";")[0]
 
 
@@ -158,7 +158,7 @@ def test_the_plan_inside_is_the_plan(page: Page, plan: dict[str, Any]) -> None:
     inside = json.loads(gzip.decompress(base64.b64decode(page.block("plan-data"))))
     table = json.loads(gzip.decompress(base64.b64decode(page.block("rows-data"))))
 
-    assert {**inside["plan"], "offers": rows_of(inside["offers"])} == plan
+    assert {**inside["plan"], "offers": decode_columns(inside["offers"])} == plan
     assert len(table["offers"]) == len(plan["offers"])
 
 
@@ -192,7 +192,7 @@ def test_the_answer_is_a_sentence(page: Page, answer: Estimate) -> None:
 def test_a_plan_without_details_says_what_it_lacks(plan: dict[str, Any]) -> None:
     """As `--json` prints it: no step, no epochs; the rest is there, and the page is whole."""
     bare = {key: value for key, value in plan.items() if key != "details"}
-    page = Page(report_html(bare))
+    page = Page(build_report_html(bare))
 
     assert page.open == []
     assert page.text.count("This plan does not hold it") == 3
@@ -201,4 +201,4 @@ def test_a_plan_without_details_says_what_it_lacks(plan: dict[str, Any]) -> None
 def test_what_is_no_plan_is_said_in_one_line(plan: dict[str, Any]) -> None:
     """A member that is missing is named."""
     with pytest.raises(UsageError, match="the plan cannot be read: KeyError at 'recommendation'"):
-        report_html({key: value for key, value in plan.items() if key != "recommendation"})
+        build_report_html({key: value for key, value in plan.items() if key != "recommendation"})

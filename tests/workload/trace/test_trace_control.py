@@ -11,9 +11,9 @@ from gpuplan.workload.trace.flatten import flatten
 from gpuplan.workload.trace.fusion import fuse
 from gpuplan.workload.trace.graph import Graph
 from gpuplan.workload.trace.layers import group_layers
-from gpuplan.workload.trace.liveness import peak_bytes
+from gpuplan.workload.trace.liveness import compute_peak_bytes
 from gpuplan.workload.trace.simplify import simplify
-from gpuplan.workload.trace.table import tabulate, unmodelled
+from gpuplan.workload.trace.table import find_unmodelled, tabulate
 
 
 def graph_of(function: Callable[..., Any], *shapes: tuple[int, ...]) -> Graph:
@@ -54,7 +54,7 @@ def test_while_that_counts_is_known(start: int, stop: int) -> None:
 
     graph = graph_of(run, (4, 4))
     assert product_count(graph) == stop - start
-    assert not unmodelled(graph)
+    assert not find_unmodelled(graph)
 
 
 def test_while_on_data_is_counted_once_and_named() -> None:
@@ -66,7 +66,7 @@ def test_while_on_data_is_counted_once_and_named() -> None:
             return jax.lax.while_loop(lambda a: a.sum() < 10.0, lambda a: a @ a, x)
 
     graph = graph_of(run, (4, 4))
-    (missing,) = unmodelled(graph)
+    (missing,) = find_unmodelled(graph)
     assert product_count(graph) == 1
     assert missing.name == "loop of unknown length in solver"
     assert missing.bytes_share == pytest.approx(1.0)
@@ -121,7 +121,7 @@ def test_unknown_primitive_is_named_with_its_share() -> None:
 
     primitive = unheard_of()
     graph = graph_of(lambda x: primitive.bind(jnp.exp(x)), (8, 8))
-    (missing,) = unmodelled(graph)
+    (missing,) = find_unmodelled(graph)
     assert (missing.name, missing.count, missing.bytes_share) == ("hyperbolic_widget", 1, 0.5)
     (row,) = [op for op in tabulate(graph, group_layers(graph), fuse(graph)) if op.kind is OpKind.OTHER]
     assert (row.flops, row.bytes_read, row.bytes_written) == (0, 256, 256)
@@ -136,7 +136,7 @@ def test_peak_of_a_chain_of_products() -> None:
         return x @ a @ b @ c
 
     graph = graph_of(run, (10, 30), (30, 20), (20, 50), (50, 5))
-    assert peak_bytes(graph, fuse(graph), donated=False) == 4 * 10 * (20 + 50)
+    assert compute_peak_bytes(graph, fuse(graph), donated=False) == 4 * 10 * (20 + 50)
 
 
 def test_fused_chain_keeps_nothing_in_between() -> None:
@@ -147,7 +147,7 @@ def test_fused_chain_keeps_nothing_in_between() -> None:
     fusion = fuse(graph)
     assert len(fusion.kernels) == 1
     assert (fusion.kernels[0].reads, fusion.kernels[0].writes) == ({graph.inputs[0]: 400}, 400)
-    assert peak_bytes(graph, fusion, donated=False) == 400
+    assert compute_peak_bytes(graph, fusion, donated=False) == 400
 
 
 def test_sums_over_one_array_share_a_kernel() -> None:
@@ -192,4 +192,4 @@ def test_other_work_is_understood(function: str, kind: OpKind, flops: float) -> 
     graph = graph_of(operator.attrgetter(function)(jnp), (32,))
     (node,) = [node for node in graph.nodes if node.rule.kind is kind]
     assert node.rule.flops(node.equation) == flops
-    assert not unmodelled(graph)
+    assert not find_unmodelled(graph)

@@ -37,7 +37,7 @@ def totals(traced: Any) -> dict[str, float]:
 def test_tracing_once_changes_no_sum(trace: Trace, monkeypatch: pytest.MonkeyPatch, optimizer: str) -> None:
     """FLOPs, bytes and primitives of the update are those of the trace that spells out every variable."""
     once = trace(four_equal_layers, optimizer=optimizer)
-    monkeypatch.setattr(step_module, "equal_updates_once", every_update)
+    monkeypatch.setattr(step_module, "trace_equal_updates_once", every_update)
     spelled_out = trace(four_equal_layers, optimizer=optimizer)
 
     assert totals(once) == pytest.approx(totals(spelled_out), rel=1e-3)

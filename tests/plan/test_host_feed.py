@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 from gpuplan.errors import UsageError
 from gpuplan.offers.costs import load_costs
-from gpuplan.plan.estimate import Question, estimate_workload, project
-from gpuplan.plan.limiter import WHY, Feed, fed, feed_of, limit_of
+from gpuplan.plan.bottleneck import WHY
+from gpuplan.plan.estimate import estimate_workload, project
+from gpuplan.plan.host_feed import Feed, fed, feed_of
+from gpuplan.plan.question import Question
 from gpuplan.plan.select import Selected
 from gpuplan.plan.terms import Terms
 from gpuplan.predict.steptime import StepTime
@@ -35,7 +37,7 @@ def test_the_slower_of_feeding_and_computing_sets_the_pace() -> None:
     assert slow.step_time.time_s.mid == pytest.approx(0.4)
     assert slow.step_time.limiter == "input"
     assert "4 vCPUs feed 80 samples/s, the devices could take 320" in slow.step_time.note
-    limit = limit_of(slow)
+    limit = slow.bottleneck
     assert limit is not None
     assert limit.share == pytest.approx(1.0)
     assert "a faster GPU will not help" in limit.why
@@ -144,7 +146,7 @@ def test_what_does_not_fit_is_limited_by_memory() -> None:
     """The limiter of a row that does not fit is its memory; every limiter has a sentence."""
     small = make_accelerator("T4", memory_gib=2.0)
     projection = project(make_workload(), Selected(make_offer("T4"), small), FakePredictor())
-    limit = limit_of(projection)
+    limit = projection.bottleneck
 
     assert limit is not None
     assert (limit.name, limit.share) == ("memory", None)

@@ -1,8 +1,7 @@
-"""What limits a step, with its share and a sentence on what would help; and how fast a host can feed it."""
+"""Rate at which a host makes samples ready, and steps that wait for it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,58 +9,22 @@ from ..errors import UsageError
 from ..frozen import Frozen
 from ..predict.steptime import StepTime
 from ..units import GIB, Interval
+from .projection import Projection
 from .sizes import dataset_gb
 from .terms import Bounds, Terms
 
 if TYPE_CHECKING:
     from ..offers.rows import Accelerator, Offer
     from ..workload.model import Workload
-    from .projection import Projection
 
-__all__ = ["Feed", "Limit", "fed", "feed_of", "limit_of", "pictures_of"]
+__all__ = ["Feed", "fed", "feed_of", "pictures_of"]
 
 GB_PER_GIB = GIB / 1e9
 MB_PER_GB = 1e3
 # Share of a slot's rate that copies from the host reach: 0.75 from pinned memory, a half and less from memory that
 # is paged (orders of magnitude, as bandwidth tests that come with CUDA show them) [unverified].
 PCIE_SHARES: Bounds = (0.25, 0.5, 0.75)
-WHY: Mapping[str, str] = {
-    "compute": "arithmetic: more FLOP/s or a lower precision help",
-    "memory bandwidth": "reading and writing memory: faster memory helps, more FLOP/s alone do not",
-    "launch": "starting kernels: a larger batch helps, a faster GPU will not help",
-    "input": "waiting for input: more vCPUs or less work for each sample help, a faster GPU will not help",
-    "link": "exchanging gradients: fewer devices, faster links or a larger batch help",
-}
 FEEDS = "`arrays`, `jpeg`, or samples per second of one vCPU"
-
-
-class Limit(Frozen):
-    """What limits a step on some devices.
-
-    Args:
-        name: One of the limiters, or `memory` where the step does not fit.
-        share: Of the step; None where it is not known [-].
-        why: A sentence.
-    """
-
-    name: str
-    share: float | None
-    why: str
-
-
-def limit_of(projection: Projection) -> Limit | None:
-    """Return what limits a step; None when no time is known."""
-    if projection.memory.fits is False:
-        return Limit(
-            name="memory", share=None, why="it does not fit: a smaller batch or more memory is needed"
-        )
-    step = projection.step_time
-    if not isinstance(step, StepTime):
-        return None
-    whole = sum(step.parts_s.values())
-    share = step.parts_s.get(step.limiter, 0.0) / whole if whole > 0 else None
-    part = "most" if share is None else f"{share:.0%}"
-    return Limit(name=step.limiter, share=share, why=f"{part} of a step is {WHY[step.limiter]}")
 
 
 class Feed(Frozen):

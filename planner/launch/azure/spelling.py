@@ -1,0 +1,47 @@
+"""Answers of Azure in one spelling, so that what is read back can be compared with what was asked for.
+
+Azure compares paths without regard to case, and answers them in a case of its own; dates come with or without
+fractions of a second, and with any offset.
+https://learn.microsoft.com/azure/azure-resource-manager/management/resource-name-rules
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+__all__ = ["DATE", "spelt"]
+
+DATE = "%Y-%m-%dT%H:%M:%SZ"
+_CASELESS = {"targetResourceId", "roleDefinitionId", "resourceId", "vmId"}
+_DATES = {"deadline"}
+
+
+def spelt(value: Any) -> Any:
+    """Return an answer with its paths and ids in lower case and its dates in UTC, to the second.
+
+    Example:
+        >>> spelt({"properties": {"targetResourceId": "/subscriptions/S/resourceGroups/G", "status": "Enabled"}})
+        {'properties': {'targetResourceId': '/subscriptions/s/resourcegroups/g', 'status': 'Enabled'}}
+        >>> spelt({"deadline": "2026-11-21T14:01:00.0000000+01:00"})
+        {'deadline': '2026-11-21T13:01:00Z'}
+    """
+    if isinstance(value, list):
+        return [spelt(item) for item in value]
+    if not isinstance(value, Mapping):
+        return value
+    return {key: _field(key, inner) for key, inner in value.items()}
+
+
+def _field(key: str, value: Any) -> Any:
+    """Return a named value; a date that names no offset is left as it is."""
+    if key in _CASELESS and isinstance(value, str):
+        return value.lower()
+    if key not in _DATES or not isinstance(value, str):
+        return spelt(value)
+    try:
+        date = datetime.fromisoformat(value)
+    except ValueError:
+        return value
+    return value if date.tzinfo is None else date.astimezone(UTC).strftime(DATE)

@@ -1,0 +1,108 @@
+"""Today's price, put together from SKUs that a server gives in the Cloud Billing Catalog's format; or none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gpuplan.launch.faults import CloudFault, FaultKind
+from gpuplan.launch.google.adapter import GoogleAdapter
+from gpuplan.offers.load import load_catalog
+from launch.bench_on_sockets import candidate, without_proxies
+from launch.fake_cloud import FakeClock
+from vendors import google
+from vendors.server import Vendor, vendor
+
+PLACES = ("us-central1", "us-east1")
+OFFERS = [
+    offer for offer in load_catalog().offers
+    if offer.provider == "gcp" and offer.region in PLACES and offer.usd_per_hour and "@" not in offer.instance_type
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def skus() -> dict[str, list[dict[str, Any]]]:
+    return google.skus_of(OFFERS)
+
+
+@pytest.fixture
+def held(skus: dict[str, list[dict[str, Any]]]) -> dict[str, list[dict[str, Any]]]:
+    """What the server has; a test may add to it."""
+    return {service: list(found) for service, found in skus.items()}
+
+
+@pytest.fixture
+def billing(
+    held: dict[str, list[dict[str, Any]]], key_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Vendor]:
+    """A catalog of the packaged prices."""
+    without_proxies(monkeypatch)
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(key_file))
+    monkeypatch.setenv("GCP_API_KEY", "of-price-refreshes")
+    with vendor(lambda asked: google.page_of(held, asked)) as server:
+        monkeypatch.setenv("GPUPLAN_ENDPOINT_GCP_BILLING", server.url)
+        yield server
+
+
+@pytest.fixture
+def adapter(tmp_path: Path) -> GoogleAdapter:
+    return GoogleAdapter(state_dir=tmp_path, clock=FakeClock())
+
+
+@pytest.mark.parametrize(
+    ("instance_type", "purchase"),
+    [
+        ("n1-standard-4+1xT4", "on_demand"), ("n1-standard-4+1xT4", "spot"), ("a2-highgpu-1g", "on_demand"),
+        ("g2-standard-4", "spot"), ("tpu-v5litepod-8", "on_demand"), ("tpu-v5litepod-8", "spot"),
+    ],
+)  # fmt: skip
+def test_the_price_is_the_sum_of_todays_skus(
+    billing: Vendor, adapter: GoogleAdapter, instance_type: str, purchase: str
+) -> None:
+    """Cores, memory and GPUs, or chips; the packaged price to a millionth, from which the SKUs were made."""
+    price = adapter.live_price(candidate(instance_type, "us-central1", purchase=purchase), {})
+    (offer,) = [
+        one for one in OFFERS
+        if (one.instance_type, one.region, one.purchase) == (instance_type, "us-central1", purchase)
+    ]  # fmt: skip
+    assert abs(price.usd_per_hour - (offer.usd_per_hour or 0)) <= Decimal("0.000002")
+    assert price.source == f"{billing.url}/v1/services/6F81-5844-456A/skus"
+    assert price.read_at == FakeClock().now()
+
+
+def test_it_is_asked_with_the_credentials_that_launch_and_once(
+    billing: Vendor, adapter: GoogleAdapter
+) -> None:
+    """The bearer of the service account, not the API key of price refreshes; the next candidate asks no more."""
+    adapter.live_price(candidate("g2-standard-4", "us-central1"), {})
+    asked = list(billing.asked)
+    adapter.live_price(candidate("g2-standard-4", "us-east1"), {})
+    assert len(billing.asked) == len(asked) > 1
+    assert all(one.headers["authorization"].startswith("Bearer ") for one in asked)
+    assert all("x-goog-api-key" not in one.headers for one in asked)
+
+
+def test_a_price_that_cannot_be_put_together_is_none(
+    billing: Vendor, held: dict[str, list[dict[str, Any]]], adapter: GoogleAdapter
+) -> None:
+    """Two prices of a core, a part without one, a machine that is not known: no guess."""
+    held[google.COMPUTE_SERVICE].append(google.sku("A2 Instance Core running in Iowa", ["us-central1"], 0.5))
+    with pytest.raises(CloudFault, match="several prices"):
+        adapter.live_price(candidate("a2-highgpu-1g", "us-central1"), {})
+    with pytest.raises(CloudFault, match="no price"):
+        adapter.live_price(candidate("a2-highgpu-1g", "mars-north1"), {})
+    with pytest.raises(CloudFault, match="no price"):
+        adapter.live_price(candidate("n1-standard-8+9xT4", "us-central1"), {})
+
+
+@pytest.mark.parametrize(("fault", "kind"), [("403", FaultKind.CREDENTIALS), ("503", FaultKind.TRANSIENT)])
+def test_a_catalog_that_does_not_answer_is_a_fault(
+    billing: Vendor, adapter: GoogleAdapter, fault: str, kind: FaultKind
+) -> None:
+    billing.faults += [fault] * 9
+    with pytest.raises(CloudFault) as caught:
+        adapter.live_price(candidate("g2-standard-4", "us-central1"), {})
+    assert caught.value.kind is kind

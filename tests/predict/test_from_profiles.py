@@ -1,0 +1,134 @@
+"""Predictions from profiles: which chips share an error, and which kernels are counted."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import pytest
+from gpuplan.offers.load import load_catalog
+from gpuplan.offers.names import chip_name
+from gpuplan.predict.from_profiles import Measurement, ProfiledPredictor
+from gpuplan.predict.kernels import kernels_of
+from gpuplan.predict.predictor import Predictor
+from gpuplan.predict.steptime import StepTime
+from gpuplan.predict.transfer import Correction, Library, Transfer, load_transfer
+from gpuplan.predict.transfer_law import Law, Step
+from gpuplan.workload.load import workload_of_model
+from gpuplan.workload.model import Workload
+from gpuplan.workload.options import WorkloadOptions
+
+os.environ.setdefault("KERAS_BACKEND", "jax")
+
+CATALOG = load_catalog()
+ENDS = {"few": (-1.3, 1.3), "many": (-1.2, 1.2)}
+NOTHING = (0.0, 0.0, 0.0, 0.0)
+# The only error possible is that of one chip: it is carried over to the same chip in full, and to no other.
+OWN_ONLY = Law(
+    common=NOTHING, own=(1.0, 1.0, 1.0, 1.0), level=0.0, wiggle_common=0.0, wiggle_own=0.0, noise=1e-6,
+    alike_common=0.0, alike_own=0.0,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def lstm() -> Workload:
+    """An LSTM that PyTorch would hand to cuDNN, kernel by kernel."""
+    import keras
+
+    model = keras.Sequential([keras.Input((12, 24)), keras.layers.LSTM(32), keras.layers.Dense(1)])
+    model.compile(optimizer="sgd", loss="mse")
+    return workload_of_model(model, options=WorkloadOptions(batch_size=16, compiled=False))
+
+
+@pytest.fixture(scope="module")
+def dense() -> Workload:
+    """One dense layer, compiled: a step that every accelerator of the catalog has a model for."""
+    import keras
+
+    model = keras.Sequential([keras.Input((512,)), keras.layers.Dense(512)])
+    model.compile(optimizer="sgd", loss="mse")
+    options = WorkloadOptions(batch_size=256, precision="mixed_bfloat16", compiled=True)
+    return workload_of_model(model, options=options)
+
+
+def modelled_s(workload: Workload, accelerator: str) -> float:
+    found = Predictor.load().step_time(workload, CATALOG.accelerators[accelerator], look_up=False)
+    assert isinstance(found, StepTime)
+    return found.time_s.mid
+
+
+def profiled(workload: Workload, accelerator: str, *, step_s: float, transfer: Transfer) -> ProfiledPredictor:
+    """A predictor with one measured step."""
+    measured = Measurement(
+        workload=workload, accelerator=accelerator, devices=1, step_s=step_s, low_s=None, high_s=None,
+        source="made up",
+    )  # fmt: skip
+    return ProfiledPredictor(
+        Predictor.load(), [measured], own_cpu=None, accelerators=CATALOG.accelerators, transfer=transfer
+    )
+
+
+@pytest.mark.parametrize(
+    ("measured_on", "asked_for", "carried"),
+    [
+        ("TPU-v3", "TPU-v5e", False),
+        ("TPU-v6e", "TPU-v5p", False),
+        ("V100-16GB", "V100-32GB", True),
+        ("A100-40GB", "A100-80GB-PCIe", True),
+        ("L40", "L40S", False),
+    ],
+)
+def test_the_error_of_a_chip_is_carried_to_its_variants_alone(
+    dense: Workload, measured_on: str, asked_for: str, carried: bool
+) -> None:
+    """1.5 times as long as modelled: so on another memory size of the chip, and not on another chip."""
+    transfer = Transfer(law=OWN_ONLY, library=Library(), ends=ENDS)
+    predictor = profiled(dense, measured_on, step_s=1.5 * modelled_s(dense, measured_on), transfer=transfer)
+    found = predictor.step_time(dense, CATALOG.accelerators[asked_for])
+
+    assert isinstance(found, StepTime)
+    assert found.time_s.mid / modelled_s(dense, asked_for) == pytest.approx(1.5 if carried else 1.0, rel=0.1)
+
+
+class RecordingTransfer(Transfer):
+    """Corrects nothing, and keeps the steps that it was asked about."""
+
+    asked: list[Step]
+
+    def corrections(
+        self, profiled: Sequence[Step], measured_s: Sequence[float], targets: Sequence[Step]
+    ) -> list[Correction]:
+        """Keep the steps."""
+        vars(self).setdefault("asked", []).extend([*profiled, *targets])
+        return [Correction(log_ratio=0.0, spread=0.1) for _ in targets]
+
+
+def test_launches_are_those_of_the_kernels_that_were_predicted(lstm: Workload) -> None:
+    """cuDNN runs the LSTM whole: its launches are counted, not those of the loop that was traced."""
+    transfer = RecordingTransfer(law=Law(), library=Library(), ends=ENDS)
+    profiled(lstm, "T4", step_s=0.01, transfer=transfer).step_time(lstm, CATALOG.accelerators["V100-16GB"])
+    library = sum(kernel.count for kernel in kernels_of(lstm.ops, compiled=False, library={"lstm"}))
+    loop = sum(kernel.count for kernel in kernels_of(lstm.ops, compiled=False))
+
+    assert [step.launches for step in transfer.asked] == [pytest.approx(library)] * 2
+    assert library < loop
+
+
+def test_the_packaged_library_names_chips() -> None:
+    """What a profile is compared with has the names that its own chips have."""
+    chips = {chip_name(name) for name in CATALOG.accelerators}
+    assert {step.accelerator for step in load_transfer().library.steps} <= chips
+
+
+def test_only_memory_size_and_form_factor_are_left_out_of_a_chip() -> None:
+    """Accelerators of one chip are of one architecture, vendor and kind; TPU generations are apart."""
+    chips: dict[str, list[str]] = {}
+    for name in CATALOG.accelerators:
+        chips.setdefault(chip_name(name), []).append(name)
+    several = {chip: names for chip, names in chips.items() if len(names) > 1}
+
+    assert set(several) == {"K80", "P100", "V100", "A100", "H100"}
+    for names in several.values():
+        rows = [CATALOG.accelerators[name] for name in names]
+        assert len({(row.architecture, row.vendor, row.kind) for row in rows}) == 1
+    assert all(row.name == chip_name(row.name) for row in CATALOG.accelerators.values() if row.kind == "tpu")
