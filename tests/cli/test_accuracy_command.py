@@ -50,8 +50,8 @@ def test_the_page_comes_from_the_record(gpuplan: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("mine.csv", "--recorded"), "`--recorded` is about the published measurements"),
-        (("mine.csv", "--setting", "source"), "`--setting` is about the published measurements"),
+        (("mine.csv", "--recorded"), "`--recorded` applies to the published measurements"),
+        (("mine.csv", "--setting", "source"), "`--setting` applies to the published measurements"),
         (("--recorded", "--check"), "`--recorded` computes nothing that `--check` could use"),
         (("--recorded", "--output", "x.json"), "`--recorded` computes nothing that `--output` could use"),
         (("--recorded", "--markdown", "--json"), "`--markdown` and `--json`"),

@@ -100,7 +100,7 @@ def test_what_got_worse_is_named(record: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("mine.csv", "--memory"), "`--memory` is about the published measurements"),
+        (("mine.csv", "--memory"), "`--memory` applies to the published measurements"),
         (("--memory", "--setting", "source"), "`--memory` has no step times"),
         (("--memory", "--recorded", "--check"), "`--recorded` computes nothing that `--check` could use"),
     ],

@@ -134,7 +134,7 @@ def test_settings_that_cannot_be_read_are_an_error_not_an_end(
     (error,) = [finding for finding in document(done.out)["findings"] if finding["level"] == "error"]
 
     assert done.code == 1
-    assert "gpuplan.toml is no valid TOML" in error["text"]
+    assert "gpuplan.toml is not valid TOML" in error["text"]
     assert error["hint"] == "correct the file, or remove it"
 
 

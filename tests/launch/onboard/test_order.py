@@ -166,12 +166,16 @@ def test_a_generator_that_two_fits_share_goes_on_where_the_first_left_it(second:
     assert before + both(tmp_path) == both(None)
 
 
-ON_TENSORFLOW = "pydataset numpy numpy-shuffled tfdata tfdata-repeated tfdata-reshuffled loader generator"
-ON_TORCH = "pydataset pydataset-workers numpy-shuffled tfdata loader-shuffled generator"
+ON_TENSORFLOW = (
+    "pydataset numpy numpy-shuffled tfdata tfdata-repeated tfdata-reshuffled loader generator".split()
+)
+ON_TORCH = "pydataset pydataset-workers numpy-shuffled tfdata loader-shuffled generator".split()
 
 
-@pytest.mark.parametrize(("backend", "sources"), [("tensorflow", ON_TENSORFLOW), ("torch", ON_TORCH)])
-def test_other_backends_train_the_same_batches(backend: str, sources: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("backend", "sources"), [("tensorflow", ON_TENSORFLOW), ("torch", ON_TORCH)], ids=["tensorflow", "torch"]
+)
+def test_other_backends_train_the_same_batches(backend: str, sources: list[str], tmp_path: Path) -> None:
     """In processes of their own."""
     environment = {**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": os.pathsep.join(sys.path)}
     program = [
