@@ -166,10 +166,17 @@ def test_a_generator_that_two_fits_share_goes_on_where_the_first_left_it(second:
     assert before + both(tmp_path) == both(None)
 
 
-ON_TENSORFLOW = (
-    "pydataset numpy numpy-shuffled tfdata tfdata-repeated tfdata-reshuffled loader generator".split()
-)
-ON_TORCH = "pydataset pydataset-workers numpy-shuffled tfdata loader-shuffled generator".split()
+ON_TENSORFLOW = [
+    "pydataset",
+    "numpy",
+    "numpy-shuffled",
+    "tfdata",
+    "tfdata-repeated",
+    "tfdata-reshuffled",
+    "loader",
+    "generator",
+]
+ON_TORCH = ["pydataset", "pydataset-workers", "numpy-shuffled", "tfdata", "loader-shuffled", "generator"]
 
 
 @pytest.mark.parametrize(
