@@ -42,8 +42,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _no_settings_of_this_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Keep the user's settings and traces out of the tests, and the tests' out of the user's folders."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in [name for name in os.environ if name.startswith("GPUPLAN_")]:
+        for name in [name for name in os.environ if name.startswith(("GPUPLAN_", "AWS_"))]:
             patch.delenv(name)
+        patch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
+        patch.setenv("AWS_CONFIG_FILE", os.devnull)
+        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")  # or boto3 asks the network for credentials
         if (
             "KERAS_BACKEND" not in os.environ
         ):  # nor ~/.keras/keras.json, which may name a backend that is not here

@@ -71,7 +71,7 @@ def plan_text(plan: Mapping[str, Any], *, calls: bool = True) -> str:
 
 
 def _word(text: str) -> str:
-    """Return an argument so that it can be told from its neighbours, and moves no cursor.
+    r"""Return an argument so that it can be told from its neighbours, and moves no cursor.
 
     Example:
         >>> _word("--epochs"), _word("a b"), _word("\x1b[2J")

@@ -40,14 +40,15 @@ from typing import Any
 from urllib.parse import parse_qsl
 from xml.sax.saxutils import escape
 
-os.environ |= {
-    "MOTO_EC2_ENABLE_INSTANCE_TYPE_VALIDATION": "true",
-    "MOTO_ENABLE_AMI_VALIDATION": "true",
-    "MOTO_ENABLE_KEYPAIR_VALIDATION": "true",
-    "AWS_ACCESS_KEY_ID": "test",
-    "AWS_SECRET_ACCESS_KEY": "test",
-    "AWS_DEFAULT_REGION": "us-east-1",
-}
+if __name__ == "__main__":  # moto reads these when it is imported
+    os.environ |= {
+        "MOTO_EC2_ENABLE_INSTANCE_TYPE_VALIDATION": "true",
+        "MOTO_ENABLE_AMI_VALIDATION": "true",
+        "MOTO_ENABLE_KEYPAIR_VALIDATION": "true",
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
