@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gpuplan.measure.statistics import compute_median_interval
+from gpuplan.profile.statistics import compute_median_interval
 from kept import Kept
 
 __all__ = ["BACKENDS", "ROLES", "ROOT", "child", "compare_with_fit", "enough", "environment"]
@@ -117,7 +117,7 @@ def _of_pairs(pairs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _compared(reference: str, batch_size: int, samples: int, backend: str, max_time: float) -> dict[str, Any]:
-    from gpuplan.measure.load import LoadMonitor
+    from gpuplan.profile.background_load import LoadMonitor
 
     place = [reference, str(batch_size), str(samples), str(max_time)]
     measured, plain = (_Turn(role, place, backend) for role in ("--measured-epochs", "--plain-epochs"))
@@ -210,10 +210,10 @@ def _take_turn(**said: Any) -> None:
 
 def _measured_epochs(reference: str, batch_size: int, samples: int, most_s: float) -> None:
     """Measure as `gpuplan profile` does, each epoch in its turn."""
-    from gpuplan.measure import measuring, recorder
-    from gpuplan.measure.windows import MeasurementRules
-    from gpuplan.plan.profile_rows import epoch_of
-    from gpuplan.workload.concrete import Concrete
+    from gpuplan.profile import measure_model, recorder
+    from gpuplan.profile.document import epoch_of
+    from gpuplan.profile.windows import MeasurementRules
+    from gpuplan.workload.build.materialize import Concrete
 
     epochs = EPOCHS_OF_A_TURN[os.environ["KERAS_BACKEND"]]
 
@@ -231,12 +231,12 @@ def _measured_epochs(reference: str, batch_size: int, samples: int, most_s: floa
             super().on_epoch_begin(epoch, logs)
 
     def use(concrete: Concrete) -> None:
-        subject = measuring.MeasuredModel(
+        subject = measure_model.MeasuredModel(
             model=concrete.model, data=_data(concrete, samples), batch_size=batch_size,
             backend=os.environ["KERAS_BACKEND"],
         )  # fmt: skip
         enough_s = most_s * epochs  # of every turn the last epoch counts
-        row = measuring.measure_model(
+        row = measure_model.measure_model(
             subject, rules=MeasurementRules(least_s=enough_s, most_s=enough_s), tell=lambda *_: None
         )
         row["epoch"] |= epoch_of(row, samples=samples, batch_size=batch_size)
@@ -244,14 +244,14 @@ def _measured_epochs(reference: str, batch_size: int, samples: int, most_s: floa
         os._exit(0)
 
     recorder.StepRecorder = InTurn  # type: ignore[misc]
-    measuring._measure_step = lambda *_: None
+    measure_model._measure_step = lambda *_: None
     _with_model(reference, batch_size, use)
 
 
 def _plain_epochs(reference: str, batch_size: int, samples: int, most_s: float) -> None:
     """Run epochs of a plain fit() in turn, and report the time of the last one."""
     import keras
-    from gpuplan.workload.concrete import Concrete
+    from gpuplan.workload.build.materialize import Concrete
 
     epochs = EPOCHS_OF_A_TURN[os.environ["KERAS_BACKEND"]]
 
@@ -279,14 +279,14 @@ ROLES = {"--measured-epochs": _measured_epochs, "--plain-epochs": _plain_epochs}
 
 
 def _data(concrete: Any, samples: int) -> tuple[Any, Any, None]:
-    from gpuplan.workload.synthetic import synthetic_inputs, synthetic_targets
+    from gpuplan.workload.build.synthetic import synthetic_inputs, synthetic_targets
 
     x = synthetic_inputs(concrete.x, samples=samples, model=concrete.model)
     return x, synthetic_targets(concrete.y, samples=samples, output=concrete.output), None
 
 
 def _with_model(reference: str, batch_size: int, use: Any) -> None:
-    from gpuplan.workload.concrete import with_concrete
+    from gpuplan.workload.build.materialize import with_concrete
     from gpuplan.workload.options import WorkloadOptions
     from gpuplan.workload.reference import parse_reference
 

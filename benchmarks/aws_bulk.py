@@ -24,7 +24,7 @@ REGION = "us-east-1"
 
 def write_file(path: Path, megabytes: int) -> int:
     """Write an offer file of at least this size; returns how many lines are of interest."""
-    from gpuplan.offers.load import load_catalog
+    from gpuplan.offers.catalog import load_catalog
     from vendors import aws
 
     offers = [
@@ -62,9 +62,9 @@ def serve(folder: Path) -> subprocess.Popen[str]:
 
 def read(url: str) -> None:
     """Read the file as `gpuplan catalog refresh` does; print what it took."""
-    from gpuplan.offers.refresh.aws_bulk import AwsBulk
     from gpuplan.offers.refresh.http import HttpClient
     from gpuplan.offers.refresh.source import RefreshRequest
+    from gpuplan.offers.refresh.sources.aws_bulk import AwsBulk
 
     request = RefreshRequest(regions=(REGION,), endpoints={"aws-bulk": url})
     source = AwsBulk()

@@ -14,17 +14,17 @@ from typing import Any
 
 import numpy as np
 from compiled_rows import beside_update, known, programs, suitable
-from gpuplan.offers.load import load_catalog
-from gpuplan.predict.chip import chip_of, generation_of
+from gpuplan.lab.kernel_store import load_store, run_key
+from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.coefficients import load_coefficients
 from gpuplan.predict.compile.compiled import CompiledStep
-from gpuplan.predict.corpus import Measurement
-from gpuplan.predict.kernels import CATEGORIES, Kernel, table_of
+from gpuplan.predict.device.accelerator_limits import chip_of, generation_of
+from gpuplan.predict.framework_versions import software_year
+from gpuplan.predict.kernels.table import CATEGORIES, Kernel, table_of
+from gpuplan.predict.measurements import Measurement
 from gpuplan.predict.predictor import kernel_times_s
-from gpuplan.predict.ranges import LAST_YEAR
-from gpuplan.predict.runs import converted_by_xla
-from gpuplan.predict.software import software_year
-from gpuplan.predict.store import load_store, run_key
+from gpuplan.predict.priors import LAST_YEAR
+from gpuplan.predict.run_config import converted_by_xla
 from scipy.optimize import linprog
 
 KINDS = ("convolution", "product", "depthwise", "other")

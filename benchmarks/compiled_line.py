@@ -14,15 +14,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from gpuplan.offers.load import load_catalog
-from gpuplan.predict.compile.between import interpolate_linearly
+from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.compile.compiled import CompiledStep
 from gpuplan.predict.compile.cuda import compute_gpu_parts_s
+from gpuplan.predict.compile.interpolate import interpolate_linearly
 from gpuplan.predict.compile.targets import find_target
 from gpuplan.predict.compile.tpu import compute_core_s
 from gpuplan.predict.compile.worker import CompileLimits, compile_step
 from gpuplan.units import MEGA
-from gpuplan.workload.lowering import lowered_step
+from gpuplan.workload.build.lowering import lowered_step
 from gpuplan.workload.options import WorkloadOptions
 
 ROOT = Path(__file__).resolve().parents[1]

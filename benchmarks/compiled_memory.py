@@ -63,7 +63,7 @@ def ask_compiler(model: str, accelerator: str, batch_size: int) -> dict[str, Any
     """Compile a Keras model's own step for an accelerator; return whether it is taken, and its size."""
     import jax
     import numpy as np
-    from gpuplan.offers.load import load_catalog
+    from gpuplan.offers.catalog import load_catalog
     from gpuplan.predict.compile.targets import find_target
     from jax.experimental import topologies
     from jax.sharding import SingleDeviceSharding
@@ -138,7 +138,7 @@ def gpuplan_says(model: str, accelerator: str, batch_size: int, *flags: str) -> 
 
 def limit_bytes(accelerator: str) -> float:
     """Return the memory available to a step on an accelerator, as counted by its compiler [bytes]."""
-    from gpuplan.offers.load import load_catalog
+    from gpuplan.offers.catalog import load_catalog
 
     row = load_catalog().accelerators[accelerator]
     usable = (row.usable_gib or row.memory_gib or 0.0) * 2**30

@@ -27,30 +27,36 @@ from typing import Any
 
 from gpuplan.errors import GpuplanError
 from gpuplan.files import write_whole
-from gpuplan.offers.load import load_catalog
+from gpuplan.lab.kernel_store import Traced, load_store, run_key
+from gpuplan.lab.multi_device_data import pairs_of
+from gpuplan.lab.multi_device_fit import predicted_s
+from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.rows import Accelerator
-from gpuplan.predict.chip import chip_of, generation_of
 from gpuplan.predict.coefficients import load_coefficients
-from gpuplan.predict.collectives import ring_all_reduce_s
 from gpuplan.predict.compile.compiled import CompiledStep, CompileFault, parse_result, result_to_json
 from gpuplan.predict.compile.cuda import compute_gpu_parts_s
 from gpuplan.predict.compile.targets import Target, find_target
 from gpuplan.predict.compile.tpu import LINK_SHARE, compute_core_s
 from gpuplan.predict.compile.worker import CompileLimits, compile_step
-from gpuplan.predict.corpus import Measurement, packaged_corpus
-from gpuplan.predict.interval import weighted_quantile
-from gpuplan.predict.kernels import Kernel, table_of
-from gpuplan.predict.parallel import load_parallel
-from gpuplan.predict.parallel_fit import predicted_s
+from gpuplan.predict.device.accelerator_limits import chip_of, generation_of
+from gpuplan.predict.framework_versions import software_year
+from gpuplan.predict.interval.quantiles import weighted_quantile
+from gpuplan.predict.kernels.executed_ops import sweeps_of
+from gpuplan.predict.kernels.table import Kernel, table_of
+from gpuplan.predict.measurements import Measurement, packaged_corpus
+from gpuplan.predict.multi_device.collectives import ring_all_reduce_s
+from gpuplan.predict.multi_device.data_parallel import load_parallel
 from gpuplan.predict.predictor import model_step
-from gpuplan.predict.ranges import LAST_YEAR
-from gpuplan.predict.runs import composed_by, converted_dtypes, is_fed_from_host, pressure_of, wait_factor
-from gpuplan.predict.scaling import pairs_of
-from gpuplan.predict.software import software_year
-from gpuplan.predict.store import Traced, load_store, run_key
-from gpuplan.predict.work import sweeps_of
+from gpuplan.predict.priors import LAST_YEAR
+from gpuplan.predict.run_config import (
+    composed_by,
+    converted_dtypes,
+    is_fed_from_host,
+    pressure_of,
+    wait_factor,
+)
 from gpuplan.units import GIB, GIGA, MEGA
-from gpuplan.workload.lowering import lowered_step
+from gpuplan.workload.build.lowering import lowered_step
 from gpuplan.workload.options import WorkloadOptions, keras_policy
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -55,7 +55,7 @@ class Kept:
 
 
 def _machine() -> dict[str, Any]:
-    from gpuplan.measure.machine import read_processor_name
+    from gpuplan.profile.machine import read_processor_name
 
     return {
         "processor": read_processor_name(), "logical_cores": os.cpu_count(), "system": platform.system(),

@@ -13,14 +13,14 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gpuplan.offers.load import load_catalog
-from gpuplan.predict import likeness
-from gpuplan.predict.bench import judged_rows
-from gpuplan.predict.calibrate import is_training, leave_out_architectures
-from gpuplan.predict.cases import examples_of
-from gpuplan.predict.heldout import HeldOut
-from gpuplan.predict.interval import LEVEL
-from gpuplan.predict.score import ScoredRow
+from gpuplan.lab.calibrate import is_training, leave_out_architectures
+from gpuplan.lab.cross_validation import HeldOut
+from gpuplan.lab.dataset import examples_of
+from gpuplan.lab.evaluation import judged_rows
+from gpuplan.lab.scores import ScoredRow
+from gpuplan.offers.catalog import load_catalog
+from gpuplan.predict.interval import similarity
+from gpuplan.predict.interval.quantiles import LEVEL
 
 DISTANCES = (0.15, 0.2, 0.25, 0.3, 0.35, 0.5, 1.0)
 
@@ -47,7 +47,7 @@ def lines(held_out: HeldOut) -> list[str]:
     """Return one line for each distance, the last for intervals that look at no makeup."""
     found = []
     for distance in DISTANCES:
-        likeness.DISTANCE = distance
+        similarity.DISTANCE = distance
         found.append(line(f"{distance:g}", held_out.scored(), held_out.groups))
     return [*found, line("all", replace(held_out, makeups=()).scored(), held_out.groups)]
 

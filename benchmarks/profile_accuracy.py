@@ -138,8 +138,8 @@ def overhead_child(pairs: int, *, bar: bool, width: int, samples: int) -> None:
     import gpuplan
     import keras
     import numpy as np
-    from gpuplan.measure.load import LoadMonitor
-    from gpuplan.measure.statistics import compute_median_interval
+    from gpuplan.profile.background_load import LoadMonitor
+    from gpuplan.profile.statistics import compute_median_interval
 
     x = np.random.default_rng(0).random((samples, 64), dtype=np.float32)
     y = x.sum(axis=1, keepdims=True)

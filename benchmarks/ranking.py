@@ -17,13 +17,13 @@ import sys
 import time
 
 from gpuplan.__main__ import COLLECTOR_THRESHOLD
-from gpuplan.offers.load import load_catalog
+from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.rows import Accelerator
-from gpuplan.plan.estimate import estimate_workload
+from gpuplan.plan.assumptions import Terms
+from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.question import Question
 from gpuplan.plan.select import Filters, select
-from gpuplan.plan.terms import Terms
-from gpuplan.predict.steptime import StepTime
+from gpuplan.predict.step_time import StepTime
 from gpuplan.units import Interval
 from gpuplan.workload.model import Memory, Workload
 

@@ -16,9 +16,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from gpuplan.workload.capture.tracing_process import run_child
 from gpuplan.workload.model import Workload
 from gpuplan.workload.options import WorkloadOptions
-from gpuplan.workload.worker import run_child
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPTS = (

@@ -5,8 +5,8 @@ from __future__ import annotations
 import statistics
 import sys
 
-from gpuplan.offers.load import load_catalog
-from gpuplan.plan.whole_runs import judge_runs, published_runs
+from gpuplan.lab.end_to_end import judge_runs, published_runs
+from gpuplan.offers.catalog import load_catalog
 
 ENOUGH = 0.25
 

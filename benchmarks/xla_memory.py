@@ -73,7 +73,7 @@ def compiled_memory(model: str, batch_size: int, precision: str, target: str) ->
     def there(spec: object) -> object:
         return jax.ShapeDtypeStruct(spec.shape, spec.dtype, sharding=place)
 
-    from gpuplan.workload.trace import step as tracing
+    from gpuplan.workload.trace.jax import step as tracing
 
     ordinary = tracing._trace_train
 
@@ -97,16 +97,16 @@ def compiled_memory(model: str, batch_size: int, precision: str, target: str) ->
 
 
 def _load(model: str, options: object) -> None:
-    from gpuplan.workload import capture_child
-    from gpuplan.workload.abstract import abstract_variables
+    from gpuplan.workload.build.abstract_init import abstract_variables
+    from gpuplan.workload.capture import child
     from gpuplan.workload.reference import parse_reference
 
     reference = parse_reference(model, base=ROOT)
-    capture_child._import_keras("jax")
-    capture_child._set_precision(options.precision)
+    child._import_keras("jax")
+    child._set_precision(options.precision)
     request = {"base": str(ROOT)}
     with abstract_variables():
-        capture_child._describe_model(reference, request, options, ())
+        child._describe_model(reference, request, options, ())
 
 
 def main() -> int:

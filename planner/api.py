@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from .files import cache_dir_restored
-from .plan.rank import SortBy
-from .plan.result import Estimate as PlanEstimate
+from .plan.compare.criteria import SortBy
+from .plan.result.estimate import Estimate as PlanEstimate
 
 __all__ = ["Estimate", "estimate"]
 
@@ -24,7 +24,7 @@ class Estimate(PlanEstimate):
         return f"<gpuplan.Estimate of {model} on {count} offers{best}>"
 
     def _repr_html_(self) -> str:
-        from .render.html import format_estimate_html
+        from .render.estimate.html_table import format_estimate_html
 
         return format_estimate_html(self)
 
@@ -105,12 +105,10 @@ def estimate(
         GpuplanError: The caller can fix the error: UsageError for a wrong argument, NoAnswerError if no offer
             passes the filters. A run that fits nowhere is no error: see `recommendation`.
     """
-    from .plan.ask import ask
-    from .plan.compiling import Compiling
-    from .plan.live import ask_notebooks
-    from .plan.script_given import script_terms_of
-    from .plan.spot_given import spot_terms_of
-    from .plan.wanted import Wanted
+    from .plan.compilation import Compiling
+    from .plan.notebook_accounts import ask_notebooks
+    from .plan.pipeline import ask
+    from .plan.request import Wanted, script_terms_of, spot_terms_of
     from .settings import load_settings
     from .workload.options import WorkloadOptions
 

@@ -46,7 +46,7 @@ def time_estimator(profile: Any, **question: Any) -> Callable[[Any], float]:
 
 def _rows(profile: Any, question: Mapping[str, Any]) -> Sequence[Row]:
     """Return the offers of a plan that fit in memory, best first."""
-    from .plan.result import SCHEMA, Estimate
+    from .plan.result.estimate import SCHEMA, Estimate
 
     if isinstance(profile, (str, Path)) and str(profile).endswith(".json"):
         document = json.loads(Path(profile).read_bytes())
@@ -77,7 +77,7 @@ def _same_machine(row: Row, name: str | None) -> bool:
 
 def _same_devices(row: Row, accelerators: Mapping[str, float] | None) -> bool:
     """Return whether an offer has the given devices, by SkyPilot's names."""
-    from .launch.export.names import SKYPILOT
+    from .launch.export.engine_names import SKYPILOT
 
     if accelerators is None:
         return True

@@ -15,12 +15,12 @@ from typing import Any
 
 import keras
 
-from .launch.onboard.facts import batch_size_of_fit
-from .measure.findings import find_caveats
-from .measure.load import LoadMonitor
-from .measure.machine import describe_environment, read_device_peak_bytes, read_resident_peak_bytes
-from .measure.recorder import StepRecorder
-from .measure.windows import MeasurementRules, Meter
+from .launch.agent.step_info import batch_size_of_fit
+from .profile.background_load import LoadMonitor
+from .profile.findings import find_caveats
+from .profile.machine import describe_environment, read_device_peak_bytes, read_resident_peak_bytes
+from .profile.recorder import StepRecorder
+from .profile.windows import MeasurementRules, Meter
 from .units import MS_PER_S
 
 __all__ = ["StepTimer"]
@@ -86,7 +86,7 @@ class StepTimer(StepRecorder):
             return
         self._write("complete")
         if self.predict and self.document is not None:
-            from .plan.step_check import compare_with_prediction
+            from .profile.compare_with_prediction import compare_with_prediction
 
             for sentence in compare_with_prediction(self.document, self._model):
                 self._say(sentence)
@@ -151,13 +151,13 @@ class StepTimer(StepRecorder):
 
     def _keep(self) -> None:
         if self.path is not None and self.document is not None:
-            from .render.files import write_text
+            from .render.output_files import write_text
             from .render.profile import format_profile_json
 
             write_text(self.path, format_profile_json(self.document))
 
     def _profile(self, status: str) -> dict[str, Any]:
-        from .plan.profile_rows import empty_document, finished, row_of
+        from .profile.document import empty_document, finished, row_of
 
         backend = keras.backend.backend()
         devices = _devices()
@@ -221,7 +221,7 @@ def _devices() -> int:
 
 
 def _known_accelerator(device: dict[str, Any]) -> str | None:
-    from .plan.profile_rows import accelerator_of
+    from .profile.document import accelerator_of
 
     return accelerator_of(device)
 

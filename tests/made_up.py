@@ -9,7 +9,7 @@ from typing import Any
 
 from gpuplan.offers.rows import Accelerator, Offer
 from gpuplan.plan.select import Selected, Selection
-from gpuplan.predict.steptime import StepTime, Unpredicted
+from gpuplan.predict.step_time import StepTime, Unpredicted
 from gpuplan.units import GIB, Interval
 from gpuplan.workload.model import Memory, Workload
 

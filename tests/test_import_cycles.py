@@ -51,7 +51,10 @@ def test_no_import_circles() -> None:
     graph = graph_of(sorted(ROOT.rglob("*.py")))
 
     assert len(graph) > 300
-    assert graph["gpuplan.plan.pricing"] >= {"gpuplan.plan.market", "gpuplan.workload.model"}
+    assert graph["gpuplan.plan.pricing.offers"] >= {
+        "gpuplan.plan.pricing.comparison",
+        "gpuplan.workload.model",
+    }
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as circle:
@@ -61,7 +64,7 @@ def test_no_import_circles() -> None:
 def test_an_inference_prediction_loads_nothing_of_the_fit() -> None:
     """Estimates need the packaged coefficients alone: neither corpus nor fit nor cross-validation."""
     code = (
-        "import sys; from gpuplan.predict.inference_interval import inference_ends_of as ends;"
+        "import sys; from gpuplan.predict.interval.inference import inference_ends_of as ends;"
         "import gpuplan.predict.predictor; ends((-0.1, 0.1), 'datasheet', 'keras'); print(*sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)

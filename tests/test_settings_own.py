@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from gpuplan.errors import UsageError
-from gpuplan.offers.load import load_user_catalog
+from gpuplan.offers.catalog import load_user_catalog
 from gpuplan.settings import Settings, load_settings
 from gpuplan.settings_own import committed_for, discount_for
 from made_up import make_offer

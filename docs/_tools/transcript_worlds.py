@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from gpuplan.offers.load import load_catalog
+from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.rows import Offer
 from launch.aws_world import AwsServer, aws_environment, aws_server
 from launch.azure.world import azure_environment, azure_server

@@ -2,19 +2,52 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..errors import GpuplanError
 from .accuracy_flags import SettingFlags
+from .flags import spread
 from .next_step import say_next, typed
-from .spread import spread
 
 if TYPE_CHECKING:
-    from ..predict.accuracy import Scoreboard
+    from ..lab.accuracy import Scoreboard
 
-__all__ = ["register"]
+__all__ = ["is_packaged", "record_accuracy", "register"]
+
+
+def is_packaged(profiles: Path) -> bool:
+    """Return whether the program reads its profiles from a folder."""
+    return profiles.resolve() == Path(str(resources.files("gpuplan.profiles"))).resolve()
+
+
+def record_accuracy(profiles: Path) -> None:
+    """Score every setting and write the record, and the documentation page if its folder exists.
+
+    GpuplanError if scoring fails, after its messages on standard error.
+    """
+    from ..files import write_whole
+
+    record = profiles / "accuracy.json"
+    _gpuplan("accuracy", "--output", str(record))
+    typer.echo(f"wrote {record}", err=True)
+    page = profiles.resolve().parent / "docs" / "accuracy.md"
+    if page.parent.is_dir():
+        write_whole(page, _gpuplan("accuracy", "--recorded", "--markdown"))
+        typer.echo(f"wrote {page}", err=True)
+
+
+def _gpuplan(*arguments: str) -> bytes:
+    """Run a gpuplan command and return its output."""
+    done = subprocess.run([sys.executable, "-m", "gpuplan", *arguments], stdout=subprocess.PIPE, check=False)
+    if done.returncode:
+        raise GpuplanError(f"`gpuplan {' '.join(arguments)}` failed", hint="see its output above")
+    return done.stdout
 
 
 def register(app: typer.Typer) -> None:
@@ -57,7 +90,7 @@ def accuracy(
         say_next(typed("accuracy", "--recorded"), as_json=flags.json_)
         return
     if flags.memory:
-        from .accuracy_memory import accuracy_of_memory
+        from .accuracy_settings import accuracy_of_memory
 
         accuracy_of_memory(flags)
         return
@@ -87,7 +120,7 @@ def _emit_own(board: Scoreboard, *, as_json: bool) -> None:
 def _stop_when_worse(board: dict[str, Any]) -> None:
     """Raise NoAnswerError (exit code 3) if a score is worse than the packaged record by more than noise."""
     from ..errors import NoAnswerError
-    from ..predict.record import packaged_record, worsened
+    from ..lab.score_record import packaged_record, worsened
 
     lines = worsened(packaged_record()["settings"], board["settings"])
     if lines:
@@ -120,11 +153,10 @@ def calibrate(
       gpuplan calibrate --retrace -o /tmp/profiles
     """
     from ..errors import UsageError
-    from ..offers.load import load_catalog
-    from ..predict.corpus import packaged_corpus
-    from ..predict.recalibrate import PARTS, profiles_anew, write_profiles
+    from ..lab.recalibrate import PARTS, profiles_anew, write_profiles
+    from ..offers.catalog import load_catalog
+    from ..predict.measurements import packaged_corpus
     from ..render.progress import parts
-    from .record_accuracy import is_packaged, record_accuracy
 
     if not output.is_dir():
         raise UsageError(f"`{output}` is not a folder", hint="create it, or name another with `-o`")

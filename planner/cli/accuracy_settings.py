@@ -6,20 +6,31 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from ..predict.accuracy import Scoreboard
-    from ..predict.settings_held_out import Setting
+from ..errors import NoAnswerError
 
-__all__ = ["emit_settings", "judged_file", "recorded_board", "settings_board", "settings_from"]
+if TYPE_CHECKING:
+    from ..lab.accuracy import Scoreboard
+    from ..lab.evaluation_protocols import Setting
+    from .accuracy_flags import SettingFlags
+
+__all__ = [
+    "accuracy_of_memory",
+    "emit_settings",
+    "judged_file",
+    "recorded_board",
+    "settings_board",
+    "settings_from",
+]
+
 
 Board = dict[str, Any]
 
 
 def judged_file(file: Path) -> Scoreboard:
     """Score the packaged coefficients on a user's measurements."""
-    from ..offers.load import load_catalog, resolve_accelerator
-    from ..predict.accuracy import judge
-    from ..predict.corpus import read_measurements
+    from ..lab.accuracy import judge
+    from ..offers.catalog import load_catalog, resolve_accelerator
+    from ..predict.measurements import read_measurements
     from ..predict.predictor import Predictor
     from ..render.progress import status
 
@@ -36,8 +47,8 @@ def settings_from(profiled: str) -> Board:
     UsageError for an accelerator without published rows.
     """
     from ..errors import UsageError, near_names_hint
-    from ..predict.bench import judged_rows
-    from ..predict.settings_held_out import from_profile
+    from ..lab.evaluation import judged_rows
+    from ..lab.evaluation_protocols import from_profile
 
     measured = {m.accelerator for m in judged_rows()}
     found = next((name for name in measured if name.lower() == profiled.lower()), None)
@@ -49,16 +60,16 @@ def settings_from(profiled: str) -> Board:
 
 def settings_board(names: Sequence[str]) -> Board:
     """Compute the named settings (all if none is named), under the keys of the JSON contract."""
-    from ..predict.settings_held_out import settings_named
+    from ..lab.evaluation_protocols import settings_named
 
     return _computed(settings_named(names))
 
 
 def _computed(settings: Sequence[Setting]) -> Board:
-    from ..offers.load import load_catalog
-    from ..predict.accuracy import Prices, evaluate
-    from ..predict.bench import Bench, judged_rows
-    from ..predict.corpus import packaged_corpus
+    from ..lab.accuracy import Prices, evaluate
+    from ..lab.evaluation import Bench, judged_rows
+    from ..offers.catalog import load_catalog
+    from ..predict.measurements import packaged_corpus
     from ..render.progress import status
 
     catalog = load_catalog()
@@ -72,8 +83,8 @@ def _computed(settings: Sequence[Setting]) -> Board:
 
 def recorded_board(names: Sequence[str]) -> Board:
     """Load recorded settings under the same keys, without the underlying rows."""
-    from ..predict.record import packaged_record
-    from ..predict.settings_held_out import HEADLINE, settings_named
+    from ..lab.evaluation_protocols import HEADLINE, settings_named
+    from ..lab.score_record import packaged_record
 
     wanted = {setting.name for setting in settings_named(names)}
     settings = {name: s for name, s in packaged_record()["settings"].items() if name in wanted}
@@ -84,7 +95,7 @@ def recorded_board(names: Sequence[str]) -> Board:
 
 def emit_settings(board: Board, *, output: Path | None, markdown: bool, as_json: bool) -> None:
     """Print settings as a table, page or JSON, and record them if a file is given."""
-    from ..predict.record import rounded
+    from ..lab.score_record import rounded
     from ..render.accuracy import build_setting_columns, build_setting_rows
     from ..render.accuracy_page import format_accuracy_page
     from ..render.output import emit_json, emit_rows, emit_text
@@ -101,9 +112,39 @@ def emit_settings(board: Board, *, output: Path | None, markdown: bool, as_json:
 
 def _record(settings: Mapping[str, Any], path: Path) -> None:
     """Write the record, keeping existing settings that were not computed."""
-    from ..predict.calibrate import write_json
-    from ..predict.record import read_record, record_of
-    from ..predict.settings_held_out import SETTINGS
+    from ..lab.calibrate import write_json
+    from ..lab.evaluation_protocols import SETTINGS
+    from ..lab.score_record import read_record, record_of
 
     before = read_record(path) if path.exists() else None
     write_json(path, record_of(settings, order=SETTINGS, before=before))
+
+
+def accuracy_of_memory(flags: SettingFlags) -> None:
+    """Compute or load the comparison of predicted and known memory; print, record and check it.
+
+    With ``--check``, NoAnswerError (exit code 3) if it is worse than recorded.
+    """
+    from ..lab.memory_accuracy import SCHEMA, memory_board, recorded_memory, worsened_memory
+    from ..render.accuracy_memory import build_memory_columns, build_memory_rows, format_memory_page
+    from ..render.output import emit_json, emit_rows, emit_text, format_json
+    from ..render.output_files import write_text
+    from ..render.progress import status
+
+    if flags.recorded:
+        board = recorded_memory()
+    else:
+        with status("tracing") as progress:
+            board = memory_board(progress)
+    if flags.output is not None:
+        write_text(flags.output, format_json(SCHEMA, board))
+    if flags.json_:
+        emit_json(SCHEMA, board)
+    elif flags.markdown:
+        emit_text(format_memory_page(board))
+    else:
+        emit_rows(build_memory_columns(), build_memory_rows(board))
+    worse = worsened_memory(recorded_memory(), board) if flags.check else []
+    if worse:
+        hint = "if intended, record it with `gpuplan accuracy --memory --output profiles/memory.json`"
+        raise NoAnswerError("worse than recorded: " + "; ".join(worse), hint=hint)

@@ -17,7 +17,7 @@ import typer
 
 from ..errors import GpuplanError
 from ..files import cache_dir_restored
-from .quick import quicken
+from .option_values import quicken
 
 __all__ = ["COMMANDS", "app", "app_for", "run"]  # noqa: F822 - ``app`` is made when it is first asked for
 

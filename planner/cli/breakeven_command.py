@@ -16,9 +16,9 @@ from .flags import (
     ScriptFlags,
     SpotFlags,
     WorkFlags,
+    spread,
 )
 from .next_step import given, say_next, typed
-from .spread import spread
 
 __all__ = ["register"]
 
@@ -68,11 +68,11 @@ def breakeven(
     out: OutputFlags,
 ) -> None:
     """Compare free and paid notebooks, your machine and the clouds: money, time and break-even points."""
-    from ..plan.ask import prepare
-    from ..plan.breakeven import Rivalry, compare
+    from ..plan.compare.breakeven import Rivalry, compare
+    from ..plan.pipeline import prepare
     from ..render.breakeven import emit_breakeven, format_recommendation
-    from ..render.files import write_text
     from ..render.output import format_json
+    from ..render.output_files import write_text
     from .progress import working_out
 
     names = tuple(name.strip() for name in (rivals.against or "").split(",") if name.strip())

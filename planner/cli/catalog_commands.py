@@ -60,7 +60,7 @@ def offers(  # noqa: PLR0917 (typer passes everything by name)
 
     Example: gpuplan offers --provider gcp --region us-central1 --json
     """
-    from ..offers.load import load_user_catalog
+    from ..offers.catalog import load_user_catalog
     from ..offers.local import probe_local_offer
     from ..offers.query import select_offers
     from ..render.catalog import OFFER_COLUMNS, build_offer_row
@@ -90,7 +90,7 @@ def offers(  # noqa: PLR0917 (typer passes everything by name)
 
 def _warn_of_old_prices(found: Sequence[Offer]) -> None:
     """Say it below a table on a terminal when a price in it is older than 30 days; data carries its dates."""
-    from ..render.age import format_age_line
+    from ..render.estimate.footnotes import format_age_line
 
     line = format_age_line(found) if sys.stdout.isatty() else ""
     if line:
@@ -109,7 +109,7 @@ def accelerators(
 
     Example: gpuplan accelerators --json
     """
-    from ..offers.load import load_catalog
+    from ..offers.catalog import load_catalog
     from ..render.catalog import ACCELERATOR_COLUMNS, build_accelerator_row
     from ..render.output import emit_json, emit_rows
 
@@ -137,8 +137,8 @@ def check(
     """
     from datetime import date
 
+    from ..offers.catalog import load_catalog
     from ..offers.check import check_catalog
-    from ..offers.load import load_catalog
     from ..render.progress import status
 
     with status("holding every row against the laws"):

@@ -9,21 +9,21 @@ __all__ = ["accelerators", "providers", "regions"]
 
 def accelerators(incomplete: str) -> list[str]:
     """Return the accelerators whose name starts with the given text."""
-    from ..offers.load import load_catalog
+    from ..offers.catalog import load_catalog
 
     return _beginning(incomplete, load_catalog().accelerators)
 
 
 def providers(incomplete: str) -> list[str]:
     """Return the providers whose name starts with the given text."""
-    from ..offers.load import load_catalog
+    from ..offers.catalog import load_catalog
 
     return _beginning(incomplete, load_catalog().providers)
 
 
 def regions(incomplete: str) -> list[str]:
     """Return the regions whose name starts with the given text."""
-    from ..offers.load import load_catalog
+    from ..offers.catalog import load_catalog
 
     return _beginning(incomplete, (region for _, region in load_catalog().costs.regions))
 

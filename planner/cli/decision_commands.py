@@ -17,13 +17,13 @@ from .flags import (
     ScriptFlags,
     SpotFlags,
     WorkFlags,
+    spread,
 )
 from .next_step import given, say_next, typed
-from .spread import spread
 
 if TYPE_CHECKING:
-    from ..plan.prepared import Prepared
-    from ..plan.sweep import Sweep
+    from ..plan.compare.sweep import Sweep
+    from ..plan.question import Prepared
     from ..workload.model import Workload
 
 __all__ = ["register"]
@@ -80,12 +80,12 @@ def rig(
     out: OutputFlags,
 ) -> None:
     """Compare buying a machine with renting: the month from which on buying pays off."""
+    from ..plan.compare.buy_or_rent import Rig, weigh
+    from ..plan.compare.rental_comparison import rivals_by_price, rivals_for_work
     from ..plan.question import Question
-    from ..plan.rig import Rig, weigh
-    from ..plan.rivals import rivals_by_price, rivals_for_work
-    from ..plan.wanted import Wanted
-    from ..render.files import write_text
+    from ..plan.request import Wanted
     from ..render.output import format_json
+    from ..render.output_files import write_text
     from ..render.rig import build_rig_json, emit_rig
 
     out.require_writable()
@@ -103,7 +103,7 @@ def rig(
     if model is None:
         rivals = rivals_by_price(asked.catalog, name, machine.devices)
     else:
-        from ..plan.ask import prepare
+        from ..plan.pipeline import prepare
         from .progress import working_out
 
         options = work.options(script)
@@ -141,10 +141,10 @@ def sweep_command(
     out: OutputFlags,
 ) -> None:
     """Try batch sizes, precisions, numbers of devices and purchase options; show the best points only."""
-    from ..plan.ask import prepare
-    from ..plan.sweep import sweep
-    from ..render.files import write_text
+    from ..plan.compare.sweep import sweep
+    from ..plan.pipeline import prepare
     from ..render.output import format_json
+    from ..render.output_files import write_text
     from ..render.sweep import emit_sweep
     from ..workload.load import load_workload
     from .progress import working_out

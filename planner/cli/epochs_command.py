@@ -32,7 +32,7 @@ def epochs(
 ) -> None:
     """Extrapolate how many epochs a metric takes to a target, or say that it cannot be known."""
     from ..errors import NoAnswerError
-    from ..plan.epochs import SCHEMA, forecast_epochs, read_history
+    from ..plan.compare.learning_curve import SCHEMA, forecast_epochs, read_history
     from ..render.output import Column, emit_json, emit_rows
     from ..render.progress import status
 

@@ -17,13 +17,13 @@ from .flags import (
     ScriptFlags,
     SpotFlags,
     WorkFlags,
+    spread,
 )
 from .next_step import DRY_RUN, say_next, typed
-from .spread import spread
 
 if TYPE_CHECKING:
     from ..plan.question import Question
-    from ..plan.result import Estimate
+    from ..plan.result.estimate import Estimate
     from ..workload.model import Workload
 
 __all__ = ["register"]
@@ -73,7 +73,7 @@ def estimate(
     Nothing is trained. On a terminal the best offer of each kind and number of devices is shown; a pipe gets
     every offer as TSV.
     """
-    from ..plan.ask import ask
+    from ..plan.pipeline import ask
     from .progress import compiling, working_out
 
     options = work.options(script)
@@ -91,9 +91,9 @@ def estimate(
 
 def _show(result: Estimate, question: Question, out: OutputFlags, *, show_all: bool, breakdown: bool) -> None:
     """Write the result and the file; NoAnswerError if no offer fits."""
-    from ..plan.answer import why_no_answer
-    from ..render.estimate import emit_estimate, format_estimate_json
-    from ..render.files import write_text
+    from ..plan.no_answer import why_no_answer
+    from ..render.estimate.table import emit_estimate, format_estimate_json
+    from ..render.output_files import write_text
 
     if out.output is not None:
         write_text(out.output, format_estimate_json(result))

@@ -12,7 +12,7 @@ from .flags import Rank, Requirements, Script, ScriptArguments
 from .next_step import WITHOUT_DRY_RUN, say_next
 
 if TYPE_CHECKING:
-    from ..launch.asked import Asked
+    from ..launch.prepare.arguments import Asked
 
 __all__ = ["hand_over_to_sky", "register"]
 
@@ -50,11 +50,11 @@ def export(  # noqa: PLR0917 - one argument a flag
 
     Example: gpuplan export plan.json --to kubernetes --source git:https://host/me/repo@main
     """
-    from ..launch.asked import Asked
     from ..launch.export.engines import exported
+    from ..launch.prepare.arguments import Asked
     from ..render.export import format_export
-    from ..render.files import require_writable, write_text
     from ..render.output import emit_json, emit_text
+    from ..render.output_files import require_writable, write_text
 
     if output is not None:
         require_writable(output, flag="-o")
@@ -83,8 +83,8 @@ def hand_over_to_sky(
     from ..launch.export.engines import exported
     from ..launch.export.sky import hand_over, require_sky
     from ..render.export import format_export
-    from ..render.files import write_text
     from ..render.output import emit_text
+    from ..render.output_files import write_text
 
     file = output or Path("gpuplan-task.yaml")
     task = exported(asked, engine="skypilot", disk_gb=100, image=None, file=str(file))

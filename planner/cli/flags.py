@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, fields, is_dataclass
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hints
 
 import typer
 
@@ -11,15 +15,26 @@ from ..frozen import Frozen
 from . import completion
 
 if TYPE_CHECKING:
-    from ..plan.spot_outlook import SpotTerms
-    from ..plan.wanted import Wanted
+    from ..plan.request import Wanted
+    from ..plan.spot.preemption import SpotTerms
+    from ..workload.capture.terms import ScriptTerms
     from ..workload.options import WorkloadOptions
-    from ..workload.script_terms import ScriptTerms
 
 __all__ = [
-    "LimitFlags", "ModelArgument", "OfferFlags", "OutputFlags", "Rank", "Requirements", "Script",
-    "ScriptArguments", "ScriptFlags", "SpotFlags", "WorkFlags",
-]  # fmt: skip
+    "LimitFlags",
+    "ModelArgument",
+    "OfferFlags",
+    "OutputFlags",
+    "Rank",
+    "Requirements",
+    "Script",
+    "ScriptArguments",
+    "ScriptFlags",
+    "SpotFlags",
+    "WorkFlags",
+    "spread",
+]
+
 
 ModelArgument = Annotated[
     str, typer.Argument(metavar="MODEL", help="Script, function, Keras application, .keras or .json file.")
@@ -47,7 +62,7 @@ class ScriptFlags(Frozen):
 
     def terms(self) -> ScriptTerms:
         """Convert the flags; UsageError for an invalid duration or an unset variable."""
-        from ..plan.script_given import script_terms_of
+        from ..plan.request import script_terms_of
 
         return script_terms_of(timeout=self.script_timeout, variables=self.script_env or ())
 
@@ -116,7 +131,7 @@ class SpotFlags(Frozen):
 
     def terms(self) -> SpotTerms:
         """Convert the flags to durations; UsageError for invalid ones."""
-        from ..plan.spot_given import spot_terms_of
+        from ..plan.request import spot_terms_of
 
         return spot_terms_of(
             spot_life=self.spot_life, checkpoint_every=self.checkpoint_every,
@@ -159,7 +174,7 @@ class OfferFlags(Frozen):
 
     def wanted(self, limits: LimitFlags | None = None, spot: SpotFlags | None = None) -> Wanted:
         """Combine offer filters, limits and spot properties."""
-        from ..plan.wanted import Wanted
+        from ..plan.request import Wanted
 
         if self.live:
             _ask_notebooks()
@@ -181,7 +196,7 @@ class OutputFlags(Frozen):
 
     def require_writable(self) -> None:
         """Raise UsageError before the work starts if the file is not writable."""
-        from ..render.files import require_writable
+        from ..render.output_files import require_writable
 
         if self.output is not None:
             require_writable(self.output, flag="-o")
@@ -189,10 +204,52 @@ class OutputFlags(Frozen):
 
 def _ask_notebooks() -> None:
     """Query the clients of Colab and Kaggle, with progress on standard error."""
-    from ..plan.live import ask_notebooks
+    from ..plan.notebook_accounts import ask_notebooks
     from ..render.progress import status
     from ..settings import load_settings
 
     with status("asking the clients of Colab and Kaggle"):
         for told in ask_notebooks(load_settings()):
             typer.echo(f"note: {told}", err=True)
+
+
+R = TypeVar("R")
+
+
+def spread(command: Callable[..., R]) -> Callable[..., R]:
+    """Expand dataclass parameters of a command into their fields.
+
+    The command line has one flag per field, in their order; the command receives the object. Groups must
+    follow the command's positional parameters.
+    """
+    hints = get_type_hints(command, include_extras=True)
+    groups = {name: hint for name, hint in hints.items() if is_dataclass(hint) and isinstance(hint, type)}
+
+    @wraps(command)
+    def flat(*args: Any, **flags: Any) -> R:
+        for name, group in groups.items():
+            flags[name] = group(**{field.name: flags.pop(field.name) for field in fields(group)})
+        return command(*args, **flags)
+
+    signature = inspect.signature(command)
+    parameters = [
+        one
+        for name, parameter in signature.parameters.items()
+        for one in (
+            _parameters_of(groups[name])
+            if name in groups
+            else [parameter.replace(annotation=hints.get(name, parameter.annotation))]
+        )
+    ]
+    flat.__signature__ = signature.replace(parameters=parameters, return_annotation=None)  # type: ignore[attr-defined]
+    return flat
+
+
+def _parameters_of(group: type) -> Iterator[inspect.Parameter]:
+    """Yield a keyword parameter for each field of a dataclass."""
+    hints = get_type_hints(group, include_extras=True)
+    for field in fields(group):
+        default = inspect.Parameter.empty if field.default is MISSING else field.default
+        yield inspect.Parameter(
+            field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hints[field.name]
+        )

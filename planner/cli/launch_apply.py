@@ -10,9 +10,9 @@ from ..errors import GpuplanError
 from .next_step import say_next, typed
 
 if TYPE_CHECKING:
-    from ..launch.adapter import Outcome
-    from ..launch.blueprint import LaunchPlan
-    from ..launch.service import Launcher
+    from ..launch.core.cloud_adapter import Outcome
+    from ..launch.core.launch_plan import LaunchPlan
+    from ..launch.core.service import Launcher
 
 __all__ = ["apply_plan"]
 
@@ -21,7 +21,7 @@ _GO_ON = "the same command again goes on from its last checkpoint"
 
 def apply_plan(plan: LaunchPlan, launcher: Launcher, *, wait: bool, as_json: bool) -> None:
     """Apply a plan, and wait for its end if asked; an interrupt says what was left."""
-    from ..launch.waiting import wait_for_end
+    from ..launch.core.wait import wait_for_end
     from ..render.progress import status
 
     try:
@@ -46,7 +46,7 @@ def apply_plan(plan: LaunchPlan, launcher: Launcher, *, wait: bool, as_json: boo
 
 def _show_end(launcher: Launcher, run: str, outcome: Outcome, *, as_json: bool) -> None:
     """Print how a run ended, beside what was planned; one that was not done is an error."""
-    from ..launch.waiting import compared
+    from ..launch.core.wait import compared
     from ..render.launch import COMPARISON_COLUMNS
     from ..render.output import emit_json, emit_rows
 

@@ -14,7 +14,7 @@ from .launch_apply import apply_plan
 from .next_step import DRY_RUN, WITHOUT_DRY_RUN, say_next, typed
 
 if TYPE_CHECKING:
-    from ..launch.service import Launcher
+    from ..launch.core.service import Launcher
 
 __all__ = ["register"]
 
@@ -99,13 +99,13 @@ def launch(  # noqa: PLR0917 - one argument a flag
 
     Example: gpuplan launch plan.json --max-usd 5 --yes
     """
-    from ..launch.asked import Asked
-    from ..launch.asking import plan_of
-    from ..offers.load import load_user_catalog
-    from ..plan.limits import duration_s_of
-    from ..render.files import require_writable, write_text
+    from ..launch.prepare.arguments import Asked
+    from ..launch.prepare.build_plan import plan_of
+    from ..offers.catalog import load_user_catalog
+    from ..plan.parsing import duration_s_of
     from ..render.launch import plan_text
     from ..render.output import emit_json, emit_text, format_json
+    from ..render.output_files import require_writable, write_text
     from ..render.progress import status
     from ..settings import load_settings
 
@@ -163,7 +163,7 @@ def ps(
     from datetime import UTC, datetime
 
     from ..launch.listing import listed
-    from ..launch.refusals import Failures
+    from ..launch.prepare.error_messages import Failures
     from ..render.launch import MACHINE_COLUMNS
     from ..render.output import emit_json, emit_rows
     from ..render.progress import status
@@ -212,7 +212,7 @@ def stop(  # noqa: PLR0917 - one argument a flag
 
     Example: gpuplan stop --all
     """
-    from ..launch.refusals import Failures
+    from ..launch.prepare.error_messages import Failures
     from ..render.progress import status
 
     if bool(ids) == everything:
@@ -260,8 +260,8 @@ def reap(
 
 def _launcher(*, as_json: bool, owner: str | None = None) -> Launcher:
     """Return the launcher of this installation."""
-    from ..launch.asking import launcher_of
-    from ..launch.events import LaunchEvent
+    from ..launch.core.events import LaunchEvent
+    from ..launch.prepare.build_plan import launcher_of
     from ..owner import require_owner
     from ..render.launch import event_line
     from ..render.progress import say

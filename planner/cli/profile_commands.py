@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from . import completion
-from .flags import ScriptArguments, ScriptFlags
+from .flags import ScriptArguments, ScriptFlags, spread
 from .next_step import say_next, typed
-from .spread import spread
 
 if TYPE_CHECKING:
-    from ..measure.several import ProcessLimits
-    from ..measure.windows import MeasurementRules
-    from ..plan.profile_run import Request
+    from ..profile.pooling import ProcessLimits
+    from ..profile.run import Request
+    from ..profile.windows import MeasurementRules
 
 __all__ = ["register"]
 
@@ -96,8 +95,8 @@ def profile(  # noqa: PLR0917 - one argument a flag
 
       gpuplan profile train.py --compile --accelerator TPU-v5e
     """
-    from ..plan.profile_run import Request, profile
-    from ..render.files import require_writable
+    from ..profile.run import Request, profile
+    from ..render.output_files import require_writable
     from ..render.profile import emit_profile, show_progress
     from ..workload.options import WorkloadOptions
 
@@ -150,8 +149,8 @@ def _compiler(
         if accelerators:
             raise UsageError("`--accelerator` has no effect without `--compile`", hint="add `--compile`")
         return None
-    from ..offers.load import load_catalog
-    from ..plan.profile_compiled import accelerators_named, add_compiled
+    from ..offers.catalog import load_catalog
+    from ..plan.compiled_profile import accelerators_named, add_compiled
     from ..render.progress import status
     from .progress import compiling
 
@@ -168,7 +167,7 @@ def _compiler(
 def _several(processes: int | None) -> ProcessLimits:
     """Return the limits on the number of processes; UsageError for fewer than one."""
     from ..errors import UsageError
-    from ..measure.several import ProcessLimits
+    from ..profile.pooling import ProcessLimits
 
     if processes is None:
         return ProcessLimits()
@@ -180,7 +179,7 @@ def _several(processes: int | None) -> ProcessLimits:
 def _rules(max_time: float, *, processes: int) -> MeasurementRules:
     """Build the stop rules of each process; UsageError for a time limit of 0."""
     from ..errors import UsageError
-    from ..measure.windows import MeasurementRules
+    from ..profile.windows import MeasurementRules
 
     if not max_time > 0:
         raise UsageError(
@@ -190,7 +189,7 @@ def _rules(max_time: float, *, processes: int) -> MeasurementRules:
 
 
 def _keep(output: Path | None, document: dict[str, Any]) -> None:
-    from ..render.files import write_text
+    from ..render.output_files import write_text
     from ..render.profile import format_profile_json
 
     if output is not None:
@@ -243,9 +242,9 @@ def reconcile(
       gpuplan reconcile --forget
     """
     from ..errors import UsageError
-    from ..plan.own_runs import forget_runs, keep_run, runs_folder
-    from ..plan.reconcile import read_plan
-    from ..plan.reconcile import reconcile as compare
+    from ..profile.end_to_end import read_plan
+    from ..profile.end_to_end import reconcile as compare
+    from ..profile.run_store import forget_runs, keep_run, runs_folder
     from ..render.profile import emit_reconciled
     from ..render.progress import status
     from ..settings import load_settings
@@ -273,12 +272,12 @@ def reconcile(
 
 def _profile_of(name: str, *, model: str, script: ScriptFlags, tell: Callable[[str], None]) -> dict[str, Any]:
     """Load a profile from its file, or from a run of the ledger."""
-    from ..plan.own_runs import read_profile
+    from ..profile.run_store import read_profile
 
     if name.endswith(".json") or Path(name).exists():
         return read_profile(Path(name))
-    from ..launch.asking import launcher_of
-    from ..launch.reconciling import profile_of_run
+    from ..launch.prepare.build_plan import launcher_of
+    from ..launch.reconcile import profile_of_run
     from ..settings import load_settings
 
     return profile_of_run(

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..plan.compiling import Compiling
+    from ..plan.compilation import Compiling
 
 __all__ = ["compiling", "working_out"]
 
@@ -22,7 +22,7 @@ def working_out(model: str) -> AbstractContextManager[Callable[[str], None]]:
 
 def compiling(tell: Callable[[str], None]) -> Compiling:
     """Build the compilation function, with progress messages."""
-    from ..plan.compiling import Compiling
+    from ..plan.compilation import Compiling
 
     def told(accelerator: str, done: int, total: int) -> None:
         tell(f"compiling for {accelerator}, {done} of {total} done")

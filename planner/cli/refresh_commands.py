@@ -12,7 +12,7 @@ import typer
 from .next_step import say_next, typed
 
 if TYPE_CHECKING:
-    from ..offers.load import Catalog
+    from ..offers.catalog import Catalog
     from ..offers.refresh.http import HttpClient
     from ..offers.refresh.run import Progress, RefreshJob, RefreshOutcome
     from ..offers.refresh.store import PriceStore
@@ -59,7 +59,7 @@ def refresh(
     Example: gpuplan catalog refresh --provider azure
     """
     from ..files import data_folder
-    from ..offers.load import load_catalog
+    from ..offers.catalog import load_catalog
     from ..offers.refresh.http import HttpClient
     from ..offers.refresh.jobs import build_jobs
     from ..offers.refresh.run import refresh_provider
@@ -91,7 +91,7 @@ def refresh(
 
 def _split(providers: Sequence[str], *, has_clients: bool) -> tuple[list[str], list[str]]:
     """Split the requested providers into those read through a client and those that sell machines."""
-    from ..offers.refresh.notebook_clients import NOTEBOOK_PROVIDERS
+    from ..offers.refresh.sources.notebook_clients import NOTEBOOK_PROVIDERS
 
     if not has_clients:
         return [], list(providers)
@@ -103,8 +103,8 @@ def _refresh_clients(
     providers: Sequence[str], store: PriceStore, endpoints: Mapping[str, str], progress: Progress
 ) -> list[RefreshOutcome]:
     """Query the installed clients of Colab and Kaggle."""
-    from ..offers.refresh.notebook_clients import refresh_notebooks
     from ..offers.refresh.source import RefreshRequest
+    from ..offers.refresh.sources.notebook_clients import refresh_notebooks
 
     outcomes = []
     for done, name in enumerate(providers):
@@ -116,8 +116,8 @@ def _refresh_clients(
 
 def _refresh_interruptions(job: RefreshJob, store: PriceStore, http: HttpClient) -> None:
     """Read the Spot Advisor's rates; a failure is reported, but rejects no price."""
-    from ..offers.refresh.fetch_error import FetchError
-    from ..offers.refresh.interruptions import refresh_interruption_rates
+    from ..offers.refresh.errors import FetchError
+    from ..offers.refresh.sources.aws_spot import refresh_interruption_rates
 
     try:
         count = refresh_interruption_rates(store, job.request, http)
@@ -199,7 +199,7 @@ def diff(
 def _before(store: PriceStore, providers: list[str], *, old: Path | None, packaged: bool) -> list[Any]:
     """Return the prices to compare with; packaged ones only for refreshed offers."""
     from ..errors import UsageError
-    from ..offers.load import load_catalog
+    from ..offers.catalog import load_catalog
     from ..offers.refresh.store import PriceStore
 
     if packaged:
@@ -226,7 +226,7 @@ def age(provider: Providers = None, as_json: AsJson = False) -> None:
     """
     from datetime import date
 
-    from ..offers.age import summarize_ages
+    from ..offers.staleness import summarize_ages
     from ..render.output import emit_json, emit_rows
     from ..render.prices import AGE_COLUMNS
 
@@ -251,8 +251,8 @@ def history(
     Example: gpuplan catalog history g4dn.xlarge --json
     """
     from ..errors import UsageError, near_names_hint
+    from ..offers.catalog import load_catalog
     from ..offers.changes import collect_price_history
-    from ..offers.load import load_catalog
     from ..render.output import emit_json, emit_rows
     from ..render.prices import HISTORY_COLUMNS
 
@@ -292,7 +292,7 @@ def _store() -> PriceStore:
 
 def _catalog() -> Catalog:
     """Return the catalog in the settings."""
-    from ..offers.load import load_user_catalog
+    from ..offers.catalog import load_user_catalog
     from ..settings import load_settings
 
     return load_user_catalog(load_settings())

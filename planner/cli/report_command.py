@@ -37,9 +37,9 @@ def report(
 
     The page holds everything that it needs, the plan itself included, and loads nothing from anywhere.
     """
-    from ..plan.reconcile import read_plan
-    from ..render.files import require_writable, write_text
+    from ..profile.end_to_end import read_plan
     from ..render.output import emit_text
+    from ..render.output_files import require_writable, write_text
     from ..render.progress import status
     from ..render.report.page import build_report_html
 

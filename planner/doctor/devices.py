@@ -16,8 +16,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ..plan.profile_worker import child_environment
-from ..workload.script_terms import ScriptTerms
+from ..profile.worker import child_environment
+from ..workload.capture.terms import ScriptTerms
 
 __all__ = ["BACKENDS", "BackendReport", "find_installed_backends", "probe_backends"]
 

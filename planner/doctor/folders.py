@@ -38,7 +38,7 @@ class DataFolder:
 @cache_dir_restored()
 def list_folders(settings: Settings) -> list[DataFolder]:
     """Return the folders used with given settings."""
-    from ..plan.own_runs import runs_folder
+    from ..profile.run_store import runs_folder
     from ..settings import state_folder
 
     set_cache_dir(settings.cache_dir)

@@ -10,7 +10,7 @@ __all__ = ["main"]
 
 def main(backend: str) -> None:
     """Print one line of JSON, after any output of the backend itself."""
-    from ..measure.machine import read_backend_facts
+    from ..profile.machine import read_backend_facts
 
     sys.stdout.write(json.dumps(read_backend_facts(backend)) + "\n")
 

@@ -12,11 +12,11 @@ from typing import Any
 
 from ..errors import GpuplanError
 from ..files import data_folder
-from ..measure.machine import read_device_state, read_host_facts
-from ..offers.age import REFUSED_AFTER_DAYS, age_days, summarize_ages
-from ..offers.load import Catalog, load_user_catalog
+from ..offers.catalog import Catalog, load_user_catalog
 from ..offers.local import probe_local_offer
+from ..offers.staleness import REFUSED_AFTER_DAYS, age_days, summarize_ages
 from ..owner import kept_owner
+from ..profile.machine import read_device_state, read_host_facts
 from ..settings import Settings, load_settings
 from .credentials import CredentialLocation, find_credential_problems, find_credentials
 from .devices import BackendReport, find_installed_backends, probe_backends

@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from ..plan.nano import rental_usd
-from .adapter import Adapter, Machine
-from .history import AttemptHistory, History
-from .refusals import Failures, machines_of
+from ..plan.pricing.money import rental_usd
+from .core.cloud_adapter import Adapter, Machine
+from .core.history import AttemptHistory, History
+from .prepare.error_messages import Failures, machines_of
 
 __all__ = ["ListedMachine", "from_cloud", "from_ledger", "listed"]
 

@@ -8,9 +8,9 @@ from datetime import date
 from importlib.resources.abc import Traversable
 from typing import TypeVar
 
-from . import laws
-from .costs import COSTS_FILE, ProviderCost, Region, read_costs
-from .files import (
+from . import invariants
+from .catalog import LINKS_FILE, find_price_files
+from .catalog_files import (
     CatalogError,
     Finding,
     Located,
@@ -21,7 +21,7 @@ from .files import (
     read_table,
     read_text_table,
 )
-from .load import LINKS_FILE, find_price_files
+from .costs import COSTS_FILE, ProviderCost, Region, read_costs
 from .rows import (
     CPU,
     Accelerator,
@@ -138,25 +138,25 @@ def _offer_findings(
     offers: list[Located[Offer]], known: set[str], providers: dict[str, Provider], today: date
 ) -> Iterator[Finding]:
     """Yield inconsistencies in offers."""
-    yield from laws.check_price_is_positive(offers)
-    yield from laws.check_price_bounds(offers)
-    yield from laws.check_accelerator_is_known(offers, known)
-    yield from laws.check_no_duplicate_offers(offers)
-    yield from laws.check_rows_are_sorted(offers)
-    yield from laws.check_region_format(offers, providers)
-    yield from laws.check_machine_size(offers)
-    yield from laws.check_tpu_slices_count_chips(offers)
-    yield from laws.check_spot_not_above_on_demand(offers)
-    yield from laws.check_source_is_present(offers)
-    yield from laws.check_date_not_in_future(offers, today)
+    yield from invariants.check_price_is_positive(offers)
+    yield from invariants.check_price_bounds(offers)
+    yield from invariants.check_accelerator_is_known(offers, known)
+    yield from invariants.check_no_duplicate_offers(offers)
+    yield from invariants.check_rows_are_sorted(offers)
+    yield from invariants.check_region_format(offers, providers)
+    yield from invariants.check_machine_size(offers)
+    yield from invariants.check_tpu_slices_count_chips(offers)
+    yield from invariants.check_spot_not_above_on_demand(offers)
+    yield from invariants.check_source_is_present(offers)
+    yield from invariants.check_date_not_in_future(offers, today)
 
 
 def _accelerator_findings(accelerators: list[Located[Accelerator]], today: date) -> Iterator[Finding]:
     """Yield inconsistencies in accelerators."""
-    yield from laws.check_names_are_unique(accelerators)
-    yield from laws.check_bandwidth_and_memory(accelerators)
-    yield from laws.check_peak_bounds(accelerators)
-    yield from laws.check_peaks_are_ordered(accelerators)
+    yield from invariants.check_names_are_unique(accelerators)
+    yield from invariants.check_bandwidth_and_memory(accelerators)
+    yield from invariants.check_peak_bounds(accelerators)
+    yield from invariants.check_peaks_are_ordered(accelerators)
     for accelerator in accelerators:
         if accelerator.row.read_on > today:
             yield accelerator.finding("read_on", f"{accelerator.row.read_on} is in the future")
@@ -183,7 +183,7 @@ def _host_findings(reader: _CollectingReader, today: date) -> Iterator[Finding]:
     """Yield inconsistencies in CPU families."""
     table = reader.table("hosts.toml")
     hosts = reader.rows(table, "host", CpuFamily)
-    yield from laws.check_names_are_unique(hosts)
+    yield from invariants.check_names_are_unique(hosts)
     for host in hosts:
         if not 0.5 <= host.row.all_core_turbo_ghz <= 7:
             yield host.finding("all_core_turbo_ghz", f"is {host.row.all_core_turbo_ghz:g}: outside 0.5 to 7")
@@ -239,7 +239,7 @@ def _notebook_findings(reader: _CollectingReader, known: set[str], today: date) 
 def _future_rows(rows: Iterable[Located[DatedRow]], today: date) -> Iterator[Finding]:
     """Yield notebook rows dated in the future."""
     for located in rows:
-        if laws.is_future(located.row.as_of, today):
+        if invariants.is_future(located.row.as_of, today):
             yield located.finding("as_of", f"{located.row.as_of} is in the future")
 
 

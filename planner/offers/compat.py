@@ -8,7 +8,7 @@ from importlib.resources import files
 from typing import Annotated, Any, Literal
 
 from ..frozen import Frozen
-from .files import load_rows, read_table
+from .catalog_files import load_rows, read_table
 from .rows import Accelerator, Constraint, Row
 
 __all__ = ["CompatibilityMatrix", "FrameworkSupport", "load_compatibility"]

@@ -13,7 +13,7 @@ from importlib.resources.abc import Traversable
 from typing import Annotated, Any, Literal
 
 from ..frozen import Frozen
-from .files import (
+from .catalog_files import (
     CatalogError,
     Finding,
     Located,
@@ -24,7 +24,7 @@ from .files import (
     read_text_table,
     require_valid,
 )
-from .kept import cache_rows
+from .row_cache import cache_rows
 from .rows import Confidence, Constraint, PartialDate, Row
 
 __all__ = [

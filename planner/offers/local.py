@@ -21,9 +21,9 @@ from typing import Any
 from ..errors import UsageError
 from ..frozen import Frozen
 from ..units import GIB
+from .aliases import AcceleratorNames
+from .catalog import GENERIC_HOST, Catalog, load_catalog
 from .cpu import build_cpu_accelerator
-from .load import GENERIC_HOST, Catalog, load_catalog
-from .names import AcceleratorNames
 from .rows import Accelerator, CpuFamily, Offer
 
 __all__ = ["PROVIDER", "LocalCpu", "build_local_offer", "find_host", "parse_cpuinfo", "probe_local_offer"]

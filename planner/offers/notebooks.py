@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import TypeVar
 
 from ..frozen import Frozen
-from .files import Table, load_rows
+from .catalog_files import Table, load_rows
 from .rows import NotebookPlan, NotebookRuntime, Offer, PartialDate, UnitPrice, UnitRate
 
 __all__ = [

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from ..errors import NoAnswerError, UsageError, near_names_hint
-from .load import load_catalog
-from .names import AcceleratorNames
+from .aliases import AcceleratorNames
+from .catalog import load_catalog
 from .rows import Offer, Status
 
 __all__ = ["PURCHASES", "select_offers"]

@@ -12,8 +12,8 @@ from importlib.util import find_spec
 from typing import Any
 
 from ..errors import CredentialsError, UsageError, near_names_hint
-from .refresh.aws_sdk import build_aws_client, has_aws_credentials, translate_aws_errors
 from .refresh.http import HttpClient
+from .refresh.sources.aws_sdk import build_aws_client, has_aws_credentials, translate_aws_errors
 
 __all__ = ["PROVIDERS", "Quota", "read_quotas"]
 

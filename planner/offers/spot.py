@@ -13,9 +13,9 @@ from importlib.resources.abc import Traversable
 from typing import Annotated, Literal
 
 from ..frozen import Frozen
-from .files import load_rows, load_table, read_table, read_text_table
-from .kept import cache_rows
-from .names import chip_name
+from .aliases import chip_name
+from .catalog_files import load_rows, load_table, read_table, read_text_table
+from .row_cache import cache_rows
 from .rows import Confidence, Constraint, Offer, PartialDate, Row
 
 __all__ = [

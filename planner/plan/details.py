@@ -8,18 +8,17 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..errors import NoAnswerError
-from ..predict.anatomy import Anatomy, anatomy_of
+from ..predict.breakdown import Anatomy, anatomy_of
 from ..predict.coefficients import load_coefficients
-from ..predict.steptime import StepTime
-from .breakeven import Rivalry, ways_of
-from .crossover import Crossover, crossovers
-from .report_details import Curve, Details
+from ..predict.step_time import StepTime
+from .compare.breakeven import Rivalry, ways_of
+from .compare.crossover import Crossover, crossovers
+from .result.report_details import Curve, Details
 
 if TYPE_CHECKING:
-    from .prepared import Prepared
-    from .question import Question
-    from .result import Estimate
-    from .ways import Outcome, Ways
+    from .compare.alternative_costs import Outcome, Ways
+    from .question import Prepared, Question
+    from .result.estimate import Estimate
 
 __all__ = ["details_of"]
 

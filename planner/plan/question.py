@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
+from typing import TYPE_CHECKING, Protocol
 
 from ..frozen import Frozen
-from .limits import require_positive
-from .rank import SortBy
+from ..predict.multi_device.interconnect import UNKNOWN
+from .compare.criteria import SortBy
+from .execution.scaling_mode import ScalingMode
+from .parsing import require_positive
 from .select import Filters
-from .spot_outlook import SpotTerms
-from .spreading import ScalingMode
+from .spot.preemption import SpotTerms
 
-__all__ = ["Question"]
+if TYPE_CHECKING:
+    from ..offers.catalog import Catalog
+    from ..offers.rows import Accelerator
+    from ..predict.multi_device.interconnect import Machine
+    from ..predict.step_time import StepTime, Unpredicted
+    from ..workload.model import Workload
+    from .assumptions import Terms
+    from .execution.host_feed import Feed
+    from .select import Selection
+
+__all__ = ["Prepared", "Question", "StepPredictor"]
 
 
 class Question(Frozen):
@@ -43,3 +56,43 @@ class Question(Frozen):
             require_positive(self.deadline_s, what="--deadline", example="12h")
         if self.budget_usd is not None:
             require_positive(self.budget_usd, what="--budget", example="20")
+
+
+class StepPredictor(Protocol):
+    """Predicts the time of one step of a workload on some devices."""
+
+    def step_time(
+        self,
+        workload: Workload,
+        accelerator: Accelerator,
+        *,
+        devices: float = 1,
+        machine: Machine = UNKNOWN,
+        hosts: int = 1,
+    ) -> StepTime | Unpredicted:
+        """Return the time of one step, or the reason why none can be given."""
+        ...
+
+
+class Prepared(Frozen):
+    """Everything that an answer is worked out from.
+
+    Args:
+        workload: What runs.
+        selection: The offers.
+        predictor: Knows step times.
+        catalog: What is for rent.
+        terms: What is charged and assumed beside the training.
+        resized: Gives the workload at other batch sizes; None: it cannot be had.
+        feed: How fast the script's own data arrive, where a profile says so; None: no limit.
+        compile_more: Compiles the step at further batch sizes, by accelerator; None where nothing is compiled.
+    """
+
+    workload: Workload
+    selection: Selection
+    predictor: StepPredictor
+    catalog: Catalog
+    terms: Terms
+    resized: Callable[[int], Workload] | None = None
+    feed: Feed | None = None
+    compile_more: Callable[[Mapping[str, Sequence[Workload]]], None] | None = None

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from ..errors import NoAnswerError
 from ..frozen import Frozen
 from ..units import SECONDS_PER_HOUR
-from .limits import require_positive
-from .residency import countries_of
-from .terms import OWNED
+from .assumptions import OWNED
+from .parsing import require_positive
+from .pricing.data_residency import countries_of
 
 if TYPE_CHECKING:
+    from ..offers.catalog import Catalog
     from ..offers.costs import HostKind
-    from ..offers.load import Catalog
     from ..offers.rows import Accelerator, MachineLinks, Offer
     from ..offers.spot import PreemptionData
 
@@ -104,7 +104,7 @@ def select(filters: Filters, *, catalog: Catalog | None = None) -> Selection:
         UsageError: A filter names what the catalog does not have, or the catalog cannot be read.
         NoAnswerError: No offer passes all filters.
     """
-    from ..offers.load import load_catalog
+    from ..offers.catalog import load_catalog
     from ..offers.local import probe_local_offer
     from ..offers.query import select_offers
 
@@ -124,7 +124,7 @@ def select(filters: Filters, *, catalog: Catalog | None = None) -> Selection:
         chosen = _residents(chosen, filters.residency, catalog)
     describe = _describer(catalog)
     if filters.hosts != (1,):
-        from .hosts import rented_together
+        from .execution.multi_node import rented_together
 
         chosen = rented_together(chosen, filters.hosts, own=None if own is None else own.offer)
     return Selection(
@@ -162,8 +162,8 @@ def _spot_facts(catalog: Catalog, offers: Iterable[Offer]) -> PreemptionData | N
 
 def _describer(catalog: Catalog) -> Callable[[Offer], Selected]:
     """Return a function that finds an offer's device and session limit, and remembers them by machine."""
+    from ..offers.catalog import find_device, find_links
     from ..offers.costs import classify_host
-    from ..offers.load import find_device, find_links
 
     hosted = {runtime.provider for runtime in catalog.notebooks.runtimes}
     known: dict[tuple[str, str], tuple[Accelerator | None, float | None, HostKind, MachineLinks | None]] = {}

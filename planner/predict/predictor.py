@@ -10,25 +10,25 @@ from typing import TYPE_CHECKING, Any, cast
 from ..frozen import Frozen
 from ..offers.rows import Accelerator
 from ..workload.model import Workload
-from .chip import chip_of, generation_of
 from .coefficients import Chip, Coefficients, Generation, load_coefficients
-from .device import device_parts_s, launches_of, step_s, with_libraries_of
-from .inference_interval import inference_ends_of
-from .interval import around
-from .kernels import KernelTable, kernels_of, table_of
-from .likeness import Makeup, makeup_of
-from .links import UNKNOWN, Machine
-from .measured import Measured, fingerprint, load_measured
-from .parallel import several_devices
-from .ranges import LAST_YEAR, datasheet_of, era_of, kin_of
-from .runs import converted_by_keras, keras_library, kind_of_run, mode_of, pressure_of
-from .software import NEWEST_SOFTWARE
-from .steptime import Basis, Limiter, StepTime, Unpredicted
-from .systolic import systolic_parts_s
-from .work import COPIES, updated_on_each_core
+from .device.accelerator_limits import chip_of, generation_of
+from .device.kernel_times import device_parts_s, launches_of, step_s, with_libraries_of
+from .device.measured_lookup import Measured, fingerprint, load_measured
+from .device.systolic_array import systolic_parts_s
+from .framework_versions import NEWEST_SOFTWARE
+from .interval.inference import inference_ends_of
+from .interval.quantiles import around
+from .interval.similarity import Makeup, makeup_of
+from .kernels.executed_ops import COPIES, updated_on_each_core
+from .kernels.table import KernelTable, kernels_of, table_of
+from .multi_device.data_parallel import several_devices
+from .multi_device.interconnect import UNKNOWN, Machine
+from .priors import LAST_YEAR, datasheet_of, era_of, kin_of
+from .run_config import converted_by_keras, keras_library, kind_of_run, mode_of, pressure_of
+from .step_time import Basis, Limiter, StepTime, Unpredicted
 
 if TYPE_CHECKING:
-    from .layout import Fitted
+    from .parameter_vector import Fitted
 
 __all__ = ["ModelledStep", "Predictor", "kernel_times_s", "model_step"]
 

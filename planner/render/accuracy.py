@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from .output import Column
 
 if TYPE_CHECKING:
-    from ..predict.accuracy import Scoreboard
-    from ..predict.score import Summary
+    from ..lab.accuracy import Scoreboard
+    from ..lab.scores import Summary
 
 __all__ = [
     "GROUPS",

@@ -27,10 +27,10 @@ the sources' mean errors, each counting once, so that no source dominates. *Bias
 predicted / measured, minus 1. *|log|* is |log(predicted / measured)|, which weighs half and twice alike
 (median, mean). *In 80 %* is the share of rows inside their 80 % prediction interval, which is made of the
 errors on the other groups only: where architectures or accelerators are held out, most of those on steps whose
-time goes into the same kinds of work (`planner/predict/likeness.py`). The rules of thumb each have one constant,
-fitted on the same rows as the model: FLOPs over peak, bytes over bandwidth, and the larger of the two. That for
-several devices is perfect scaling: a step takes as long as on one. *Pool* is every row that took part, and from
-how many sources: what is held out is taken from it, and the rest of it is fitted on.
+time goes into the same kinds of work (`planner/predict/interval/similarity.py`). The rules of thumb each have
+one constant, fitted on the same rows as the model: FLOPs over peak, bytes over bandwidth, and the larger of the
+two. That for several devices is perfect scaling: a step takes as long as on one. *Pool* is every row that took
+part, and from how many sources: what is held out is taken from it, and the rest of it is fitted on.
 """
 
 CHOICES = """\

@@ -8,15 +8,15 @@ import textwrap
 from typing import TYPE_CHECKING, Any
 
 from ..units import SECONDS_PER_HOUR
-from .age import format_age_line
+from .estimate.footnotes import format_age_line
 from .numbers import format_device, format_duration, format_offer_name, format_range, format_usd
 from .output import Column, emit_json, emit_rows
 
 if TYPE_CHECKING:
-    from ..plan.breakeven import Breakeven
-    from ..plan.crossover import Crossover
-    from ..plan.terms import Currency
-    from ..plan.ways import Outcome
+    from ..plan.assumptions import Currency
+    from ..plan.compare.alternative_costs import Outcome
+    from ..plan.compare.breakeven import Breakeven
+    from ..plan.compare.crossover import Crossover
 
 __all__ = ["emit_breakeven", "format_recommendation"]
 

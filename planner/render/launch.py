@@ -196,5 +196,5 @@ def _without_scripts(value: Any, scripts: list[str]) -> Any:
 def _short(line: str) -> str:
     """Return a line as far as a terminal shows it; packed files are only named."""
     if len(line) > LONGEST_LINE and " " not in line:
-        return "(packed: the supervisor, from gpuplan/launch/onboard)"
+        return "(packed: the supervisor, from gpuplan/launch/agent)"
     return line

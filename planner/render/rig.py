@@ -10,7 +10,7 @@ from .numbers import format_short, format_usd
 from .output import Column, emit_json, emit_rows
 
 if TYPE_CHECKING:
-    from ..plan.rig import RigVerdict
+    from ..plan.compare.buy_or_rent import RigVerdict
 
 __all__ = ["build_rig_json", "emit_rig", "format_rig_recommendation"]
 
@@ -49,7 +49,7 @@ def format_rig_recommendation(verdicts: Sequence[RigVerdict]) -> str:
 
 def build_rig_json(verdicts: Sequence[RigVerdict]) -> dict[str, Any]:
     """Return the JSON object."""
-    from ..plan.rig import SCHEMA
+    from ..plan.compare.buy_or_rent import SCHEMA
 
     rig = verdicts[0].rig
     return {

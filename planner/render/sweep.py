@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from .age import format_age_line
+from .estimate.footnotes import format_age_line
 from .numbers import format_device, format_duration, format_offer_name, format_range, format_usd
 from .output import Column, emit_json, emit_rows
 
 if TYPE_CHECKING:
-    from ..plan.sweep import Point, Sweep
-    from ..plan.terms import Currency
+    from ..plan.assumptions import Currency
+    from ..plan.compare.sweep import Point, Sweep
 
 __all__ = ["emit_sweep"]
 

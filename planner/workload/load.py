@@ -10,11 +10,11 @@ from typing import Any
 
 from ..errors import UsageError
 from .cache import entry_key, read_entry, write_entry
-from .faults import one_line
+from .capture.tracing_process import run_child
+from .errors import one_line
 from .model import FORMAT, Workload
 from .options import WorkloadOptions, keras_policy, steps_of_run
 from .reference import Reference, parse_reference
-from .worker import run_child
 
 PROFILE = "gpuplan.profile/1"
 
@@ -162,6 +162,6 @@ def workload_of_model(
         UsageError: The model's inputs have no fixed shape, or an option does not fit.
         CaptureError: The model cannot be traced.
     """
-    from .live import trace_model
+    from .in_memory import trace_model
 
     return trace_model(model, options=options, input_spec=input_spec, target_spec=target_spec)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from ..errors import UsageError, near_names_hint
 from ..frozen import Frozen
-from .script_terms import ScriptTerms
+from .capture.terms import ScriptTerms
 
 __all__ = ["DEFAULT_BATCH_SIZE", "PRECISIONS", "WorkloadOptions", "keras_policy", "steps_of_run"]
 

@@ -88,8 +88,8 @@ def test_a_second_run_measures_nothing_again(measured: tuple[Path, dict[str, Any
 
 def test_its_rows_are_traced_as_what_was_timed(measured: tuple[Path, dict[str, Any]]) -> None:
     """The CSV's reference leads gpuplan to a model of the same number of parameters, in the same precision."""
-    from gpuplan.predict.cases import workload_of
-    from gpuplan.predict.corpus import read_measurements
+    from gpuplan.lab.dataset import workload_of
+    from gpuplan.predict.measurements import read_measurements
 
     folder, _ = measured
     profile = json.loads((folder / "cpu-jax.json").read_text())

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpuplan.predict.corpus import read_measurements
+from gpuplan.predict.measurements import read_measurements
 from gpuplan.workload.reference import parse_reference
 from measuring.plan import Configuration
 from measuring.store import SCHEMA, Profile, write_csv

@@ -12,7 +12,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from gpuplan.plan.memory_accuracy import beside_xla, recorded_memory, worsened_memory
+from gpuplan.lab.memory_accuracy import beside_xla, recorded_memory, worsened_memory
 
 Run = Callable[..., Any]
 ROOT = Path(__file__).parents[2]

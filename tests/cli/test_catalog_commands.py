@@ -17,7 +17,7 @@ import pytest
 import typer
 from gpuplan.cli.catalog_commands import register
 from gpuplan.errors import NoAnswerError, UsageError
-from gpuplan.offers.load import load_catalog
+from gpuplan.offers.catalog import load_catalog
 from typer.testing import CliRunner, Result
 
 CONTRACT_KEYS = [

@@ -10,11 +10,11 @@ from typing import Any
 
 import jsonschema
 import pytest
-from gpuplan.plan import compiling
+from gpuplan.plan import compilation
 from gpuplan.predict.compile import targets
 from gpuplan.predict.compile.compiled import CompiledStep, CompileFault
 from gpuplan.units import GIB
-from gpuplan.workload.lowering import Lowered
+from gpuplan.workload.build.lowering import Lowered
 from gpuplan.workload.ops import Op, OpKind
 from made_up import make_workload
 
@@ -85,8 +85,8 @@ def test_rows_rest_on_what_a_fake_compiler_says(
         compiler="libtpu 0 jax 0", compile_s=1.0, needed_bytes=3 * GIB, cycles={"kOutput": 1.5e6}
     )
     monkeypatch.setitem(targets.PACKAGES, "tpu", ("pytest",))
-    monkeypatch.setattr(compiling, "_lowered", lambda *_: lowered)
-    monkeypatch.setattr(compiling, "compile_step", lambda *_, **__: result)
+    monkeypatch.setattr(compilation, "_lowered", lambda *_: lowered)
+    monkeypatch.setattr(compilation, "compile_step", lambda *_, **__: result)
 
     done = gpuplan(
         "estimate", saved, "--compile", "--accelerator", "TPU-v5e", "--devices", "1", "--retired", "--json"
@@ -108,8 +108,8 @@ def test_a_fake_compilers_refusal_is_a_row_that_does_not_fit(
 ) -> None:
     refusal = CompileFault(kind="does not fit", message="does not fit", needed_bytes=20 * GIB)
     monkeypatch.setitem(targets.PACKAGES, "tpu", ("pytest",))
-    monkeypatch.setattr(compiling, "_lowered", lambda *_: Lowered(digest="d", path=tmp_path, batch_size=32))
-    monkeypatch.setattr(compiling, "compile_step", lambda *_, **__: refusal)
+    monkeypatch.setattr(compilation, "_lowered", lambda *_: Lowered(digest="d", path=tmp_path, batch_size=32))
+    monkeypatch.setattr(compilation, "compile_step", lambda *_, **__: refusal)
 
     done = gpuplan("estimate", saved, "--compile", "--accelerator", "TPU-v5e", "--json")
     offers = json.loads(done.out)["offers"]

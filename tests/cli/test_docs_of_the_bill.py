@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from gpuplan.offers.load import load_catalog
-from gpuplan.plan.terms import overrides_of
+from gpuplan.offers.catalog import load_catalog
+from gpuplan.plan.assumptions import overrides_of
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "bill.md").read_text(encoding="utf-8")

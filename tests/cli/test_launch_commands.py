@@ -13,8 +13,8 @@ from typing import Any
 
 import jsonschema
 import pytest
-from gpuplan.launch.blueprint import LaunchPlan
-from gpuplan.offers.load import load_catalog
+from gpuplan.launch.core.launch_plan import LaunchPlan
+from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.refresh.store import PriceStore, RefreshedOffer
 
 SCHEMAS = Path(__file__).parents[2] / "schemas"
@@ -237,7 +237,7 @@ def test_a_container_runs_at_aws_without_an_installation(
 
     assert done.code == 0, done.err
     assert "docker run --rm --init --network host --gpus all" in done.out
-    assert "--entrypoint python mine -m onboard.supervise" in done.out
+    assert "--entrypoint python mine -m gpuplan_agent.supervise" in done.out
     assert "pip install" not in done.out
 
 

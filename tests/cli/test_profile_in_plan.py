@@ -10,7 +10,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from gpuplan.plan.profile_rows import empty_document, row_of
+from gpuplan.profile.document import empty_document, row_of
 
 from .conftest import Done
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import typer
 from gpuplan.cli.app import COMMANDS, app_for
-from gpuplan.cli.quick import taken_as_it_is
+from gpuplan.cli.option_values import taken_as_it_is
 from gpuplan.workload.ops import Op, OpKind
 from made_up import make_workload
 

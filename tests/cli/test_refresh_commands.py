@@ -10,7 +10,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from gpuplan.offers.load import load_catalog
+from gpuplan.offers.catalog import load_catalog
 from offers.refresh.test_aws_and_azure import packaged
 from vendors import aws, azure
 from vendors.server import Asked, Vendor, vendor

@@ -9,7 +9,7 @@ from typing import Annotated
 import pytest
 import typer
 from gpuplan.cli.app import app
-from gpuplan.cli.spread import spread
+from gpuplan.cli.flags import spread
 from typer.testing import CliRunner
 
 

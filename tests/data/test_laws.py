@@ -11,9 +11,9 @@ from importlib.resources import as_file, files
 from pathlib import Path
 
 import pytest
-from gpuplan.offers import laws
+from gpuplan.offers import invariants
+from gpuplan.offers.catalog_files import Finding
 from gpuplan.offers.check import check_catalog
-from gpuplan.offers.files import Finding
 
 TODAY = date(2026, 11, 23)
 Edit = Callable[[Path], int]  # changes a catalog; returns the line that a finding must name
@@ -198,7 +198,7 @@ def test_the_untouched_copy_is_clean(folder: Path) -> None:
 
 def test_every_law_has_a_case() -> None:
     """A law that nothing can break is no law: each public one has a row that breaks it."""
-    assert set(laws.__all__) <= {case.law for case in CASES}
+    assert set(invariants.__all__) <= {case.law for case in CASES}
 
 
 def test_a_marked_spot_price_may_be_above_on_demand(folder: Path) -> None:

@@ -8,8 +8,8 @@ from decimal import Decimal
 
 import pytest
 from gpuplan.errors import UsageError
+from gpuplan.offers.catalog import Catalog, find_device, find_price_files, load_catalog, resolve_accelerator
 from gpuplan.offers.check import check_catalog
-from gpuplan.offers.load import Catalog, find_device, find_price_files, load_catalog, resolve_accelerator
 from gpuplan.offers.rows import Offer
 
 # One row a purchase option. 2,404 machines were read: each has an on-demand row (2,402 with a price; p5e and

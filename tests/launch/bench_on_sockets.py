@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpuplan.launch.adapter import Adapter
-from gpuplan.launch.blueprint import LaunchPlan
-from gpuplan.launch.calls import Call
-from gpuplan.launch.clock import Pace
-from gpuplan.launch.events import LaunchEvent
-from gpuplan.launch.ledger import Ledger
-from gpuplan.launch.planning import make_plan
-from gpuplan.launch.providers import adapter_of
-from gpuplan.launch.request import Candidate, LaunchRequest, RunSpec, Seconds
-from gpuplan.launch.service import Launcher
+from gpuplan.launch.core.api_call import Call
+from gpuplan.launch.core.clock import Pace
+from gpuplan.launch.core.cloud_adapter import Adapter
+from gpuplan.launch.core.events import LaunchEvent
+from gpuplan.launch.core.launch_plan import LaunchPlan
+from gpuplan.launch.core.ledger import Ledger
+from gpuplan.launch.core.providers import adapter_of
+from gpuplan.launch.core.request import Candidate, LaunchRequest, RunSpec, Seconds
+from gpuplan.launch.core.service import Launcher
+from gpuplan.launch.prepare.planning import make_plan
 from launch.cloud_server import ServerProcess
 from launch.fake_cloud import FakeClock
 

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpuplan.launch.blueprint import LaunchPlan
-from gpuplan.launch.clock import Pace
-from gpuplan.launch.events import LaunchEvent
-from gpuplan.launch.ledger import Ledger
-from gpuplan.launch.planning import make_plan
-from gpuplan.launch.request import LaunchRequest, RunSpec
-from gpuplan.launch.service import Launcher
+from gpuplan.launch.core.clock import Pace
+from gpuplan.launch.core.events import LaunchEvent
+from gpuplan.launch.core.launch_plan import LaunchPlan
+from gpuplan.launch.core.ledger import Ledger
+from gpuplan.launch.core.request import LaunchRequest, RunSpec
+from gpuplan.launch.core.service import Launcher
+from gpuplan.launch.prepare.planning import make_plan
 from launch.aws_world import AwsServer, aws_environment, aws_server
 from launch.fake_cloud import FakeAdapter, FakeClock, FakeCloud, candidate
 

@@ -8,12 +8,20 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from gpuplan.launch.adapter import Leftover, Listing, LivePrice, Machine, MachineRef, Outcome, gathered
-from gpuplan.launch.blueprint import Attempt, CapLayer, Terms
-from gpuplan.launch.calls import Call
-from gpuplan.launch.faults import CloudFault, FaultKind
-from gpuplan.launch.names import resource_name, tags_of, token_of, usd_from_tag
-from gpuplan.launch.request import Candidate, LaunchRequest
+from gpuplan.launch.core.api_call import Call
+from gpuplan.launch.core.cloud_adapter import (
+    Leftover,
+    Listing,
+    LivePrice,
+    Machine,
+    MachineRef,
+    Outcome,
+    gathered,
+)
+from gpuplan.launch.core.errors import CloudFault, FaultKind
+from gpuplan.launch.core.launch_plan import Attempt, CapLayer, Terms
+from gpuplan.launch.core.request import Candidate, LaunchRequest
+from gpuplan.launch.core.resource_names import resource_name, tags_of, token_of, usd_from_tag
 
 START = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 BOOT_S = 30.0  # from the start of billing until the guest sets its own timer

@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from gpuplan.errors import GpuplanError
-from gpuplan.launch.events import LaunchEvent
-from gpuplan.launch.faults import CloudFault
-from gpuplan.launch.history import AttemptHistory
-from gpuplan.launch.ledger import Ledger
-from gpuplan.launch.planning import make_plan
-from gpuplan.launch.refusals import Failures
-from gpuplan.launch.request import LaunchRequest
-from gpuplan.launch.service import Launcher
+from gpuplan.launch.core.errors import CloudFault
+from gpuplan.launch.core.events import LaunchEvent
+from gpuplan.launch.core.history import AttemptHistory
+from gpuplan.launch.core.ledger import Ledger
+from gpuplan.launch.core.request import LaunchRequest
+from gpuplan.launch.core.service import Launcher
+from gpuplan.launch.prepare.error_messages import Failures
+from gpuplan.launch.prepare.planning import make_plan
 from hypothesis import strategies as st
 from hypothesis.errors import HypothesisException, StopTest
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule

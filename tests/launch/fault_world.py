@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from gpuplan.launch.adapter import Adapter
-from gpuplan.launch.clock import Clock, Pace
-from gpuplan.launch.request import Candidate, RunSpec
+from gpuplan.launch.core.clock import Clock, Pace
+from gpuplan.launch.core.cloud_adapter import Adapter
+from gpuplan.launch.core.request import Candidate, RunSpec
 
 __all__ = [
     "OWNERS", "CapMode", "KilledError", "Metered", "Mortal", "Resource", "World", "kill_for_real", "kill_inside",

@@ -12,22 +12,22 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-import gpuplan.launch.aws.attempt as aws_attempt
-import gpuplan.launch.calls as calls_module
-import gpuplan.launch.sending as sending_module
-import gpuplan.launch.service as service_module
-import gpuplan.launch.upkeep as upkeep_module
+import gpuplan.launch.clouds.aws.attempt as aws_attempt
+import gpuplan.launch.core.api_call as calls_module
+import gpuplan.launch.core.retry as sending_module
+import gpuplan.launch.core.service as service_module
+import gpuplan.launch.core.upkeep as upkeep_module
 import pytest
-from gpuplan.launch.adapter import Machine, MachineRef
-from gpuplan.launch.blueprint import LaunchPlan
-from gpuplan.launch.calls import Call
-from gpuplan.launch.ending import Ender
-from gpuplan.launch.engine import _Run
-from gpuplan.launch.faults import CloudFault, FaultKind
-from gpuplan.launch.history import AttemptHistory
-from gpuplan.launch.ledger import RunLog
-from gpuplan.launch.request import Candidate, LaunchRequest
-from gpuplan.launch.service import Launcher
+from gpuplan.launch.core.api_call import Call
+from gpuplan.launch.core.cloud_adapter import Machine, MachineRef
+from gpuplan.launch.core.engine import _Run
+from gpuplan.launch.core.errors import CloudFault, FaultKind
+from gpuplan.launch.core.history import AttemptHistory
+from gpuplan.launch.core.launch_plan import LaunchPlan
+from gpuplan.launch.core.ledger import RunLog
+from gpuplan.launch.core.request import Candidate, LaunchRequest
+from gpuplan.launch.core.service import Launcher
+from gpuplan.launch.core.teardown import Ender
 from launch.fake_cloud import FakeAdapter
 
 from launch import fake_cloud
@@ -259,10 +259,10 @@ def a_repeated_launch_plans_a_new_attempt(patch: Patch) -> None:
         if history.current() is not None:
             number = history.next_attempt
             request = plan.request.model_copy(update={"attempt": number})
-            from gpuplan.launch.planning import make_plan
+            from gpuplan.launch.prepare.planning import make_plan
 
             plan = make_plan(request, self.adapter(plan.request.provider))
-        from gpuplan.launch.engine import apply
+        from gpuplan.launch.core.engine import apply
 
         return apply(
             plan,

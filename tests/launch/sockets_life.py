@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 from gpuplan.errors import CredentialsError
 from gpuplan.launch.listing import listed
-from gpuplan.launch.refusals import Failures
+from gpuplan.launch.prepare.error_messages import Failures
 from launch.bench_on_sockets import Bench, KilledError
 
 LOST = ("reset", "garbage", "http500", "http503", "throttle")

@@ -6,7 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from gpuplan.launch.clock import Pace
+from gpuplan.launch.core.clock import Pace
 from launch.bench_on_sockets import SPEC, CloudClock
 from launch.cloud_server import ServerProcess
 from launch.fault_world import OWNERS, CapMode, Metered, Resource

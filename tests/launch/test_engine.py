@@ -7,11 +7,11 @@ from datetime import timedelta
 
 import pytest
 from gpuplan.errors import CredentialsError, GpuplanError, NoAnswerError, UsageError
-from gpuplan.launch.adapter import Leftover, Outcome
-from gpuplan.launch.calls import Call
-from gpuplan.launch.faults import CloudFault, FaultKind
+from gpuplan.launch.core.api_call import Call
+from gpuplan.launch.core.cloud_adapter import Leftover, Outcome
+from gpuplan.launch.core.errors import CloudFault, FaultKind
 from gpuplan.launch.listing import listed
-from gpuplan.launch.refusals import Failures
+from gpuplan.launch.prepare.error_messages import Failures
 from launch.conftest import Bench
 from launch.fake_cloud import BOOT_S
 

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpuplan.launch.calls import Call
-from gpuplan.launch.clock import Pace
-from gpuplan.launch.expectations import unmet
-from gpuplan.launch.faults import CloudFault, FaultKind
-from gpuplan.launch.ledger import Ledger
-from gpuplan.launch.sending import Sender
+from gpuplan.launch.core.api_call import Call
+from gpuplan.launch.core.clock import Pace
+from gpuplan.launch.core.errors import CloudFault, FaultKind
+from gpuplan.launch.core.ledger import Ledger
+from gpuplan.launch.core.retry import Sender, unmet
 from launch.fake_cloud import FakeClock
 
 KNOWN = {"machine": {"id": "i-1", "started": "2026-11-21T12:00:00+00:00"}}

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpuplan.launch.aws.adapter import AwsAdapter
-from gpuplan.launch.blueprint import LaunchPlan
-from gpuplan.launch.clock import SystemClock
-from gpuplan.launch.local.adapter import LocalAdapter
-from gpuplan.launch.planning import make_plan
-from gpuplan.launch.request import LaunchRequest, RunSpec, Seconds
+from gpuplan.launch.clouds.aws.adapter import AwsAdapter
+from gpuplan.launch.clouds.local.adapter import LocalAdapter
+from gpuplan.launch.core.clock import SystemClock
+from gpuplan.launch.core.launch_plan import LaunchPlan
+from gpuplan.launch.core.request import LaunchRequest, RunSpec, Seconds
+from gpuplan.launch.prepare.planning import make_plan
 from gpuplan.render.launch import plan_text
 from launch.fake_cloud import candidate
 from launch.worlds import aws_candidate

@@ -8,9 +8,9 @@ from pathlib import Path
 import jsonschema
 import pytest
 from gpuplan.errors import GpuplanError, UsageError
-from gpuplan.launch.adapter import Outcome
-from gpuplan.launch.reconciling import profile_of_run
-from gpuplan.plan.reconcile import reconcile
+from gpuplan.launch.core.cloud_adapter import Outcome
+from gpuplan.launch.reconcile import profile_of_run
+from gpuplan.profile.end_to_end import reconcile
 from launch.conftest import Bench
 
 SCHEMAS = Path(__file__).parents[2] / "schemas"

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 from gpuplan.errors import UsageError
-from gpuplan.launch.boarding import HOME
-from gpuplan.launch.fetching import require_plain
-from gpuplan.launch.request import LaunchRequest, RunSpec
-from gpuplan.launch.shell import quoted, quoted_all
-from gpuplan.launch.startup import Boot, startup_script
+from gpuplan.launch.core.request import LaunchRequest, RunSpec
+from gpuplan.launch.prepare.fetch_code import require_plain
+from gpuplan.launch.prepare.shell import quoted, quoted_all
+from gpuplan.launch.prepare.startup import Boot, startup_script
+from gpuplan.launch.prepare.supervisor_bundle import HOME
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from launch.fake_cloud import candidate
@@ -104,7 +104,7 @@ def test_a_machine_calls_what_it_was_told_and_nothing_else(
     assert called(calls, "git", "clone") == [["-q", "--", f"h/{url}", "code"]]
     assert called(calls, "git", "-C") == [["code", "checkout", "-q", reference]]
     assert called(calls, "pip") == [["install", "-q", "-r", f"code/{requirements}"]]
-    assert called(calls, "python") == [["-m", "onboard.supervise", "run"]]
+    assert called(calls, "python") == [["-m", "gpuplan_agent.supervise", "run"]]
     assert called(calls, "touch") == []
     told = json.loads((machine.home / "run" / "params.json").read_text())
     assert (told["script"], told["arguments"]) == (script, arguments)

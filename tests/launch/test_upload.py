@@ -8,7 +8,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from gpuplan.launch.upload import LEFT_OUT, archive, files_of
+from gpuplan.launch.prepare.upload import LEFT_OUT, archive, files_of
 
 SECRETS = (
     ".netrc", "certs/server.pem", "deploy/tls.key", "keys/id_rsa", "keys/id_ed25519.pub", ".env", ".env.local",

@@ -12,19 +12,19 @@ from typing import Any
 
 import pytest
 from gpuplan.errors import GpuplanError, NoAnswerError, UsageError
-from gpuplan.launch.adapter import LivePrice
-from gpuplan.launch.asked import Asked
-from gpuplan.launch.asking import plan_of
-from gpuplan.launch.aws.adapter import AwsAdapter
-from gpuplan.launch.blueprint import LaunchPlan
-from gpuplan.launch.clock import SystemClock
-from gpuplan.launch.faults import CloudFault, FaultKind
-from gpuplan.launch.ledger import Ledger
-from gpuplan.launch.local.adapter import LocalAdapter
-from gpuplan.launch.planning import make_plan
-from gpuplan.launch.request import LaunchRequest, RunSpec, Seconds
-from gpuplan.launch.service import Launcher
-from gpuplan.offers.load import load_catalog
+from gpuplan.launch.clouds.aws.adapter import AwsAdapter
+from gpuplan.launch.clouds.local.adapter import LocalAdapter
+from gpuplan.launch.core.clock import SystemClock
+from gpuplan.launch.core.cloud_adapter import LivePrice
+from gpuplan.launch.core.errors import CloudFault, FaultKind
+from gpuplan.launch.core.launch_plan import LaunchPlan
+from gpuplan.launch.core.ledger import Ledger
+from gpuplan.launch.core.request import LaunchRequest, RunSpec, Seconds
+from gpuplan.launch.core.service import Launcher
+from gpuplan.launch.prepare.arguments import Asked
+from gpuplan.launch.prepare.build_plan import plan_of
+from gpuplan.launch.prepare.planning import make_plan
+from gpuplan.offers.catalog import load_catalog
 from gpuplan.render.launch import plan_text
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

@@ -11,11 +11,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from gpuplan.launch.aws.adapter import BOOT_ALLOWANCE_S, AwsAdapter
-from gpuplan.launch.clock import Pace, SystemClock
-from gpuplan.launch.faults import FaultKind
-from gpuplan.launch.local.adapter import LocalAdapter
-from gpuplan.launch.request import Candidate, RunSpec
+from gpuplan.launch.clouds.aws.adapter import BOOT_ALLOWANCE_S, AwsAdapter
+from gpuplan.launch.clouds.local.adapter import LocalAdapter
+from gpuplan.launch.core.clock import Pace, SystemClock
+from gpuplan.launch.core.errors import FaultKind
+from gpuplan.launch.core.request import Candidate, RunSpec
 from launch.aws_world import AwsServer, ServerClock
 from launch.fake_cloud import SLACK_S, FakeAdapter, FakeClock, FakeCloud, candidate
 from launch.fault_world import OWNERS, CapMode, Metered, Resource
@@ -357,7 +357,7 @@ class _Faulty:
         return getattr(self._adapter, name)
 
     def send(self, call: Any, params: Any) -> Any:
-        from gpuplan.launch.faults import CloudFault
+        from gpuplan.launch.core.errors import CloudFault
 
         wanted = self._wanted.get(call.operation)
         when, kind = wanted.pop(0) if wanted else ("", None)

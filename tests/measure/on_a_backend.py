@@ -13,9 +13,9 @@ from typing import Any
 import gpuplan
 import keras
 import numpy as np
-from gpuplan.measure.machine import describe_environment
-from gpuplan.measure.measuring import MeasuredModel, measure_model
-from gpuplan.measure.windows import MeasurementRules
+from gpuplan.profile.machine import describe_environment
+from gpuplan.profile.measure_model import MeasuredModel, measure_model
+from gpuplan.profile.windows import MeasurementRules
 
 RULES = MeasurementRules(window_s=0.01, warm_up_s=0.1, least_s=0.05, most_s=0.2)
 X = np.random.default_rng(0).random((320, 8), dtype=np.float32)

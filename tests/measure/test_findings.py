@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpuplan.measure.findings import find_bottleneck, find_caveats
-from gpuplan.measure.load import LoadMonitor, OtherProcess, ProcessorUse
-from gpuplan.measure.several import ProcessLimits
-from gpuplan.measure.windows import MeasurementRules, Meter
-from gpuplan.plan.profile_run import Request, profile
+from gpuplan.profile.background_load import LoadMonitor, OtherProcess, ProcessorUse
+from gpuplan.profile.findings import find_bottleneck, find_caveats
+from gpuplan.profile.pooling import ProcessLimits
+from gpuplan.profile.run import Request, profile
+from gpuplan.profile.windows import MeasurementRules, Meter
 
 RULES = MeasurementRules(most_s=1.0, least_s=0.5)
 

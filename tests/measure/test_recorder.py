@@ -12,9 +12,9 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
-from gpuplan.measure.measuring import MeasuredModel, measure_model
-from gpuplan.measure.recorder import PredictRecorder, StepRecorder
-from gpuplan.measure.windows import MeasurementRules, Meter
+from gpuplan.profile.measure_model import MeasuredModel, measure_model
+from gpuplan.profile.recorder import PredictRecorder, StepRecorder
+from gpuplan.profile.windows import MeasurementRules, Meter
 
 RULES = MeasurementRules(window_s=0.01, warm_up_s=0.1, least_s=0.05, most_s=0.2)
 X = np.random.default_rng(0).random((320, 8), dtype=np.float32)

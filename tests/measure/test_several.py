@@ -6,16 +6,16 @@ import random
 from typing import Any
 
 import pytest
-from gpuplan.measure.findings import find_caveats
-from gpuplan.measure.load import OtherProcess, ProcessorUse, combine_uses
-from gpuplan.measure.several import (
+from gpuplan.profile.background_load import OtherProcess, ProcessorUse, combine_uses
+from gpuplan.profile.findings import find_caveats
+from gpuplan.profile.pooling import (
     ProcessLimits,
     compute_process_spread,
     compute_processes_interval,
     is_enough,
     pool_timings,
 )
-from gpuplan.measure.windows import MeasurementRules, Meter
+from gpuplan.profile.windows import MeasurementRules, Meter
 
 RULES = MeasurementRules(most_s=1.0, least_s=0.5)
 

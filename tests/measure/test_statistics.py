@@ -6,7 +6,7 @@ import random
 import statistics
 
 import pytest
-from gpuplan.measure.statistics import compute_drift, compute_median_interval, is_settled, summarize
+from gpuplan.profile.statistics import compute_drift, compute_median_interval, is_settled, summarize
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Callable, Iterator
 
 import pytest
-from gpuplan.measure.windows import MeasurementRules, Meter, time_windows
+from gpuplan.profile.windows import MeasurementRules, Meter, time_windows
 
 RULES = MeasurementRules(window_s=0.1, warm_up_s=2.0, least_s=1.0, most_s=5.0)
 

@@ -6,7 +6,7 @@ from datetime import date
 
 import pytest
 from gpuplan.errors import NoAnswerError
-from gpuplan.offers.age import age_days, format_age_warning, require_recent_prices
+from gpuplan.offers.staleness import age_days, format_age_warning, require_recent_prices
 from made_up import make_offer
 
 TODAY = date(2026, 11, 21)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.compat import load_compatibility
-from gpuplan.offers.load import load_catalog
 
 MATRIX, ACCELERATORS = load_compatibility(), load_catalog().accelerators
 

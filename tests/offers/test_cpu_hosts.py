@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 from gpuplan.offers import local
+from gpuplan.offers.catalog import find_device, load_catalog
 from gpuplan.offers.cpu import build_cpu_accelerator, compute_fp32_tflop_per_s, find_offer_host
-from gpuplan.offers.load import find_device, load_catalog
 from gpuplan.offers.local import LocalCpu, build_local_offer, find_host, parse_cpuinfo, probe_local_offer
 from gpuplan.offers.rows import Offer
 from hypothesis import given
@@ -234,7 +234,9 @@ def test_this_machine_is_an_offer_at_no_price() -> None:
 
 def test_nothing_is_probed_at_import() -> None:
     """Importing the room starts no process and reads no price."""
-    code = "import gpuplan.offers.local, gpuplan.offers.load as l; print(l._packaged_catalog.cache_info()[3])"
+    code = (
+        "import gpuplan.offers.local, gpuplan.offers.catalog as l; print(l._packaged_catalog.cache_info()[3])"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout.strip() == "0"

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from gpuplan.files import cache_folder
-from gpuplan.offers.kept import cache_rows, cache_table
-from gpuplan.offers.load import load_catalog
+from gpuplan.offers.catalog import load_catalog
+from gpuplan.offers.row_cache import cache_rows, cache_table
 from gpuplan.offers.rows import Row
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -124,7 +124,7 @@ def test_a_folder_that_cannot_be_made_changes_nothing(
 def test_the_second_start_checks_nothing_and_finds_the_same_catalog(folder: Path) -> None:
     """Two processes: the first reads the files with pydantic, the second has every part without it."""
     code = (
-        "import sys; from gpuplan.offers.load import load_catalog;"
+        "import sys; from gpuplan.offers.catalog import load_catalog;"
         "from gpuplan.offers.spot import load_preemption_data;"
         "from gpuplan.offers.compat import load_compatibility; c = load_catalog();"
         "print([c.accelerators, c.names, c.offers, c.hosts, c.host_series, c.links, c.notebooks,"

@@ -8,10 +8,10 @@ from importlib.resources import as_file, files
 from pathlib import Path
 
 import pytest
+from gpuplan.offers.catalog import Catalog, find_links, load_catalog
 from gpuplan.offers.check import check_catalog
-from gpuplan.offers.load import Catalog, find_links, load_catalog
 from gpuplan.plan.select import Filters, select
-from gpuplan.predict.links import MACHINES, UNKNOWN, link_between, machine_joined
+from gpuplan.predict.multi_device.interconnect import MACHINES, UNKNOWN, link_between, machine_joined
 
 CATALOG = load_catalog()
 AFTER_EVERY_READING = date(2026, 12, 31)

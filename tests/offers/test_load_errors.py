@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from gpuplan.errors import UsageError
-from gpuplan.offers.files import CatalogError
-from gpuplan.offers.load import load_catalog
+from gpuplan.offers.catalog import load_catalog
+from gpuplan.offers.catalog_files import CatalogError
 
 
 @pytest.fixture

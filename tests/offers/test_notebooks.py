@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 import pytest
-from gpuplan.offers.load import load_catalog
+from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.notebooks import compute_notebook_usd_per_hour, find_session_limits
 from gpuplan.offers.rows import Offer
 from hypothesis import given

@@ -5,9 +5,9 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
-from gpuplan.offers.load import load_catalog
+from gpuplan.offers.catalog import load_catalog
+from gpuplan.offers.reference_prices import CLOUDS, find_reference_prices
 from gpuplan.offers.rows import Offer
-from gpuplan.offers.typical import CLOUDS, find_reference_prices
 
 
 def offer(usd: str | None, **other: Any) -> Offer:

@@ -6,11 +6,11 @@ from dataclasses import replace
 from decimal import Decimal
 
 import pytest
-from gpuplan.plan.best_batch import at_batch_size, batch_sizes_to_try
-from gpuplan.plan.best_batch_search import with_best_batch
-from gpuplan.plan.estimate import estimate_workload
+from gpuplan.plan.estimate_workload import estimate_workload
+from gpuplan.plan.execution.best_batch_search import with_best_batch
 from gpuplan.plan.question import Question
-from gpuplan.predict.steptime import StepTime, Unpredicted
+from gpuplan.plan.result.best_batch import at_batch_size, batch_sizes_to_try
+from gpuplan.predict.step_time import StepTime, Unpredicted
 from gpuplan.units import GIB, Interval
 from gpuplan.workload.model import Workload
 from made_up import make_accelerator, make_offer, make_selection, make_workload

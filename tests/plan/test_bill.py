@@ -5,8 +5,8 @@ from __future__ import annotations
 from decimal import Decimal
 
 import pytest
-from gpuplan.plan.bill import Bill, Charges, bill_of_run
-from gpuplan.plan.nano import rental_usd
+from gpuplan.plan.pricing.bill import Bill, Charges, bill_of_run
+from gpuplan.plan.pricing.money import rental_usd
 from gpuplan.units import Interval
 from hypothesis import given
 from hypothesis import strategies as st

@@ -9,15 +9,14 @@ from itertools import pairwise
 
 import pytest
 from gpuplan.errors import NoAnswerError, UsageError
-from gpuplan.offers.load import Catalog
+from gpuplan.offers.catalog import Catalog
 from gpuplan.offers.notebooks import build_notebook_offers
-from gpuplan.plan.breakeven import Breakeven, Rivalry, compare
-from gpuplan.plan.calendar import Availability, calendar_hours
-from gpuplan.plan.crossover import Crossover, crossovers
-from gpuplan.plan.prepared import Prepared
-from gpuplan.plan.question import Question
+from gpuplan.plan.assumptions import Terms
+from gpuplan.plan.compare.breakeven import Breakeven, Rivalry, compare
+from gpuplan.plan.compare.calendar import Availability, calendar_hours
+from gpuplan.plan.compare.crossover import Crossover, crossovers
+from gpuplan.plan.question import Prepared, Question
 from gpuplan.plan.select import Selected, Selection
-from gpuplan.plan.terms import Terms
 from gpuplan.workload.model import Workload
 from hypothesis import given
 from hypothesis import strategies as st

@@ -8,11 +8,11 @@ from datetime import datetime
 import pytest
 from gpuplan.errors import NoAnswerError, UsageError
 from gpuplan.offers.costs import load_costs
-from gpuplan.plan.carbon import co2_kg, energy_kwh, machine_power_w
-from gpuplan.plan.limits import seconds_until
-from gpuplan.plan.residency import EU, countries_of
+from gpuplan.plan.assumptions import Terms
+from gpuplan.plan.parsing import seconds_until
+from gpuplan.plan.pricing.carbon import co2_kg, energy_kwh, machine_power_w
+from gpuplan.plan.pricing.data_residency import EU, countries_of
 from gpuplan.plan.select import Filters, Selected, select
-from gpuplan.plan.terms import Terms
 from gpuplan.units import Interval
 from made_up import make_accelerator, make_offer
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 from gpuplan.errors import UsageError
-from gpuplan.plan.epochs import forecast_epochs, read_history
+from gpuplan.plan.compare.learning_curve import forecast_epochs, read_history
 
 
 def test_a_clean_power_law_is_continued() -> None:

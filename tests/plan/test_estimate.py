@@ -7,10 +7,10 @@ from decimal import Decimal
 
 import pytest
 from gpuplan.errors import UsageError
-from gpuplan.plan.answer import why_no_answer
-from gpuplan.plan.estimate import estimate_workload
+from gpuplan.plan.estimate_workload import estimate_workload
+from gpuplan.plan.no_answer import why_no_answer
 from gpuplan.plan.question import Question
-from gpuplan.plan.result import Estimate
+from gpuplan.plan.result.estimate import Estimate
 from gpuplan.plan.select import Selected, Selection
 from gpuplan.workload.model import Workload
 from hypothesis import given

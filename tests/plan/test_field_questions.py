@@ -7,16 +7,15 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 import pytest
-from gpuplan.offers.load import load_catalog
+from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.rows import Accelerator
-from gpuplan.plan.breakeven import Rivalry, compare
-from gpuplan.plan.estimate import estimate_workload
-from gpuplan.plan.offer_estimate import OfferEstimate
-from gpuplan.plan.prepared import Prepared
-from gpuplan.plan.question import Question
+from gpuplan.plan.assumptions import Terms
+from gpuplan.plan.compare.breakeven import Rivalry, compare
+from gpuplan.plan.estimate_workload import estimate_workload
+from gpuplan.plan.question import Prepared, Question
+from gpuplan.plan.result.offer_estimate import OfferEstimate
 from gpuplan.plan.select import Filters, select
-from gpuplan.plan.terms import Terms
-from gpuplan.predict.steptime import StepTime, Unpredicted
+from gpuplan.predict.step_time import StepTime, Unpredicted
 from gpuplan.units import Interval
 from gpuplan.workload.model import Workload
 from made_up import make_workload

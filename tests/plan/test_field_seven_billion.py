@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from gpuplan.offers.load import load_catalog
-from gpuplan.plan.answer import why_no_answer
-from gpuplan.plan.estimate import estimate_workload
-from gpuplan.plan.memory import FRAMEWORK_RESERVE_BYTES
+from gpuplan.offers.catalog import load_catalog
+from gpuplan.plan.assumptions import Terms
+from gpuplan.plan.estimate_workload import estimate_workload
+from gpuplan.plan.execution.memory import FRAMEWORK_RESERVE_BYTES
+from gpuplan.plan.no_answer import why_no_answer
 from gpuplan.plan.question import Question
 from gpuplan.plan.select import Filters, select
-from gpuplan.plan.terms import Terms
 from gpuplan.predict.predictor import Predictor
 from gpuplan.workload.load import WorkloadOptions, load_workload
 from gpuplan.workload.model import Workload

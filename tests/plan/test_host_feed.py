@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 from gpuplan.errors import UsageError
 from gpuplan.offers.costs import load_costs
-from gpuplan.plan.bottleneck import WHY
-from gpuplan.plan.estimate import estimate_workload, project
-from gpuplan.plan.host_feed import Feed, fed, feed_of
+from gpuplan.plan.assumptions import Terms
+from gpuplan.plan.estimate_workload import estimate_workload, project
+from gpuplan.plan.execution.bottleneck import WHY
+from gpuplan.plan.execution.host_feed import Feed, fed, feed_of
 from gpuplan.plan.question import Question
 from gpuplan.plan.select import Selected
-from gpuplan.plan.terms import Terms
-from gpuplan.predict.steptime import StepTime
+from gpuplan.predict.step_time import StepTime
 from gpuplan.workload.model import Workload
 from gpuplan.workload.ops import Op, OpKind
 from made_up import FakePredictor, make_accelerator, make_offer, make_selection, make_workload

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 from gpuplan.errors import NoAnswerError, UsageError
-from gpuplan.launch.choose import candidates_of, read_estimate
-from gpuplan.offers.load import load_catalog
+from gpuplan.launch.prepare.select_offer import candidates_of, read_estimate
+from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.rows import Accelerator
-from gpuplan.plan.estimate import estimate_workload
-from gpuplan.plan.hosts import rented_together, several
+from gpuplan.plan.assumptions import Terms
+from gpuplan.plan.estimate_workload import estimate_workload
+from gpuplan.plan.execution.multi_node import rented_together, several
 from gpuplan.plan.question import Question
 from gpuplan.plan.select import Filters, Selection, select
-from gpuplan.plan.terms import Terms
-from gpuplan.predict.parallel import several_devices
-from gpuplan.predict.steptime import StepTime, Unpredicted
+from gpuplan.predict.multi_device.data_parallel import several_devices
+from gpuplan.predict.step_time import StepTime, Unpredicted
 from gpuplan.render.numbers import format_offer_name
 from gpuplan.units import Interval
 from gpuplan.workload.model import Workload
@@ -131,7 +131,7 @@ def test_the_network_joins_machines() -> None:
 
 def test_several_machines_are_not_launched(tmp_path: object) -> None:
     """One machine is started: a plan that chose two is refused with the reason."""
-    from gpuplan.render.estimate import format_estimate_json
+    from gpuplan.render.estimate.table import format_estimate_json
 
     answer = estimate_workload(
         make_workload(), selection=chosen(hosts=(2,), purchase="on-demand"), predictor=FakePredictor(),

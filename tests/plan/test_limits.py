@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from gpuplan.errors import UsageError
-from gpuplan.plan.limits import duration_s_of
+from gpuplan.plan.parsing import duration_s_of
 from gpuplan.plan.question import Question
 from gpuplan.plan.select import Filters
 

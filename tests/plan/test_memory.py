@@ -8,9 +8,14 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
-from gpuplan.offers.load import load_catalog
-from gpuplan.plan.memory import FRAMEWORK_RESERVE_BYTES, USABLE_SHARE, available_bytes, memory_verdict
-from gpuplan.plan.memory_parts import batch_bytes_of, memory_parts, remedies_of
+from gpuplan.offers.catalog import load_catalog
+from gpuplan.plan.execution.memory import (
+    FRAMEWORK_RESERVE_BYTES,
+    USABLE_SHARE,
+    available_bytes,
+    memory_verdict,
+)
+from gpuplan.plan.execution.memory_parts import batch_bytes_of, memory_parts, remedies_of
 from gpuplan.units import GIB
 from gpuplan.workload.load import load_workload
 from gpuplan.workload.model import Memory

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from gpuplan.plan.own_runs import forget_runs, keep_run, runs_folder
+from gpuplan.profile.run_store import forget_runs, keep_run, runs_folder
 from gpuplan.settings import Settings, load_settings
 
 DOCUMENT = {"schema": "gpuplan.profile/1", "rows": []}

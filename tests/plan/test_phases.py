@@ -8,14 +8,14 @@ from decimal import Decimal
 import pytest
 from gpuplan.errors import UsageError
 from gpuplan.offers.costs import load_costs
-from gpuplan.plan.bill import Bill, Rental
-from gpuplan.plan.charges import Charger
-from gpuplan.plan.estimate import estimate_workload
-from gpuplan.plan.offer_estimate import OfferEstimate
-from gpuplan.plan.phases import REWORK, TRAINING, Scheduler
+from gpuplan.plan.assumptions import Currency, Terms, overrides_of
+from gpuplan.plan.estimate_workload import estimate_workload
+from gpuplan.plan.pricing.bill import Bill, Rental
+from gpuplan.plan.pricing.fees import Charger
+from gpuplan.plan.pricing.timeline import REWORK, TRAINING, Scheduler
 from gpuplan.plan.question import Question
+from gpuplan.plan.result.offer_estimate import OfferEstimate
 from gpuplan.plan.select import Selected, Selection
-from gpuplan.plan.terms import Currency, Terms, overrides_of
 from gpuplan.settings_own import Discount, Tax
 from gpuplan.workload.model import Workload
 from hypothesis import given, settings

@@ -11,18 +11,18 @@ from typing import Any
 import jsonschema
 import pytest
 from gpuplan.errors import UsageError
-from gpuplan.offers.load import load_catalog
-from gpuplan.plan import compiling
-from gpuplan.plan.best_batch_search import ends_to_compile
-from gpuplan.plan.compiling import Compiling
-from gpuplan.plan.profile_compiled import accelerators_named, add_compiled
-from gpuplan.plan.profile_rows import empty_document, row_of
-from gpuplan.plan.profile_run import Request
+from gpuplan.offers.catalog import load_catalog
+from gpuplan.plan import compilation
+from gpuplan.plan.compilation import Compiling
+from gpuplan.plan.compiled_profile import accelerators_named, add_compiled
+from gpuplan.plan.execution.best_batch_search import ends_to_compile
 from gpuplan.predict.compile import targets
 from gpuplan.predict.compile.compiled import CompiledStep
+from gpuplan.profile.document import empty_document, row_of
+from gpuplan.profile.run import Request
 from gpuplan.render.profile import iter_summary_sentences
 from gpuplan.units import GIB
-from gpuplan.workload.lowering import Lowered
+from gpuplan.workload.build.lowering import Lowered
 from gpuplan.workload.ops import Op, OpKind
 from made_up import make_workload
 
@@ -69,8 +69,8 @@ def compiled_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
         )
 
     monkeypatch.setitem(targets.PACKAGES, "tpu", ("pytest",))
-    monkeypatch.setattr(compiling, "_lowered", lowered)
-    monkeypatch.setattr(compiling, "compile_step", compile_step)
+    monkeypatch.setattr(compilation, "_lowered", lowered)
+    monkeypatch.setattr(compilation, "compile_step", compile_step)
     return asked
 
 

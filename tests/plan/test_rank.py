@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from gpuplan.plan.rank import Candidate, cheapest, cheapest_within_s, fastest, fastest_within_usd, pareto
+from gpuplan.plan.compare.criteria import (
+    Candidate,
+    cheapest,
+    cheapest_within_s,
+    fastest,
+    fastest_within_usd,
+    pareto,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 

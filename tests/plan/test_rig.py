@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 from gpuplan.errors import UsageError
-from gpuplan.plan.rig import WEEKS_PER_MONTH, Rig, months_to_break_even, owning_usd, renting_usd
+from gpuplan.plan.compare.buy_or_rent import (
+    WEEKS_PER_MONTH,
+    Rig,
+    months_to_break_even,
+    owning_usd,
+    renting_usd,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from decimal import Decimal
 
 import pytest
-from gpuplan.plan.estimate import estimate_workload
-from gpuplan.plan.prediction import with_serving
+from gpuplan.plan.estimate_workload import estimate_workload
+from gpuplan.plan.execution.serving import with_serving
 from gpuplan.plan.question import Question
-from gpuplan.plan.scaling_note import scaling_of
-from gpuplan.plan.serving import usd_per_million
+from gpuplan.plan.result.scaling_efficiency import scaling_of
+from gpuplan.plan.result.serving import usd_per_million
 from made_up import FakePredictor, make_accelerator, make_offer, make_selection, make_workload
 
 T4 = make_accelerator("T4")

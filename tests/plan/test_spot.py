@@ -8,16 +8,22 @@ from decimal import Decimal
 
 import pytest
 from gpuplan.errors import UsageError
-from gpuplan.offers.load import load_catalog
+from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.spot import MIN_PREEMPTIONS, find_preemption_statistics, load_preemption_data
-from gpuplan.plan.estimate import estimate_workload
+from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.question import Question
 from gpuplan.plan.select import Selected, Selection
-from gpuplan.plan.spot import Segments, checkpoint_interval_s, memoryless, percentile_s, segments_of
-from gpuplan.plan.spot_law import Capped, Exponential, LifeLaw, LogNormal, law_of
-from gpuplan.plan.spot_outlook import SpotTerms
-from gpuplan.plan.spot_renewal import interrupted_run, renewal
-from gpuplan.plan.spot_simulation import simulate
+from gpuplan.plan.spot.checkpoints import (
+    Segments,
+    checkpoint_interval_s,
+    memoryless,
+    percentile_s,
+    segments_of,
+)
+from gpuplan.plan.spot.lifetime_distributions import Capped, Exponential, LifeLaw, LogNormal, law_of
+from gpuplan.plan.spot.preemption import SpotTerms
+from gpuplan.plan.spot.renewal import interrupted_run, renewal
+from gpuplan.plan.spot.simulation import simulate
 from hypothesis import given
 from hypothesis import strategies as st
 from made_up import FakePredictor, make_accelerator, make_offer, make_workload

@@ -8,11 +8,11 @@ from decimal import Decimal
 import pytest
 from gpuplan.errors import UsageError
 from gpuplan.offers.rows import Accelerator
-from gpuplan.plan.estimate import estimate_workload
+from gpuplan.plan.estimate_workload import estimate_workload
+from gpuplan.plan.execution.run_length import run_length, run_length_of_one_batch
+from gpuplan.plan.execution.scaling_mode import Spread
 from gpuplan.plan.question import Question
-from gpuplan.plan.run import run_length, run_length_of_one_batch
-from gpuplan.plan.spreading import Spread
-from gpuplan.predict.steptime import StepTime, Unpredicted
+from gpuplan.predict.step_time import StepTime, Unpredicted
 from gpuplan.units import Interval
 from gpuplan.workload.model import Workload
 from hypothesis import given

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from gpuplan.offers.load import load_catalog
-from gpuplan.plan.prepared import Prepared
-from gpuplan.plan.question import Question
-from gpuplan.plan.sweep import sweep
-from gpuplan.plan.terms import NO_TERMS
+from gpuplan.offers.catalog import load_catalog
+from gpuplan.plan.assumptions import NO_TERMS
+from gpuplan.plan.compare.sweep import sweep
+from gpuplan.plan.question import Prepared, Question
 from made_up import FakePredictor, make_accelerator, make_offer, make_selection, make_workload
 
 

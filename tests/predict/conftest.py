@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from gpuplan.offers.load import load_catalog
-from gpuplan.predict.bench import Bench
-from gpuplan.predict.corpus import collection
+from gpuplan.lab.evaluation import Bench
+from gpuplan.offers.catalog import load_catalog
+from gpuplan.predict.measurements import collection
 
 
 @pytest.fixture(scope="session")

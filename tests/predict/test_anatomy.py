@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from gpuplan.offers.load import load_catalog
-from gpuplan.predict.anatomy import OTHER_LAYERS, Anatomy, anatomy_of
+from gpuplan.offers.catalog import load_catalog
+from gpuplan.predict.breakdown import OTHER_LAYERS, Anatomy, anatomy_of
 from gpuplan.predict.coefficients import load_coefficients
 from gpuplan.predict.predictor import Predictor
-from gpuplan.predict.steptime import StepTime
+from gpuplan.predict.step_time import StepTime
 from gpuplan.workload.model import Workload
 from gpuplan.workload.ops import Op, OpKind
 from made_up import make_workload

@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
-from gpuplan.offers.load import load_catalog
-from gpuplan.predict.beyond import (
+from gpuplan.lab.cross_validation import HeldOut, predict_case
+from gpuplan.lab.dataset import examples_of
+from gpuplan.lab.extrapolation import (
     infer_held_out,
     inference_rows,
     modelled_pairs,
@@ -16,11 +17,10 @@ from gpuplan.predict.beyond import (
     several_gpus,
     tpu_rows,
 )
-from gpuplan.predict.cases import examples_of
+from gpuplan.lab.multi_device_data import pairs_of
+from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.coefficients import Coefficients, load_coefficients
-from gpuplan.predict.corpus import Measurement, collection, packaged_corpus
-from gpuplan.predict.heldout import HeldOut, predict_case
-from gpuplan.predict.scaling import pairs_of
+from gpuplan.predict.measurements import Measurement, collection, packaged_corpus
 
 ACCELERATORS = load_catalog().accelerators
 SLOWER = 2.0

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from gpuplan.offers.load import load_catalog
-from gpuplan.predict.chip import chip_of
+from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.coefficients import Chip, load_coefficients
-from gpuplan.predict.device import clock_share, contraction_s, device_parts_s, with_libraries_of
-from gpuplan.predict.kernels import Kernel, KernelTable, table_of
-from gpuplan.predict.roofline import memory_traffic_s
-from gpuplan.predict.software import SOFTWARE_EPOCH
-from gpuplan.predict.steptime import Unpredicted
+from gpuplan.predict.device.accelerator_limits import chip_of
+from gpuplan.predict.device.kernel_times import clock_share, contraction_s, device_parts_s, with_libraries_of
+from gpuplan.predict.device.roofline import memory_traffic_s
+from gpuplan.predict.framework_versions import SOFTWARE_EPOCH
+from gpuplan.predict.kernels.table import Kernel, KernelTable, table_of
+from gpuplan.predict.step_time import Unpredicted
 
 SQUARE = Kernel(
     category="dot", dtype="float32", count=1, flops=2.0 * 4096**3, bytes_moved=12.0 * 4096**2, m=4096, n=4096,

@@ -7,11 +7,11 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
-from gpuplan.predict.composed import Composed
-from gpuplan.predict.corpus import collection
-from gpuplan.predict.kernels import Kernel, kernels_of
-from gpuplan.predict.runs import composed_by
-from gpuplan.predict.store import run_key
+from gpuplan.lab.kernel_store import run_key
+from gpuplan.predict.kernels.table import Kernel, kernels_of
+from gpuplan.predict.kernels.unfused import Composed
+from gpuplan.predict.measurements import collection
+from gpuplan.predict.run_config import composed_by
 from gpuplan.workload.load import workload_of_model
 from gpuplan.workload.model import Workload
 from gpuplan.workload.options import WorkloadOptions

@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gpuplan.offers.load import load_catalog
-from gpuplan.predict.cases import examples_of
-from gpuplan.predict.chip import chip_of, tensor_dtypes
+from gpuplan.lab.dataset import examples_of
+from gpuplan.lab.kernel_store import load_store
+from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.coefficients import load_coefficients
-from gpuplan.predict.corpus import Measurement, collection
-from gpuplan.predict.device import device_parts_s
-from gpuplan.predict.kernels import CATEGORIES, Kernel, table_of
-from gpuplan.predict.runs import converted_by_keras, converted_by_xla, converted_dtypes
-from gpuplan.predict.steptime import Unpredicted
-from gpuplan.predict.store import load_store
+from gpuplan.predict.device.accelerator_limits import chip_of, tensor_dtypes
+from gpuplan.predict.device.kernel_times import device_parts_s
+from gpuplan.predict.kernels.table import CATEGORIES, Kernel, table_of
+from gpuplan.predict.measurements import Measurement, collection
+from gpuplan.predict.run_config import converted_by_keras, converted_by_xla, converted_dtypes
+from gpuplan.predict.step_time import Unpredicted
 
 ACCELERATORS = load_catalog().accelerators
 CONVOLUTION = Kernel(

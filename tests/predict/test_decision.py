@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from gpuplan.predict.accuracy import Prices, decision_json
-from gpuplan.predict.corpus import Measurement
-from gpuplan.predict.decision import (
+from gpuplan.lab.accuracy import Prices, decision_json
+from gpuplan.lab.regret import (
     Candidate,
     Decision,
     candidates_of,
@@ -17,7 +16,8 @@ from gpuplan.predict.decision import (
     regret,
     summarize_decisions,
 )
-from gpuplan.predict.score import ScoredRow
+from gpuplan.lab.scores import ScoredRow
+from gpuplan.predict.measurements import Measurement
 from gpuplan.units import Interval
 from hypothesis import given
 from hypothesis import strategies as st

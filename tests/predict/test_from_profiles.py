@@ -6,14 +6,14 @@ import os
 from collections.abc import Sequence
 
 import pytest
-from gpuplan.offers.load import load_catalog
-from gpuplan.offers.names import chip_name
-from gpuplan.predict.from_profiles import Measurement, ProfiledPredictor
-from gpuplan.predict.kernels import kernels_of
+from gpuplan.offers.aliases import chip_name
+from gpuplan.offers.catalog import load_catalog
+from gpuplan.predict.from_profile.error_covariance import Law, Step
+from gpuplan.predict.from_profile.error_model import Correction, Library, Transfer, load_transfer
+from gpuplan.predict.from_profile.predictor import Measurement, ProfiledPredictor
+from gpuplan.predict.kernels.table import kernels_of
 from gpuplan.predict.predictor import Predictor
-from gpuplan.predict.steptime import StepTime
-from gpuplan.predict.transfer import Correction, Library, Transfer, load_transfer
-from gpuplan.predict.transfer_law import Law, Step
+from gpuplan.predict.step_time import StepTime
 from gpuplan.workload.load import workload_of_model
 from gpuplan.workload.model import Workload
 from gpuplan.workload.options import WorkloadOptions

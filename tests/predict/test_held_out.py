@@ -6,10 +6,10 @@ import math
 from dataclasses import replace
 
 import pytest
-from gpuplan.predict.bench import Bench
-from gpuplan.predict.fit import fit
-from gpuplan.predict.heldout import Example, HeldOut, leave_out, predict_case
-from gpuplan.predict.ranges import kin_of
+from gpuplan.lab.cross_validation import Example, HeldOut, leave_out, predict_case
+from gpuplan.lab.evaluation import Bench
+from gpuplan.lab.fit import fit
+from gpuplan.predict.priors import kin_of
 
 
 @pytest.fixture(scope="module")

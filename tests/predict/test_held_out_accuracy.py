@@ -7,11 +7,11 @@ from importlib import resources
 
 import jsonschema
 import pytest
-from gpuplan.offers.load import load_catalog
-from gpuplan.predict.accuracy import Prices, Scoreboard, evaluate
-from gpuplan.predict.bench import Bench
-from gpuplan.predict.record import packaged_record, worsened
-from gpuplan.predict.settings_held_out import settings_named
+from gpuplan.lab.accuracy import Prices, Scoreboard, evaluate
+from gpuplan.lab.evaluation import Bench
+from gpuplan.lab.evaluation_protocols import settings_named
+from gpuplan.lab.score_record import packaged_record, worsened
+from gpuplan.offers.catalog import load_catalog
 from gpuplan.render.accuracy import build_scoreboard_rows, build_setting_rows
 
 # One process works out what both files look at.

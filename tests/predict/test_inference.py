@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 
-from gpuplan.offers.load import load_catalog
-from gpuplan.predict.beyond import inference_rows
-from gpuplan.predict.cases import examples_of
+from gpuplan.lab.cross_validation import predict_case
+from gpuplan.lab.dataset import examples_of
+from gpuplan.lab.extrapolation import inference_rows
+from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.coefficients import load_coefficients
-from gpuplan.predict.corpus import packaged_corpus
-from gpuplan.predict.heldout import predict_case
-from gpuplan.predict.inference_interval import inference_ends_of, load_inference
+from gpuplan.predict.interval.inference import inference_ends_of, load_inference
+from gpuplan.predict.measurements import packaged_corpus
 
 
 def test_the_interval_holds_four_fifths_of_what_was_published() -> None:

@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from gpuplan.offers.load import load_catalog
-from gpuplan.predict import accuracy
-from gpuplan.predict.corpus import Measurement, collection
-from gpuplan.predict.links import MACHINES, UNKNOWN
-from gpuplan.predict.steptime import StepTime
+from gpuplan.lab import accuracy
+from gpuplan.offers.catalog import load_catalog
+from gpuplan.predict.measurements import Measurement, collection
+from gpuplan.predict.multi_device.interconnect import MACHINES, UNKNOWN
+from gpuplan.predict.step_time import StepTime
 from gpuplan.units import Interval
 from made_up import make_workload
 

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 from gpuplan.predict.coefficients import Generation, names_of
-from gpuplan.predict.layout import RANGES, Layout, robust_of
-from gpuplan.predict.ranges import ERA_SPREAD_LOG, NEVER_LINEAR, ROBUST_SPREADS
+from gpuplan.predict.parameter_vector import RANGES, Layout, robust_of
+from gpuplan.predict.priors import ERA_SPREAD_LOG, NEVER_LINEAR, ROBUST_SPREADS
 
 
 class Run(NamedTuple):

@@ -6,12 +6,12 @@ import math
 from dataclasses import replace
 
 import pytest
-from gpuplan.offers.load import load_catalog
-from gpuplan.predict.cases import examples_of
+from gpuplan.lab.cross_validation import Example, HeldOut, model_case
+from gpuplan.lab.dataset import examples_of
+from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.coefficients import load_coefficients
-from gpuplan.predict.corpus import packaged_corpus
-from gpuplan.predict.heldout import Example, HeldOut, model_case
-from gpuplan.predict.likeness import Makeup, likeness
+from gpuplan.predict.interval.similarity import Makeup, likeness
+from gpuplan.predict.measurements import packaged_corpus
 from gpuplan.predict.predictor import kernel_times_s
 
 CONVOLUTIONS = Makeup(convolutions=0.8, products=0.0, traffic=0.2, waiting=0.0)

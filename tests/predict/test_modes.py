@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 
 import pytest
-from gpuplan.offers.load import load_catalog
-from gpuplan.predict.calibrate import is_training, means_of_classes
-from gpuplan.predict.cases import examples_of
+from gpuplan.lab.calibrate import is_training, means_of_classes
+from gpuplan.lab.cross_validation import HeldOut, leave_out
+from gpuplan.lab.dataset import examples_of
+from gpuplan.lab.inference_intervals import inference_ends
+from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.coefficients import Stack, load_coefficients
-from gpuplan.predict.corpus import collection
-from gpuplan.predict.heldout import HeldOut, leave_out
-from gpuplan.predict.inference import inference_ends
+from gpuplan.predict.measurements import collection
 
 
 def rates(value: float) -> Stack:

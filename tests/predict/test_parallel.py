@@ -8,13 +8,21 @@ from pathlib import Path
 
 import pytest
 from gpuplan.errors import UsageError
-from gpuplan.offers.load import load_catalog
-from gpuplan.predict.cases import workload_of
-from gpuplan.predict.collectives import exposed_s, ring_all_reduce_s
-from gpuplan.predict.corpus import packaged_corpus
-from gpuplan.predict.interval import nested_interval
-from gpuplan.predict.links import MACHINES, Link, Machine, link_between
-from gpuplan.predict.parallel import (
+from gpuplan.lab.dataset import workload_of
+from gpuplan.lab.multi_device_data import Pair, facts_of, form_of, method_of, packaged_facts, pairs_of
+from gpuplan.lab.multi_device_fit import (
+    HeldOutScaling,
+    fit_parallel,
+    leave_out_scaling,
+    parallel_to_json,
+    predicted_s,
+)
+from gpuplan.lab.scores import summarize
+from gpuplan.offers.catalog import load_catalog
+from gpuplan.predict.interval.quantiles import nested_interval
+from gpuplan.predict.measurements import packaged_corpus
+from gpuplan.predict.multi_device.collectives import exposed_s, ring_all_reduce_s
+from gpuplan.predict.multi_device.data_parallel import (
     Method,
     Parallel,
     Shares,
@@ -26,16 +34,8 @@ from gpuplan.predict.parallel import (
     strong_scaling,
     weak_scaling,
 )
-from gpuplan.predict.parallel_fit import (
-    HeldOutScaling,
-    fit_parallel,
-    leave_out_scaling,
-    parallel_to_json,
-    predicted_s,
-)
-from gpuplan.predict.scaling import Pair, facts_of, form_of, method_of, packaged_facts, pairs_of
-from gpuplan.predict.score import summarize
-from gpuplan.predict.steptime import StepTime, Unpredicted
+from gpuplan.predict.multi_device.interconnect import MACHINES, Link, Machine, link_between
+from gpuplan.predict.step_time import StepTime, Unpredicted
 from gpuplan.units import Interval
 from hypothesis import given
 from hypothesis import strategies as st

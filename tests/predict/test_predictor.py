@@ -6,11 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from gpuplan.offers.load import load_catalog
+from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.coefficients import Coefficients, load_coefficients
-from gpuplan.predict.corpus import packaged_corpus
+from gpuplan.predict.measurements import packaged_corpus
 from gpuplan.predict.predictor import Predictor
-from gpuplan.predict.steptime import StepTime, Unpredicted
+from gpuplan.predict.step_time import StepTime, Unpredicted
 from gpuplan.workload.load import load_workload
 from gpuplan.workload.model import Workload
 from gpuplan.workload.options import WorkloadOptions

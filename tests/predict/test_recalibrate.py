@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from gpuplan.offers.load import load_catalog
-from gpuplan.predict import recalibrate
-from gpuplan.predict.calibrate import Calibration, is_plain_fit, measured_index
+from gpuplan.lab import recalibrate
+from gpuplan.lab.calibrate import Calibration, is_plain_fit, measured_index
+from gpuplan.lab.cross_validation import Example, HeldOut, predict_case
+from gpuplan.lab.kernel_store import load_store, packed_store
+from gpuplan.lab.multi_device_data import facts_to_json, packaged_facts
+from gpuplan.lab.recalibrate import PARTS, profiles_anew, write_profiles
+from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.coefficients import load_coefficients
-from gpuplan.predict.corpus import Measurement, collection, packaged_corpus
-from gpuplan.predict.heldout import Example, HeldOut, predict_case
-from gpuplan.predict.parallel import load_parallel
-from gpuplan.predict.recalibrate import PARTS, profiles_anew, write_profiles
-from gpuplan.predict.scaling import facts_to_json, packaged_facts
-from gpuplan.predict.store import load_store, packed_store
-from gpuplan.predict.transfer import load_transfer
+from gpuplan.predict.from_profile.error_model import load_transfer
+from gpuplan.predict.measurements import Measurement, collection, packaged_corpus
+from gpuplan.predict.multi_device.data_parallel import load_parallel
 
 PROFILES = Path(str(resources.files("gpuplan.profiles")))
 

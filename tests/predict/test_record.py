@@ -11,13 +11,10 @@ from typing import Any
 import jsonschema
 import pytest
 from gpuplan.errors import UsageError
-from gpuplan.offers.load import load_catalog
-from gpuplan.predict.cases import examples_of
-from gpuplan.predict.coefficients import Coefficients, load_coefficients
-from gpuplan.predict.corpus import collection
-from gpuplan.predict.heldout import predict_case
-from gpuplan.predict.interval import around
-from gpuplan.predict.record import (
+from gpuplan.lab.cross_validation import predict_case
+from gpuplan.lab.dataset import examples_of
+from gpuplan.lab.evaluation_protocols import SETTINGS
+from gpuplan.lab.score_record import (
     FORMAT,
     inputs_fingerprint,
     packaged_record,
@@ -26,8 +23,11 @@ from gpuplan.predict.record import (
     rounded,
     worsened,
 )
-from gpuplan.predict.score import ScoredRow, summarize
-from gpuplan.predict.settings_held_out import SETTINGS
+from gpuplan.lab.scores import ScoredRow, summarize
+from gpuplan.offers.catalog import load_catalog
+from gpuplan.predict.coefficients import Coefficients, load_coefficients
+from gpuplan.predict.interval.quantiles import around
+from gpuplan.predict.measurements import collection
 from gpuplan.render.accuracy_page import format_accuracy_page
 
 ROOT = Path(__file__).parents[2]

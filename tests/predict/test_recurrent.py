@@ -8,14 +8,14 @@ from functools import cache
 from typing import Literal
 
 import pytest
-from gpuplan.offers.load import load_catalog
+from gpuplan.lab.kernel_store import run_key
+from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.rows import Accelerator
-from gpuplan.predict.corpus import collection
-from gpuplan.predict.device import launches_of
-from gpuplan.predict.kernels import Kernel, kernels_of, table_of
+from gpuplan.predict.device.kernel_times import launches_of
+from gpuplan.predict.kernels.table import Kernel, kernels_of, table_of
+from gpuplan.predict.measurements import collection
 from gpuplan.predict.predictor import Predictor
-from gpuplan.predict.runs import CUDNN, composed_by, keras_library, library_of
-from gpuplan.predict.store import run_key
+from gpuplan.predict.run_config import CUDNN, composed_by, keras_library, library_of
 from gpuplan.workload.load import workload_of_model
 from gpuplan.workload.model import Workload
 from gpuplan.workload.ops import OpKind

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from gpuplan.predict.collectives import ring_all_reduce_s
-from gpuplan.predict.interval import around, equal_weights, weighted_quantile
-from gpuplan.predict.roofline import TILES, best_tiling_s, soft_max, tile_rate, tiling_s
+from gpuplan.predict.device.roofline import TILES, best_tiling_s, soft_max, tile_rate, tiling_s
+from gpuplan.predict.interval.quantiles import around, equal_weights, weighted_quantile
+from gpuplan.predict.multi_device.collectives import ring_all_reduce_s
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from gpuplan.errors import UsageError
-from gpuplan.predict.corpus import COLUMNS, Measurement, collection, packaged_corpus, read_measurements
-from gpuplan.predict.score import ScoredRow, by, row_to_json, summarize
+from gpuplan.lab.scores import ScoredRow, by, row_to_json, summarize
+from gpuplan.predict.measurements import COLUMNS, Measurement, collection, packaged_corpus, read_measurements
 from gpuplan.units import Interval
 
 

@@ -7,11 +7,11 @@ from collections import Counter
 
 import pytest
 from gpuplan.errors import UsageError
-from gpuplan.offers.load import load_catalog
-from gpuplan.predict.bench import Bench, judged_rows
-from gpuplan.predict.corpus import FAMILIES, collection, packaged_corpus
-from gpuplan.predict.score import summarize
-from gpuplan.predict.settings_held_out import HEADLINE, SETTINGS, settings_named
+from gpuplan.lab.evaluation import Bench, judged_rows
+from gpuplan.lab.evaluation_protocols import HEADLINE, SETTINGS, settings_named
+from gpuplan.lab.scores import summarize
+from gpuplan.offers.catalog import load_catalog
+from gpuplan.predict.measurements import FAMILIES, collection, packaged_corpus
 
 
 def test_one_network_under_several_names_is_left_out_as_one() -> None:

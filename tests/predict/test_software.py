@@ -7,8 +7,8 @@ from datetime import date
 from importlib import resources
 
 import pytest
-from gpuplan.predict.bench import judged_rows
-from gpuplan.predict.software import NEWEST_SOFTWARE, SOFTWARE, SOFTWARE_EPOCH, software_year
+from gpuplan.lab.evaluation import judged_rows
+from gpuplan.predict.framework_versions import NEWEST_SOFTWARE, SOFTWARE, SOFTWARE_EPOCH, software_year
 
 NO_DATE = {"PaddlePaddle"}  # published without a version
 

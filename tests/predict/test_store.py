@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from gpuplan.predict.calibrate import rows_of_one_gpu
-from gpuplan.predict.cases import workload_of
-from gpuplan.predict.corpus import Measurement, collection, packaged_corpus
-from gpuplan.predict.heldout import packed
-from gpuplan.predict.kernels import moved_bytes
-from gpuplan.predict.runs import kind_of_run, stack_of
-from gpuplan.predict.store import load_store, run_key, trace_of
-from gpuplan.predict.work import ops_as_run
+from gpuplan.lab.calibrate import rows_of_one_gpu
+from gpuplan.lab.cross_validation import packed
+from gpuplan.lab.dataset import workload_of
+from gpuplan.lab.kernel_store import load_store, run_key, trace_of
+from gpuplan.predict.kernels.executed_ops import ops_as_run
+from gpuplan.predict.kernels.table import moved_bytes
+from gpuplan.predict.measurements import Measurement, collection, packaged_corpus
+from gpuplan.predict.run_config import kind_of_run, stack_of
 from gpuplan.workload.ops import OpKind
 
 SAMPLE = 4

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from gpuplan.offers.load import load_catalog
-from gpuplan.predict.chip import chip_of
+from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.coefficients import Chip
-from gpuplan.predict.kernels import Kernel, KernelTable, kernels_of, table_of
-from gpuplan.predict.systolic import padded_flops, systolic_parts_s
-from gpuplan.predict.work import updated_on_each_core
+from gpuplan.predict.device.accelerator_limits import chip_of
+from gpuplan.predict.device.systolic_array import padded_flops, systolic_parts_s
+from gpuplan.predict.kernels.executed_ops import updated_on_each_core
+from gpuplan.predict.kernels.table import Kernel, KernelTable, kernels_of, table_of
 from gpuplan.workload.ops import Op, OpKind
 
 

@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from gpuplan.errors import UsageError
-from gpuplan.predict.bench import Bench
-from gpuplan.predict.score import summarize
-from gpuplan.predict.settings_held_out import SETTINGS
-from gpuplan.predict.transfer import (
+from gpuplan.lab.evaluation import Bench
+from gpuplan.lab.evaluation_protocols import SETTINGS
+from gpuplan.lab.scores import summarize
+from gpuplan.predict.from_profile.error_covariance import PARTS, Law, Step, condition, covariance, points_of
+from gpuplan.predict.from_profile.error_model import (
     Library,
     Profile,
     Transfer,
@@ -21,8 +22,7 @@ from gpuplan.predict.transfer import (
     predict_from_profile,
     split_fixed_per_sample,
 )
-from gpuplan.predict.transfer_fit import WINSOR_LOG, fit_law, winsorized
-from gpuplan.predict.transfer_law import PARTS, Law, Step, condition, covariance, points_of
+from gpuplan.predict.from_profile.error_model_fit import WINSOR_LOG, fit_law, winsorized
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gpuplan.offers.load import load_catalog
-from gpuplan.predict.chip import chip_of
+from gpuplan.lab.kernel_store import load_store
+from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.coefficients import Chip, load_coefficients
-from gpuplan.predict.kernels import Kernel, KernelTable, table_of
-from gpuplan.predict.steptime import Unpredicted
-from gpuplan.predict.store import load_store
-from gpuplan.predict.winograd import transforms_s
+from gpuplan.predict.device.accelerator_limits import chip_of
+from gpuplan.predict.device.roofline import transforms_s
+from gpuplan.predict.kernels.table import Kernel, KernelTable, table_of
+from gpuplan.predict.step_time import Unpredicted
 
 ACCELERATORS = load_catalog().accelerators
 VOLTA = replace(load_coefficients().generations["Volta"], filter_passes=10.0, array_passes=2.0)

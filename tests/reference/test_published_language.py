@@ -13,8 +13,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from gpuplan.predict.corpus import Measurement, read_measurements
-from gpuplan.workload.abstract import abstract_variables
+from gpuplan.predict.measurements import Measurement, read_measurements
+from gpuplan.workload.build.abstract_init import abstract_variables
 from gpuplan.workload.load import load_workload
 from gpuplan.workload.model import Workload
 from gpuplan.workload.ops import OpKind

@@ -12,8 +12,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from gpuplan.offers.load import load_catalog
-from gpuplan.predict.corpus import read_measurements
+from gpuplan.offers.catalog import load_catalog
+from gpuplan.predict.measurements import read_measurements
 
 os.environ.setdefault("KERAS_BACKEND", "jax")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import pytest
-from gpuplan.offers.load import load_catalog
-from gpuplan.plan.whole_runs import SAMPLES, Judged, judge_runs, published_runs
+from gpuplan.lab.end_to_end import SAMPLES, Judged, judge_runs, published_runs
+from gpuplan.offers.catalog import load_catalog
 
 # MLPerf training v0.5, closed division, ResNet-50: seconds from start to target, median of five runs.
 PUBLISHED_S = {

@@ -16,13 +16,13 @@ from typing import Any
 
 import jsonschema
 import pytest
-from gpuplan.plan.estimate import estimate_workload
-from gpuplan.plan.prediction import with_serving
+from gpuplan.plan.estimate_workload import estimate_workload
+from gpuplan.plan.execution.serving import with_serving
 from gpuplan.plan.question import Question
-from gpuplan.plan.result import Estimate
-from gpuplan.render import age
-from gpuplan.render.estimate import emit_estimate, format_estimate_json
-from gpuplan.render.html import format_estimate_html
+from gpuplan.plan.result.estimate import Estimate
+from gpuplan.render.estimate import footnotes
+from gpuplan.render.estimate.html_table import format_estimate_html
+from gpuplan.render.estimate.table import emit_estimate, format_estimate_json
 from gpuplan.workload.model import Unmodelled
 from made_up import FakePredictor, make_accelerator, make_offer, make_selection, make_workload
 
@@ -66,7 +66,7 @@ class Terminal(io.StringIO):
 @pytest.fixture(autouse=True)
 def _a_day_on_which_no_price_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
     """Golden texts do not age."""
-    monkeypatch.setattr(age, "current_date", lambda: date(2025, 7, 1))
+    monkeypatch.setattr(footnotes, "current_date", lambda: date(2025, 7, 1))
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def estimate() -> Estimate:
 
 def test_old_prices_are_told_below_the_table(monkeypatch: pytest.MonkeyPatch, estimate: Estimate) -> None:
     """29 days after the newest, 430 after the oldest: how many are old, how old, and what to type."""
-    monkeypatch.setattr(age, "current_date", lambda: date(2026, 9, 1))
+    monkeypatch.setattr(footnotes, "current_date", lambda: date(2026, 9, 1))
 
     text = " ".join(shown(monkeypatch, estimate, width=120).split())
 

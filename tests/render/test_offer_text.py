@@ -8,16 +8,16 @@ from datetime import date
 from decimal import Decimal
 
 import pytest
-from gpuplan.offers.load import load_catalog
-from gpuplan.plan.best_batch import BestBatch
-from gpuplan.plan.estimate import estimate_workload
+from gpuplan.offers.catalog import load_catalog
+from gpuplan.plan.assumptions import Terms
+from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.question import Question
-from gpuplan.plan.result import Estimate
+from gpuplan.plan.result.best_batch import BestBatch
+from gpuplan.plan.result.estimate import Estimate
+from gpuplan.plan.result.serving import Serving
 from gpuplan.plan.select import Filters, select
-from gpuplan.plan.serving import Serving
-from gpuplan.plan.terms import Terms
-from gpuplan.render.estimate import format_estimate_json
-from gpuplan.render.offer_text import OfferJsonWriter
+from gpuplan.render.estimate.json_text import OfferJsonWriter
+from gpuplan.render.estimate.table import format_estimate_json
 from gpuplan.render.output import format_compact_json
 from gpuplan.settings_own import Discount, Tax
 from gpuplan.units import Interval

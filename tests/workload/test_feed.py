@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from gpuplan.workload.faults import CaptureError
-from gpuplan.workload.feed import Feed, read_feed
-from gpuplan.workload.spec import ArraySpec
+from gpuplan.workload.array_spec import ArraySpec
+from gpuplan.workload.build.fit_inputs import Feed, read_feed
+from gpuplan.workload.errors import CaptureError
 
 
 def feed_of(x: Any, y: Any = None, **arguments: Any) -> Feed:

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from gpuplan.predict.compile.reading import parse_facts
+from gpuplan.predict.compile.parse import parse_facts
+from gpuplan.workload.build.lowering import Lowered, lowered_step
 from gpuplan.workload.load import load_workload
-from gpuplan.workload.lowering import Lowered, lowered_step
 from gpuplan.workload.options import WorkloadOptions
 
 SCRIPT = """

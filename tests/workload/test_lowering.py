@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from gpuplan.errors import UsageError
-from gpuplan.workload import lowering
-from gpuplan.workload.lowering import Lowered, lowered_step
+from gpuplan.workload.build import lowering
+from gpuplan.workload.build.lowering import Lowered, lowered_step
 from gpuplan.workload.options import WorkloadOptions
 
 OPTIONS = WorkloadOptions(batch_size=2)

@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from gpuplan.offers.load import load_catalog
+from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.predictor import Predictor
-from gpuplan.predict.steptime import StepTime
+from gpuplan.predict.step_time import StepTime
 from gpuplan.workload.load import WorkloadOptions, load_workload
 from gpuplan.workload.model import Workload
 from gpuplan.workload.resize import Resizer, can_resize, resized

@@ -13,8 +13,8 @@ from typing import Any
 import keras
 import pytest
 from gpuplan.errors import UsageError
-from gpuplan.workload.abstract import abstract_variables
-from gpuplan.workload.saved import build_saved_model
+from gpuplan.workload.build.abstract_init import abstract_variables
+from gpuplan.workload.build.saved import build_saved_model
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from gpuplan.errors import UsageError
+from gpuplan.workload.capture.environment import require_variables, script_environment
+from gpuplan.workload.capture.terms import ScriptTerms
 from gpuplan.workload.load import WorkloadOptions, load_workload
-from gpuplan.workload.script_environment import require_variables, script_environment
-from gpuplan.workload.script_terms import ScriptTerms
 
 PLANTED = "planted-credential"
 CREDENTIALS = (

@@ -14,9 +14,9 @@ from pathlib import Path
 import psutil
 import pytest
 from gpuplan.cli.app import run
-from gpuplan.workload.faults import CaptureError
+from gpuplan.workload.capture.terms import ScriptTerms
+from gpuplan.workload.errors import CaptureError
 from gpuplan.workload.load import WorkloadOptions, load_workload
-from gpuplan.workload.script_terms import ScriptTerms
 
 MODEL = """
 import keras, numpy as np
@@ -187,9 +187,9 @@ def test_a_terminal_shows_the_line_that_runs_and_json_stays_json(tmp_path: Path)
     code = (
         "import sys\n"
         "from gpuplan.cli.app import run\n"
-        "from gpuplan.workload import script_process\n"
-        "assert script_process.SHOWN_AFTER_S == 15.0\n"
-        "script_process.SHOWN_AFTER_S = 1.0\n"
+        "from gpuplan.workload.capture import process\n"
+        "assert process.SHOWN_AFTER_S == 15.0\n"
+        "process.SHOWN_AFTER_S = 1.0\n"
         "sys.exit(run(['estimate', 'train.py', '--no-cache', '--provider', 'lambda', '--json']))\n"
     )
     shown, out, status = on_a_terminal(tmp_path, code)

@@ -6,8 +6,8 @@ import re
 from typing import Any
 
 from ...errors import NoAnswerError
-from .handover import Export, Handover
 from .shell import fetching, installing, running
+from .task import Export, Handover
 
 __all__ = ["PROVIDERS", "colab", "link_of"]
 

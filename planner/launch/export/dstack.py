@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..google.places import machine_type
-from .handover import Export, Handover
-from .names import DSTACK, engine_name
+from ..clouds.google.zones import machine_type
+from .engine_names import DSTACK, engine_name
 from .shell import fetching, installing, running
+from .task import Export, Handover
 
 __all__ = ["PROVIDERS", "dstack"]
 

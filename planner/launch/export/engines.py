@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..asked import Asked
+from ..prepare.arguments import Asked
 from . import colab, dstack, kubernetes, ray, skypilot
-from .handover import Export, Handover, handover_of
+from .task import Export, Handover, handover_of
 
 __all__ = ["ENGINES", "Engine", "exported"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ...errors import NoAnswerError
-from ..google.places import machine_type
-from .handover import Export, Handover
+from ..clouds.google.zones import machine_type
 from .shell import KILL_AFTER_S, fetching, installing, running
+from .task import Export, Handover
 
 __all__ = ["PROVIDERS", "jobset", "pod", "script"]
 

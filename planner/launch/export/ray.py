@@ -6,8 +6,8 @@ import shlex
 from typing import Any
 
 from ...errors import NoAnswerError
-from .handover import Export, Handover
 from .kubernetes import KEPT_S, PROVIDERS, pod, script
+from .task import Export, Handover
 
 __all__ = ["PROVIDERS", "rayjob"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import PurePosixPath
 
-from ..fetching import git_place
-from ..packages import pinned
-from ..shell import quoted, quoted_all
-from .handover import Handover
+from ..prepare.fetch_code import git_place
+from ..prepare.packages import pinned
+from ..prepare.shell import quoted, quoted_all
+from .task import Handover
 
 __all__ = ["KILL_AFTER_S", "fetching", "installing", "running"]
 

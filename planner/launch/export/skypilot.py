@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..google.places import machine_type, runtime_version
-from .handover import Export, Handover
-from .names import SKYPILOT, engine_name
+from ..clouds.google.zones import machine_type, runtime_version
+from .engine_names import SKYPILOT, engine_name
 from .shell import fetching, installing, running
+from .task import Export, Handover
 
 __all__ = ["PROVIDERS", "skypilot"]
 

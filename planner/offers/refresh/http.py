@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from .fetch_error import FetchError, FetchErrorKind
+from .errors import FetchError, FetchErrorKind
 
 if TYPE_CHECKING:
     import requests

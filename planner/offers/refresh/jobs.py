@@ -6,14 +6,43 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ...errors import UsageError, near_names_hint
-from ..load import Catalog
-from .registry import PROVIDERS, build_sources
+from ..catalog import Catalog
+from .instance_types import InstanceSpecs, build_instance_specs
 from .run import RefreshJob
-from .shapes import build_instance_specs
-from .skypilot import SkyPilotCatalog
-from .source import RefreshRequest
+from .source import PriceSource, RefreshRequest
+from .sources.skypilot import SkyPilotCatalog
 
-__all__ = ["build_jobs"]
+__all__ = ["PROVIDERS", "build_jobs", "build_sources"]
+
+
+PROVIDERS = ("aws", "azure", "gcp", "lambda", "runpod", "vast")
+
+
+def build_sources(provider: str, specs: InstanceSpecs) -> Sequence[Sequence[PriceSource]]:
+    """Build the sources of a provider in slots; the first usable source of each slot is read.
+
+    Args:
+        provider: One of ``PROVIDERS``.
+        shapes: Its instance types, for sources that list prices of parts.
+    """
+    from .sources.aws_bulk import AwsBulk
+    from .sources.aws_sdk import AwsQuery, AwsSpotHistory
+    from .sources.aws_spot import AwsSpotFeed
+    from .sources.azure import AzureRetail
+    from .sources.gcp import GcpBilling
+    from .sources.lambda_cloud import LambdaCloud
+    from .sources.marketplaces import RunPod, Vast
+    from .sources.skypilot import SkyPilotCatalog
+
+    slots: Mapping[str, Sequence[Sequence[PriceSource]]] = {
+        "aws": ((AwsQuery(specs), AwsBulk()), (AwsSpotHistory(specs), AwsSpotFeed())),
+        "azure": ((AzureRetail(),),),
+        "gcp": ((GcpBilling(specs), SkyPilotCatalog("gcp", specs)),),
+        "lambda": ((LambdaCloud(),),),
+        "runpod": ((RunPod(specs),),),
+        "vast": ((Vast(specs),),),
+    }
+    return slots[provider]
 
 
 def build_jobs(

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from ..laws import MARK_ABOVE
+from ..invariants import MARK_ABOVE
 from ..rows import Offer
-from .fetch_error import FetchError
-from .guards import Anomaly, CheckedPart, check_part
-from .shapes import InstanceSpec, InstanceSpecs
+from .errors import FetchError
+from .instance_types import InstanceSpec, InstanceSpecs
+from .sanity_checks import Anomaly, CheckedPart, check_part
 from .source import ListedPrice, PricePart, PriceSource, RefreshRequest
 from .store import OfferKey, PriceStore, RefreshedOffer
 

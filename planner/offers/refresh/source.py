@@ -13,7 +13,7 @@ from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Protocol
 
 from ..rows import Purchase
-from .fetch_error import FetchError
+from .errors import FetchError
 
 if TYPE_CHECKING:
     from .http import HttpClient

@@ -23,7 +23,7 @@ from typing import Any
 
 from ...errors import GpuplanError, UsageError
 from ...files import write_whole
-from ..files import CatalogError, Finding
+from ..catalog_files import CatalogError, Finding
 from ..rows import Offer
 
 __all__ = ["HISTORY_COLUMNS", "STORE_COLUMNS", "HistoryRow", "PriceStore", "RefreshedOffer"]

@@ -42,7 +42,7 @@ def main(request_path: str, answer_path: str) -> None:
 
 
 def _build_compiled(request: Mapping[str, Any]) -> CompiledStep:
-    from .reading import parse_facts
+    from .parse import parse_facts
 
     said = _read_stored_answer(request["kept"]) or _run_compiler(request)
     return CompiledStep(

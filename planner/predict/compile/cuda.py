@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ...offers.rows import Accelerator
-from ..chip import chip_of, generation_of
 from ..coefficients import load_coefficients
-from ..kernels import Kernel, table_of
+from ..device.accelerator_limits import chip_of, generation_of
+from ..framework_versions import NEWEST_SOFTWARE
+from ..kernels.table import Kernel, table_of
 from ..predictor import model_step
-from ..ranges import LAST_YEAR
-from ..runs import converted_by_xla, pressure_of
-from ..software import NEWEST_SOFTWARE
-from ..steptime import Unpredicted
+from ..priors import LAST_YEAR
+from ..run_config import converted_by_xla, pressure_of
+from ..step_time import Unpredicted
 
 __all__ = ["compute_gpu_parts_s"]
 

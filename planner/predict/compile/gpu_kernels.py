@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from math import prod
 
-from ..kernels import WINOGRAD_FILTERS, Kernel
+from ..kernels.table import WINOGRAD_FILTERS, Kernel
 from .hlo import Array, Instruction, Module
 
 __all__ = ["parse_kernels"]

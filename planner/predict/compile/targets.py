@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 from ...offers.rows import Accelerator
-from ..work import COPIES
+from ..kernels.executed_ops import COPIES
 from .gpu_targets import STAND_IN_CAPABILITY, build_description
 
 __all__ = ["INSTALL", "Target", "build_sharded_target", "find_compiler_version", "find_target"]

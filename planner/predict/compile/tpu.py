@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..collectives import ring_all_reduce_s
+from ..multi_device.collectives import ring_all_reduce_s
 
 __all__ = ["compute_core_s", "compute_slice_parts_s"]
 

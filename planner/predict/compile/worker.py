@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...units import GIB
-from ...workload.layout import Mesh
+from ...workload.device_mesh import Mesh
 from .compiled import (
     CompiledStep,
     CompileFault,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .elsewhere import trace_on_backend
-from .step import TracedStep, trace_step
+from .backends.current import trace_on_backend
+from .jax.step import TracedStep, trace_step
 
 __all__ = ["TracedStep", "trace_on_backend", "trace_step"]

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from gpuplan.errors import CredentialsError, GpuplanError
-from gpuplan.launch.aws.role import POLICY
-from gpuplan.launch.aws.role import ROLE as MADE
-from gpuplan.launch.blueprint import LaunchPlan
+from gpuplan.launch.clouds.aws.role import POLICY
+from gpuplan.launch.clouds.aws.role import ROLE as MADE
+from gpuplan.launch.core.launch_plan import LaunchPlan
 from launch.aws.bench import ROLE, Cloud
 
 NAME = "gpuplan.me.r1.1"

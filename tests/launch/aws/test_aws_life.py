@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from gpuplan.errors import GpuplanError, NoAnswerError, UsageError
-from gpuplan.launch.calls import Call
-from gpuplan.launch.faults import CloudFault, FaultKind
+from gpuplan.launch.core.api_call import Call
+from gpuplan.launch.core.errors import CloudFault, FaultKind
 from launch.aws.bench import REGIONS, ROLE, Cloud
 
 
@@ -210,7 +210,7 @@ def test_the_start_up_script_is_a_script(cloud: Cloud, tmp_path: Path) -> None:
     calls = (tmp_path / "calls").read_text().splitlines()
     assert calls[0].startswith("-h +60")
     assert calls[-1] == "-h now"
-    assert (tmp_path / "opt" / "onboard" / "supervise.py").exists()
+    assert (tmp_path / "opt" / "gpuplan_agent" / "supervise.py").exists()
 
 
 @pytest.mark.parametrize(
@@ -233,9 +233,9 @@ def test_planning_needs_no_sdk_and_no_credentials(tmp_path: Path) -> None:
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from pathlib import Path\n"
         "from datetime import datetime, UTC\n"
-        "from gpuplan.launch.aws.adapter import AwsAdapter\n"
-        "from gpuplan.launch.planning import make_plan\n"
-        "from gpuplan.launch.request import LaunchRequest, RunSpec, Candidate\n"
+        "from gpuplan.launch.clouds.aws.adapter import AwsAdapter\n"
+        "from gpuplan.launch.prepare.planning import make_plan\n"
+        "from gpuplan.launch.core.request import LaunchRequest, RunSpec, Candidate\n"
         "one = Candidate(rank=1, instance_type='g4dn.xlarge', accelerator='T4', devices=1, region='us-east-1',"
         " purchase='spot', usd_per_hour='0.2', price_as_of=None, run_s=None, step_s=None, cap_s=3600)\n"
         "ask = LaunchRequest(run='r1', owner='me', made_at=datetime(2026, 11, 21, tzinfo=UTC), provider='aws',"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from gpuplan.errors import CredentialsError
-from gpuplan.launch.faults import CloudFault, FaultKind
+from gpuplan.launch.core.errors import CloudFault, FaultKind
 from launch.aws.bench import REGIONS, Cloud
 from launch.worlds import aws_candidate
 

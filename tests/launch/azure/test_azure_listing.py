@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from gpuplan.errors import GpuplanError
-from gpuplan.launch.adapter import Machine
-from gpuplan.launch.faults import CloudFault, FaultKind
-from gpuplan.offers.load import load_catalog
+from gpuplan.launch.core.cloud_adapter import Machine
+from gpuplan.launch.core.errors import CloudFault, FaultKind
+from gpuplan.offers.catalog import load_catalog
 from launch.azure.world import OFFER, SUBSCRIPTION
 from launch.bench_on_sockets import Bench, KilledError, candidate
 from vendors.azure import item_of

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 from gpuplan.errors import UsageError
-from gpuplan.launch.azure.adapter import AzureAdapter
-from gpuplan.launch.azure.options import NOBODYS_KEY
-from gpuplan.launch.blueprint import LaunchPlan
-from gpuplan.launch.clock import SystemClock
-from gpuplan.launch.planning import capped, make_plan
-from gpuplan.launch.request import LaunchRequest, RunSpec
+from gpuplan.launch.clouds.azure.adapter import AzureAdapter
+from gpuplan.launch.clouds.azure.options import NOBODYS_KEY
+from gpuplan.launch.core.clock import SystemClock
+from gpuplan.launch.core.launch_plan import LaunchPlan
+from gpuplan.launch.core.request import LaunchRequest, RunSpec
+from gpuplan.launch.prepare.planning import capped, make_plan
 from gpuplan.render.launch import plan_text
 from launch.azure.world import OFFER, SUBSCRIPTION
 from launch.bench_on_sockets import candidate

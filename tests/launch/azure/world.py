@@ -11,9 +11,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from gpuplan.launch.azure.adapter import AzureAdapter
-from gpuplan.launch.azure.caps import BOOT_ALLOWANCE_S
-from gpuplan.launch.request import Candidate
+from gpuplan.launch.clouds.azure.adapter import AzureAdapter
+from gpuplan.launch.clouds.azure.caps import BOOT_ALLOWANCE_S
+from gpuplan.launch.core.request import Candidate
 from launch.bench_on_sockets import candidate
 from launch.cloud_server import ServerProcess
 from launch.fault_world import CapMode

@@ -8,8 +8,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from gpuplan.launch.asked import Asked
 from gpuplan.launch.export.engines import exported
+from gpuplan.launch.prepare.arguments import Asked
 
 __all__ = ["GIT", "OFFERS", "export_of", "offer", "write_plan"]
 

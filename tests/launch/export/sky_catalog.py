@@ -12,8 +12,8 @@ from decimal import Decimal
 from pathlib import Path
 
 from gpuplan.errors import NoAnswerError
-from gpuplan.launch.export.names import SKYPILOT, engine_name
-from gpuplan.launch.google.places import machine_type, zones_of
+from gpuplan.launch.clouds.google.zones import machine_type, zones_of
+from gpuplan.launch.export.engine_names import SKYPILOT, engine_name
 from gpuplan.offers.rows import Offer
 
 __all__ = ["aws_zone_id", "write_catalogs"]

@@ -17,8 +17,8 @@ from typing import Any
 import gpuplan
 import pytest
 import requests
-from gpuplan.launch.google.places import machine_type
-from gpuplan.offers.load import load_catalog
+from gpuplan.launch.clouds.google.zones import machine_type
+from gpuplan.offers.catalog import load_catalog
 from launch.aws_world import AwsServer, aws_environment
 from launch.export.plans import GIT, OFFERS, export_of
 from launch.export.sky_catalog import write_catalogs

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import requests
 from gpuplan.cli.app import run
-from gpuplan.offers.load import load_catalog
+from gpuplan.offers.catalog import load_catalog
 from launch.cloud_server import ServerProcess
 from vendors import google as skus_as_google
 from vendors.server import vendor

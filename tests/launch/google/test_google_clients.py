@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpuplan.launch.calls import Call
-from gpuplan.launch.faults import CloudFault, FaultKind
-from gpuplan.launch.google.access import endpoint
-from gpuplan.launch.google.clients import METHODS, _message, _plain
-from gpuplan.launch.google.faults import fault_of_answer
+from gpuplan.launch.clouds.google.access import endpoint
+from gpuplan.launch.clouds.google.clients import METHODS, _message, _plain
+from gpuplan.launch.clouds.google.error_codes import fault_of_answer
+from gpuplan.launch.core.api_call import Call
+from gpuplan.launch.core.errors import CloudFault, FaultKind
 from launch.bench_on_sockets import Bench
 from launch.google.test_google_plans import plan_of
 
@@ -128,7 +128,7 @@ def test_a_place_that_is_not_found_says_nothing_of_its_machines(message: str, ki
 def test_credentials_that_cannot_be_read_are_said_as_such(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from gpuplan.launch.google.access import GoogleAccess
+    from gpuplan.launch.clouds.google.access import GoogleAccess
 
     key = tmp_path / "key.json"
     key.write_text(json.dumps({"type": "service_account"}))

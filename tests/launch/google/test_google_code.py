@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 from gpuplan.errors import UsageError
-from gpuplan.launch.fetching import containing
-from gpuplan.launch.planning import make_plan
+from gpuplan.launch.prepare.fetch_code import containing
+from gpuplan.launch.prepare.planning import make_plan
 from launch.bench_on_sockets import Bench
 from launch.google.test_google_plans import plan_of, script
 
@@ -68,7 +68,7 @@ def test_a_container_runs_under_the_supervisor() -> None:
     text = script(plan_of("compute", source="image:example.org/me/train:1"))
     assert "docker pull -q example.org/me/train:1" in text.splitlines()
     assert "docker run --rm --init --network host --gpus all -v /opt/gpuplan:/opt/gpuplan" in text
-    assert "--entrypoint python example.org/me/train:1 -m onboard.supervise /opt/gpuplan/run" in text
+    assert "--entrypoint python example.org/me/train:1 -m gpuplan_agent.supervise /opt/gpuplan/run" in text
     assert '"cwd": null' in text
     assert "pip install" not in text
     assert "git clone" not in text

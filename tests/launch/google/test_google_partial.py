@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 from gpuplan.errors import GpuplanError
-from gpuplan.launch.calls import Call
-from gpuplan.launch.faults import FaultKind
-from gpuplan.launch.google.adapter import GoogleAdapter
-from gpuplan.launch.planning import make_plan
+from gpuplan.launch.clouds.google.adapter import GoogleAdapter
+from gpuplan.launch.core.api_call import Call
+from gpuplan.launch.core.errors import FaultKind
+from gpuplan.launch.prepare.planning import make_plan
 from launch.bench_on_sockets import Bench
 
 BUCKET = {"bucket": "gs://mine/below", "service_account": "a@p1.iam.gserviceaccount.com"}

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 from gpuplan.errors import UsageError
-from gpuplan.launch.blueprint import LaunchPlan
-from gpuplan.launch.clock import SystemClock
-from gpuplan.launch.google.adapter import GoogleAdapter
-from gpuplan.launch.planning import make_plan
-from gpuplan.launch.request import LaunchRequest, RunSpec
+from gpuplan.launch.clouds.google.adapter import GoogleAdapter
+from gpuplan.launch.core.clock import SystemClock
+from gpuplan.launch.core.launch_plan import LaunchPlan
+from gpuplan.launch.core.request import LaunchRequest, RunSpec
+from gpuplan.launch.prepare.planning import make_plan
 from gpuplan.render.launch import plan_text
 from launch.bench_on_sockets import candidate
 from launch.google.contract import Contract, check_instance

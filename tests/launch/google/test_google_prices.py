@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpuplan.launch.faults import CloudFault, FaultKind
-from gpuplan.launch.google.adapter import GoogleAdapter
-from gpuplan.offers.load import load_catalog
+from gpuplan.launch.clouds.google.adapter import GoogleAdapter
+from gpuplan.launch.core.errors import CloudFault, FaultKind
+from gpuplan.offers.catalog import load_catalog
 from launch.bench_on_sockets import candidate, without_proxies
 from launch.fake_cloud import FakeClock
 from vendors import google

@@ -9,8 +9,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from gpuplan.launch.google.adapter import GoogleAdapter
-from gpuplan.launch.request import Candidate
+from gpuplan.launch.clouds.google.adapter import GoogleAdapter
+from gpuplan.launch.core.request import Candidate
 from launch.bench_on_sockets import candidate
 from launch.cloud_server import ServerProcess
 from launch.fault_world import CapMode

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpuplan.launch.clock import SystemClock
-from gpuplan.launch.ledger import Ledger
-from gpuplan.launch.local.adapter import LocalAdapter
-from gpuplan.launch.planning import make_plan
-from gpuplan.launch.request import LaunchRequest, RunSpec, Seconds, StopLoss
-from gpuplan.launch.service import Launcher
-from gpuplan.launch.waiting import wait_for_end
+from gpuplan.launch.clouds.local.adapter import LocalAdapter
+from gpuplan.launch.core.clock import SystemClock
+from gpuplan.launch.core.ledger import Ledger
+from gpuplan.launch.core.request import LaunchRequest, RunSpec, Seconds, StopLoss
+from gpuplan.launch.core.service import Launcher
+from gpuplan.launch.core.wait import wait_for_end
+from gpuplan.launch.prepare.planning import make_plan
 from launch.fake_cloud import candidate
 
 TRAIN = """
@@ -214,7 +214,7 @@ def test_its_group_is_written_whole(tmp_path: Path) -> None:
     (tmp_path / "group").write_text("1")
     params = {"cap_s": 60, "watchdog_s": None, "work": str(tmp_path / "work"), "notices": None}
     (tmp_path / "params.json").write_text(json.dumps(params))
-    program = "import sys, pathlib; from gpuplan.launch.onboard.supervise import Supervisor as S"
+    program = "import sys, pathlib; from gpuplan.launch.agent.supervise import Supervisor as S"
     with (tmp_path / "group").open() as before:
         subprocess.run(
             [sys.executable, "-c", f"{program}; S(pathlib.Path(sys.argv[1]))", str(tmp_path)], check=True
@@ -232,7 +232,7 @@ def test_the_cap_ends_it_whatever_became_of_the_client(here: Here) -> None:
 
 def test_the_watchdog_ends_what_hangs(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     """Supervisor and script are stopped in their tracks, so no alarm rings: the second layer ends the group."""
-    monkeypatch.setattr("gpuplan.launch.local.adapter.SLACK_S", 0.5)
+    monkeypatch.setattr("gpuplan.launch.clouds.local.adapter.SLACK_S", 0.5)
     machine = here.launch(SLEEP, cap_s=2)
     os.killpg(here.group(machine), signal.SIGSTOP)
 
@@ -241,7 +241,7 @@ def test_the_watchdog_ends_what_hangs(here: Here, monkeypatch: pytest.MonkeyPatc
 
 def test_stop_ends_a_script_that_does_not_listen(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     """Asked, waited for, then made to."""
-    monkeypatch.setattr("gpuplan.launch.local.machines.ENDING_GRACE_S", 0.5)
+    monkeypatch.setattr("gpuplan.launch.clouds.local.process_groups.ENDING_GRACE_S", 0.5)
     machine = here.launch(STUBBORN)
     eventually(lambda: len(here.alive()) == 1)
     here.launcher.stop_run("r1")

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gpuplan.launch.onboard.resume import _Fits
-from gpuplan.launch.onboard.timing import StepClock
-from gpuplan.launch.onboard.wishes import Wishes
+from gpuplan.launch.agent.control_flags import Wishes
+from gpuplan.launch.agent.resume import _Fits
+from gpuplan.launch.agent.timing import StepClock
 
 SAMPLES, BATCH, EPOCHS = 40, 4, 3
 STEPS = SAMPLES // BATCH

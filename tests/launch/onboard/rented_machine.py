@@ -11,10 +11,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from gpuplan.launch.clock import SystemClock
-from gpuplan.launch.planning import make_plan
-from gpuplan.launch.providers import adapter_of
-from gpuplan.launch.request import LaunchRequest, RunSpec
+from gpuplan.launch.core.clock import SystemClock
+from gpuplan.launch.core.providers import adapter_of
+from gpuplan.launch.core.request import LaunchRequest, RunSpec
+from gpuplan.launch.prepare.planning import make_plan
 from launch.bench_on_sockets import candidate
 from launch.fake_cloud import START
 

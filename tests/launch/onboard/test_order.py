@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gpuplan.launch.onboard.timing import StepClock
-from gpuplan.launch.onboard.wishes import Wishes
+from gpuplan.launch.agent.control_flags import Wishes
+from gpuplan.launch.agent.timing import StepClock
+from launch.onboard import ordered_fits
 from launch.onboard.ordered_fits import (
     BATCH,
     EPOCHS,
@@ -25,8 +26,6 @@ from launch.onboard.ordered_fits import (
     train,
     train_interrupted,
 )
-
-from launch.onboard import ordered_fits
 
 pytestmark = pytest.mark.filterwarnings("ignore:Your input ran out of data:UserWarning")  # of unknown length
 RANDOM = {"pydataset-secret", "tfdata-secret", "generator-random"}  # no seed decides their order
@@ -131,7 +130,7 @@ def test_metrics_of_a_part_are_not_called_those_of_an_epoch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Metrics that cannot be set back leave a gap in the history, and that is said; validation is whole."""
-    monkeypatch.setattr("gpuplan.launch.onboard.callback.restore_metrics", lambda model, state: False)
+    monkeypatch.setattr("gpuplan.launch.agent.callback.restore_metrics", lambda model, state: False)
     resumed = train_interrupted("numpy", "second", tmp_path)
     whole = uninterrupted("numpy")
 

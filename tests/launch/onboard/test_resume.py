@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gpuplan.launch.onboard.checkpoint import Checkpoints, Progress
-from gpuplan.launch.onboard.resume import _Fits
-from gpuplan.launch.onboard.timing import StepClock
-from gpuplan.launch.onboard.wishes import LEAVE, Wishes
+from gpuplan.launch.agent.checkpoint import Checkpoints, Progress
+from gpuplan.launch.agent.control_flags import LEAVE, Wishes
+from gpuplan.launch.agent.resume import _Fits
+from gpuplan.launch.agent.timing import StepClock
 
 SAMPLES, BATCH, EPOCHS = 40, 4, 3
 STEPS_PER_EPOCH = SAMPLES // BATCH

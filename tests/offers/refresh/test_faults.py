@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpuplan.offers.refresh.fetch_error import FetchError
+from gpuplan.offers.refresh.errors import FetchError
 from gpuplan.offers.refresh.http import HttpClient, RetryPolicy
 from gpuplan.offers.refresh.store import PriceStore
 from offers.refresh.test_aws_and_azure import CATALOG, amazon, azure_items, packaged, run

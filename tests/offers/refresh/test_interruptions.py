@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpuplan.offers.refresh.fetch_error import FetchError
-from gpuplan.offers.refresh.interruptions import load_interruption_rates, refresh_interruption_rates
+from gpuplan.offers.refresh.errors import FetchError
 from gpuplan.offers.refresh.source import RefreshRequest
+from gpuplan.offers.refresh.sources.aws_spot import load_interruption_rates, refresh_interruption_rates
 from gpuplan.offers.refresh.store import PriceStore
 from vendors.server import impatient, vendor
 

@@ -18,9 +18,9 @@ from typing import Any
 import jsonschema
 import pytest
 from gpuplan.cli.app import run
-from gpuplan.offers.load import Catalog, load_catalog, load_user_catalog
-from gpuplan.offers.refresh.notebook_clients import READING_COLUMNS, refresh_notebooks
+from gpuplan.offers.catalog import Catalog, load_catalog, load_user_catalog
 from gpuplan.offers.refresh.source import RefreshRequest
+from gpuplan.offers.refresh.sources.notebook_clients import READING_COLUMNS, refresh_notebooks
 from gpuplan.offers.refresh.store import PriceStore
 from gpuplan.settings import load_settings
 

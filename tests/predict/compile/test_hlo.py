@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from gpuplan.predict.compile.gpu_kernels import parse_kernels
 from gpuplan.predict.compile.hlo import Instruction, Module, parse_module
-from gpuplan.predict.compile.reading import parse_facts
+from gpuplan.predict.compile.parse import parse_facts
 
 
 def compiled(function: Any, *shapes: tuple[int, ...]) -> Any:

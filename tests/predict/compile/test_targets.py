@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from gpuplan.offers.load import load_catalog
+from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.compile.targets import find_target
 
 TPUS = ("TPU-v2", "TPU-v3", "TPU-v4", "TPU-v5e", "TPU-v5p", "TPU-v6e")

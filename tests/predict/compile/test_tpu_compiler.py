@@ -8,7 +8,7 @@ import pytest
 from gpuplan.predict.compile.compiled import CompiledStep, CompileFault
 from gpuplan.predict.compile.targets import Target
 from gpuplan.predict.compile.worker import compile_step
-from gpuplan.workload.lowering import Lowered, lowered_step
+from gpuplan.workload.build.lowering import Lowered, lowered_step
 from gpuplan.workload.options import WorkloadOptions
 
 pytest.importorskip("libtpu", reason="`pip install 'gpuplan[tpu-compile]'` brings the TPUs' compiler")

@@ -7,16 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from gpuplan.offers.load import load_catalog
+from gpuplan.offers.catalog import load_catalog
+from gpuplan.plan.assumptions import Terms
 from gpuplan.plan.details import details_of
-from gpuplan.plan.estimate import estimate_workload
-from gpuplan.plan.prepared import Prepared
-from gpuplan.plan.question import Question
-from gpuplan.plan.result import Estimate
+from gpuplan.plan.estimate_workload import estimate_workload
+from gpuplan.plan.question import Prepared, Question
+from gpuplan.plan.result.estimate import Estimate
 from gpuplan.plan.select import Filters, select
-from gpuplan.plan.terms import Terms
 from gpuplan.predict.predictor import Predictor
-from gpuplan.render.estimate import format_estimate_json
+from gpuplan.render.estimate.table import format_estimate_json
 from gpuplan.workload.model import Unmodelled
 from gpuplan.workload.ops import Op, OpKind
 from hostile import HOSTILE

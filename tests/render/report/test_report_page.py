@@ -14,12 +14,11 @@ from typing import Any
 import jsonschema
 import pytest
 from gpuplan.errors import UsageError
-from gpuplan.offers.load import load_catalog
+from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.local import GENERIC_HOST
-from gpuplan.plan.result import Estimate
-from gpuplan.render.report.columns import decode_columns
+from gpuplan.plan.result.estimate import Estimate
 from gpuplan.render.report.embed import compute_script_hash
-from gpuplan.render.report.page import MAX_BYTES, build_report_html
+from gpuplan.render.report.page import MAX_BYTES, build_report_html, decode_columns
 from hostile import HOSTILE
 
 VOID = {"meta", "input", "img", "br", "link"}

@@ -6,10 +6,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from gpuplan.workload.faults import BackendError
+from gpuplan.workload.capture.tracing_process import run_child
+from gpuplan.workload.errors import BackendError
 from gpuplan.workload.load import WorkloadOptions, load_workload
 from gpuplan.workload.model import Workload
-from gpuplan.workload.worker import run_child
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 CASES = [

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 from gpuplan.workload.ops import OpKind
-from gpuplan.workload.trace.flatten import flatten
-from gpuplan.workload.trace.fusion import fuse
-from gpuplan.workload.trace.graph import Graph
-from gpuplan.workload.trace.layers import group_layers
-from gpuplan.workload.trace.liveness import compute_peak_bytes
-from gpuplan.workload.trace.simplify import simplify
-from gpuplan.workload.trace.table import find_unmodelled, tabulate
+from gpuplan.workload.trace.graph.fusion import fuse
+from gpuplan.workload.trace.graph.graph import Graph
+from gpuplan.workload.trace.graph.layers import group_layers
+from gpuplan.workload.trace.graph.liveness import compute_peak_bytes
+from gpuplan.workload.trace.graph.table import find_unmodelled, tabulate
+from gpuplan.workload.trace.jax.flatten import flatten
+from gpuplan.workload.trace.jax.simplify import simplify
 
 
 def graph_of(function: Callable[..., Any], *shapes: tuple[int, ...]) -> Graph:

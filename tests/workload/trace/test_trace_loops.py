@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from gpuplan.workload.ops import Loop, OpKind
 from gpuplan.workload.trace import trace_step
-from gpuplan.workload.trace.flatten import flatten
-from gpuplan.workload.trace.fusion import fuse
-from gpuplan.workload.trace.layers import group_layers
-from gpuplan.workload.trace.simplify import simplify
-from gpuplan.workload.trace.table import tabulate
+from gpuplan.workload.trace.graph.fusion import fuse
+from gpuplan.workload.trace.graph.layers import group_layers
+from gpuplan.workload.trace.graph.table import tabulate
+from gpuplan.workload.trace.jax.flatten import flatten
+from gpuplan.workload.trace.jax.simplify import simplify
 
 Trace = Callable[..., Any]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from gpuplan.workload.trace import step as step_module
+from gpuplan.workload.trace.jax import step as step_module
 
 Trace = Callable[..., Any]
 

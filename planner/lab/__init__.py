@@ -1,0 +1,1 @@
+"""Fitting, cross-validation and scoring of the prediction model. Predictions do not import it."""

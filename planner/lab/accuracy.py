@@ -1,0 +1,224 @@
+"""The evidence: scores on what no fit has seen, in every setting, and on a user's own measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..offers.reference_prices import CLOUDS, find_reference_prices
+from ..offers.rows import Accelerator, Offer
+from ..predict.measurements import Measurement
+from ..predict.predictor import Predictor
+from ..predict.run_config import is_fed_from_host
+from ..predict.step_time import StepTime
+from .dataset import workload_of
+from .evaluation import Bench, Predicted
+from .evaluation_protocols import HEADLINE, Setting
+from .multi_device_data import machine_of
+from .regret import PriceOf, candidates_of, decide_all, summarize_decisions
+from .scores import ScoredRow, Summary, by, mean_over, row_to_json, summarize
+
+__all__ = ["Prices", "Scoreboard", "SettingScore", "decision_json", "evaluate", "judge"]
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prices:
+    """What a machine costs, by accelerator and devices: at the cheapest seller, and at the large clouds."""
+
+    anybody: Mapping[tuple[str, float], Offer]
+    clouds: Mapping[tuple[str, float], Offer]
+
+    @staticmethod
+    def of(offers: Sequence[Offer]) -> Prices:
+        """Return the prices in a list of offers."""
+        return Prices(
+            anybody=find_reference_prices(offers), clouds=find_reference_prices(offers, providers=CLOUDS)
+        )
+
+    def to_json(self, machines: Iterable[tuple[str, int]]) -> dict[str, Any]:
+        """Return the prices of some machines as plain JSON types."""
+        return {
+            f"{name} x {devices}": {
+                "anybody": _offer_json(self.anybody.get((name, float(devices)))),
+                "clouds": _offer_json(self.clouds.get((name, float(devices)))),
+            }
+            for name, devices in sorted(set(machines))
+        }
+
+
+def _offer_json(offer: Offer | None) -> dict[str, Any] | None:
+    if offer is None:
+        return None
+    return {
+        "usd_per_hour": format(offer.usd_per_hour or 0, "f"), "provider": offer.provider,
+        "instance_type": offer.instance_type, "region": offer.region, "status": offer.status,
+        "price_as_of": offer.price_as_of,
+    }  # fmt: skip
+
+
+def _lookup(machines: Mapping[tuple[str, float], Offer]) -> PriceOf:
+    def price_of(accelerator: str, devices: int) -> float | None:
+        offer = machines.get((accelerator, float(devices)))
+        return None if offer is None or offer.usd_per_hour is None else float(offer.usd_per_hour)
+
+    return price_of
+
+
+def decision_json(groups: Sequence[Sequence[ScoredRow]], prices: Prices) -> dict[str, Any]:
+    """Return what choosing machines by these predictions loses, within each group, as plain JSON types."""
+
+    def loss(price_of: PriceOf) -> dict[str, Any]:
+        return summarize_decisions([one for rows in groups for one in decide_all(rows, price_of)]).to_json()
+
+    anywhere, at_clouds = loss(_lookup(prices.anybody)), loss(_lookup(prices.clouds))
+    return {**anywhere, "cheapest_at_clouds": at_clouds["cheapest"]}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingScore:
+    """One setting, and what was predicted in it.
+
+    Args:
+        setting: How it was held out.
+        predicted: Rows that are counted; at least one.
+        choices: Rows among which machines are chosen, group by group.
+        prices: What they cost.
+    """
+
+    setting: Setting
+    predicted: Predicted
+    choices: tuple[Predicted, ...]
+    prices: Prices
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the scores without the rows, as plain JSON types."""
+        rows, rules = self.predicted.rows, self.predicted.rules
+        by_source = by(rows, lambda m: m.origin)
+        return {
+            "title": self.setting.title,
+            "protocol": self.setting.protocol,
+            "pool": {
+                "n": len(self.predicted.pool),
+                "sources": len({m.origin for m in self.predicted.pool}),
+            },
+            "n": len(rows),
+            "summary": summarize(rows).to_json(),
+            "over_sources": mean_over(by_source),
+            "decision": decision_json([group.rows for group in self.choices], self.prices),
+            "by_source": _json(by_source),
+            "by_accelerator": _json(by(rows, lambda m: m.accelerator)),
+            "by_model": _json(by(rows, lambda m: m.architecture)),
+            "by_precision": _json(by(rows, lambda m: m.precision)),
+            "rules_of_thumb": {name: summarize(judged).to_json() for name, judged in rules.items()},
+            "rules_decision": {
+                name: decision_json([group.rules[name] for group in self.choices], self.prices)
+                for name in rules
+            },
+            "prices": self.prices.to_json(_machines([row for group in self.choices for row in group.rows])),
+        }
+
+
+def _machines(rows: Sequence[ScoredRow]) -> set[tuple[str, int]]:
+    """Return what was chosen among: accelerators and devices."""
+    return {(c.accelerator, c.devices) for choice in candidates_of(rows, lambda *_: None) for c in choice}
+
+
+def _json(summaries: Mapping[str, Summary]) -> dict[str, Any]:
+    return {name: summary.to_json() for name, summary in summaries.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scoreboard:
+    """Scores and the rows behind them.
+
+    Args:
+        protocol: What the rows were predicted without.
+        rows: Predicted rows: those of the first setting, or a user's own.
+        rules: Scores of the rules of thumb on the same rows, fitted and left out alike.
+        unpredicted: Measurements that got no prediction, with the reason.
+        settings: Scores of every setting that has rows, by name; empty for a user's own rows.
+    """
+
+    protocol: str
+    rows: tuple[ScoredRow, ...]
+    rules: dict[str, Summary] = field(default_factory=dict)
+    unpredicted: tuple[tuple[Measurement, str], ...] = ()
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def by_accelerator(self) -> dict[str, Summary]:
+        """Return a summary for each accelerator."""
+        return by(self.rows, lambda m: m.accelerator)
+
+    def by_model(self) -> dict[str, Summary]:
+        """Return a summary for each model architecture."""
+        return by(self.rows, lambda m: m.architecture)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON types under the keys of the contract."""
+        return {
+            "protocol": self.protocol,
+            "summary": summarize(self.rows).to_json() if self.rows else None,
+            "by_accelerator": _json(self.by_accelerator()),
+            "by_model": _json(self.by_model()),
+            "rules_of_thumb": _json(self.rules),
+            "settings": self.settings,
+            "rows": [row_to_json(row) for row in self.rows],
+            "unpredicted": [{"model": m.model, "accelerator": m.accelerator, "reason": reason}
+                            for m, reason in self.unpredicted],
+        }  # fmt: skip
+
+
+def evaluate(bench: Bench, settings: Sequence[Setting], prices: Prices) -> Scoreboard:
+    """Return the scores of settings; one that has no rows to judge is not among them.
+
+    The rows are those of the headline setting, or of the first one when that is not asked for.
+    """
+    judged = [_judged(setting, bench, prices) for setting in settings]
+    scores = [score for score in judged if score.predicted.rows]
+    shown = next((s for s in scores if s.setting.name == HEADLINE), scores[0] if scores else None)
+    if shown is None:
+        return Scoreboard(protocol="no rows to judge", rows=())
+    return Scoreboard(
+        protocol=shown.setting.protocol,
+        rows=shown.predicted.rows,
+        rules={name: summarize(rows) for name, rows in shown.predicted.rules.items()},
+        settings={score.setting.name: score.to_json() for score in scores},
+    )
+
+
+def _judged(setting: Setting, bench: Bench, prices: Prices) -> SettingScore:
+    predicted = setting.predict(bench)
+    choices = setting.among(bench) if setting.among else [predicted]
+    return SettingScore(setting=setting, predicted=predicted, choices=tuple(choices), prices=prices)
+
+
+def judge(
+    measurements: Sequence[Measurement], resolve: Callable[[str], Accelerator], predictor: Predictor, *,
+    progress: Progress,
+) -> Scoreboard:  # fmt: skip
+    """Predict a user's measurements with the packaged coefficients, never by looking the answer up."""
+    rows: list[ScoredRow] = []
+    unpredicted: list[tuple[Measurement, str]] = []
+    for m in measurements:
+        progress(m.model)
+        accelerator = resolve(m.accelerator)
+        step = predictor.step_time(
+            workload_of(m), accelerator, devices=m.devices, look_up=False,
+            stack=m.stack, fed=is_fed_from_host(m), machine=machine_of(m), hosts=_joined_hosts(m),
+        )  # fmt: skip
+        if isinstance(step, StepTime):
+            rows.append(ScoredRow(measurement=m, predicted_s=step.time_s, basis=step.basis))
+        else:
+            unpredicted.append((m, step.reason))
+    return Scoreboard(
+        protocol="packaged coefficients, no look-up of measurements", rows=tuple(rows),
+        unpredicted=tuple(unpredicted),
+    )  # fmt: skip
+
+
+def _joined_hosts(m: Measurement) -> int:
+    """Return the machines of a row whose network is known; one where nothing can be said of it."""
+    return m.hosts or 1 if machine_of(m).network_gbit_per_s else 1

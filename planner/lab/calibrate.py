@@ -1,0 +1,199 @@
+"""Fitting everything on the packaged measurements, and writing it down."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from ..files import write_whole
+from ..predict.coefficients import Coefficients
+from ..predict.device.measured_lookup import FORMAT as MEASURED_FORMAT
+from ..predict.device.measured_lookup import fingerprint
+from ..predict.interval.quantiles import outer
+from ..predict.measurements import STACKS, Measurement
+from ..predict.parameter_vector import Fitted
+from ..predict.priors import datasheet_of, kin_of
+from ..predict.run_config import kind_of_measured_run, mode_of, name_and_mode
+from .cross_validation import Example, HeldOut, leave_out, packed
+from .fit import fit
+from .kernel_store import Traced, run_key
+
+__all__ = [
+    "Calibration",
+    "calibrate",
+    "is_plain_fit",
+    "is_training",
+    "leave_out_accelerators",
+    "leave_out_architectures",
+    "measured_index",
+    "rows_of_one_gpu",
+]
+
+Progress = Callable[[str], None]
+
+# Repeats of one PROFET workload on one instance spread by 1.25 % (coefficient of variation, median over the
+# workloads; 90th percentile 3.9 %: nine repeats each, ddps-lab/profet@e69477fe6ea4). An 80 % interval of a
+# normal distribution is 1.28 standard deviations wide; the 90th percentile is taken as the deviation.
+REPEAT_NOISE = 0.039
+ALONE_FROM = 85  # rows from which a family of architectures is left out by itself
+FOLDS = 5  # for the others
+MEASURED_LOG = math.log1p(1.28 * REPEAT_NOISE)
+
+
+def leave_out_architectures(examples: Sequence[Example], *, progress: Progress) -> HeldOut:
+    """Predict every family of architectures by a fit that has seen none of it, on no chip and in no source."""
+    folds = packed([e.measurement.family for e in examples], alone_from=ALONE_FROM, folds=FOLDS)
+    return leave_out(
+        examples, group_of=lambda e: folds[e.measurement.family], progress=progress, by_makeup=True
+    )
+
+
+def leave_out_accelerators(examples: Sequence[Example], *, progress: Progress) -> HeldOut:
+    """Predict every accelerator from its datasheet alone; a generation that only it had gets the mean."""
+    return leave_out(
+        examples, group_of=lambda e: e.measurement.chip, kin_of=lambda e: kin_of(e.case.year), progress=progress,
+        by_makeup=True,
+    )  # fmt: skip
+
+
+def leave_out_sources(examples: Sequence[Example], *, progress: Progress) -> HeldOut:
+    """Predict every source by a fit without it."""
+    folds = packed([e.measurement.origin for e in examples], alone_from=ALONE_FROM // 2, folds=2)
+    return leave_out(examples, group_of=lambda e: folds[e.measurement.origin], progress=progress, unlike=True)
+
+
+def rows_of_one_gpu(measurements: Sequence[Measurement]) -> list[Measurement]:
+    """Return the rows that are fitted on: training steps and inference calls of one GPU.
+
+    An inference call is a forward pass alone: it tells what the forward pass takes of a training step.
+    """
+    return [
+        m for m in measurements
+        if m.devices == 1 and m.accelerator != "CPU" and not m.accelerator.startswith("TPU")
+    ]  # fmt: skip
+
+
+def is_training(m: Measurement) -> bool:
+    """Return whether a training step was measured."""
+    return m.mode == "train"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """What was fitted, and what came out on the way that other files are made of.
+
+    Args:
+        coefficients: With their intervals, as they are packaged.
+        fitted: The fit of everything.
+        models: Fits without each architecture.
+        sources: Fits without each publisher.
+    """
+
+    coefficients: Coefficients
+    fitted: Fitted
+    models: HeldOut
+    sources: HeldOut
+
+
+def calibrate(examples: Sequence[Example], *, progress: Progress) -> Calibration:
+    """Fit on all rows of one GPU; take the intervals from the errors on training steps that were left out.
+
+    What a user runs on is not what any publisher ran on: a modelled step is as far off as those of publishers that
+    were left out, on a chip without measurements also as far as those of chips that were left out.
+    """
+    progress("everything")
+    fitted = fit([example.case for example in examples])
+    models = leave_out_architectures(examples, progress=progress)
+    chips = leave_out_accelerators(examples, progress=progress).where(is_training)
+    sources = leave_out_sources(examples, progress=progress)
+    modelled = sources.where(is_training).intervals()
+    from_datasheets = {
+        datasheet_of(kin): {
+            stack: outer(modelled[stack], ends) for stack, ends in chips.intervals(kin=kin).items()
+        }
+        for kin in sorted({"", *chips.kin})
+    }
+    rows = [example.measurement for example in examples]
+    coefficients = Coefficients(
+        generations=fitted.generations, era=fitted.era, shared=fitted.shared,
+        stacks=fitted.stacks | means_of_classes(fitted.stacks),
+        hosts=fitted.hosts | means_of_classes(fitted.hosts),
+        intervals={
+            "measured": dict.fromkeys(STACKS, (-MEASURED_LOG, MEASURED_LOG)),
+            "modelled": modelled,
+            **from_datasheets,
+        },
+        fitted_on={
+            "runs": sorted({kind_of_measured_run(m) for m in rows}),
+            "architectures": sorted({m.architecture for m in rows}),
+            "sources": dict(sorted(Counter(m.origin for m in rows).items())),
+            "rows": len(rows),
+        },
+    )  # fmt: skip
+    return Calibration(coefficients=coefficients, fitted=fitted, models=models, sources=sources)
+
+
+def means_of_classes(members: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the geometric mean over each of the classes that a user can name, for training and for inference.
+
+    A host that is an instance type ran Keras. Keras on backends that are gone (MXNet, CNTK, TensorFlow 1) is
+    no guide to Keras today; where nothing is left of a class, all others of its mode stand for it.
+    """
+    found = {}
+    named = [(*name_and_mode(name), value) for name, value in members.items() if name]
+    for mode in ("train", "infer"):
+        ours = [(_class_in(name), value) for name, of, value in named if of == mode]
+        for kind in STACKS:
+            alike = [value for own, value in ours if own == kind] or [value for own, value in ours if own]
+            if alike:
+                found[mode_of(kind, mode)] = _geometric_mean(alike)
+    return found
+
+
+def _class_in(name: str) -> str | None:
+    """Return the class of a stack or a host; None for what is no guide to any."""
+    if " keras" in name:  # odd layouts have a word more
+        return "keras" if name.startswith("tensorflow2") else None
+    return next((kind for kind in STACKS if f" {kind}" in name), "keras")
+
+
+def _geometric_mean(members: Sequence[Any]) -> Any:
+    logs = {f.name: [math.log(getattr(one, f.name)) for one in members] for f in fields(members[0])}
+    return type(members[0])(**{name: math.exp(sum(each) / len(each)) for name, each in logs.items()})
+
+
+def is_plain_fit(m: Measurement) -> bool:
+    """Return whether a step was timed as a user's own would run: Keras `fit` of TensorFlow 2 on arrays, one GPU.
+
+    Only such a measurement stands for the answer to what somebody else's `fit` takes on the same chip.
+    """
+    plain = m.stack == "keras" and m.framework == "tensorflow2" and m.feed == "numpy"
+    return plain and m.work == m.mode == "train" and m.devices == 1 and m.accelerator != "CPU"
+
+
+def measured_index(measurements: Sequence[Measurement], traces: Mapping[str, Traced]) -> dict[str, Any]:
+    """Return the look-up table of measured steps as plain JSON types.
+
+    Args:
+        measurements: Whatever was published; what was no plain `fit` is not looked up.
+        traces: What they launch, by `run_key`.
+    """
+    sources: list[str] = []
+    steps: dict[str, list[list[Any]]] = {}
+    for m in filter(is_plain_fit, measurements):
+        source = m.source.rsplit(" (", 1)[0]
+        if source not in sources:
+            sources.append(source)
+        row = [m.accelerator, float(f"{m.step_s:.6g}"), sources.index(source)]
+        steps.setdefault(fingerprint(m, traces[run_key(m)].kernels), []).append(row)
+    return {"schema": MEASURED_FORMAT, "sources": sources, "steps": dict(sorted(steps.items()))}
+
+
+def write_json(path: Path, data: Any, *, indent: int | None = 2) -> None:
+    """Write a JSON file: a reader sees the old one or the new one."""
+    write_whole(path, json.dumps(data, indent=indent) + "\n")

@@ -1,0 +1,120 @@
+"""Predictions of what no fit takes: several devices from a modelled one, each for itself or together, other chips.
+
+The formulas are fitted on steps and calls of one GPU. What they make of other rows is judged by the same rule: the
+fit that predicts a row has seen nothing of what is left out with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from ..offers.rows import Accelerator
+from ..predict.interval.quantiles import around
+from ..predict.measurements import Measurement
+from ..predict.run_config import kind_of_stack, wait_factor
+from .cross_validation import HeldOut, predict_case, rules_held_out
+from .dataset import examples_of
+from .multi_device_data import Pair, pairs_of
+from .multi_device_fit import leave_out_scaling
+from .scores import ScoredRow
+
+__all__ = [
+    "infer_held_out",
+    "inference_rows",
+    "modelled_pairs",
+    "on_foreign_chips",
+    "several_gpus",
+    "tpu_rows",
+]
+
+Progress = Callable[[str], None]
+NameOf = Callable[[Measurement], str]
+
+
+def inference_rows(corpus: Sequence[Measurement]) -> list[Measurement]:
+    """Return the inference calls on GPUs; several devices work each for itself, and exchange nothing."""
+    return [m for m in corpus if m.mode == "infer" and m.accelerator != "CPU"]
+
+
+def several_gpus(corpus: Sequence[Measurement]) -> list[Measurement]:
+    """Return the training steps on several GPUs."""
+    others = ("CPU", "TPU")
+    return [m for m in corpus if m.mode == "train" and m.devices > 1 and not m.accelerator.startswith(others)]
+
+
+def tpu_rows(corpus: Sequence[Measurement]) -> list[Measurement]:
+    """Return the training steps on TPU slices."""
+    return [m for m in corpus if m.mode == "train" and m.accelerator.startswith("TPU")]
+
+
+def _family(m: Measurement) -> str:
+    return m.family
+
+
+def infer_held_out(
+    held_out: HeldOut, rows: Sequence[Measurement], accelerators: Mapping[str, Accelerator], *,
+    progress: Progress,
+) -> HeldOut:  # fmt: skip
+    """Predict the forward pass of every architecture by a fit without it.
+
+    Args:
+        held_out: Fits without each architecture.
+        rows: Inference calls.
+        accelerators: The catalog's, by name.
+        progress: Is told what is being done.
+    """
+    examples = examples_of(rows, accelerators, progress=progress)
+    families = tuple(m.family for m in rows)
+    return HeldOut(
+        examples=tuple(examples), groups=families,
+        predicted_s=tuple(predict_case(e.case, held_out.fit_without(e.measurement, _family)) for e in examples),
+        naive_s=rules_held_out(examples, families) if len(set(families)) > 1 else {},
+    )  # fmt: skip
+
+
+def modelled_pairs(
+    held_out: HeldOut, rows: Sequence[Measurement], accelerators: Mapping[str, Accelerator], *,
+    name_of: NameOf, progress: Progress,
+) -> list[Pair]:  # fmt: skip
+    """Return steps on several devices with what the model says of one, by a fit without each row's name.
+
+    Args:
+        held_out: Fits without each name.
+        rows: Training steps on several devices.
+        accelerators: The catalog's, by name.
+        name_of: What is left out with a row: its source, or its architecture.
+        progress: Is told what is being done.
+    """
+    examples = examples_of(rows, accelerators, progress=progress)
+    single_s = {
+        id(e.measurement): predict_case(e.case, held_out.fit_without(e.measurement, name_of))
+        for e in examples
+    }
+    return pairs_of(rows, accelerators, single_s_of=lambda m: single_s[id(m)])[0]
+
+
+def on_foreign_chips(
+    held_out: HeldOut, rows: Sequence[Measurement], accelerators: Mapping[str, Accelerator], *,
+    scaling: Sequence[Pair], ends: Mapping[str, tuple[float, float]], progress: Progress,
+) -> list[ScoredRow]:  # fmt: skip
+    """Predict steps on slices of chips that no fit has seen, from their datasheets.
+
+    Args:
+        held_out: Fits on GPUs without each architecture.
+        rows: Training steps on several such chips.
+        accelerators: The catalog's, by name.
+        scaling: Published pairs of all-reduces, which several devices are fitted on without each row's source.
+        ends: What a time from a datasheet may be off by, as log ratios, by stack.
+        progress: Is told what is being done.
+    """
+    judged = modelled_pairs(held_out, rows, accelerators, name_of=_family, progress=progress)
+    found = leave_out_scaling(scaling, judged=judged)
+    return [
+        ScoredRow(
+            measurement=pair.measurement, basis="datasheet",
+            predicted_s=around(
+                mid_s * wait_factor(pair.measurement), *ends[kind_of_stack(pair.measurement)]
+            ),
+        )
+        for pair, mid_s in zip(judged, found.predicted_s, strict=True)
+    ]  # fmt: skip

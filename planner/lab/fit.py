@@ -1,0 +1,222 @@
+"""Fitting the coefficients on measured steps: regularized least squares on log time, exact gradients from JAX.
+
+Every generation's coefficients are drawn towards a shared mean, so that a chip with few or odd rows does not
+run away, and each mean towards a physical starting point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
+
+from ..predict.coefficients import Chip, Generation, Host, Shared, Stack, names_of
+from ..predict.device.kernel_times import device_parts_s, launches_of, step_s, with_libraries_of
+from ..predict.framework_versions import NEWEST_SOFTWARE
+from ..predict.kernels.table import CONTRACTIONS, KernelTable
+from ..predict.parameter_vector import RANGES, Fitted, Layout, bounds_of, fitted_of, robust_of
+from ..predict.priors import ERA_SPREAD_LOG, GROUPS, ROBUST_LOG, era_of
+
+__all__ = ["Case", "fit"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One measured step, ready to fit: its kernels, its chip and its time.
+
+    Args:
+        table: Kernels of the step.
+        chip: What the accelerator can attain for them.
+        generation, stack, host: Which coefficients apply.
+        year: When the accelerator came out.
+        compiled: Whether the host launches one program, or every kernel.
+        input_bytes: What comes from the host in a step [bytes].
+        pressure: Memory needed over memory usable [-].
+        step_s: Measured time [s].
+        software_year: When the framework was released, with a fraction [years].
+    """
+
+    table: KernelTable
+    chip: Chip
+    generation: str
+    stack: str
+    host: str
+    year: int
+    compiled: bool
+    input_bytes: float
+    pressure: float
+    step_s: float
+    software_year: float = NEWEST_SOFTWARE
+
+
+def _concatenate(cases: Sequence[Case]) -> tuple[KernelTable, Chip, Any]:
+    """Return all kernels of all cases as one table, the chip of each, and the case that each belongs to."""
+    import numpy as np
+
+    lengths = [len(case.table.count) for case in cases]
+    segment = np.repeat(np.arange(len(cases)), lengths)
+    category = np.concatenate([case.table.category for case in cases])
+    order = np.argsort(category >= len(CONTRACTIONS), kind="stable")
+
+    def of_tables(name: str) -> Any:
+        return np.concatenate([getattr(case.table, name) for case in cases])[order]
+
+    def of_chips(name: str) -> Any:
+        each = zip(cases, lengths, strict=True)
+        return np.concatenate([np.broadcast_to(getattr(case.chip, name), (n,)) for case, n in each])[order]
+
+    names = (
+        "category", "count", "flops", "bytes_moved", "m", "n", "k", "batch", "winograd", "channels_first",
+    )  # fmt: skip
+    chip_names = names_of(Chip)
+    table = KernelTable(
+        contractions=sum(case.table.contractions for case in cases), dtype=None, dtypes=(),
+        **{name: of_tables(name) for name in names},
+    )  # fmt: skip
+    return table, Chip(**{name: of_chips(name) for name in chip_names}), segment[order]
+
+
+def _unpack(values: Any) -> tuple[Generation, Shared, Stack, Host]:
+    """Return named coefficients from local values, array of [len(RANGES), ...]."""
+    found, start = [], 0
+    for group in GROUPS:
+        names = names_of(group.kind)
+        found.append(group.kind(**dict(zip(names, values[start : start + len(names)], strict=True))))
+        start += len(names)
+    return cast("tuple[Generation, Shared, Stack, Host]", tuple(found))
+
+
+def _log_step(cases: Sequence[Case]) -> Callable[[Any], Any]:
+    """Return the function from local logs, [len(RANGES), cases], to log step times, [cases]."""
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    table, chip, segment = _concatenate(cases)
+    launches = np.array([launches_of(case.table, compiled=case.compiled) for case in cases])
+    input_bytes = np.array([case.input_bytes for case in cases])
+    pressure = np.array([case.pressure for case in cases])
+    years = np.array([case.software_year for case in cases])[segment]
+
+    def log_step(logs: Any) -> Any:
+        values = jnp.exp(logs)
+        generation, shared, stack, _ = _unpack(values[:, segment])
+        _, per_case, _, host = _unpack(values)
+        stack = with_libraries_of(years, stack, shared, xp=np)
+        kernels_s, _, _ = device_parts_s(table, chip, generation, stack, shared, xp=jnp)
+        device_s = jax.ops.segment_sum(kernels_s, segment, num_segments=len(cases))
+        return jnp.log(
+            step_s(
+                device_s=device_s, launches=launches, input_bytes=input_bytes, pressure=pressure, host=host,
+                shared=per_case, xp=jnp,
+            )
+        )  # fmt: skip
+
+    return log_step
+
+
+def fit(cases: Sequence[Case]) -> Fitted:
+    """Fit all coefficients on the cases.
+
+    Minimizes the soft-L1 loss of log(predicted / measured) plus the priors, with
+    `scipy.optimize.least_squares` (trust region, bounds).
+
+    Args:
+        cases: What was measured.
+    """
+    import numpy as np
+    from jax import enable_x64
+
+    layout = Layout.of(cases)
+    columns = np.array([layout.columns(case) for case in cases])
+    eras = np.array([era_of(case.year) for case in cases])
+    gains = slice(len(RANGES), len(RANGES) + len(ERA_SPREAD_LOG))
+    measured = np.log([case.step_s for case in cases])
+    low, high, start, spread = bounds_of(layout)
+    robust = robust_of(layout)
+    with enable_x64(False):
+        value, slopes = _compiled(cases)
+
+        def local(logs: Any) -> Any:
+            found = logs[: len(RANGES), None] + np.where(columns >= 0, logs[columns], 0.0).T
+            found[: len(ERA_SPREAD_LOG)] += logs[gains, None] * eras
+            return found
+
+        def residuals(logs: Any) -> Any:
+            odd = _soft(np.asarray(value(local(logs))) - measured, scale=ROBUST_LOG)
+            return np.concatenate([odd, _soft((logs - start) / spread, scale=robust) * robust])
+
+        def jacobian(logs: Any) -> Any:
+            point = local(logs)
+            bend = _soft_slope(np.asarray(value(point)) - measured, scale=ROBUST_LOG)
+            local_slopes = np.asarray(slopes(point)).T * bend[:, None]
+            matrix = _scattered(local_slopes, columns, layout.size)
+            matrix[:, gains] = local_slopes[:, : len(ERA_SPREAD_LOG)] * eras[:, None]
+            pull = _soft_slope((logs - start) / spread, scale=robust) * robust / spread
+            return np.vstack([matrix, np.diag(pull)])
+
+        found = _searched(residuals, jacobian, start, bounds=(low, high))
+    return fitted_of(found, layout)
+
+
+def _searched(
+    residuals: Callable[[Any], Any], jacobian: Callable[[Any], Any], start: Any, *, bounds: tuple[Any, Any]
+) -> Any:
+    """Return the logs at which the residuals' squares are least, within bounds."""
+    from numpy.linalg import LinAlgError
+    from scipy.optimize import least_squares
+
+    search = partial(
+        least_squares, residuals, start, jac=jacobian, bounds=bounds, xtol=1e-5, ftol=1e-5, max_nfev=200
+    )
+    try:
+        return search().x
+    except LinAlgError:  # LAPACK's divide and conquer gives up on a rare matrix
+        return search(tr_solver="lsmr").x
+
+
+def _compiled(cases: Sequence[Case]) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+    """Return log step times, [cases], and their slopes to each local log, [len(RANGES), cases].
+
+    A case depends on its own local logs alone, so one pass a local log gives the slopes of all cases.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    log_step = _log_step(cases)
+    directions = jnp.broadcast_to(jnp.eye(len(RANGES))[:, :, None], (len(RANGES), len(RANGES), len(cases)))
+
+    def slopes(logs: Any) -> Any:
+        return jax.lax.map(jax.linearize(log_step, logs)[1], directions)
+
+    return jax.jit(log_step), jax.jit(slopes)
+
+
+def _scattered(local_slopes: Any, columns: Any, size: int) -> Any:
+    """Return the matrix of slopes to the whole vector of logs: means first, then each case's own additions."""
+    import numpy as np
+
+    matrix = np.zeros((len(local_slopes), size))
+    matrix[:, : len(RANGES)] = local_slopes
+    rows, locals_ = np.nonzero(columns >= 0)
+    matrix[rows, columns[rows, locals_]] = local_slopes[rows, locals_]
+    return matrix
+
+
+def _soft(residual: Any, *, scale: Any) -> Any:
+    """Return the signed square root of the soft-L1 loss in units of ``scale``: its square is the loss."""
+    import numpy as np
+
+    loss = 2.0 * (np.sqrt(1.0 + (residual / scale) ** 2) - 1.0)
+    return np.sign(residual) * np.sqrt(loss)
+
+
+def _soft_slope(residual: Any, *, scale: Any) -> Any:
+    """Return the derivative of `_soft`."""
+    import numpy as np
+
+    bent = np.sqrt(1.0 + (residual / scale) ** 2)
+    soft = np.abs(_soft(residual, scale=scale))
+    flat = soft < 1e-6
+    return np.where(flat, 1.0, np.abs(residual) / scale / bent / np.where(flat, 1.0, soft)) / scale

@@ -1,0 +1,114 @@
+"""The kernels of every published measurement, traced once and packaged.
+
+Tracing hundreds of networks takes minutes; what comes out depends only on the tracer and on
+``profiles/published/*.py``. `write_store` writes the file, and a test traces a sample of it again.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from ..files import write_whole
+from ..predict.kernels.executed_ops import COPIES, ops_as_run, sweeps_of
+from ..predict.kernels.table import CATEGORIES, Kernel, kernels_of
+from ..predict.measurements import Measurement
+from ..predict.run_config import composed_by, library_of
+from ..workload.model import Workload
+
+__all__ = ["FORMAT", "Traced", "load_store", "packed_store", "run_key", "trace_of", "write_store"]
+
+FORMAT = "gpuplan.kernels/2"
+FILE = "kernels.json.gz"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traced:
+    """What the model of a step needs to know of a traced run.
+
+    Args:
+        kernels: As the run launched them.
+        input_bytes: One batch of data [bytes].
+        gradient_bytes: What devices that share a step have to sum [bytes].
+        memory_bytes: Everything that a step keeps on the device [bytes].
+    """
+
+    kernels: tuple[Kernel, ...]
+    input_bytes: int
+    gradient_bytes: int
+    memory_bytes: int
+
+
+def run_key(m: Measurement) -> str:
+    """Return what a trace depends on, as text: equal keys, equal kernels."""
+    policy = "float32" if m.precision == "tf32" else m.precision
+    apart = [f"{part} apart" for part in sorted(composed_by(m))]
+    how = " ".join(["xla" if m.compiled else "kernels", *apart, *sorted(library_of(m))])
+    passes = m.accumulation or 1
+    where = f" on {COPIES[m.accelerator]} cores" if m.accelerator in COPIES else ""
+    again = " twice" if m.recompute else ""
+    beside = "".join(f" {s.name} x{s.times:g}" for s in sweeps_of(m) if s.name != "add")
+    return f"{m.model} {m.batch_size} {m.mode} {policy} {how} {m.work} /{passes}{beside}{again}{where}"
+
+
+def trace_of(m: Measurement, workload: Workload) -> Traced:
+    """Return what a traced workload launches in the way that was measured."""
+    return Traced(
+        kernels=kernels_of(
+            ops_as_run(m, workload), compiled=m.compiled, library=library_of(m), primitives_of=composed_by(m)
+        ),
+        input_bytes=workload.memory.input_bytes,
+        gradient_bytes=workload.memory.gradient_bytes,
+        memory_bytes=workload.memory.total_bytes,
+    )
+
+
+def _row(kernel: Kernel) -> list[Any]:
+    return [
+        CATEGORIES.index(kernel.category), kernel.dtype, kernel.count, kernel.flops, kernel.bytes_moved,
+        kernel.m, kernel.n, kernel.k, kernel.batch, int(kernel.winograd),
+        int(kernel.streamed),
+    ]  # fmt: skip
+
+
+def _kernel(row: Sequence[Any]) -> Kernel:
+    category, dtype, count, flops, bytes_moved, m, n, k, batch, winograd, streamed = row
+    return Kernel(
+        category=CATEGORIES[category], dtype=dtype, count=count, flops=flops, bytes_moved=bytes_moved,
+        m=m, n=n, k=k, batch=batch, winograd=bool(winograd), streamed=bool(streamed),
+    )  # fmt: skip
+
+
+def packed_store(traces: Mapping[str, Traced]) -> bytes:
+    """Return traces as the packaged file holds them; equal traces give equal bytes."""
+    runs = {
+        key: [t.input_bytes, t.gradient_bytes, t.memory_bytes, [_row(kernel) for kernel in t.kernels]]
+        for key, t in sorted(traces.items())
+    }
+    text = json.dumps({"schema": FORMAT, "runs": runs}, separators=(",", ":"))
+    return gzip.compress(text.encode(), mtime=0)
+
+
+def write_store(path: Path, traces: Mapping[str, Traced]) -> None:
+    """Write traces: a reader sees the old file or the new one."""
+    write_whole(path, packed_store(traces))
+
+
+@cache
+def load_store() -> dict[str, Traced]:
+    """Read the packaged traces, by `run_key`."""
+    packed = (resources.files("gpuplan.profiles.published") / FILE).read_bytes()
+    runs = json.loads(gzip.decompress(packed))["runs"]
+    return {
+        key: Traced(
+            kernels=tuple(_kernel(row) for row in rows), input_bytes=input_bytes,
+            gradient_bytes=gradient_bytes, memory_bytes=memory_bytes,
+        )
+        for key, (input_bytes, gradient_bytes, memory_bytes, rows) in runs.items()
+    }  # fmt: skip

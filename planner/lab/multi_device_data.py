@@ -1,0 +1,251 @@
+"""Published steps on several devices beside the published step on one: what scaling is fitted and judged on."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import SequenceMatcher
+from functools import cache
+from importlib import resources
+from typing import Any, Literal
+
+from ..frozen import Frozen
+from ..offers.rows import Accelerator
+from ..predict.measurements import Measurement
+from ..predict.multi_device.data_parallel import IMAGE_BYTES
+from ..predict.multi_device.interconnect import MACHINES, UNKNOWN, Link, Machine, link_between
+from ..workload.model import Workload
+
+__all__ = [
+    "FORMS", "Facts", "Form", "Pair", "Unpaired", "facts_in", "facts_of", "facts_to_json", "form_of", "machine_of",
+    "method_of", "packaged_facts", "pairs_of",
+]  # fmt: skip
+
+Form = Literal["all_reduce", "parameter_server", "one_process"]
+FORMS: tuple[Form, ...] = ("all_reduce", "parameter_server", "one_process")
+SERVERS = frozenset({"parameter_server", "distributed_replicated"})
+ONE_PROCESS = frozenset({"kvstore", "multi_gpu_model", "replicated"})  # under Keras
+SHARDED = frozenset({"fsdp"})
+DECODED = frozenset({"pipeline", "generator"})  # DALI decodes on the device
+FACTS_FORMAT = "gpuplan.gradients/1"
+
+# Machines that a collection ran on where its rows do not name them: (collection, accelerator) -> machine.
+# The collections' own pages: Lambda's logs are named after two EPYC 7742 and after V100-SXM3 boards (DGX-2);
+# DLPerf's nodes hold eight V100-SXM2 and 100 Gbit/s InfiniBand [unverified].
+COLLECTION_MACHINES: Mapping[tuple[str, str], Machine] = {
+    ("lambda_tensorflow", "A100-40GB"): Machine(topology="switch", cpu_cores=128),
+    ("lambda_tensorflow", "A100-40GB-PCIe"): Machine(topology="pcie", cpu_cores=128),
+    ("lambda_tensorflow", "V100-SXM3-32GB"): MACHINES["DGX-2"],
+    ("dlperf", "V100-16GB"): Machine(topology="cube mesh", cpu_cores=40, network_gbit_per_s=100.0),
+    ("tensorpack_benchmarks", "P100-SXM2"): Machine(topology="cube mesh", cpu_cores=40),
+}
+
+
+class Facts(Frozen):
+    """What scaling needs of a workload; none of it depends on the batch size.
+
+    Args:
+        gradient_bytes: Of all trainable variables, as they are held [bytes].
+        backward_share: Of the step's arithmetic, 0..1 [-].
+        sample_bytes: One sample of x, y and weights [bytes].
+    """
+
+    gradient_bytes: float
+    backward_share: float
+    sample_bytes: float
+
+
+def facts_of(workload: Workload) -> Facts:
+    """Return the facts of a traced training step."""
+    flops = dict.fromkeys(("forward", "backward", "update"), 0.0)
+    for op in workload.ops:
+        flops[op.phase] += op.flops * op.count
+    return Facts(
+        gradient_bytes=float(workload.memory.gradient_bytes),
+        backward_share=flops["backward"] / (sum(flops.values()) or 1.0),
+        sample_bytes=workload.memory.input_bytes / workload.batch_size,
+    )
+
+
+def _work(m: Measurement) -> tuple[str, str]:
+    return m.model, "float32" if m.precision == "tf32" else m.precision
+
+
+@cache
+def _packaged() -> Callable[[Measurement], Facts | None]:
+    return facts_in(json.loads((resources.files("gpuplan.profiles") / "gradients.json").read_text()))
+
+
+def facts_in(data: Mapping[str, Any]) -> Callable[[Measurement], Facts | None]:
+    """Return a look-up of what `facts_to_json` gave."""
+    known = {
+        (model, policy): Facts(gradient_bytes=gradient, backward_share=backward, sample_bytes=sample)
+        for model, policy, gradient, backward, sample in data["facts"]
+    }
+    return lambda measurement: known.get(_work(measurement))
+
+
+def packaged_facts(measurement: Measurement) -> Facts | None:
+    """Return the facts that ship for a published row; None for a model that has none."""
+    return _packaged()(measurement)
+
+
+def facts_to_json(
+    measurements: Iterable[Measurement], workload_of: Callable[[Measurement], Workload], *,
+    known: Callable[[Measurement], Facts | None] = lambda _: None,
+) -> dict[str, Any]:  # fmt: skip
+    """Trace every distinct model of the measurements that is not known and return what `packaged_facts` reads."""
+    rows = []
+    for work, measurement in sorted({_work(m): m for m in measurements}.items(), key=lambda item: item[0]):
+        facts = known(measurement) or facts_of(workload_of(measurement))
+        rows.append([*work, facts.gradient_bytes, round(facts.backward_share, 4), facts.sample_bytes])
+    return {"schema": FACTS_FORMAT, "facts": rows}
+
+
+class Pair(Frozen):
+    """A step on several devices and the step on one that was published beside it.
+
+    ``single_s`` is the geometric mean where one circumstance was measured several times. ``form`` and ``method``
+    tell how the devices were kept together.
+    """
+
+    measurement: Measurement
+    single_s: float
+    form: Form
+    method: str
+    link: Link
+    facts: Facts
+    decoded_samples: float | None
+    cpu_cores: int | None
+
+    @property
+    def circumstances(self) -> dict[str, Any]:
+        """Return the arguments of `parallel.step_on_several_s`, without the constants."""
+        return {
+            "single_s": self.single_s, "devices": self.measurement.devices,
+            "gradient_bytes": self.facts.gradient_bytes, "link": self.link, "method": self.method,
+            "backward_share": self.facts.backward_share,
+            "accumulation": self.measurement.accumulation or 1,
+            "decoded_samples": self.decoded_samples, "cpu_cores": self.cpu_cores,
+        }  # fmt: skip
+
+
+class Unpaired(Frozen):
+    """A measurement on several devices that scaling cannot be judged on, and why."""
+
+    measurement: Measurement
+    reason: str
+
+
+def form_of(measurement: Measurement) -> Form:
+    """Return how gradients meet: an all-reduce, a server, or one process that splits the batch."""
+    if measurement.distribution in SERVERS:
+        return "parameter_server"
+    split = measurement.distribution in ONE_PROCESS and measurement.stack == "keras"
+    return "one_process" if split else "all_reduce"
+
+
+def method_of(measurement: Measurement) -> str:
+    """Return the name under which the constants of a row are fitted.
+
+    `in_graph` is one TensorFlow graph (or another framework's own program) with its all-reduces inside,
+    `mirrored` TensorFlow's MirroredStrategy under plain Keras.
+    """
+    if form_of(measurement) != "all_reduce":
+        return measurement.distribution
+    if measurement.distribution in ("ddp", "horovod"):
+        return measurement.distribution
+    return "mirrored" if measurement.stack == "keras" else "in_graph"
+
+
+def machine_of(measurement: Measurement) -> Machine:
+    """Return what is known of the host that a row was measured on."""
+    by_collection = COLLECTION_MACHINES.get((measurement.origin, measurement.accelerator), UNKNOWN)
+    return MACHINES.get(measurement.host, by_collection)
+
+
+def _same_work(m: Measurement) -> tuple[Any, ...]:
+    return (
+        m.collection, m.model, m.batch_size, m.accelerator, m.precision, m.compiled, m.stack, m.framework,
+        m.feed, m.layout, m.work, m.recompute, m.flash_attention,
+    )  # fmt: skip
+
+
+def _page(measurement: Measurement) -> str:
+    """Return a citation without its numbers: runs of one campaign differ in their device counts only."""
+    return re.sub(r"\d+", "#", measurement.source.split(" (")[0])
+
+
+def _beside(measurement: Measurement, candidates: Sequence[Measurement]) -> list[Measurement]:
+    """Return the steps on one device that were measured under the most alike circumstances."""
+
+    def likeness(single: Measurement) -> tuple[bool, bool, float]:
+        alike = SequenceMatcher(None, _page(measurement), _page(single)).ratio()
+        return single.host == measurement.host, single.accumulation == measurement.accumulation, alike
+
+    best = max(map(likeness, candidates))
+    return [single for single in candidates if likeness(single) == best]
+
+
+def _beside_s(measurement: Measurement, candidates: Sequence[Measurement]) -> float | None:
+    if not candidates:
+        return None
+    beside = _beside(measurement, candidates)
+    return math.exp(sum(math.log(single.step_s) for single in beside) / len(beside))
+
+
+def pairs_of(
+    measurements: Sequence[Measurement], accelerators: Mapping[str, Accelerator], *,
+    facts: Callable[[Measurement], Facts | None] = packaged_facts,
+    single_s_of: Callable[[Measurement], float | None] | None = None,
+) -> tuple[list[Pair], list[Unpaired]]:  # fmt: skip
+    """Return every training step on several devices with its step on one, and those that have none.
+
+    Args:
+        measurements: Rows of any sort; steps on one device are looked for among them.
+        accelerators: The catalog's rows by name.
+        facts: What a row's model sends; None when unknown.
+        single_s_of: A model of the step on one device, taken in place of the published ones: judges both
+            together, end to end [s].
+    """
+    singles: dict[tuple[Any, ...], list[Measurement]] = {}
+    trainings = [m for m in measurements if m.mode == "train"]
+    for m in trainings:
+        if m.devices == 1:
+            singles.setdefault(_same_work(m), []).append(m)
+    pairs: list[Pair] = []
+    unpaired: list[Unpaired] = []
+    for m in trainings:
+        if m.devices > 1:
+            single_s = single_s_of(m) if single_s_of else _beside_s(m, singles.get(_same_work(m), []))
+            pair = _pair(m, single_s, accelerators[m.accelerator], facts)
+            (pairs if isinstance(pair, Pair) else unpaired).append(pair)  # type: ignore[arg-type]
+    return pairs, unpaired
+
+
+def _pair(
+    m: Measurement, single_s: float | None, accelerator: Accelerator,
+    facts: Callable[[Measurement], Facts | None],
+) -> Pair | Unpaired:  # fmt: skip
+    if m.distribution in SHARDED:
+        return Unpaired(measurement=m, reason="shards its weights; no step on one device was published")
+    if m.hosts is None:
+        return Unpaired(measurement=m, reason="the number of machines was not published")
+    if single_s is None:
+        return Unpaired(measurement=m, reason="no step on one device with this batch was published beside it")
+    known = facts(m)
+    if known is None:
+        return Unpaired(measurement=m, reason="the size of its gradients is not known")
+    machine = machine_of(m)
+    link = link_between(accelerator, devices=m.devices, machine=machine, hosts=m.hosts)
+    if link is None:
+        return Unpaired(measurement=m, reason="a link between its devices is not known")
+    decodes = m.feed in DECODED and known.sample_bytes >= IMAGE_BYTES
+    return Pair(
+        measurement=m, form=form_of(m), method=method_of(m), link=link, facts=known,
+        single_s=single_s,
+        decoded_samples=float(m.batch_size) if decodes else None,
+        cpu_cores=machine.cpu_cores * m.hosts if machine.cpu_cores else None,
+    )  # fmt: skip

@@ -1,0 +1,156 @@
+"""The callback: saves at intervals, times the steps, and leaves with a checkpoint when it is told to.
+
+It never sets `stop_training`: Keras would end `fit` as if it were done (and its own `BackupAndRestore` would
+remove the backup). It leaves with `SystemExit(75)`, the code for "try again later" (sysexits.h, EX_TEMPFAIL).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import keras
+
+from .checkpoint import Checkpoints, Progress
+from .control_flags import LEAVE, Wishes
+from .order import BatchOrder
+from .state import SavedState, build_model, restore_metrics, restore_model, save_model
+from .step_info import facts_of, iterator_of_fit
+from .timing import StepClock
+
+__all__ = ["Guard"]
+
+
+@dataclass
+class _Place:
+    """Where training is."""
+
+    epoch: int
+    batch: int
+    steps: int
+    history: dict[str, list[float]] = field(default_factory=dict)
+
+
+class Guard(keras.callbacks.Callback):  # type: ignore[misc]
+    """Callback that `fit` gets in front of the user's own.
+
+    Args:
+        checkpoints: Where to save.
+        start: Where training starts: from nothing, or as loaded.
+        state: Weights and everything else to load when training begins; None: nothing.
+        order: Place in the data.
+        wishes: Requests of the surroundings.
+        clock: Times the steps.
+        monotonic: Seconds that only grow [s].
+    """
+
+    def __init__(
+        self,
+        checkpoints: Checkpoints,
+        *,
+        start: Progress,
+        state: SavedState | None,
+        order: BatchOrder,
+        wishes: Wishes,
+        clock: StepClock,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__()
+        self.checkpoints, self.order, self.wishes, self.clock = checkpoints, order, wishes, clock
+        self.partial = False
+        self._monotonic = monotonic
+        self.start, self._state = start, state
+        self._place = _Place(start.epoch, start.batch, start.steps, dict(start.history))
+        self._steps_per_epoch = start.steps_per_epoch
+        self._saved_at = monotonic()
+        self._saved_within = False
+        self._last_logs: dict[str, Any] = dict(start.logs)
+
+    @property
+    def progress(self) -> Progress:
+        """How far training is."""
+        place = self._place
+        return Progress(
+            epoch=place.epoch, batch=place.batch, steps=place.steps, steps_per_epoch=self._steps_per_epoch,
+            history=place.history, order=self.order.to_json(),
+            logs={name: float(value) for name, value in self._last_logs.items()} if place.batch else {},
+        )  # fmt: skip
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Load the checkpoint: by now the model and its optimizer have their variables."""
+        iterator = iterator_of_fit()
+        if self._state is not None:
+            build_model(self.model, iterator)
+            if self.start.batch and not self.checkpoints.begins():
+                self._save(Progress(epoch=self.start.epoch, batch=0, steps=0))
+            restore_model(self.model, self._state)
+        self.order.attach(iterator, self.model)
+        self.clock.facts = facts_of(self.model)
+        if self._steps_per_epoch is None:
+            self._steps_per_epoch = self.params.get("steps")
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Count from the epoch's beginning, or from where it was left, with the metrics of its first part."""
+        place = self._place
+        place.epoch, place.batch = epoch, self.start.batch if epoch == self.start.epoch else 0
+        if place.batch and self._state is not None:
+            self.partial = not restore_metrics(self.model, self._state)
+        self._saved_within = False
+        self.clock.pause()
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Count, time, and save or leave when it is time for that."""
+        if self.order.dry:
+            return
+        place = self._place
+        trained, place.batch = batch + 1 - place.batch, batch + 1
+        place.steps += trained
+        self.order.trained(trained)
+        self._last_logs = dict(logs or {})
+        self.clock.step(place.steps)
+        if place.batch != self._steps_per_epoch:  # the epoch's own end comes next, and keeps its history
+            self._save_or_leave()
+
+    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Leave during validation too: the epoch is trained, and its validation is begun again afterwards."""
+        if self.wishes.leave:
+            self._steps_per_epoch = self._place.batch
+            self._save_or_leave()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Count an epoch more; its end is kept if there are checkpoints within epochs."""
+        place = self._place
+        self._steps_per_epoch = place.batch or self._steps_per_epoch
+        for name, value in (logs or {}).items():
+            unknown = self.partial and not name.startswith("val_")
+            place.history.setdefault(name, []).append(math.nan if unknown else float(value))
+        place.epoch, place.batch, self.partial = place.epoch + 1, 0, False
+        self._save_or_leave(due=self._saved_within)
+
+    def finish(self) -> None:
+        """Keep the end, so that a restart does not train it again."""
+        place = self._place
+        done = Progress(
+            epoch=place.epoch, batch=0, steps=place.steps, steps_per_epoch=self._steps_per_epoch,
+            finished=True, history=place.history, drawn=self.order.drawn,
+        )  # fmt: skip
+        self._save(done)
+
+    def _save(self, progress: Progress) -> None:
+        """Keep a checkpoint of the model as it is."""
+        random = self.order.states_now(within_epoch=bool(progress.batch))
+        self.checkpoints.save(progress, functools.partial(save_model, self.model, random=random))
+
+    def _save_or_leave(self, *, due: bool = False) -> None:
+        """Save when it is time to, and leave when told."""
+        leave = self.wishes.leave
+        if due or leave or self._monotonic() - self._saved_at >= self.wishes.every_s:
+            self._save(self.progress)
+            self._saved_at, self._saved_within = self._monotonic(), True
+            self.clock.pause()
+        if leave:
+            raise SystemExit(LEAVE)

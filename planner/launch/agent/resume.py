@@ -1,0 +1,188 @@
+"""`keras.Model.fit`, wrapped: goes on from the last checkpoint, and keeps new ones.
+
+A script may call `fit` several times: the k-th call has the k-th folder. One that came to its end is not
+trained again: its weights are loaded and its history returned. In an epoch that was left in the middle, the
+batches that were trained are drawn again, compared with their fingerprint and skipped. When they are others, the
+epoch is trained from its beginning, with the weights that it began with. The log and `resumed.json` say which.
+
+Limits: callbacks that count epochs of patience (`EarlyStopping`) start counting from zero after a restart.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import itertools
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import GeneratorType
+from typing import Any
+
+from .callback import Guard
+from .checkpoint import Checkpoints, Progress, write_json
+from .control_flags import Wishes
+from .order import BatchOrder, OrderChangedError
+from .randomness import restore_random_states
+from .state import load_state
+from .timing import StepClock
+
+__all__ = ["wrap_fit"]
+
+RESUMED = "resumed.json"
+
+
+def wrap_fit(folder: Path, *, wishes: Wishes, clock: StepClock) -> None:
+    """Let every outermost `fit` of this process resume and keep checkpoints.
+
+    Args:
+        folder: Of all checkpoints of the run; outlives the machine.
+        wishes: Requests of the surroundings.
+        clock: Times the steps.
+    """
+    import keras
+
+    original = keras.Model.fit
+    wrapped = _Fits(original, folder, wishes, clock)
+
+    @functools.wraps(original)
+    def fit(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return wrapped(self, *args, **kwargs)
+
+    keras.Model.fit = fit
+
+
+class _Fits:
+    """The calls of `fit` of this process, counted."""
+
+    def __init__(self, original: Callable[..., Any], folder: Path, wishes: Wishes, clock: StepClock) -> None:
+        self._original, self._folder, self._wishes, self._clock = original, folder, wishes, clock
+        self._count = 0
+
+    def __call__(self, model: Any, *args: Any, **kwargs: Any) -> Any:
+        """Run a call of `fit`."""
+        if self._wishes.in_fit:
+            return self._original(model, *args, **kwargs)
+        self._wishes.in_fit = True
+        try:
+            folder = self._folder / f"fit-{self._count}"
+            self._count += 1
+            return self._resumed(model, Checkpoints(folder), *args, **kwargs)
+        finally:
+            self._wishes.in_fit = False
+
+    def _resumed(self, model: Any, checkpoints: Checkpoints, *args: Any, **kwargs: Any) -> Any:
+        """Run `fit` from where it was left, or from the beginning of an epoch where that cannot be found again."""
+        bound = inspect.signature(self._original).bind(model, *args, **kwargs)
+        bound.apply_defaults()
+        given = dict(bound.arguments)
+        given.pop("self", None)
+        guard = self._guard(checkpoints, given, replay=True)
+        if guard.start.finished:
+            return self._loaded(model, guard, given)
+        try:
+            return self._trained(model, guard, given)
+        except OrderChangedError:
+            guard.order.close()
+            checkpoints.back_to_begin()
+            again = self._guard(checkpoints, given, replay=False)
+            self._say(_restarted(guard.start, again.start))
+            return self._trained(model, again, {**given, "x": guard.order.rewound(given["x"])})
+
+    def _guard(self, checkpoints: Checkpoints, given: dict[str, Any], *, replay: bool) -> Guard:
+        """Return the callback that loads the newest checkpoint and goes on from it."""
+        first = int(given["initial_epoch"])
+        start, weights = checkpoints.load() or (Progress(epoch=first, batch=0, steps=0), None)
+        state = load_state(weights) if weights else None
+        states = state.random if replay and state is not None else None
+        restore_random_states((states or {}).get("fit", {}))
+        order = BatchOrder(start, first=first, states=states)
+        guard = Guard(
+            checkpoints, start=start, state=state, order=order, wishes=self._wishes, clock=self._clock
+        )
+        order.on_found = lambda: self._say(_continued(start, partial=guard.partial))
+        return guard
+
+    def _loaded(self, model: Any, guard: Guard, given: dict[str, Any]) -> Any:
+        """Run no epoch at all: the model is built, the weights are loaded, a generator is brought to its place."""
+        order, x = guard.order, given["x"]
+        nothing = {"x": order.counted(x), "epochs": int(given["initial_epoch"]), "callbacks": [guard]}
+        result = self._original(model, **{**given, **nothing})
+        if isinstance(x, GeneratorType):
+            for _ in itertools.islice(x, max(0, guard.start.drawn - order.drawn)):
+                pass
+        restore_random_states(order.states.get("begin", {}))
+        return _with_history(result, guard.start)
+
+    def _trained(self, model: Any, guard: Guard, given: dict[str, Any]) -> Any:
+        """Run the epochs that are left."""
+        rest = {
+            "x": guard.order.counted(given["x"]), "callbacks": _in_front(guard, given["callbacks"]),
+            "initial_epoch": min(guard.start.epoch, given["epochs"]),
+        }  # fmt: skip
+        result = self._original(model, **{**given, **rest})
+        guard.finish()
+        return _with_history(result, guard.progress)
+
+    def _say(self, text: str) -> None:
+        """Say in the log how training went on, and keep it for the outcome."""
+        text = f"fit {self._count}: {text}"
+        print(f"gpuplan: {text}", file=sys.stderr, flush=True)  # noqa: T201
+        path = self._folder / RESUMED
+        said = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+        write_json(path, [*said, text])
+
+
+def _continued(start: Progress, *, partial: bool) -> str:
+    """Say that training goes on where it was; epochs and batches are counted as Keras prints them.
+
+    Example:
+        >>> _continued(Progress(epoch=2, batch=22, steps=102), partial=False)
+        'goes on in epoch 3 after batch 22; the batches before it are those that were trained'
+        >>> _continued(Progress(epoch=2, batch=0, steps=80), partial=False)
+        'goes on with epoch 3'
+    """
+    if not start.batch:
+        return f"goes on with epoch {start.epoch + 1}"
+    text = (
+        f"goes on in epoch {start.epoch + 1} after batch {start.batch}; the batches before it are those that"
+    )
+    missing = (
+        "; metrics of this epoch are those of its later batches, and not in the history" if partial else ""
+    )
+    return f"{text} were trained{missing}"
+
+
+def _restarted(lost: Progress, start: Progress) -> str:
+    """Say that training goes back to the beginning of an epoch.
+
+    Example:
+        >>> _restarted(Progress(epoch=2, batch=22, steps=102), Progress(epoch=2, batch=0, steps=80))
+        'epoch 3 starts again from its first batch: the data came in another order; 22 trained batches are dropped'
+    """
+    return (
+        f"epoch {start.epoch + 1} starts again from its first batch: the data came in another order;"
+        f" {lost.steps - start.steps} trained batches are dropped"
+    )
+
+
+def _in_front(guard: Guard, callbacks: Any) -> Any:
+    """Return the user's callbacks with the guard before them."""
+    import keras
+
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        others = [callback for callback in callbacks.callbacks if not isinstance(callback, Guard)]
+        callbacks.callbacks = [guard, *others]
+        return callbacks
+    others = list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks] if callbacks else []
+    return [guard, *others]
+
+
+def _with_history(result: Any, progress: Progress) -> Any:
+    """Return the result of `fit` with the epochs of earlier processes in its history."""
+    if result is not None and hasattr(result, "history"):
+        result.history = {name: list(values) for name, values in progress.history.items()}
+        longest = max((len(values) for values in progress.history.values()), default=0)
+        result.epoch = list(range(progress.epoch - longest, progress.epoch))
+    return result

@@ -1,0 +1,134 @@
+"""Run a training script, unchanged, with `fit` wrapped: `python -m …runner FOLDER`, started by `supervise`.
+
+SIGTERM means: save at the end of this batch, and leave with 75. When the supervisor dies, the operating
+system sends it (Linux), so that no training goes on unsupervised.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import runpy
+import signal
+import statistics
+import sys
+from collections.abc import Callable, Sequence
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from .checkpoint import write_json
+from .control_flags import LEAVE, Wishes
+from .timing import StepClock, judge
+
+__all__ = ["main"]
+
+PR_SET_PDEATHSIG = 1
+
+
+def main(folder: Path) -> None:
+    """Run the script that `params.json` of a folder names."""
+    die_with_parent()
+    params = json.loads((folder / "params.json").read_text(encoding="utf-8"))
+    work = Path(params["work"])
+    wishes = Wishes(every_s=params["checkpoint_every_s"])
+    clock = StepClock(on_step=_StopLoss(params, wishes))
+
+    def leave(*_: object) -> None:
+        wishes.leave = True
+        if not wishes.in_fit:
+            raise SystemExit(LEAVE)
+
+    def wrap(_: ModuleType) -> None:
+        from .resume import wrap_fit
+
+        wrap_fit(work / "checkpoints", wishes=wishes, clock=clock)
+
+    signal.signal(signal.SIGTERM, leave)
+    choose_backend()
+    sys.meta_path.insert(0, _AfterImport("keras", wrap))
+    sys.argv = [params["script"], *params["arguments"]]
+    sys.path.insert(0, str(Path(params["script"]).resolve().parent))
+    try:
+        runpy.run_path(params["script"], run_name="__main__")
+    finally:
+        write_json(work / "steps.json", {"attempt": params["attempt"], **clock.to_json()})
+
+
+def die_with_parent() -> None:
+    """Ask the operating system for SIGTERM when the parent dies; where it cannot, the watchdog remains."""
+    if sys.platform != "linux":
+        return
+    import ctypes
+
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def choose_backend() -> None:
+    """Without a word from the user, take a backend that is there: Keras's own default (TensorFlow) often is not.
+
+    `keras.json` is no word of the user's by itself: Keras writes it when it is first imported.
+    """
+    if os.environ.get("KERAS_BACKEND"):
+        return
+    configuration = Path(os.environ.get("KERAS_HOME", Path.home() / ".keras")) / "keras.json"
+    try:
+        wanted = json.loads(configuration.read_text(encoding="utf-8"))["backend"]
+    except (OSError, ValueError, KeyError):
+        wanted = "tensorflow"
+    for name in (wanted, "jax", "tensorflow", "torch"):
+        if importlib.util.find_spec(name):
+            os.environ["KERAS_BACKEND"] = name
+            return
+
+
+class _AfterImport:
+    """A finder that does something once, after a module was imported; a script may set its backend before that."""
+
+    def __init__(self, name: str, then: Callable[[ModuleType], None]) -> None:
+        self._name, self._then = name, then
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return the module's own spec, with the loader's last step extended."""
+        if name != self._name:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.loader is None:
+            return spec
+        execute = spec.loader.exec_module
+
+        def then(module: ModuleType) -> None:
+            execute(module)
+            self._then(module)
+
+        spec.loader.exec_module = then  # type: ignore[method-assign]
+        return spec
+
+
+class _StopLoss:
+    """Looks once at the first steps: are they what was planned?"""
+
+    def __init__(self, params: dict[str, Any], wishes: Wishes) -> None:
+        self._rule, self._planned, self._wishes = params["stop_loss"], params["step_s"], wishes
+        self._report = Path(params["work"]) / "stop_loss.json"
+
+    def __call__(self, times_s: list[float]) -> None:
+        """Judge when enough steps are timed."""
+        if self._planned is None or self._rule["action"] == "off" or len(times_s) != self._rule["steps"]:
+            return
+        low_s, high_s = self._planned["low"], self._planned["high"]
+        verdict = judge(times_s, low_s=low_s, high_s=high_s, factor=self._rule["factor"])
+        stopped = bool(verdict) and self._rule["action"] == "stop" and statistics.median(times_s) > high_s
+        write_json(self._report, {"verdict": verdict, "stopped": stopped})
+        if verdict:
+            print(f"gpuplan: {verdict}{'; stopping' if stopped else ''}", file=sys.stderr, flush=True)  # noqa: T201
+        self._wishes.leave = self._wishes.leave or stopped
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,1 @@
+"""Adapters, one package a provider."""

@@ -1,0 +1,302 @@
+"""EC2 as a provider: the plan's calls are boto3's own, and every one of them is sent once.
+
+What caps a machine: the timer that the start-up script sets first, which powers it off, and powering off
+terminates it (`InstanceInitiatedShutdownBehavior`, read back); and a one-time schedule of EventBridge Scheduler
+that terminates it from outside (`schedule`), unless the user consents to do without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from ...core.api_call import Call
+from ...core.clock import Clock, CloudTime
+from ...core.cloud_adapter import (
+    Leftover,
+    Listing,
+    LivePrice,
+    Machine,
+    MachineRef,
+    MachineState,
+    Outcome,
+    gathered,
+)
+from ...core.errors import CloudFault, FaultKind
+from ...core.launch_plan import Attempt, Terms
+from ...core.request import Candidate, LaunchRequest
+from ...core.resource_names import TAG_OWNER_NAME, TAG_RUN, usd_from_tag
+from ...prepare.upload import with_archive
+from .attempt import attempt_of
+from .error_codes import fault_of, fault_of_state
+from .leftovers import groups_in, schedules_in
+from .options import options_of
+from .prices import PRICING_REGION, max_usd_per_hour, on_demand_usd, spot_usd
+
+__all__ = ["AwsAdapter", "plain", "require_starting"]
+
+
+def require_starting(reply: Mapping[str, Any]) -> None:
+    """Raise what it means when an instance ended while it was to start."""
+    for reservation in reply["Reservations"]:
+        for instance in reservation["Instances"]:
+            fault = fault_of_state(instance)
+            if fault is not None:
+                raise fault
+
+
+def plain(value: Any) -> Any:
+    """Return an answer in JSON's types; times as ISO 8601, and nothing of the transport."""
+    if isinstance(value, Mapping):
+        return {key: plain(inner) for key, inner in value.items() if key != "ResponseMetadata"}
+    if isinstance(value, (list, tuple)):
+        return [plain(inner) for inner in value]
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat()
+    return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
+
+
+BOOT_ALLOWANCE_S = 600.0  # from the start of billing until the start-up script sets its timer
+_STATES: dict[str, MachineState] = {
+    "pending": "starting", "running": "running", "shutting-down": "ending", "stopping": "ending",
+    "stopped": "stopped", "terminated": "ended",
+}  # fmt: skip
+_LISTED = [name for name, state in _STATES.items() if state != "ended"]
+
+
+class AwsAdapter:
+    """Rents from Amazon EC2.
+
+    Args:
+        state_dir: Not used: what must be remembered is in the ledger and in tags.
+        clock: Not used: the cloud's is.
+    """
+
+    provider = "aws"
+    remote = True
+    visibility_s = 60.0  # eventual consistency of the EC2 API: seconds, rarely more
+
+    def __init__(self, *, state_dir: Path, clock: Clock) -> None:
+        self._clients: dict[tuple[str, str], Any] = {}
+        self._time = CloudTime()
+
+    def terms(self, candidate: Candidate, options: Mapping[str, str]) -> Terms:
+        """Return the highest hourly price, disk and address included, and what is not in it."""
+        chosen = options_of(options)
+        notes = ["traffic, storage in buckets and tax are not in it; the disk counts at $0.16 a GB and month"]
+        if not chosen.bucket:
+            notes.append("without `-O bucket=NAME` checkpoints and logs end with the machine")
+        return Terms(
+            slack_s=BOOT_ALLOWANCE_S,
+            max_usd_per_hour=max_usd_per_hour(candidate, disk_gb=int(chosen.disk_gb)),
+            notes=tuple(notes),
+        )
+
+    def attempts(self, request: LaunchRequest) -> tuple[Attempt, ...]:
+        """Return one attempt for each candidate, or for each of its zones."""
+        chosen = options_of(request.options)
+        places = [
+            (candidate, f"{candidate.region}{letter}" if letter else None)
+            for candidate in request.candidates
+            for letter in (chosen.zones or [""])
+        ]
+        return tuple(
+            attempt_of(request, candidate, zone=zone, number=number, slack_s=BOOT_ALLOWANCE_S)
+            for number, (candidate, zone) in enumerate(places, start=request.attempt)
+        )
+
+    def ending(self, machine: MachineRef) -> tuple[Call, ...]:
+        """Return the call that terminates it."""
+        params = {"InstanceIds": [machine.id]}
+        return (
+            Call(
+                step="end",
+                service="ec2",
+                operation="terminate_instances",
+                region=machine.region,
+                params=params,
+            ),
+        )
+
+    def send(self, call: Call, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Send one call of boto3's, once."""
+        operation = getattr(self._client(call.service, call.region), call.operation)
+        reply = self._answered(lambda: operation(**with_archive(params)))
+        if call.operation == "describe_instances":
+            require_starting(reply)
+        answer: dict[str, Any] = plain(reply)
+        return answer
+
+    def missing(self) -> str:
+        """Return what is missing: boto3, or credentials."""
+        try:
+            import boto3
+        except ImportError:
+            return "boto3 is not installed: `pip install 'gpuplan[aws]'`"
+        return "" if boto3.Session().get_credentials() else "no AWS credentials were found"
+
+    def cloud_time(self) -> datetime | None:
+        """Return the time of the last answer's `Date`, moved on by a steady clock."""
+        return self._time.now()
+
+    def look(self, machine: MachineRef) -> Machine | None:
+        """Return an instance by its id, terminated ones included; None when EC2 does not know it."""
+        client = self._client("ec2", machine.region)
+        try:
+            page = self._answered(lambda: client.describe_instances(InstanceIds=[machine.id]))
+        except CloudFault as fault:
+            if fault.kind is FaultKind.ABSENT:
+                return None
+            raise
+        found = [one for reservation in page["Reservations"] for one in reservation["Instances"]]
+        return self._machine(found[0], machine.region) if found else None
+
+    def machines(self, regions: Sequence[str] | None) -> Listing:
+        """Return every instance with our tags that is not terminated."""
+        places, failed = self._places(regions)
+        listing = gathered(places, self._machines_in)
+        return replace(listing, failed={**failed, **listing.failed})
+
+    def leftovers(self, regions: Sequence[str] | None) -> tuple[list[Leftover], dict[str, CloudFault]]:
+        """Return security groups with our tags and schedules with our names."""
+        places, failed = self._places(regions)
+        found: list[Leftover] = []
+        for region in places:
+            try:
+                found += self._leftovers_in(region)
+            except CloudFault as fault:
+                failed[region] = fault
+        return found, failed
+
+    def live_price(self, candidate: Candidate, options: Mapping[str, str]) -> LivePrice:
+        """Return the price of the instance, without disk and address."""
+        now = self.cloud_time() or datetime.now(UTC)
+        if candidate.purchase == "spot":
+            zones, client = options_of(options).zones, self._client("ec2", candidate.region)
+            usd = self._answered(lambda: spot_usd(client, candidate, zones=zones, now=now))
+            source = "ec2.describe_spot_price_history"
+        else:
+            client = self._client("pricing", PRICING_REGION)
+            usd = self._answered(lambda: on_demand_usd(client, candidate))
+            source = "pricing.get_products"
+        return LivePrice(usd_per_hour=usd, source=source, read_at=now)
+
+    def outcome(self, request: LaunchRequest) -> Outcome | None:
+        """Return what the supervisor left in the bucket; None without one."""
+        chosen = options_of(request.options)
+        if not chosen.bucket:
+            return None
+        region = request.candidates[0].region
+        key = f"{request.run}/outcome.json"
+        try:
+            reply = self._answered(
+                lambda: self._client("s3", region).get_object(
+                    Bucket=chosen.bucket,
+                    Key=key,
+                    ExpectedBucketOwner=chosen.bucket_owner or self._account(region),
+                )
+            )
+        except CloudFault as fault:
+            if fault.kind is FaultKind.ABSENT:
+                return None
+            raise
+        return Outcome.model_validate_json(reply["Body"].read())
+
+    def _machines_in(self, region: str) -> Iterator[Machine]:
+        """Yield a region's instances with our tags."""
+        wanted = [
+            {"Name": "tag-key", "Values": [TAG_RUN]},
+            {"Name": "instance-state-name", "Values": _LISTED},
+        ]
+        token: dict[str, str] = {}
+        while True:
+            client = self._client("ec2", region)
+            page = self._answered(lambda: client.describe_instances(Filters=wanted, **token))  # noqa: B023
+            for reservation in page["Reservations"]:
+                for instance in reservation["Instances"]:
+                    yield self._machine(instance, region)
+            if not page.get("NextToken"):
+                return
+            token = {"NextToken": page["NextToken"]}
+
+    def _machine(self, instance: Mapping[str, Any], region: str) -> Machine:
+        """Return an instance as all clouds' machines are described."""
+        tags = {tag["Key"]: tag["Value"] for tag in instance.get("Tags", [])}
+        cap, number = tags.get("gpuplan-cap-s", ""), tags.get("gpuplan-attempt", "")
+        started = instance["LaunchTime"].astimezone(UTC)
+        return Machine(
+            id=instance["InstanceId"], provider=self.provider, region=region,
+            zone=instance.get("Placement", {}).get("AvailabilityZone"),
+            instance_type=instance["InstanceType"],
+            purchase="spot" if instance.get("InstanceLifecycle") == "spot" else "on_demand",
+            state=_STATES[instance["State"]["Name"]], started_at=started,
+            seen_at=self.cloud_time() or started,
+            cap_at=started + timedelta(seconds=int(cap)) if cap.isdecimal() else None,
+            run=tags.get(TAG_RUN, ""), attempt=int(number) if number.isdecimal() else 0,
+            owner=tags.get("gpuplan-owner", ""), owner_name=tags.get(TAG_OWNER_NAME, ""),
+            usd_per_hour=usd_from_tag(tags.get("gpuplan-microusd-per-hour")),
+        )  # fmt: skip
+
+    def _leftovers_in(self, region: str) -> list[Leftover]:
+        """Return what a region has of ours that is no machine."""
+        ec2, scheduler = self._client("ec2", region), self._client("scheduler", region)
+        found: list[Leftover] = self._answered(
+            lambda: [*groups_in(ec2, region), *schedules_in(scheduler, region)]
+        )
+        return found
+
+    def _account(self, region: str) -> str:
+        """Return the number of the account that asks."""
+        return str(self._answered(lambda: self._client("sts", region).get_caller_identity())["Account"])
+
+    def _places(self, regions: Sequence[str] | None) -> tuple[list[str], dict[str, CloudFault]]:
+        """Return where to ask: what was named, else all that the account may use, else the session's region."""
+        import boto3
+
+        if regions:
+            return list(regions), {}
+        home = boto3.Session().region_name or "us-east-1"
+        try:
+            reply = self._answered(lambda: self._client("ec2", home).describe_regions())
+        except CloudFault as fault:
+            return [home], {f"any region but {home}": fault}
+        return sorted(region["RegionName"] for region in reply["Regions"]), {}
+
+    def _client(self, service: str, region: str) -> Any:
+        """Return boto3's client, which tries once: repeating is the engine's, with the ledger at hand."""
+        import boto3
+        from botocore.config import Config
+
+        if (service, region) not in self._clients:
+            config = Config(
+                retries={"total_max_attempts": 1, "mode": "standard"}, connect_timeout=10, read_timeout=60
+            )
+            make: Any = boto3.Session().client
+            self._clients[service, region] = self._answered(
+                lambda: make(service, region_name=region, config=config)
+            )
+        return self._clients[service, region]
+
+    def _answered(self, ask: Any) -> Any:
+        """Return an answer and note its time; CloudFault when there is none, or it is a no."""
+        try:
+            reply = ask()
+        except CloudFault:
+            raise
+        except Exception as error:
+            fault = fault_of(error)
+            if fault is None:
+                raise
+            self._note_time(getattr(error, "response", None))
+            raise fault from error
+        self._note_time(reply)
+        return reply
+
+    def _note_time(self, reply: object) -> None:
+        """Take the cloud's time from an answer's `Date`."""
+        if not isinstance(reply, Mapping):
+            return
+        self._time.note(reply.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date"))

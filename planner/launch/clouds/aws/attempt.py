@@ -1,0 +1,252 @@
+"""The calls that start one instance, as data. Pure: no credentials, no network, no SDK."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...core.api_call import Call
+from ...core.launch_plan import Attempt, CapLayer
+from ...core.request import Candidate, LaunchRequest
+from ...core.resource_names import resource_name, tags_of, token_of
+from ...prepare.startup import archive_name
+from ...prepare.upload import LEFT_OUT
+from .options import options_of
+from .owned_names import owned_name
+from .prices import spot_max_price
+from .role import account_call, role_calls
+from .schedule import schedule_calls, schedule_layer
+from .startup import startup_script
+
+__all__ = ["attempt_of"]
+
+READ_BACK_S = 60.0
+RUNNING_S = 600.0
+UNSEEN = "not run against the real cloud yet"
+
+
+def attempt_of(
+    request: LaunchRequest, candidate: Candidate, *, zone: str | None, number: int, slack_s: float
+) -> Attempt:
+    """Return the calls for one candidate in one place.
+
+    Args:
+        zone: Availability zone; None: AWS chooses.
+        number: Of the attempt within the run.
+        slack_s: What the machine's own timer may start late [s].
+    """
+    maker = _Maker(request, candidate, zone, number)
+    return Attempt(
+        number=number, candidate=candidate, zone=zone, calls=tuple(maker.calls()),
+        layers=tuple(_layers(request, candidate.cap_s, slack_s)),
+        stop_by_hand=(
+            f"aws ec2 describe-instances --region {candidate.region} --filters Name=tag:gpuplan-run,"
+            f"Values={request.run} --query Reservations[].Instances[].InstanceId --output text | "
+            f"xargs aws ec2 terminate-instances --region {candidate.region} --instance-ids"
+        ),
+    )  # fmt: skip
+
+
+class _Maker:
+    """Makes the calls of one attempt."""
+
+    def __init__(self, request: LaunchRequest, candidate: Candidate, zone: str | None, number: int) -> None:
+        self.request, self.candidate, self.zone, self.number = request, candidate, zone, number
+        self.options = options_of(request.options)
+        self.name = owned_name(request, number)
+        self.tags = tags_of(request=request, number=number, candidate=candidate)
+        self.token = token_of(request=request, number=number, candidate=candidate, zone=zone)
+
+    def calls(self) -> list[Call]:
+        """Return all of them in order."""
+        return [
+            *self._account(),
+            *self._role(),
+            *self._bucket(),
+            *self._image(),
+            *self._code(),
+            self._group(),
+            *self._door(),
+            self._machine(),
+            self._read_back(),
+            *self._schedule(),
+            self._running(),
+        ]
+
+    def _call(self, step: str, service: str, operation: str, params: dict[str, Any], **more: Any) -> Call:
+        """Return a call in the candidate's region."""
+        return Call(
+            step=step,
+            service=service,
+            operation=operation,
+            region=self.candidate.region,
+            params=params,
+            **more,
+        )
+
+    def _makes_role(self) -> bool:
+        """Return whether the scheduler's role is the one that gpuplan makes."""
+        return not (self.options.scheduler_role or self.request.guest_cap_only)
+
+    def _account(self) -> list[Call]:
+        """Ask for the account's number, where another call needs it."""
+        own_bucket = self.options.bucket and not self.options.bucket_owner
+        return [account_call(self.candidate.region)] if self._makes_role() or own_bucket else []
+
+    def _role(self) -> list[Call]:
+        """Make sure of the role that the schedule needs, before anything costs money."""
+        return role_calls(self.candidate.region) if self._makes_role() else []
+
+    def _bucket(self) -> list[Call]:
+        """Have S3 refuse a bucket of another account: what is trained, and on what, would go there."""
+        if not self.options.bucket:
+            return []
+        return [
+            self._call(
+                "bucket", "s3", "head_bucket", self._in_bucket(), way_out=(
+                    f"if another account owns `{self.options.bucket}` and is to get the files, name it: "
+                    "`-O bucket_owner=ACCOUNT`"
+                ),
+            )
+        ]  # fmt: skip
+
+    def _in_bucket(self) -> dict[str, Any]:
+        """Return the bucket and the account that must own it."""
+        owner = self.options.bucket_owner or {"$ref": "account.id"}
+        return {"Bucket": self.options.bucket, "ExpectedBucketOwner": owner}
+
+    def _image(self) -> list[Call]:
+        """Ask for the image's id, unless it was given."""
+        if self.options.image.startswith("ami-"):
+            return []
+        params = {"Name": self.options.image}
+        return [self._call("image", "ssm", "get_parameter", params, keeps={"id": "Parameter.Value"})]
+
+    def _code(self) -> list[Call]:
+        """Put a folder of this computer into the bucket."""
+        kind, _, folder = self.request.spec.source.partition(":")
+        if kind != "folder" or not self.options.bucket:
+            return []
+        where = {**self._in_bucket(), "Key": archive_name(self.request.run)}
+        params = {**where, "Body": {"tar_gz_of": folder, "except": list(LEFT_OUT)}}
+        undo = self._call("code", "s3", "delete_object", where)
+        return [self._call("code", "s3", "put_object", params, makes="resource", undo=(undo,))]
+
+    def _group(self) -> Call:
+        """Make a security group of the attempt's own: no port is open."""
+        find = self._call(
+            "group", "ec2", "describe_security_groups",
+            {"Filters": [
+                {"Name": "group-name", "Values": [self.name]},
+                {"Name": "tag:gpuplan-owner", "Values": [self.request.owner]},
+            ]},
+            keeps={"id": "SecurityGroups.0.GroupId"}, expects={"SecurityGroups.0.GroupId": None},
+            patience_s=READ_BACK_S,
+        )  # fmt: skip
+        undo = self._call("group", "ec2", "delete_security_group", {"GroupId": {"$ref": "group.id"}})
+        params = {
+            "GroupName": self.name, "Description": f"gpuplan run {self.request.run}: no way in",
+            "TagSpecifications": [self._tagged("security-group")],
+        }  # fmt: skip
+        if self.options.vpc:
+            params["VpcId"] = self.options.vpc
+        return self._call(
+            "group", "ec2", "create_security_group", params, makes="resource", keeps={"id": "GroupId"}, find=find,
+            undo=(undo,),
+        )  # fmt: skip
+
+    def _door(self) -> list[Call]:
+        """Open port 22 to the addresses that were asked for, and to no other."""
+        if not self.options.ssh_from:
+            return []
+        rule = {
+            "IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "IpRanges": [{"CidrIp": self.options.ssh_from}],
+        }  # fmt: skip
+        params = {"GroupId": {"$ref": "group.id"}, "IpPermissions": [rule]}
+        return [
+            self._call("door", "ec2", "authorize_security_group_ingress", params, find=self._group().find)
+        ]
+
+    def _machine(self) -> Call:
+        """Start the instance; everything that makes it findable and mortal is in this one call."""
+        image = self.options.image
+        spot = self.candidate.purchase == "spot"
+        kinds = ("instance", "volume", *(("spot-instances-request",) if spot else ()))
+        params: dict[str, Any] = {
+            "ClientToken": self.token,
+            "ImageId": image if image.startswith("ami-") else {"$ref": "image.id"},
+            "InstanceType": self.candidate.instance_type,
+            "MinCount": 1,
+            "MaxCount": 1,
+            "InstanceInitiatedShutdownBehavior": "terminate",
+            "SecurityGroupIds": [{"$ref": "group.id"}],
+            "BlockDeviceMappings": [{"DeviceName": "/dev/sda1", "Ebs": {
+                "VolumeSize": int(self.options.disk_gb), "VolumeType": "gp3", "Encrypted": True,
+                "DeleteOnTermination": True,
+            }}],
+            "MetadataOptions": {"HttpTokens": "required", "HttpEndpoint": "enabled"},
+            "TagSpecifications": [self._tagged(kind) for kind in kinds],
+            "UserData": startup_script(self.request, self.candidate, self.number, self.options),
+        }  # fmt: skip
+        params |= self._placed()
+        if spot:
+            params["InstanceMarketOptions"] = {"MarketType": "spot", "SpotOptions": {
+                "SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate",
+                "MaxPrice": str(spot_max_price(self.candidate.usd_per_hour)),
+            }}  # fmt: skip
+        keeps = {"id": "Instances.0.InstanceId", "started": "Instances.0.LaunchTime"}
+        return self._call(
+            "machine", "ec2", "run_instances", params, makes="machine", token=self.token, keeps=keeps
+        )
+
+    def _placed(self) -> dict[str, Any]:
+        """Return where it goes and who it is, as far as that was said."""
+        chosen = self.options
+        placed: dict[str, Any] = {}
+        if self.zone:
+            placed["Placement"] = {"AvailabilityZone": self.zone}
+        if chosen.subnet:
+            placed["SubnetId"] = chosen.subnet
+        if chosen.profile:
+            placed["IamInstanceProfile"] = {"Name": chosen.profile}
+        if chosen.key:
+            placed["KeyName"] = chosen.key
+        return placed
+
+    def _read_back(self) -> Call:
+        """Read back that powering off terminates: without that the timer would only stop it."""
+        return self._call(
+            "timer", "ec2", "describe_instance_attribute",
+            {"InstanceId": {"$ref": "machine.id"}, "Attribute": "instanceInitiatedShutdownBehavior"},
+            expects={"InstanceInitiatedShutdownBehavior.Value": "terminate"}, patience_s=READ_BACK_S, arms="timer",
+        )  # fmt: skip
+
+    def _schedule(self) -> list[Call]:
+        """Have EventBridge Scheduler terminate it once, at its cap by EC2's own clock; unless that was waived."""
+        if self.request.guest_cap_only:
+            return []
+        role = {"$ref": "role.arn"} if self._makes_role() else self.options.scheduler_role
+        return schedule_calls(self.request, self.candidate, number=self.number, token=self.token, role=role)
+
+    def _running(self) -> Call:
+        """Wait until it runs, or has ended while it was to start."""
+        return self._call(
+            "running", "ec2", "describe_instances", {"InstanceIds": [{"$ref": "machine.id"}]},
+            expects={"Reservations.0.Instances.0.State.Name": "running"}, patience_s=RUNNING_S,
+        )  # fmt: skip
+
+    def _tagged(self, kind: str) -> dict[str, Any]:
+        """Return the tags of something, to go into the call that makes it."""
+        tags = {**self.tags, "Name": resource_name(self.request, self.number)}
+        return {"ResourceType": kind, "Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}
+
+
+def _layers(request: LaunchRequest, cap_s: int, slack_s: float) -> list[CapLayer]:
+    """Return what ends the machine."""
+    timer = CapLayer(
+        name="timer", where="machine", fires_after_s=cap_s + slack_s, unproven=UNSEEN,
+        how="the start-up script's first line sets a timer that powers it off; not verified from outside. "
+        "Read back is only that powering off terminates it",
+    )  # fmt: skip
+    if request.guest_cap_only:
+        return [timer]
+    return [timer, schedule_layer(cap_s, made_here=not options_of(request.options).scheduler_role)]

@@ -1,0 +1,49 @@
+"""Things of ours at AWS that are no machine: security groups by their tags, schedules by their names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ...core.api_call import Call
+from ...core.cloud_adapter import Leftover
+from ...core.resource_names import TAG_RUN
+from .owned_names import PREFIX, parts_of
+
+__all__ = ["groups_in", "schedules_in"]
+
+
+def groups_in(client: Any, region: str) -> Iterator[Leftover]:
+    """Yield a region's security groups with our tags; `client` is boto3's, for `ec2`."""
+    asked = [{"Name": "tag-key", "Values": [TAG_RUN]}]
+    for page in client.get_paginator("describe_security_groups").paginate(Filters=asked):
+        for group in page["SecurityGroups"]:
+            tags = {tag["Key"]: tag["Value"] for tag in group.get("Tags", [])}
+            number = tags.get("gpuplan-attempt", "")
+            undo = Call(
+                step="group", service="ec2", operation="delete_security_group", region=region,
+                params={"GroupId": group["GroupId"]},
+            )  # fmt: skip
+            yield Leftover(
+                kind="security group", id=group["GroupId"], region=region, run=tags[TAG_RUN],
+                attempt=int(number) if number.isdecimal() else 0, owner=tags.get("gpuplan-owner", ""),
+                undo=(undo,),
+            )  # fmt: skip
+
+
+def schedules_in(client: Any, region: str) -> Iterator[Leftover]:
+    """Yield a region's schedules with our names; `client` is boto3's, for `scheduler`."""
+    for page in client.get_paginator("list_schedules").paginate(GroupName="default", NamePrefix=PREFIX):
+        for schedule in page["Schedules"]:
+            parts = parts_of(schedule["Name"])
+            if parts is None:
+                continue
+            owner, run, number = parts
+            undo = Call(
+                step="schedule", service="scheduler", operation="delete_schedule", region=region,
+                params={"Name": schedule["Name"]},
+            )  # fmt: skip
+            yield Leftover(
+                kind="schedule", id=schedule["Name"], region=region, run=run, attempt=number, owner=owner,
+                undo=(undo,),
+            )  # fmt: skip

@@ -1,0 +1,31 @@
+"""Names of what an attempt makes at AWS: the owner is part of them, so that those of two owners never meet."""
+
+from __future__ import annotations
+
+import re
+
+from ...core.request import LaunchRequest
+
+__all__ = ["PREFIX", "owned_name", "parts_of"]
+
+PREFIX = "gpuplan."
+_UNFIT = re.compile(r"[^0-9A-Za-z_-]")  # names of schedules: `[0-9a-zA-Z-_.]+`, 64 at most
+
+
+def owned_name(request: LaunchRequest, number: int) -> str:
+    """Return the name of an attempt's security group and schedule: prefix, owner, run and attempt.
+
+    The account's list of schedules has names and nothing else to tell an owner by.
+    """
+    return f"{PREFIX}{_UNFIT.sub('-', request.owner)}.{request.run}.{number}"
+
+
+def parts_of(name: str) -> tuple[str, str, int] | None:
+    """Return owner, run and attempt of such a name; None for any other.
+
+    Example:
+        >>> parts_of("gpuplan.own-1a2b.r64879f7d-1.2")
+        ('own-1a2b', 'r64879f7d-1', 2)
+    """
+    match = re.fullmatch(r"gpuplan\.([^.]+)\.([^.]+)\.(\d+)", name)
+    return (match[1], match[2], int(match[3])) if match else None

@@ -1,0 +1,101 @@
+"""What an instance costs at most an hour, with what hangs on it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from ....offers.refresh.errors import FetchError
+from ....offers.refresh.sources.aws_sdk import FILTERS, LINUX, PRICING_REGION, products_of
+from ...core.errors import CloudFault, FaultKind
+from ...core.request import Candidate
+
+__all__ = [
+    "PRICING_REGION",
+    "SPOT_CEILING",
+    "max_usd_per_hour",
+    "on_demand_usd",
+    "spot_max_price",
+    "spot_usd",
+]
+
+
+def on_demand_usd(client: Any, candidate: Candidate) -> Decimal:
+    """Return the price of Linux on shared hardware; the highest when there are several [USD/h].
+
+    Args:
+        client: boto3's, for `pricing`.
+        candidate: Type and region.
+    """
+    asked = {**FILTERS, "instanceType": candidate.instance_type, "regionCode": candidate.region}
+    pages = client.get_paginator("get_products").paginate(
+        ServiceCode="AmazonEC2",
+        Filters=[{"Type": "TERM_MATCH", "Field": key, "Value": value} for key, value in asked.items()],
+    )
+    texts = [text for page in pages for text in page["PriceList"]]
+    try:
+        rows = [row for text in texts for row in products_of(text, "")]
+    except (KeyError, TypeError, ValueError, FetchError) as error:
+        raise CloudFault(FaultKind.UNKNOWN, "Malformed", f"a price list in another form: {error}") from error
+    prices = [row.usd_per_hour for row in rows if row.currency == "USD" and row.usd_per_hour > 0]
+    if not prices:
+        raise CloudFault(FaultKind.ABSENT, "NoPrice", _no_price(candidate))
+    return max(prices)
+
+
+def spot_usd(client: Any, candidate: Candidate, *, zones: str, now: datetime) -> Decimal:
+    """Return the highest of the prices in force in the zones that may be used [USD/h].
+
+    Args:
+        client: boto3's, for `ec2` in the candidate's region.
+        candidate: Type and region.
+        zones: Last letters of the zones that are tried; empty: any.
+        now: By the cloud's clock.
+    """
+    pages = client.get_paginator("describe_spot_price_history").paginate(
+        InstanceTypes=[candidate.instance_type], ProductDescriptions=[LINUX], StartTime=now, EndTime=now
+    )
+    newest: dict[str, Mapping[str, Any]] = {}
+    for entry in (entry for page in pages for entry in page["SpotPriceHistory"]):
+        zone = entry["AvailabilityZone"]
+        if zone not in newest or newest[zone]["Timestamp"] < entry["Timestamp"]:
+            newest[zone] = entry
+    prices = [Decimal(entry["SpotPrice"]) for zone, entry in newest.items() if not zones or zone[-1] in zones]
+    if not prices:
+        raise CloudFault(FaultKind.ABSENT, "NoPrice", _no_price(candidate))
+    return max(prices)
+
+
+def _no_price(candidate: Candidate) -> str:
+    """Return the words for an offer that no price list has."""
+    how = candidate.purchase.replace("_", " ")
+    return f"no price of {candidate.instance_type} {how} in {candidate.region}"
+
+
+SPOT_CEILING = Decimal("1.25")  # a spot price that rises past this times the planned one ends the machine
+# gp3 is $0.08 a GB-month in us-east-1 and below $0.16 wherever it is sold (aws.amazon.com/ebs/pricing); a month
+# there has 730 hours. A public IPv4 address is $0.005 an hour (aws.amazon.com/vpc/pricing).
+GP3_USD_PER_GB_MONTH = Decimal("0.16")
+HOURS_PER_MONTH = Decimal(730)
+ADDRESS_USD_PER_HOUR = Decimal("0.005")
+CENTS_OF_A_CENT = Decimal("0.0001")
+
+
+def spot_max_price(usd_per_hour: Decimal) -> Decimal:
+    """Return the most that is bid for a spot machine [USD/h].
+
+    Example:
+        >>> spot_max_price(Decimal("0.2"))
+        Decimal('0.2500')
+    """
+    return (usd_per_hour * SPOT_CEILING).quantize(CENTS_OF_A_CENT)
+
+
+def max_usd_per_hour(candidate: Candidate, *, disk_gb: int) -> Decimal:
+    """Return the highest hourly price of an instance, its disk and its address [USD/h]."""
+    spot = candidate.purchase == "spot"
+    machine = spot_max_price(candidate.usd_per_hour) if spot else candidate.usd_per_hour
+    disk = (disk_gb * GP3_USD_PER_GB_MONTH / HOURS_PER_MONTH).quantize(CENTS_OF_A_CENT)
+    return machine + disk + ADDRESS_USD_PER_HOUR

@@ -1,0 +1,93 @@
+"""The role that EventBridge Scheduler takes on: made once in an account, kept afterwards, free.
+
+It may terminate instances that carry our tag, and nothing else. One that exists is read back and compared:
+trust, its one policy, and that nothing else is attached to it, which could forbid what it must do.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...core.api_call import Call
+from ...core.resource_names import TAG_RUN
+
+__all__ = ["POLICY", "ROLE", "account_call", "role_calls"]
+
+ROLE = "gpuplan-scheduler"
+POLICY = "terminate-gpuplan-instances"
+KNOWN_S = 60.0  # a new role shows up in IAM itself within seconds
+ACCOUNT = {"$ref": "account.id"}
+WAY_OUT = (
+    f"have someone who may make roles make `{ROLE}`, give another with `-O scheduler_role=ARN`, or consent to no "
+    "limit outside the machine with `--guest-cap-only`"
+)
+
+
+def account_call(region: str) -> Call:
+    """Return the call that asks for the account's number."""
+    return Call(
+        step="account", service="sts", operation="get_caller_identity", region=region, params={},
+        keeps={"id": "Account"},
+    )  # fmt: skip
+
+
+def role_calls(region: str) -> list[Call]:
+    """Return the calls that make sure of the role; they keep its `arn` as `role.arn` and need `account.id`."""
+    named = {"RoleName": ROLE}
+    found = _call(
+        "role", "get_role", region, named, keeps={"arn": "Role.Arn"},
+        expects={"Role.AssumeRolePolicyDocument": _trust()},
+    )  # fmt: skip
+    made = {
+        **named,
+        "AssumeRolePolicyDocument": {"$json": _trust()},
+        "Description": f"Lets EventBridge Scheduler terminate instances with the tag {TAG_RUN}",
+    }
+    policy = {**named, "PolicyName": POLICY}
+    allowed = _call("role-policy", "get_role_policy", region, policy, expects={"PolicyDocument": _may()})
+    return [
+        _call("role", "create_role", region, made, keeps={"arn": "Role.Arn"}, find=found, find_first=True),
+        _call(
+            "role-policy", "put_role_policy", region, {**policy, "PolicyDocument": {"$json": _may()}},
+            find=allowed, find_first=True, patience_s=KNOWN_S,
+        ),
+        _call(
+            "role-policies", "list_role_policies", region, named, expects={"PolicyNames": [POLICY]},
+            patience_s=KNOWN_S,
+        ),
+        _call(
+            "role-attached", "list_attached_role_policies", region, named, expects={"AttachedPolicies": []},
+        ),
+    ]  # fmt: skip
+
+
+def _call(step: str, operation: str, region: str, params: dict[str, Any], **more: Any) -> Call:
+    """Return a call of IAM's."""
+    return Call(
+        step=step, service="iam", operation=operation, region=region, params=params, way_out=WAY_OUT, **more
+    )
+
+
+def _trust() -> dict[str, Any]:
+    """Return who may take it on: the scheduler, for schedules of this account.
+
+    docs.aws.amazon.com/scheduler/latest/UserGuide/cross-service-confused-deputy-prevention.html
+    """
+    statement = {
+        "Effect": "Allow",
+        "Principal": {"Service": "scheduler.amazonaws.com"},
+        "Action": "sts:AssumeRole",
+        "Condition": {"StringEquals": {"aws:SourceAccount": ACCOUNT}},
+    }
+    return {"Version": "2012-10-17", "Statement": [statement]}
+
+
+def _may() -> dict[str, Any]:
+    """Return what it may do."""
+    statement = {
+        "Effect": "Allow",
+        "Action": "ec2:TerminateInstances",
+        "Resource": {"$join": ["arn:aws:ec2:*:", ACCOUNT, ":instance/*"]},
+        "Condition": {"Null": {f"aws:ResourceTag/{TAG_RUN}": "false"}},
+    }
+    return {"Version": "2012-10-17", "Statement": [statement]}

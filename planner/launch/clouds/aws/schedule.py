@@ -1,0 +1,108 @@
+"""The cap outside the machine: a one-time schedule of EventBridge Scheduler that terminates the instance.
+
+Its time is counted from the launch time that EC2 itself gave. What is read back is all that makes it work; a
+schedule of the same name with other content is never taken for it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...core.api_call import Call
+from ...core.launch_plan import CapLayer
+from ...core.request import Candidate, LaunchRequest
+from .owned_names import owned_name
+
+__all__ = ["SCHEDULE_SLACK_S", "schedule_calls", "schedule_layer"]
+
+SCHEDULE_SLACK_S = (
+    60.0  # a schedule starts within the minute that it names: docs.aws.amazon.com/scheduler, "at"
+)
+TERMINATE = "arn:aws:scheduler:::aws-sdk:ec2:terminateInstances"
+READ_BACK_S = 60.0
+ASSUMABLE_S = 180.0  # a new role is known everywhere within seconds, rarely a minute
+
+
+def schedule_layer(cap_s: int, *, made_here: bool) -> CapLayer:
+    """Return the layer that the calls arm.
+
+    Args:
+        cap_s: Longest life of the machine [s].
+        made_here: Whether the role is the one of `role.role_calls`, which is read back too.
+    """
+    role = "" if made_here else "; that the given role may terminate instances is not checked"
+    return CapLayer(
+        name="schedule", where="cloud", fires_after_s=cap_s + SCHEDULE_SLACK_S,
+        how="EventBridge Scheduler terminates it, at a time counted from its launch time; read back after it is "
+        "made: target, instance, role, time",
+        unproven=f"not run against the real cloud yet{role}",
+    )  # fmt: skip
+
+
+def schedule_calls(
+    request: LaunchRequest, candidate: Candidate, *, number: int, token: str, role: Any
+) -> list[Call]:
+    """Return the call that makes the schedule, and the one that reads it back.
+
+    Args:
+        number: Of the attempt.
+        token: The attempt's.
+        role: ARN of the role that the scheduler takes on, or a reference to it.
+    """
+    name = owned_name(request, number)
+    content = _content(candidate, name=name, role=role)
+    params = {
+        **content,
+        "ClientToken": token,
+        "Description": f"gpuplan run {request.run}, attempt {number}, of {request.owner}",
+    }
+    read = Call(
+        step="schedule-armed", service="scheduler", operation="get_schedule", region=candidate.region,
+        params={"Name": name}, expects=_flat({**content, "GroupName": "default"}), patience_s=READ_BACK_S,
+        arms="schedule",
+    )  # fmt: skip
+    undo = Call(
+        step="schedule", service="scheduler", operation="delete_schedule", region=candidate.region,
+        params={"Name": name},
+    )  # fmt: skip
+    find = read.model_copy(update={"step": "schedule", "arms": None, "patience_s": 0.0})
+    made = Call(
+        step="schedule", service="scheduler", operation="create_schedule", region=candidate.region,
+        params=params, makes="resource", find=find, undo=(undo,), patience_s=ASSUMABLE_S,
+    )  # fmt: skip
+    return [made, read]
+
+
+def _content(candidate: Candidate, *, name: str, role: Any) -> dict[str, Any]:
+    """Return what makes the schedule end this instance at this time."""
+    at = {"from": "machine.started", "plus_s": candidate.cap_s, "format": "at(%Y-%m-%dT%H:%M:%S)"}
+    return {
+        "Name": name,
+        "ScheduleExpression": {"$time": at},
+        "ScheduleExpressionTimezone": "UTC",
+        "FlexibleTimeWindow": {"Mode": "OFF"},
+        "ActionAfterCompletion": "DELETE",
+        "State": "ENABLED",
+        "Target": {
+            "Arn": TERMINATE,
+            "RoleArn": role,
+            "Input": {"$json": {"InstanceIds": [{"$ref": "machine.id"}]}},
+            "RetryPolicy": {"MaximumEventAgeInSeconds": 3600, "MaximumRetryAttempts": 185},
+        },
+    }
+
+
+def _flat(content: dict[str, Any], above: str = "") -> dict[str, Any]:
+    """Return nested content as dotted paths, references as values.
+
+    Example:
+        >>> _flat({"Target": {"Arn": "a", "Input": {"$json": {}}}})
+        {'Target.Arn': 'a', 'Target.Input': {'$json': {}}}
+    """
+    flat: dict[str, Any] = {}
+    for key, value in content.items():
+        if isinstance(value, dict) and not any(inner.startswith("$") for inner in value):
+            flat |= _flat(value, f"{above}{key}.")
+        else:
+            flat[f"{above}{key}"] = value
+    return flat

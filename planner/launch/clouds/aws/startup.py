@@ -1,0 +1,60 @@
+"""What EC2 adds to the start-up script: its first command arms the timer; its last, whatever happens, powers off,
+which terminates the instance.
+
+No secret is in it: what it may do in AWS comes from the instance profile, code that is private from a bucket.
+"""
+
+from __future__ import annotations
+
+import math
+
+from ....errors import UsageError
+from ...core.request import Candidate, LaunchRequest
+from ...prepare.startup import Boot, require_fetchable
+from ...prepare.startup import startup_script as framed
+from .options import AwsOptions
+
+__all__ = ["USER_DATA_BYTES", "startup_script"]
+
+USER_DATA_BYTES = (
+    16 * 1024
+)  # docs.aws.amazon.com/AWSEC2/latest/UserGuide/instancedata-add-user-data.html, raw form
+
+
+def startup_script(request: LaunchRequest, candidate: Candidate, number: int, options: AwsOptions) -> str:
+    """Return the script.
+
+    Raises:
+        UsageError: The code cannot be had from where it is, or the script is too long.
+    """
+    _require_fetchable(request.spec.source, options)
+    script = framed(request, candidate, number, _boot(request, candidate, options))
+    if len(script.encode()) > USER_DATA_BYTES:
+        raise UsageError(
+            f"the start-up script has {len(script.encode())} bytes, and EC2 takes {USER_DATA_BYTES}",
+            hint="shorten the script's arguments",
+        )
+    return script
+
+
+def _boot(request: LaunchRequest, candidate: Candidate, options: AwsOptions) -> Boot:
+    """Return what EC2 adds."""
+    minutes = math.floor(candidate.cap_s / 60)
+    return Boot(
+        timer=f"shutdown -h +{minutes} # the cap, before anything can fail",
+        end="shutdown -h now", packages=("keras", "jax[cuda12]"), notices="aws",
+        copy_="aws s3 sync --only-show-errors {source} {target}",
+        unpack="aws s3 cp --only-show-errors {source} -",
+        bucket=f"s3://{options.bucket}" if options.bucket else "",
+    )  # fmt: skip
+
+
+def _require_fetchable(source: str, options: AwsOptions) -> None:
+    """Raise UsageError unless an instance can fetch the code by itself, without a secret."""
+    kind = source.partition(":")[0]
+    if kind == "folder" and not options.bucket:
+        raise UsageError(
+            f"`--source {source}`: a machine at AWS cannot read a folder of this computer",
+            hint="add `-O bucket=NAME -O profile=NAME`, or `--source git:URL@REF` or `image:NAME`",
+        )
+    require_fetchable(source, kinds=("folder", "git", "s3", "image"), provider="AWS")

@@ -1,0 +1,226 @@
+"""Azure behind the protocol."""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from ....errors import UsageError
+from ...core.api_call import Call, look_up
+from ...core.clock import Clock
+from ...core.cloud_adapter import Leftover, Listing, LivePrice, Machine, MachineRef, Outcome, gathered
+from ...core.errors import CloudFault, FaultKind
+from ...core.known_accounts import Remembered
+from ...core.launch_plan import Attempt, Terms
+from ...core.request import Candidate, LaunchRequest
+from ...core.resource_names import TAG_RUN
+from .attempt import attempt_of
+from .caps import BOOT_ALLOWANCE_S
+from .error_codes import fault_of_machine, fault_of_registration
+from .machine import ending_of, is_ours, is_same, leftover_of, machine_of
+from .normalize import spelt
+from .options import AzureOptions, options_of, require_ours
+from .prices import LEFT_HOURS, left_usd_per_hour, live_price, spot_max_price
+from .rest import AzureRest
+
+__all__ = ["AzureAdapter"]
+
+CUSTOM_DATA_BYTES = 64 * 1024  # https://learn.microsoft.com/azure/virtual-machines/custom-data
+
+
+class AzureAdapter:
+    """Rents from Azure.
+
+    Args:
+        state_dir: Where it remembers which subscriptions were used.
+        clock: Not used: the cloud's is.
+    """
+
+    provider = "azure"
+    remote = True
+    visibility_s = 60.0
+
+    def __init__(self, *, state_dir: Path, clock: Clock) -> None:
+        self._accounts = Remembered(
+            state_dir / "azure-subscriptions.txt", current=os.environ.get("AZURE_SUBSCRIPTION_ID")
+        )
+        self._rest = AzureRest()
+
+    def terms(self, candidate: Candidate, options: Mapping[str, str]) -> Terms:
+        """Return what it costs at most, disk and address included."""
+        left = left_usd_per_hour(disk_gb=int(self._options(options).disk_gb))
+        spot = candidate.purchase == "spot"
+        machine = spot_max_price(candidate.usd_per_hour) if spot else candidate.usd_per_hour
+        return Terms(
+            slack_s=BOOT_ALLOWANCE_S, max_usd_per_hour=machine + left, left_usd=left * LEFT_HOURS,
+            notes=_notes(left),
+            outer_cap="Azure's auto-shutdown takes caps from half an hour to 23 hours: `--max-hours 23` or less",
+        )  # fmt: skip
+
+    def attempts(self, request: LaunchRequest) -> tuple[Attempt, ...]:
+        """Return one attempt for each candidate, or for each of its zones."""
+        chosen = self._options(request.options)
+        require_ours(source=request.spec.source)
+        places = [(one, zone) for one in request.candidates for zone in _zones(one, chosen)]
+        return tuple(
+            attempt_of(request, candidate, number=number, zone=zone, chosen=chosen)
+            for number, (candidate, zone) in enumerate(places, start=request.attempt)
+        )
+
+    def ending(self, machine: MachineRef) -> tuple[Call, ...]:
+        """Return the calls that delete it."""
+        return ending_of(machine)
+
+    def send(self, call: Call, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Send one call once; what a machine says of its own failure is raised."""
+        if call.makes:
+            self._accounts.add(params["subscription"])
+        reply = self._rest.send(call.service, call.operation, _with_script(params))
+        reads = {"virtualMachines.get": fault_of_machine, "providers.get": fault_of_registration}
+        fault = reads[call.operation](reply) if call.operation in reads else None
+        if fault:
+            raise fault
+        spelled: dict[str, Any] = spelt(reply)
+        return spelled
+
+    def missing(self) -> str:
+        """Return what is missing to ask Azure."""
+        if not self._accounts.names():
+            return "no subscription is known: set AZURE_SUBSCRIPTION_ID"
+        return self._rest.missing()
+
+    def cloud_time(self) -> datetime | None:
+        """Return Azure's time."""
+        return self._rest.clock.now()
+
+    def look(self, machine: MachineRef) -> Machine | None:
+        """Return the machine on record, and no other one of its name; None when Azure does not know it.
+
+        A machine that was given back is `stopped`: its disk and address are still paid for.
+        """
+        where = {key: machine.details[key] for key in ("subscription", "group", "name")}
+        row = self._row(where)
+        return None if row is None or not is_same(machine, row) else machine_of(row, seen_at=self._now())
+
+    def machines(self, regions: Sequence[str] | None) -> Listing:
+        """Return every machine with our tags, in every subscription that is known."""
+
+        def ask(subscription: str) -> list[Machine]:
+            found = [self._described(row) for row in self._rows(subscription) if is_ours(row)]
+            return [one for one in found if one is not None and _is_in(one.region, regions)]
+
+        return gathered(self._accounts.names(), ask)
+
+    def leftovers(self, regions: Sequence[str] | None) -> tuple[list[Leftover], dict[str, CloudFault]]:
+        """Return the resource groups with our tags that hold no machine, and the subscriptions that failed."""
+        found: list[Leftover] = []
+        failed: dict[str, CloudFault] = {}
+        for subscription in self._accounts.names():
+            try:
+                found += self._empty_groups(subscription)
+            except CloudFault as fault:
+                failed[subscription] = fault
+        return [one for one in found if _is_in(one.region, regions)], failed
+
+    def live_price(self, candidate: Candidate, options: Mapping[str, str]) -> LivePrice:
+        """Return what Azure's retail prices say now; no credentials are sent."""
+        return live_price(candidate)
+
+    def outcome(self, request: LaunchRequest) -> Outcome | None:
+        """Return nothing: on Azure there is no place yet that outlives the machine."""
+        return None
+
+    def _options(self, options: Mapping[str, str]) -> AzureOptions:
+        """Return the options as typed."""
+        return options_of(options, subscription=self._accounts.current)
+
+    def _rows(self, subscription: str) -> list[dict[str, Any]]:
+        """Return all machines of a subscription, without their instance views."""
+        return list(self._rest.pages("compute", "virtualMachines.listAll", {"subscription": subscription}))
+
+    def _described(self, row: Mapping[str, Any]) -> Machine | None:
+        """Return a listed machine, with its instance view where that can be read; None when it is gone."""
+        _, _, subscription, _, group, *_, name = str(row["id"]).split("/")
+        try:
+            seen = self._row({"subscription": subscription, "group": group, "name": name})
+        except CloudFault:
+            return machine_of(row, seen_at=self._now())
+        return None if seen is None else machine_of(seen, seen_at=self._now())
+
+    def _row(self, where: Mapping[str, str]) -> dict[str, Any] | None:
+        """Return a machine with its instance view; None when there is none of its name."""
+        try:
+            return self._rest.send("compute", "virtualMachines.get", {**where, "$expand": "instanceView"})
+        except CloudFault as fault:
+            if fault.kind is FaultKind.ABSENT:
+                return None
+            raise
+
+    def _empty_groups(self, subscription: str) -> list[Leftover]:
+        """Return the groups of a subscription with our tags, without those that hold a machine or are going."""
+        where = {"subscription": subscription}
+        groups = list(
+            self._rest.pages(
+                "resources", "resourceGroups.list", {**where, "$filter": f"tagName eq '{TAG_RUN}'"}
+            )
+        )
+        full = {str(row["id"]).split("/")[4].lower() for row in self._rows(subscription)}
+        return [
+            leftover_of(row)
+            for row in groups
+            if is_ours(row)
+            and str(row["name"]).lower() not in full
+            and look_up(row, "properties.provisioningState") != "Deleting"
+        ]
+
+    def _now(self) -> datetime:
+        """Return the cloud's time; there is one, for an answer has come."""
+        return self._rest.clock.now() or datetime.now(tz=UTC)
+
+
+def _zones(candidate: Candidate, chosen: AzureOptions) -> list[str | None]:
+    """Return the availability zones to try, as `eastus-1`; None: Azure chooses."""
+    return [f"{candidate.region}-{number}" for number in chosen.zones] or [None]
+
+
+def _with_script(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return parameters with the start-up script where Azure wants it, encoded as Azure wants it.
+
+    Raises:
+        UsageError: It is too long.
+    """
+    if "custom_data" not in params:
+        return dict(params)
+    data = base64.b64encode(params["custom_data"].encode()).decode()
+    if len(data) > CUSTOM_DATA_BYTES:
+        raise UsageError(
+            f"the start-up script has {len(data)} bytes, and Azure takes {CUSTOM_DATA_BYTES}",
+            hint="shorten the script's arguments",
+        )
+    body = params["body"]
+    properties = body["properties"]
+    login = {**properties["osProfile"], "customData": data}
+    sent = {key: value for key, value in params.items() if key != "custom_data"}
+    return {**sent, "body": {**body, "properties": {**properties, "osProfile": login}}}
+
+
+def _is_in(region: str, regions: Sequence[str] | None) -> bool:
+    """Whether a region was asked for."""
+    return regions is None or region in regions
+
+
+def _notes(left_usd_per_hour: Decimal) -> tuple[str, ...]:
+    """Return what the price leaves out, and what the user should know."""
+    return (
+        "no part of the Azure adapter has been run against the real cloud yet",
+        "giving the machine the right to end itself needs the role Owner or User Access Administrator",
+        "checkpoints and logs go with the machine: there is no storage on Azure yet",
+        "a machine that Azure's own order ended keeps disk and address until `gpuplan reap`: `at most` counts "
+        f"them for {LEFT_HOURS} h after the cap, ${left_usd_per_hour * LEFT_HOURS:.2f}; each further day costs "
+        "as much",
+    )

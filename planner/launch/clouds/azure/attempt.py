@@ -1,0 +1,162 @@
+"""The calls that start one machine on Azure, as data. Pure: no credentials, no network, no SDK."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...core.api_call import Call
+from ...core.launch_plan import Attempt
+from ...core.request import Candidate, LaunchRequest
+from ...core.resource_names import TAG_RUN, resource_name, tags_of, token_of
+from ...prepare.shell import quoted
+from ...prepare.startup import Boot, startup_script
+from .caps import Capped, ending_line, layers_of, timer_line
+from .network import network_calls, resource_path
+from .options import NOBODYS_KEY, PARTS_OF_AN_IMAGE, AzureOptions
+from .prices import spot_max_price
+
+__all__ = ["attempt_of"]
+
+SEEN_S, RUNNING_S = 120.0, 900.0
+PACKAGES = ("keras", "jax[cuda12]")
+_KEPT = {"id": "properties.vmId", "started": "properties.timeCreated"}
+
+
+def attempt_of(
+    request: LaunchRequest, candidate: Candidate, *, number: int, zone: str | None, chosen: AzureOptions
+) -> Attempt:
+    """Return the calls for one candidate in one place."""
+    maker = _Maker(request, candidate, number, zone, chosen)
+    return Attempt(
+        number=number, candidate=candidate, zone=zone, calls=tuple(maker.calls()),
+        layers=layers_of(candidate.cap_s), details={**maker.place, "name": maker.name},
+        stop_by_hand=f"az group delete --yes --subscription {quoted(chosen.subscription)} "
+        f"--name {quoted(maker.name)}",
+    )  # fmt: skip
+
+
+class _Maker:
+    """Makes the calls of one attempt."""
+
+    def __init__(
+        self,
+        request: LaunchRequest,
+        candidate: Candidate,
+        number: int,
+        zone: str | None,
+        chosen: AzureOptions,
+    ) -> None:
+        self.request, self.candidate, self.number = request, candidate, number
+        self.zone, self.chosen = zone, chosen
+        self.token = token_of(request=request, number=number, candidate=candidate, zone=zone)
+        self.name = f"{resource_name(request, number)}-{self.token[:8]}"
+        self.tags = tags_of(request=request, number=number, candidate=candidate)
+        self.path = resource_path(chosen, self.name, "Microsoft.Compute/virtualMachines", self.name)
+        self.place = {"subscription": chosen.subscription, "group": self.name}
+
+    def calls(self) -> list[Call]:
+        """Return all of them in order: the machine's right to end itself comes before anything is waited for."""
+        region = self.candidate.region
+        network = network_calls(
+            self.chosen, group=self.name, region=region, zone=self._zone(), tags=self.tags
+        )
+        capped = Capped(
+            subscription=self.chosen.subscription, region=region, name=self.name, path=self.path, tags=self.tags,
+            token=self.token, cap_s=self.candidate.cap_s,
+        )  # fmt: skip
+        created = self._get("created", patience_s=SEEN_S)
+        return [
+            capped.registered(), *network, self._machine(), created, *capped.right(), self._running(),
+            *capped.order(),
+        ]  # fmt: skip
+
+    def _call(self, step: str, service: str, operation: str, params: dict[str, Any], **more: Any) -> Call:
+        """Return a call in the candidate's region."""
+        return Call(
+            step=step, service=service, operation=operation, region=self.candidate.region,
+            params={**self.place, **params}, **more,
+        )  # fmt: skip
+
+    def _machine(self) -> Call:
+        """Start the machine; everything that makes it findable is in this one call. Never over another one."""
+        script = startup_script(self.request, self.candidate, self.number, self._boot())
+        params = {
+            "name": self.name, "headers": {"If-None-Match": "*"}, "custom_data": script, "body": self._body(),
+        }  # fmt: skip
+        return self._call(
+            "machine", "compute", "virtualMachines.createOrUpdate", params, makes="machine", token=self.token,
+            find=self._get("machine", patience_s=SEEN_S), keeps=_KEPT,
+        )  # fmt: skip
+
+    def _get(self, step: str, *, patience_s: float) -> Call:
+        """Ask for the machine, which must be of this run and owner, and have an identity."""
+        ours = {f"tags.{TAG_RUN}": self.request.run, "tags.gpuplan-owner": self.request.owner}
+        wanted = {**_KEPT, "principal": "identity.principalId"}
+        return self._call(
+            step, "compute", "virtualMachines.get", {"name": self.name, "$expand": "instanceView"}, keeps=wanted,
+            expects={**ours, **dict.fromkeys(wanted.values())}, patience_s=patience_s,
+        )  # fmt: skip
+
+    def _running(self) -> Call:
+        """Wait until it runs, or has failed or ended while it was to start."""
+        return self._call(
+            "running", "compute", "virtualMachines.get", {"name": self.name, "$expand": "instanceView"},
+            expects={"properties.provisioningState": "Succeeded"}, patience_s=RUNNING_S,
+        )  # fmt: skip
+
+    def _body(self) -> dict[str, Any]:
+        """Return the machine that is asked for; the start-up script is put in when it is sent."""
+        card = resource_path(self.chosen, self.name, "Microsoft.Network/networkInterfaces", self.name)
+        disk = {
+            "createOption": "FromImage", "deleteOption": "Delete", "diskSizeGB": int(self.chosen.disk_gb),
+            "managedDisk": {"storageAccountType": "StandardSSD_LRS"},
+        }  # fmt: skip
+        properties: dict[str, Any] = {
+            "hardwareProfile": {"vmSize": self.candidate.instance_type},
+            "storageProfile": {"imageReference": _image(self.chosen.image), "osDisk": disk},
+            "osProfile": self._login(),
+            "networkProfile": {
+                "networkInterfaces": [{"id": card, "properties": {"primary": True, "deleteOption": "Delete"}}]
+            },
+        }
+        if self.candidate.purchase == "spot":
+            price = float(spot_max_price(self.candidate.usd_per_hour))
+            properties |= {
+                "priority": "Spot", "evictionPolicy": "Delete", "billingProfile": {"maxPrice": price},
+            }  # fmt: skip
+        return {
+            "location": self.candidate.region, "tags": self.tags, "identity": {"type": "SystemAssigned"},
+            **({"zones": [self._zone()]} if self.zone else {}), "properties": properties,
+        }  # fmt: skip
+
+    def _login(self) -> dict[str, Any]:
+        """Return who may log in: whoever has the private half of a key, and without one nobody."""
+        key = {"path": "/home/gpuplan/.ssh/authorized_keys", "keyData": self.chosen.ssh_key or NOBODYS_KEY}
+        return {
+            "computerName": self.name, "adminUsername": "gpuplan",
+            "linuxConfiguration": {"disablePasswordAuthentication": True, "ssh": {"publicKeys": [key]}},
+        }  # fmt: skip
+
+    def _boot(self) -> Boot:
+        """Return what the start-up script needs on Azure."""
+        return Boot(
+            timer=timer_line(self.path, after_s=self.candidate.cap_s), end=ending_line(self.path),
+            packages=PACKAGES, notices="azure",
+        )  # fmt: skip
+
+    def _zone(self) -> str | None:
+        """Return the number of the availability zone."""
+        return self.zone.rpartition("-")[2] if self.zone else None
+
+
+def _image(text: str) -> dict[str, str]:
+    """Return an image as Azure names it.
+
+    Example:
+        >>> _image("publisher:offer:sku:latest")
+        {'publisher': 'publisher', 'offer': 'offer', 'sku': 'sku', 'version': 'latest'}
+    """
+    parts = text.split(":")
+    if len(parts) != PARTS_OF_AN_IMAGE:
+        return {"id": text}
+    return dict(zip(("publisher", "offer", "sku", "version"), parts, strict=True))

@@ -1,0 +1,205 @@
+"""What ends a machine at its cap, as calls that are read back: its own right to end itself, and Azure's order.
+
+At Azure's side there are two orders, and both give the hardware back while disk and address stay: auto-shutdown,
+a time of day, for caps that are within a day; and a scheduled action, a date, for all others. What is read back is
+all that makes an order work: which machine, when, in which time zone, what is done, and that it is in force.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+from ...core.api_call import Call
+from ...core.launch_plan import CapLayer
+from ...prepare.shell import quoted
+from .normalize import DATE
+
+__all__ = ["BOOT_ALLOWANCE_S", "Capped", "ending_line", "has_auto_shutdown", "layers_of", "timer_line"]
+
+
+# https://learn.microsoft.com/entra/identity/managed-identities-azure-resources/how-to-use-vm-token
+_TOKEN = (
+    "http://169.254.169.254/metadata/identity/oauth2/token?api-version=2018-02-01"
+    "&resource=https%3A%2F%2Fmanagement.azure.com%2F"
+)
+_READ = """python3 -c "import json, sys; print(json.load(sys.stdin)['access_token'])" """.strip()
+VERSION = "2026-04-01"
+AGAIN_S = 15
+
+
+def timer_line(resource: str, *, after_s: int) -> str:
+    """Return the line that ends a machine after some time, whatever becomes of the script around it.
+
+    Args:
+        resource: Path of the machine at Azure Resource Manager.
+        after_s: From now [s].
+    """
+    return f"setsid bash -c {quoted(f'sleep {after_s}; {_loop(resource)}')} > /dev/null 2>&1 &"
+
+
+def ending_line(resource: str) -> str:
+    """Return shell that ends a machine now, and comes back only with the machine's end."""
+    return f"bash -c {quoted(_loop(resource))}"
+
+
+def _loop(resource: str) -> str:
+    """Return shell that asks again and again."""
+    url = f"https://management.azure.com{resource}"
+    ask = 'curl -s -f -m 30 -H "Authorization: Bearer $t"'
+    return (
+        f"while :; do t=$(curl -s -m 30 -H Metadata:true '{_TOKEN}' | {_READ}); "
+        f"{ask} -X DELETE '{url}?api-version={VERSION}' || "
+        f"{ask} -X POST -d '' '{url}/deallocate?api-version={VERSION}'; sleep {AGAIN_S}; done"
+    )
+
+
+BOOT_ALLOWANCE_S = 900.0  # from the start of billing until the start-up script sets its timer, and to the end
+READ_BACK_S = 120.0
+MINUTE_S = 60
+DEALLOCATION_S = 600.0  # from an order at Azure to the end of billing, at the latest
+SHORTEST_S, LONGEST_S = 30 * 60, 23 * 3600  # auto-shutdown is a time of day, and half an hour away at least
+UNPROVEN = "tested against Azure's own client models, never against the real cloud"
+# https://learn.microsoft.com/azure/role-based-access-control/built-in-roles/compute#virtual-machine-contributor
+CONTRIBUTOR = "9980e02c-c2be-4d73-94e8-173b1dc7cf3c"
+
+
+def has_auto_shutdown(cap_s: int) -> bool:
+    """Whether Azure's daily auto-shutdown can stand for a cap: within a day, and not too soon.
+
+    Example:
+        >>> has_auto_shutdown(3600), has_auto_shutdown(30 * 3600)
+        (True, False)
+    """
+    return SHORTEST_S <= cap_s <= LONGEST_S
+
+
+def layers_of(cap_s: int) -> tuple[CapLayer, ...]:
+    """Return what ends a machine of a cap."""
+    name, what = (
+        ("auto-shutdown", "auto-shutdown at a time of day")
+        if has_auto_shutdown(cap_s)
+        else ("scheduled-action", "a scheduled action at a date")
+    )
+    timer = CapLayer(
+        name="timer", where="machine", fires_after_s=cap_s + BOOT_ALLOWANCE_S, unproven=UNPROVEN,
+        how="set by the start-up script, not verified from outside: the machine deletes itself; read back is only "
+        "its right to do so",
+    )  # fmt: skip
+    order = CapLayer(
+        name=name, where="cloud", fires_after_s=cap_s + 2.0 * MINUTE_S + DEALLOCATION_S, unproven=UNPROVEN,
+        how=f"Azure's {what} gives the hardware back; machine, time and action read back; disk and address stay",
+    )  # fmt: skip
+    return (timer, order)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capped:
+    """A machine whose cap is to be armed; its time of creation is kept by the step `created`.
+
+    Args:
+        subscription, region: Where it is.
+        name: Its own, and its group's.
+        path: Its path at Azure Resource Manager.
+        tags: Of all that is made for it.
+        token: Of its attempt.
+        cap_s: From its creation [s].
+    """
+
+    subscription: str
+    region: str
+    name: str
+    path: str
+    tags: dict[str, str]
+    token: str
+    cap_s: int
+
+    def registered(self) -> Call:
+        """Ask, before anything is made, whether the subscription may use the service that the order needs."""
+        service = "DevTestLab" if has_auto_shutdown(self.cap_s) else "ComputeSchedule"
+        return self._call(
+            "registered", "resources", "providers.get", {"namespace": f"Microsoft.{service}"},
+            expects={"registrationState": "Registered"},
+        )  # fmt: skip
+
+    def right(self) -> list[Call]:
+        """Let the machine end itself, and nothing else: the role reaches as far as the machine."""
+        names = {"group": self.name, "vm": self.name, "name": str(uuid.uuid5(uuid.UUID(self.token), "end"))}
+        definitions = f"/subscriptions/{self.subscription}/providers/Microsoft.Authorization/roleDefinitions"
+        role, principal = f"{definitions}/{CONTRIBUTOR}", {"$ref": "created.principal"}
+        wanted = {
+            "roleDefinitionId": role, "principalId": principal, "principalType": "ServicePrincipal",
+        }  # fmt: skip
+        read = self._call(
+            "role-read", "authorization", "roleAssignments.get", names, patience_s=READ_BACK_S,
+            expects={"properties.roleDefinitionId": role.lower(), "properties.principalId": principal},
+        )  # fmt: skip
+        find = read.model_copy(update={"step": "role"})
+        body = {**names, "body": {"properties": wanted}}
+        return [self._call("role", "authorization", "roleAssignments.create", body, find=find), read]
+
+    def order(self) -> list[Call]:
+        """Have Azure give the hardware back by itself, by its own clock."""
+        return self._auto_shutdown() if has_auto_shutdown(self.cap_s) else self._scheduled_action()
+
+    def _auto_shutdown(self) -> list[Call]:
+        """Return the order for a time of day: the minute after the cap."""
+        names = {"group": self.name, "name": f"shutdown-computevm-{self.name}"}
+        time = self._at("%H%M")
+        wanted = {
+            "status": "Enabled", "taskType": "ComputeVmShutdownTask", "dailyRecurrence": {"time": time},
+            "timeZoneId": "UTC", "notificationSettings": {"status": "Disabled"}, "targetResourceId": self.path,
+        }  # fmt: skip
+        body = {"location": self.region, "tags": self.tags, "properties": wanted}
+        made = {
+            "properties.targetResourceId": self.path.lower(), "properties.dailyRecurrence.time": time,
+            "properties.timeZoneId": "UTC", "properties.status": "Enabled",
+            "properties.taskType": "ComputeVmShutdownTask",
+        }  # fmt: skip
+        service = "devtestlabs"
+        return [
+            self._call("auto-shutdown", service, "globalSchedules.createOrUpdate", {**names, "body": body}),
+            self._call(
+                "auto-shutdown-armed", service, "globalSchedules.get", names, arms="auto-shutdown",
+                patience_s=READ_BACK_S, expects=made,
+            ),
+        ]  # fmt: skip
+
+    def _scheduled_action(self) -> list[Call]:
+        """Return the order for a date; sent twice, it ends the same machine at the same time."""
+        where, date = {"location": self.region}, self._at(DATE)
+        correlation = str(uuid.uuid5(uuid.UUID(self.token), "order"))
+        body = {
+            "schedule": {"deadline": date, "deadlineType": "InitiateAt", "timezone": "UTC"},
+            "executionParameters": {"retryPolicy": {"retryCount": 7, "retryWindowInMinutes": 120}},
+            "resources": {"ids": [self.path]}, "correlationid": correlation,
+        }  # fmt: skip
+        asked = {"operationIds": [{"$ref": "scheduled-action.operation"}], "correlationid": correlation}
+        found = "results.0.operation"
+        made = {
+            f"{found}.resourceId": self.path.lower(), f"{found}.deadline": date, f"{found}.opType": "Deallocate",
+            f"{found}.deadlineType": "InitiateAt", f"{found}.state": "Scheduled",
+        }  # fmt: skip
+        service = "computeschedule"
+        return [
+            self._call(
+                "scheduled-action", service, "virtualMachinesSubmitDeallocate", {**where, "body": body},
+                keeps={"operation": f"{found}.operationId"}, expects={f"{found}.operationId": None},
+            ),
+            self._call(
+                "scheduled-action-armed", service, "virtualMachinesGetOperationStatus", {**where, "body": asked},
+                arms="scheduled-action", patience_s=READ_BACK_S, expects=made,
+            ),
+        ]  # fmt: skip
+
+    def _at(self, form: str) -> dict[str, Any]:
+        """Return the minute after the cap, counted from the time of creation that Azure gave."""
+        return {"$time": {"from": "created.started", "plus_s": self.cap_s + MINUTE_S, "format": form}}
+
+    def _call(self, step: str, service: str, operation: str, params: dict[str, Any], **more: Any) -> Call:
+        """Return a call in the machine's region."""
+        return Call(
+            step=step, service=service, operation=operation, region=self.region,
+            params={"subscription": self.subscription, **params}, **more,
+        )  # fmt: skip

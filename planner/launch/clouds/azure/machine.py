@@ -1,0 +1,99 @@
+"""A machine from Azure's own description, and the calls that end it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from ...core.api_call import Call, look_up
+from ...core.cloud_adapter import Leftover, Machine, MachineRef, MachineState
+from ...core.resource_names import TAG_OWNER_NAME, TAG_RUN, usd_from_tag
+from .network import group_removal
+
+__all__ = ["ending_of", "is_ours", "is_same", "leftover_of", "machine_of"]
+
+# A machine that only shut itself down (`stopped`) is paid for in full: by its bill it is running.
+_POWER: dict[str, MachineState] = {
+    "PowerState/starting": "starting", "PowerState/running": "running", "PowerState/stopping": "running",
+    "PowerState/stopped": "running", "PowerState/deallocating": "ending", "PowerState/deallocated": "stopped",
+}  # fmt: skip
+_PROVISIONING: dict[str, MachineState] = {"Deleting": "ending", "Failed": "stopped", "Succeeded": "running"}
+
+
+def is_ours(row: Mapping[str, Any]) -> bool:
+    """Whether a machine or a group carries the tags that every launch puts on."""
+    return TAG_RUN in (row.get("tags") or {})
+
+
+def is_same(machine: MachineRef, row: Mapping[str, Any]) -> bool:
+    """Whether a row is the machine on record, and not another one of its name.
+
+    Older records have the machine's name for its id.
+    """
+    return machine.id in {_id(row), str(row["name"]).lower()}
+
+
+def machine_of(row: Mapping[str, Any], *, seen_at: datetime) -> Machine:
+    """Return a machine; without the instance view, its state is that of its provisioning.
+
+    Its id is the one that Azure gave to this very machine: names can be given again.
+    """
+    tags: Mapping[str, str] = row.get("tags") or {}
+    parts = str(row["id"]).split("/")
+    started_at = datetime.fromisoformat(str(look_up(row, "properties.timeCreated"))).astimezone(UTC)
+    cap_s, number = tags.get("gpuplan-cap-s", ""), tags.get("gpuplan-attempt", "")
+    zones = row.get("zones") or []
+    return Machine(
+        id=_id(row), provider="azure", region=str(row["location"]).replace(" ", "").lower(),
+        zone=zones[0] if zones else None,
+        instance_type=str(look_up(row, "properties.hardwareProfile.vmSize")),
+        purchase="spot" if look_up(row, "properties.priority") == "Spot" else "on_demand",
+        state=_state(row), started_at=started_at, seen_at=max(seen_at, started_at),
+        cap_at=started_at + timedelta(seconds=int(cap_s)) if cap_s.isdecimal() else None,
+        run=tags.get(TAG_RUN, ""), attempt=int(number) if number.isdecimal() else 0,
+        owner=tags.get("gpuplan-owner", ""), owner_name=tags.get(TAG_OWNER_NAME, ""),
+        usd_per_hour=usd_from_tag(tags.get("gpuplan-microusd-per-hour")),
+        details={"subscription": parts[2].lower(), "group": parts[4].lower(), "name": parts[8].lower()},
+    )  # fmt: skip
+
+
+def ending_of(machine: MachineRef) -> tuple[Call, ...]:
+    """Return the calls that delete a machine, by force, and its group if that is its own: then it has its name."""
+    name, group = machine.details["name"], machine.details["group"]
+    place = {"subscription": machine.details["subscription"], "group": group}
+    vm = Call(
+        step="end", service="compute", operation="virtualMachines.delete", region=machine.region,
+        params={**place, "name": name, "forceDeletion": "true"},
+    )  # fmt: skip
+    if group != name or not name.startswith("gpuplan-"):
+        return (vm,)
+    return (vm, group_removal(place, machine.region)[0])
+
+
+def leftover_of(row: Mapping[str, Any]) -> Leftover:
+    """Return a resource group as something that is left of an attempt."""
+    tags: Mapping[str, str] = row["tags"]
+    region, number = str(row["location"]).replace(" ", "").lower(), tags.get("gpuplan-attempt", "")
+    place = {"subscription": str(row["id"]).split("/")[2].lower(), "group": str(row["name"]).lower()}
+    return Leftover(
+        kind="resource group", id=place["group"], region=region, run=tags[TAG_RUN],
+        attempt=int(number) if number.isdecimal() else 0, owner=tags.get("gpuplan-owner", ""),
+        undo=group_removal(place, region),
+    )  # fmt: skip
+
+
+def _id(row: Mapping[str, Any]) -> str:
+    """Return the id that Azure gave to a machine; its name where it gave none."""
+    return str(look_up(row, "properties.vmId") or row["name"]).lower()
+
+
+def _state(row: Mapping[str, Any]) -> MachineState:
+    """Return a machine's state by what it costs."""
+    provisioning = str(look_up(row, "properties.provisioningState"))
+    if provisioning == "Deleting":
+        return "ending"
+    for status in look_up(row, "properties.instanceView.statuses") or []:
+        if status.get("code") in _POWER:
+            return _POWER[status["code"]]
+    return _PROVISIONING.get(provisioning, "starting")

@@ -1,0 +1,116 @@
+"""The resource group of an attempt and the network in it, as calls: a way out, and no way in.
+
+Everything that an attempt makes is in its group and goes with it. Names are made of run, attempt and token, so
+that the same call twice is the same thing, and nobody else's group can have the name. The network interface is
+made before the machine, and Azure deletes it with the machine: a request for a machine that is sent again after
+the machine has ended finds no interface, and makes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...core.api_call import Call
+from .options import AzureOptions
+
+__all__ = ["group_removal", "network_calls", "resource_path"]
+
+READY_S = 180.0
+PRIVATE = "10.0.0.0/24"
+LAST_PRIORITY, FIRST_PRIORITY = 4096, 100
+
+
+def resource_path(chosen: AzureOptions, group: str, kind: str, name: str) -> str:
+    """Return the path of a resource, such as kind `Microsoft.Network/virtualNetworks`."""
+    return f"/subscriptions/{chosen.subscription}/resourceGroups/{group}/providers/{kind}/{name}"
+
+
+def network_calls(
+    chosen: AzureOptions, *, group: str, region: str, zone: str | None, tags: dict[str, str]
+) -> list[Call]:
+    """Return the calls that make a group, and in it a network whose only member is the machine's interface.
+
+    Args:
+        group: Its name; all that is in it has the same.
+        zone: Availability zone of the machine; its address must be in the same.
+    """
+    place = {"subscription": chosen.subscription, "group": group}
+
+    def put(step: str, operation: str, properties: dict[str, Any], **more: Any) -> Call:
+        body = {"location": region, "tags": tags, **more, "properties": properties}
+        return Call(
+            step=step, service="network", operation=f"{operation}.createOrUpdate", region=region,
+            params={**place, "name": group, "body": body},
+        )  # fmt: skip
+
+    def of(kind: str) -> dict[str, str]:
+        return {"id": resource_path(chosen, group, f"Microsoft.Network/{kind}", group)}
+
+    address = {"sku": {"name": "Standard"}, **({"zones": [zone]} if zone else {})}
+    inside = {
+        "name": "machine",
+        "properties": {"addressPrefix": PRIVATE, "networkSecurityGroup": of("networkSecurityGroups")},
+    }
+    subnet = resource_path(chosen, group, "Microsoft.Network/virtualNetworks", f"{group}/subnets/machine")
+    out = {**of("publicIPAddresses"), "properties": {"deleteOption": "Delete"}}
+    card = {
+        "networkSecurityGroup": of("networkSecurityGroups"),
+        "ipConfigurations": [
+            {"name": "out", "properties": {"subnet": {"id": subnet}, "publicIPAddress": out}},
+        ],
+    }  # fmt: skip
+    return [
+        _group_call(place, region, tags),
+        put("firewall", "networkSecurityGroups", {"securityRules": _rules(chosen)}),
+        put("address", "publicIPAddresses", {"publicIPAllocationMethod": "Static"}, **address),
+        put("network", "virtualNetworks", {"addressSpace": {"addressPrefixes": [PRIVATE]}, "subnets": [inside]}),
+        put("interface", "networkInterfaces", card),
+        Call(
+            step="interface-ready", service="network", operation="networkInterfaces.get", region=region,
+            params={**place, "name": group}, expects={"properties.provisioningState": "Succeeded"},
+            patience_s=READY_S,
+        ),
+    ]  # fmt: skip
+
+
+def group_removal(place: Mapping[str, str], region: str) -> tuple[Call, Call]:
+    """Return the calls that remove a group with all that is in it, and read back that its removal has begun."""
+    remove = Call(
+        step="group",
+        service="resources",
+        operation="resourceGroups.delete",
+        region=region,
+        params=dict(place),
+    )
+    begun = {"properties.provisioningState": "Deleting"}
+    return remove, remove.model_copy(update={"operation": "resourceGroups.get", "expects": begun})
+
+
+def _group_call(place: dict[str, str], region: str, tags: dict[str, str]) -> Call:
+    """Return the call that makes the group, with its tags."""
+    return Call(
+        step="group", service="resources", operation="resourceGroups.createOrUpdate", region=region,
+        params={**place, "body": {"location": region, "tags": tags}}, makes="resource",
+        undo=group_removal(place, region),
+    )  # fmt: skip
+
+
+def _rules(chosen: AzureOptions) -> list[dict[str, Any]]:
+    """Return the rules of the firewall: nothing comes in, but for logins from where the user said."""
+    closed = _rule("nothing-in", "Deny", "*", source="*", port="*", priority=LAST_PRIORITY)
+    if not chosen.ssh_from:
+        return [closed]
+    return [_rule("ssh", "Allow", "Tcp", source=chosen.ssh_from, port="22", priority=FIRST_PRIORITY), closed]
+
+
+def _rule(name: str, access: str, protocol: str, *, source: str, port: str, priority: int) -> dict[str, Any]:
+    """Return a rule for what comes in."""
+    return {
+        "name": name,
+        "properties": {
+            "direction": "Inbound", "access": access, "protocol": protocol, "priority": priority,
+            "sourceAddressPrefix": source, "sourcePortRange": "*", "destinationAddressPrefix": "*",
+            "destinationPortRange": port,
+        },
+    }  # fmt: skip

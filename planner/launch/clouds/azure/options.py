@@ -1,0 +1,101 @@
+"""What `--option NAME=VALUE` may say on Azure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+from ....errors import UsageError, near_names_hint
+from ...prepare.addresses import require_narrow
+from ...prepare.startup import require_fetchable
+
+__all__ = ["IMAGE", "NOBODYS_KEY", "AzureOptions", "options_of", "require_ours"]
+
+# Ubuntu with NVIDIA's driver and CUDA: https://learn.microsoft.com/azure/virtual-machines/azure-hpc-vm-images
+IMAGE = "microsoft-dsvm:ubuntu-hpc:2204:latest"
+# Azure makes no Linux machine without a key. Nobody has the private half of this one: its point is the first
+# SHA-256 of "gpuplan: nobody's key N" that lies on the curve.
+NOBODYS_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEuhoKbu9WB3FgD9fec3LuwZ6XeqNLGPrgzZJ4K2mN4G nobody"
+PARTS_OF_AN_IMAGE = 4
+SUBSCRIPTION = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AzureOptions:
+    """The options, with what holds when they are not given.
+
+    Args:
+        subscription: Who pays; else `AZURE_SUBSCRIPTION_ID`.
+        zones: Availability zones to try in turn, by number: `123`; empty: Azure chooses.
+        image: `PUBLISHER:OFFER:SKU:VERSION`, or the id of an image of your own.
+        disk_gb: Size of the disk [GB].
+        ssh_from: Addresses that may reach port 22 (CIDR); empty: no port is open.
+        ssh_key: Public key for the user `gpuplan`; empty: nobody can log in.
+    """
+
+    subscription: str
+    zones: str = ""
+    image: str = IMAGE
+    disk_gb: str = "100"
+    ssh_from: str = ""
+    ssh_key: str = ""
+
+
+def options_of(options: Mapping[str, str], *, subscription: str | None) -> AzureOptions:
+    """Return options that fit together.
+
+    Args:
+        options: As the user gave them.
+        subscription: Of the environment.
+
+    Raises:
+        UsageError: One is unknown, cannot be read, or lacks another; or the subscription is missing.
+    """
+    known = [field.name for field in fields(AzureOptions)]
+    for name in options:
+        if name not in known:
+            hint = near_names_hint(name, known, see_all="gpuplan launch --help")
+            raise UsageError(f"`--option {name}`: the azure provider has no such option", hint=hint)
+    payer = options.get("subscription") or subscription or ""
+    if not SUBSCRIPTION.fullmatch(payer):
+        raise UsageError(
+            f"no subscription is named that pays for the machine (`{payer}` is none)" if payer else
+            "no subscription is named that pays for the machine",
+            hint="`-O subscription=ID`, or set AZURE_SUBSCRIPTION_ID (`az account show --query id`)",
+        )  # fmt: skip
+    chosen = AzureOptions(**{**options, "subscription": payer.lower()})
+    _require_readable(chosen)
+    return chosen
+
+
+def require_ours(*, source: str) -> None:
+    """Raise UsageError unless the machine can fetch the code."""
+    require_fetchable(source, kinds=("git", "image"), provider="Azure")
+
+
+def _require_readable(chosen: AzureOptions) -> None:
+    """Raise UsageError for an option that cannot be read, or that lacks another."""
+    if not chosen.disk_gb.isdecimal() or int(chosen.disk_gb) < 1:
+        raise UsageError(f"`--option disk_gb={chosen.disk_gb}` is no number of gigabytes", hint="try 100")
+    if not set(chosen.zones) <= set("123"):
+        raise UsageError(f"`--option zones={chosen.zones}`: Azure has the zones 1, 2 and 3", hint="try 123")
+    parts = chosen.image.split(":")
+    if not chosen.image.startswith("/subscriptions/") and len(parts) != PARTS_OF_AN_IMAGE:
+        raise UsageError(
+            f"`--option image={chosen.image}` is neither PUBLISHER:OFFER:SKU:VERSION nor an image's id",
+            hint=f"the default is {IMAGE}",
+        )
+    if chosen.ssh_key and not chosen.ssh_key.startswith(("ssh-rsa ", "ssh-ed25519 ")):
+        raise UsageError(
+            "`--option ssh_key` is no public key", hint='try `-O ssh_key="$(cat ~/.ssh/id_ed25519.pub)"`'
+        )
+    if chosen.ssh_from:
+        _require_addresses(chosen)
+
+
+def _require_addresses(chosen: AzureOptions) -> None:
+    """Raise UsageError unless the port is opened to addresses, and for somebody."""
+    if not chosen.ssh_key:
+        raise UsageError("`--option ssh_from` needs `--option ssh_key` too", hint="add `-O ssh_key=…`")
+    require_narrow(chosen.ssh_from, option="ssh_from")

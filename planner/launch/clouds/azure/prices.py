@@ -1,0 +1,60 @@
+"""What a machine costs: at most an hour, what auto-shutdown leaves, and what Azure's retail prices say now."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from decimal import Decimal
+
+from ...core.cloud_adapter import LivePrice
+from ...core.request import Candidate
+from ...prepare.listed_price import exact_price, read_list
+
+__all__ = ["LEFT_HOURS", "left_usd_per_hour", "live_price", "spot_max_price"]
+
+SPOT_CEILING = Decimal("1.25")  # a spot price that rises past this times the planned one ends the machine
+CENTS_OF_A_CENT = Decimal("0.0001")
+# Upper bounds, not prices: a standard SSD is about $0.08 a GB and month (https://azure.microsoft.com/pricing/details/
+# managed-disks), a standard address $0.005 an hour (https://azure.microsoft.com/pricing/details/ip-addresses).
+DISK_USD_PER_GB_HOUR = Decimal("0.0003")
+ADDRESS_USD_PER_HOUR = Decimal("0.01")
+LEFT_HOURS = 24  # after its cap, for which disk and address of a deallocated machine are in "at most"
+
+
+def spot_max_price(usd_per_hour: Decimal) -> Decimal:
+    """Return the most that is bid for a spot machine [USD/h]; above it Azure evicts the machine.
+
+    Example:
+        >>> spot_max_price(Decimal("0.2"))
+        Decimal('0.2500')
+    """
+    return (usd_per_hour * SPOT_CEILING).quantize(CENTS_OF_A_CENT)
+
+
+def left_usd_per_hour(*, disk_gb: int) -> Decimal:
+    """Return the highest hourly price of a deallocated machine's disk and address [USD/h].
+
+    Example:
+        >>> left_usd_per_hour(disk_gb=100)
+        Decimal('0.0400')
+    """
+    return DISK_USD_PER_GB_HOUR * disk_gb + ADDRESS_USD_PER_HOUR
+
+
+def live_price(candidate: Candidate) -> LivePrice:
+    """Return a machine's price by the Retail Prices API, which needs no credentials.
+
+    Raises:
+        CloudFault: It cannot be reached, has no price for the machine, or has several.
+    """
+    from ....offers.refresh.source import RefreshRequest
+    from ....offers.refresh.sources.azure import read_listed
+    from ....settings import load_settings
+
+    now, one = datetime.now(UTC), candidate
+    request = RefreshRequest(environ=os.environ, endpoints=load_settings().endpoint)
+    rows = read_list(
+        lambda http: read_listed(request, http, region=one.region, size=one.instance_type, now=now),
+        name="RetailPrices",
+    )
+    return exact_price(candidate, rows, name="Azure's retail prices", read_at=now)

@@ -1,0 +1,200 @@
+"""Google Cloud behind the protocol: GPU machines and TPU slices."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from ...core.api_call import Call
+from ...core.clock import Clock
+from ...core.cloud_adapter import Leftover, Listing, LivePrice, Machine, MachineRef, Outcome
+from ...core.errors import CloudFault, FaultKind
+from ...core.known_accounts import Remembered
+from ...core.launch_plan import Attempt, Terms
+from ...core.request import Candidate, LaunchRequest
+from .access import GoogleAccess
+from .clients import METHODS, GoogleClients
+from .compute import ENDED_WITHIN_S, SERVICE, SLACK_S, compute_attempt, compute_ending, compute_machine
+from .error_codes import fault_of_operation, fault_of_tpu_state
+from .inventory import Inventory
+from .options import GoogleOptions, options_of, require_ours
+from .prices import LivePrices
+from .rest import GoogleRest
+from .tpu import QUEUED, is_tpu, tpu_attempt, tpu_ending, tpu_machine
+from .tpu import SERVICE as TPU_SERVICE
+from .upload import SERVICE as STORAGE
+from .upload import folder_of
+from .zones import region_of, zones_of
+
+__all__ = ["GoogleAdapter"]
+
+# Upper bounds, not prices: about twice what a balanced disk and an address usually cost.
+DISK_USD_PER_GB_HOUR = Decimal("0.0003")
+ADDRESS_USD_PER_HOUR = Decimal("0.01")
+
+
+class GoogleAdapter:
+    """Runs on Google Cloud.
+
+    Args:
+        state_dir: Where the projects and buckets are written down that were used.
+        clock: Says when a price was read; everything else goes by the cloud's.
+    """
+
+    provider = "gcp"
+    remote = True
+    visibility_s = 60.0
+
+    def __init__(self, *, state_dir: Path, clock: Clock) -> None:
+        self._project = os.environ.get("GOOGLE_CLOUD_PROJECT") or os.environ.get("CLOUDSDK_CORE_PROJECT")
+        self._projects = Remembered(state_dir / "gcp-projects.txt", current=self._project)
+        self._buckets = Remembered(state_dir / "gcp-buckets.txt", current=None)
+        self._access = GoogleAccess()
+        self._rest, self._clients = GoogleRest(self._access), GoogleClients(self._access)
+        self._prices = LivePrices(clock)
+
+    def terms(self, candidate: Candidate, options: Mapping[str, str]) -> Terms:
+        """Return what it costs at most."""
+        chosen = options_of(options, project=self._project)
+        tpu = is_tpu(candidate.instance_type)
+        disk = Decimal(0) if tpu else DISK_USD_PER_GB_HOUR * chosen.disk_gb
+        address = ADDRESS_USD_PER_HOUR if chosen.external_ip else Decimal(0)
+        return Terms(
+            slack_s=ENDED_WITHIN_S if tpu else SLACK_S, max_usd_per_hour=candidate.usd_per_hour + disk + address,
+            notes=_notes(candidate, chosen),
+        )  # fmt: skip
+
+    def attempts(self, request: LaunchRequest) -> tuple[Attempt, ...]:
+        """Return the calls for every zone of every candidate."""
+        chosen = options_of(request.options, project=self._project)
+        require_ours(owner=request.owner, source=request.spec.source, bucket=chosen.bucket)
+        places = [(one, zone) for one in request.candidates for zone in _zones(one, chosen)]
+        return tuple(
+            (tpu_attempt if is_tpu(candidate.instance_type) else compute_attempt)(
+                request, candidate, number, zone, chosen
+            )
+            for number, (candidate, zone) in enumerate(places, start=request.attempt)
+        )
+
+    def ending(self, machine: MachineRef) -> tuple[Call, ...]:
+        """Return the call that deletes a machine."""
+        return tpu_ending(machine) if machine.details["kind"] == "tpu" else compute_ending(machine)
+
+    def send(self, call: Call, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Send one call once; what an operation or a slice says of its own failure is raised."""
+        if call.makes == "machine":
+            self._projects.add(params.get("project") or str(params["parent"]).split("/")[1])
+        elif call.makes == "resource":
+            self._buckets.add(folder_of(params))
+        reply = self._ask(call.service, call.operation, params)
+        fault = fault_of_operation(reply)
+        if call.operation == "zoneOperations.list":
+            fault = next(filter(None, map(fault_of_operation, reply.get("items", []))), None)
+        elif call.operation == f"{QUEUED}.get":
+            fault = fault_of_tpu_state(reply)
+        if fault:
+            raise fault
+        return reply
+
+    def missing(self) -> str:
+        """Return what is missing to ask Google Cloud."""
+        if not self._projects.names():
+            return "no project is known: set GOOGLE_CLOUD_PROJECT"
+        return self._access.missing()
+
+    def cloud_time(self) -> datetime | None:
+        """Return Google's time."""
+        return self._access.clock.now()
+
+    def look(self, machine: MachineRef) -> Machine | None:
+        """Return a machine or a slice by its identity; None when Google does not know it."""
+        project = machine.details["project"]
+        try:
+            if machine.details["kind"] == "tpu":
+                row = self._ask(TPU_SERVICE, f"{QUEUED}.get", {"name": machine.id})
+                return tpu_machine(row, project=project, seen_at=self._now())
+            where = {"project": project, "zone": machine.zone, "instance": machine.id}
+            return compute_machine(
+                self._ask(SERVICE, "instances.get", where), project=project, seen_at=self._now()
+            )
+        except CloudFault as fault:
+            if fault.kind is FaultKind.ABSENT:
+                return None
+            raise
+
+    def machines(self, regions: Sequence[str] | None) -> Listing:
+        """Return every machine and slice with our labels, in every project that is known."""
+        return self._inventory(regions).machines(self._projects.names())
+
+    def leftovers(self, regions: Sequence[str] | None) -> tuple[list[Leftover], dict[str, CloudFault]]:
+        """Return the archives in the buckets that were used; all else of an attempt goes with its machine."""
+        return self._inventory(regions).archives(self._buckets.names())
+
+    def live_price(self, candidate: Candidate, options: Mapping[str, str]) -> LivePrice:
+        """Return the price of an offer, put together from today's SKUs."""
+        return self._prices.price(candidate)
+
+    def outcome(self, request: LaunchRequest) -> Outcome | None:
+        """Return what the supervisor left in the bucket."""
+        chosen = options_of(request.options, project=self._project)
+        if not chosen.bucket:
+            return None
+        bucket, _, folder = chosen.bucket.removeprefix("gs://").partition("/")
+        path = "/".join(filter(None, (folder, request.run, "outcome.json"))).replace("/", "%2F")
+        try:
+            reply = self._ask(STORAGE, "objects.get", {"bucket": bucket, "object": path, "alt": "media"})
+        except CloudFault as fault:
+            if fault.kind is FaultKind.ABSENT:
+                return None
+            raise
+        return Outcome.model_validate(reply)
+
+    def _ask(self, service: str, operation: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Send one call once: through Google's client, or over HTTPS where that does not have it."""
+        via = self._clients if f"{service}.{operation}" in METHODS else self._rest
+        return via.send(service, operation, params)
+
+    def _inventory(self, regions: Sequence[str] | None) -> Inventory:
+        """Return a look at what exists in regions."""
+        return Inventory(self._ask, self._now, regions)
+
+    def _now(self) -> datetime:
+        """Return the cloud's time; there is one after every answer."""
+        return self._access.clock.now() or datetime.now(tz=UTC)
+
+
+def _zones(candidate: Candidate, chosen: GoogleOptions) -> tuple[str, ...]:
+    """Return the zones to try for a candidate."""
+    wanted = tuple(zone for zone in chosen.zones if region_of(zone) == candidate.region)
+    return wanted or zones_of(candidate.region)
+
+
+def _notes(candidate: Candidate, chosen: GoogleOptions) -> tuple[str, ...]:
+    """Return what the price leaves out, and what the user should know."""
+    notes = ["no part of the Google adapter has been run against the real cloud yet"]
+    if chosen.network == "default":
+        notes.append(
+            "the network `default` of a project opens port 22 to the internet; no rule is added or changed"
+        )
+    if not chosen.bucket:
+        notes.append("without `-O bucket=gs://…` checkpoints and logs go with the machine")
+    if is_tpu(candidate.instance_type):
+        notes.append("the cap of a TPU counts from when it is active; waiting for it costs nothing")
+        if candidate.purchase == "on_demand":
+            notes.append(
+                "a TPU on demand is requested as FLEX_START; the price is that of Google's on-demand SKU"
+            )
+        if not chosen.service_account:
+            notes.append(
+                "without `-O service_account=…` that may delete it, a TPU that is done waits for its cap"
+            )
+    elif not chosen.service_account:
+        notes.append(
+            "without `-O service_account=…` that may delete it, a machine that is done switches itself off, "
+            "and its disk is paid for until `gpuplan stop`"
+        )
+    return tuple(notes)

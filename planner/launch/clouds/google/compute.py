@@ -1,0 +1,245 @@
+"""A GPU machine of Compute Engine as calls, and back.
+
+The machine's end is part of the request that makes it: `maxRunDuration` with `DELETE`, which the cloud keeps
+without the client and without the guest. It is armed when limit, action and time
+(`resourceStatus.scheduling.terminationTimestamp`) are read back as asked for. Never `STOP`: a stopped machine
+pays for its disk, and its time to end is forgotten
+(https://cloud.google.com/compute/docs/instances/limit-vm-runtime).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from ...core.api_call import Call
+from ...core.cloud_adapter import Machine, MachineRef, MachineState
+from ...core.launch_plan import Attempt, CapLayer
+from ...core.request import Candidate, LaunchRequest
+from ...core.resource_names import TAG_OWNER_NAME, TAG_RUN, resource_name, tags_of, token_of, usd_from_tag
+from ...prepare.shell import quoted
+from ...prepare.startup import Boot, startup_script
+from .options import GoogleOptions
+from .upload import FETCH, code_calls
+from .zones import machine_type, region_of
+
+__all__ = [
+    "ARMED_WITHIN_S",
+    "ENDED_WITHIN_S",
+    "SERVICE",
+    "SLACK_S",
+    "compute_attempt",
+    "compute_ending",
+    "compute_machine",
+    "self_deletion",
+]
+
+SERVICE = "compute.v1"
+MADE_WITHIN_S = 900.0  # from the request to the end of its operation
+TIMER_AFTER_S = 120  # the guest's timer comes after the cloud's: what it leaves is stopped, not deleted
+ARMED_WITHIN_S = 120.0  # from the end of that operation until the machine's end is described
+START_WITHIN_S = 300  # from the request until the cloud's own time runs; a later end is not accepted
+ENDED_WITHIN_S = 300.0  # from the order to end until nothing is billed
+SLACK_S = START_WITHIN_S + ENDED_WITHIN_S
+TIME_FORMAT = "%Y-%m-%dT%H:%M:%S+00:00"
+PACKAGES = ("keras", "jax[cuda12]")
+UNPROVEN = "tested against the discovery document, never against the real cloud"
+_STATES: dict[str, MachineState] = {
+    "PENDING": "starting", "PROVISIONING": "starting", "STAGING": "starting", "RUNNING": "running",
+    "REPAIRING": "running", "PENDING_STOP": "ending", "STOPPING": "ending", "DEPROVISIONING": "ending",
+    "SUSPENDING": "ending", "STOPPED": "stopped", "SUSPENDED": "stopped", "TERMINATED": "stopped",
+}  # fmt: skip
+
+
+def compute_attempt(
+    request: LaunchRequest, candidate: Candidate, number: int, zone: str, chosen: GoogleOptions
+) -> Attempt:
+    """Return the calls that start a GPU machine in a zone. Pure."""
+    name, place = resource_name(request, number), {"project": chosen.project, "zone": zone}
+    token = token_of(request=request, number=number, candidate=candidate, zone=zone)
+    get = {**place, "instance": name}
+    insert = Call(
+        step="machine", service=SERVICE, operation="instances.insert", region=zone, makes="machine",
+        token=token, keeps={"id": "targetId", "started": "insertTime"},
+        params={
+            **place, "requestId": token, "instanceResource": _body(request, candidate, number, zone, chosen),
+        },
+        find=Call(
+            step="machine", service=SERVICE, operation="instances.get", region=zone, params=get,
+            keeps={"id": "id", "started": "creationTimestamp"},
+            expects={f"labels.{TAG_RUN}": request.run, "labels.gpuplan-owner": request.owner},
+        ),
+    )  # fmt: skip
+    operation = Call(
+        step="created", service=SERVICE, operation="zoneOperations.list", region=zone,
+        params={**place, "filter": f'clientOperationId = "{token}"'},
+        expects={"items.0.status": "DONE"}, patience_s=MADE_WITHIN_S,
+    )  # fmt: skip
+    cap = Call(
+        step="cap", service=SERVICE, operation="instances.get", region=zone, params=get,
+        arms="max-run-duration", patience_s=ARMED_WITHIN_S, expects=_armed(candidate),
+    )  # fmt: skip
+    by_hand = (
+        f"gcloud compute instances delete {quoted(name)} --project={quoted(chosen.project)} "
+        f"--zone={quoted(zone)} --quiet"
+    )
+    return Attempt(
+        number=number, candidate=candidate, zone=zone,
+        calls=(*code_calls(request, zone, chosen), insert, operation, cap),
+        layers=_layers(candidate.cap_s), stop_by_hand=by_hand,
+        details={"kind": "compute", "project": chosen.project, "name": name},
+    )  # fmt: skip
+
+
+def compute_ending(machine: MachineRef) -> tuple[Call, ...]:
+    """Return the call that deletes a machine: by its number, so that another of the same name is left alone."""
+    place = {"project": machine.details["project"], "zone": machine.zone}
+    return (
+        Call(
+            step="end", service=SERVICE, operation="instances.delete", region=machine.region,
+            params={**place, "instance": machine.id},
+        ),
+    )  # fmt: skip
+
+
+def compute_machine(row: Mapping[str, Any], *, project: str, seen_at: datetime) -> Machine:
+    """Return a machine from the cloud's own description."""
+    labels = row.get("labels", {})
+    zone = str(row["zone"]).rpartition("/")[2]
+    started_at = datetime.fromisoformat(row["creationTimestamp"]).astimezone(UTC)
+    cap_s = labels.get("gpuplan-cap-s", "")
+    number = labels.get("gpuplan-attempt", "")
+    spot = row.get("scheduling", {}).get("provisioningModel") == "SPOT"
+    return Machine(
+        id=str(row["id"]), provider="gcp", region=region_of(zone), zone=zone,
+        instance_type=str(row["machineType"]).rpartition("/")[2], purchase="spot" if spot else "on_demand",
+        state=_STATES.get(row["status"], "running"), started_at=started_at, seen_at=max(seen_at, started_at),
+        cap_at=started_at + timedelta(seconds=int(cap_s)) if cap_s.isdecimal() else None,
+        run=labels.get(TAG_RUN, ""), attempt=int(number) if number.isdecimal() else 0,
+        owner=labels.get("gpuplan-owner", ""), owner_name=labels.get(TAG_OWNER_NAME, ""),
+        usd_per_hour=usd_from_tag(labels.get("gpuplan-microusd-per-hour")),
+        details={"kind": "compute", "project": project, "name": str(row["name"])},
+    )  # fmt: skip
+
+
+def self_deletion(url: str) -> str:
+    """Return shell by which a machine asks for its own end, with the rights of its service account."""
+    metadata = "http://metadata.google.internal/computeMetadata/v1/instance/service-accounts/default/token"
+    read = """python3 -c 'import json, sys; print(json.load(sys.stdin)["access_token"])'"""
+    token = f"$(curl -sf -H 'Metadata-Flavor: Google' {metadata} | {read})"
+    return f'curl -sf -X DELETE -H "Authorization: Bearer {token}" {quoted(url)} || true'
+
+
+def _body(
+    request: LaunchRequest, candidate: Candidate, number: int, zone: str, chosen: GoogleOptions
+) -> dict[str, Any]:
+    """Return the instance to insert."""
+    labels, name = (
+        tags_of(request=request, number=number, candidate=candidate),
+        resource_name(request, number),
+    )
+    base, attached = machine_type(candidate.instance_type)
+    script = startup_script(request, candidate, number, _boot(candidate, name, zone, chosen))
+    body: dict[str, Any] = {
+        "name": name,
+        "machineType": f"zones/{zone}/machineTypes/{base}",
+        "labels": labels,
+        "scheduling": _scheduling(candidate),
+        "disks": [_disk(labels, chosen)],
+        "networkInterfaces": [_interface(chosen)],
+        "metadata": {"items": [{"key": key, "value": value} for key, value in _metadata(script).items()]},
+        "shieldedInstanceConfig": {"enableVtpm": True, "enableIntegrityMonitoring": True},
+        "serviceAccounts": _identity(chosen),
+    }
+    if attached:
+        kind, count = attached
+        accelerator = f"zones/{zone}/acceleratorTypes/{kind}"
+        body["guestAccelerators"] = [{"acceleratorType": accelerator, "acceleratorCount": count}]
+    return body
+
+
+def _scheduling(candidate: Candidate) -> dict[str, Any]:
+    """Return the way of buying and the end of the machine; machines with GPUs cannot be moved in maintenance."""
+    return {
+        "provisioningModel": "SPOT" if candidate.purchase == "spot" else "STANDARD",
+        "onHostMaintenance": "TERMINATE",
+        "automaticRestart": False,
+        "maxRunDuration": {"seconds": str(candidate.cap_s)},
+        "instanceTerminationAction": "DELETE",
+    }
+
+
+def _armed(candidate: Candidate) -> dict[str, Any]:
+    """Return the description of a machine whose end is armed, the time of it included.
+
+    Counted from the request; Compute Engine counts from when the machine runs, `START_WITHIN_S` later at most.
+    """
+    wanted, latest_s = _scheduling(candidate), candidate.cap_s + START_WITHIN_S
+    return {
+        "id": {"$ref": "machine.id"},
+        "scheduling.provisioningModel": wanted["provisioningModel"],
+        "scheduling.maxRunDuration.seconds": wanted["maxRunDuration"]["seconds"],
+        "scheduling.instanceTerminationAction": wanted["instanceTerminationAction"],
+        "resourceStatus.scheduling.terminationTimestamp": {
+            "$not_after": {"$time": {"from": "machine.started", "plus_s": latest_s, "format": TIME_FORMAT}}
+        },
+    }
+
+
+def _disk(labels: Mapping[str, str], chosen: GoogleOptions) -> dict[str, Any]:
+    """Return the disk, which goes with its machine."""
+    start = {"sourceImage": chosen.image, "diskSizeGb": str(chosen.disk_gb), "labels": dict(labels)}
+    return {"boot": True, "autoDelete": True, "initializeParams": start}
+
+
+def _interface(chosen: GoogleOptions) -> dict[str, Any]:
+    """Return the network: no rule is made, no port is opened."""
+    interface: dict[str, Any] = {"network": f"projects/{chosen.project}/global/networks/{chosen.network}"}
+    if chosen.external_ip:
+        interface["accessConfigs"] = [{"name": "out", "type": "ONE_TO_ONE_NAT"}]
+    return interface
+
+
+def _metadata(script: str) -> dict[str, str]:
+    """Return the metadata: logins are governed by the project's IAM, never by keys in metadata."""
+    return {
+        "block-project-ssh-keys": "TRUE", "enable-oslogin": "TRUE", "serial-port-enable": "FALSE",
+        "install-nvidia-driver": "True", "startup-script": script,
+    }  # fmt: skip
+
+
+def _identity(chosen: GoogleOptions) -> list[dict[str, Any]]:
+    """Return the service account of the machine: none, unless one was named."""
+    if not chosen.service_account:
+        return []
+    names = ("devstorage.read_write", "compute")  # its files, and its own end; IAM says which of both it may
+    scopes = [f"https://www.googleapis.com/auth/{name}" for name in names]
+    return [{"email": chosen.service_account, "scopes": scopes}]
+
+
+def _boot(candidate: Candidate, name: str, zone: str, chosen: GoogleOptions) -> Boot:
+    """Return the parts of the start-up script that are Compute Engine's."""
+    minutes = math.ceil((candidate.cap_s + TIMER_AFTER_S) / 60)
+    url = f"https://compute.googleapis.com/compute/v1/projects/{chosen.project}/zones/{zone}/instances/{name}"
+    delete = f"{self_deletion(url)}; " if chosen.service_account else ""
+    return Boot(
+        timer=f"shutdown -P +{minutes}", end=f"{delete}shutdown -P now", packages=PACKAGES, notices="gcp",
+        copy_="gcloud storage rsync -r {source} {target}", unpack=FETCH, bucket=chosen.bucket,
+    )  # fmt: skip
+
+
+def _layers(cap_s: int) -> tuple[CapLayer, ...]:
+    """Return the layers that end the machine."""
+    timer_s = math.ceil((cap_s + TIMER_AFTER_S) / 60) * 60.0
+    return (
+        CapLayer(
+            name="max-run-duration", where="cloud", fires_after_s=cap_s, unproven=UNPROVEN,
+            how="Compute Engine deletes the machine and its disk; limit, action and time are read back",
+        ),
+        CapLayer(
+            name="timer", where="machine", fires_after_s=timer_s, unproven=UNPROVEN,
+            how="`shutdown` in the first line of the start-up script; what is left is a stopped machine's disk",
+        ),
+    )  # fmt: skip

@@ -1,0 +1,144 @@
+"""Google's errors, sorted into the kinds that all clouds share. When in doubt: unknown.
+
+Codes of Compute Engine's operations, and of `google.rpc.Code` for Cloud TPU. [unverified] None of them was seen at
+the real cloud; whatever is not among them is unknown, and unknown is looked up by label before anything else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ...core.api_call import look_up
+from ...core.errors import CloudFault, FaultKind
+
+__all__ = ["fault_of_answer", "fault_of_operation", "fault_of_tpu_state"]
+
+_CAPACITY = {
+    "ZONE_RESOURCE_POOL_EXHAUSTED", "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", "INSUFFICIENTCAPACITY",
+    "STOCKOUT", "RESOURCE_POOL_EXHAUSTED",
+}  # fmt: skip
+_RATE = {
+    "RATELIMITEXCEEDED",
+    "USERRATELIMITEXCEEDED",
+    "RATE_LIMIT_EXCEEDED",
+    "RESOURCE_OPERATION_RATE_EXCEEDED",
+}
+_NOT_READY = {"RESOURCENOTREADY", "RESOURCE_NOT_READY", "RESOURCEINUSEBYANOTHERRESOURCE"}
+_NOT_HERE = (
+    "does not exist in zone",
+    "acceleratortypes/",
+    "machinetypes/",
+    "unknown zone",
+    "accelerator type",
+)
+_RPC_EXHAUSTED = 8
+# "The resource 'projects/p1/zones/us-east1-b' was not found": the place, which says nothing of what is in it.
+_PLACE = re.compile(r"projects/[^/']+(/(zones|locations)/[^/']+)?'? was not found")
+
+
+def fault_of_answer(status: int, body: Any, *, makes: bool) -> CloudFault:
+    """Return what an answer with an error means.
+
+    Args:
+        status: Of HTTP.
+        body: As JSON; anything else when it was none.
+        makes: Whether the call makes something: then "not found" is about the place, not about the thing.
+    """
+    error = look_up(body, "error") if isinstance(body, Mapping) else None
+    if not isinstance(error, Mapping):
+        kind = FaultKind.THROTTLED if status == 429 else FaultKind.UNKNOWN
+        return CloudFault(kind, f"HTTP {status}", "")
+    code = str(look_up(error, "errors.0.reason") or error.get("status") or status)
+    message = str(error.get("message", ""))
+    kind = _named(code, message) or _by_status(status, message, makes=makes)
+    return CloudFault(kind, code, message, scope=_scope(message))
+
+
+def fault_of_operation(reply: Mapping[str, Any]) -> CloudFault | None:
+    """Return what a failed operation means; None when it has not failed."""
+    first = look_up(reply, "error.errors.0")
+    if isinstance(first, Mapping):
+        code, message = str(first.get("code", "")), str(first.get("message", ""))
+        kind = _named(code, message) or _in_operation(code, message)
+        return CloudFault(kind, code, message, scope=_scope(message))
+    if reply.get("done") and isinstance(reply.get("error"), Mapping):
+        return _of_rpc(reply["error"])
+    return None
+
+
+def fault_of_tpu_state(reply: Mapping[str, Any]) -> CloudFault | None:
+    """Return what the state of a queued resource means; None while it may still come up."""
+    state = look_up(reply, "state.state")
+    if state == "FAILED":
+        return _of_rpc(look_up(reply, "state.failedData.error") or {})
+    if state in {"SUSPENDING", "SUSPENDED", "DELETING"}:
+        return CloudFault(FaultKind.SPENT_TOKEN, str(state), "the slice ended while it started")
+    return None
+
+
+def _named(code: str, message: str) -> FaultKind | None:
+    """Return the kind of a code that says it all."""
+    upper = code.upper()
+    if upper in _CAPACITY:
+        return FaultKind.CAPACITY
+    if upper in _RATE:
+        return FaultKind.THROTTLED
+    if upper in {"QUOTAEXCEEDED", "QUOTA_EXCEEDED"}:
+        return FaultKind.QUOTA
+    if upper == "RESOURCE_EXHAUSTED":
+        return _exhausted(message)
+    if upper in {"ALREADYEXISTS", "ALREADY_EXISTS", "RESOURCE_ALREADY_EXISTS"}:
+        return FaultKind.EXISTS
+    return FaultKind.TRANSIENT if upper in _NOT_READY else None
+
+
+def _by_status(status: int, message: str, *, makes: bool) -> FaultKind:
+    """Return the kind of an answer whose code says nothing."""
+    if status in {401, 403}:
+        return FaultKind.CREDENTIALS
+    if status in {400, 404} and makes and _is_not_here(message):
+        return FaultKind.CAPACITY
+    if status == 404:
+        return FaultKind.INVALID if makes or _PLACE.search(message) else FaultKind.ABSENT
+    if status == 409:
+        return FaultKind.EXISTS if makes else FaultKind.TRANSIENT
+    if status == 429:
+        return FaultKind.THROTTLED
+    return FaultKind.INVALID if 400 <= status < 500 else FaultKind.UNKNOWN
+
+
+def _in_operation(code: str, message: str) -> FaultKind:
+    """Return the kind of an error that an operation ended with."""
+    if code == "UNSUPPORTED_OPERATION" or _is_not_here(message):  # taken back while it was made
+        return FaultKind.CAPACITY
+    if code == "PERMISSIONS_ERROR":
+        return FaultKind.CREDENTIALS
+    return FaultKind.TRANSIENT if code == "INTERNAL_ERROR" else FaultKind.INVALID
+
+
+def _of_rpc(error: Mapping[str, Any]) -> CloudFault:
+    """Return what a `google.rpc.Status` means; for a slice that failed, no capacity is the common case."""
+    code, message = int(error.get("code", 0)), str(error.get("message", ""))
+    kinds = {3: FaultKind.INVALID, 7: FaultKind.CREDENTIALS, 16: FaultKind.CREDENTIALS}
+    kind = _exhausted(message) if code == _RPC_EXHAUSTED else kinds.get(code, FaultKind.CAPACITY)
+    return CloudFault(kind, f"rpc {code}", message, scope=_scope(message))
+
+
+def _exhausted(message: str) -> FaultKind:
+    """Return which of three things is exhausted."""
+    lower = message.lower()
+    if "quota limit" in lower or "quota exceeded" in lower:
+        return FaultKind.THROTTLED if "per minute" in lower else FaultKind.QUOTA
+    return FaultKind.CAPACITY
+
+
+def _is_not_here(message: str) -> bool:
+    """Whether the place does not have such a machine at all."""
+    return any(part in message.lower() for part in _NOT_HERE)
+
+
+def _scope(message: str) -> str:
+    """Return how far a quota reaches."""
+    return "account" if "GPUS_ALL_REGIONS" in message or "all_regions" in message.lower() else "region"

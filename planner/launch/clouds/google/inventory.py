@@ -1,0 +1,127 @@
+"""What carries our labels in projects and buckets: machines, slices, uploaded archives.
+
+A project, an interface or a zone that does not answer is named and hides nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from ...core.cloud_adapter import Leftover, Listing, Machine, gathered
+from ...core.errors import CloudFault, FaultKind
+from .compute import SERVICE, compute_machine
+from .tpu import QUEUED, tpu_machine
+from .tpu import SERVICE as TPU_SERVICE
+from .upload import SERVICE as STORAGE
+from .upload import archive_left, archives_in
+from .zones import region_of
+
+__all__ = ["Inventory"]
+
+Ask = Callable[[str, str, Mapping[str, Any]], dict[str, Any]]
+UNREACHABLE = "UNREACHABLE"
+
+
+@dataclass
+class Inventory:
+    """One look at projects and buckets.
+
+    Args:
+        ask: Sends a call: service, operation, parameters.
+        now: The cloud's time.
+        regions: Only these; None: all.
+        unreachable: Zones that did not answer, found on the way.
+    """
+
+    ask: Ask
+    now: Callable[[], datetime]
+    regions: Sequence[str] | None
+    unreachable: dict[str, CloudFault] = field(default_factory=dict)
+
+    def machines(self, projects: Iterable[str]) -> Listing:
+        """Return the machines and slices of projects. Each interface of each project fails by itself."""
+        asked: dict[str, Callable[[], Iterable[Machine]]] = {}
+        for project in projects:
+            asked[f"Compute Engine in {project}"] = partial(self._instances, project)
+            asked[f"Cloud TPU in {project}"] = partial(self._slices, project)
+        found = gathered(asked, lambda place: self._here(asked[place]()))
+        return replace(found, failed={**found.failed, **self.unreachable})
+
+    def archives(self, buckets: Iterable[str]) -> tuple[list[Leftover], dict[str, CloudFault]]:
+        """Return the archives that were uploaded to buckets; one bucket that fails hides no other."""
+        found: list[Leftover] = []
+        failed: dict[str, CloudFault] = {}
+        for bucket in buckets:
+            try:
+                pages = list(self._pages(STORAGE, "objects.list", archives_in(bucket)))
+            except CloudFault as fault:
+                failed[bucket] = fault
+            else:
+                rows = [archive_left(row) for page in pages for row in page.get("items", [])]
+                found += [row for row in rows if row is not None]
+        return found, failed
+
+    def _here(self, machines: Iterable[Machine]) -> list[Machine]:
+        """Return the machines of the regions that are asked for."""
+        return [one for one in machines if one.run and self._is_here(one.region)]
+
+    def _is_here(self, region: str) -> bool:
+        """Whether a region is asked for."""
+        return self.regions is None or region in self.regions
+
+    def _instances(self, project: str) -> Iterator[Machine]:
+        """Yield the GPU machines of a project."""
+        params = {"project": project, "filter": "labels.gpuplan-run:*"}
+        for page in self._pages(SERVICE, "instances.aggregatedList", params):
+            self._note_unreachable(page.get("unreachables", []))
+            for place, scope in page.get("items", {}).items():
+                if scope.get("warning", {}).get("code") == UNREACHABLE:
+                    self._note_unreachable([place])
+                for row in scope.get("instances", []):
+                    yield compute_machine(row, project=project, seen_at=self.now())
+
+    def _slices(self, project: str) -> Iterator[Machine]:
+        """Yield the TPU slices of a project; an interface that is not enabled has none."""
+        try:
+            for page in self._pages(
+                TPU_SERVICE, f"{QUEUED}.list", {"parent": f"projects/{project}/locations/-"}
+            ):
+                self._note_unreachable(page.get("unreachable", []))
+                for row in page.get("queuedResources", []):
+                    yield tpu_machine(row, project=project, seen_at=self.now())
+        except CloudFault as fault:
+            if not _is_disabled(fault):
+                raise
+
+    def _note_unreachable(self, places: Iterable[str]) -> None:
+        """Remember zones that did not answer: what is in them is unknown, not absent."""
+        for place in places:
+            zone = place.rpartition("/")[2]
+            if self._is_here(region_of(zone)):
+                self.unreachable[zone] = CloudFault(FaultKind.UNKNOWN, UNREACHABLE, f"{zone} did not answer")
+
+    def _pages(self, service: str, operation: str, params: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """Yield all pages of a list; CloudFault when they do not end."""
+        tokens = [""]
+        while True:
+            page = {"pageToken": tokens[-1]} if tokens[-1] else {}
+            reply = self.ask(service, operation, {**params, **page})
+            yield reply
+            token = str(reply.get("nextPageToken") or "")
+            if not token:
+                return
+            if token in tokens:
+                raise CloudFault(FaultKind.UNKNOWN, "EndlessPages", f"the pages of {operation} repeat")
+            tokens.append(token)
+
+
+def _is_disabled(fault: CloudFault) -> bool:
+    """Whether an interface is not enabled in the project."""
+    text = str(fault).lower()
+    return (
+        "accessnotconfigured" in text or "service_disabled" in text or "has not been used in project" in text
+    )

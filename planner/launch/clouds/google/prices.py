@@ -1,0 +1,60 @@
+"""Today's price of a machine or a slice, from the Cloud Billing Catalog, with the credentials that launch it.
+
+Google prices parts (cores, memory, GPUs, chips), from which `offers.refresh` puts machines together. A machine of
+which a part has no price, or two, has no live price.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from ...core.clock import Clock
+from ...core.cloud_adapter import LivePrice
+from ...core.request import Candidate
+from ...prepare.listed_price import exact_price, read_list
+
+if TYPE_CHECKING:
+    from ....offers.refresh.source import ListedPrice
+    from ....offers.refresh.sources.gcp import GcpBilling
+
+__all__ = ["LivePrices"]
+
+
+class LivePrices:
+    """The billing catalog, read once.
+
+    Args:
+        clock: Says when a price was read.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def price(self, candidate: Candidate) -> LivePrice:
+        """Return the price of an offer; CloudFault when it cannot be put together exactly."""
+        rows = self._rows(candidate.region)
+        return exact_price(candidate, rows, name="the Cloud Billing Catalog", read_at=self._clock.now())
+
+    @cached_property
+    def _catalog(self) -> GcpBilling:
+        """The source of prices, which knows the parts of every machine of the packaged catalog."""
+        from ....offers.catalog import load_catalog
+        from ....offers.refresh.instance_types import build_instance_specs
+        from ....offers.refresh.sources.gcp import GcpBilling
+
+        catalog = load_catalog()
+        return GcpBilling(build_instance_specs("gcp", catalog.offers, catalog.names))
+
+    def _rows(self, region: str) -> list[ListedPrice]:
+        """Return the prices of a region; API keys of price refreshes are not used."""
+        from ....offers.refresh.source import PricePart, RefreshRequest
+        from ....offers.refresh.sources.gcp import KEY_VARIABLES
+
+        part = PricePart(region=region, purchases=("on_demand", "spot"), label=f"gcp {region}")
+        environ = {name: text for name, text in os.environ.items() if name not in KEY_VARIABLES}
+        return read_list(
+            lambda http: self._catalog.read(part, RefreshRequest(environ=environ), http),
+            name="CloudBillingCatalog",
+        )

@@ -1,0 +1,205 @@
+"""A TPU slice as a queued resource, and back.
+
+Its end is part of the request that makes it: `runDuration.maxRunDuration`, which exists in the REST interface
+`v2alpha1` only and in no class of google-cloud-tpu (see `rest`). A slice that shuts itself down is still paid for,
+so the machine has no timer of its own: the cloud's is the only layer, and it is read back before the run counts as
+started.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from ....errors import UsageError
+from ...core.api_call import Call, look_up
+from ...core.cloud_adapter import Machine, MachineRef, MachineState
+from ...core.launch_plan import Attempt, CapLayer
+from ...core.request import Candidate, LaunchRequest
+from ...core.resource_names import TAG_OWNER_NAME, TAG_RUN, resource_name, tags_of, token_of, usd_from_tag
+from ...prepare.shell import quoted
+from ...prepare.startup import Boot, startup_script
+from .compute import ARMED_WITHIN_S, UNPROVEN, self_deletion
+from .options import GoogleOptions
+from .upload import FETCH, code_calls
+from .zones import accelerator_type, region_of, runtime_version
+
+__all__ = ["SERVICE", "is_tpu", "tpu_attempt", "tpu_ending", "tpu_machine"]
+
+SERVICE = "tpu.v2alpha1"
+DELETES = "tpu.v2"  # deleting needs nothing of v2alpha1, so that it goes through google-cloud-tpu
+QUEUED = "projects.locations.queuedResources"
+LONGEST_S = 7 * 24 * 3600  # FLEX_START, https://cloud.google.com/tpu/docs/request-using-flex-start
+PACKAGES = ("keras", "jax[tpu]")
+CREATED_WITHIN_S = 900.0
+_SINGLE_HOST = {"v2": 8, "v3": 8, "v4": 8, "v5p": 8, "v5litepod": 8, "v6e": 8}
+_STATES: dict[str, MachineState] = {
+    "ACTIVE": "running", "DELETING": "ending", "SUSPENDING": "ending", "SUSPENDED": "stopped",
+    "FAILED": "stopped",
+}  # fmt: skip
+
+
+def is_tpu(instance_type: str) -> bool:
+    """Whether a catalog name is a TPU slice."""
+    return instance_type.startswith("tpu-")
+
+
+def tpu_attempt(
+    request: LaunchRequest, candidate: Candidate, number: int, zone: str, chosen: GoogleOptions
+) -> Attempt:
+    """Return the calls that start a TPU slice in a zone. Pure."""
+    _require_startable(candidate)
+    parent = f"projects/{chosen.project}/locations/{zone}"
+    name = resource_name(request, number)
+    token = token_of(request=request, number=number, candidate=candidate, zone=zone)
+    node = "tpu.nodeSpec.0.node"
+    ours = {f"{node}.labels.{TAG_RUN}": request.run, f"{node}.labels.gpuplan-owner": request.owner}
+    get = Call(
+        step="machine", service=SERVICE, operation=f"{QUEUED}.get", region=zone, expects={**ours},
+        params={"name": f"{parent}/queuedResources/{name}"}, keeps={"id": "name", "started": "createTime"},
+    )  # fmt: skip
+    create = Call(
+        step="machine", service=SERVICE, operation=f"{QUEUED}.create", region=zone, makes="machine",
+        token=token, find=get,
+        params={
+            "parent": parent, "queuedResourceId": name, "requestId": token,
+            "body": _body(request, candidate, number, parent, chosen),
+        },
+        keeps={"id": "metadata.target", "started": "metadata.createTime"},
+    )  # fmt: skip
+    cap = get.model_copy(
+        update={
+            "step": "cap", "arms": "run-duration", "keeps": {}, "patience_s": ARMED_WITHIN_S,
+            "expects": _armed(candidate),
+        }
+    )  # fmt: skip
+    active = get.model_copy(
+        update={
+            "step": "active", "keeps": {}, "expects": {"state.state": "ACTIVE"},
+            "patience_s": chosen.wait_s + CREATED_WITHIN_S,
+        }
+    )  # fmt: skip
+    by_hand = (
+        f"gcloud compute tpus queued-resources delete {quoted(name)} --project={quoted(chosen.project)} "
+        f"--zone={quoted(zone)} --force --quiet"
+    )
+    return Attempt(
+        number=number, candidate=candidate, zone=zone,
+        calls=(*code_calls(request, zone, chosen), create, cap, active),
+        layers=_layers(candidate.cap_s), stop_by_hand=by_hand,
+        details={"kind": "tpu", "project": chosen.project, "name": name},
+    )  # fmt: skip
+
+
+def tpu_ending(machine: MachineRef) -> tuple[Call, ...]:
+    """Return the call that deletes a slice with its queued resource, whatever state both are in."""
+    return (
+        Call(
+            step="end", service=DELETES, operation=f"{QUEUED}.delete", region=machine.region,
+            params={"name": machine.id, "force": True},
+        ),
+    )  # fmt: skip
+
+
+def tpu_machine(row: Mapping[str, Any], *, project: str, seen_at: datetime) -> Machine:
+    """Return a slice from the cloud's own description; its run is empty when it is not one of ours.
+
+    Waiting for capacity costs nothing and may be as long as the queueing policy says: the cap counts from there.
+    """
+    node = look_up(row, "tpu.nodeSpec.0.node") or {}
+    labels = node.get("labels", {})
+    zone = str(row["name"]).split("/")[3]
+    started_at = datetime.fromisoformat(row["createTime"]).astimezone(UTC)
+    waited_s = float((look_up(row, "queueingPolicy.validUntilDuration") or "0s").removesuffix("s"))
+    cap_s, number = labels.get("gpuplan-cap-s", ""), labels.get("gpuplan-attempt", "")
+    spot = "spot" in row or row.get("provisioningModel") == "SPOT"
+    return Machine(
+        id=str(row["name"]), provider="gcp", region=region_of(zone), zone=zone,
+        instance_type=f"tpu-{node.get('acceleratorType', '')}", purchase="spot" if spot else "on_demand",
+        state=_STATES.get(str(look_up(row, "state.state")), "starting"), started_at=started_at,
+        seen_at=max(seen_at, started_at),
+        cap_at=started_at + timedelta(seconds=int(cap_s) + waited_s) if cap_s.isdecimal() else None,
+        run=labels.get(TAG_RUN, ""), attempt=int(number) if number.isdecimal() else 0,
+        owner=labels.get("gpuplan-owner", ""), owner_name=labels.get(TAG_OWNER_NAME, ""),
+        usd_per_hour=usd_from_tag(labels.get("gpuplan-microusd-per-hour")),
+        details={"kind": "tpu", "project": project, "name": str(row["name"]).rpartition("/")[2]},
+    )  # fmt: skip
+
+
+def _body(
+    request: LaunchRequest, candidate: Candidate, number: int, parent: str, chosen: GoogleOptions
+) -> dict[str, Any]:
+    """Return the queued resource to create."""
+    slice_name = accelerator_type(candidate)
+    script = startup_script(request, candidate, number, _boot(request, number, parent, chosen))
+    node: dict[str, Any] = {
+        "acceleratorType": slice_name,
+        "runtimeVersion": runtime_version(slice_name),
+        "labels": tags_of(request=request, number=number, candidate=candidate),
+        "networkConfig": {"network": chosen.network, "enableExternalIps": chosen.external_ip},
+        "metadata": {"block-project-ssh-keys": "TRUE", "enable-oslogin": "TRUE", "startup-script": script},
+    }
+    if chosen.service_account:
+        scope = [
+            "https://www.googleapis.com/auth/cloud-platform"
+        ]  # the interface of TPUs has no narrower one
+        node["serviceAccount"] = {"email": chosen.service_account, "scope": scope}
+    return {
+        "tpu": {"nodeSpec": [{"parent": parent, "nodeId": resource_name(request, number), "node": node}]},
+        "runDuration": {"maxRunDuration": f"{candidate.cap_s}s"},
+        "queueingPolicy": {"validUntilDuration": f"{chosen.wait_s}s"},
+        "provisioningModel": _provisioning_model(candidate),
+        **({"spot": {}} if candidate.purchase == "spot" else {}),
+    }
+
+
+def _armed(candidate: Candidate) -> dict[str, Any]:
+    """Return the description of a queued resource whose end is armed and that is bought as planned."""
+    return {
+        "name": {"$ref": "machine.id"},
+        "runDuration.maxRunDuration": f"{candidate.cap_s}s",
+        "provisioningModel": _provisioning_model(candidate),
+    }
+
+
+def _provisioning_model(candidate: Candidate) -> str:
+    """Return the way of buying, as Cloud TPU names it."""
+    return "SPOT" if candidate.purchase == "spot" else "FLEX_START"
+
+
+def _boot(request: LaunchRequest, number: int, parent: str, chosen: GoogleOptions) -> Boot:
+    """Return the parts of the start-up script that are Cloud TPU's: it deletes itself, if it may."""
+    name = f"{parent}/queuedResources/{resource_name(request, number)}"
+    delete = self_deletion(f"https://tpu.googleapis.com/v2alpha1/{name}?force=true")
+    return Boot(
+        timer=": the cloud's runDuration is the timer, a guest cannot end the billing of a TPU by shutting down",
+        end=delete if chosen.service_account else "true", packages=PACKAGES, notices="gcp",
+        copy_="gcloud storage rsync -r {source} {target}", unpack=FETCH, bucket=chosen.bucket,
+    )  # fmt: skip
+
+
+def _require_startable(candidate: Candidate) -> None:
+    """Raise UsageError for what this adapter does not start."""
+    slice_name = accelerator_type(candidate)
+    generation, _, size = slice_name.partition("-")
+    if int(size or 0) > _SINGLE_HOST.get(generation, 0):
+        raise UsageError(
+            f"{candidate.instance_type} has several hosts, and gpuplan launches single machines",
+            hint="hand it over: `gpuplan export plan.json --to skypilot`",
+        )
+    if candidate.cap_s > LONGEST_S:
+        raise UsageError(
+            f"a TPU's runDuration is {LONGEST_S} s at most, and the cap is {candidate.cap_s} s",
+            hint="set `--max-hours 168` or less",
+        )
+
+
+def _layers(cap_s: int) -> tuple[CapLayer, ...]:
+    """Return the layers that end the slice."""
+    return (
+        CapLayer(
+            name="run-duration", where="cloud", fires_after_s=cap_s, unproven=UNPROVEN,
+            how="Cloud TPU deletes the slice; read back before the run counts as started",
+        ),
+    )  # fmt: skip

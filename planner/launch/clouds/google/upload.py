@@ -1,0 +1,85 @@
+"""A folder of the user's as an object of the run's bucket, from where the machine fetches it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...core.api_call import Call, look_up
+from ...core.cloud_adapter import Leftover
+from ...core.request import LaunchRequest
+from ...core.resource_names import TAG_RUN
+from ...prepare.startup import archive_name
+from ...prepare.upload import LEFT_OUT
+from .options import GoogleOptions
+
+__all__ = ["FETCH", "SERVICE", "archive_left", "archives_in", "code_calls", "folder_of"]
+
+SERVICE = "storage.v1"
+FETCH = "gcloud storage cat {source}"
+
+
+def code_calls(request: LaunchRequest, zone: str, chosen: GoogleOptions) -> tuple[Call, ...]:
+    """Return the call that uploads a folder; none when the code is elsewhere. Repeating it changes nothing."""
+    kind, _, folder = request.spec.source.partition(":")
+    if kind != "folder":
+        return ()
+    bucket, below = _split(chosen.bucket)
+    name = "/".join(filter(None, (below, archive_name(request.run))))
+    tags = {TAG_RUN: request.run, "gpuplan-owner": request.owner}
+    return (
+        Call(
+            step="code", service=SERVICE, operation="objects.insert", region=zone, makes="resource",
+            undo=(_removal(bucket, name, region=zone),),
+            params={
+                "bucket": bucket, "uploadType": "multipart", "body": {"name": name, "metadata": tags},
+                "media": {"tar_gz_of": folder, "except": list(LEFT_OUT)},
+            },
+        ),
+    )  # fmt: skip
+
+
+def archives_in(address: str) -> dict[str, Any]:
+    """Return the parameters that list the archives of a bucket.
+
+    Example:
+        >>> archives_in("gs://mine/below")
+        {'bucket': 'mine', 'matchGlob': 'below/*-source.tar.gz'}
+    """
+    bucket, below = _split(address)
+    return {"bucket": bucket, "matchGlob": "/".join(filter(None, (below, archive_name("*"))))}
+
+
+def archive_left(row: Mapping[str, Any]) -> Leftover | None:
+    """Return an uploaded archive from Cloud Storage's description; None when it is not gpuplan's."""
+    run, bucket, name = look_up(row, f"metadata.{TAG_RUN}"), str(row["bucket"]), str(row["name"])
+    if run is None:
+        return None
+    return Leftover(
+        kind="uploaded archive", id=f"gs://{bucket}/{name}", region="", run=str(run), attempt=0,
+        owner=str(look_up(row, "metadata.gpuplan-owner") or ""), undo=(_removal(bucket, name, region=""),),
+    )  # fmt: skip
+
+
+def folder_of(params: Mapping[str, Any]) -> str:
+    """Return the `gs://` address of the folder that an upload goes to.
+
+    Example:
+        >>> folder_of({"bucket": "mine", "body": {"name": "below/r1-source.tar.gz"}})
+        'gs://mine/below'
+    """
+    return f"gs://{params['bucket']}/{params['body']['name']}".rpartition("/")[0]
+
+
+def _removal(bucket: str, name: str, *, region: str) -> Call:
+    """Return the call that removes an object."""
+    return Call(
+        step="code", service=SERVICE, operation="objects.delete", region=region,
+        params={"bucket": bucket, "object": name.replace("/", "%2F")},
+    )  # fmt: skip
+
+
+def _split(address: str) -> tuple[str, str]:
+    """Return bucket and folder of a `gs://` address."""
+    bucket, _, below = address.removeprefix("gs://").partition("/")
+    return bucket, below

@@ -1,0 +1,79 @@
+"""Names: zones of a region, machine types behind catalog names, TPU software by generation."""
+
+from __future__ import annotations
+
+import re
+
+from ....errors import UsageError
+from ...core.request import Candidate
+
+__all__ = ["accelerator_type", "machine_type", "region_of", "runtime_version", "zones_of"]
+
+# [unverified] Most regions have zones a, b and c; these have others. A wrong one is refused and the next is tried.
+_OTHER_ZONES = {"us-central1": "abcf", "us-east1": "bcd", "europe-west1": "bcd", "us-central2": "b"}
+# [unverified] Names of accelerators that are attached to N1 machines.
+_ATTACHED = {
+    "T4": "nvidia-tesla-t4", "P4": "nvidia-tesla-p4", "P100": "nvidia-tesla-p100", "V100": "nvidia-tesla-v100",
+    "K80": "nvidia-tesla-k80",
+}  # fmt: skip
+# [unverified] TPU software for JAX and PyTorch.
+_RUNTIMES = {"v5litepod": "v2-alpha-tpuv5-lite", "v5p": "v2-alpha-tpuv5", "v6e": "v2-alpha-tpuv6e"}
+_COMMON_RUNTIME = "tpu-ubuntu2204-base"
+
+
+def zones_of(region: str) -> tuple[str, ...]:
+    """Return the zones of a region; one that does not have the machine answers so, and the next is tried.
+
+    Example:
+        >>> zones_of("us-east1")
+        ('us-east1-b', 'us-east1-c', 'us-east1-d')
+    """
+    if not re.fullmatch(r"[a-z]+-[a-z]+\d+", region):
+        raise UsageError(f"`{region}` is no region of Google Cloud", hint="choose an offer with a region")
+    return tuple(f"{region}-{letter}" for letter in _OTHER_ZONES.get(region, "abc"))
+
+
+def region_of(zone: str) -> str:
+    """Return the region of a zone.
+
+    Example:
+        >>> region_of("us-east1-b")
+        'us-east1'
+    """
+    return zone.rpartition("-")[0]
+
+
+def machine_type(instance_type: str) -> tuple[str, tuple[str, int] | None]:
+    """Return the machine type of a catalog name, and what is attached to it.
+
+    Example:
+        >>> machine_type("n1-standard-8+2xT4")
+        ('n1-standard-8', ('nvidia-tesla-t4', 2))
+        >>> machine_type("a2-highgpu-1g")
+        ('a2-highgpu-1g', None)
+    """
+    base, plus, attached = instance_type.partition("+")
+    if not plus:
+        return base, None
+    count, _, name = attached.partition("x")
+    if name not in _ATTACHED or not count.isdecimal():
+        raise UsageError(
+            f"`{attached}` cannot be attached to {base}: its name at Google Cloud is not known",
+            hint="choose another offer",
+        )
+    return base, (_ATTACHED[name], int(count))
+
+
+def accelerator_type(candidate: Candidate) -> str:
+    """Return the name of a TPU slice as the interface wants it: the catalog's, without `tpu-`."""
+    return candidate.instance_type.removeprefix("tpu-")
+
+
+def runtime_version(slice_name: str) -> str:
+    """Return the software that a TPU slice boots.
+
+    Example:
+        >>> runtime_version("v6e-8")
+        'v2-alpha-tpuv6e'
+    """
+    return _RUNTIMES.get(slice_name.partition("-")[0], _COMMON_RUNTIME)

@@ -1,0 +1,200 @@
+"""This machine as a provider: the same flow as on a cloud, for nothing. What is rented is a group of processes.
+
+A machine is a folder `machines/ID` with a lock, `alive`, that every process of it inherits: it is held
+exactly as long as one of them lives, whoever else dies. Its cap has two layers: the supervisor's own alarm,
+set first of all, and a watchdog in another session, which waits for the lock. Both survive the client;
+neither survives a reboot, and nor does the machine.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from ....errors import UsageError
+from ...core.api_call import Call
+from ...core.clock import Clock
+from ...core.cloud_adapter import Leftover, Listing, LivePrice, Machine, MachineRef, Outcome
+from ...core.errors import CloudFault, FaultKind
+from ...core.launch_plan import Attempt, CapLayer, Terms
+from ...core.request import Candidate, LaunchRequest
+from ...core.resource_names import TAG_OWNER_NAME, tags_of, token_of, usd_from_tag
+from ...prepare.shell import quoted
+from .process_groups import LocalMachines
+
+__all__ = ["LocalAdapter"]
+
+SLACK_S = 30.0  # a checkpoint's grace, and the watchdog after it
+ARMING_S = 30.0
+SERVICE = "local"
+
+
+class LocalAdapter:
+    """Runs on the computer that gpuplan runs on.
+
+    Args:
+        state_dir: Where machines and the runs' files are.
+        clock: Not used: the kernel's is.
+    """
+
+    provider = "local"
+    remote = False
+    visibility_s = 0.0  # files of one's own are visible at once
+
+    def __init__(self, *, state_dir: Path, clock: Clock) -> None:
+        self._state_dir = state_dir
+        self._machines = LocalMachines(state_dir / "machines")
+
+    def terms(self, candidate: Candidate, options: Mapping[str, str]) -> Terms:
+        """Return what it costs: nothing."""
+        if options:
+            raise UsageError(
+                f"`--option {next(iter(options))}`: the local provider has no options", hint="leave it out"
+            )
+        note = "it runs here, in this Python environment: power and wear are not counted"
+        return Terms(slack_s=SLACK_S, max_usd_per_hour=Decimal(0), notes=(note,))
+
+    def attempts(self, request: LaunchRequest) -> tuple[Attempt, ...]:
+        """Return the one attempt: this machine is either here or not."""
+        return (self._attempt(request, request.candidates[0], request.attempt),)
+
+    def ending(self, machine: MachineRef) -> tuple[Call, ...]:
+        """Return the call that ends it."""
+        return (
+            Call(
+                step="end", service=SERVICE, operation="end", region=machine.region, params={"id": machine.id}
+            ),
+        )
+
+    def send(self, call: Call, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Do what a call says."""
+        operations = {
+            "start": self._machines.start,
+            "describe": self._machines.describe,
+            "end": self._machines.end,
+        }
+        try:
+            return operations[call.operation](params)
+        except OSError as error:
+            raise CloudFault(FaultKind.INVALID, type(error).__name__, str(error)) from error
+
+    def missing(self) -> str:
+        """Nothing ever is."""
+        return ""
+
+    def cloud_time(self) -> datetime | None:
+        """Return the time: here the cloud's clock is this computer's."""
+        return datetime.now(tz=UTC)
+
+    def look(self, machine: MachineRef) -> Machine | None:
+        """Return a machine of this computer; None when there never was one of that id."""
+        found = self._machines.find(machine.id)
+        if found is None:
+            return None
+        params, state, alive = found
+        return self._machine(params, state) if alive else self._machine(params, state, ended=True)
+
+    def machines(self, regions: Sequence[str] | None) -> Listing:
+        """Return what is alive."""
+        if regions is not None and SERVICE not in regions:
+            return Listing()
+        found = tuple(self._machine(params, state) for params, state in self._machines.alive())
+        return Listing(machines=found, answered=(SERVICE,))
+
+    def leftovers(self, regions: Sequence[str] | None) -> tuple[list[Leftover], dict[str, CloudFault]]:
+        """Return nothing: a local run makes a machine and nothing else."""
+        return [], {}
+
+    def live_price(self, candidate: Candidate, options: Mapping[str, str]) -> LivePrice:
+        """Return the price of this computer: nothing."""
+        return LivePrice(usd_per_hour=Decimal(0), source="this computer", read_at=datetime.now(tz=UTC))
+
+    def outcome(self, request: LaunchRequest) -> Outcome | None:
+        """Return what the supervisor wrote in the run's folder."""
+        path = self._work(request) / "outcome.json"
+        return Outcome.model_validate_json(path.read_bytes()) if path.exists() else None
+
+    def _attempt(self, request: LaunchRequest, candidate: Candidate, number: int) -> Attempt:
+        """Return the calls: start, and look whether both timers are set."""
+        token = token_of(request=request, number=number, candidate=candidate, zone=None)
+        identity = f"local-{token[:8]}"
+        start = Call(
+            step="machine", service=SERVICE, operation="start", region=SERVICE, makes="machine", token=token,
+            params={
+                "id": identity, "token": token,
+                "tags": tags_of(request=request, number=number, candidate=candidate),
+                "program": [sys.executable, "-m", "gpuplan.launch.agent.supervise"],
+                "job": self._job(request, candidate, number),
+            },
+            keeps={"id": "id", "started": "started"},
+        )  # fmt: skip
+        checks = tuple(
+            Call(
+                step=layer, service=SERVICE, operation="describe", region=SERVICE, params={"id": identity},
+                expects={f"armed.{layer}": True}, patience_s=ARMING_S, arms=layer,
+            )
+            for layer in ("alarm", "watchdog")
+        )  # fmt: skip
+        folder = self._machines.folder / identity
+        return Attempt(
+            number=number, candidate=candidate, zone=None, calls=(start, *checks),
+            layers=_layers(candidate.cap_s), stop_by_hand=f"fuser -k -TERM {quoted(f'{folder}/alive')}",
+        )  # fmt: skip
+
+    def _job(self, request: LaunchRequest, candidate: Candidate, number: int) -> dict[str, Any]:
+        """Return what the supervisor is told."""
+        spec = request.spec
+        kind, _, place = spec.source.partition(":")
+        if kind != "folder":
+            raise UsageError(
+                f"`--source {spec.source}`: the local provider runs a folder", hint="check it out"
+            )
+        if spec.requirements:
+            raise UsageError(
+                "`--requirements`: the local provider runs in the environment that gpuplan is in",
+                hint=f"install it yourself: `{sys.executable} -m pip install -r {spec.requirements}`",
+            )
+        return {
+            "attempt": number, "cap_s": candidate.cap_s, "watchdog_s": candidate.cap_s + SLACK_S,
+            "work": str(self._work(request)), "cwd": place, "script": spec.script,
+            "arguments": list(spec.arguments), "checkpoint_every_s": spec.checkpoint_every_s,
+            "restarts": spec.restarts, "stop_loss": spec.stop_loss.model_dump(mode="json"),
+            "step_s": candidate.step_s.model_dump(mode="json") if candidate.step_s else None,
+            "notices": None, "at_end": [],
+        }  # fmt: skip
+
+    def _work(self, request: LaunchRequest) -> Path:
+        """Return the run's folder: its checkpoints outlive its machines."""
+        return self._state_dir / "runs" / request.run / "work"
+
+    def _machine(self, params: dict[str, Any], state: dict[str, Any], *, ended: bool = False) -> Machine:
+        """Return a machine from what was asked for and what it says of itself."""
+        tags, armed = params["tags"], state["armed"].get("alarm")
+        started = datetime.fromisoformat(state["started"])
+        return Machine(
+            id=params["id"], provider=self.provider, region=SERVICE, instance_type="this-machine",
+            purchase="on_demand", state="ended" if ended else "running" if armed else "starting",
+            started_at=started, seen_at=datetime.now(tz=UTC),
+            cap_at=datetime.fromtimestamp(started.timestamp() + int(tags["gpuplan-cap-s"]), tz=UTC),
+            run=tags["gpuplan-run"], attempt=int(tags["gpuplan-attempt"]), owner=tags["gpuplan-owner"],
+            owner_name=tags.get(TAG_OWNER_NAME, ""),
+            usd_per_hour=usd_from_tag(tags["gpuplan-microusd-per-hour"]),
+        )  # fmt: skip
+
+
+def _layers(cap_s: int) -> tuple[CapLayer, ...]:
+    """Return what ends the processes."""
+    return (
+        CapLayer(
+            name="alarm", where="machine", fires_after_s=cap_s,
+            how="the supervisor's alarm, set before anything else; it saves a checkpoint first",
+        ),
+        CapLayer(
+            name="watchdog", where="machine", fires_after_s=cap_s + SLACK_S,
+            how="a process of its own, which ends the whole group",
+        ),
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Plan, engine, ledger and clean-up: what every provider shares."""

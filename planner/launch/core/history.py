@@ -1,0 +1,208 @@
+"""What the records of a run say: which attempts were begun, what exists of them, and what nobody knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, Literal
+
+from .cloud_adapter import Machine, MachineRef
+from .errors import RETRIED, FaultKind
+from .launch_plan import Attempt, LaunchPlan
+
+__all__ = ["AttemptHistory", "History", "RunState"]
+
+RunState = Literal["planned", "starting", "unknown", "running", "ending", "ended", "finished"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptHistory:
+    """What is known of one attempt.
+
+    Args:
+        attempt: As planned.
+        plan: The plan that it is part of.
+        records: Of this attempt, oldest first.
+    """
+
+    attempt: Attempt
+    plan: LaunchPlan
+    records: tuple[dict[str, Any], ...]
+
+    @property
+    def kept(self) -> dict[str, dict[str, Any]]:
+        """What each call that is done kept of its reply."""
+        return {record["step"]: record["kept"] for record in self._all("done")}
+
+    @property
+    def intended(self) -> set[str]:
+        """Steps that may have been sent."""
+        return {record["step"] for record in self._all("intent")}
+
+    @property
+    def begun(self) -> bool:
+        """Whether anything may have been sent."""
+        return bool(self.intended)
+
+    @property
+    def is_up(self) -> bool:
+        """Whether all calls were done."""
+        return any(True for _ in self._all("up"))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all that it made is known to be gone."""
+        return any(True for _ in self._all("ended"))
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether somebody began to end it."""
+        return any(True for _ in self._all("ending"))
+
+    @property
+    def is_noted(self) -> bool:
+        """Whether how it ended was looked for, and is written down if there was anything."""
+        return any(True for _ in self._all("noted"))
+
+    @property
+    def machine_step(self) -> str:
+        """The step that makes the machine."""
+        return next(call.step for call in self.attempt.calls if call.makes == "machine")
+
+    @property
+    def machine_id(self) -> str | None:
+        """By which the cloud knows the machine; None when no answer ever brought it."""
+        return self.kept.get(self.machine_step, {}).get("id")
+
+    @property
+    def ref(self) -> MachineRef | None:
+        """The machine's identity with all that its cloud needs to find it; None when its id is not on record."""
+        if self.machine_id is None:
+            return None
+        attempt = self.attempt
+        return MachineRef(
+            id=self.machine_id, region=attempt.candidate.region, zone=attempt.zone, details=attempt.details
+        )
+
+    def made(self, machine: Machine) -> bool:
+        """Whether a machine is this attempt's: by its id, or by its tags while no id is on record."""
+        request = self.plan.request
+        if machine.provider != request.provider:
+            return False
+        if self.machine_id is not None:
+            return machine.id == self.machine_id
+        wanted = (request.run, self.attempt.number, request.owner)
+        return (machine.run, machine.attempt, machine.owner) == wanted
+
+    @property
+    def machine_refused(self) -> bool:
+        """Whether the last word on the machine was a definite no, without any doubt before it.
+
+        One who asks a second time had no answer that he could keep the first time: what was asked for then may
+        exist, whatever is answered now.
+        """
+        kinds = [record["kind"] for record in self._all("fault") if record["step"] == self.machine_step]
+        asked = sum(record["step"] == self.machine_step for record in self._all("intent"))
+        no_doubt = asked == 1 and FaultKind.UNKNOWN not in kinds
+        return bool(kinds) and no_doubt and FaultKind(kinds[-1]) not in RETRIED
+
+    @property
+    def may_have_machine(self) -> bool:
+        """Whether a machine may exist: one was asked for, and it is not known to be refused or gone."""
+        asked = self.machine_step in self.intended
+        return asked and not self.is_over and (self.machine_id is not None or not self.machine_refused)
+
+    @property
+    def machine_started_at(self) -> datetime | None:
+        """When the machine started, by the cloud's clock; None when no answer ever said so."""
+        started = self.kept.get(self.machine_step, {}).get("started")
+        return datetime.fromisoformat(started) if started else None
+
+    @property
+    def lived_s(self) -> Decimal | None:
+        """How long the machine lived, by the cloud's clock; None when that is not known [s]."""
+        lived = [Decimal(record["lived_s"]) for record in self._all("ended") if record.get("lived_s")]
+        return lived[-1] if lived else None
+
+    @property
+    def cost_at_most_usd(self) -> Decimal:
+        """The most that it can have cost or still cost: by its end if that is known, else by its cap [USD]."""
+        from ..prepare.limits import worst_case_usd
+
+        if not self.begun or (self.is_over and self.machine_id is None):
+            return Decimal(0)
+        worst = self.plan.worst_case_usd
+        if self.lived_s is None:
+            return worst
+        price = self.attempt.candidate.usd_per_hour
+        return min(worst, worst_case_usd(cap_s=float(self.lived_s), slack_s=0.0, max_usd_per_hour=price))
+
+    def _all(self, event: str) -> Iterator[dict[str, Any]]:
+        """Yield the records of an event."""
+        return (record for record in self.records if record["event"] == event)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """What is known of a run.
+
+    Args:
+        run: Its name.
+        plans: Oldest first.
+        records: Oldest first.
+    """
+
+    run: str
+    plans: tuple[LaunchPlan, ...]
+    records: tuple[dict[str, Any], ...]
+
+    @property
+    def finished(self) -> str | None:
+        """Why nothing more will be done for it; None while something may."""
+        whys = [record["why"] for record in self.records if record["event"] == "finished"]
+        return whys[-1] if whys else None
+
+    def attempts(self) -> list[AttemptHistory]:
+        """Return all planned attempts with what is known of them, oldest first; the newest plan counts."""
+        newest = {attempt.number: (attempt, plan) for plan in self.plans for attempt in plan.attempts}
+        return [
+            AttemptHistory(
+                attempt=attempt,
+                plan=plan,
+                records=tuple(record for record in self.records if record.get("attempt") == number),
+            )
+            for number, (attempt, plan) in sorted(newest.items())
+        ]
+
+    def current(self) -> AttemptHistory | None:
+        """Return the attempt that was begun last; None when none was."""
+        begun = [one for one in self.attempts() if one.begun]
+        return begun[-1] if begun else None
+
+    @property
+    def state(self) -> RunState:
+        """Where the run stands, as far as this computer knows."""
+        current = self.current()
+        if self.finished:
+            return "finished"
+        if current is None:
+            return "planned"
+        if current.is_over:
+            return "ended"
+        if current.is_ending:
+            return "ending"
+        if current.machine_id is None and current.may_have_machine:
+            return "unknown"
+        return "running" if current.is_up else "starting"
+
+    @property
+    def spent_at_most_usd(self) -> Decimal:
+        """The most that all attempts so far can have cost [USD]."""
+        return sum((one.cost_at_most_usd for one in self.attempts()), Decimal(0))
+
+    @property
+    def next_attempt(self) -> int:
+        """The number that no attempt has had."""
+        return max((one.attempt.number for one in self.attempts() if one.begun), default=0) + 1

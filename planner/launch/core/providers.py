@@ -1,0 +1,36 @@
+"""The providers that can be launched on, by name; each is imported when it is first used."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+
+from ...errors import UsageError, near_names_hint
+from .clock import Clock
+from .cloud_adapter import Adapter
+
+__all__ = ["LAUNCHABLE", "adapter_of"]
+
+_HOME: dict[str, str] = {
+    "local": "..clouds.local.adapter:LocalAdapter",
+    "aws": "..clouds.aws.adapter:AwsAdapter",
+    "gcp": "..clouds.google.adapter:GoogleAdapter",
+    "azure": "..clouds.azure.adapter:AzureAdapter",
+}
+LAUNCHABLE = tuple(_HOME)
+
+
+def adapter_of(provider: str, *, state_dir: Path, clock: Clock) -> Adapter:
+    """Return the adapter of a provider.
+
+    Args:
+        provider: As offers name it.
+        state_dir: Where a provider may keep what it must remember on this computer.
+        clock: Time.
+    """
+    if provider not in _HOME:
+        hint = near_names_hint(provider, LAUNCHABLE, see_all="gpuplan launch --help")
+        raise UsageError(f"gpuplan does not launch on `{provider}`", hint=hint)
+    module, _, name = _HOME[provider].partition(":")
+    adapter: Adapter = getattr(import_module(module, __package__), name)(state_dir=state_dir, clock=clock)
+    return adapter

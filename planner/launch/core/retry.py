@@ -1,0 +1,180 @@
+"""Sending a call until it is settled: written down first, repeated with the same token, written down after."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from .api_call import Call, Kept, kept, look_up, params_sha256, resolve
+from .clock import Clock, Pace
+from .cloud_adapter import Adapter
+from .errors import RETRIED, CloudFault, FaultKind
+from .events import EventName, LaunchEvent
+from .ledger import RunLog
+
+__all__ = ["Sender", "unmet"]
+
+
+def unmet(expects: Mapping[str, Any], reply: Mapping[str, Any], known: Kept) -> str:
+    """Return the first expectation that does not hold; empty when all do.
+
+    Args:
+        expects: Of a call; references are resolved.
+        reply: To the call.
+        known: What earlier calls kept.
+
+    Example:
+        >>> unmet({"State": "ENABLED"}, {"State": "DISABLED"}, {})
+        "State is 'DISABLED', not 'ENABLED'"
+        >>> unmet({"Of": {"$ref": "machine.id"}}, {"Of": "i-1"}, {"machine": {"id": "i-1"}})
+        ''
+    """
+    for path, expected in expects.items():
+        found = look_up(reply, path)
+        wanted = resolve(expected, known)
+        if not _holds(found, wanted):
+            return f"{path} is {found!r}, not {_described(wanted)}"
+    return ""
+
+
+def _holds(found: Any, wanted: Any) -> bool:
+    """Return whether a value of a reply is what is wanted."""
+    if found is None:
+        return False
+    if isinstance(wanted, Mapping) and set(wanted) == {"$not_after"}:
+        return datetime.fromisoformat(str(found)) <= datetime.fromisoformat(wanted["$not_after"])
+    return wanted is None or found == wanted
+
+
+def _described(wanted: Any) -> str:
+    """Return what is wanted, for people."""
+    if isinstance(wanted, Mapping) and set(wanted) == {"$not_after"}:
+        return f"{wanted['$not_after']} or earlier"
+    return "set" if wanted is None else repr(wanted)
+
+
+_AWAITED = frozenset({FaultKind.ABSENT, FaultKind.TRANSIENT})  # what a call with patience waits out
+
+
+class Sender:
+    """What sends the calls of one run.
+
+    Args:
+        adapter: Of the run's provider.
+        log: The run's journal; held by the caller.
+        clock, pace: Time.
+        tell: Takes each event as it happens.
+    """
+
+    def __init__(self, *, adapter: Adapter, log: RunLog, clock: Clock, pace: Pace, tell: Any) -> None:
+        self.adapter, self.log, self.clock, self.pace = adapter, log, clock, pace
+        self._tell = tell
+
+    def tell(
+        self, event: EventName, message: str, *, number: int = 0, step: str = "", **details: Any
+    ) -> None:
+        """Pass an event on."""
+        self._tell(
+            LaunchEvent(
+                at=self.clock.now(), event=event, run=self.log.run, attempt=number, step=step, message=message,
+                details=details,
+            )
+        )  # fmt: skip
+
+    def settle(self, call: Call, known: Mapping[str, Mapping[str, Any]], *, number: int) -> dict[str, Any]:
+        """Send a call until it is done or refused, and return what it keeps.
+
+        Raises:
+            CloudFault: Refused; of a retried kind, when patience ended first; or what exists under its name is
+                something else.
+        """
+        try:
+            return self._settled(call, known, number=number)
+        except CloudFault as fault:
+            fault.way_out = fault.way_out or call.way_out
+            raise
+
+    def settle_quietly(
+        self, call: Call, known: Mapping[str, Mapping[str, Any]], *, number: int
+    ) -> dict[str, Any]:
+        """Send a call that makes nothing until it is done or refused, and return the reply."""
+        return self._repeated(call, resolve(call.params, known), known, number=number)
+
+    def _settled(self, call: Call, known: Mapping[str, Mapping[str, Any]], *, number: int) -> dict[str, Any]:
+        """Send a call until it is done, or find what it would make, and return what it keeps."""
+        if call.find_first:
+            values = self._found(call, known, number=number)
+            if values is not None:
+                self.log.record("done", attempt=number, step=call.step, kept=values)
+                return values
+        params = resolve(call.params, known)
+        self.log.record(
+            "intent", attempt=number, step=call.step, operation=f"{call.service}.{call.operation}",
+            region=call.region, token=call.token, params_sha256=params_sha256(params),
+        )  # fmt: skip
+        try:
+            reply = self._repeated(call, params, known, number=number)
+        except CloudFault as fault:
+            if fault.kind is not FaultKind.EXISTS or call.find is None:
+                raise
+            found = self.settle_quietly(call.find, known, number=number)
+            values = kept(call.find, found)
+        else:
+            values = kept(call, reply)
+        self.log.record("done", attempt=number, step=call.step, kept=values)
+        return values
+
+    def _found(
+        self, call: Call, known: Mapping[str, Mapping[str, Any]], *, number: int
+    ) -> dict[str, Any] | None:
+        """Return what is kept of the thing that a call would make and that is there already; None without one."""
+        if call.find is None:
+            return None
+        try:
+            return kept(call.find, self.settle_quietly(call.find, known, number=number))
+        except CloudFault as fault:
+            if fault.kind is not FaultKind.ABSENT:
+                raise
+        return None
+
+    def _repeated(
+        self, call: Call, params: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]], *, number: int
+    ) -> dict[str, Any]:
+        """Send a call until it brings what it expects."""
+        until = self.clock.monotonic() + call.patience_s
+        for looks in itertools.count():
+            try:
+                reply = self._retried(call, params, number=number)
+            except CloudFault as fault:
+                if fault.kind not in _AWAITED or self.clock.monotonic() >= until:
+                    raise
+            else:
+                amiss = unmet(call.expects, reply, known)
+                if not amiss:
+                    return reply
+                if self.clock.monotonic() >= until:
+                    raise CloudFault(FaultKind.INVALID, "NotAsExpected", f"`{call.step}`: {amiss}")
+            self.clock.sleep(self.pace.look_s(looks))
+        raise AssertionError("unreachable: the loop has no end of its own")
+
+    def _retried(self, call: Call, params: Mapping[str, Any], *, number: int) -> dict[str, Any]:
+        """Send a call again while it is throttled or its outcome unknown; every fault is written down."""
+        for tries in range(1, self.pace.tries + 1):
+            try:
+                return self.adapter.send(call, params)
+            except CloudFault as fault:
+                self.log.record(
+                    "fault", attempt=number, step=call.step, kind=fault.kind, code=fault.code,
+                    message=str(fault), scope=fault.scope,
+                )  # fmt: skip
+                if fault.kind not in RETRIED or tries == self.pace.tries:
+                    raise
+                wait_s = self.pace.wait_s(tries)
+                self.tell(
+                    "retry", f"{call.step}: {fault} ({fault.kind}); again in {wait_s:.1f} s", number=number,
+                    step=call.step, kind=fault.kind, code=fault.code,
+                )  # fmt: skip
+                self.clock.sleep(wait_s)
+        raise AssertionError("unreachable: the last try raises")

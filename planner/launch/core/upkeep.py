@@ -1,0 +1,126 @@
+"""What belongs to any work on runs: their adapters, and closing the attempts whose machines are gone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..prepare.error_messages import asking, ending
+from .clock import Clock, Pace
+from .cloud_adapter import Adapter, Machine, Outcome
+from .events import LaunchEvent
+from .history import AttemptHistory
+from .ledger import Ledger, RunLog
+from .providers import adapter_of
+from .request import LaunchRequest
+from .retry import Sender
+from .teardown import Ender
+
+__all__ = ["Upkeep", "is_past_cap"]
+
+
+@dataclass(slots=True, kw_only=True)
+class Upkeep:
+    """The ledger, the clock, and where events go.
+
+    Args:
+        ledger: All runs.
+        state_dir: Where providers may keep what they must remember on this computer.
+        clock, pace: Time.
+        tell: Takes each event as it happens.
+        owner: Whose machines are ended by their tags; None: the ledger's owner.
+    """
+
+    ledger: Ledger
+    state_dir: Path
+    clock: Clock
+    tell: Callable[[LaunchEvent], None]
+    pace: Pace = field(default_factory=Pace)
+    owner: str | None = None
+    _adapters: dict[str, Adapter] = field(default_factory=dict)
+
+    @property
+    def acting(self) -> str:
+        """Whose machines are ended by their tags."""
+        return self.owner or self.ledger.owner
+
+    def adapter(self, provider: str) -> Adapter:
+        """Return the adapter of a provider, the same each time."""
+        if provider not in self._adapters:
+            self._adapters[provider] = adapter_of(provider, state_dir=self.state_dir, clock=self.clock)
+        return self._adapters[provider]
+
+    def outcome(self, request: LaunchRequest) -> Outcome | None:
+        """Return what a run left behind when it ended; None when it left nothing that can be read."""
+        with asking(request.provider, what=f"how run `{request.run}` ended", otherwise="its bucket has it"):
+            return self.adapter(request.provider).outcome(request)
+
+    def _refresh(self, log: RunLog, *, reap: bool = False) -> None:
+        """Close the attempts whose machines are gone, and note how the last one ended.
+
+        Args:
+            log: Of the run.
+            reap: Whether to end a machine that is past its cap, too.
+        """
+        for past in self._open(log):
+            with ending(past):
+                found = None if past.is_ending else self._find(log, past)
+            if found is None:
+                self._end(log, past, why="its machine is gone" if past.machine_id else "it never came up")
+            elif reap and is_past_cap(found):
+                self._end(log, past, why="past its cap")
+        history = log.history()
+        current = history.current()
+        if not history.finished and current is not None and current.is_over and not current.is_noted:
+            self._note_outcome(log, current)
+
+    def _note_outcome(self, log: RunLog, past: AttemptHistory) -> None:
+        """Write down how an attempt ended; until it could be read, the next command looks for it again."""
+        outcome = self.outcome(past.plan.request)
+        if outcome and outcome.attempt == past.attempt.number and outcome.status in {"done", "failed"}:
+            log.record("finished", why=outcome.status, outcome=outcome.model_dump(mode="json"))
+        log.record("noted", attempt=past.attempt.number)
+
+    def _find(self, log: RunLog, past: AttemptHistory) -> Machine | None:
+        """Return an attempt's machine; None when there is none, or never can have been."""
+        if not past.may_have_machine:
+            return None
+        return self.ender(log, past.plan.request.provider, owner=past.plan.request.owner).find(past)
+
+    def _end(self, log: RunLog, past: AttemptHistory, *, why: str) -> None:
+        """End an attempt."""
+        with ending(past):
+            self.ender(log, past.plan.request.provider, owner=past.plan.request.owner).end_attempt(
+                past, why=why
+            )
+
+    def _end_by_tags(self, log: RunLog, machine: Machine) -> None:
+        """End a machine that the ledger does not know."""
+        way = f"its cap is {machine.cap_at:%Y-%m-%d %H:%M} UTC" if machine.cap_at else "its tags name no cap"
+        with asking(machine.provider, what=f"to end {machine.id}", otherwise=way):
+            self.ender(log, machine.provider, owner=self.acting).end_machine(machine, number=machine.attempt)
+
+    def open_attempts(self) -> set[tuple[str, int, str]]:
+        """Return run, attempt and owner of all attempts on record of which something may exist."""
+        return {
+            (log.run, one.attempt.number, one.plan.request.owner)
+            for log in self.ledger.runs()
+            for one in self._open(log)
+        }
+
+    def _open(self, log: RunLog) -> list[AttemptHistory]:
+        """Return the attempts of a run of which something may exist."""
+        return [one for one in log.history().attempts() if one.begun and not one.is_over]
+
+    def ender(self, log: RunLog, provider: str, *, owner: str) -> Ender:
+        """Return what ends the machines of a run."""
+        sender = Sender(
+            adapter=self.adapter(provider), log=log, clock=self.clock, pace=self.pace, tell=self.tell
+        )
+        return Ender(sender, owner=owner)
+
+
+def is_past_cap(machine: Machine) -> bool:
+    """Whether a machine should have been told to end, by its cloud's clock."""
+    return machine.cap_at is not None and machine.seen_at > machine.cap_at

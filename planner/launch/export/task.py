@@ -1,0 +1,167 @@
+"""From an estimate's `plan.json` to what every engine needs to know. Asks nobody; the same plan gives the same."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import PurePosixPath
+from typing import Any
+
+from ...errors import NoAnswerError, UsageError
+from ..core.request import Candidate, RunSpec
+from ..core.resource_names import run_name
+from ..prepare.arguments import Asked
+from ..prepare.build_plan import spec_of
+from ..prepare.fetch_code import require_plain
+from ..prepare.limits import cap_s, worst_case_usd
+from ..prepare.select_offer import candidates_of, read_estimate
+
+__all__ = ["Export", "Handover", "handover_of"]
+
+PYTHON_IMAGE = "python:3.12"  # Debian with git; GPU libraries come with the packages, drivers with the node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handover:
+    """A machine, what runs on it, and when it must be over.
+
+    Args:
+        name: Of the run: lower case, digits and hyphens, 40 letters at most.
+        provider: Who rents the machine out.
+        offer: The machine, with the longest life that it may have.
+        spec: What runs.
+        disk_gb: Size of the disk [GB].
+        image: Container to run in; None: the engine's own, or a plain Python one.
+    """
+
+    name: str
+    provider: str
+    offer: Candidate
+    spec: RunSpec
+    disk_gb: int = 100
+    image: str | None = None
+
+    @property
+    def source(self) -> tuple[str, str]:
+        """Kind and place of the code."""
+        kind, _, place = self.spec.source.partition(":")
+        return kind, place
+
+    @property
+    def container(self) -> str:
+        """The container to run in, where there must be one."""
+        kind, place = self.source
+        return place if kind == "image" else self.image or PYTHON_IMAGE
+
+    @property
+    def devices(self) -> int:
+        """How many devices; NoAnswerError for a part of one."""
+        if self.offer.devices != int(self.offer.devices):
+            raise NoAnswerError(
+                f"{self.offer.instance_type} has {self.offer.devices:g} of a {self.offer.accelerator}, and "
+                "engines count whole devices",
+                hint="choose another offer: `--rank N`",
+            )
+        return int(self.offer.devices)
+
+    @property
+    def worst_case_usd(self) -> Decimal:
+        """What the machine costs when it lives to its deadline, boot, disk and traffic not counted [USD]."""
+        return worst_case_usd(cap_s=self.offer.cap_s, slack_s=0.0, max_usd_per_hour=self.offer.usd_per_hour)
+
+    def require_source(self, *kinds: str, engine: str) -> None:
+        """Raise UsageError unless an engine can bring the code from where it is."""
+        require_plain(self.spec.source)
+        if self.source[0] not in kinds:
+            shown = {"folder": "a folder", "git": "git:URL@REF", "image": "image:NAME"}
+            ways = " or ".join(shown[kind] for kind in kinds)
+            raise UsageError(
+                f"`--source {self.spec.source}`: {engine} takes its code from {ways}",
+                hint="push it, then `--source git:https://…`, or build a container and `--source image:NAME`"
+                if "image" in kinds
+                else "`--source .` or `--source git:https://…`",
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Export:
+    """An engine's document.
+
+    Args:
+        document: What its file holds.
+        apply, stop: Commands of the engine: what starts it, what ends it for good.
+        stops: What ends it by itself, in words.
+        open: What nothing of that covers, in words.
+    """
+
+    document: dict[str, Any]
+    apply: str
+    stop: str
+    stops: tuple[str, ...]
+    open: tuple[str, ...]
+
+
+def handover_of(
+    asked: Asked, *, engine: str, providers: Sequence[str], disk_gb: int = 100, image: str | None = None
+) -> Handover:
+    """Return what an engine is told of a plan.
+
+    Args:
+        asked: The flags, as those of `gpuplan launch`.
+        engine: Its name, for messages.
+        providers: Those that it can rent from.
+        disk_gb: Size of the disk [GB].
+        image: Container to run in.
+
+    Raises:
+        UsageError: The file is no estimate, or names no script.
+        NoAnswerError: The offer cannot go there, or there is nothing to derive a deadline from.
+    """
+    planned = read_estimate(asked.path)
+    if planned is None:
+        raise UsageError(
+            f"{asked.path} is a launch plan of gpuplan's own",
+            hint="give the `plan.json` of `gpuplan estimate -o`",
+        )
+    provider, (first, *_) = candidates_of(
+        planned, launchable=providers, rank=asked.rank, fallbacks=0, engine=engine
+    )
+    _require_known(first)
+    spec = spec_of(asked, planned)
+    life_s = cap_s(
+        run_high_s=first.run_s.high if first.run_s else None, slack_s=0.0, max_usd_per_hour=first.usd_per_hour,
+        max_hours=asked.max_hours, max_usd=None if asked.max_usd is None else Decimal(str(asked.max_usd)),
+    )  # fmt: skip
+    if first.run_s is not None and first.run_s.mid > life_s:
+        raise NoAnswerError(
+            f"the run takes about {first.run_s.mid:.0f} s on {first.instance_type}, and the limits end it after "
+            f"{life_s} s",
+            hint="raise `--max-usd` or `--max-hours`, or choose a faster offer with `--rank N`",
+        )
+    return Handover(
+        name=_name(asked, spec, provider, first), provider=provider, spec=spec, disk_gb=disk_gb, image=image,
+        offer=first.model_copy(update={"cap_s": life_s}),
+    )  # fmt: skip
+
+
+def _require_known(offer: Candidate) -> None:
+    """Raise NoAnswerError for chips that no engine's file is written for."""
+    if offer.accelerator.startswith(("MI", "Trainium", "Inferentia")):
+        raise NoAnswerError(
+            f"files for {offer.accelerator} are not written: those for NVIDIA GPUs, TPUs and CPUs are",
+            hint="choose another offer: `--rank N`",
+        )
+
+
+def _name(asked: Asked, spec: RunSpec, provider: str, offer: Candidate) -> str:
+    """Return a name that the same plan always gets: the script's, and a fingerprint."""
+    parts = [
+        asked.name, provider, spec.script, *spec.arguments, spec.source, offer.instance_type, offer.region,
+        offer.purchase,
+    ]  # fmt: skip
+    stem = re.sub(r"[^a-z0-9]+", "-", PurePosixPath(spec.script).stem.lower()).strip("-")[:20].strip("-")
+    mark = run_name(json.dumps(parts), 1).partition("-")[0]
+    return "-".join(filter(None, ("gpuplan", stem, mark)))

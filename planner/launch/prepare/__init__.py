@@ -1,0 +1,1 @@
+"""From flags and an estimate to a checked launch plan."""

@@ -1,0 +1,70 @@
+"""The flags of `gpuplan launch`, as typed. What was not typed is None or empty."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Literal
+
+from ...errors import UsageError
+
+__all__ = ["FALLBACKS", "Asked", "source_of"]
+
+FALLBACKS = 3
+SOURCE_KINDS = ("folder", "git", "s3", "gs", "image")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The flags of `gpuplan launch`; see its help.
+
+    Raises:
+        UsageError: A limit is no finite amount above zero.
+    """
+
+    path: Path
+    rank: int | None = None
+    fallbacks: int | None = None
+    script: str | None = None
+    arguments: tuple[str, ...] = ()
+    source: str | None = None
+    requirements: str | None = None
+    max_usd: float | None = None
+    max_hours: float | None = None
+    stop_loss: Literal["off", "warn", "stop"] | None = None
+    checkpoint_every_s: float | None = None
+    accept_old_prices: bool = False
+    guest_cap_only: bool = False
+    options: dict[str, str]
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        for flag, value, unit in (
+            ("max-usd", self.max_usd, "dollars"),
+            ("max-hours", self.max_hours, "hours"),
+        ):
+            if value is not None and not (math.isfinite(value) and value > 0):
+                raise UsageError(
+                    f"`--{flag} {value:g}` is no limit",
+                    hint=f"give a number of {unit} above zero: `--{flag} 5`",
+                )
+
+    @property
+    def most_usd(self) -> Decimal | None:
+        """The ceiling as money; None when none was typed [USD]."""
+        return None if self.max_usd is None else Decimal(str(self.max_usd))
+
+
+def source_of(text: str | None) -> str:
+    """Return where the code is, with its kind in front; a bare path is a folder, nothing is the current one.
+
+    Example:
+        >>> source_of("git:https://example.org/x@main")
+        'git:https://example.org/x@main'
+    """
+    kind, colon, _ = (text or "").partition(":")
+    if text and colon and kind in SOURCE_KINDS[1:]:
+        return text
+    return f"folder:{Path((text or '.').removeprefix('folder:')).resolve()}"

@@ -1,0 +1,179 @@
+"""A launch plan that was read from a file: checked as input of a stranger, then held against what was typed.
+
+Only the request in it is taken; everything else must be what that request gives here and now.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AwareDatetime, Field, StringConstraints, ValidationError
+
+from ...errors import UsageError
+from ..core.history import History
+from ..core.launch_plan import LaunchPlan
+from ..core.providers import LAUNCHABLE
+from ..core.request import Candidate, LaunchRequest, RunSpec, Seconds, StopLoss
+from .arguments import Asked, source_of
+from .limits import SHORTEST_CAP_S
+from .places import require_inside, require_sendable
+
+__all__ = ["LONGEST_CAP_S", "read_launch_plan", "require_as_typed", "require_sound"]
+
+LONGEST_CAP_S = 30 * 24 * 3600
+CLOCK_TOLERANCE = timedelta(minutes=5)  # between two computers whose clocks are kept by NTP, with room
+MOST_USD = Decimal(10) ** 6
+_ANEW = "make it anew: `gpuplan launch plan.json --dry-run -o launch.json`"
+
+Run = Annotated[str, StringConstraints(pattern=r"^r[0-9a-f]{8}-[1-9][0-9]{0,5}$")]
+Owner = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,62}$")]
+Label = Annotated[str, StringConstraints(pattern=r"^([a-z][a-z0-9-]{0,62})?$")]
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._+-]{0,99}$")]
+Line = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]*$", max_length=2000)]
+Place = Annotated[
+    str, StringConstraints(pattern=r"^(folder|git|s3|gs|image):[^\x00-\x20\x7f]+$", max_length=2000)
+]
+FolderPlace = Annotated[str, StringConstraints(pattern=r"^folder:/[^\x00-\x1f\x7f]*$", max_length=2000)]
+Pinned = Annotated[
+    str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9.+!_-]*$")
+]
+Usd = Annotated[Decimal, Field(ge=0, le=MOST_USD, allow_inf_nan=False)]
+PastSeconds = Annotated[float, Field(ge=0, le=10**10, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1, le=10**5)]
+
+
+class _Seconds(Seconds):
+    low: PastSeconds
+    mid: PastSeconds
+    high: PastSeconds
+
+
+class _Candidate(Candidate):
+    rank: Count
+    instance_type: Name
+    accelerator: Name
+    devices: Annotated[float, Field(gt=0, le=4096, allow_inf_nan=False)]
+    region: Name
+    usd_per_hour: Usd
+    planned_usd_per_hour: Usd | None = None
+    run_s: _Seconds | None
+    step_s: _Seconds | None
+    cap_s: Annotated[int, Field(ge=SHORTEST_CAP_S, le=LONGEST_CAP_S)]
+
+
+class _StopLoss(StopLoss):
+    steps: Count = 50
+    factor: Annotated[float, Field(ge=1, le=1000, allow_inf_nan=False)] = 2.0
+
+
+class _Spec(RunSpec):
+    script: Line
+    arguments: tuple[str, ...] = ()
+    source: Place | FolderPlace
+    requirements: Line | None = None
+    checkpoint_every_s: Annotated[float, Field(ge=1, le=LONGEST_CAP_S, allow_inf_nan=False)]
+    restarts: Annotated[int, Field(ge=0, le=1000)] = 3
+    stop_loss: _StopLoss = _StopLoss()
+    packages: tuple[Pinned, ...] = ()
+
+
+class _Request(LaunchRequest):
+    run: Run
+    attempt: Annotated[int, Field(ge=1, le=10**4)] = 1
+    owner: Owner
+    owner_name: Label = ""
+    made_at: AwareDatetime
+    provider: Literal[LAUNCHABLE]  # type: ignore[valid-type]
+    candidates: Annotated[tuple[_Candidate, ...], Field(min_length=1, max_length=100)]
+    spec: _Spec
+    max_usd: Annotated[Usd, Field(gt=0)] | None = None
+    spent_usd: Usd = Decimal(0)
+    options: dict[Name, Line] = Field(default_factory=dict)
+
+
+def read_launch_plan(path: Path) -> LaunchPlan:
+    """Return a launch plan from its file.
+
+    Raises:
+        UsageError: It is none, or a value in it is none that gpuplan writes.
+    """
+    try:
+        plan = LaunchPlan.model_validate_json(path.read_bytes(), strict=True)
+        _Request.model_validate_json(plan.request.model_dump_json(), strict=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]).encode("unicode_escape").decode()
+        raise UsageError(
+            f"{path} is no launch plan of this version: `{where}`: {first['msg']}", hint=_ANEW
+        ) from error
+    return plan
+
+
+def require_sound(
+    plan: LaunchPlan, asked: Asked, *, owner: str, history: History | None, now: datetime
+) -> None:
+    """Raise UsageError unless a plan's request can be one that this installation made for here and now.
+
+    Args:
+        plan: As read.
+        asked: What was typed beside it.
+        owner: Of this installation.
+        history: Of the plan's run; None when the plan is the one on record that is gone on with.
+        now: By this computer's clock.
+    """
+    request, spec = plan.request, plan.request.spec
+    if request.owner != owner:
+        raise UsageError(
+            f"{asked.path} was made by the installation `{request.owner}`, and this one is `{owner}`",
+            hint=f"estimates travel, launch plans do not: {_ANEW}",
+        )
+    if request.made_at > now + CLOCK_TOLERANCE:
+        raise UsageError(f"{asked.path} says that it was made at {request.made_at:%Y-%m-%d %H:%M} UTC, which is "
+                         "still to come", hint=_ANEW)  # fmt: skip
+    expected = history and (history.next_attempt, history.spent_at_most_usd)
+    if expected and (request.attempt, request.spent_usd) != expected:
+        raise UsageError(f"run `{request.run}` has moved on since {asked.path} was made", hint=_ANEW)
+    require_inside(spec.script, what="`script`")
+    if spec.requirements:
+        require_inside(spec.requirements, what="`requirements`")
+    kind, _, place = spec.source.partition(":")
+    if kind == "folder":
+        _require_near(Path(place), asked)
+
+
+def require_as_typed(plan: LaunchPlan, asked: Asked) -> None:
+    """Raise UsageError for a flag that was typed and says something else than the plan, which fixes it."""
+    request, spec = plan.request, plan.request.spec
+    fixed: dict[str, tuple[object, object]] = {
+        "--rank": (asked.rank, request.candidates[0].rank),
+        "--fallbacks": (asked.fallbacks, len(request.candidates) - 1),
+        "--script": (asked.script, spec.script),
+        "--source": (asked.source and source_of(asked.source), spec.source),
+        "--requirements": (asked.requirements, spec.requirements),
+        "--stop-loss": (asked.stop_loss, spec.stop_loss.action),
+        "--checkpoint-every": (asked.checkpoint_every_s, spec.checkpoint_every_s),
+        "--name": (asked.name or None, None),
+        "-- ARGS": (asked.arguments or None, spec.arguments),
+        **{f"-O {name}": (value, request.options.get(name)) for name, value in asked.options.items()},
+    }
+    for flag, (typed, planned) in fixed.items():
+        if typed is not None and typed != planned:
+            raise UsageError(
+                f"`{flag}` was typed, and the launch plan fixes {planned!r}",
+                hint=f"leave it out, or {_ANEW}",
+            )
+
+
+def _require_near(folder: Path, asked: Asked) -> None:
+    """Raise UsageError unless a folder is the current one or in it, or was typed, and is no home folder."""
+    require_sendable(folder)
+    typed = asked.source is not None and source_of(asked.source) == f"folder:{folder}"
+    real, here = folder.resolve(), Path.cwd().resolve()
+    if real != folder or not (typed or real == here or here in real.parents):
+        raise UsageError(
+            f"the source of {asked.path} is {folder}, which is not in the current folder",
+            hint=f"if it is meant: `--source {folder}`",
+        )

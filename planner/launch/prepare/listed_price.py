@@ -1,0 +1,65 @@
+"""Today's price of an offer, for providers whose lists `gpuplan catalog refresh` reads too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from ..core.cloud_adapter import LivePrice
+from ..core.errors import CloudFault, FaultKind
+from ..core.request import Candidate
+
+if TYPE_CHECKING:
+    from ...offers.refresh.http import HttpClient
+    from ...offers.refresh.source import ListedPrice
+
+__all__ = ["exact_price", "read_list"]
+
+ATTEMPTS = 2  # a launch waits for the answer
+_KINDS = {"credentials": FaultKind.CREDENTIALS, "throttled": FaultKind.THROTTLED}
+
+
+def read_list(read: Callable[[HttpClient], Iterable[ListedPrice]], *, name: str) -> list[ListedPrice]:
+    """Return what a vendor lists; CloudFault when it cannot be read.
+
+    Args:
+        read: Reads the list over a client.
+        name: Of the list, as the fault's code.
+    """
+    from ...offers.refresh.errors import FetchError
+    from ...offers.refresh.http import HttpClient, RetryPolicy
+
+    http = HttpClient(RetryPolicy(connect_s=5.0, read_s=15.0, attempts=ATTEMPTS))
+    try:
+        return list(read(http))
+    except FetchError as error:
+        raise CloudFault(_KINDS.get(error.kind, FaultKind.TRANSIENT), name, str(error)) from error
+    finally:
+        http.close()
+
+
+def exact_price(
+    candidate: Candidate, rows: Iterable[ListedPrice], *, name: str, read_at: datetime
+) -> LivePrice:
+    """Return the price of an offer; CloudFault unless a list has exactly one for it, in US dollars.
+
+    Args:
+        candidate: The offer.
+        rows: Of the list.
+        name: Of the list, in words.
+        read_at: In UTC.
+    """
+    key = (candidate.instance_type, candidate.region, candidate.purchase)
+    found = {(row.usd_per_hour, row.currency): row for row in rows if row.key == key}
+    what = f"{candidate.instance_type} in {candidate.region} ({candidate.purchase.replace('_', ' ')})"
+    if len(found) != 1:
+        raise CloudFault(
+            FaultKind.INVALID,
+            "NoExactPrice",
+            f"{what} has {'several prices' if found else 'no price'} in {name}",
+        )
+    (((usd_per_hour, currency), row),) = found.items()
+    if currency != "USD":
+        raise CloudFault(FaultKind.INVALID, "OtherCurrency", f"{what} is priced in {currency} in {name}")
+    return LivePrice(usd_per_hour=usd_per_hour, source=row.url, read_at=read_at)

@@ -1,0 +1,35 @@
+"""Folders and files that may leave this computer, or run on it."""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+
+from ...errors import UsageError
+
+__all__ = ["require_inside", "require_sendable"]
+
+_HOMES = (Path("/home"), Path("/Users"))
+
+
+def require_inside(path: str, *, what: str) -> None:
+    """Raise UsageError unless a path is relative and stays within its source.
+
+    Args:
+        path: Of a script or of a file of requirements.
+        what: The flag or the field, for the message.
+    """
+    pure = PurePosixPath(path)
+    if pure.is_absolute() or ".." in pure.parts or not path.isprintable() or not pure.name:
+        raise UsageError(
+            f"{what} {path!r} is no path within the source", hint="give it relative to `--source`: `train.py`"
+        )
+
+
+def require_sendable(folder: Path) -> None:
+    """Raise UsageError for the root of the file system and for home folders: they hold more than code."""
+    real, home = folder.resolve(), Path.home().resolve()
+    if real == home or real in home.parents or real.parent in _HOMES or real == Path("/root"):
+        raise UsageError(
+            f"the source {real} is a home folder or holds one: it would be sent to the machine as a whole",
+            hint="put the code into a folder of its own, and name that: `--source FOLDER`",
+        )

@@ -1,0 +1,185 @@
+"""From an estimate's `plan.json` to the offers to launch, in order, and to what runs on them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from ...errors import NoAnswerError, UsageError
+from ...units import SECONDS_PER_HOUR
+from ..core.request import Candidate, Interruptions, Seconds
+from .pricing import affordable
+
+__all__ = ["PlannedOffers", "candidates_of", "read_estimate"]
+
+ESTIMATE_SCHEMA = "gpuplan.estimate/1"
+LAUNCH_SCHEMA = "gpuplan.launch/1"
+_CHOICES = ("within_budget", "within_deadline", "cheapest", "free")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedOffers:
+    """What an estimate's file says that launching needs.
+
+    Args:
+        path: Where it was read.
+        model: The MODEL argument of the estimate.
+        offers: Rows of `offers[]`.
+        chosen: Position of the offer that the estimate recommends; None when it recommends none.
+        written_at: When the file was written.
+    """
+
+    path: Path
+    model: str
+    offers: tuple[Mapping[str, Any], ...]
+    chosen: int | None
+    written_at: datetime
+
+
+def read_estimate(path: Path) -> PlannedOffers | None:
+    """Return what an estimate's file says; None when it holds a launch plan instead.
+
+    Raises:
+        UsageError: It is neither.
+    """
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}", hint=_HOW) from error
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{path} is no JSON: {error}", hint=_HOW) from error
+    schema = data.get("schema") if isinstance(data, dict) else None
+    if schema == LAUNCH_SCHEMA:
+        return None
+    if schema != ESTIMATE_SCHEMA:
+        raise UsageError(f"{path} is no plan: its schema is {schema!r}", hint=_HOW)
+    return PlannedOffers(
+        path=path,
+        model=data["workload"]["model"],
+        offers=tuple(data["offers"]),
+        chosen=_chosen(data["recommendation"]),
+        written_at=datetime.fromtimestamp(path.stat().st_mtime, tz=UTC),
+    )
+
+
+def candidates_of(
+    planned: PlannedOffers,
+    *,
+    launchable: Sequence[str],
+    rank: int | None,
+    fallbacks: int,
+    engine: str = "gpuplan",
+) -> tuple[str, tuple[Candidate, ...]]:
+    """Return the provider and its offers to try, in the plan's order; caps are still to be set.
+
+    Args:
+        planned: The estimate.
+        launchable: Providers that can be launched on.
+        rank: Place of the first in `offers[]`, from 1; None: the estimate's own recommendation.
+        fallbacks: How many more of the same provider and accelerator may be tried when it is not to be had.
+        engine: Who launches.
+
+    Raises:
+        UsageError: There is no such rank.
+        NoAnswerError: The offer is none that can be launched.
+    """
+    index = _index(planned, launchable=launchable, rank=rank)
+    first = planned.offers[index]
+    problem = _why_not(first, launchable, engine)
+    if problem:
+        raise NoAnswerError(
+            f"{first['provider']} {first['instance_type']} of {planned.path} {problem}",
+            hint=_first_launchable(planned, launchable),
+        )
+    others = [
+        position
+        for position, offer in enumerate(planned.offers)
+        if position > index and not _why_not(offer, launchable) and _is_alike(offer, first)
+    ]
+    alike = tuple(_candidate(planned.offers[one], rank=one + 1) for one in (index, *others))
+    return first["provider"], affordable(alike)[: fallbacks + 1]
+
+
+_HOW = "make one: `gpuplan estimate train.py -o plan.json`"
+
+
+def _chosen(recommendation: Mapping[str, Any]) -> int | None:
+    """Return the recommended offer: within what was asked first, the cheapest else, a free one last."""
+    for name in _CHOICES:
+        found = recommendation.get(name)
+        if found is not None:
+            return int(found["offer"])
+    return None
+
+
+def _index(planned: PlannedOffers, *, launchable: Sequence[str], rank: int | None) -> int:
+    """Return the position of the first offer to try."""
+    if rank is not None:
+        if not 1 <= rank <= len(planned.offers):
+            raise UsageError(
+                f"`--rank {rank}`: {planned.path} has {len(planned.offers)} offers", hint="count from 1"
+            )
+        return rank - 1
+    if planned.chosen is None:
+        raise NoAnswerError(
+            f"{planned.path} recommends no offer", hint=_first_launchable(planned, launchable)
+        )
+    return planned.chosen
+
+
+def _why_not(offer: Mapping[str, Any], launchable: Sequence[str], engine: str = "gpuplan") -> str:
+    """Return why an offer cannot be launched; empty when it can."""
+    if offer["provider"] not in launchable:
+        return f"cannot be launched by {engine} (it launches on {', '.join(launchable)})"
+    hosts = offer.get("hosts", 1)
+    reasons = (
+        (offer["usd_per_hour"] is None, "has no known price: nothing is started that may cost anything"),
+        (hosts > 1, f"is {hosts} machines, and {engine} is given one"),
+        (not offer["complete"], "is a part of a machine, not a machine"),
+        (offer["memory_fits"] is False, "has too little memory for this workload"),
+        (offer.get("runs") is False, "runs no Keras 3"),
+        (offer["status"] in {"retired", "historical"}, "can no longer be rented"),
+    )
+    return next((reason for holds, reason in reasons if holds), "")
+
+
+def _first_launchable(planned: PlannedOffers, launchable: Sequence[str]) -> str:
+    """Return a hint that names the best offer that can be launched."""
+    for position, offer in enumerate(planned.offers):
+        if not _why_not(offer, launchable):
+            name = f"{offer['provider']} {offer['instance_type']} in {offer['region']}"
+            return f"the best that can be launched is {name}: `--rank {position + 1}`"
+    return f"estimate with one of these: {', '.join(f'`--provider {name}`' for name in launchable)}"
+
+
+def _is_alike(offer: Mapping[str, Any], first: Mapping[str, Any]) -> bool:
+    """Whether an offer may stand in: same provider, same devices."""
+    return all(offer[key] == first[key] for key in ("provider", "accelerator", "devices"))
+
+
+def _candidate(offer: Mapping[str, Any], *, rank: int) -> Candidate:
+    """Return an offer as a candidate whose cap is still to be set."""
+    run_s, step_s = offer["train_time_s"], offer["step_time_s"]
+    return Candidate(
+        rank=rank, instance_type=offer["instance_type"], accelerator=offer["accelerator"],
+        devices=offer["devices"], region=offer["region"], purchase=offer["purchase"],
+        usd_per_hour=Decimal(offer["usd_per_hour"]), price_as_of=offer["price_as_of"],
+        run_s=Seconds(**run_s) if run_s else None, step_s=Seconds(**step_s) if step_s else None, cap_s=0,
+        spot=_interruptions(offer.get("spot")),
+    )  # fmt: skip
+
+
+def _interruptions(spot: Mapping[str, Any] | None) -> Interruptions | None:
+    """Return what the estimate says of a machine that can be taken back."""
+    if spot is None:
+        return None
+    return Interruptions(
+        life_s=spot["hours_to_preemption"] * SECONDS_PER_HOUR, basis=spot["basis"], notice_s=spot["notice_s"],
+        count=spot["preemptions"], checkpoint_every_s=spot["checkpoint_interval_s"],
+        checkpoint_s=spot["checkpoint_s"],
+    )  # fmt: skip

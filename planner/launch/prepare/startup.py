@@ -1,0 +1,147 @@
+"""The start-up script of a rented machine, as text: pure, and without a secret in it.
+
+Its first line sets the machine's own timer. Then it unpacks the files of `gpuplan_agent` (they travel inside the
+script), fetches the code, installs, runs the script under the supervisor, and ends the machine whatever
+happened, by a trap that was set before anything could fail.
+"""
+
+from __future__ import annotations
+
+import json
+
+from ...errors import UsageError
+from ..core.api_call import Data
+from ..core.request import Candidate, LaunchRequest
+from .fetch_code import cloning, containing, require_plain
+from .packages import pinned
+from .shell import quoted, quoted_all
+from .supervisor_bundle import HOME, UNPACKING, agent_archive, in_container, job_of
+
+__all__ = ["Boot", "archive_name", "require_fetchable", "startup_script"]
+
+
+class Boot(Data):
+    """What a provider adds to the script.
+
+    Args:
+        timer: The first line: ends the machine by itself, whatever comes after.
+        end: What ends the machine when the run is over, in shell.
+        packages: Names, with extras, installed in the plan's versions when the user names no requirements.
+        notices: Whose preemption notices are watched for; None: nobody takes the machine back.
+        copy: Copies a folder, `{source}` and `{target}` filled in, to and from the bucket.
+        unpack: Writes an archive of the bucket to standard output, `{source}` filled in.
+        bucket: Where checkpoints and logs outlive the machine; empty: nowhere.
+    """
+
+    timer: str
+    end: str
+    packages: tuple[str, ...]
+    notices: str | None
+    copy_: str = ""
+    unpack: str = ""
+    bucket: str = ""
+
+
+def archive_name(run: str) -> str:
+    """Return the name of a folder of the user's in the bucket, beside the run's own files."""
+    return f"{run}-source.tar.gz"
+
+
+def require_fetchable(source: str, *, kinds: tuple[str, ...], provider: str) -> None:
+    """Raise UsageError unless a machine of a provider can fetch the code by itself, without a secret."""
+    kind = source.partition(":")[0]
+    if kind not in kinds:
+        allowed = " or ".join(f"`{one}:`" for one in kinds)
+        raise UsageError(
+            f"`--source {source}`: a machine of {provider} fetches its code from {allowed}",
+            hint="push it, then `--source git:https://…`",
+        )
+    require_plain(source)
+
+
+def startup_script(request: LaunchRequest, candidate: Candidate, number: int, boot: Boot) -> str:
+    """Return the script that runs one attempt on its machine."""
+    params = json.dumps(job_of(request, candidate, number, code="code", notices=boot.notices), sort_keys=True)
+    remote = f"{boot.bucket}/{request.run}" if boot.bucket else ""
+    lines = [
+        "#!/bin/bash",
+        boot.timer,
+        "set -euo pipefail",
+        f"end() {{ {_saved(boot, remote)}{boot.end}; }}",
+        "trap end EXIT",
+        f"mkdir -p {HOME}/run {HOME}/work {HOME}/code && cd {HOME}",
+        f"exec > >(tee -a work/log-{number}.txt) 2>&1",  # an earlier attempt left its own
+        f"{UNPACKING} <<'END'\n{agent_archive()}\nEND",
+        f"cat > run/params.json <<'END'\n{params}\nEND",
+        *_fetching(request, boot, remote),
+        *_installing(request, boot),
+        *_keeping(request, boot, remote),
+        *_running(request, candidate),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _fetching(request: LaunchRequest, boot: Boot, remote: str) -> list[str]:
+    """Return the lines that bring the code, and the checkpoints of an attempt before this one."""
+    kind, _, place = request.spec.source.partition(":")
+    if kind == "git":
+        lines = cloning(place, "code")
+    elif kind == "image":
+        lines = []
+    elif kind == "folder":
+        archive = quoted(f"{boot.bucket}/{archive_name(request.run)}")
+        lines = [f"{boot.unpack.format(source=archive)} | tar xz -C code"]
+    elif place.endswith((".tar.gz", ".tgz")):
+        lines = [f"{boot.unpack.format(source=quoted(_address(kind, place)))} | tar xz -C code"]
+    else:
+        lines = [_copied(boot, source=_address(kind, place), target="code")]
+    if remote:
+        lines.append(f"{_copied(boot, source=remote, target='work')} || true")
+    return lines
+
+
+def _address(kind: str, place: str) -> str:
+    """Return where something is in a bucket, as the cloud's own program wants it.
+
+    Example:
+        >>> _address("gs", "bucket/code"), _address("s3", "//bucket/code")
+        ('gs://bucket/code', 's3://bucket/code')
+    """
+    return f"{kind}:{place}" if place.startswith("//") else f"{kind}://{place}"
+
+
+def _installing(request: LaunchRequest, boot: Boot) -> list[str]:
+    """Return the lines that install what the script needs; a container has it."""
+    if in_container(request):
+        return []
+    if request.spec.requirements:
+        what = f"-r {quoted(f'code/{request.spec.requirements}')}"
+    else:
+        what = quoted_all(pinned(boot.packages, request.spec.packages))
+    return ["python3 -m venv --system-site-packages venv", f"venv/bin/pip install -q {what}"]
+
+
+def _running(request: LaunchRequest, candidate: Candidate) -> list[str]:
+    """Return the lines that run the script under the supervisor."""
+    if not in_container(request):
+        return ["venv/bin/python -m gpuplan_agent.supervise run"]
+    image = request.spec.source.partition(":")[2]
+    return containing(image, home=HOME, job=f"{HOME}/run", accelerator=candidate.accelerator)
+
+
+def _keeping(request: LaunchRequest, boot: Boot, remote: str) -> list[str]:
+    """Return the line that brings checkpoints and logs to the bucket while the run goes on."""
+    if not remote:
+        return []
+    every_s = max(1, int(request.spec.checkpoint_every_s))
+    return [f"(while sleep {every_s}; do {_copied(boot, source='work', target=remote)} || true; done) &"]
+
+
+def _saved(boot: Boot, remote: str) -> str:
+    """Return what saves the run's files a last time."""
+    return f"{_copied(boot, source=f'{HOME}/work', target=remote)} || true; " if remote else ""
+
+
+def _copied(boot: Boot, *, source: str, target: str) -> str:
+    """Return the command that copies a folder."""
+    return boot.copy_.format(source=quoted(source), target=quoted(target))

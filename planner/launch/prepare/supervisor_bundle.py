@@ -1,0 +1,87 @@
+"""What goes on board of every machine: the supervisor, and what it is told."""
+
+from __future__ import annotations
+
+import ast
+import base64
+import functools
+import io
+import tarfile
+from importlib.resources import files
+from typing import Any
+
+from ..core.request import Candidate, LaunchRequest
+
+__all__ = ["HOME", "UNPACKING", "agent_archive", "in_container", "job_of"]
+
+HOME = "/opt/gpuplan"
+UNPACKING = (
+    "python3 -c 'import base64, io, sys, tarfile;"
+    " tarfile.open(fileobj=io.BytesIO(base64.b85decode(sys.stdin.read().strip()))).extractall()'"
+)
+
+
+def in_container(request: LaunchRequest) -> bool:
+    """Whether the code is in a container image."""
+    return request.spec.source.startswith("image:")
+
+
+@functools.cache
+def agent_archive() -> str:
+    """Return the supervisor's files without their texts, packed and printable; always the same bytes.
+
+    A plan has one script for every zone of every candidate: the files are read once. `UNPACKING` undoes it.
+    """
+    packed = io.BytesIO()
+    folder = files("gpuplan.launch.agent")
+    with tarfile.open(fileobj=packed, mode="w:bz2") as archive:
+        for file in sorted(folder.iterdir(), key=lambda file: file.name):
+            if file.name.endswith(".py") and file.name != "watchdog.py":
+                data = _without_texts(file.read_text(encoding="utf-8")).encode()
+                member = tarfile.TarInfo(f"gpuplan_agent/{file.name}")
+                member.size = len(data)
+                archive.addfile(member, io.BytesIO(data))
+    return base64.b85encode(packed.getvalue()).decode()
+
+
+def _without_texts(source: str) -> str:
+    """Return a module's code without docstrings, comments and types of arguments: user data is short.
+
+    Example:
+        >>> _without_texts('def f(x: int) -> int:\\n    "A text."\\n    return x # x')
+        'def f(x):\\n    return x'
+    """
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.arg):
+            node.annotation = None
+        if isinstance(node, ast.FunctionDef):
+            node.returns = None
+        if (
+            isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))
+            and ast.get_docstring(node) is not None
+        ):
+            node.body = node.body[1:] or [ast.Pass()]
+    return ast.unparse(tree)
+
+
+def job_of(
+    request: LaunchRequest, candidate: Candidate, number: int, *, code: str, notices: str | None
+) -> dict[str, Any]:  # fmt: skip
+    """Return what the supervisor is told.
+
+    Args:
+        request, candidate, number: The attempt.
+        code: Folder of the script, below `HOME`.
+        notices: Whose notices are watched for when the machine is a spot one; None: nobody's.
+    """
+    spec = request.spec
+    return {
+        "attempt": number, "cap_s": candidate.cap_s, "watchdog_s": None, "work": f"{HOME}/work",
+        "cwd": None if in_container(request) else f"{HOME}/{code}",
+        "script": spec.script, "arguments": list(spec.arguments),
+        "checkpoint_every_s": spec.checkpoint_every_s, "restarts": spec.restarts,
+        "stop_loss": spec.stop_loss.model_dump(mode="json"),
+        "step_s": candidate.step_s.model_dump(mode="json") if candidate.step_s else None,
+        "notices": notices if candidate.purchase == "spot" else None, "at_end": [],
+    }  # fmt: skip

@@ -1,0 +1,165 @@
+"""A run that was launched as a profile: what its supervisor left, in the form that estimates learn from."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from ..errors import GpuplanError, UsageError
+from ..plan.pricing.money import rental_usd
+from ..profile.document import empty_document, finished, row_of
+from ..workload.capture.terms import ScriptTerms
+from .core.cloud_adapter import Outcome
+from .core.history import AttemptHistory, History
+from .core.request import RunSpec
+from .core.service import Launcher
+from .core.wait import outcome_of
+
+__all__ = ["median_ends_s", "profile_of_run"]
+
+NOTCH = (
+    1.57  # R. McGill, J. W. Tukey, W. A. Larsen: Variations of Box Plots, The American Statistician 32 (1978)
+)
+
+
+def profile_of_run(
+    launcher: Launcher, run: str, *, model: str, terms: ScriptTerms | None = None
+) -> dict[str, Any]:
+    """Return the profile of a run that has ended.
+
+    Args:
+        launcher: The ledger and the adapters.
+        run: Its name in the ledger.
+        model: The MODEL argument of its plan.
+        terms: On which a script runs to be traced; None: the default ones.
+
+    Raises:
+        UsageError: Nothing is known of it, or it is not over.
+        GpuplanError: It left no word of how it ended, or never came to train.
+    """
+    if run not in {log.run for log in launcher.ledger.runs()}:
+        raise UsageError(
+            f"there is no file and no run `{run}`", hint="see `gpuplan ps`, or name a profile's file"
+        )
+    launcher.refresh(run)
+    history = launcher.ledger.peek(run)
+    current = history.current()
+    if current is None or not current.is_over:
+        raise UsageError(
+            f"run `{run}` is not over yet", hint="`gpuplan launch PLAN --wait` waits for its end"
+        )
+    outcome = outcome_of(launcher, history)
+    if outcome.step_s is None:
+        raise GpuplanError(
+            f"run `{run}` timed no steps: it ended as `{outcome.status}`",
+            hint="its log says more: `gpuplan ps`",
+        )
+    return _with_workload(
+        _document(history, current, outcome, model=model), current.plan.request.spec, terms or ScriptTerms()
+    )
+
+
+def median_ends_s(quartiles_s: tuple[float, float, float], *, steps: int) -> tuple[float, float]:
+    """Return the 95 % interval of the median of step times [s].
+
+    Args:
+        quartiles_s: Of the times [s].
+        steps: How many there are [-].
+
+    McGill, Tukey and Larsen 1978: the median plus and minus 1.57 times the range of the quartiles, over the root
+    of the number. Holds for independent times; neighbouring steps are alike, so it is the least that can be said.
+
+    Example:
+        >>> median_ends_s((0.9, 1.0, 1.1), steps=100)
+        (0.9686, 1.0314)
+    """
+    low, median, high = quartiles_s
+    half = NOTCH * (high - low) / math.sqrt(steps)
+    return median - half, median + half
+
+
+def _document(history: History, current: AttemptHistory, outcome: Outcome, *, model: str) -> dict[str, Any]:
+    """Return the profile, without the table of operations."""
+    candidate = current.attempt.candidate
+    document = empty_document(
+        model=model,
+        mode="train",
+        backend=outcome.backend or "unknown",
+        data="script",
+        rules={},
+        source="launch",
+    )
+    devices = max(1, int(candidate.devices))
+    row = row_of(status="measured", batch_size=outcome.batch_size and max(1, outcome.batch_size // devices))
+    row |= {"precision": outcome.precision, "fit": _timing(outcome)}
+    lived_s = _lived_s(history, outcome)
+    paid = rental_usd(duration_s=lived_s, usd_per_hour=candidate.usd_per_hour)
+    document |= {
+        "status": "complete" if outcome.status == "done" else "interrupted",
+        "accelerator": candidate.accelerator, "devices": candidate.devices, "rows": [row],
+        "run": _run(outcome),
+        "launch": {
+            "run": history.run, "attempts": sum(one.begun for one in history.attempts()),
+            "provider": current.plan.request.provider, "instance_type": candidate.instance_type,
+            "region": candidate.region, "purchase": candidate.purchase, "ran_s": lived_s,
+            "compute_usd": float(paid), "status": outcome.status,
+        },
+    }  # fmt: skip
+    return finished(document)
+
+
+def _timing(outcome: Outcome) -> dict[str, Any]:
+    """Return the steps as a profile has them; they were timed one by one, not in windows."""
+    found: dict[str, Any] = {
+        "median_s": outcome.step_s, "windows_s": [], "steps_per_window": [],
+        "warm_up": {"windows_s": [], "settled": None}, "stopped": "stopped",
+    }  # fmt: skip
+    if outcome.step_s_quartiles is not None and outcome.timed_steps:
+        low_s, high_s = median_ends_s(outcome.step_s_quartiles, steps=outcome.timed_steps)
+        found |= {"low_s": low_s, "high_s": high_s, "width": (high_s - low_s) / outcome.step_s_quartiles[1]}
+    return found
+
+
+def _run(outcome: Outcome) -> dict[str, Any]:
+    """Return the last attempt's training as a whole; validation is within it."""
+    return {
+        "finished_at": datetime.now(UTC).isoformat(timespec="seconds"), "epochs_planned": None,
+        "steps_per_epoch": None, "epochs_s": [outcome.train_s or 0.0], "validation_s": [0.0],
+        "steps": [outcome.steps or 0], "total_s": outcome.train_s, "global_batch_size": outcome.batch_size,
+    }  # fmt: skip
+
+
+def _lived_s(history: History, outcome: Outcome) -> float:
+    """Return how long all machines of the run lived: the last by its own clock, others by the cloud's [s]."""
+    lived = Decimal(0)
+    for one in history.attempts():
+        if one.attempt.number == outcome.attempt and outcome.ran_s is not None:
+            lived += Decimal(outcome.ran_s)
+        else:
+            lived += one.lived_s or Decimal(0)
+    return float(lived)
+
+
+def _with_workload(document: dict[str, Any], spec: RunSpec, terms: ScriptTerms) -> dict[str, Any]:
+    """Return the profile with the workload that ran, traced again; no later estimate can use it without."""
+    from ..workload.load import load_workload
+    from ..workload.options import WorkloadOptions
+
+    row = document["rows"][0]
+    kind, _, place = spec.source.partition(":")
+    script = kind == "folder" and document["model"].endswith(".py")
+    try:
+        workload = load_workload(
+            spec.script if script else document["model"],
+            options=WorkloadOptions(batch_size=row["batch_size"], script=terms),
+            base=Path(place) if script else None, argv=spec.arguments if script else (),
+        )  # fmt: skip
+    except GpuplanError as error:
+        document["notes"].append(f"later estimates cannot know this run: it could not be traced: {error}")
+        return document
+    document["workloads"] = [workload.to_json()]
+    row |= {"workload": 0, "precision": workload.precision}
+    return document

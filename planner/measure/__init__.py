@@ -1,1 +1,0 @@
-"""Local profiler: clocks, steady windows, statistics, environment, input pipeline; independent of workloads."""

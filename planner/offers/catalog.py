@@ -1,0 +1,254 @@
+"""The catalog as one object: the packaged one, or a user's folder with the same files.
+
+Each part is read on first access and cached: listing accelerators reads no price.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import date
+from functools import cached_property, lru_cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import UsageError
+from .aliases import AcceleratorNames
+from .catalog_files import (
+    CatalogError,
+    Finding,
+    Table,
+    load_prices,
+    load_rows,
+    load_table,
+    read_list_table,
+    read_table,
+    read_text_table,
+)
+from .costs import Costs, load_costs
+from .cpu import build_cpu_accelerator, build_unknown_cpu, find_offer_host
+from .notebooks import NotebookTables, build_notebook_offers, read_notebooks
+from .rows import CPU, Accelerator, CpuFamily, CpuSeries, MachineLinks, Offer, Provider
+from .user_prices import apply_committed_prices, build_own_offers
+
+if TYPE_CHECKING:
+    from ..settings import Settings
+    from ..settings_own import Committed, Machine
+
+__all__ = [
+    "Catalog",
+    "find_device",
+    "find_links",
+    "find_price_files",
+    "load_catalog",
+    "load_user_catalog",
+    "resolve_accelerator",
+]
+
+GENERIC_HOST = "Generic AVX2"
+LINKS_FILE = "links.toml"
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """Accelerators, offers and related data. Accessing a malformed part raises CatalogError (exit code 2).
+
+    Args:
+        folder: Folder of the catalog files.
+        refreshed: Folder of refreshed prices; None if there is none.
+        machines: The user's own machines, offered by the provider ``own``.
+        committed: Committed prices that replace list prices.
+        today: Date at which committed prices must be valid.
+    """
+
+    folder: Traversable
+    refreshed: Path | None = None
+    machines: tuple[Machine, ...] = ()
+    committed: tuple[Committed, ...] = ()
+    today: date = date.min
+
+    @cached_property
+    def accelerators(self) -> dict[str, Accelerator]:
+        """All GPUs, TPUs and NPUs by name, with aliases; CPU hosts are excluded."""
+        spellings: dict[str, list[str]] = {}
+        for alias, name in load_table(self._accelerator_table, "aliases", read_text_table).items():
+            spellings.setdefault(name, []).append(alias)
+        rows = load_rows(self._accelerator_table, "accelerator", Accelerator)
+        return {row.name: replace(row, aliases=tuple(spellings.get(row.name, ()))) for row in rows}
+
+    @cached_property
+    def names(self) -> AcceleratorNames:
+        """Names and aliases of every accelerator."""
+        table = self._accelerator_table
+        return AcceleratorNames(
+            canonical=tuple(self.accelerators),
+            aliases=load_table(table, "aliases", read_text_table),
+            ambiguous=load_table(table, "ambiguous", read_list_table),
+        )
+
+    @cached_property
+    def offers(self) -> tuple[Offer, ...]:
+        """All machine prices, notebook tiers and the user's own machines; the local machine is excluded."""
+        priced = tuple(
+            offer
+            for file in find_price_files(self.folder)
+            for offer in load_prices(file, file.name.removesuffix(".csv"), self.sources)
+        )
+        listed = self._with_refreshed(priced) + build_notebook_offers(self.notebooks)
+        own = build_own_offers(self.machines, self.names)
+        return apply_committed_prices(listed, self.committed, today=self.today) + own
+
+    def _with_refreshed(self, packaged: tuple[Offer, ...]) -> tuple[Offer, ...]:
+        """Replace packaged prices by refreshed ones."""
+        if self.refreshed is None:
+            return packaged
+        from .refresh.overlay import merge_refreshed
+        from .refresh.store import PriceStore
+
+        return merge_refreshed(packaged, PriceStore(self.refreshed))
+
+    @cached_property
+    def hosts(self) -> dict[str, CpuFamily]:
+        """All CPU families by name."""
+        return {row.family: row for row in load_rows(self._host_table, "host", CpuFamily)}
+
+    @cached_property
+    def host_series(self) -> tuple[CpuSeries, ...]:
+        """CPU families of instance types."""
+        series = load_rows(self._host_table, "series", CpuSeries)
+        for index, entry in enumerate(series):
+            if entry.host not in self.hosts:
+                line = self._host_table.line_of("series", index, "host")
+                raise CatalogError([Finding("hosts.toml", line, "host", f"unknown family `{entry.host}`")])
+        return series
+
+    @cached_property
+    def links(self) -> tuple[MachineLinks, ...]:
+        """Interconnects of instance types; empty for a folder without links.toml."""
+        if not (self.folder / LINKS_FILE).is_file():
+            return ()
+        return load_rows(read_table(self.folder, LINKS_FILE), "links", MachineLinks)
+
+    @cached_property
+    def notebooks(self) -> NotebookTables:
+        """Plans, runtimes, unit prices and unit rates of hosted notebooks."""
+        packaged = read_notebooks(read_table(self.folder, "notebooks.toml"))
+        if self.refreshed is None:
+            return packaged
+        from .refresh.overlay import merge_readings
+        from .refresh.store import PriceStore
+
+        return merge_readings(packaged, PriceStore(self.refreshed))
+
+    @cached_property
+    def providers(self) -> dict[str, Provider]:
+        """Providers by name."""
+        table = read_table(self.folder, "providers.toml")
+        return {row.name: row for row in load_rows(table, "provider", Provider)}
+
+    @cached_property
+    def sources(self) -> dict[str, str]:
+        """Full text of every source by its key."""
+        return load_table(read_table(self.folder, "sources.toml"), "sources", read_text_table)
+
+    @cached_property
+    def costs(self) -> Costs:
+        """Fees, assumptions and regions."""
+        return load_costs(self.folder)
+
+    @cached_property
+    def as_of(self) -> str:
+        """Date of the newest price above $0: a year, a month or a day."""
+        dates = (offer.price_as_of for offer in self.offers if offer.usd_per_hour and offer.price_as_of)
+        return max(dates, default="unknown")
+
+    @cached_property
+    def _accelerator_table(self) -> Table:
+        return read_table(self.folder, "accelerators.toml")
+
+    @cached_property
+    def _host_table(self) -> Table:
+        return read_table(self.folder, "hosts.toml")
+
+
+def load_catalog(folder: Path | None = None) -> Catalog:
+    """Load the packaged catalog, or a user's folder with the same layout.
+
+    UsageError if the folder does not exist. Files are read, and their errors raised, on first access.
+    """
+    if folder is None:
+        return _packaged_catalog()
+    if not folder.is_dir():
+        raise UsageError(f"no catalog folder `{folder}`", hint="give a folder with prices/ in it")
+    return Catalog(folder)
+
+
+def load_user_catalog(settings: Settings, *, today: date | None = None) -> Catalog:
+    """Load the catalog selected by the settings, with the user's machines and committed prices.
+
+    Refreshed prices replace those of the packaged catalog only, not those of a user's folder. UsageError if
+    the user's folder does not exist.
+    """
+    from ..files import data_folder
+
+    catalog = load_catalog(settings.catalog_dir)
+    folder = data_folder(settings.data_dir)
+    is_there = any((folder / part).is_dir() for part in ("prices", "notebooks"))
+    refreshed = folder if settings.catalog_dir is None and is_there else None
+    if not (settings.machine or settings.committed or refreshed):
+        return catalog
+    return replace(
+        catalog,
+        refreshed=refreshed,
+        machines=settings.machine,
+        committed=settings.committed,
+        today=today or date.today(),
+    )
+
+
+def resolve_accelerator(catalog: Catalog, name: str) -> Accelerator:
+    """Return the accelerator with a given name or alias; ``CPU`` gives a row without figures.
+
+    UsageError if the name is unknown (listing similar names) or ambiguous (listing all meanings).
+    """
+    canonical = catalog.names.resolve(name)
+    if canonical == CPU:
+        return build_unknown_cpu(catalog.hosts[GENERIC_HOST])
+    return catalog.accelerators[canonical]
+
+
+def find_device(catalog: Catalog, offer: Offer) -> Accelerator | None:
+    """Return one whole accelerator of an offer; None for a CPU host of unknown family or size.
+
+    For an offer with ``devices`` < 1, memory and peaks are still those of the whole chip.
+    """
+    if offer.accelerator != CPU:
+        return catalog.accelerators.get(offer.accelerator)
+    host = find_offer_host(offer, catalog.hosts, catalog.host_series)
+    if host is None or offer.vcpus is None:
+        return None
+    return build_cpu_accelerator(host, offer.vcpus, offer.memory_gib)
+
+
+def find_links(catalog: Catalog, offer: Offer) -> MachineLinks | None:
+    """Return the interconnect of an offer's accelerators: the first matching row; None if there is none."""
+    for row in catalog.links:
+        if row.provider == offer.provider and re.fullmatch(row.pattern, offer.instance_type):
+            return row
+    return None
+
+
+def find_price_files(folder: Traversable) -> Iterator[Traversable]:
+    """Yield the price files of a catalog sorted by provider; CatalogError if the folder is missing."""
+    prices = folder / "prices"
+    if not prices.is_dir():
+        raise CatalogError([Finding("prices", 1, "folder", "is missing")])
+    yield from sorted((f for f in prices.iterdir() if f.name.endswith(".csv")), key=lambda file: file.name)
+
+
+@lru_cache(maxsize=1)
+def _packaged_catalog() -> Catalog:
+    return Catalog(files("gpuplan.catalog"))

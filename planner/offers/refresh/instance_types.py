@@ -1,0 +1,101 @@
+"""Hardware of instance types whose price list gives only their name: known types and families."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from ...errors import UsageError
+from ..aliases import AcceleratorNames
+from ..rows import CPU, Offer, Status
+from .source import ListedPrice
+
+__all__ = ["InstanceSpec", "InstanceSpecs", "build_instance_specs", "parse_family"]
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceSpec:
+    """Hardware of an instance type."""
+
+    accelerator: str
+    devices: float
+    vcpus: float | None
+    memory_gib: float | None
+    status: Status = "active"
+    complete: bool = True
+
+
+@dataclass(frozen=True)
+class InstanceSpecs:
+    """Instance types of one provider.
+
+    Args:
+        known: Hardware by instance type.
+        families: Accelerator by family, if all known sizes have the same one.
+        names: Accelerator names and aliases.
+    """
+
+    known: Mapping[str, InstanceSpec]
+    families: Mapping[str, str]
+    names: AcceleratorNames
+
+    def is_of_interest(self, listed: ListedPrice) -> bool:
+        """Return whether a machine belongs in the catalog: it has an accelerator or is listed already."""
+        return (
+            listed.is_accelerated
+            or listed.instance_type in self.known
+            or parse_family(listed.instance_type) in self.families
+        )
+
+    def find_instance_spec(self, listed: ListedPrice) -> InstanceSpec | None:
+        """Return the hardware of a listed machine; None if its accelerator is unknown.
+
+        A new member of a known family has the size listed by the provider and the family's accelerator.
+        """
+        shape = self.known.get(listed.instance_type)
+        if shape is not None:
+            return shape
+        accelerator = self._accelerator(listed)
+        if accelerator is None or not listed.devices:
+            return None
+        return InstanceSpec(accelerator, listed.devices, listed.vcpus, listed.memory_gib)
+
+    def _accelerator(self, listed: ListedPrice) -> str | None:
+        """Return the accelerator named by the source, or that of the family."""
+        if listed.accelerator is None:
+            return self.families.get(parse_family(listed.instance_type))
+        try:
+            return self.names.resolve(listed.accelerator)
+        except UsageError:
+            return None
+
+
+def build_instance_specs(provider: str, offers: Iterable[Offer], names: AcceleratorNames) -> InstanceSpecs:
+    """Build the instance types of a provider from catalog offers; historical rows are excluded."""
+    known = {
+        offer.instance_type: InstanceSpec(
+            offer.accelerator, offer.devices, offer.vcpus, offer.memory_gib, offer.status, offer.complete
+        )
+        for offer in offers
+        if offer.provider == provider and offer.status != "historical" and "@" not in offer.instance_type
+    }
+    by_family: dict[str, set[str]] = {}
+    for instance_type, shape in known.items():
+        if shape.accelerator != CPU:
+            by_family.setdefault(parse_family(instance_type), set()).add(shape.accelerator)
+    families = {
+        family: next(iter(chips)) for family, chips in by_family.items() if family and len(chips) == 1
+    }
+    return InstanceSpecs(known, families, names)
+
+
+def parse_family(instance_type: str) -> str:
+    """Return the family of an AWS instance type; empty for other providers' names, which do not identify the
+    chip.
+
+    Example:
+        >>> parse_family("g6e.xlarge"), parse_family("Standard_NC6s_v3")
+        ('g6e', '')
+    """
+    family, point, size = instance_type.partition(".")
+    return family if point and size and " " not in family else ""

@@ -1,0 +1,188 @@
+"""Sanity checks that keep erroneous responses from replacing good prices.
+
+Pure functions: rows in, rows and findings out. A finding on a row quarantines the row: it is reported, and
+the old price stays. A finding on a part rejects the part: all of its old prices stay.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Literal
+
+from ..invariants import MAX_USD_PER_DEVICE_HOUR, MIN_USD_PER_DEVICE_HOUR
+from ..rows import Offer
+from .instance_types import InstanceSpec, InstanceSpecs
+from .source import ListedPrice, PricePart
+
+__all__ = ["Anomaly", "CheckedPart", "check_part"]
+
+MAX_PRICE_RATIO = 3  # factor up or down; larger changes usually mean a wrong unit
+MIN_ROW_SHARE = 0.6  # minimum share of the part's previous rows
+MIN_ROWS_FOR_SHARES = 5  # below this number, shares are not checked
+MAX_JUMP_SHARE = 0.2  # maximum share of a part's rows with large changes; above, all rows are suspect
+OfferKey = tuple[str, str, str]
+Code = Literal[
+    "not above 0", "moved", "unknown accelerator", "out of bounds", "two prices", "currency", "far fewer rows",
+    "most prices moved", "failed", "clock",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Anomaly:
+    """An implausible price or part, or a failure.
+
+    Args:
+        code: Failed check.
+        what: Offer or part concerned.
+        message: One-line description.
+        refuses: Whether the whole part was rejected; otherwise one row was quarantined.
+        sku, url: SKU and source of the price.
+    """
+
+    code: Code
+    what: str
+    message: str
+    rejects_part: bool = False
+    sku: str = ""
+    url: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedPart:
+    """Result of the checks on a part. ``accepted`` is empty if it was rejected."""
+
+    accepted: tuple[tuple[ListedPrice, InstanceSpec], ...] = ()
+    anomalies: tuple[Anomaly, ...] = ()
+
+    @property
+    def refused(self) -> bool:
+        """Whether the part was rejected, so that all of its old rows stay."""
+        return any(anomaly.rejects_part for anomaly in self.anomalies)
+
+
+def check_part(
+    part: PricePart,
+    listed: Sequence[ListedPrice],
+    *,
+    old: Mapping[OfferKey, Offer],
+    specs: InstanceSpecs,
+    accept_moves: bool = False,
+) -> CheckedPart:
+    """Check the rows of a part: return those that may replace known prices, and findings on the others.
+
+    Args:
+        part: Part that was read.
+        listed: Its rows, as listed by the provider.
+        old: Previous prices by instance type, region and purchase option.
+        shapes: Instance types of the provider.
+        accept_moves: Accept large price changes, after manual review.
+    """
+    foreign = Counter(row.currency for row in listed if row.currency != "USD")
+    if foreign:
+        message = f"{foreign.total()} prices are in {', '.join(sorted(foreign))}, not in USD"
+        return CheckedPart(anomalies=(_build_part_anomaly(part, "currency", message),))
+    anomalies: list[Anomaly] = []
+    fitting: list[tuple[ListedPrice, InstanceSpec]] = []
+    for row in _drop_contradictions(filter(specs.is_of_interest, listed), anomalies):
+        shape = specs.find_instance_spec(row)
+        why = _find_row_anomaly(row, shape)
+        if why is not None:
+            anomalies.append(why)
+        elif shape is not None:
+            fitting.append((row, shape))
+    moved = (
+        []
+        if accept_moves
+        else [why for row, _ in fitting if (why := _find_price_jump(row, old.get(row.key)))]
+    )
+    refusal = _find_part_anomaly(part, fitting, moved, old)
+    if refusal is not None:
+        return CheckedPart(anomalies=(refusal, *anomalies, *moved))
+    doubtful = {why.what for why in moved}
+    accepted = tuple((row, shape) for row, shape in fitting if _format_key(row.key) not in doubtful)
+    return CheckedPart(accepted=accepted, anomalies=(*anomalies, *moved))
+
+
+def _find_part_anomaly(
+    part: PricePart,
+    fitting: Sequence[tuple[ListedPrice, InstanceSpec]],
+    moved: Sequence[Anomaly],
+    old: Mapping[OfferKey, Offer],
+) -> Anomaly | None:
+    """Return the reason to reject a whole part; None if it is plausible."""
+    before = [
+        key for key, offer in old.items()
+        if part.covers(key[1], key[2]) and offer.status in ("active", "legacy")
+        and offer.usd_per_hour and not offer.estimated
+    ]  # fmt: skip
+    known = sum(1 for row, _ in fitting if row.key in old and old[row.key].usd_per_hour)
+    if len(before) >= MIN_ROWS_FOR_SHARES and len(fitting) < MIN_ROW_SHARE * len(before):
+        message = f"{len(fitting)} prices instead of {len(before)}: the response is incomplete"
+        return _build_part_anomaly(part, "far fewer rows", message)
+    if len(moved) >= MIN_ROWS_FOR_SHARES and len(moved) > MAX_JUMP_SHARE * known:
+        message = (
+            f"{len(moved)} of {known} prices moved more than {MAX_PRICE_RATIO}x: a unit or currency is wrong"
+        )
+        return _build_part_anomaly(part, "most prices moved", message)
+    return None
+
+
+def _drop_contradictions(listed: Iterable[ListedPrice], anomalies: list[Anomaly]) -> list[ListedPrice]:
+    """Return one row per key; keys with different prices are dropped and reported."""
+    by_key: dict[OfferKey, list[ListedPrice]] = {}
+    for row in listed:
+        by_key.setdefault(row.key, []).append(row)
+    kept = []
+    for rows in by_key.values():
+        prices = sorted({row.usd_per_hour for row in rows})
+        if len(prices) == 1:
+            kept.append(rows[0])
+        else:
+            told = " and ".join(f"{price} USD/h" for price in prices[:3])
+            anomalies.append(_build_row_anomaly(rows[0], "two prices", f"is listed at {told}"))
+    return kept
+
+
+def _find_row_anomaly(row: ListedPrice, shape: InstanceSpec | None) -> Anomaly | None:
+    """Return the finding on a single row; None if it is plausible."""
+    if row.usd_per_hour <= 0:
+        return _build_row_anomaly(row, "not above 0", f"costs {row.usd_per_hour} USD/h")
+    if shape is None:
+        named = f" `{row.accelerator}`" if row.accelerator else ""
+        return _build_row_anomaly(
+            row, "unknown accelerator", f"has an accelerator{named} that is not in the catalog"
+        )
+    per_device = row.usd_per_hour / Decimal(str(shape.devices))
+    if not MIN_USD_PER_DEVICE_HOUR <= per_device <= MAX_USD_PER_DEVICE_HOUR:
+        return _build_row_anomaly(row, "out of bounds", f"costs {per_device:.4g} USD per device and hour")
+    return None
+
+
+def _find_price_jump(row: ListedPrice, old: Offer | None) -> Anomaly | None:
+    """Return a finding if a price changed implausibly; None if it did not, or had no previous price."""
+    if old is None or not old.usd_per_hour or old.estimated:
+        return None
+    if old.usd_per_hour / MAX_PRICE_RATIO <= row.usd_per_hour <= old.usd_per_hour * MAX_PRICE_RATIO:
+        return None
+    message = f"moved from {old.usd_per_hour} ({old.price_as_of}) to {row.usd_per_hour} USD/h"
+    return _build_row_anomaly(row, "moved", message)
+
+
+def _build_row_anomaly(row: ListedPrice, code: Code, message: str) -> Anomaly:
+    return Anomaly(code=code, what=_format_key(row.key), message=message, sku=row.sku, url=row.url)
+
+
+def _build_part_anomaly(part: PricePart, code: Code, message: str) -> Anomaly:
+    return Anomaly(code=code, what=part.label, message=message, rejects_part=True)
+
+
+def _format_key(key: OfferKey) -> str:
+    """Format an offer's key for messages."""
+    instance_type, region, purchase = key
+    return f"{instance_type} {region} {purchase.replace('_', ' ')}"

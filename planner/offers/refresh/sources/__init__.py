@@ -1,0 +1,1 @@
+"""Price sources, one module a vendor or API."""

@@ -1,0 +1,163 @@
+"""Azure on-demand and spot prices without credentials: the Retail Prices API, by region and page.
+
+https://learn.microsoft.com/rest/api/cost-management/retail-prices/azure-retail-prices. A meter may be listed
+with several effective dates: the latest one that is neither in the future nor past its end applies. A page is
+checked against its `Count`, and the `$skip` of the next page against the number of items so far, to detect
+missing, repeated or reordered pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
+
+from ..errors import FetchError
+from ..source import ListedPrice, PricePart, RefreshRequest, parse_decimal
+
+if TYPE_CHECKING:
+    from ..http import HttpClient
+
+__all__ = ["AzureRetail", "parse_items", "read_listed"]
+
+ENDPOINT = "https://prices.azure.com"
+API_VERSION = "2023-01-01-preview"
+MOST_PAGES = 200  # a region has about 10
+NOT_LINUX_VM = ("Windows", " Win", "CloudServices", "Cloud Services", "Dedicated")
+GPU_SERIES = ("Standard_NC", "Standard_ND", "Standard_NV", "Standard_NG")
+
+
+class AzureRetail:
+    """Retail Prices API: one part per region, with on-demand and spot prices."""
+
+    name = "azure-retail"
+    provider = "azure"
+
+    def missing(self, _request: RefreshRequest) -> str | None:
+        """Return None: there are no requirements."""
+        return None
+
+    def parts(self, request: RefreshRequest) -> Sequence[PricePart]:
+        """Return one part per region."""
+        regions = request.wanted_regions or request.known_regions
+        return [PricePart(region=r, purchases=("on_demand", "spot"), label=f"azure {r}") for r in regions]
+
+    def read(self, part: PricePart, request: RefreshRequest, http: HttpClient) -> Iterable[ListedPrice]:
+        """Return the Linux prices of a region."""
+        return read_listed(request, http, region=part.region, now=datetime.now(UTC))
+
+
+def read_listed(
+    request: RefreshRequest, http: HttpClient, *, region: str, size: str | None = None, now: datetime
+) -> list[ListedPrice]:
+    """Return the Linux prices of a region as they are listed now.
+
+    Args:
+        request: Names the endpoint.
+        http: The client.
+        region: In Azure's own spelling (`eastus`).
+        size: The only size to read; None: all.
+        now: Prices that begin later, or ended before, are left out.
+    """
+    base = f"{request.endpoint(AzureRetail.name, ENDPOINT)}/api/retail/prices"
+    items = [item for page in _read_pages(base, region, http, size=size) for item in page]
+    return parse_items(items, url=base, now=now)
+
+
+def _read_pages(base: str, region: str, http: HttpClient, *, size: str | None = None) -> Iterator[list[Any]]:
+    """Yield the items of each page of a region; FetchError if the pages are not consecutive."""
+    chosen = (
+        f"serviceName eq 'Virtual Machines' and priceType eq 'Consumption' and armRegionName eq '{region}'"
+    )
+    if size:
+        chosen += f" and armSkuName eq '{size}'"
+    url, params, so_far = base, {"api-version": API_VERSION, "$filter": chosen}, 0
+    for _ in range(MOST_PAGES):
+        data = http.json(url, params=params).data
+        items = _parse_items(data, region)
+        so_far += len(items)
+        yield items
+        following = data.get("NextPageLink")
+        if not following:
+            return
+        _require_next(following, so_far, region)
+        url, params = _rebase_url(following, base), {}
+    raise FetchError(f"Azure returned more than {MOST_PAGES} pages for {region}", kind="disordered")
+
+
+def _parse_items(data: Any, region: str) -> list[Any]:
+    """Return the items of a page; FetchError if it is incomplete."""
+    items = data.get("Items") if isinstance(data, dict) else None
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        raise FetchError(f"the Azure response for {region} has no list of items", kind="malformed")
+    if data.get("Count", len(items)) != len(items):
+        message = f"a page of {region} has {len(items)} items, but `Count` is {data['Count']}"
+        raise FetchError(message, kind="truncated")
+    if any(str(item.get("armRegionName", region)).lower() != region.lower() for item in items):
+        raise FetchError(f"a page of {region} lists another region", kind="disordered")
+    return items
+
+
+def _require_next(following: str, so_far: int, region: str) -> None:
+    """Raise FetchError unless the next page begins where this one ends."""
+    skip = parse_qs(urlsplit(following).query).get("$skip", [None])[0]
+    if skip is not None and skip != str(so_far):
+        message = f"after {so_far} items of {region}, Azure's next page starts at {skip}"
+        raise FetchError(message, kind="disordered")
+
+
+def _rebase_url(following: str, base: str) -> str:
+    """Return the next page's URL on the configured endpoint, ignoring the host in the response."""
+    return f"{base}?{urlsplit(following).query}"
+
+
+def parse_items(items: Iterable[dict[str, Any]], *, url: str, now: datetime) -> list[ListedPrice]:
+    """Return the latest Linux price of each size, on demand and spot; FetchError for an item without a price."""
+    newest: dict[tuple[str, str, str], tuple[datetime, list[ListedPrice]]] = {}
+    for item in filter(_is_linux_vm, items):
+        since, row = _date(item, "effectiveStartDate"), _parse_price(item, url)
+        if since > now or ("effectiveEndDate" in item and _date(item, "effectiveEndDate") <= now):
+            continue
+        if row.key not in newest or since > newest[row.key][0]:
+            newest[row.key] = (since, [row])
+        elif since == newest[row.key][0]:  # two prices on one day: left to the sanity checks
+            newest[row.key][1].append(row)
+    return [row for _, rows in newest.values() for row in rows]
+
+
+def _is_linux_vm(item: dict[str, Any]) -> bool:
+    """Return whether an item is an hourly price of a plain Linux machine."""
+    product, sku = str(item.get("productName", "")), str(item.get("skuName", ""))
+    return (
+        item.get("type", "Consumption") == "Consumption"
+        and item.get("unitOfMeasure") == "1 Hour"
+        and bool(item.get("armSkuName"))
+        and not any(word in product for word in NOT_LINUX_VM)
+        and "Low Priority" not in sku
+    )
+
+
+def _date(item: dict[str, Any], name: str) -> datetime:
+    """Return a date of a price; FetchError when it is missing or cannot be read."""
+    try:
+        date = datetime.fromisoformat(str(item[name]).replace("Z", "+00:00"))
+    except (KeyError, ValueError) as error:
+        raise FetchError(f"an Azure price has no {name}", kind="malformed") from error
+    return date if date.tzinfo else date.replace(tzinfo=UTC)
+
+
+def _parse_price(item: dict[str, Any], url: str) -> ListedPrice:
+    """Parse an item to a price."""
+    size, meter = str(item["armSkuName"]), str(item.get("meterId", ""))
+    price = item.get("retailPrice", item.get("unitPrice"))
+    return ListedPrice(
+        instance_type=size,
+        region=str(item.get("armRegionName", "")).lower(),
+        purchase="spot" if " Spot" in str(item.get("skuName", "")) else "on_demand",
+        usd_per_hour=parse_decimal(price, what=f"the price of {size}"),
+        currency=str(item.get("currencyCode", "USD")),
+        sku=f"{item.get('meterName', size)} {meter}".strip(),
+        url=url,
+        is_accelerated=size.startswith(GPU_SERIES),
+    )

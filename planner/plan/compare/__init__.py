@@ -1,0 +1,1 @@
+"""Comparisons: ranking, break-even, buy or rent, sweep, learning curves."""

@@ -1,0 +1,162 @@
+"""Who competes in `gpuplan breakeven`: names to offers, each with how much of it one gets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from ...errors import NoAnswerError, UsageError
+from .calendar import HOURS_PER_DAY, Availability
+
+if TYPE_CHECKING:
+    from ...offers.catalog import Catalog
+    from ...offers.notebooks import SessionLimits
+    from ...offers.rows import NotebookPlan, Offer
+    from ..assumptions import Terms
+    from ..result.offer_estimate import OfferEstimate
+
+__all__ = ["DEFAULT_CONTENDERS", "Contender", "availability_of", "contenders_of", "matching"]
+
+DEFAULT_CONTENDERS = (
+    "colab-free-t4", "kaggle-free-t4x2", "colab-payg", "local", "cloud:on-demand", "cloud:spot",
+)  # fmt: skip
+CHEAPEST_TRIED, FASTEST_TRIED = 8, 4
+CLOUDS = frozenset({"aws", "gcp", "azure"})
+PURCHASES = {"on-demand": "on_demand", "on_demand": "on_demand", "spot": "spot"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contender:
+    """One way to run it.
+
+    Args:
+        name: As it was asked for.
+        offer: Its best offer for the run at hand.
+        availability: How much of the machine one gets.
+        attended: Whether somebody has to keep an eye on it.
+        plan: What is subscribed to, of a paid notebook.
+    """
+
+    name: str
+    offer: OfferEstimate
+    availability: Availability
+    attended: bool
+    plan: NotebookPlan | None = None
+
+
+def matching(name: str, offers: Iterable[OfferEstimate]) -> list[OfferEstimate]:
+    """Return the offers that a name means.
+
+    `colab-free`, `local`, `aws`, `aws:g4dn.xlarge`, `aws:g4dn.*:spot`, `cloud:spot`: a provider or the beginning
+    of an instance type, then patterns of the instance type or the purchase option; `cloud` is AWS, Google, Azure.
+    """
+    head, *parts = name.lower().split(":")
+    purchase = next((PURCHASES[part] for part in parts if part in PURCHASES), None)
+    patterns = [part for part in parts if part not in PURCHASES]
+
+    def means(offer: Offer) -> bool:
+        provider, instance = offer.provider.lower(), offer.instance_type.lower()
+        known = provider == head or instance.startswith(head) or (head == "cloud" and provider in CLOUDS)
+        fits = all(fnmatchcase(instance, p) or fnmatchcase(instance, f"{provider}:{p}") for p in patterns)
+        return known and fits and purchase in (None, offer.purchase)
+
+    return [one for one in offers if means(one.offer)]
+
+
+def contenders_of(
+    names: Sequence[str],
+    offers: Sequence[OfferEstimate],
+    *,
+    catalog: Catalog,
+    terms: Terms,
+    hours_a_day: float,
+    asked_for: bool,
+) -> list[Contender]:
+    """Return the offers of each name that may be its best: the cheapest and the fastest that can run the work.
+
+    Args:
+        names: As asked for.
+        offers: Best first.
+        catalog: Knows the limits of notebooks.
+        terms: What is assumed.
+        hours_a_day: That the user sits at a notebook that has to be attended [h].
+        asked_for: The names are the user's: one that means nothing is an error.
+
+    Raises:
+        UsageError: A name of the user's means no offer.
+        NoAnswerError: None of them can run the work.
+    """
+    found = []
+    for name in names:
+        meant = matching(name, offers)
+        if not meant and asked_for:
+            raise UsageError(
+                f"`{name}` in `--against` means no offer",
+                hint="as in `colab-free`, `local`, `aws:g4dn.xlarge`, `aws:g4dn.xlarge:spot`, `cloud:spot`",
+            )
+        able = [one for one in meant if _can_run(one) and one.bill and one.offer.complete]
+        found += [_contender(name, one, catalog, terms, hours_a_day) for one in _promising(able)]
+    if not found:
+        raise NoAnswerError(
+            f"none of {', '.join(names)} can run it: too little memory, or no known time and price",
+            hint="try a smaller `--batch-size`, or `--against` others",
+        )
+    return found
+
+
+def _can_run(one: OfferEstimate) -> bool:
+    return one.projection.memory.fits is True and not one.projection.is_ruled_out
+
+
+def _promising(able: Sequence[OfferEstimate]) -> list[OfferEstimate]:
+    """Return the few offers among which the best must be: of each machine the cheapest, then the fastest."""
+    machines: dict[tuple[str, str], OfferEstimate] = {}
+    for one in able:
+        machines.setdefault((one.offer.instance_type, one.offer.purchase), one)
+    kept = list(machines.values())
+    fastest = sorted(kept, key=lambda one: one.run_time_s.mid if one.run_time_s else 0.0)
+    chosen = {id(one): one for one in (*kept[:CHEAPEST_TRIED], *fastest[:FASTEST_TRIED])}
+    return list(chosen.values())
+
+
+def availability_of(
+    limits: SessionLimits | None, *, free: bool, terms: Terms, hours_a_day: float
+) -> Availability:
+    """Return how much of a machine one gets in a day and a week.
+
+    Args:
+        limits: Of a notebook; None for any other machine.
+        free: Whether the plan is free.
+        terms: What is assumed.
+        hours_a_day: That the user sits at a notebook that has to be attended [h].
+    """
+    if limits is None:
+        return Availability()
+    weekly = limits.weekly_quota_hours
+    if weekly is not None:
+        weekly = terms.given("notebook_hours_a_week") or weekly
+    daily = HOURS_PER_DAY if limits.background else hours_a_day
+    usual = terms.bounds("free_hours_a_day", "notebook")
+    if free and usual is not None and weekly is None:
+        daily = min(daily, usual[1])
+    chance = None if limits.guaranteed else terms.given("chance")
+    return Availability(hours_a_day=daily, hours_a_week=weekly, chance=chance)
+
+
+def _contender(
+    name: str, one: OfferEstimate, catalog: Catalog, terms: Terms, hours_a_day: float
+) -> Contender:
+    from ...offers.notebooks import find_notebook_plan, find_session_limits
+
+    limits = find_session_limits(catalog.notebooks, one.offer)
+    plan = find_notebook_plan(catalog.notebooks, one.offer)
+    free = plan is not None and plan.free
+    return Contender(
+        name=name,
+        offer=one,
+        availability=availability_of(limits, free=free, terms=terms, hours_a_day=hours_a_day),
+        attended=limits is not None and not limits.background,
+        plan=plan,
+    )

@@ -1,0 +1,215 @@
+"""From where on is free no longer cheap? Money and one's own time of a run on several ways to do it, and the
+numbers of epochs and of runs at which the cheapest way changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ...errors import UsageError
+from ...units import SECONDS_PER_HOUR
+from ..estimate_workload import estimate_workload
+from ..parsing import require_positive
+from ..pricing.offers import outlooks_for
+from ..question import Question
+from ..select import Selected
+from .alternative_costs import Outcome, Ways
+from .alternatives import DEFAULT_CONTENDERS, Contender, contenders_of
+from .calendar import HOURS_PER_DAY
+from .crossover import Crossover, crossovers
+
+if TYPE_CHECKING:
+    from decimal import Decimal
+
+    from ...offers.catalog import Catalog
+    from ...workload.model import Workload
+    from ..assumptions import Terms
+    from ..question import Prepared
+    from ..result.offer_estimate import OfferEstimate
+
+__all__ = ["SCHEMA", "Breakeven", "Rivalry", "break_even", "compare", "ways_of"]
+
+SCHEMA = "gpuplan.breakeven/1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Breakeven:
+    """The ways, best first, and where the best changes.
+
+    Args:
+        workload: What runs.
+        ways: By total cost, best first.
+        runs: How often the work is done [-].
+        hour_value_usd: What an hour of one's own is worth [USD/h].
+        by_epochs: With the number of runs as asked; None when the length of the run is not in epochs.
+        by_runs: With the number of epochs as asked.
+        terms: What was assumed.
+    """
+
+    workload: Workload
+    ways: tuple[Outcome, ...]
+    runs: int
+    hour_value_usd: float
+    by_epochs: tuple[Crossover, ...] | None
+    by_runs: tuple[Crossover, ...]
+    terms: Terms
+
+    @property
+    def best(self) -> Outcome:
+        """The cheapest way."""
+        return self.ways[0]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the object behind `--json`."""
+        workload = self.workload
+        return {
+            "schema": SCHEMA,
+            "workload": {
+                "model": workload.model, "batch_size": workload.batch_size, "precision": workload.precision,
+                "samples": workload.samples, "epochs": workload.epochs, "steps": workload.steps,
+            },
+            "runs": self.runs,
+            "hour_value_usd": f"{self.hour_value_usd:.2f}",
+            "cheapest": self.best.contender.name,
+            "ways": [way.to_json() for way in self.ways],
+            "turns": {
+                "epochs": None if self.by_epochs is None else [turn.to_json() for turn in self.by_epochs],
+                "runs": [turn.to_json() for turn in self.by_runs],
+            },
+            "terms": self.terms.to_json(),
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rivalry:
+    """What is asked of a comparison.
+
+    Args:
+        against: Names of the ways; empty: the usual ones.
+        runs: How often the work is done [-].
+        hour_value_usd: What an hour of one's own is worth [USD/h].
+        hours_a_day: That one sits at a notebook that has to be attended [h].
+
+    Raises:
+        UsageError: A number that is not above zero.
+    """
+
+    against: tuple[str, ...] = ()
+    runs: int = 1
+    hour_value_usd: float = 0.0
+    hours_a_day: float = 8.0
+
+    def __post_init__(self) -> None:
+        require_positive(self.runs, what="--runs", example="10")
+        require_positive(self.hours_a_day, what="--hours-a-day", example="8")
+        if self.hours_a_day > HOURS_PER_DAY:
+            raise UsageError(
+                f"--hours-a-day {self.hours_a_day:g}: a day has 24", hint="try `--hours-a-day 8`"
+            )
+        if self.hour_value_usd < 0:
+            raise UsageError("--hour-value must be at least zero", hint="try `--hour-value 20`")
+
+
+def compare(ready: Prepared, rivalry: Rivalry, *, question: Question) -> Breakeven:
+    """Return the ways to do some work, best first, and where the best changes.
+
+    Args:
+        ready: Workload, offers and terms.
+        rivalry: Who competes, how often, and what one's own time is worth.
+        question: Says what is taken for the best offer of a way.
+
+    Raises:
+        UsageError: The run's length is unknown, or a name means no offer.
+        NoAnswerError: No way can run the work.
+    """
+    workload, terms = ready.workload, ready.terms
+    if workload.steps is None and (workload.samples is None or workload.epochs is None):
+        raise UsageError(
+            f"a comparison needs the length of the run, and `{workload.model}` does not tell it",
+            hint="add `--samples N --epochs N`, or `--steps N`",
+        )
+    estimate = estimate_workload(
+        workload, selection=ready.selection, predictor=ready.predictor, question=question, terms=terms,
+        resized=ready.resized, feed=ready.feed,
+    )  # fmt: skip
+    ways = ways_of(ready, rivalry, estimate.offers, question=question)
+    return break_even(ways.narrowed(epochs=workload.epochs, runs=rivalry.runs), runs=rivalry.runs)
+
+
+def ways_of(
+    ready: Prepared, rivalry: Rivalry, offers: Sequence[OfferEstimate], *, question: Question
+) -> Ways:
+    """Return what works out the cost of every way that competes.
+
+    Args:
+        ready: Workload, offers and terms.
+        rivalry: Who competes, how often, and what one's own time is worth.
+        offers: The work on every one of them, best first.
+        question: Says what is known of interruptions.
+
+    Raises:
+        UsageError: A name means no offer.
+        NoAnswerError: No way can run the work.
+    """
+    workload, terms = ready.workload, ready.terms
+    contenders = contenders_of(
+        rivalry.against or DEFAULT_CONTENDERS, offers, catalog=ready.catalog, terms=terms,
+        hours_a_day=rivalry.hours_a_day, asked_for=bool(rivalry.against),
+    )  # fmt: skip
+    rows = {id(selected.offer): selected for selected in ready.selection.offers}
+    return Ways(
+        workload=workload,
+        contenders=contenders,
+        selected=[_as_had(rows[id(one.offer.offer)], one) for one in contenders],
+        bundles=[_bundle(one, ready.catalog) for one in contenders],
+        terms=terms,
+        hour_value_usd=rivalry.hour_value_usd,
+        outlooks=outlooks_for(workload, ready.selection, question.spot),
+        scaling=question.scaling,
+    )
+
+
+def _as_had(selected: Selected, contender: Contender) -> Selected:
+    """Return a row whose session lasts as long as one really has it: no longer than a day's hours."""
+    if selected.session_s is None:
+        return selected
+    had_s = contender.availability.hours_a_day * SECONDS_PER_HOUR
+    return selected._replace(session_s=min(selected.session_s, had_s))
+
+
+def _bundle(contender: Contender, catalog: Catalog) -> Decimal | None:
+    """Return the smallest amount that can be paid; None where one pays as one uses, or by the month."""
+    from ...offers.notebooks import find_bundle_usd
+
+    plan = contender.plan
+    if plan is None or plan.free or plan.usd_per_month is not None:
+        return None
+    return find_bundle_usd(catalog.notebooks, plan)
+
+
+def break_even(ways: Ways, *, runs: int) -> Breakeven:
+    """Return the ways as asked, and where the cheapest one changes with more epochs or runs.
+
+    Args:
+        ways: Works out what each costs.
+        runs: How often the work is done [-].
+    """
+    workload = ways.workload
+    in_epochs = workload.epochs is not None and workload.samples is not None
+
+    def by_epochs(n: int) -> str:
+        return ways.at(epochs=n, runs=runs)[0].contender.name
+
+    def by_runs(n: int) -> str:
+        return ways.at(epochs=workload.epochs, runs=n)[0].contender.name
+
+    return Breakeven(
+        workload=workload,
+        ways=tuple(ways.at(epochs=workload.epochs, runs=runs)),
+        runs=runs,
+        hour_value_usd=ways.hour_value_usd,
+        by_epochs=crossovers(by_epochs) if in_epochs else None,
+        by_runs=crossovers(by_runs),
+        terms=ways.terms,
+    )

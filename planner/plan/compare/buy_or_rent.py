@@ -1,0 +1,185 @@
+"""Should I buy? A machine of one's own against renting: the month from which on buying is cheaper.
+
+Owning costs the purchase, less what the machine is still worth, and the electricity; renting costs the hours. Both
+are compared for the same work, so a slower machine of one's own needs more hours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import UsageError
+from ..parsing import require_positive
+
+__all__ = ["SCHEMA", "Rig", "RigVerdict", "months_to_break_even", "owning_usd", "renting_usd", "weigh"]
+
+SCHEMA = "gpuplan.rig/1"
+WEEKS_PER_MONTH = 52.1775 / 12
+HOURS_PER_WEEK = 168.0
+MONTHS_PER_YEAR = 12.0
+W_PER_KW = 1000.0
+FARTHEST_MONTHS = 240
+BISECTIONS = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rig:
+    """A machine that one may buy, and how it would be used.
+
+    Args:
+        purchase_usd: Price of the whole machine [USD].
+        value_lost_per_year: Share of its value that it loses in a year [-].
+        power_w: What it draws while it trains [W].
+        idle_power_w: What it draws the rest of the week; 0: it is switched off [W].
+        electricity_usd_per_kwh: Price of electricity [USD/kWh].
+        hours_a_week: That it would train [h].
+
+    Raises:
+        UsageError: A number that cannot be.
+    """
+
+    purchase_usd: float
+    value_lost_per_year: float = 0.3
+    power_w: float
+    idle_power_w: float = 0.0
+    electricity_usd_per_kwh: float = 0.17
+    hours_a_week: float = 20.0
+
+    def __post_init__(self) -> None:
+        require_positive(self.purchase_usd, what="--price", example="2500")
+        require_positive(self.power_w, what="--power", example="450")
+        require_positive(self.hours_a_week, what="--hours-a-week", example="20")
+        if self.hours_a_week > HOURS_PER_WEEK:
+            raise UsageError(
+                f"--hours-a-week {self.hours_a_week:g}: a week has 168", hint="try `--hours-a-week 20`"
+            )
+        if not 0 <= self.value_lost_per_year < 1:
+            raise UsageError("--loses must be from 0 up to (not with) 1", hint="try `--loses 0.3`")
+        if self.electricity_usd_per_kwh < 0 or self.idle_power_w < 0:
+            raise UsageError(
+                "electricity and idle power must be at least zero", hint="try `--electricity 0.17`"
+            )
+
+
+def owning_usd(rig: Rig, *, months: float) -> float:
+    """Return what owning a machine for some months costs, its sale at the end included [USD].
+
+    In the example, $600 of value are lost, and 521.8 kWh cost $0.17 each.
+
+    Example:
+        >>> round(owning_usd(Rig(purchase_usd=2000.0, power_w=500.0), months=12.0), 2)
+        688.7
+    """
+    left: float = (1.0 - rig.value_lost_per_year) ** (months / MONTHS_PER_YEAR)
+    used_h = rig.hours_a_week * WEEKS_PER_MONTH * months
+    idle_h = (HOURS_PER_WEEK - rig.hours_a_week) * WEEKS_PER_MONTH * months
+    kwh = (used_h * rig.power_w + idle_h * rig.idle_power_w) / W_PER_KW
+    return rig.purchase_usd * (1.0 - left) + kwh * rig.electricity_usd_per_kwh
+
+
+def renting_usd(*, usd_per_hour: float, hours_a_week: float, speed: float, months: float) -> float:
+    """Return what renting the same work costs over some months [USD].
+
+    Args:
+        usd_per_hour: Of the rented machine, everything included [USD/h].
+        hours_a_week: That one's own machine would need for the work [h].
+        speed: Of the rented machine over one's own [-].
+        months: For how long.
+
+    Example:
+        >>> round(renting_usd(usd_per_hour=0.5, hours_a_week=20.0, speed=2.0, months=12.0), 2)
+        260.89
+    """
+    return usd_per_hour * hours_a_week / speed * WEEKS_PER_MONTH * months
+
+
+def months_to_break_even(rig: Rig, *, usd_per_hour: float, speed: float = 1.0) -> float | None:
+    """Return after how many months owning has cost no more than renting; None when not within 20 years [months].
+
+    Args:
+        rig: The machine and its use.
+        usd_per_hour: Of the rented machine [USD/h].
+        speed: Of the rented machine over one's own [-].
+
+    A machine loses most in its first year, so owning starts dearer and gains on renting month by month: there is
+    one crossing at most, found by bisection.
+    """
+
+    def dearer(months: float) -> bool:
+        rent = renting_usd(
+            usd_per_hour=usd_per_hour, hours_a_week=rig.hours_a_week, speed=speed, months=months
+        )
+        return owning_usd(rig, months=months) > rent
+
+    low, high = 1e-6, float(FARTHEST_MONTHS)
+    if dearer(high):
+        return None
+    if not dearer(low):
+        return 0.0
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if dearer(middle) else (low, middle)
+    return high
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RigVerdict:
+    """A machine of one's own against one that is rented.
+
+    Args:
+        rig: The machine and its use.
+        accelerator: What is in it.
+        rented: Provider, instance type, region and purchase option of the rival.
+        usd_per_hour: Of the rival [USD/h].
+        speed: Of the rival over one's own; 1 where both have the same accelerator [-].
+        months: To break even; None: not within 20 years.
+    """
+
+    rig: Rig
+    accelerator: str
+    rented: dict[str, str]
+    usd_per_hour: float
+    speed: float
+    months: float | None
+
+    def cost_usd(self, months: float) -> tuple[float, float]:
+        """Return what owning and renting cost over some months [USD]."""
+        rent = renting_usd(
+            usd_per_hour=self.usd_per_hour,
+            hours_a_week=self.rig.hours_a_week,
+            speed=self.speed,
+            months=months,
+        )
+        return owning_usd(self.rig, months=months), rent
+
+    def to_json(self) -> dict[str, Any]:
+        """Return one entry of `rivals[]`."""
+        years = {}
+        for year in (1, 2, 3):
+            own, rent = self.cost_usd(MONTHS_PER_YEAR * year)
+            years[str(year)] = {"own_usd": f"{own:.2f}", "rent_usd": f"{rent:.2f}"}
+        return {
+            **self.rented, "usd_per_hour": f"{self.usd_per_hour:.6f}", "speed": self.speed,
+            "months_to_break_even": self.months, "after_years": years,
+        }  # fmt: skip
+
+
+def weigh(
+    rig: Rig, *, accelerator: str, rivals: list[tuple[dict[str, str], float, float]]
+) -> tuple[RigVerdict, ...]:
+    """Return a machine of one's own against each rival, the one that is hardest to beat first.
+
+    Args:
+        rig: The machine and its use.
+        accelerator: What is in it.
+        rivals: Names, price [USD/h] and speed over one's own of each.
+    """
+    verdicts = [
+        RigVerdict(
+            rig=rig, accelerator=accelerator, rented=names, usd_per_hour=usd, speed=speed,
+            months=months_to_break_even(rig, usd_per_hour=usd, speed=speed),
+        )
+        for names, usd, speed in rivals
+    ]  # fmt: skip
+    return tuple(sorted(verdicts, key=lambda one: one.usd_per_hour / one.speed))

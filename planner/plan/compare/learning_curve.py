@@ -1,0 +1,200 @@
+"""How many epochs until a metric reaches a target? Extrapolated from a short history, or said to be unknowable.
+
+Learning curves are fitted with a power law of three parameters, metric = limit + gain * epoch^-decay (J. Hestness
+and others, Deep Learning Scaling is Predictable, Empirically, 2017, arXiv:1712.00409, eq. 1; T. Domhan and others,
+IJCAI 2015, call it pow3). It holds while the learning rate and the data stay as they were: a schedule that drops
+the rate, or overfitting, ends it.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...errors import UsageError, near_names_hint
+
+__all__ = ["EpochForecast", "forecast_epochs", "read_history"]
+
+SCHEMA = "gpuplan.epochs/1"
+FEWEST_EPOCHS = 5  # three parameters, and something left to judge them by
+FURTHEST = 20.0  # times the epochs seen: beyond, nothing is said
+DRAWS = 200
+SHARES = ("accuracy", "auc", "precision", "recall", "f1", "iou")  # metrics of which nothing is better than 1
+_DECAYS = tuple(0.05 * 1.15**n for n in range(33))  # 0.05 ... 4.4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochForecast:
+    """Epochs until a metric reaches a target.
+
+    Args:
+        metric: Its name in the history.
+        target: What it should reach.
+        seen: Epochs of the history [-].
+        epochs: Central estimate, counted from the first epoch; None: it cannot be known [-].
+        low, high: Ends of the 80 % interval; `high` is None when some of it never gets there [-].
+        limit: Where the fitted curve goes; None when none was fitted.
+        reason: Why nothing can be known, or what the answer rests on.
+    """
+
+    metric: str
+    target: float
+    seen: int
+    epochs: int | None
+    low: int | None = None
+    high: int | None = None
+    limit: float | None = None
+    reason: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON types."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def read_history(path: Path) -> dict[str, list[float]]:
+    """Return the metrics of a history by name: `History.history` as JSON, or what `CSVLogger` writes.
+
+    Raises:
+        UsageError: The file cannot be read, or is neither.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        if path.suffix == ".json":
+            data = json.loads(text)
+            data = data.get("history", data) if isinstance(data, dict) else data
+            return {name: [float(value) for value in values] for name, values in data.items()}
+        rows = list(csv.DictReader(text.splitlines()))
+        return {
+            name: [float(row[name]) for row in rows] for name in (rows[0] if rows else {}) if name != "epoch"
+        }
+    except (OSError, ValueError, TypeError, AttributeError, KeyError) as problem:
+        raise UsageError(
+            f"`{path}` is no history: {problem}",
+            hint="give `History.history` as JSON, or the file of a `CSVLogger`",
+        ) from problem
+
+
+def forecast_epochs(history: Mapping[str, Sequence[float]], *, metric: str, target: float) -> EpochForecast:
+    """Return how many epochs a metric takes to a target.
+
+    Args:
+        history: Metrics by name, one value an epoch.
+        metric: Which.
+        target: What it should reach.
+
+    Raises:
+        UsageError: No such metric, or values that are not finite.
+    """
+    if metric not in history:
+        raise UsageError(
+            f"no metric `{metric}` in the history",
+            hint=near_names_hint(metric, history, see_all=f"its metrics are {', '.join(sorted(history))}"),
+        )
+    values = list(history[metric])
+    if not all(math.isfinite(value) for value in values):
+        raise UsageError(f"`{metric}` holds values that are not finite", hint="leave diverged epochs out")
+    falling = "loss" in metric or "error" in metric or (len(values) > 1 and values[-1] < values[0])
+    reached = next((n for n, v in enumerate(values, 1) if (v <= target if falling else v >= target)), None)
+    if reached is not None:
+        return EpochForecast(
+            metric=metric, target=target, seen=len(values), epochs=reached, low=reached, high=reached,
+            reason="reached in the history itself",
+        )  # fmt: skip
+    if len(values) < FEWEST_EPOCHS:
+        return _unknown(
+            values, metric, target, f"{len(values)} epochs are too few: {FEWEST_EPOCHS} are needed"
+        )
+    return _extrapolated(values, metric, target, falling=falling)
+
+
+def _unknown(
+    values: Sequence[float], metric: str, target: float, why: str, limit: float | None = None
+) -> EpochForecast:
+    return EpochForecast(
+        metric=metric,
+        target=target,
+        seen=len(values),
+        epochs=None,
+        limit=limit,
+        reason=f"cannot be known: {why}",
+    )
+
+
+def _extrapolated(values: list[float], metric: str, target: float, *, falling: bool) -> EpochForecast:
+    import numpy as np
+
+    sign = 1.0 if falling else -1.0
+    seen = np.array(values) * sign  # falls, whatever the metric
+    floor = -1.0 if _is_share(metric, values) else -math.inf
+    limit, gain, decay = _fit(seen, floor=floor)
+    if gain <= 1e-6 * max(1.0, abs(limit)):
+        return _unknown(values, metric, target, "it does not improve over the history")
+    fitted = limit + gain * np.arange(1, len(values) + 1) ** -decay
+    residuals = seen - fitted
+    center = _reach(limit, gain, decay, sign * target)
+    if center is None or center > FURTHEST * len(values):
+        why = f"the curve levels off at {sign * limit:.4g}" if center is None else "it lies too far ahead"
+        return _unknown(values, metric, target, why, limit=sign * limit)
+    low, high = _interval(fitted, residuals, sign * target, floor=floor, furthest=FURTHEST * len(values))
+    return EpochForecast(
+        metric=metric, target=target, seen=len(values), epochs=math.ceil(center),
+        low=min(math.ceil(low), math.ceil(center)), limit=sign * limit,
+        high=None if high is None else max(math.ceil(high), math.ceil(center)),
+        reason="power law through the history; holds while learning rate and data stay as they were",
+    )  # fmt: skip
+
+
+def _is_share(metric: str, values: Sequence[float]) -> bool:
+    """Return whether a metric is a share by its name, so that nothing is better than 1."""
+    return any(name in metric.lower() for name in SHARES) and max(values) <= 1.0
+
+
+def _fit(falling: Any, *, floor: float) -> tuple[float, float, float]:
+    """Return limit (not below the floor), gain and decay of the power law: later epochs count more."""
+    coarse = min((_fit_at(falling, decay, floor) for decay in _DECAYS), key=lambda found: found[0])
+    finer = (coarse[3] * 1.02**step for step in range(-6, 7))
+    return min((_fit_at(falling, decay, floor) for decay in finer), key=lambda found: found[0])[1:]
+
+
+def _fit_at(falling: Any, decay: float, floor: float) -> tuple[float, float, float, float]:
+    """Return the squared error, limit and gain at a decay, and the decay."""
+    import numpy as np
+
+    epochs = np.arange(1, len(falling) + 1)
+    weights = np.sqrt(epochs / len(epochs))
+    columns = np.stack([np.ones(len(epochs)), epochs**-decay], axis=1)
+    (limit, gain), *_ = np.linalg.lstsq(columns * weights[:, None], falling * weights, rcond=None)
+    if limit < floor:
+        powers, above = columns[:, 1] * weights, (falling - floor) * weights
+        limit, gain = floor, float(powers @ above / (powers @ powers))
+    error = float((((columns @ (limit, gain)) - falling) ** 2 * weights**2).sum())
+    return error, float(limit), float(gain), decay
+
+
+def _reach(limit: float, gain: float, decay: float, target: float) -> float | None:
+    """Return the epoch at which a falling power law reaches a target; None when it never does."""
+    if target <= limit or gain <= 0.0:
+        return None
+    return float((gain / (target - limit)) ** (1.0 / decay))
+
+
+def _interval(
+    fitted: Any, residuals: Any, target: float, *, floor: float, furthest: float
+) -> tuple[float, float | None]:
+    """Return the ends of the 80 % interval by refitting the curve with its own residuals drawn again."""
+    import numpy as np
+
+    generator = np.random.default_rng(0)
+    count = len(fitted)
+    spread = residuals * math.sqrt(count / max(1, count - 3))
+    reached = []
+    for _ in range(DRAWS):
+        again = _reach(*_fit(fitted + generator.choice(spread, count), floor=floor), target)
+        reached.append(math.inf if again is None or again > furthest else max(again, count + 1.0))
+    low, high = (float(np.sort(reached)[int(share * (DRAWS - 1))]) for share in (0.1, 0.9))
+    return min(low, furthest), None if math.isinf(high) else high

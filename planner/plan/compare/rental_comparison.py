@@ -1,0 +1,121 @@
+"""Whom a machine of one's own competes with: rented machines, their real price an hour and their speed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, TypeVar
+
+from ...errors import NoAnswerError, UsageError
+from ...units import SECONDS_PER_HOUR
+from ..estimate_workload import estimate_workload, project
+from ..select import Selected
+
+if TYPE_CHECKING:
+    from ...offers.catalog import Catalog
+    from ...offers.rows import Offer
+    from ..question import Prepared, Question
+
+__all__ = ["rivals_by_price", "rivals_for_work"]
+
+T = TypeVar("T")
+Rival = tuple[dict[str, str], float, float]
+RIVALS_SHOWN = 5
+
+
+def rivals_by_price(catalog: Catalog, accelerator: str, devices: float) -> list[Rival]:
+    """Return who rents out the same accelerator, the cheapest first; speed is one.
+
+    Raises:
+        NoAnswerError: Nobody rents it out.
+    """
+    found = [
+        (float(offer.usd_per_hour), offer)
+        for offer in catalog.offers
+        if offer.accelerator == accelerator and offer.devices == devices and offer.usd_per_hour and offer.complete
+        and offer.status in ("active", "legacy")
+    ]  # fmt: skip
+    if not found:
+        raise NoAnswerError(
+            f"nobody in the catalog rents out {devices:g} {accelerator}",
+            hint="name a MODEL: then machines with other accelerators are compared by their speed",
+        )
+    found.sort(key=lambda pair: pair[0])
+    return [(_names(offer), usd, 1.0) for usd, offer in _distinct(found, lambda offer: offer)][:RIVALS_SHOWN]
+
+
+def rivals_for_work(ready: Prepared, question: Question, *, accelerator: str, devices: float) -> list[Rival]:
+    """Return the rented machines that do some work for the least, with their speed over one's own.
+
+    The price of an hour is the whole bill of the work over its hours: boot, disk and the rest included.
+
+    Raises:
+        UsageError: The length of the run is unknown.
+        NoAnswerError: One's own machine cannot do the work, or no rented one can.
+    """
+    own_h = _own_hours(ready, accelerator, devices)
+    estimate = estimate_workload(
+        ready.workload,
+        selection=ready.selection,
+        predictor=ready.predictor,
+        question=question,
+        terms=ready.terms,
+        feed=ready.feed,
+    )
+    able = [
+        (float(one.bill.total.mid), one)
+        for one in estimate.offers
+        if one.bill
+        and one.bill.mid_nano
+        and one.projection.memory.fits
+        and not one.projection.is_ruled_out
+        and one.offer.complete
+        and one.sessions == 1
+    ]
+    if not able:
+        raise NoAnswerError("no rented machine can do this work", hint="ask for other offers")
+    able.sort(key=lambda pair: pair[0])
+    rivals = []
+    for usd, one in _distinct(able, lambda one: one.offer):
+        hours = one.run_time_s.mid / SECONDS_PER_HOUR if one.run_time_s else own_h
+        rivals.append((_names(one.offer), usd / hours, own_h / hours))
+    return rivals[:RIVALS_SHOWN]
+
+
+def _own_hours(ready: Prepared, accelerator: str, devices: float) -> float:
+    """Return how long the work takes on the machine that one may buy [h]."""
+    from ...offers.rows import Offer
+
+    offer = Offer(
+        provider="own", instance_type="rig", accelerator=accelerator, devices=devices, vcpus=None,
+        memory_gib=None, region="own", purchase="on_demand", usd_per_hour=None, price_as_of=None,
+        price_source=None, status="active",
+    )  # fmt: skip
+    projection = project(
+        ready.workload,
+        Selected(offer, ready.catalog.accelerators[accelerator], None, "local"),
+        ready.predictor,
+    )
+    if projection.memory.fits is False:
+        raise NoAnswerError(f"the work does not fit on {accelerator}", hint="try a smaller `--batch-size`")
+    if projection.train_time_s is None:
+        raise UsageError(
+            f"no time is known for `{ready.workload.model}` on {accelerator}",
+            hint="add `--samples N --epochs N`, or `--steps N`",
+        )
+    return projection.train_time_s.mid / SECONDS_PER_HOUR
+
+
+def _distinct(pairs: Iterable[tuple[float, T]], offer_of: Callable[[T], Offer]) -> list[tuple[float, T]]:
+    """Return the first of each instance type and purchase option."""
+    first: dict[tuple[str, str], tuple[float, T]] = {}
+    for pair in pairs:
+        offer = offer_of(pair[1])
+        first.setdefault((offer.instance_type, offer.purchase), pair)
+    return list(first.values())
+
+
+def _names(offer: Offer) -> dict[str, str]:
+    return {
+        "provider": offer.provider, "instance_type": offer.instance_type, "region": offer.region,
+        "purchase": offer.purchase,
+    }  # fmt: skip

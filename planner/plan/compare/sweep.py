@@ -1,0 +1,185 @@
+"""The best points over batch size, precision, number of devices and purchase option: many questions at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ...errors import GpuplanError, NoAnswerError
+from ...workload.resize import Resizer
+from ..estimate_workload import estimate_workload
+from ..pricing.money import USD_OF_A_NANO
+from .criteria import Candidate, pareto
+
+if TYPE_CHECKING:
+    from ...workload.model import Workload
+    from ..assumptions import Terms
+    from ..question import Prepared, Question
+    from ..result.offer_estimate import OfferEstimate
+
+__all__ = ["SCHEMA", "Point", "Sweep", "sweep"]
+
+SCHEMA = "gpuplan.sweep/1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One setting on one offer.
+
+    Args:
+        batch_size: Per device [-].
+        precision: A Keras dtype policy, or `tf32`.
+        offer: With its time and bill.
+        best: Whether no other point beats it in time and cost at once.
+    """
+
+    batch_size: int
+    precision: str
+    offer: OfferEstimate
+    best: bool = False
+
+    @property
+    def time_s(self) -> float:
+        """Central estimate of the whole run [s]."""
+        return self.offer.run_time_s.mid if self.offer.run_time_s else float("inf")
+
+    @property
+    def cost_usd(self) -> float:
+        """Central estimate of the bill [USD]."""
+        return self.offer.bill.mid_nano * USD_OF_A_NANO if self.offer.bill else float("inf")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return one entry of `points[]`."""
+        offer, run = self.offer.offer, self.offer.projection.run
+        return {
+            "batch_size": self.batch_size,
+            "global_batch_size": run.global_batch_size,
+            "precision": self.precision,
+            **offer.identity,
+            "run_time_s": self.offer.run_time_s.to_json() if self.offer.run_time_s else None,
+            "cost_usd": self.offer.bill.total_json() if self.offer.bill else None,
+            "memory_bytes": self.offer.projection.memory.needed_bytes,
+            "basis": getattr(self.offer.projection.step_time, "basis", None),
+            "limiter": getattr(self.offer.projection.step_time, "limiter", None),
+            "best": self.best,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """What came of a sweep.
+
+    Args:
+        model: As the user named it.
+        points: The cheapest and the fastest offer of each setting, number of devices and purchase option.
+        failed: Settings that could not be traced, with the reason.
+        terms: What was assumed.
+    """
+
+    model: str
+    points: tuple[Point, ...]
+    failed: tuple[tuple[int, str, str], ...]
+    terms: Terms
+
+    @property
+    def best(self) -> tuple[Point, ...]:
+        """The points that no other beats in time and cost at once, free ones apart; fastest first."""
+        return tuple(sorted((point for point in self.points if point.best), key=lambda point: point.time_s))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the object behind `--json`."""
+        return {
+            "schema": SCHEMA,
+            "model": self.model,
+            "points": [point.to_json() for point in sorted(self.points, key=lambda point: point.time_s)],
+            "failed": [
+                {"batch_size": size, "precision": precision, "reason": reason}
+                for size, precision, reason in self.failed
+            ],
+            "terms": self.terms.to_json(),
+        }
+
+
+def sweep(
+    ready: Prepared,
+    *,
+    question: Question,
+    batch_sizes: Sequence[int],
+    precisions: Sequence[str],
+    trace: Callable[[int, str], Workload],
+) -> Sweep:
+    """Return the points of every batch size and precision on every offer.
+
+    Args:
+        ready: Offers and terms, and the workload as the user has it.
+        question: Order and limits.
+        batch_sizes: Per device [-].
+        precisions: Keras dtype policies, or `tf32`.
+        trace: Gives the workload at a batch size and precision.
+
+    Raises:
+        NoAnswerError: No setting fits anywhere with a known time and price.
+    """
+    points: list[Point] = []
+    failed = []
+    for batch_size in batch_sizes:
+        for precision in precisions:
+            try:
+                workload = trace(batch_size, precision)
+            except GpuplanError as error:
+                failed.append((batch_size, precision, str(error)))
+                continue
+            points += _points(workload, ready, question, partial(_at, trace, precision=precision))
+    if not points:
+        raise NoAnswerError(
+            "no setting fits on any offer with a known time and price",
+            hint="try smaller `--batch-sizes`, or add `--samples N --epochs N`",
+        )
+    return Sweep(model=ready.workload.model, points=_marked(points), failed=tuple(failed), terms=ready.terms)
+
+
+def _at(trace: Callable[[int, str], Workload], batch_size: int, *, precision: str) -> Workload:
+    return trace(batch_size, precision)
+
+
+def _points(
+    workload: Workload, ready: Prepared, question: Question, trace: Callable[[int], Workload]
+) -> list[Point]:
+    """Return the cheapest and the fastest offer of each number of devices and purchase option, free ones apart."""
+    estimate = estimate_workload(
+        workload, selection=ready.selection, predictor=ready.predictor, question=question, terms=ready.terms,
+        resized=Resizer(workload, trace), feed=ready.feed,
+    )  # fmt: skip
+    able = [one for one in estimate.offers if _can_be_taken(one)]
+    points = [Point(batch_size=workload.batch_size, precision=workload.precision, offer=one) for one in able]
+    groups: dict[tuple[float, str, bool], list[Point]] = {}
+    for point in points:
+        offer = point.offer.offer
+        groups.setdefault((offer.devices, offer.purchase, point.offer.is_free), []).append(point)
+    kept = {}
+    for group in groups.values():
+        for best in (min(group, key=lambda p: (p.cost_usd, p.time_s)), min(group, key=lambda p: p.time_s)):
+            kept[id(best)] = best
+    return list(kept.values())
+
+
+def _can_be_taken(one: OfferEstimate) -> bool:
+    """Return whether an offer is a whole machine that fits the step, with a known time and price, in one piece."""
+    known = one.run_time_s is not None and one.bill is not None and not one.projection.is_ruled_out
+    return known and one.offer.complete and one.projection.memory.fits is True and one.sessions == 1
+
+
+def _marked(points: Iterable[Point]) -> tuple[Point, ...]:
+    """Return the points, those on a front marked: that of what is paid for, and that of what nobody guarantees."""
+    kept = list(points)
+    front: set[int] = set()
+    for free in (False, True):
+        candidates = [
+            Candidate(key=index, time_s=p.time_s, cost_usd=p.cost_usd, late_s=p.time_s, dear_usd=p.cost_usd)
+            for index, p in enumerate(kept)
+            if p.offer.is_free is free
+        ]
+        front |= set(pareto(candidates))
+    return tuple(replace(point, best=index in front) for index, point in enumerate(kept))

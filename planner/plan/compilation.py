@@ -1,0 +1,218 @@
+"""Letting XLA compile a step for the accelerators of a selection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from ..errors import GpuplanError, UsageError
+from ..predict.compile.compiled import CompiledStep, CompileFault
+from ..predict.compile.compiled_predictor import Compilation, CompiledPredictor
+from ..predict.compile.targets import Target, build_sharded_target, find_compiler_version, find_target
+from ..predict.compile.worker import CompileLimits, build_missing_compiler_fault, compile_step
+
+if TYPE_CHECKING:
+    from ..offers.rows import Accelerator
+    from ..workload.build.lowering import Lowered
+    from ..workload.model import Workload
+    from ..workload.options import WorkloadOptions
+    from .question import Question, StepPredictor
+    from .select import Selection
+
+__all__ = ["Compiling", "Program", "devices_seen", "program_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What is lowered: a MODEL argument, with what is said beside it.
+
+    Args:
+        model: MODEL reference.
+        options: What is said beside it.
+        argv: Arguments of a script.
+        devices: Numbers of accelerators that a model may be laid out over by its own code [-].
+        shared: Whether several devices share one batch; else each keeps its own.
+    """
+
+    model: Any
+    options: WorkloadOptions
+    argv: tuple[str, ...] = ()
+    devices: tuple[int, ...] = ()
+    shared: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiling:
+    """How steps are compiled.
+
+    Args:
+        limits: Of each compilation.
+        tell: Called while one runs: accelerator, how many are done, of how many.
+        warn: Takes one line on each compilation that failed.
+    """
+
+    limits: CompileLimits = field(default_factory=CompileLimits)
+    tell: Callable[[str, int, int], None] = lambda accelerator, done, total: None
+    warn: Callable[[str], None] = lambda line: None
+
+    def require_named(self, accelerators: Sequence[str], model: Any) -> None:
+        """Raise UsageError unless it is said what to compile, and for what: each takes half a minute or more."""
+        if not accelerators:
+            raise UsageError(
+                "`--compile` takes half a minute or more an accelerator, and none is named",
+                hint="add `--accelerator TPU-v5e`, once for each that you want",
+            )
+        if not isinstance(model, str):
+            raise UsageError(
+                "only a MODEL reference can be compiled, not a model of this process",
+                hint="give the script, `file.py:function`, or the application's name",
+            )
+
+    def around(
+        self,
+        inner: StepPredictor,
+        workload: Workload,
+        *,
+        accelerators: Iterable[Accelerator],
+        program: Program,
+    ) -> StepPredictor:
+        """Return a predictor that knows what the compilers say of a workload.
+
+        Args:
+            inner: Knows everything else.
+            workload: What runs.
+            accelerators: What is compiled for.
+            program: What the workload was traced from.
+        """
+        wanted = _targets(accelerators)
+        if not wanted:
+            self.warn("--compile: no compiler describes these accelerators; their steps are modelled")
+            return inner
+        predictor = CompiledPredictor(inner, workload, {})
+        several = [count for count in program.devices if count > 1] if workload.distribution else []
+        counts = [*several, 1] if not several or 1 in program.devices else several
+        for done, (target, count) in enumerate(product(wanted, counts)):
+            self.tell(target.accelerator, done, len(wanted) * len(counts))
+            if count == 1:
+                self.learn(predictor, workload, target=target, program=program)
+            else:
+                self._learn_laid_out(predictor, workload, target, count, program)
+        self.tell("", len(wanted), len(wanted))
+        return predictor
+
+    def _learn_laid_out(
+        self, predictor: CompiledPredictor, workload: Workload, target: Target, count: int, program: Program
+    ) -> None:
+        """Let a predictor know what a compiler says of a program that its own code lays out over accelerators."""
+        whole, together = build_sharded_target(target, count), 1 if program.shared else count
+        options = replace(
+            program.options, batch_size=workload.batch_size * together, devices=count * target.cores
+        )
+        result: CompiledStep | CompileFault
+        if whole is None:
+            message = f"{count} chips of {target.accelerator} are no slice that is for rent"
+            result = CompileFault(kind="failed", message=message, hint="`--devices 4`")
+        else:
+            result = self._compiled(whole, workload, replace(program, options=options))
+        self._say(result, f"{count} x {target.accelerator}")
+        predictor.learn_laid_out(options.batch_size or 0, count, Compilation(whole or target, result))
+
+    def learn(
+        self, predictor: CompiledPredictor, workload: Workload, *, target: Target, program: Program
+    ) -> None:
+        """Let a predictor know what a compiler says of a program at a workload's batch size."""
+        result = self._one(target, workload, program)
+        self._say(result, target.accelerator)
+        predictor.learn(workload, target.accelerator, Compilation(target, result))
+
+    def _say(self, result: CompiledStep | CompileFault, what: str) -> None:
+        if isinstance(result, CompileFault) and result.kind != "does not fit":
+            hint = f" ({result.hint})" if result.hint else ""
+            self.warn(f"{what}: {result.message}{hint}; its step is modelled")
+
+    def ends(
+        self, predictor: StepPredictor, workloads: Mapping[str, Sequence[Workload]], *, program: Program
+    ) -> None:
+        """Compile at further batch sizes, so that those between lie on a line.
+
+        Args:
+            predictor: As `around` gave it.
+            workloads: At further batch sizes, by accelerator.
+            program: What they were traced from.
+        """
+        if not isinstance(predictor, CompiledPredictor):
+            return
+        wanted = [
+            (target, workload)
+            for target in predictor.targets
+            for workload in workloads.get(target.accelerator, ())
+        ]
+        for done, (target, workload) in enumerate(wanted):
+            self.tell(f"{target.accelerator}, batch {workload.batch_size}", done, len(wanted))
+            self.learn(predictor, workload, target=target, program=program)
+
+    def _one(self, target: Target, workload: Workload, program: Program) -> CompiledStep | CompileFault:
+        """Return what comes of compiling for one accelerator, whose cores share its batch."""
+        if workload.batch_size % target.cores:
+            message = f"{workload.batch_size} samples cannot be shared by the {target.cores} cores of a chip"
+            return CompileFault(kind="failed", message=message, hint="an even batch size")
+        options = replace(
+            program.options, batch_size=workload.batch_size // target.cores,
+            devices=1 if workload.distribution else None,
+        )  # fmt: skip
+        return self._compiled(target, workload, replace(program, options=options))
+
+    def _compiled(self, target: Target, workload: Workload, program: Program) -> CompiledStep | CompileFault:
+        if not workload.compiled:
+            return CompileFault(kind="failed", message="the step runs kernel by kernel, not as one program")
+        if find_compiler_version(target.platform) is None:
+            return build_missing_compiler_fault(target)
+        try:
+            lowered = _lowered(target, program)
+        except GpuplanError as error:
+            return CompileFault(kind="failed", message=str(error), hint=error.hint or "")
+        return compile_step(
+            lowered.path, digest=lowered.digest, target=target, limits=self.limits,
+            use_cache=program.options.use_cache, mesh=lowered.mesh,
+        )  # fmt: skip
+
+
+def _targets(accelerators: Iterable[Accelerator]) -> tuple[Target, ...]:
+    distinct = {one.name: one for one in accelerators}
+    return tuple(target for one in distinct.values() if (target := find_target(one)) is not None)
+
+
+def devices_seen(selection: Selection, counts: Iterable[float]) -> int | None:
+    """Return how many devices JAX would find on the largest number of accelerators asked for; None: one [-].
+
+    A script that lays a model out over devices has to find them where it is traced, too.
+    """
+    cores = [target.cores for target in _targets(selection.accelerators)]
+    most = max(_whole(counts), default=1) * max(cores, default=1)
+    return most if most > max(cores, default=1) else None
+
+
+def program_of(model: Any, options: WorkloadOptions, argv: Sequence[str], question: Question) -> Program:
+    """Return what is lowered to answer a question."""
+    return Program(
+        model, options, tuple(argv), devices=_whole(question.filters.devices),
+        shared=question.scaling == "strong",
+    )  # fmt: skip
+
+
+def _whole(counts: Iterable[float]) -> tuple[int, ...]:
+    """Return the numbers of whole accelerators among those of offers.
+
+    Example:
+        >>> _whole([0.5, 1, 8.0])
+        (1, 8)
+    """
+    return tuple(int(count) for count in counts if count == int(count))
+
+
+def _lowered(target: Target, program: Program) -> Lowered:
+    from ..workload.build.lowering import lowered_step
+
+    return lowered_step(program.model, options=program.options, platform=target.platform, argv=program.argv)

@@ -1,0 +1,107 @@
+"""What compilers say, on accelerators that are not here, of the steps that a profile measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UsageError
+from ..predict.from_profile.predictor import ProfiledPredictor, measurements_of
+from ..predict.predictor import Predictor
+from ..predict.step_time import StepTime, Unpredicted
+from ..workload.model import Workload
+from .compilation import Compiling, Program
+from .execution.memory import available_bytes, memory_verdict, stated_verdict
+from .execution.memory_parts import batch_bytes_of
+
+if TYPE_CHECKING:
+    from ..offers.catalog import Catalog
+    from ..offers.rows import Accelerator
+    from ..profile.run import Request
+
+__all__ = ["accelerators_named", "add_compiled"]
+
+
+def accelerators_named(names: Sequence[str], catalog: Catalog) -> tuple[Accelerator, ...]:
+    """Return the accelerators to compile for.
+
+    Raises:
+        UsageError: None is named, or the catalog does not know one.
+    """
+    if not names:
+        raise UsageError(
+            "`--compile` takes half a minute or more an accelerator, and none is named",
+            hint="add `--accelerator TPU-v5e`, once for each that you want",
+        )
+    return tuple(catalog.accelerators[catalog.names.resolve(name)] for name in dict.fromkeys(names))
+
+
+def add_compiled(
+    document: dict[str, Any], request: Request, *, catalog: Catalog, accelerators: Sequence[Accelerator],
+    compiling: Compiling,
+) -> None:  # fmt: skip
+    """Add `compiled` to a profile: each measured step on each accelerator.
+
+    Steps that were measured at several batch sizes are compiled at the smallest and the largest.
+
+    Args:
+        document: A profile whose rows were traced.
+        request: What was measured.
+        catalog: What is known of accelerators.
+        accelerators: What to compile for.
+        compiling: How.
+    """
+    known = ProfiledPredictor(
+        Predictor.load(), measurements_of(document, source="this profile"), own_cpu=None,
+        accelerators=catalog.accelerators,
+    )  # fmt: skip
+    document["compiled"] = []
+    for rows in _of_one_program(document):
+        workloads = [(number, _workload(document, number)) for number in rows]
+        _, first = workloads[0]
+        options = replace(
+            request.options, precision=document["rows"][rows[0]]["asked_precision"], compiled=first.compiled
+        )
+        program = Program(request.model, options, request.argv)
+        predictor = compiling.around(known, first, accelerators=accelerators, program=program)
+        compiling.ends(
+            predictor, {one.name: [w for _, w in workloads[1:][-1:]] for one in accelerators}, program=program
+        )
+        for number, workload in workloads:
+            for accelerator in accelerators:
+                step = predictor.step_time(workload, accelerator)
+                document["compiled"].append({"row": number, **_answer(step, workload, accelerator)})
+
+
+def _of_one_program(document: dict[str, Any]) -> Iterator[list[int]]:
+    """Yield the numbers of traced rows by precision, smaller batches first."""
+    rows = document["rows"]
+    traced = [number for number, row in enumerate(rows) if row["workload"] is not None]
+    for precision in dict.fromkeys(rows[number]["precision"] for number in traced):
+        mine = [number for number in traced if rows[number]["precision"] == precision]
+        yield sorted(mine, key=lambda number: int(rows[number]["batch_size"]))
+
+
+def _workload(document: dict[str, Any], number: int) -> Workload:
+    return Workload.from_json(document["workloads"][document["rows"][number]["workload"]])
+
+
+def _answer(step: StepTime | Unpredicted, workload: Workload, accelerator: Accelerator) -> dict[str, Any]:
+    verdict = memory_verdict(
+        fixed_bytes=workload.memory.fixed_bytes, batch_bytes=batch_bytes_of(workload),
+        batch_size=workload.batch_size,
+        available_bytes=available_bytes(
+            memory_gib=accelerator.memory_gib, usable_gib=accelerator.usable_gib
+        ),
+    )  # fmt: skip
+    if isinstance(step, StepTime) and step.memory is not None:
+        verdict = stated_verdict(verdict, needed_bytes=step.memory.needed_bytes, fits=step.memory.fits)
+    known = step if isinstance(step, StepTime) else None
+    return {
+        "accelerator": accelerator.name, "batch_size": workload.batch_size, "precision": workload.precision,
+        "step_time_s": known.time_s.to_json() if known else None, "basis": known.basis if known else None,
+        "limiter": known.limiter if known else None,
+        "note": step.reason if isinstance(step, Unpredicted) else step.note,
+        "memory_bytes": verdict.needed_bytes, "memory_fits": verdict.fits,
+    }  # fmt: skip

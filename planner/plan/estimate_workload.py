@@ -1,0 +1,174 @@
+"""One workload on every offer: time, bill, memory, and which to take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UsageError
+from ..predict.multi_device.interconnect import machine_joined
+from ..predict.step_time import StepTime, Unpredicted
+from ..units import SECONDS_PER_HOUR
+from .assumptions import NO_TERMS, Terms
+from .compare.ranking import ranked, recommend
+from .execution.host_feed import Feed, feed_of, pictures_of
+from .execution.memory import available_bytes, memory_verdict, stated_verdict
+from .execution.memory_parts import batch_bytes_of, remedies_of
+from .execution.scaling_mode import Spread
+from .pricing.offers import price_offers
+from .question import Question
+from .result.device_estimate import Projection
+from .result.estimate import Estimate
+from .select import Selected, Selection
+
+if TYPE_CHECKING:
+    from ..workload.model import Workload
+    from .question import StepPredictor
+
+__all__ = ["estimate_workload", "project"]
+
+
+WEAK = Spread()
+
+
+def estimate_workload(
+    workload: Workload,
+    *,
+    selection: Selection,
+    predictor: StepPredictor,
+    question: Question,
+    terms: Terms = NO_TERMS,
+    resized: Callable[[int], Workload] | None = None,
+    feed: Feed | None = None,
+) -> Estimate:
+    """Return what a workload takes and costs on every offer of a selection.
+
+    Args:
+        workload: What runs.
+        selection: The offers that pass the question's filters.
+        predictor: Knows step times; asked once for each kind and number of devices.
+        question: Order and limits.
+        terms: What is charged and assumed beside the training; by default nothing.
+        resized: Gives the workload at other batch sizes; strong scaling needs it.
+        feed: How fast a profile found the data to arrive, unless the question says how they are fed.
+
+    Raises:
+        UsageError: A deadline or a budget is given for a run of unknown length.
+    """
+    from .._version import __version__
+
+    _require_run_length(workload, question)
+    spread = Spread(scaling=question.scaling, resized=resized)
+    priced = price_offers(
+        workload,
+        selection,
+        terms=terms,
+        spot=question.spot,
+        project=lambda one: project(workload, one, predictor, spread),
+        feed=feed if question.feed is None else feed_of(question.feed, workload, terms),
+        pictures=pictures_of(workload, terms) if question.feed is None and feed is None else None,
+    )
+    ordered = ranked(priced, question.sort)
+    return Estimate(
+        workload=workload,
+        offers=tuple(standing.offer for standing in ordered),
+        recommendation=recommend(ordered, question),
+        options=_echo(question),
+        terms=terms,
+        catalog_as_of=selection.catalog_as_of,
+        version=__version__,
+    )
+
+
+def project(
+    workload: Workload, selected: Selected, predictor: StepPredictor, spread: Spread = WEAK
+) -> Projection:
+    """Return the workload on an offer's devices; the offer's price plays no part.
+
+    Args:
+        workload: What runs.
+        selected: Gives the devices and their number, and the host's memory where the host is the device.
+        predictor: Knows step times.
+        spread: What each of several devices works on.
+    """
+    from ..offers.compat import load_compatibility
+
+    matrix = load_compatibility()
+    offer, accelerator = selected.offer, selected.accelerator
+    share = spread.over(workload, offer.devices)
+    run, each = share.run, share.workload or workload
+    if accelerator is None:
+        step: StepTime | Unpredicted = Unpredicted(f"the catalog does not describe `{offer.accelerator}`")
+    elif share.workload is None:
+        step = Unpredicted(f"a batch of {workload.batch_size} cannot be shared by {run.replicas} devices")
+    else:
+        machine = machine_joined(selected.links)
+        step = predictor.step_time(
+            each, accelerator, devices=offer.devices, machine=machine, hosts=offer.hosts
+        )
+    train_time_s = None
+    if isinstance(step, StepTime) and run.steps is not None:
+        train_time_s = step.time_s.scaled(run.steps)
+    memory = memory_verdict(
+        fixed_bytes=each.memory.fixed_bytes,
+        batch_bytes=batch_bytes_of(each),
+        batch_size=each.batch_size,
+        available_bytes=_device_bytes(selected),
+    )
+    if isinstance(step, StepTime) and step.memory is not None:
+        memory = stated_verdict(memory, needed_bytes=step.memory.needed_bytes, fits=step.memory.fits)
+    return Projection(
+        run=run,
+        step_time=step,
+        train_time_s=train_time_s,
+        memory=memory,
+        remedies=remedies_of(each, memory),
+        compatibility="" if accelerator is None else matrix.note(accelerator, workload.precision),
+        runs=None if accelerator is None else matrix.runs_keras(accelerator),
+    )
+
+
+def _device_bytes(selected: Selected) -> int | None:
+    """Return the memory of one device; of a host that computes by itself, the host's [bytes]."""
+    offer, accelerator = selected.offer, selected.accelerator
+    if accelerator is None:
+        return None
+    if accelerator.kind == "cpu":
+        return available_bytes(memory_gib=offer.memory_gib, usable_gib=None)
+    return available_bytes(
+        memory_gib=accelerator.memory_gib, usable_gib=accelerator.usable_gib, share=offer.devices
+    )
+
+
+def _require_run_length(workload: Workload, question: Question) -> None:
+    """Raise UsageError when a limit of the whole run is asked for and the run's length is unknown."""
+    limits = {"--deadline": question.deadline_s, "--budget": question.budget_usd}
+    asked_for = [flag for flag, limit in limits.items() if limit is not None]
+    known = workload.steps is not None or (workload.samples is not None and workload.epochs is not None)
+    if asked_for and not known:
+        raise UsageError(
+            f"`{asked_for[0]}` needs the length of the run, and `{workload.model}` does not tell it",
+            hint="add `--samples N --epochs N`, or `--steps N`",
+        )
+
+
+def _echo(question: Question) -> dict[str, Any]:
+    """Return the question as plain JSON types."""
+    budget_usd = question.budget_usd
+    filters = asdict(question.filters).items()
+    return {
+        **{key: list(value) if isinstance(value, tuple) else value for key, value in filters},
+        "sort": question.sort,
+        "spot": {
+            "life_s": None if question.spot.up_hours is None else question.spot.up_hours * SECONDS_PER_HOUR,
+            "checkpoint_every_s": question.spot.interval_s,
+            "checkpoint_s": question.spot.save_s,
+            "restart_s": question.spot.restart_s,
+        },
+        "deadline_s": question.deadline_s,
+        "feed": question.feed,
+        "scaling": question.scaling,
+        "budget_usd": None if budget_usd is None else str(Decimal(str(budget_usd))),
+    }

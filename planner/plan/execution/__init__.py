@@ -1,0 +1,1 @@
+"""How a run executes on a machine: memory, input pipeline, length, serving."""

@@ -1,0 +1,75 @@
+"""Search for the largest batch that fits, offer by offer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ..result.best_batch import BestBatch
+
+if TYPE_CHECKING:
+    from ...workload.model import Workload
+    from ..result.offer_estimate import OfferEstimate
+
+__all__ = ["ends_to_compile", "with_best_batch"]
+
+
+def ends_to_compile(
+    offers: Sequence[OfferEstimate], sizes: Sequence[int], resized: Callable[[int], Workload], *, own: int
+) -> dict[str, list[Workload]]:
+    """Return the workloads at the ends of what is tried on each accelerator: between two, a line is enough.
+
+    Args:
+        offers: At the user's batch size.
+        sizes: Batch sizes to try [-].
+        resized: Gives the workload at another batch size.
+        own: The user's batch size, which was compiled [-].
+    """
+    largest: dict[str, int] = {}
+    for one in offers:
+        known = one.projection.memory.largest_batch_size
+        if known is not None:
+            largest[one.offer.accelerator] = max(known, largest.get(one.offer.accelerator, 0))
+    wanted = {}
+    for name, most in largest.items():
+        fitting = [own, *(size for size in sizes if size <= most)]
+        wanted[name] = [resized(size) for size in sorted({min(fitting), max(fitting)} - {own})]
+    return wanted
+
+
+def with_best_batch(
+    offers: Sequence[OfferEstimate], sizes: Sequence[int], estimated: Callable[[int], Sequence[OfferEstimate]]
+) -> list[OfferEstimate]:
+    """Return the offers, each with the largest batch that fits safely and is no slower a sample.
+
+    Args:
+        offers: At the user's batch size.
+        sizes: Batch sizes to try.
+        estimated: Gives the same offers at another batch size.
+    """
+    found: dict[int, BestBatch] = {}
+    own = {id(one.offer): one for one in offers}
+    for size in sorted(sizes):
+        for other in estimated(size):
+            best = _better(own[id(other.offer)], other, size)
+            if best is not None:
+                found[id(other.offer)] = best
+    return [replace(one, best_batch=found.get(id(one.offer))) for one in offers]
+
+
+def _better(one: OfferEstimate, other: OfferEstimate, size: int) -> BestBatch | None:
+    """Return the plan at another batch size when it is worth a look, else None."""
+    step_s, own_step_s = other.projection.step_time_s, one.projection.step_time_s
+    if step_s is None or other.projection.is_ruled_out or other.projection.memory.verdict != "fits":
+        return None
+    speedup = None
+    if own_step_s is not None and one.projection.memory.fits:
+        rate = other.projection.run.global_batch_size / step_s.mid
+        speedup = rate * own_step_s.mid / one.projection.run.global_batch_size
+        if speedup < 1.0 or other.projection.run.global_batch_size <= one.projection.run.global_batch_size:
+            return None
+    return BestBatch(
+        batch_size=size, step_time_s=step_s, run_time_s=other.run_time_s, speedup=speedup,
+        cost_usd=None if other.bill is None else other.bill.total_json(),
+    )  # fmt: skip

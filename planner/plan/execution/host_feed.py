@@ -1,0 +1,191 @@
+"""Rate at which a host makes samples ready, and steps that wait for it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ...errors import UsageError
+from ...frozen import Frozen
+from ...predict.step_time import StepTime
+from ...units import GIB, Interval
+from ..assumptions import Bounds, Terms
+from ..result.device_estimate import Projection
+from .workload_sizes import dataset_gb
+
+if TYPE_CHECKING:
+    from ...offers.rows import Accelerator, Offer
+    from ...workload.model import Workload
+
+__all__ = ["Feed", "fed", "feed_of", "pictures_of"]
+
+GB_PER_GIB = GIB / 1e9
+MB_PER_GB = 1e3
+# Share of a slot's rate that copies from the host reach: 0.75 from pinned memory, a half and less from memory that
+# is paged (orders of magnitude, as bandwidth tests that come with CUDA show them) [unverified].
+PCIE_SHARES: Bounds = (0.25, 0.5, 0.75)
+FEEDS = "`arrays`, `jpeg`, or samples per second of one vCPU"
+
+
+class Feed(Frozen):
+    """How fast samples can be made ready.
+
+    Args:
+        per_vcpu: Samples per second of one vCPU, at the slowest, usual and fastest [1/s].
+        because: What that rests on.
+        disk_mb_per_s: Of the disk that the data lie on, where they do not fit in the host's memory [MB/s].
+        sample_mb: Stored size of a sample [MB].
+        data_gb: Stored size of all samples; None: unknown [GB].
+        array_mb: Size of a sample as the devices get it [MB].
+        most_vcpus: That the pipeline can use; None: all of them [-].
+        measured_on: Provider of the machine whose step times hold the wait already; None: of no machine.
+    """
+
+    per_vcpu: Bounds
+    because: str
+    disk_mb_per_s: Bounds | None = None
+    sample_mb: Bounds = (0.0, 0.0, 0.0)
+    data_gb: float | None = None
+    array_mb: float = 0.0
+    most_vcpus: float | None = None
+    measured_on: str | None = None
+
+    def vcpus(self, of_host: float | None) -> float | None:
+        """Return how many of a host's vCPUs make samples ready; None when that is unknown [-]."""
+        if self.most_vcpus is None:
+            return of_host
+        return min(of_host or 1.0, self.most_vcpus)
+
+    def ceilings(self, offer: Offer, accelerator: Accelerator | None = None) -> dict[str, Bounds]:
+        """Return how many samples get through each part of a host; empty when its vCPUs are unknown [1/s].
+
+        Args:
+            offer: Has vCPUs, memory and the number of devices.
+            accelerator: Its device; None: nothing is known of the way there.
+        """
+        vcpus = self.vcpus(offer.vcpus)
+        if vcpus is None:
+            return {}
+        low, usual, high = (vcpus * rate for rate in self.per_vcpu)
+        found: dict[str, Bounds] = {f"{vcpus:g} vCPUs": (low, usual, high)}
+        cached = (
+            self.data_gb is None or offer.memory_gib is None or self.data_gb < offer.memory_gib * GB_PER_GIB
+        )
+        if self.disk_mb_per_s is not None and not cached and min(self.sample_mb) > 0:
+            slow, typical, fast = self.disk_mb_per_s
+            small, middle, large = self.sample_mb
+            found["its disk"] = (slow / large, typical / middle, fast / small)
+        pcie = accelerator.pcie_gb_per_s_per_direction if accelerator is not None else None
+        if pcie is not None and self.array_mb > 0:
+            rate = max(1.0, offer.devices) * pcie * MB_PER_GB / self.array_mb
+            found["PCIe"] = tuple(share * rate for share in PCIE_SHARES)  # type: ignore[assignment]
+        return found
+
+    def narrowest(self, offer: Offer, accelerator: Accelerator | None = None) -> tuple[str, Bounds] | None:
+        """Return the part that lets the fewest samples through, usually, and how many; None: unknown [1/s]."""
+        ceilings = self.ceilings(offer, accelerator)
+        if not ceilings:
+            return None
+        name = min(ceilings, key=lambda part: ceilings[part][1])
+        least = [min(bounds[end] for bounds in ceilings.values()) for end in range(3)]
+        return name, (least[0], least[1], least[2])
+
+    def samples_per_s(self, offer: Offer, accelerator: Accelerator | None = None) -> Bounds | None:
+        """Return how many samples a host makes ready; None when its vCPUs are unknown [1/s]."""
+        found = self.narrowest(offer, accelerator)
+        return None if found is None else found[1]
+
+
+def feed_of(text: str, workload: Workload, terms: Terms) -> Feed | None:
+    """Return how fast samples are made ready, as the user says; None for arrays in memory, which do not limit.
+
+    Args:
+        text: `arrays`, `jpeg`, or a number of samples per second of one vCPU.
+        workload: What is fed.
+        terms: Know the rate of a kind of data, and of the disk.
+
+    Raises:
+        UsageError: Neither a kind nor a number above zero.
+    """
+    if text == "arrays":
+        return None
+    rate = terms.bounds("jpeg_per_s_per_vcpu", "any") if text == "jpeg" else _number(text)
+    if rate is None:
+        return None
+    because = (
+        terms.because("jpeg_per_s_per_vcpu", "any") if text == "jpeg" else f"{rate[1]:g} samples/s a vCPU"
+    )
+    size = dataset_gb(workload, terms)
+    samples = workload.samples or 0
+    each = tuple(1e3 * gb / samples for gb in size) if size is not None and samples else (0.0, 0.0, 0.0)
+    return Feed(
+        per_vcpu=rate, because=because, disk_mb_per_s=terms.bounds("disk_mb_per_s", "vm"),
+        sample_mb=(each[0], each[1], each[2]), data_gb=None if size is None else size[1],
+        array_mb=workload.memory.input_bytes / workload.batch_size / 1e6,
+    )  # fmt: skip
+
+
+def pictures_of(workload: Workload, terms: Terms) -> Feed | None:
+    """Return how fast a host decodes the samples, where they look like images; None where they do not.
+
+    Convolutions over samples of 20 kB and more are taken for images; that they are stored as JPEG is a guess, so
+    that this makes a note, and no time.
+    """
+    from ...predict.multi_device.data_parallel import IMAGE_BYTES
+    from ...workload.ops import OpKind
+
+    looks = workload.memory.input_bytes >= IMAGE_BYTES * workload.batch_size
+    convolves = any(op.kind is OpKind.CONV for op in workload.ops)
+    known = terms.costs is not None
+    return (
+        feed_of("jpeg", workload, terms)
+        if looks and convolves and known and workload.mode == "train"
+        else None
+    )
+
+
+def fed(
+    projection: Projection, offer: Offer, feed: Feed, accelerator: Accelerator | None = None
+) -> Projection:
+    """Return a projection that waits for its input where the host feeds more slowly than the devices compute.
+
+    Args:
+        projection: With input that never keeps it waiting.
+        offer: Has the vCPUs.
+        feed: How fast they make samples ready.
+        accelerator: Has the slot that samples pass.
+
+    Feeding is taken to overlap with computing, as with prefetching: the slower of the two sets the pace.
+    """
+    step, found = projection.step_time, feed.narrowest(offer, accelerator)
+    if not isinstance(step, StepTime) or found is None or min(found[1]) <= 0:
+        return projection
+    if offer.provider == feed.measured_on:
+        return projection
+    part, rates = found
+    samples = projection.run.global_batch_size
+    slow, usual, fast = (samples / rate for rate in rates)
+    own = step.time_s
+    time_s = Interval(low=max(own.low, fast), mid=max(own.mid, usual), high=max(own.high, slow))
+    if usual > own.mid:
+        waiting = {**step.parts_s, "input": step.parts_s.get("input", 0.0) + usual - own.mid}
+        able = samples / own.mid
+        verb = "feed" if part.endswith("vCPUs") else "feeds"
+        note = f"{part} {verb} {rates[1]:,.0f} samples/s, the devices could take {able:,.0f}"
+        limiter = "input" if waiting["input"] >= max(waiting.values()) else step.limiter
+        notes = "; ".join(one for one in (step.note, note) if one)
+        step = replace(step, limiter=limiter, parts_s=waiting, note=notes)
+    step = replace(step, time_s=time_s)
+    train_time_s = None if projection.run.steps is None else time_s.scaled(projection.run.steps)
+    return replace(projection, step_time=step, train_time_s=train_time_s)
+
+
+def _number(text: str) -> Bounds:
+    """Return a rate above zero."""
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = 0.0
+    if not 0 < rate < float("inf"):
+        raise UsageError(f"`--feed {text}` is no way to feed", hint=f"give {FEEDS}")
+    return (rate, rate, rate)

@@ -1,0 +1,118 @@
+"""What a step's memory is made of, and what could make it smaller."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from ...frozen import Frozen
+from ...units import GIB
+from .memory import FRAMEWORK_RESERVE_BYTES, TIGHT_FROM, MemoryVerdict
+
+if TYPE_CHECKING:
+    from ...workload.model import Workload
+
+__all__ = ["Remedy", "batch_bytes_of", "memory_note", "memory_parts", "remedies_of"]
+
+HALVED = ("mixed_float16", "mixed_bfloat16", "float16", "bfloat16")
+
+
+class Remedy(Frozen):
+    """A way to need less memory.
+
+    Args:
+        remedy: In words.
+        needed_bytes: What the step then needs, the framework's reserve included [bytes].
+        fits: Whether that is safely less than what can be used.
+    """
+
+    remedy: str
+    needed_bytes: int
+    fits: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON types."""
+        return asdict(self)
+
+
+def batch_bytes_of(workload: Workload) -> int:
+    """Return what grows with the batch size, as the step is run: by XLA, or kernel by kernel [bytes]."""
+    memory = workload.memory
+    return memory.input_bytes + memory.activations_bytes(compiled=workload.compiled)
+
+
+def memory_parts(workload: Workload) -> dict[str, int]:
+    """Return the step's memory by part; the parts add up to `memory_bytes` of an offer [bytes]."""
+    memory = workload.memory
+    return {
+        "weights": memory.parameter_bytes,
+        "gradients": memory.gradient_bytes,
+        "optimizer": memory.optimizer_bytes,
+        "other variables": memory.state_bytes,
+        "batch": memory.input_bytes,
+        "activations": memory.activations_bytes(compiled=workload.compiled),
+        "framework": FRAMEWORK_RESERVE_BYTES,
+    }
+
+
+def memory_note(memory: MemoryVerdict, remedies: tuple[Remedy, ...]) -> str:
+    """Return what to know of a step that does not fit, or hardly does, in a sentence; empty for others."""
+    if memory.available_bytes is None or memory.verdict in (None, "fits"):
+        return ""
+    needs = f"{memory.needed_bytes / GIB:.1f} of {memory.available_bytes / GIB:.1f} GiB"
+    return f"memory: {memory.verdict} ({needs})" + "".join(f"; {one.remedy}" for one in remedies[:1])
+
+
+def remedies_of(workload: Workload, verdict: MemoryVerdict) -> tuple[Remedy, ...]:
+    """Return what would make a step fit, those that suffice first, the gentlest before the others.
+
+    * Gradient accumulation: passes of a smaller batch, one update for all (`gradient_accumulation_steps` of a
+      Keras optimizer, which keeps one more copy of the gradients).
+    * Mixed precision: activations of half the size; weights, gradients and optimizer stay as they are.
+    * Recomputation: the backward pass computes activations anew (`keras.RematScope`).
+
+    When variables alone do not fit, only sharding them over several devices helps.
+
+    Args:
+        workload: What runs.
+        verdict: That it does not fit, or hardly does.
+    """
+    if verdict.verdict in (None, "fits"):
+        return ()
+    available = verdict.available_bytes or 0
+    limit = TIGHT_FROM * available
+    fixed = workload.memory.fixed_bytes + FRAMEWORK_RESERVE_BYTES
+    if fixed > available:
+        return (Remedy(remedy=_sharding(fixed, available), needed_bytes=fixed, fits=False),)
+    found = [
+        Remedy(remedy=words, needed_bytes=needed, fits=needed <= limit)
+        for words, needed in _smaller(workload, fixed, limit)
+    ]
+    return tuple(sorted(found, key=lambda one: not one.fits))
+
+
+def _smaller(workload: Workload, fixed: int, limit: float) -> list[tuple[str, int]]:
+    memory, batch_size = workload.memory, workload.batch_size
+    batch = batch_bytes_of(workload)
+    ways: list[tuple[str, int]] = []
+    if workload.mode == "train" and workload.precision not in HALVED:
+        halved = fixed + memory.input_bytes + (batch - memory.input_bytes) // 2
+        ways.append(("mixed precision (about half the activations)", halved))
+    if workload.mode == "train" and memory.recomputed_activation_bytes is not None:
+        again = memory.activations_bytes(compiled=workload.compiled, recompute=True)
+        ways.append(("recomputed activations (keras.RematScope)", fixed + memory.input_bytes + again))
+    accumulating = fixed + memory.gradient_bytes
+    passes = next((n for n in _divisors(batch_size) if accumulating + batch // n <= limit), None)
+    if workload.mode == "train" and passes is not None and passes > 1:
+        words = f"gradient accumulation: {passes} passes of {batch_size // passes} samples an update"
+        ways.append((words, accumulating + batch // passes))
+    return ways
+
+
+def _divisors(number: int) -> list[int]:
+    return [n for n in range(1, number + 1) if number % n == 0]
+
+
+def _sharding(fixed: int, available: int) -> str:
+    devices = -(-fixed // int(TIGHT_FROM * available)) if available else 0
+    return f"weights, gradients and optimizer alone do not fit: needs sharding over {devices} devices or more"

@@ -1,0 +1,100 @@
+"""How many steps a run has on one device and on many."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from ...frozen import Frozen
+
+__all__ = [
+    "RunLength", "replicas_of", "run_length", "run_length_of_one_batch", "steps_of_epochs", "steps_of_samples",
+]  # fmt: skip
+
+
+class RunLength(Frozen):
+    """The run on a number of devices.
+
+    Args:
+        replicas: Copies of the model that share a step [-].
+        global_batch_size: Samples of a step over all devices [-].
+        steps: Optimizer steps of the whole run; None when the run's length is unknown [-].
+        note: What was assumed, for the user; empty when nothing was.
+    """
+
+    replicas: int
+    global_batch_size: int
+    steps: int | None
+    note: str = ""
+
+
+def replicas_of(devices: float) -> int:
+    """Return how many copies of the model run in data parallelism: one per whole device, at least one.
+
+    Example:
+        >>> replicas_of(8.0), replicas_of(0.25)
+        (8, 1)
+    """
+    return max(1, math.floor(devices))
+
+
+def steps_of_epochs(*, samples: int, epochs: int, global_batch_size: int) -> int:
+    """Return the steps of whole epochs, the last batch of an epoch being smaller [-].
+
+    Example:
+        >>> steps_of_epochs(samples=60_000, epochs=12, global_batch_size=128)
+        5628
+    """
+    return -(-samples // global_batch_size) * epochs
+
+
+def steps_of_samples(*, steps_on_one: int, replicas: int) -> int:
+    """Return the steps that process as many samples on more devices [-]."""
+    return -(-steps_on_one // replicas)
+
+
+def run_length(
+    *, batch_size: int, samples: int | None, epochs: int | None, steps: int | None, devices: float
+) -> RunLength:
+    """Return the run on some devices, each of which keeps its batch size.
+
+    Args:
+        batch_size: Samples per device and step [-].
+        samples: Of an epoch [-].
+        epochs: Passes over the samples [-].
+        steps: Of the whole run on one device; with samples and epochs known and in agreement, the epochs
+            are counted anew at the larger global batch [-].
+        devices: GPUs or TPU chips of the offer; less than one for a share of a GPU [-].
+    """
+    replicas = replicas_of(devices)
+    global_batch_size = batch_size * replicas
+    whole = None
+    if samples is not None and epochs is not None:
+        on_one = steps_of_epochs(samples=samples, epochs=epochs, global_batch_size=batch_size)
+        if steps is None or steps == on_one:
+            whole = steps_of_epochs(samples=samples, epochs=epochs, global_batch_size=global_batch_size)
+    note = ""
+    if whole is None and steps is not None:
+        whole = steps_of_samples(steps_on_one=steps, replicas=replicas)
+        if replicas > 1:
+            note = f"{steps} steps on one device are {whole} on {replicas}: the same number of samples"
+    return RunLength(replicas=replicas, global_batch_size=global_batch_size, steps=whole, note=note)
+
+
+def run_length_of_one_batch(
+    *, batch_size: int, samples: int | None, epochs: int | None, steps: int | None, devices: float
+) -> RunLength:
+    """Return the run on some devices that share the batch of one (strong scaling): the same steps everywhere.
+
+    Args:
+        batch_size: Samples of a step over all devices [-].
+        samples, epochs, steps: As for ``run_length`` on one device.
+        devices: GPUs or TPU chips of the offer [-].
+    """
+    one = run_length(batch_size=batch_size, samples=samples, epochs=epochs, steps=steps, devices=1)
+    replicas = replicas_of(devices)
+    if replicas == 1:
+        return one
+    each = -(-batch_size // replicas)
+    note = f"a batch of {batch_size} shared by {replicas} devices: {each} samples each"
+    return replace(one, replicas=replicas, note=note)

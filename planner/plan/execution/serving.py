@@ -1,0 +1,56 @@
+"""Predictions instead of training: what each machine does as a server."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ...predict.step_time import StepTime
+from ..result.serving import Serving
+
+if TYPE_CHECKING:
+    from ...units import Interval
+    from ...workload.model import Workload
+    from ..question import StepPredictor
+    from ..result.offer_estimate import OfferEstimate
+    from ..select import Selected
+
+__all__ = ["with_serving"]
+
+
+def with_serving(
+    offers: Sequence[OfferEstimate],
+    one: Workload | None,
+    chosen: Sequence[Selected],
+    predictor: StepPredictor,
+) -> list[OfferEstimate]:
+    """Return the offers, each with what it does as a server.
+
+    Args:
+        offers: Estimated with the forward pass at its batch size.
+        one: The same model at batch size 1; None: latency stays unknown.
+        chosen: The offers with their devices.
+        predictor: Knows step times.
+    """
+    devices = {id(selected.offer): selected.accelerator for selected in chosen}
+    known: dict[tuple[str, float], Interval | None] = {}
+    served = []
+    for offer in offers:
+        accelerator, share = devices.get(id(offer.offer)), min(1.0, offer.offer.devices)
+        latency_s = None
+        if one is not None and accelerator is not None:
+            key = (accelerator.name, share)
+            if key not in known:
+                step = predictor.step_time(one, accelerator, devices=share)
+                known[key] = step.time_s if isinstance(step, StepTime) else None
+            latency_s = known[key]
+        served.append(replace(offer, serving=_serving(offer, latency_s)))
+    return served
+
+
+def _serving(offer: OfferEstimate, latency_s: Interval | None) -> Serving | None:
+    per_s = offer.samples_per_s
+    if per_s is None:
+        return None
+    return Serving(latency_s=latency_s, per_s=per_s, usd_per_million=offer.usd_per_million_samples)

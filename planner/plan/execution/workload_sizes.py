@@ -1,0 +1,68 @@
+"""Quantities of a run that time and money beside the training depend on: data, checkpoints, sessions."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from ...units import GB
+from ..assumptions import Bounds, Terms
+
+if TYPE_CHECKING:
+    from ...workload.model import Workload
+
+__all__ = ["checkpoint_bytes", "dataset_gb", "forward_share", "session_count"]
+
+LEAST_USEFUL_SHARE = 0.05  # of a session that preparation nearly fills [-]
+FORWARD_SHARE = (
+    1 / 3
+)  # of a training step, where the table of operations does not say: backward is twice forward
+
+
+def session_count(work_s: float, *, preparation_s: float, session_s: float | None) -> int:
+    """Return how many sessions some work takes, each of which begins with the same preparation [-].
+
+    Args:
+        work_s: Time of the work itself [s].
+        preparation_s: What every session does first [s].
+        session_s: Longest session; None: one is enough [s].
+
+    A session that preparation nearly fills is taken to leave 5 % for work.
+
+    Example:
+        >>> session_count(36_000.0, preparation_s=600.0, session_s=12 * 3600.0)
+        1
+        >>> session_count(90_000.0, preparation_s=3_200.0, session_s=12 * 3600.0)
+        3
+    """
+    if session_s is None or work_s + preparation_s <= session_s:
+        return 1
+    useful_s = max(session_s - preparation_s, LEAST_USEFUL_SHARE * session_s)
+    return math.ceil(work_s / useful_s)
+
+
+def dataset_gb(workload: Workload, terms: Terms) -> Bounds | None:
+    """Return the size of the data that is downloaded; None when the number of samples is unknown [GB]."""
+    given = terms.given("dataset_gb")
+    if given is not None:
+        return (given, given, given)
+    share = terms.bounds("dataset_share", "any")
+    if workload.samples is None or share is None:
+        return None
+    fed_gb = workload.samples * workload.memory.input_bytes / workload.batch_size / GB
+    return (share[0] * fed_gb, share[1] * fed_gb, share[2] * fed_gb)
+
+
+def forward_share(workload: Workload) -> float:
+    """Return the share of a training step's arithmetic that is the forward pass [-]."""
+    total = workload.flops_per_step
+    forward = sum(op.flops * op.count for op in workload.ops if op.phase == "forward")
+    return forward / total if 0 < forward < total else FORWARD_SHARE
+
+
+def checkpoint_bytes(workload: Workload, terms: Terms) -> float:
+    """Return the size of a checkpoint: weights, state and optimizer [bytes]."""
+    given = terms.given("checkpoint_gb")
+    memory = workload.memory
+    kept = memory.parameter_bytes + memory.optimizer_bytes + memory.state_bytes
+    return kept if given is None else given * GB

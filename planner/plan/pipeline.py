@@ -1,0 +1,251 @@
+"""From a model reference to an estimate: read the catalog, trace the model, predict, price, rank."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+
+from .assumptions import Terms
+from .estimate_workload import estimate_workload
+from .question import Prepared, Question
+from .result.estimate import Estimate
+from .result.offer_estimate import OfferEstimate
+from .select import Selection, select
+
+if TYPE_CHECKING:
+    from ..offers.catalog import Catalog
+    from ..predict.from_profile.predictor import Measurement
+    from ..predict.predictor import Predictor
+    from ..workload.model import Workload
+    from ..workload.options import WorkloadOptions
+    from .compilation import Compiling
+    from .execution.host_feed import Feed
+    from .question import StepPredictor
+
+__all__ = ["ask", "prepare"]
+
+
+def ask(
+    model: Any,
+    question: Question,
+    *,
+    options: WorkloadOptions,
+    script_arguments: Sequence[str] = (),
+    catalog: Catalog | None = None,
+    terms: Terms | None = None,
+    profiles: Sequence[Path] = (),
+    detailed: bool = False,
+    best_batch: bool = False,
+    compiling: Compiling | None = None,
+) -> Estimate:
+    """Return the answer to a question about a model.
+
+    Args:
+        model: A MODEL reference, or a Keras model.
+        question: Filters, order and limits.
+        options: What is said about the run beside the model.
+        script_arguments: What a training script finds in `sys.argv`.
+        catalog: What is for rent (``catalog_of(settings)``); None: what comes with gpuplan.
+        terms: What is charged and assumed beside the training; None: as the catalog has it.
+        profiles: Files of `gpuplan profile` or `StepTimer`; the user's own runs are known without being named.
+        detailed: Whether also to work out what a report shows beside the offers.
+        best_batch: Also plan each offer at the largest batch that fits; the model is traced at some more sizes.
+        compiling: How to compile the step for every accelerator that was asked for; None: it is not compiled.
+
+    Raises:
+        GpuplanError: Whatever the user can fix, by its kind.
+    """
+    ready = prepare(
+        model, question, options=options, script_arguments=script_arguments, catalog=catalog, terms=terms,
+        profiles=profiles, compiling=compiling,
+    )  # fmt: skip
+    answer = _estimate(ready, ready.workload, question)
+    if best_batch:
+        answer = _at_best_batch(answer, ready, question)
+    if detailed:
+        from .details import details_of
+
+        answer = replace(answer, details=details_of(ready, answer, question))
+    return answer if ready.workload.mode == "train" else _served(answer, ready, model, options)
+
+
+def _estimate(ready: Prepared, workload: Workload, question: Question) -> Estimate:
+    return estimate_workload(
+        workload, selection=ready.selection, predictor=ready.predictor, question=question, terms=ready.terms,
+        resized=ready.resized, feed=ready.feed,
+    )  # fmt: skip
+
+
+def _at_best_batch(answer: Estimate, ready: Prepared, question: Question) -> Estimate:
+    """Return the answer with a second plan for each offer, at the largest batch that fits."""
+    from ..errors import UsageError
+    from .execution.best_batch_search import ends_to_compile, with_best_batch
+    from .result.best_batch import at_batch_size, batch_sizes_to_try
+
+    own, resized = ready.workload, ready.resized
+    if resized is None:
+        raise UsageError(
+            f"`--best-batch` needs `{own.model}` at other batch sizes",
+            hint="name the model itself instead of what was saved of it",
+        )
+
+    def at(size: int) -> Sequence[OfferEstimate]:
+        return _estimate(ready, at_batch_size(resized(size), own), question).offers
+
+    largest = {one.projection.memory.largest_batch_size for one in answer.offers}
+    sizes = batch_sizes_to_try(largest, own=own.batch_size)
+    if ready.compile_more is not None:
+        ready.compile_more(ends_to_compile(answer.offers, sizes, resized, own=own.batch_size))
+    offers = with_best_batch(answer.offers, sizes, at)
+    return replace(answer, offers=tuple(offers))
+
+
+def _served(answer: Estimate, ready: Prepared, model: Any, options: WorkloadOptions) -> Estimate:
+    """Return the answer with what each machine does as a server of predictions."""
+    from .execution.serving import with_serving
+
+    one = ready.workload if ready.workload.batch_size == 1 else None
+    if one is None and isinstance(model, str) and not model.endswith(".json"):
+        one = _workload(model, options=replace(options, batch_size=1), script_arguments=())
+    offers = with_serving(answer.offers, one, ready.selection.offers, ready.predictor)
+    return replace(answer, offers=tuple(offers))
+
+
+def prepare(
+    model: Any,
+    question: Question,
+    *,
+    options: WorkloadOptions,
+    script_arguments: Sequence[str] = (),
+    catalog: Catalog | None = None,
+    terms: Terms | None = None,
+    profiles: Sequence[Path] = (),
+    compiling: Compiling | None = None,
+) -> Prepared:
+    """Return what an answer is worked out from; the arguments are those of ``ask``.
+
+    What can go wrong cheaply (filters, the catalog) goes wrong before the model is traced.
+    """
+    from ..offers.catalog import load_catalog
+    from ..predict.predictor import Predictor
+
+    catalog = catalog or load_catalog()
+    terms = terms or Terms(costs=catalog.costs)
+    if compiling is not None:
+        compiling.require_named(question.filters.accelerators, model)
+    selection = select(question.filters, catalog=catalog)
+    measurements = _measurements(model, profiles)
+    predictor = Predictor.load()
+    if compiling is not None:
+        from .compilation import devices_seen
+
+        options = replace(options, devices=devices_seen(selection, question.filters.devices))
+    with _importing("numpy"):  # the child process that traces has a core of its own
+        workload = _workload(model, options=options, script_arguments=script_arguments)
+    knowing: StepPredictor = predictor
+    compile_more = None
+    if measurements:
+        knowing = _with(measurements, predictor, catalog, selection)
+    if compiling is not None:
+        from .compilation import program_of
+
+        program = program_of(model, options, script_arguments, question)
+        knowing = compiling.around(knowing, workload, accelerators=selection.accelerators, program=program)
+        compile_more = partial(compiling.ends, knowing, program=program)
+    return Prepared(
+        workload=workload, selection=selection, predictor=knowing, catalog=catalog, terms=terms,
+        resized=_resizer(workload, model, options=options, script_arguments=script_arguments),
+        feed=_feed(measurements, workload), compile_more=compile_more,
+    )  # fmt: skip
+
+
+@contextmanager
+def _importing(module: str) -> Iterator[None]:
+    """Import a module in a thread that has ended at the end."""
+    thread = Thread(target=import_module, args=(module,), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+
+
+def _feed(measurements: Sequence[Measurement], workload: Workload) -> Feed | None:
+    if not any(m.loading for m in measurements):
+        return None
+    from .execution.measured_feed import measured_feed
+
+    return measured_feed(measurements, workload)
+
+
+def _measurements(model: Any, profiles: Sequence[Path]) -> tuple[Measurement, ...]:
+    """Return the measurements of the files, of the model when it is a profile, and of the saved runs."""
+    from ..profile.run_store import own_measurements
+    from ..settings import load_settings
+
+    files = [Path(path) for path in profiles]
+    if isinstance(model, str) and model.endswith(".json") and _is_profile(Path(model)):
+        files.append(Path(model))
+    named = [m for path in dict.fromkeys(files) for m in _measured_in(path)]
+    return (*named, *own_measurements(load_settings()))
+
+
+def _measured_in(path: Path) -> Sequence[Measurement]:
+    from ..predict.from_profile.predictor import measurements_of
+    from ..profile.run_store import read_profile
+
+    return measurements_of(read_profile(path), source=path.name)
+
+
+def _is_profile(path: Path) -> bool:
+    from ..workload.load import PROFILE
+
+    try:
+        text = path.read_bytes()
+        return PROFILE.encode() in text and bool(json.loads(text)["schema"] == PROFILE)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _with(
+    measurements: Sequence[Measurement], predictor: Predictor, catalog: Catalog, selection: Selection
+) -> StepPredictor:
+    """Return a predictor that knows what was measured."""
+    from ..offers.local import PROVIDER
+    from ..predict.from_profile.predictor import ProfiledPredictor
+
+    own = next((s.accelerator for s in selection.offers if s.offer.provider == PROVIDER), None)
+    cpu = own if own is not None and own.kind == "cpu" else None
+    return ProfiledPredictor(predictor, measurements, own_cpu=cpu, accelerators=catalog.accelerators)
+
+
+def _resizer(
+    workload: Workload, model: Any, *, options: WorkloadOptions, script_arguments: Sequence[str]
+) -> Callable[[int], Workload]:
+    """Return what gives the workload at other batch sizes, traced once more when it is first asked."""
+    from ..workload.resize import Resizer
+
+    def trace(batch_size: int) -> Workload:
+        return _workload(
+            model, options=replace(options, batch_size=batch_size), script_arguments=script_arguments
+        )
+
+    return Resizer(workload, trace)
+
+
+def _workload(model: Any, *, options: WorkloadOptions, script_arguments: Sequence[str]) -> Workload:
+    """Return the traced workload of a reference or a model."""
+    if isinstance(model, str):
+        from ..workload.load import load_workload
+
+        return load_workload(model, options=options, argv=script_arguments)
+    from ..workload.load import workload_of_model
+
+    return workload_of_model(model, options=options)

@@ -1,0 +1,1 @@
+"""Price of a run: timeline, fees, bill."""

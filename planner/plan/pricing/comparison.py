@@ -1,0 +1,129 @@
+"""Comparisons between the offers of one answer, computed on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from ..result.scaling_efficiency import scaling_against, singles_of
+from .carbon import energy_kwh, machine_power_w
+
+if TYPE_CHECKING:
+    from ...offers.rows import Offer
+    from ...units import Interval
+    from ..assumptions import Bounds, Terms
+    from ..execution.host_feed import Feed
+    from ..result.device_estimate import Projection
+    from ..result.scaling_efficiency import Scaling
+    from ..select import Selected
+    from .bill import Bill
+    from .offer_terms import Leased
+    from .timeline import Schedule
+
+__all__ = ["Market"]
+
+_Machine = tuple[str, str, str, int]  # provider, instance type, region, hosts
+
+
+class Market:
+    """Compares the offers of one answer with each other, and with the terms.
+
+    Ranking asks for none of it, and most offers are never shown: nothing is computed before it is asked for.
+
+    Args:
+        terms: What is assumed of power and grids.
+        offers: All of them, with their leases.
+        pictures: How fast a host would decode images, where nothing was said of the input; None otherwise.
+    """
+
+    def __init__(self, terms: Terms, offers: Sequence[Leased], pictures: Feed | None = None) -> None:
+        self.terms, self.offers, self.pictures = terms, offers, pictures
+        self._known_nano: dict[_Machine, int | None] = {}
+        self._powers: dict[tuple[str, str, int], Bounds | None] = {}
+        self._starved: dict[object, str] = {}
+        self._energies: dict[object, tuple[Schedule, Interval | None]] = {}
+
+    def power_w(self, selected: Selected) -> Bounds | None:
+        """Return the power of an offer's machine during training; None when unknown [W]."""
+        offer = selected.offer
+        machine = (offer.provider, offer.instance_type, offer.hosts)
+        if machine not in self._powers:
+            self._powers[machine] = machine_power_w(selected, self.terms)
+        return self._powers[machine]
+
+    def energy_kwh(self, selected: Selected, schedule: Schedule | None) -> Interval | None:
+        """Return the energy of a run on an offer, the same for all that share machine and run [kWh]."""
+        offer = selected.offer
+        if schedule is None:
+            return None
+        key = (id(schedule), offer.provider, offer.instance_type, offer.hosts)
+        if key not in self._energies:
+            power_w = self.power_w(selected)
+            # the schedule too, so that its id stays its own
+            self._energies[key] = schedule, power_w and energy_kwh(schedule.total_s, power_w)
+        return self._energies[key][1]
+
+    def g_co2_per_kwh(self, offer: Offer) -> float | None:
+        """Return the carbon intensity of the grid in an offer's region; None when unknown [g/kWh]."""
+        return self.terms.g_co2_per_kwh(offer.provider, offer.region)
+
+    def scaling(self, offer: Offer, projection: Projection) -> Scaling | None:
+        """Return the speedup of an offer's devices over one; None for one, and where one is not offered."""
+        return scaling_against(offer, projection, self._singles)
+
+    def starved(self, selected: Selected, projection: Projection) -> str:
+        """Return a sentence on a host that would decode images too slowly; empty where none would."""
+        if self.pictures is None:
+            return ""
+        offer = selected.offer
+        host = (id(projection), offer.vcpus, offer.memory_gib)
+        if host not in self._starved:
+            self._starved[host] = _starved(self.pictures, selected, projection)
+        return self._starved[host]
+
+    def saves_share(self, offer: Offer, bill: Bill) -> float | None:
+        """Return the share that an offer saves against the same machine there on demand; None: unknown [-]."""
+        on_demand_nano = self._on_demand_nano(_machine(offer))
+        return 1.0 - bill.mid_nano / on_demand_nano if on_demand_nano else None
+
+    def _on_demand_nano(self, machine: _Machine) -> int | None:
+        """Return the cost of the run on a machine on demand; None when unknown [1e-9 USD]."""
+        if machine not in self._known_nano:
+            leased = self._on_demand.get(machine)
+            bill = None if leased is None else leased.lease.bill(leased.selected.offer.usd_per_hour)
+            self._known_nano[machine] = None if bill is None else bill.mid_nano
+        return self._known_nano[machine]
+
+    @cached_property
+    def _on_demand(self) -> dict[_Machine, Leased]:
+        """Offers on demand whose run can be billed, by machine."""
+        return {
+            _machine(one.selected.offer): one
+            for one in self.offers
+            if one.selected.offer.purchase == "on_demand" and _is_billed(one)
+        }
+
+    @cached_property
+    def _singles(self) -> dict[object, Leased]:
+        return singles_of(self.offers)
+
+
+def _is_billed(one: Leased) -> bool:
+    return one.lease.rental is not None and one.selected.offer.usd_per_hour is not None
+
+
+def _machine(offer: Offer) -> _Machine:
+    """Return the key of a machine whose purchase options are compared."""
+    return offer.provider, offer.instance_type, offer.region, offer.hosts
+
+
+def _starved(pictures: Feed, selected: Selected, projection: Projection) -> str:
+    step_s = projection.step_time_s
+    found = None if step_s is None else pictures.narrowest(selected.offer, selected.accelerator)
+    if step_s is None or found is None:
+        return ""
+    (part, (_, rate, _)), able = found, projection.run.global_batch_size / step_s.mid
+    if rate >= able:
+        return ""
+    return f"decoding JPEG, {part} would feed {rate:,.0f} of the {able:,.0f} samples/s: see `--feed`"

@@ -1,0 +1,120 @@
+"""What a provider charges for a workload beside the machine's hours: minimum, disk, egress; discount and tax."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from ...units import GB
+from ..assumptions import OWNED, Bounds, Terms
+from ..execution.workload_sizes import dataset_gb
+from .bill import HOURS_PER_MONTH, NO_CHARGES, Charges
+
+if TYPE_CHECKING:
+    from ...offers.rows import Offer
+    from ...settings_own import Discount
+    from ...workload.model import Workload
+
+__all__ = ["Charger", "disk_gb", "egress_gb"]
+
+PERCENT = Decimal(100)
+
+
+def disk_gb(workload: Workload, terms: Terms) -> Bounds | None:
+    """Return the disk that a run needs: the system, and the data once; None when that is unknown [GB]."""
+    given = terms.given("disk_gb")
+    if given is not None:
+        return (given, given, given)
+    image, data = terms.bounds("image_gb", "any"), dataset_gb(workload, terms) or (0.0, 0.0, 0.0)
+    return None if image is None else (image[0] + data[0], image[1] + data[1], image[2] + data[2])
+
+
+def egress_gb(workload: Workload, terms: Terms) -> float:
+    """Return what is downloaded from the cloud at the end: the weights, once [GB]."""
+    given = terms.given("egress_gb")
+    return workload.memory.parameter_bytes / GB if given is None else given
+
+
+class Charger:
+    """Says what is charged for one workload on any offer; what depends on the provider alone is kept.
+
+    Args:
+        workload: What runs.
+        terms: What is assumed, discounted and taxed.
+    """
+
+    def __init__(self, workload: Workload, terms: Terms) -> None:
+        self.workload = workload
+        self.terms = terms
+        self._by_provider: dict[tuple[str, int], Charges] = {}
+        # by provider, machines and the discount's id, which stays
+        self._discounted: dict[tuple[str, int, int], Charges] = {}
+
+    def charges(self, offer: Offer) -> Charges:
+        """Return what is charged on an offer."""
+        if self.terms.costs is None:
+            return NO_CHARGES
+        key = (offer.provider, offer.hosts)
+        charges = self._by_provider.get(key)
+        if charges is None:
+            charges = self._by_provider[key] = self._of_provider(*key)
+        discount = self.terms.discount_for(offer) if self.terms.discounts else None
+        if discount is None:
+            return charges
+        discounted = (*key, id(discount))
+        if discounted not in self._discounted:
+            self._discounted[discounted] = _discounted(charges, discount)
+        return self._discounted[discounted]
+
+    def _of_provider(self, provider: str, hosts: int) -> Charges:
+        """Return what a provider charges for so many machines, and the user's tax on it."""
+        cost = self.terms.provider_cost(provider)
+        reasons: dict[str, str] = {}
+        disk = egress = None
+        unknown = []
+        if provider not in OWNED:
+            disk, egress = self._disk(provider, hosts, reasons), self._egress(provider, reasons)
+            unknown = [item for item, known in (("disk", disk), ("egress", egress)) if known is None]
+        tax = self.terms.tax
+        if tax is not None:
+            reasons["tax"] = f"{tax.name}, {tax.percent:f} % of everything above"
+        minimum_s = cost.minimum_billed_s if cost is not None and cost.minimum_billed_s else 0.0
+        if minimum_s and cost is not None:
+            reasons[f"minimum billing of {minimum_s:g} s"] = cost.minimum_source
+        return Charges(
+            minimum_billed_s=minimum_s, disk_usd_per_hour=disk, egress_usd=egress,
+            tax=Decimal(0) if tax is None or provider in OWNED else tax.percent / PERCENT,
+            reasons=reasons, unknown=tuple(unknown),
+        )  # fmt: skip
+
+    def _disk(self, provider: str, hosts: int, reasons: dict[str, str]) -> Bounds | None:
+        """Return what the disks of all machines cost an hour; None when that is unknown [USD/h]."""
+        cost, size = self.terms.provider_cost(provider), disk_gb(self.workload, self.terms)
+        if cost is None or cost.disk_usd_per_gb_month is None or size is None:
+            return None
+        rate = hosts * float(cost.disk_usd_per_gb_month) / HOURS_PER_MONTH
+        machines = f"{hosts} machines with " if hosts > 1 else ""
+        reasons["disk"] = (
+            f"{machines}{size[1]:.3g} GB at ${cost.disk_usd_per_gb_month:f} a GB and month; {cost.disk_source}"
+        )
+        return (size[0] * rate, size[1] * rate, size[2] * rate)
+
+    def _egress(self, provider: str, reasons: dict[str, str]) -> Bounds | None:
+        """Return what the final download costs; None when that is unknown [USD]."""
+        cost = self.terms.provider_cost(provider)
+        if cost is None or cost.egress_usd_per_gb is None:
+            return None
+        size = egress_gb(self.workload, self.terms)
+        usd = size * float(cost.egress_usd_per_gb)
+        reasons["egress"] = (
+            f"{size:.2g} GB of weights at ${cost.egress_usd_per_gb:f} a GB; {cost.egress_source}"
+        )
+        return (usd, usd, usd)
+
+
+def _discounted(charges: Charges, discount: Discount) -> Charges:
+    """Return the charges with a discount on the machine's price."""
+    note = f" ({discount.note})" if discount.note else ""
+    reasons = {**charges.reasons, "discount": f"{discount.percent:f} % off the machine's price{note}"}
+    return replace(charges, discount=discount.percent / PERCENT, reasons=reasons)

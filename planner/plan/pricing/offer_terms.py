@@ -1,0 +1,48 @@
+"""A run on a kind of machine, before its price."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from .bill import Bill
+
+if TYPE_CHECKING:
+    from decimal import Decimal
+
+    from ..result.device_estimate import Projection
+    from ..select import Selected
+    from ..spot.preemption import SpotOutlook
+    from .bill import Charges, Rental
+    from .timeline import Schedule
+
+__all__ = ["Lease", "Leased"]
+
+
+class Lease(NamedTuple):
+    """A run on a kind of machine, before its price.
+
+    Args:
+        schedule: The run part by part; None when the time of its steps is unknown.
+        rental: What is charged for it; None likewise.
+        outlook: What interruptions do to the run; None on demand, or when the run's time is unknown.
+        charges: Fees of the provider.
+    """
+
+    schedule: Schedule | None
+    rental: Rental | None
+    outlook: SpotOutlook | None
+    charges: Charges
+
+    def bill(self, usd_per_hour: Decimal | None) -> Bill | None:
+        """Return the bill at a price; None when the price or the run's time is unknown."""
+        if self.rental is None or usd_per_hour is None:
+            return None
+        return Bill(self.rental, usd_per_hour=usd_per_hour)
+
+
+class Leased(NamedTuple):
+    """An offer with the run's time on its devices and its lease, before its bill."""
+
+    selected: Selected
+    projection: Projection
+    lease: Lease

@@ -1,0 +1,1 @@
+"""Values that an estimate consists of."""

@@ -1,0 +1,71 @@
+"""The same run at the largest batch that fits: a second plan beside the user's own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ...units import Interval
+
+if TYPE_CHECKING:
+    from ...workload.model import Workload
+
+__all__ = ["BestBatch", "at_batch_size", "batch_sizes_to_try"]
+
+MOST_LARGER, MOST_SMALLER = 5, 3  # batch sizes that are traced: each costs seconds [-]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BestBatch:
+    """A run at another batch size; the samples and epochs are the same, and what is learnt may not be.
+
+    Args:
+        batch_size: Per device [-].
+        step_time_s: Of one step [s].
+        run_time_s: Of the whole run; None when its length is unknown [s].
+        cost_usd: Low, mid and high as text; None without a price [USD].
+        speedup: Samples a second over those at the user's batch size; None where that does not fit [-].
+    """
+
+    batch_size: int
+    step_time_s: Interval
+    run_time_s: Interval | None
+    cost_usd: dict[str, str] | None
+    speedup: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the entry `offers[].best_batch`."""
+        return {
+            "batch_size": self.batch_size,
+            "step_time_s": self.step_time_s.to_json(),
+            "run_time_s": None if self.run_time_s is None else self.run_time_s.to_json(),
+            "cost_usd": self.cost_usd,
+            "speedup": self.speedup,
+        }
+
+
+def batch_sizes_to_try(largest: Iterable[int | None], *, own: int) -> list[int]:
+    """Return doublings and halvings of a batch size that are worth a look.
+
+    Args:
+        largest: What fits on each kind of device; None: unknown [-].
+        own: The user's batch size [-].
+
+    Example:
+        >>> batch_sizes_to_try([150, 20, None], own=32)
+        [4, 8, 16, 64, 128]
+    """
+    known = [size for size in largest if size]
+    most, least = max(known, default=own), min(known, default=own)
+    larger = [own * 2**n for n in range(1, MOST_LARGER + 1) if own * 2**n <= most]
+    smaller = [own // 2**n for n in range(1, MOST_SMALLER + 1) if least < own and own >= 2**n]
+    return sorted({*smaller, *larger})
+
+
+def at_batch_size(workload: Workload, own: Workload) -> Workload:
+    """Return a workload at another batch size with as many samples to process as the user's own."""
+    if own.steps is None or (own.samples is not None and own.epochs is not None):
+        return replace(workload, steps=None, samples=own.samples, epochs=own.epochs)
+    return replace(workload, steps=math.ceil(own.steps * own.batch_size / workload.batch_size))

@@ -1,0 +1,125 @@
+"""What an estimate says: one frozen object, and its JSON form (``gpuplan.estimate/1``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from ...frozen import Frozen
+from ..assumptions import Terms
+from ..execution.memory_parts import memory_parts
+from ..pricing.bill import NOT_BILLED
+from .offer_estimate import OfferEstimate
+from .recommendation import Recommendation
+
+if TYPE_CHECKING:
+    from ...workload.model import Workload
+    from .report_details import Details
+
+__all__ = ["SCHEMA", "Estimate"]
+
+SCHEMA = "gpuplan.estimate/1"
+
+
+class Estimate(Frozen):
+    """What a workload takes and costs on every offer that was asked for.
+
+    Args:
+        workload: What was traced.
+        offers: Best first, by ``options["sort"]``; what does not fit or is not known comes last.
+        recommendation: Positions in ``offers``.
+        options: The question, echoed.
+        terms: What was charged and assumed beside the training.
+        catalog_as_of: Date of the newest price; None when unknown.
+        version: Of gpuplan.
+        details: What a report shows beside it; None when nobody asked.
+    """
+
+    workload: Workload
+    offers: tuple[OfferEstimate, ...]
+    recommendation: Recommendation
+    options: Mapping[str, Any]
+    terms: Terms
+    catalog_as_of: str | None
+    version: str
+    details: Details | None = None
+
+    def best_per_devices(self) -> tuple[int, ...]:
+        """Return the position of the best offer of each kind and number of devices, best first.
+
+        The user's own machine stands for itself, whatever it computes on.
+        """
+        first: dict[tuple[str, float, bool], int] = {}
+        for index, one in enumerate(self.offers):
+            offer = one.offer
+            first.setdefault((offer.accelerator, offer.devices, offer.provider == "local"), index)
+        return tuple(first.values())
+
+    def to_json(self, *, breakdown: bool = False) -> dict[str, Any]:
+        """Return the object behind `--json` and `plan.json`, the bills in detail when a breakdown is wanted."""
+        document = self.document(breakdown=breakdown)
+        return {**document, "offers": list(document["offers"])}
+
+    def document(self, *, breakdown: bool = False) -> dict[str, Any]:
+        """Return the same with an iterator of offers, to be written one by one and never held all at once."""
+        return {
+            "schema": SCHEMA,
+            "gpuplan_version": self.version,
+            "catalog": {"as_of": self.catalog_as_of},
+            "options": dict(self.options),
+            "workload": _workload_json(self.workload),
+            "offers": (offer.to_json(breakdown=breakdown) for offer in self.offers),
+            "recommendation": self._recommendation_json(),
+            "unmodelled": [asdict(unmodelled) for unmodelled in self.workload.unmodelled],
+            "terms": self.terms.to_json(),
+            "not_billed": list(NOT_BILLED),
+            **({} if self.details is None else {"details": self.details.to_json(self.offers)}),
+        }
+
+    def _recommendation_json(self) -> dict[str, Any]:
+        """Return each recommended offer by position and by name."""
+        chosen = self.recommendation
+        single = ("cheapest", "fastest", "within_deadline", "within_budget", "free")
+        answers: dict[str, Any] = {name: self._reference(getattr(chosen, name)) for name in single}
+        margin = chosen.sensitivity
+        sensitivity = None if margin is None else {
+            "runner_up": self._reference(margin.runner_up), "price_percent": 100 * margin.price_share,
+            "step_time_percent": 100 * margin.step_time_share, "certain": margin.certain,
+        }  # fmt: skip
+        pareto = [self._reference(index) for index in chosen.pareto]
+        return {**answers, "pareto": pareto, "sensitivity": sensitivity}
+
+    def _reference(self, index: int | None) -> dict[str, Any] | None:
+        """Return where an offer is in `offers[]`, and enough to name it."""
+        if index is None:
+            return None
+        offer = self.offers[index].offer
+        return {
+            "offer": index,
+            "provider": offer.provider,
+            "instance_type": offer.instance_type,
+            "region": offer.region,
+            "purchase": offer.purchase,
+        }
+
+
+def _workload_json(workload: Workload) -> dict[str, Any]:
+    """Return what the result says of the workload; the table of ops stays in the workload's own file."""
+    return {
+        "model": workload.model,
+        "mode": workload.mode,
+        "batch_size": workload.batch_size,
+        "precision": workload.precision,
+        "compiled": workload.compiled,
+        "samples": workload.samples,
+        "epochs": workload.epochs,
+        "steps": workload.steps,
+        "parameters": workload.parameters,
+        "trainable_parameters": workload.trainable_parameters,
+        "flops_per_step": workload.flops_per_step,
+        "memory": {part: size for part, size in asdict(workload.memory).items() if size is not None},
+        "memory_parts_bytes": memory_parts(workload),
+        "notes": list(workload.notes),
+        "versions": dict(workload.versions),
+    }

@@ -1,0 +1,222 @@
+"""One offer of an answer: time, bill and memory of the run, and the comparison with the other offers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from ...units import SECONDS_PER_HOUR, Interval
+from ..assumptions import Bounds
+from ..pricing.bill import Bill
+from ..pricing.carbon import co2_kg
+from ..pricing.money import rental_nano, usd_of
+from ..pricing.timeline import Schedule
+from .device_estimate import Projection
+from .serving import usd_per_million
+
+if TYPE_CHECKING:
+    from ...offers.rows import Offer
+    from ..pricing.comparison import Market
+    from ..select import Selected
+    from ..spot.preemption import SpotOutlook
+    from .best_batch import BestBatch
+    from .scaling_efficiency import Scaling
+    from .serving import Serving
+
+__all__ = ["OfferEstimate"]
+
+
+@dataclass(slots=True)
+class OfferEstimate:
+    """One offer of an answer.
+
+    Treated as immutable; it is not frozen because thousands are made at once, and freezing triples their time.
+
+    Args:
+        offer: The row of the catalog.
+        selected: The same row with its device, and how long it can be held in one piece.
+        projection: Shared by all offers of the same devices.
+        schedule: The run part by part; None when the time of its steps is unknown.
+        bill: None when the price or the run's time is unknown.
+        unbilled: Items that a real bill has and whose price is unknown here.
+        outlook: What interruptions do to the run; None on demand, or when the run's time is unknown.
+        market: Comparisons with the other offers, and what holds for all.
+        serving: What the machine does as a server of predictions; None when training was asked for.
+        best_batch: The same run at the largest batch that fits; None: not asked for, or the user's own is best.
+    """
+
+    offer: Offer
+    selected: Selected
+    projection: Projection
+    schedule: Schedule | None
+    bill: Bill | None
+    unbilled: tuple[str, ...]
+    outlook: SpotOutlook | None
+    market: Market = field(repr=False, compare=False)
+    serving: Serving | None = None
+    best_batch: BestBatch | None = None
+
+    @property
+    def usd_per_1000_steps(self) -> Decimal | None:
+        """Central estimate, without minimum charges; None when unknown [USD]."""
+        nano = self.nano_per_1000_steps
+        return None if nano is None else usd_of(nano)
+
+    @property
+    def nano_per_1000_steps(self) -> int | None:
+        """The same in whole nano-dollars [1e-9 USD]."""
+        step_time_s, price = self.projection.step_time_s, self.offer.usd_per_hour
+        if step_time_s is None or price is None:
+            return None
+        return rental_nano(duration_s=1000 * step_time_s.mid, usd_per_hour=price)
+
+    @property
+    def samples_per_s(self) -> Interval | None:
+        """Samples that all devices together get through; None when the time of a step is unknown [1/s]."""
+        step_time_s, samples = self.projection.step_time_s, self.projection.run.global_batch_size
+        if step_time_s is None:
+            return None
+        ends = {"low": samples / step_time_s.high, "high": samples / step_time_s.low}
+        return Interval(mid=samples / step_time_s.mid, **ends)
+
+    @property
+    def usd_per_million_samples(self) -> Decimal | None:
+        """Central estimate on a machine that is always busy; None when unknown [USD]."""
+        per_s, price = self.samples_per_s, self.offer.usd_per_hour
+        if per_s is None or price is None:
+            return None
+        return usd_per_million(per_s=per_s.mid, usd_per_hour=price)
+
+    @property
+    def session_s(self) -> float | None:
+        """Longest time the machine can be held in one piece; None when no limit is known [s]."""
+        return self.selected.session_s
+
+    @property
+    def run_time_s(self) -> Interval | None:
+        """Time of the whole run, from the first charged second to the last, waits included; None: unknown [s]."""
+        return None if self.schedule is None else self.schedule.wall_s
+
+    @property
+    def is_free(self) -> bool:
+        """Whether it can be had for nothing: a free notebook, this machine."""
+        return self.offer.usd_per_hour == 0
+
+    @property
+    def sessions(self) -> int | None:
+        """How many sessions the run takes, by its central estimate; None when its time is unknown [-]."""
+        return None if self.schedule is None else self.schedule.sessions
+
+    @property
+    def spot(self) -> SpotOutlook | None:
+        """The outlook, compared with the same machine on demand; None on demand, or when the time is unknown."""
+        outlook, saves_share = self.outlook, self.saves_share
+        return outlook if outlook is None or saves_share is None else outlook.against(saves_share)
+
+    @property
+    def saves_share(self) -> float | None:
+        """Share saved against the same machine there on demand; None: unknown [-]."""
+        return None if self.bill is None else self.market.saves_share(self.offer, self.bill)
+
+    @property
+    def scaling(self) -> Scaling | None:
+        """What several devices bring against one; None for one, and where one is not offered."""
+        return self.market.scaling(self.offer, self.projection)
+
+    @property
+    def power_w(self) -> Bounds | None:
+        """What the machine draws while it trains, its house's overhead included; None: unknown [W]."""
+        return self.market.power_w(self.selected)
+
+    @property
+    def energy_kwh(self) -> Interval | None:
+        """Energy of the run; None when unknown [kWh]."""
+        return self.market.energy_kwh(self.selected, self.schedule)
+
+    @property
+    def co2_kg(self) -> Interval | None:
+        """Carbon dioxide of that energy; None when unknown [kg]."""
+        return self.co2_of(self.energy_kwh)
+
+    def co2_of(self, energy: Interval | None) -> Interval | None:
+        """Return the carbon dioxide of some energy where the offer is; None when unknown [kg]."""
+        g_co2_per_kwh = None if energy is None else self.market.g_co2_per_kwh(self.offer)
+        if energy is None or g_co2_per_kwh is None:
+            return None
+        return co2_kg(energy, g_co2_per_kwh=g_co2_per_kwh)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What there is to know of time and offer, in sentences."""
+        spot = self.spot
+        return self.notes_of(None if spot is None else spot.note, self.scaling)
+
+    def notes_of(self, spot: str | None, scaling: Scaling | None) -> tuple[str, ...]:
+        """Return the notes with what is to be said of interruptions and of several devices, once that is known."""
+        return (*self.projection.notes, *self.own_notes(spot, scaling))
+
+    def own_notes(self, spot: str | None, scaling: Scaling | None) -> list[str]:
+        """Return the notes that are not those of all offers of its devices."""
+        sessions, session_s = self.sessions, self.session_s
+        interrupted = ""
+        if session_s is not None and sessions is not None and sessions > 1:
+            interrupted = (
+                f"a session ends after {session_s / SECONDS_PER_HOUR:g} h: this run takes {sessions} sessions"
+            )
+        several = "" if scaling is None else scaling.note
+        own = (
+            several,
+            self.market.starved(self.selected, self.projection),
+            spot,
+            interrupted,
+            self.offer.note,
+        )
+        return [note for note in own if note]
+
+    def to_json(self, *, breakdown: bool = False) -> dict[str, Any]:
+        """Return one entry of `offers[]`; its bill with ranges and reasons when a breakdown is wanted."""
+        offer, bill, run_time_s = self.offer, self.bill, self.run_time_s
+        energy, spot, scaling = self.energy_kwh, self.spot, self.scaling
+        co2 = self.co2_of(energy)
+        return {
+            "provider": offer.provider,
+            "instance_type": offer.instance_type,
+            "accelerator": offer.accelerator,
+            "devices": offer.devices,
+            "hosts": offer.hosts,
+            "vcpus": offer.vcpus,
+            "memory_gib": offer.memory_gib,
+            "region": offer.region,
+            "purchase": offer.purchase,
+            "usd_per_hour": None if offer.usd_per_hour is None else format(offer.usd_per_hour, "f"),
+            "price_as_of": offer.price_as_of,
+            "price_source": offer.price_source,
+            "estimated": offer.estimated,
+            "complete": offer.complete,
+            "status": offer.status,
+            **self.projection.shared_json,
+            "run_time_s": run_time_s.to_json() if run_time_s else None,
+            "cost_usd": bill.total_json() if bill else None,
+            "bill": bill.lines_json(detailed=breakdown) if bill else [],
+            "unbilled": list(self.unbilled),
+            "usd_per_1000_steps": _money(self.usd_per_1000_steps),
+            "scaling": scaling and scaling.to_json(),
+            "serving": self.serving and self.serving.to_json(),
+            "best_batch": self.best_batch and self.best_batch.to_json(),
+            "energy_kwh": energy.to_json() if energy else None,
+            "co2_kg": co2.to_json() if co2 else None,
+            "sessions": self.sessions,
+            "spot": spot and spot.to_json(_float(offer.usd_per_hour)),
+            "notes": list(self.notes_of(None if spot is None else spot.note, scaling)),
+        }
+
+
+def _float(usd: Decimal | None) -> float | None:
+    """Return an amount for arithmetic that has no need of exactness."""
+    return None if usd is None else float(usd)
+
+
+def _money(usd: Decimal | None) -> str | None:
+    """Return an amount as text."""
+    return None if usd is None else format(usd, "f")

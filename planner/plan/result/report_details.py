@@ -1,0 +1,72 @@
+"""Values that a report shows beside the offers: time breakdowns, bills in detail, cost against epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ...predict.breakdown import Anatomy
+    from ..compare.crossover import Crossover
+    from .offer_estimate import OfferEstimate
+
+__all__ = ["Curve", "Details"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """What one way costs at numbers of epochs.
+
+    Args:
+        name: As `gpuplan breakeven` calls it.
+        instance_type: Its offer.
+        points: Epochs, then dollars at the low end, centre and high end.
+    """
+
+    name: str
+    instance_type: str
+    points: tuple[tuple[int, float, float, float], ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON types."""
+        keys = ("epochs", "usd_low", "usd", "usd_high")
+        points = [dict(zip(keys, point, strict=True)) for point in self.points]
+        return {"name": self.name, "instance_type": self.instance_type, "points": points}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Details:
+    """The details of an estimate.
+
+    Args:
+        steps: One device of each of a few accelerators, taken apart.
+        bills: Positions of the offers whose bills are told line by line.
+        curves: Cost against epochs; empty when the run is not told in epochs.
+        turns: Where another way becomes the cheapest.
+        colab: Where paid Colab becomes cheaper or dearer than one other way that is paid for.
+    """
+
+    steps: tuple[Anatomy, ...]
+    bills: tuple[int, ...]
+    curves: tuple[Curve, ...]
+    turns: tuple[Crossover, ...]
+    colab: tuple[Crossover, ...] = ()
+
+    def to_json(self, offers: Sequence[OfferEstimate]) -> dict[str, Any]:
+        """Return the member `details` of a plan.
+
+        Args:
+            offers: Those of the estimate, in its order.
+        """
+        billed = ((index, offers[index].bill) for index in self.bills)
+        return {
+            "steps": [step.to_json() for step in self.steps],
+            "bills": [
+                {"offer": index, "lines": bill.lines_json(detailed=True)}
+                for index, bill in billed if bill is not None
+            ],
+            "epochs": [curve.to_json() for curve in self.curves],
+            "turns": [turn.to_json() for turn in self.turns],
+            "colab": [turn.to_json() for turn in self.colab],
+        }  # fmt: skip

@@ -1,0 +1,121 @@
+"""What more devices bring: as many times as fast, and so much dearer, against one of the same kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ...offers.rows import Offer
+    from ..pricing.offer_terms import Leased
+    from .device_estimate import Projection
+
+__all__ = ["Scaling", "scaling_against", "scaling_of", "singles_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scaling:
+    """An offer of several devices against the one of a single device, per sample: each device keeps its batch.
+
+    Args:
+        devices: Of the offer [-].
+        speedup: Samples a second over those of one device [-].
+        efficiency: The same over the number of devices [-].
+        cost_ratio: Dollars a sample over those of one device; None without both prices [-].
+    """
+
+    devices: float
+    speedup: float
+    efficiency: float
+    cost_ratio: float | None
+
+    @property
+    def note(self) -> str:
+        """In a sentence."""
+        fast = f"{self.devices:g} devices: {self.speedup:.1f}x as fast as one"
+        if self.cost_ratio is None:
+            return fast
+        change = 100.0 * (self.cost_ratio - 1.0)
+        if abs(change) < 0.5:
+            return f"{fast}, for the same money"
+        return f"{fast}, {abs(change):.0f} % {'dearer' if change > 0 else 'cheaper'}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the entry `offers[].scaling`."""
+        return {
+            "devices": self.devices, "speedup": self.speedup, "efficiency": self.efficiency,
+            "cost_ratio": self.cost_ratio,
+        }  # fmt: skip
+
+
+def scaling_of(
+    *, devices: float, rate_per_s: float, single_rate_per_s: float, usd_per_hour: float | None,
+    single_usd_per_hour: float | None,
+) -> Scaling:  # fmt: skip
+    """Return what several devices bring against one.
+
+    Args:
+        devices: How many [-].
+        rate_per_s, single_rate_per_s: Samples of all devices, and of one [1/s].
+        usd_per_hour, single_usd_per_hour: Of both machines; None: unknown, or free [USD/h].
+
+    Example:
+        >>> scaling_of(devices=2, rate_per_s=170.0, single_rate_per_s=100.0, usd_per_hour=2.0,
+        ...            single_usd_per_hour=1.0).note
+        '2 devices: 1.7x as fast as one, 18 % dearer'
+    """
+    speedup = rate_per_s / single_rate_per_s
+    cost_ratio = None
+    if usd_per_hour and single_usd_per_hour:
+        cost_ratio = usd_per_hour / single_usd_per_hour / speedup
+    return Scaling(devices=devices, speedup=speedup, efficiency=speedup / devices, cost_ratio=cost_ratio)
+
+
+def singles_of(offers: Iterable[Leased]) -> dict[object, Leased]:
+    """Return the offers of one device that others are compared with, by kind.
+
+    A kind is a provider, accelerator, region and purchase option; the cheapest is taken if there are several.
+    """
+    singles: dict[object, Leased] = {}
+    for one in offers:
+        offer = one.selected.offer
+        if offer.devices == 1 and offer.complete and one.projection.step_time_s is not None:
+            kind = _kind(offer)
+            other = singles.get(kind)
+            if other is None or _price(offer) < _price(other.selected.offer):
+                singles[kind] = one
+    return singles
+
+
+def _kind(offer: Offer) -> object:
+    return offer.provider, offer.accelerator, offer.region, offer.purchase
+
+
+def _price(offer: Offer) -> float:
+    return float("inf") if offer.usd_per_hour is None else float(offer.usd_per_hour)
+
+
+def _rate_per_s(projection: Projection) -> float | None:
+    step_s = projection.step_time_s
+    return None if step_s is None else projection.run.global_batch_size / step_s.mid
+
+
+def scaling_against(offer: Offer, projection: Projection, singles: Mapping[object, Leased]) -> Scaling | None:
+    """Return the speedup of several devices over one of their kind; None for one, and where one is not offered.
+
+    Args:
+        offer: Of several devices.
+        projection: The workload on them.
+        singles: Offers of one device, by kind.
+    """
+    single = None if offer.devices <= 1 else singles.get(_kind(offer))
+    rate, single_rate = _rate_per_s(projection), None if single is None else _rate_per_s(single.projection)
+    if single is None or rate is None or single_rate is None:
+        return None
+    prices = (offer.usd_per_hour, single.selected.offer.usd_per_hour)
+    usd, single_usd = (None if price is None else float(price) for price in prices)
+    return scaling_of(
+        devices=offer.devices, rate_per_s=rate, single_rate_per_s=single_rate, usd_per_hour=usd,
+        single_usd_per_hour=single_usd,
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Runs on preemptible (spot) instances."""

@@ -1,0 +1,258 @@
+"""What interruptions do to a run on a spot machine: expected and 90th-percentile hours, checkpoints, rework."""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from ...frozen import Frozen
+from ...units import GIGA, SECONDS_PER_HOUR, Interval
+from ..parsing import require_positive
+from .checkpoints import Moments, Segments, checkpoint_interval_s, percentile_s, segments_of
+from .lifetime_distributions import law_of
+from .renewal import interrupted_run
+
+if TYPE_CHECKING:
+    from ...offers.rows import Offer
+    from ...offers.spot import PreemptionData, PreemptionStatistics
+
+__all__ = ["SpotOutlook", "SpotOutlooks", "SpotTerms"]
+
+
+class SpotTerms(Frozen):
+    """What the user says about interruptions; None: as the catalog assumes.
+
+    Args:
+        up_hours: Mean life of a machine [h].
+        interval_s: Work between two checkpoints [s].
+        save_s: One checkpoint [s].
+        restart_s: From a new machine's start until it works on [s].
+
+    Raises:
+        UsageError: A number that is not positive.
+    """
+
+    up_hours: float | None = None
+    interval_s: float | None = None
+    save_s: float | None = None
+    restart_s: float | None = None
+
+    def __post_init__(self) -> None:
+        given = {
+            "--spot-life": self.up_hours, "--checkpoint-every": self.interval_s,
+            "--checkpoint-time": self.save_s, "--restart-time": self.restart_s,
+        }  # fmt: skip
+        for flag, value in given.items():
+            if value is not None:
+                require_positive(value, what=flag, example="1h")
+
+
+class SpotOutlook(Frozen):
+    """A run on a spot machine.
+
+    Args:
+        hazard: How long machines live, and how that is known.
+        run: The run in segments, at the central estimate of its length.
+        moments: Of its time.
+        work_s: The run without any of this, at its central estimate [s].
+        loses: Whether the same machine on demand is expected to cost no more; None when it has no price there.
+        saves_share: What is saved against it, 0..1; negative when spot is dearer; None when unknown [-].
+    """
+
+    hazard: PreemptionStatistics
+    run: Segments
+    moments: Moments
+    work_s: float
+    loses: bool | None = None
+    saves_share: float | None = None
+
+    @property
+    def interval_s(self) -> float:
+        """Work between two checkpoints [s]."""
+        return self.run.segment_s - self.run.save_s
+
+    @property
+    def checkpoint_share(self) -> float:
+        """Time for checkpoints, of the undisturbed work [-]."""
+        return self.run.count * self.run.save_s / self.work_s
+
+    @property
+    def rework_share(self) -> float:
+        """Billed time of lost work and restarts, of the undisturbed work [-]."""
+        return max(0.0, self.moments.billed_s - self.run.undisturbed_s) / self.work_s
+
+    @property
+    def waiting_share(self) -> float:
+        """Time without a machine, of the undisturbed work; it is not billed [-]."""
+        return max(0.0, self.moments.wall_s - self.moments.billed_s) / self.work_s
+
+    @cached_property
+    def billed_p90_s(self) -> float:
+        """90th percentile of what is billed [s]."""
+        m = self.moments
+        return self._p90(m.billed_s, m.billed_s2)
+
+    @cached_property
+    def wall_p90_s(self) -> float:
+        """90th percentile of the time on the clock [s]."""
+        m = self.moments
+        return self._p90(m.wall_s, m.wall_s2)
+
+    def _p90(self, mean_s: float, variance_s2: float) -> float:
+        return percentile_s(
+            undisturbed_s=self.run.undisturbed_s, mean_s=mean_s, variance_s2=variance_s2,
+            undisturbed=self.moments.undisturbed,
+        )  # fmt: skip
+
+    def billed_s(self, train_time_s: Interval) -> Interval:
+        """Return what is expected to be billed, over the interval of the run's length [s]."""
+        return train_time_s.scaled(self.moments.billed_s / self.work_s)
+
+    def wall_s(self, train_time_s: Interval) -> Interval:
+        """Return the expected time on the clock, waits included, over the interval of the run's length [s]."""
+        return train_time_s.scaled(self.moments.wall_s / self.work_s)
+
+    @property
+    def note(self) -> str:
+        """What to know, in a sentence."""
+        return self.note_at(self.saves_share, loses=self.loses)
+
+    def note_at(self, saves_share: float | None, *, loses: bool | None) -> str:
+        """Return what to know where so much is saved against the same machine on demand, in a sentence."""
+        if loses:
+            return f"spot loses here: {self._taken}, it costs no less than on demand"
+        saved = "" if saves_share is None else f", {100 * saves_share:.0f} % cheaper than on demand"
+        return f"spot: {self._taken}{saved}"
+
+    @cached_property
+    def _taken(self) -> str:
+        count, life = self.moments.preemptions, self.hazard.up_hours
+        return f"taken back {count:.2g} times on average (lives of {life:.3g} h, {self.hazard.basis})"
+
+    def against(self, saves_share: float) -> SpotOutlook:
+        """Return the same outlook, with all that was worked out of it, beside the same machine on demand.
+
+        Args:
+            saves_share: What is saved against it; negative when spot is dearer [-].
+        """
+        _ = self.price_free_json, self.billed_p90_s  # once for all offers that share this outlook
+        other = copy(self)
+        vars(other).update(loses=saves_share <= 0.0, saves_share=saves_share)
+        return other
+
+    @cached_property
+    def price_free_json(self) -> dict[str, Any]:
+        """The part of `offers[].spot` that does not depend on the price."""
+        hazard, m = self.hazard, self.moments
+        return {
+            "hours_to_preemption": hazard.up_hours, "median_hours_to_preemption": hazard.median_up_hours,
+            "hours_to_next_machine": hazard.down_hours, "life_hours_max": hazard.life_hours_max,
+            "notice_s": hazard.notice_s, "basis": hazard.basis, "source": hazard.source,
+            "checkpoint_interval_s": self.interval_s, "checkpoint_s": self.run.save_s,
+            "restart_s": self.run.restart_s, "preemptions": m.preemptions,
+            "hours": {"expected": m.wall_s / SECONDS_PER_HOUR, "p90": self.wall_p90_s / SECONDS_PER_HOUR},
+        }  # fmt: skip
+
+    def to_json(self, usd_per_hour: float | None) -> dict[str, Any]:
+        """Return the entry `offers[].spot`; money at the offer's price."""
+        return {
+            **self.price_free_json, "cost_usd": self.cost_usd(usd_per_hour),
+            "loses_to_on_demand": self.loses, "saves_share": self.saves_share,
+        }  # fmt: skip
+
+    def cost_usd(self, usd_per_hour: float | None) -> dict[str, str] | None:
+        """Return expected cost and 90th percentile as text, at a price; None without one [USD]."""
+        if usd_per_hour is None:
+            return None
+        price = usd_per_hour / SECONDS_PER_HOUR
+        return {
+            "expected": f"{self.moments.billed_s * price:.9f}", "p90": f"{self.billed_p90_s * price:.9f}",
+        }  # fmt: skip
+
+
+@dataclass
+class SpotOutlooks:
+    """Works out the outlook of offers, and remembers it by machine.
+
+    Args:
+        facts: What the catalog knows of interruptions.
+        state_bytes: What a checkpoint holds: weights, optimizer, other state [bytes].
+        terms: What the user says.
+    """
+
+    facts: PreemptionData
+    state_bytes: float
+    terms: SpotTerms = field(default_factory=SpotTerms)
+    _known: dict[object, SpotOutlook | None] = field(default_factory=dict)
+    _by_machine: dict[object, SpotOutlook | None] = field(default_factory=dict)
+
+    @property
+    def save_s(self) -> float:
+        """One checkpoint [s]."""
+        cost = self.facts.checkpoint
+        return self.terms.save_s or cost.fixed_s + self.state_bytes / (cost.write_gb_per_s * GIGA)
+
+    def bucket_of(self, offer: Offer) -> int | None:
+        """Return the provider's class of how often such machines are taken back there; None: it does not say."""
+        return self.facts.buckets.get((offer.provider, offer.region, offer.instance_type))
+
+    def of(self, offer: Offer, train_time_s: Interval) -> SpotOutlook | None:
+        """Return the outlook of a run on an offer at spot prices; None when it can never be finished."""
+        bucket = self.bucket_of(offer)
+        machine = (offer.provider, offer.accelerator, offer.devices, offer.hosts, bucket, train_time_s.mid)
+        if machine not in self._by_machine:
+            self._by_machine[machine] = self._of(offer, train_time_s.mid)
+        return self._by_machine[machine]
+
+    def _of(self, offer: Offer, work_s: float) -> SpotOutlook | None:
+        """Return the outlook of some work, the same object for machines that live as long."""
+        from ...offers.spot import find_preemption_statistics
+
+        hazard = _of_all(self._as_given(find_preemption_statistics(offer, self.facts)), offer.hosts)
+        key = (hazard, work_s)
+        if key not in self._known:
+            self._known[key] = self._work_out(hazard, work_s)
+        return self._known[key]
+
+    def _as_given(self, hazard: PreemptionStatistics) -> PreemptionStatistics:
+        if self.terms.up_hours is None:
+            return hazard
+        return replace(
+            hazard, up_hours=self.terms.up_hours, median_up_hours=None, basis="given", source="--spot-life"
+        )
+
+    def _work_out(self, hazard: PreemptionStatistics, work_s: float) -> SpotOutlook | None:
+        restart_s = self.terms.restart_s or self.facts.checkpoint.restart_s
+        median, longest = hazard.median_up_hours, hazard.life_hours_max
+        mean_s = hazard.up_hours * SECONDS_PER_HOUR
+        law = law_of(
+            mean_s=mean_s, median_s=median and median * SECONDS_PER_HOUR,
+            longest_s=longest and longest * SECONDS_PER_HOUR,
+        )  # fmt: skip
+        interval_s = self.terms.interval_s or checkpoint_interval_s(save_s=self.save_s, mean_life_s=mean_s)
+        run = segments_of(
+            work_s=work_s, interval_s=interval_s, save_s=self.save_s, restart_s=restart_s,
+            wait_s=hazard.down_hours * SECONDS_PER_HOUR,
+        )  # fmt: skip
+        try:
+            moments = interrupted_run(run, law)
+        except OverflowError:  # exp of hundreds: a segment far longer than any life
+            return None
+        finishes = moments.billed_s < 1e3 * run.undisturbed_s
+        return SpotOutlook(hazard=hazard, run=run, moments=moments, work_s=work_s) if finishes else None
+
+
+def _of_all(hazard: PreemptionStatistics, hosts: int) -> PreemptionStatistics:
+    """Return the hazard of machines that stop together: the first that is taken back interrupts them all.
+
+    Taken to be independent, so that their hazards add; machines of one place that are taken back together live
+    longer than that.
+    """
+    if hosts == 1:
+        return hazard
+    median = hazard.median_up_hours
+    return replace(
+        hazard, up_hours=hazard.up_hours / hosts, median_up_hours=None if median is None else median / hosts
+    )

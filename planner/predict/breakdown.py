@@ -1,0 +1,179 @@
+"""Where the time of a step goes: by kind of work and by layer, and where the step stands under the roofline.
+
+A kernel that fuses rows of several layers takes its time for all of them: it is divided by the bytes that each row
+moves. Launch gaps, waiting for the host, input and links belong to no layer and stand under their own names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..units import GIGA, TERA
+from .coefficients import Coefficients
+from .device.accelerator_limits import chip_of, generation_of, peak_tflop_per_s
+from .kernels.executed_ops import updated_on_each_core
+from .kernels.recurrent import by_library
+from .kernels.table import kernels_with_ops, moved_bytes, table_of
+from .predictor import kernel_times_s
+from .priors import LAST_YEAR
+from .run_config import converted_by_keras, keras_library, mode_of
+from .step_time import StepTime, Unpredicted
+
+if TYPE_CHECKING:
+    from ..offers.rows import Accelerator
+    from ..workload.model import Workload
+    from ..workload.ops import Op
+    from .kernels.table import Kernel
+
+__all__ = ["Anatomy", "Part", "anatomy_of"]
+
+LAYERS_KEPT = 24  # the rest is one line
+OTHER_LAYERS = "other layers"
+NO_LAYER = "outside of layers"
+KERAS = "keras"  # the stack that is predicted
+BUSY = ("compute", "memory bandwidth")  # the parts of a step that kernels are
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A share of a step.
+
+    Args:
+        name: Kind of work, or path of a layer.
+        time_s: Of the central estimate [s].
+        flops: Of one step [FLOP].
+        bytes_moved: To and from memory in one step [bytes].
+    """
+
+    name: str
+    time_s: float
+    flops: float
+    bytes_moved: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Anatomy:
+    """One device's step taken apart.
+
+    Args:
+        accelerator: Its name.
+        dtype: Of the products, which the peak is of.
+        peak_flop_per_s: Datasheet peak of that type [FLOP/s].
+        memory_bytes_per_s: Datasheet bandwidth [bytes/s].
+        step_s: Central estimate [s].
+        parts_s: What limits it and how much, adding up to it [s].
+        kinds: By kind of work, longest first; with what no kernel is, they add up to the step.
+        layers: By layer, longest first, the shortest together.
+        source: Of the peaks.
+        read_on: When they were read.
+    """
+
+    accelerator: str
+    dtype: str
+    peak_flop_per_s: float
+    memory_bytes_per_s: float
+    step_s: float
+    parts_s: Mapping[str, float]
+    kinds: tuple[Part, ...]
+    layers: tuple[Part, ...]
+    source: str
+    read_on: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON types."""
+        return {**asdict(self), "parts_s": dict(self.parts_s)}
+
+
+def anatomy_of(
+    workload: Workload, accelerator: Accelerator, step: StepTime, coefficients: Coefficients
+) -> Anatomy | None:
+    """Return a step taken apart; None where the chip's peaks or the work are not known.
+
+    Args:
+        workload: What runs.
+        accelerator: On one of these.
+        step: What was predicted of it, by whatever basis; the kernels are scaled to it.
+        coefficients: What was fitted.
+    """
+    library = keras_library(accelerator, keras=workload.versions["keras"], compiled=workload.compiled)
+    dispatched, streamed = by_library(updated_on_each_core(workload.ops, accelerator.name), layers=library)
+    pairs = kernels_with_ops([*dispatched, *streamed], compiled=workload.compiled)
+    busy_s = _busy_s([kernel for kernel, _ in pairs], workload, accelerator, coefficients)
+    dtype = _product_type(kernel for kernel, _ in pairs)
+    peak, _ = peak_tflop_per_s(accelerator, dtype, tf32=workload.precision == "tf32")
+    if busy_s is None or peak is None or accelerator.memory_gb_per_s is None:
+        return None
+    scale = sum(step.parts_s.get(name, 0.0) for name in BUSY) / max(sum(busy_s), 1e-12)
+    rows = list(_shares(pairs, [time_s * scale for time_s in busy_s], compiled=workload.compiled))
+    idle = [
+        Part(name=name, time_s=time_s, flops=0.0, bytes_moved=0.0)
+        for name, time_s in step.parts_s.items() if name not in BUSY and time_s > 0
+    ]  # fmt: skip
+    return Anatomy(
+        accelerator=accelerator.name, dtype=dtype, peak_flop_per_s=peak * TERA,
+        memory_bytes_per_s=accelerator.memory_gb_per_s * GIGA, step_s=step.time_s.mid, parts_s=step.parts_s,
+        kinds=(*_summed((op.kind.value, part) for op, part in rows), *idle),
+        layers=_longest(_summed((op.layer or NO_LAYER, part) for op, part in rows)),
+        source=accelerator.source, read_on=accelerator.read_on.isoformat(),
+    )  # fmt: skip
+
+
+def _busy_s(
+    kernels: Sequence[Kernel], workload: Workload, accelerator: Accelerator, coefficients: Coefficients
+) -> list[float] | None:
+    """Return how long each kernel runs, its launch gap apart; None where the chip is not known [s]."""
+    converted = converted_by_keras(accelerator, precision=workload.precision, compiled=workload.compiled)
+    table = table_of(kernels, converted=converted)
+    chip = chip_of(accelerator, table=table, precision=workload.precision)
+    if isinstance(chip, Unpredicted) or not kernels:
+        return None
+    launch_s, total, _, _ = kernel_times_s(
+        table, chip, coefficients, generation=generation_of(accelerator),
+        year=accelerator.year or LAST_YEAR, stack=mode_of(KERAS, workload.mode),
+    )  # fmt: skip
+    return [float(time_s) for time_s in total - launch_s * table.count]
+
+
+def _shares(
+    pairs: Sequence[tuple[Kernel, list[Op]]], busy_s: Sequence[float], *, compiled: bool
+) -> Iterator[tuple[Op, Part]]:
+    """Yield each row with its share of its kernel."""
+    for (kernel, ops), time_s in zip(pairs, busy_s, strict=True):
+        alone = len(ops) == 1
+        moved = [kernel.bytes_moved * kernel.count] if alone else [
+            moved_bytes(op, compiled=compiled) * op.count for op in ops
+        ]  # fmt: skip
+        whole = sum(moved)
+        for op, size in zip(ops, moved, strict=True):
+            share = size / whole if whole > 0 else 1.0 / len(ops)
+            yield op, Part(name="", time_s=time_s * share, flops=op.flops * op.count, bytes_moved=size)
+
+
+def _summed(rows: Iterable[tuple[str, Part]]) -> tuple[Part, ...]:
+    """Return the shares of equal names together, longest first."""
+    sums: dict[str, list[float]] = {}
+    for name, part in rows:
+        found = sums.setdefault(name, [0.0, 0.0, 0.0])
+        for place, value in enumerate((part.time_s, part.flops, part.bytes_moved)):
+            found[place] += value
+    parts = (Part(name=n, time_s=t, flops=f, bytes_moved=b) for n, (t, f, b) in sums.items())
+    return tuple(sorted(parts, key=lambda part: -part.time_s))
+
+
+def _longest(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    """Return the longest by name, and the others as one."""
+    rest = parts[LAYERS_KEPT:]
+    if not rest:
+        return parts
+    together = _summed((OTHER_LAYERS, part) for part in rest)
+    return (*parts[:LAYERS_KEPT], *together)
+
+
+def _product_type(kernels: Iterable[Kernel]) -> str:
+    """Return the type in which most of the arithmetic is done; float32 where there is none."""
+    flops: dict[str, float] = {"float32": 0.0}
+    for kernel in kernels:
+        flops[kernel.dtype] = flops.get(kernel.dtype, 0.0) + kernel.flops * kernel.count
+    return max(flops, key=lambda dtype: flops[dtype])

@@ -1,0 +1,1 @@
+"""Time of kernels on one accelerator."""

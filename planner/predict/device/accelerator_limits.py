@@ -1,0 +1,207 @@
+"""What an accelerator of the catalog can attain at a precision: the datasheet side of the roofline."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ...offers.rows import Accelerator
+from ...units import GIGA, MEGA, MIB, TERA
+from ..coefficients import Chip
+from ..kernels.table import CONTRACTIONS, KernelTable
+from ..step_time import Unpredicted
+
+__all__ = ["chip_of", "generation_of", "peak_tflop_per_s", "tensor_dtypes"]
+
+# A TPU's vector unit has 8 x 128 lanes and 2 operations a lane against a 128 x 128 matrix unit (Jouppi et al.,
+# "Ten Lessons From Three Generations Shaped Google's TPUv4i", ISCA 2021, doi:10.1109/ISCA52012.2021.00010).
+VECTOR_SHARE = 8 * 128 * 2 / (128 * 128 * 2)
+
+# Side of the arrays of multiply-adds, by name; those of others have 128 (docs.cloud.google.com/tpu/docs/v6e).
+LANES = {"TPU-v6e": 256}
+USUAL_LANES = 128
+
+_SIXTEEN_BIT = ("float16", "bfloat16")
+
+
+def generation_of(accelerator: Accelerator) -> str:
+    """Return what shares its efficiencies: the architecture; NVIDIA's GA10x apart from the GA100.
+
+    Both are called Ampere; GA10x (compute capability 8.6) has two float32 units where GA100 has one and
+    tensor cores of half the rate (NVIDIA, "Ampere GA102 GPU Architecture", 2021, appendix).
+    """
+    if accelerator.architecture == "Ampere" and accelerator.compute_capability == "8.6":
+        return "Ampere-GA10x"
+    return accelerator.architecture
+
+
+def peak_tflop_per_s(accelerator: Accelerator, dtype: str, *, tf32: bool) -> tuple[float | None, bool]:
+    """Return the datasheet peak for products of ``dtype`` [TFLOP/s], and whether tensor units give it.
+
+    None when the chip has no published rate for that type and no wider one that serves: 16-bit types fall
+    back to float32 units where a chip has no faster ones, as the frameworks do.
+    """
+    if dtype == "float16" and accelerator.fp16_tensor_tflop_per_s:
+        return accelerator.fp16_tensor_tflop_per_s, True
+    if dtype in _SIXTEEN_BIT and accelerator.bf16_tensor_tflop_per_s:
+        return accelerator.bf16_tensor_tflop_per_s, True
+    if dtype == "float32" and tf32 and accelerator.tf32_tensor_tflop_per_s:
+        return accelerator.tf32_tensor_tflop_per_s, True
+    if dtype == "float64":
+        return accelerator.fp64_tflop_per_s, False
+    if accelerator.kind == "tpu" and dtype == "float32":
+        # XLA multiplies float32 on a TPU in bfloat16 passes; default precision uses one.
+        return accelerator.bf16_tensor_tflop_per_s, True
+    return accelerator.fp32_tflop_per_s, False
+
+
+def tensor_dtypes(accelerator: Accelerator, *, precision: str) -> frozenset[str]:
+    """Return the operand types whose products tensor units do.
+
+    Args:
+        accelerator: A row of the catalog.
+        precision: Of the workload; `tf32` lets float32 products run there.
+    """
+    dtypes = (*_SIXTEEN_BIT, "float32")
+    return frozenset(d for d in dtypes if peak_tflop_per_s(accelerator, d, tf32=precision == "tf32")[1])
+
+
+def _has_winograd(accelerator: Accelerator, dtype: str) -> bool:
+    """Return whether cuDNN has Winograd kernels on scalar units: for float32 (Lavin and Gray, 2016, CVPR).
+
+    On an A100 too, with TF32 off: published steps of VGG-16 there do 1.8 times the peak in nominal FLOPs.
+    """
+    return dtype == "float32" and accelerator.kind == "gpu"
+
+
+def _takes_pairs(accelerator: Accelerator, dtype: str, *, tensor: bool) -> bool:
+    """Return whether scalar units take two operands in one instruction, side by side in a word.
+
+    So do all NVIDIA chips that have tensor units for a 16-bit type: 31.4 TFLOP/s of float16 beside 15.7 of float32
+    on a V100 without them (NVIDIA, "Tesla V100 GPU Architecture", 2017), 39 of bfloat16 beside 19.5 on an A100
+    ("NVIDIA A100 Tensor Core GPU Architecture", 2020). A P100 does too, older and smaller chips do not; of other
+    vendors' nothing is assumed.
+
+    Args:
+        accelerator: A row of the catalog.
+        dtype: Of the operands.
+        tensor: Whether it has tensor units for them.
+    """
+    return accelerator.vendor == "NVIDIA" and dtype in _SIXTEEN_BIT and tensor
+
+
+# A V100's streaming multiprocessor on tensor cores: 125 TFLOP/s over 80 of them (NVIDIA, "Tesla V100 GPU
+# Architecture", 2017, table 1). The k loop's latency and the waves of tiles were fitted on cores of this kind.
+CORE_TFLOP_PER_S = 125.0 / 80.0
+
+
+def _cores(accelerator: Accelerator, *, peak_flop_per_s: float) -> float:
+    """Return how many cores of a GPU's kind work on tiles.
+
+    A systolic array streams one tile after the other without waiting between the steps of the k loop; it is
+    taken for as many cores of a GPU as its peak is worth.
+    """
+    cores = float(accelerator.sms_or_cores or 1)
+    if accelerator.kind in ("gpu", "cpu"):
+        return cores
+    return max(cores, peak_flop_per_s / (CORE_TFLOP_PER_S * TERA))
+
+
+V100_TENSOR_FLOP_PER_CLOCK = 1024.0  # and SM ("NVIDIA Tesla V100 GPU Architecture", 2017)
+
+
+def _tensor_density(accelerator: Accelerator, peak_flop_per_s: Any) -> Any:
+    """Return FLOP per clock and SM relative to a V100's tensor units; 1 where there are no SMs."""
+    import numpy as np
+
+    if accelerator.kind != "gpu" or not accelerator.sms_or_cores or not accelerator.boost_mhz:
+        return np.ones_like(peak_flop_per_s)
+    clocks_per_s = accelerator.sms_or_cores * accelerator.boost_mhz * MEGA
+    return peak_flop_per_s / clocks_per_s / V100_TENSOR_FLOP_PER_CLOCK
+
+
+V100_MEMORY_BYTES_PER_CLOCK = 900.0 * GIGA / (80 * 1530 * MEGA)  # and SM ("NVIDIA Tesla V100 ...", 2017)
+
+
+def _memory_density(accelerator: Accelerator) -> float:
+    """Return bytes per clock and SM at the datasheet's rate, relative to a V100's; 1 where there are no SMs."""
+    cores, clock_mhz, rate = accelerator.sms_or_cores, accelerator.boost_mhz, accelerator.memory_gb_per_s
+    if accelerator.kind != "gpu" or not cores or not clock_mhz or not rate:
+        return 1.0
+    return rate * GIGA / (cores * clock_mhz * MEGA) / V100_MEMORY_BYTES_PER_CLOCK
+
+
+_USUAL_CLOCK_RATIO = 0.8  # of GPUs whose base clock is not published: the median of those whose is
+
+
+def _clock_ratio(accelerator: Accelerator) -> float:
+    """Return base over boost clock; infinite where a chip has one clock (TPU), or its peak is a measured one."""
+    if accelerator.kind != "gpu":
+        return math.inf
+    if accelerator.base_mhz and accelerator.boost_mhz:
+        return accelerator.base_mhz / accelerator.boost_mhz
+    return _USUAL_CLOCK_RATIO
+
+
+# Lanes that the four schedulers of a streaming multiprocessor fill with an instruction each, of 32 threads.
+# Kepler's 192 lanes want two instructions at a time that wait for nothing, of which matrix products have too few:
+# what is issued bounds them there, at 57.6 % of the peak on a GTX 680 (Lai and Seznec, 2013, "Performance Upper
+# Bound Analysis and Optimization of SGEMM on Fermi and Kepler GPUs", CGO). Later chips have 128 lanes or fewer.
+ISSUED_LANES = 4 * 32
+
+
+def _issue_share(accelerator: Accelerator) -> float:
+    """Return the share of the scalar peak that matrix products could reach by what is issued, 0..1 [-]."""
+    if accelerator.kind != "gpu" or not accelerator.cuda_cores or not accelerator.sms_or_cores:
+        return 1.0
+    return min(1.0, ISSUED_LANES * accelerator.sms_or_cores / accelerator.cuda_cores)
+
+
+def _has_inline_ecc(accelerator: Accelerator) -> bool:
+    """Return whether check bits share the memory: GDDR whose usable size is a sixteenth below the nominal."""
+    usable, nominal = accelerator.usable_gib, accelerator.memory_gib
+    gddr = (accelerator.memory_type or "").startswith("GDDR")
+    return bool(gddr and usable and nominal and usable / nominal < 0.96)
+
+
+def chip_of(accelerator: Accelerator, *, table: KernelTable, precision: str) -> Chip | Unpredicted:
+    """Return the chip as these kernels see it, or why it cannot be known.
+
+    Args:
+        accelerator: A row of the catalog.
+        table: The step's kernels.
+        precision: Of the workload; `tf32` lets float32 products run on tensor cores.
+    """
+    import numpy as np
+
+    dtypes = table.dtypes
+    peaks = [peak_tflop_per_s(accelerator, dtype, tf32=precision == "tf32") for dtype in dtypes]
+    for dtype, (peak, _) in zip(dtypes, peaks, strict=True):
+        if peak is None and dtype in (*_SIXTEEN_BIT, "float32", "float64"):
+            return Unpredicted(f"no published peak for {dtype} on {accelerator.name}")
+    if accelerator.memory_gb_per_s is None:
+        return Unpredicted(f"no published memory bandwidth for {accelerator.name}")
+    vector = accelerator.fp32_tflop_per_s or max(peak or 0.0 for peak, _ in peaks) * VECTOR_SHARE
+    attainable = [(peak or vector) * TERA for peak, _ in peaks]
+    winograd = [_has_winograd(accelerator, dtype) for dtype in dtypes]
+    pairs = [
+        _takes_pairs(accelerator, dtype, tensor=tensor)
+        for dtype, (_, tensor) in zip(dtypes, peaks, strict=True)
+    ]
+    contraction = table.category < len(CONTRACTIONS)
+    return Chip(
+        peak_flop_per_s=np.array(attainable)[table.dtype],
+        winograd=np.array(winograd)[table.dtype],
+        tensor=np.array([tensor for _, tensor in peaks])[table.dtype] & contraction,
+        pairs=np.array(pairs)[table.dtype],
+        tensor_density=_tensor_density(accelerator, np.array(attainable)[table.dtype]),
+        memory_density=_memory_density(accelerator),
+        vector_flop_per_s=vector * TERA,
+        memory_bytes_per_s=accelerator.memory_gb_per_s * GIGA,
+        cores=_cores(accelerator, peak_flop_per_s=max(attainable)),
+        clock_ratio=_clock_ratio(accelerator),
+        inline_ecc=_has_inline_ecc(accelerator),
+        issue_share=_issue_share(accelerator),
+        l2_bytes=(accelerator.l2_mib or 0.0) * MIB,
+        lanes=LANES.get(accelerator.name, USUAL_LANES) if accelerator.kind == "tpu" else 0,
+    )

@@ -1,0 +1,1 @@
+"""Step times on other accelerators, predicted from a measured profile."""

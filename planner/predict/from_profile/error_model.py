@@ -1,0 +1,244 @@
+"""From a measurement elsewhere: what a profile on one accelerator says of the others."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from importlib import resources
+from pathlib import Path
+from typing import Any, cast
+
+from ...errors import UsageError
+from ...units import MS_PER_S
+from ..interval.quantiles import around
+from ..step_time import Limiter, StepTime
+from .error_covariance import PARTS, Law, Points, Step, condition, covariance, points_of
+from .error_model_fit import winsorized
+
+__all__ = [
+    "FORMAT", "Correction", "Library", "Profile", "Transfer", "load_transfer", "predict_from_profile",
+    "split_fixed_per_sample",
+]  # fmt: skip
+
+FORMAT = "gpuplan.transfer/1"
+
+
+def split_fixed_per_sample(
+    batch_sizes: Sequence[int], steps_s: Sequence[float]
+) -> tuple[float, float] | None:
+    """Return the fixed part of a step [s] and what each sample adds [s].
+
+    Least squares of the relative errors of ``fixed + per_sample * batch_size``; neither is negative. None when
+    fewer than two batch sizes were measured.
+
+    Example:
+        >>> fixed_s, per_sample_s = split_fixed_per_sample([16, 64], [0.020, 0.050])
+        >>> round(fixed_s, 6), round(per_sample_s, 6)
+        (0.01, 0.000625)
+    """
+    import numpy as np
+    from scipy.optimize import nnls
+
+    if len(set(batch_sizes)) < 2:
+        return None
+    steps = np.asarray(steps_s, float)
+    (fixed_s, per_sample_s), _ = nnls(
+        np.column_stack([1.0 / steps, batch_sizes / steps]), np.ones(len(steps))
+    )
+    return float(fixed_s), float(per_sample_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """Measured steps of one workload on one accelerator.
+
+    Args:
+        accelerator: Catalog name.
+        steps: Batch size [-] and time of a step [s], at least one.
+    """
+
+    accelerator: str
+    steps: tuple[tuple[int, float], ...]
+
+    def step_s(self, batch_size: int) -> float:
+        """Return the time of a step there [s]: measured, else by its fixed and per-sample parts.
+
+        Proportional to the batch size when only one other was measured.
+
+        Example:
+            >>> profile = Profile(accelerator="T4", steps=((16, 0.020), (64, 0.050)))
+            >>> round(profile.step_s(32), 6), round(profile.step_s(64), 6)
+            (0.03, 0.05)
+        """
+        if batch_size in dict(self.steps):
+            return dict(self.steps)[batch_size]
+        split = split_fixed_per_sample(*zip(*self.steps, strict=True))
+        if split is None:
+            return self.steps[0][1] / self.steps[0][0] * batch_size
+        return split[0] + split[1] * batch_size
+
+    def note(self) -> str:
+        """Return one sentence on what a prediction from this profile rests on."""
+        sizes = ", ".join(str(batch_size) for batch_size, _ in self.steps)
+        split = split_fixed_per_sample(*zip(*self.steps, strict=True))
+        parts = "" if split is None else (
+            f" ({split[0] * MS_PER_S:.3g} ms a step and {split[1] * MS_PER_S:.3g} ms a sample there)"
+        )  # fmt: skip
+        return f"scaled from {self.accelerator}, measured at batch size {sizes}{parts}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Correction:
+    """What log(measured / modelled) is expected to be, and its standard deviation [log units]."""
+
+    log_ratio: float
+    spread: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Library:
+    """Steps of other workloads that were measured, and log(measured / modelled) of each; may be empty."""
+
+    steps: tuple[Step, ...] = ()
+    log_ratios: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transfer:
+    """What errors have in common, learnt from workloads that were measured on several accelerators.
+
+    Args:
+        law: How far errors are alike.
+        library: The errors that were learnt from.
+        ends: For profiles of one or two batch sizes (`few`) and of more (`many`): 10th and 90th percentile of
+            (error - expected error) / its spread, on architectures that were left out.
+    """
+
+    law: Law
+    library: Library
+    ends: dict[str, tuple[float, float]]
+
+    @cached_property
+    def _library_points(self) -> Points:
+        return points_of(self.library.steps)
+
+    @cached_property
+    def _precision(self) -> Any:
+        """Inverse covariance of the library's errors, array of [steps, steps]."""
+        import numpy as np
+
+        points = self._library_points
+        return np.linalg.inv(covariance(self.law, points, points) + self.law.noise**2 * np.eye(len(points)))
+
+    def before(self, steps: Sequence[Step]) -> tuple[Any, Any]:
+        """Return mean and covariance of the errors of some steps, from what the library holds alone."""
+        import numpy as np
+
+        points = points_of(steps)
+        own = covariance(self.law, points, points)
+        if not self.library.steps:
+            return np.zeros(len(steps)), own
+        gain = covariance(self.law, points, self._library_points) @ self._precision
+        mean = gain @ winsorized(self.library.log_ratios)
+        return mean, own - gain @ covariance(self.law, self._library_points, points)
+
+    def corrections(
+        self, profiled: Sequence[Step], measured_s: Sequence[float], targets: Sequence[Step]
+    ) -> list[Correction]:
+        """Return the errors to expect of some steps of a workload that was measured elsewhere.
+
+        Args:
+            profiled: What the model says where it was measured.
+            measured_s: The measured times of these [s].
+            targets: What the model says elsewhere; the same ``work`` as the profiled steps.
+        """
+        import numpy as np
+
+        errors = np.log([m / step.modelled_s for m, step in zip(measured_s, profiled, strict=True)])
+        mean, spread = self.before([*profiled, *targets])
+        mean, spread = condition(mean, spread, range(len(profiled)), errors, noise=self.law.noise)
+        variance = np.maximum(np.diag(spread), 0.0) + self.law.noise**2
+        found = list(zip(mean, np.sqrt(variance), strict=True))[len(profiled) :]
+        return [Correction(log_ratio=float(log), spread=float(sd)) for log, sd in found]
+
+    def ends_for(self, profiled: Sequence[Step]) -> tuple[float, float]:
+        """Return the ends of the interval for a profile of that many batch sizes, in units of the spread."""
+        return self.ends["few" if len(profiled) <= 2 else "many"]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON types; the library as one row a step."""
+        pairs = zip(self.library.steps, self.library.log_ratios, strict=True)
+        rows = [[*_row(step), _short(log_ratio)] for step, log_ratio in pairs]
+        return {"schema": FORMAT, "law": self.law.to_json(), "ends": self.ends, "library": rows}
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> Transfer:
+        """Read what `to_json` wrote; KeyError, TypeError or ValueError on anything else."""
+        rows = data["library"]
+        return Transfer(
+            law=Law.from_json(data["law"]),
+            library=Library(
+                steps=tuple(_step(row[:-1]) for row in rows), log_ratios=tuple(row[-1] for row in rows)
+            ),
+            ends={name: (low, high) for name, (low, high) in data["ends"].items()},
+        )
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.5g}")
+
+
+def _row(step: Step) -> list[Any]:
+    parts = [_short(step.parts_s[name]) for name in PARTS]
+    return [
+        step.work, step.accelerator, step.batch_size, _short(step.modelled_s), parts, step.input_bytes,
+        step.launches,
+    ]  # fmt: skip
+
+
+def _step(row: Sequence[Any]) -> Step:
+    names = ("work", "accelerator", "batch_size", "modelled_s", "parts_s", "input_bytes", "launches")
+    values = dict(zip(names, row, strict=True))
+    return Step(**{**values, "parts_s": dict(zip(PARTS, values["parts_s"], strict=True))})
+
+
+def predict_from_profile(
+    profile: Profile, *, profiled: Sequence[Step], target: Step, transfer: Transfer
+) -> StepTime:
+    """Return the time of a step on an accelerator, from measured steps of the same workload on another.
+
+    Args:
+        profile: What was measured.
+        profiled: What the model says of each measured step, in the profile's order.
+        target: What the model says of the step asked for.
+        transfer: What errors have in common.
+    """
+    measured_s = [step_s for _, step_s in profile.steps]
+    correction = transfer.corrections(profiled, measured_s, [target])[0]
+    scale = math.exp(correction.log_ratio)
+    low, high = (end * correction.spread for end in transfer.ends_for(profiled))
+    parts = {name: part * scale for name, part in target.parts_s.items()}
+    return StepTime(
+        time_s=around(target.modelled_s * scale, low, high), basis="modelled",
+        limiter=cast("Limiter", max(parts, key=lambda name: parts[name])), parts_s=parts, note=profile.note(),
+    )  # fmt: skip
+
+
+@cache
+def load_transfer(path: Path | None = None) -> Transfer:
+    """Read the packaged transfer coefficients, or a file that `gpuplan calibrate` wrote.
+
+    Raises:
+        UsageError: The file is missing or is not such a file.
+    """
+    packaged = resources.files("gpuplan.profiles") / "transfer.json"
+    try:
+        return Transfer.from_json(json.loads((path or packaged).read_text()))
+    except (OSError, KeyError, TypeError, ValueError) as problem:
+        raise UsageError(
+            f"cannot read transfer coefficients from `{path or packaged}`: {problem!r}",
+            hint="write them anew with `gpuplan calibrate`",
+        ) from problem

@@ -1,0 +1,93 @@
+"""Learning how errors carry over from one accelerator to another, from workloads measured on several."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from .error_covariance import Law, Points, within_work
+
+__all__ = ["WINSOR_LOG", "fit_law", "winsorized"]
+
+WINSOR_LOG = 0.6  # errors beyond this count as this: a few odd measurements do not set the spread of all
+PRIOR_LOG = 1.0  # prior spread of each standard deviation around its start, in log units
+LEARNT = ("level", "wiggle_common", "wiggle_own", "wiggle_length", "noise")
+FLOOR = 1e-9  # keeps a covariance invertible [log units squared]
+
+
+def winsorized(log_ratios: Any) -> Any:
+    """Return errors cut off at `WINSOR_LOG` on both sides."""
+    import numpy as np
+
+    return np.clip(np.asarray(log_ratios, float), -WINSOR_LOG, WINSOR_LOG)
+
+
+def _pack(law: Law) -> Any:
+    import numpy as np
+
+    return np.log([*law.common, *law.own, *(getattr(law, name) for name in LEARNT)])
+
+
+def _unpack(logs: Any) -> Law:
+    values = [math.exp(value) for value in logs]
+    a, b, c, d, e, f, g, h, *rest = values
+    return replace(Law(), common=(a, b, c, d), own=(e, f, g, h), **dict(zip(LEARNT, rest, strict=True)))
+
+
+def _by_size(points: Points, errors: Any) -> list[tuple[Points, Any]]:
+    """Return the workloads stacked with others of as many steps: arrays of [workloads, steps, ...]."""
+    import numpy as np
+
+    groups: dict[int, list[Any]] = {}
+    for work in np.unique(points.work):
+        rows = np.flatnonzero(points.work == work)
+        groups.setdefault(len(rows), []).append(rows)
+    stacks = [np.array(rows) for rows in groups.values()]
+    return [(points[rows], errors[rows]) for rows in stacks]
+
+
+def _negative_log_likelihood(law: Law, points: Points, errors: Any) -> float:
+    """Return it for stacked workloads, each on its own (Rasmussen & Williams 2006, equation 2.30)."""
+    import numpy as np
+
+    size = errors.shape[-1]
+    spread = within_work(law, points, points) + (law.noise**2 + FLOOR) * np.eye(size)
+    root = np.linalg.cholesky(spread)
+    scaled = np.linalg.solve(root, errors[..., None])
+    return float(0.5 * (scaled**2).sum() + np.log(np.diagonal(root, axis1=-2, axis2=-1)).sum())
+
+
+def fit_law(points: Points, log_ratios: Sequence[float]) -> Law:
+    """Fit how far errors spread within a workload; the reach between workloads is not fitted.
+
+    Every workload counts as if it were the only one known, which is what a new one is: its errors are not
+    explained by its relatives, so more of them is left for its profile to explain.
+
+    Args:
+        points: Steps of workloads, most of them measured on several accelerators.
+        log_ratios: log(measured / modelled) of each.
+    """
+    import numpy as np
+    from scipy.optimize import minimize
+
+    stacks = _by_size(points, winsorized(log_ratios))
+    start = _pack(Law())
+
+    def loss(logs: Any) -> float:
+        law = _unpack(logs)
+        prior = 0.5 * float((((logs - start) / PRIOR_LOG) ** 2).sum())
+        return prior + sum(_negative_log_likelihood(law, *stack) for stack in stacks)
+
+    found = minimize(
+        loss, start, method="L-BFGS-B", bounds=[(s - 3.0, s + 3.0) for s in start], options={"maxiter": 25}
+    )
+    return _rounded(_unpack(np.asarray(found.x)))
+
+
+def _rounded(law: Law) -> Law:
+    def short(value: Any) -> Any:
+        return tuple(map(short, value)) if isinstance(value, list | tuple) else float(f"{value:.4g}")
+
+    return Law(**{name: short(value) for name, value in law.to_json().items()})

@@ -1,0 +1,281 @@
+"""What was measured, put before what is modelled: a profile's own accelerator, and from there the others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from ...errors import UsageError
+from ...offers.aliases import chip_name
+from ...units import Interval
+from ...workload.model import Workload
+from ..interval.quantiles import around
+from ..multi_device.data_parallel import several_devices
+from ..multi_device.interconnect import UNKNOWN, Machine
+from ..predictor import Predictor
+from ..step_time import Limiter, StepTime, Unpredicted
+from .error_covariance import Step
+from .error_model import Profile, Transfer, load_transfer
+
+if TYPE_CHECKING:
+    from ...offers.rows import Accelerator
+
+__all__ = ["SCHEMA", "Loading", "Measurement", "ProfiledPredictor", "measurements_of", "same_work"]
+
+SCHEMA = "gpuplan.profile/1"
+SAME_WORK = (
+    0.05  # FLOPs of a sample may differ by so much (padding, the last batch) for it to be the same work [-]
+)
+SEVERAL_CORES = 1.2  # from here on a pipeline runs in parallel; a single thread's helpers use less [-]
+REPEATABLE = 0.03  # medians of repeated profiles lie within this of each other on a quiet machine [-]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loading:
+    """What the script's own data pipeline delivers when nothing waits for a device.
+
+    Args:
+        per_core: Samples per second of a core's time [1/s].
+        cores: That it kept busy as it stands [-].
+        parallel: Whether it can use more of them: it has workers, or used several cores already.
+    """
+
+    per_core: float
+    cores: float
+    parallel: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """A measured step.
+
+    Args:
+        workload: What ran.
+        accelerator: On what: the catalog's name.
+        devices: On how many [-].
+        step_s: How long [s].
+        low_s, high_s: 95 % interval of the median; None when too little was measured [s].
+        source: Where it was read.
+        device_s: The step alone, where the step of `fit()` waited for its input; None otherwise [s].
+        loading: Of the script's own data; None when it was not timed.
+    """
+
+    workload: Workload
+    accelerator: str
+    devices: float
+    step_s: float
+    low_s: float | None
+    high_s: float | None
+    source: str
+    device_s: float | None = None
+    loading: Loading | None = None
+
+    @property
+    def computing_s(self) -> float:
+        """The step without the wait for its input, which another host would not wait as long for [s]."""
+        return self.step_s if self.device_s is None else self.device_s
+
+
+def measurements_of(document: Mapping[str, Any], *, source: str) -> tuple[Measurement, ...]:
+    """Return the rows of a profile that were measured, traced, and measured on a known accelerator.
+
+    Args:
+        document: Of schema `gpuplan.profile/1`.
+        source: What to call it.
+
+    Raises:
+        UsageError: It is no such document.
+    """
+    try:
+        if document["schema"] != SCHEMA:
+            raise UsageError(
+                f"`{source}` has the schema `{document['schema']}`", hint=f"give a file of schema `{SCHEMA}`"
+            )
+        workloads = [Workload.from_json(data) for data in document["workloads"]]
+        return tuple(
+            Measurement(
+                workload=workloads[row["workload"]], accelerator=document["accelerator"],
+                devices=document["devices"], step_s=row["fit"]["median_s"], low_s=row["fit"].get("low_s"),
+                high_s=row["fit"].get("high_s"), source=source, loading=_loading(row),
+                device_s=(row.get("step") or {}).get("median_s") if row.get("limit") == "input" else None,
+            )
+            for row in document["rows"]
+            if row["status"] == "measured" and row.get("workload") is not None
+            and row["fit"]["median_s"] and document["accelerator"] is not None
+        )  # fmt: skip
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise UsageError(
+            f"`{source}` is no profile: {error!r}", hint="write it with `gpuplan profile`"
+        ) from error
+
+
+def _loading(row: Mapping[str, Any]) -> Loading | None:
+    """Return what a row says of the pipeline; None where it says nothing."""
+    timed = [one for one in row.get("pipeline") or () if one["samples_per_s_per_core"]]
+    if not timed:
+        return None
+    best = max(timed, key=lambda one: float(one["samples_per_s"]))
+    workers = any(one["workers"] is not None for one in timed)
+    return Loading(
+        per_core=float(best["samples_per_s_per_core"]), cores=float(timed[0]["cores"]),
+        parallel=workers or timed[0]["cores"] > SEVERAL_CORES,
+    )  # fmt: skip
+
+
+def same_work(one: Workload, other: Workload) -> bool:
+    """Return whether two workloads differ in nothing but the batch size and the length of the run."""
+    facts = ("mode", "precision", "compiled", "parameters", "trainable_parameters")
+    if any(getattr(one, name) != getattr(other, name) for name in facts):
+        return False
+    a, b = (w.flops_per_step / w.batch_size for w in (one, other))
+    return abs(a - b) <= SAME_WORK * max(a, b)
+
+
+class ProfiledPredictor:
+    """Predicts steps as `Predictor` does, and better where profiles of the same work are at hand.
+
+    On the accelerator that was measured the step is `measured`, at another batch size by its fixed and per-sample
+    parts. Elsewhere the model is corrected by what it was off by there, as far as held-out data says that errors
+    carry over (see `transfer_law`). From a CPU nothing is carried over: no published set has both.
+    """
+
+    def __init__(
+        self, predictor: Predictor, measurements: Sequence[Measurement], *, own_cpu: Accelerator | None,
+        accelerators: Mapping[str, Accelerator], transfer: Transfer | None = None,
+    ) -> None:  # fmt: skip
+        """Take a predictor and what was measured.
+
+        Args:
+            predictor: For everything that was not.
+            measurements: Of any work, on any accelerator.
+            own_cpu: This machine's CPU, which is what `CPU` means in a profile; None when it computes on a GPU.
+            accelerators: The catalog's.
+            transfer: What errors have in common; None: the packaged one.
+        """
+        self.predictor, self.measurements, self.own_cpu = predictor, tuple(measurements), own_cpu
+        self.accelerators = accelerators
+        self._transfer = transfer
+
+    def step_time(
+        self, workload: Workload, accelerator: Accelerator, *, devices: float = 1,
+        machine: Machine = UNKNOWN, hosts: int = 1,
+    ) -> StepTime | Unpredicted:  # fmt: skip
+        """Return the time of one step, every device working on ``workload.batch_size`` samples."""
+        mine = [m for m in self.measurements if same_work(m.workload, workload)]
+        plain = self.predictor.step_time(workload, accelerator, devices=devices, machine=machine, hosts=hosts)
+        if not mine or devices < 1 or isinstance(plain, Unpredicted):
+            return plain
+        here = [m for m in mine if m.devices == devices and hosts == 1 and self._is(m, accelerator)]
+        if here:
+            return _measured(workload, here, plain)
+        single = [m for m in mine if m.devices == 1]
+        found = self._single(workload, accelerator, single)
+        if found is None:
+            return plain
+        if devices == 1:
+            return found
+        return several_devices(
+            found, gradient_bytes=workload.memory.gradient_bytes, accelerator=accelerator, devices=devices,
+            machine=machine, hosts=hosts,
+        )  # fmt: skip
+
+    def _is(self, measurement: Measurement, accelerator: Accelerator) -> bool:
+        if accelerator.kind == "cpu":
+            return accelerator == self.own_cpu and measurement.accelerator == accelerator.name
+        return measurement.accelerator == accelerator.name
+
+    def _single(
+        self, workload: Workload, accelerator: Accelerator, mine: Sequence[Measurement]
+    ) -> StepTime | None:
+        """Return the time on one device, from one that was measured."""
+        here = [m for m in mine if self._is(m, accelerator)]
+        plain = self.predictor.step_time(workload, accelerator, devices=1)
+        if isinstance(plain, Unpredicted):
+            return None
+        if here:
+            return _measured(workload, here, plain)
+        if plain.basis == "measured" or accelerator.kind == "cpu":
+            return None
+        return self._carried_over(workload, accelerator, mine)
+
+    def _carried_over(
+        self, workload: Workload, accelerator: Accelerator, mine: Sequence[Measurement]
+    ) -> StepTime | None:
+        target = self._step(workload, accelerator)
+        known = [m for m in mine if m.accelerator in self.accelerators and m.accelerator != "CPU"]
+        pairs = [(m, self._step(m.workload, self.accelerators[m.accelerator])) for m in known]
+        profiled = [(m, step) for m, step in pairs if step is not None]
+        if target is None or not profiled:
+            return None
+        transfer = self._transfer or load_transfer()
+        steps = [step for _, step in profiled]
+        correction = transfer.corrections(steps, [m.computing_s for m, _ in profiled], [target])[0]
+        scale = math.exp(correction.log_ratio)
+        low, high = (end * correction.spread for end in transfer.ends_for(steps))
+        parts_s = {name: part_s * scale for name, part_s in target.parts_s.items()}
+        return StepTime(
+            time_s=around(target.modelled_s * scale, low, high), basis="modelled", parts_s=parts_s,
+            limiter=cast("Limiter", max(parts_s, key=lambda name: parts_s[name])),
+            note="; ".join(_notes([m for m, _ in profiled])),
+        )  # fmt: skip
+
+    def _step(self, workload: Workload, accelerator: Accelerator) -> Step | None:
+        """Return the modelled step, without any measurement, as the transfer law takes it."""
+        modelled = self.predictor.step_time(workload, accelerator, look_up=False)
+        if isinstance(modelled, Unpredicted):
+            return None
+        table = self.predictor.kernel_table(workload, accelerator)
+        return Step(
+            work=f"profile {workload.parameters} {workload.mode} {workload.precision}",
+            accelerator=chip_name(accelerator.name), batch_size=workload.batch_size,
+            modelled_s=modelled.time_s.mid, parts_s=modelled.parts_s, launches=float(table.count.sum()),
+            input_bytes=float(workload.memory.input_bytes),
+        )  # fmt: skip
+
+
+def _notes(measurements: Sequence[Measurement]) -> list[str]:
+    """Return a sentence for each accelerator that a prediction was scaled from."""
+    names = dict.fromkeys(m.accelerator for m in measurements)
+    return [_profile([m for m in measurements if m.accelerator == name]).note() for name in names]
+
+
+def _profile(measurements: Sequence[Measurement]) -> Profile:
+    """Return the steps of one accelerator; of a batch size that was measured often, the middle one."""
+    by_size: dict[int, list[float]] = {}
+    for m in measurements:
+        by_size.setdefault(m.workload.batch_size, []).append(m.step_s)
+    steps = tuple((size, sorted(times)[(len(times) - 1) // 2]) for size, times in sorted(by_size.items()))
+    return Profile(accelerator=measurements[0].accelerator, steps=steps)
+
+
+def _measured(workload: Workload, here: Sequence[Measurement], plain: StepTime) -> StepTime:
+    """Return the step that was measured on this accelerator, there or at other batch sizes."""
+    profile, size = _profile(here), workload.batch_size
+    step_s = profile.step_s(size)
+    exact = [m for m in here if m.workload.batch_size == size]
+    scale = step_s / sum(plain.parts_s.values()) if plain.parts_s else 1.0
+    parts_s = {name: part_s * scale for name, part_s in plain.parts_s.items()}
+    source = ", ".join(dict.fromkeys(m.source for m in here))
+    sizes = ", ".join(str(known) for known, _ in profile.steps)
+    note = f"measured: {source}"
+    if not exact:
+        note = f"between what was measured at batch size {sizes}: {source}"
+    return StepTime(
+        time_s=_interval(step_s, exact, profile, size), basis="measured", limiter=plain.limiter, parts_s=parts_s,
+        note=note,
+    )  # fmt: skip
+
+
+def _interval(step_s: float, exact: Sequence[Measurement], profile: Profile, size: int) -> Interval:
+    """Return an interval: of the median and of repeated runs; wider where the batch size was not measured."""
+    if exact:
+        lows = [m.low_s for m in exact if m.low_s is not None]
+        highs = [m.high_s for m in exact if m.high_s is not None]
+        low = min([step_s * (1 - REPEATABLE), *lows])
+        return Interval(low=low, mid=step_s, high=max([step_s * (1 + REPEATABLE), *highs]))
+    sizes = [known for known, _ in profile.steps]
+    reach = abs(math.log(size / min(sizes, key=lambda known: abs(math.log(size / known)))))
+    log = math.log1p(REPEATABLE) + 0.1 * reach  # a tenth for each factor e away from a measured batch size
+    return around(step_s, -log, log)

@@ -1,0 +1,1 @@
+"""Prediction intervals from calibration residuals."""

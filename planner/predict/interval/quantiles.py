@@ -1,0 +1,147 @@
+"""80 % prediction intervals from the errors made on models that a fit had not seen."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ...units import Interval
+
+__all__ = ["LEVEL", "around", "equal_weights", "interval_of", "nested_interval", "outer", "weighted_quantile"]
+
+LEVEL = 0.8
+TAIL = (1.0 - LEVEL) / 2.0
+TAILS = tuple(TAIL * step / 20.0 for step in range(20, -1, -1))
+NEAR = 0.01
+
+
+def weighted_quantile(values: Sequence[float], weights: Sequence[float], probability: float) -> float:
+    """Return the smallest value below which at least that share of the weight lies.
+
+    The conservative (outer) side is taken, as split conformal prediction does (Lei et al., 2018,
+    "Distribution-Free Predictive Inference for Regression", JASA 113, doi:10.1080/01621459.2017.1307116).
+
+    Args:
+        values: Not empty; any order.
+        weights: Positive, one a value; any scale.
+        probability: 0..1.
+
+    Example:
+        >>> weighted_quantile([1.0, 2.0, 3.0], [1.0, 1.0, 2.0], 0.5)
+        2.0
+    """
+    ordered = sorted(zip(values, weights, strict=True))
+    target = probability * sum(weights)
+    reached = 0.0
+    for value, weight in ordered:
+        reached += weight
+        if reached >= target - 1e-12:
+            return value
+    return ordered[-1][0]
+
+
+def equal_weights(groups: Iterable[str]) -> list[float]:
+    """Return weights that give every group the same total, however many rows it has."""
+    names = list(groups)
+    sizes = Counter(names)
+    return [1.0 / sizes[name] for name in names]
+
+
+def around(mid_s: float, log_low: float, log_high: float) -> Interval:
+    """Return the interval whose ends are off by log ratios of measured to predicted, ``mid_s`` always inside."""
+    return Interval(
+        low=mid_s * math.exp(min(log_low, 0.0)), mid=mid_s, high=mid_s * math.exp(max(log_high, 0.0))
+    )
+
+
+def outer(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
+    """Return the ends of the smallest interval that holds both.
+
+    Example:
+        >>> outer((-0.1, 0.3), (-0.2, 0.1))
+        (-0.2, 0.3)
+    """
+    return min(one[0], other[0]), max(one[1], other[1])
+
+
+def interval_of(
+    log_ratios: Sequence[float], groups: Sequence[str], *, tail: float = TAIL, alike: Sequence[float] = ()
+) -> tuple[float, float]:
+    """Return the 10th and 90th percentile of log ratios, every group weighing the same.
+
+    Args:
+        log_ratios: log(measured / predicted) [-].
+        groups: Which group each belongs to.
+        tail: Share that lies outside on either side [-].
+        alike: What each counts within its group, positive (localized conformal prediction: Guan, 2023, Biometrika
+            110, doi:10.1093/biomet/asac040); empty: all the same [-].
+    """
+    weights = equal_weights(groups)
+    if alike:
+        weights = [weight * likeness for weight, likeness in zip(weights, alike, strict=True)]
+    low = -weighted_quantile([-log for log in log_ratios], weights, 1.0 - tail)
+    return low, weighted_quantile(log_ratios, weights, 1.0 - tail)
+
+
+def _ends(
+    logs: Sequence[float], groups: Sequence[str], tail: float, alike: Sequence[float]
+) -> tuple[float, float]:
+    return outer((0.0, 0.0), interval_of(logs, groups, tail=tail, alike=alike))
+
+
+def _coverages(logs: Sequence[float], groups: Sequence[str], alike: Sequence[float]) -> list[float]:
+    """Return, for each of `TAILS`, the mean over groups of the share that the interval of the others holds."""
+    import numpy as np
+
+    log, group = np.array(logs), np.array(groups)
+    count = np.array(alike) if alike else np.ones(len(logs))
+    weight = np.array(equal_weights(groups)) * count
+    shares, of_groups = [], []
+    for held in sorted(set(groups)):
+        own = group == held
+        highs = np.maximum(_quantiles(log[~own], weight[~own]), 0.0)
+        lows = np.minimum(-_quantiles(-log[~own], weight[~own]), 0.0)
+        inside = (lows[:, None] <= log[own]) & (log[own] <= highs[:, None])
+        shares.append(inside @ count[own] / count[own].sum())
+        of_groups.append(count[own].mean())
+    return [float(share) for share in np.average(shares, axis=0, weights=of_groups)]
+
+
+def _quantiles(values: Any, weights: Any) -> Any:
+    """Return `weighted_quantile` at 1 - each of `TAILS`, array of [tails]."""
+    import numpy as np
+
+    order = np.argsort(values, kind="stable")
+    reached = np.cumsum(weights[order])
+    targets = (1.0 - np.array(TAILS)) * reached[-1] - 1e-12
+    return values[order][np.minimum(np.searchsorted(reached, targets), len(order) - 1)]
+
+
+def nested_interval(
+    log_ratios: Sequence[float], groups: Sequence[str], *, alike: Sequence[float] = ()
+) -> tuple[float, float]:
+    """Return the interval of log ratios that holds 80 % of a group that is not among these.
+
+    Percentiles of a handful of groups are too narrow for the next one. Each group in turn is left out once more,
+    and the narrowest of the percentiles is taken at which the groups left out are held 80 % of the time, on
+    average over groups (the idea of cross-conformal prediction: Vovk, 2015, "Cross-conformal predictors", Ann.
+    Math. Artif. Intell. 74, doi:10.1007/s10472-013-9368-4). One group alone gives its own percentiles.
+
+    Args:
+        log_ratios: log(measured / predicted) [-].
+        groups: Which group each belongs to; all groups weigh the same.
+        alike: See `interval_of`; a group that is left out once more counts by the mean of its rows. Rows that
+            count less than `NEAR` are left aside (where there are no others, all count the same): the ends of few
+            groups are extremes, in which a row would count in full however little it weighs [-].
+    """
+    near = [row for row in zip(log_ratios, groups, alike, strict=True) if row[2] >= NEAR] if alike else []
+    if near:
+        log_ratios, groups, alike = zip(*near, strict=True)
+    else:
+        alike = ()
+    if len(set(groups)) == 1:
+        return _ends(log_ratios, groups, TAIL, alike)
+    held = zip(TAILS, _coverages(log_ratios, groups, alike), strict=True)
+    return _ends(log_ratios, groups, next((tail for tail, share in held if share >= LEVEL), 0.0), alike)

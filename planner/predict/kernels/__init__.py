@@ -1,0 +1,1 @@
+"""The kernels that a framework launches for a traced step."""

@@ -1,0 +1,95 @@
+"""Which ops a measured pass ran: not always a whole training step, and some of it more than once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from ...workload.model import Workload
+from ...workload.ops import Op, OpKind
+from ..measurements import Measurement
+
+__all__ = ["COPIES", "Sweep", "ops_as_run", "sweeps_of", "updated_on_each_core"]
+
+# Cores of a chip that are devices of their own, each with a share of the batch and all of the weights; the two
+# cores of a v4 or v5p chip work as one ("megacore": docs.cloud.google.com/tpu/docs/v4).
+COPIES = {"TPU-v2": 2, "TPU-v3": 2}
+
+
+class Sweep(NamedTuple):
+    """Something that is done to all gradients, one after the other.
+
+    Args:
+        name: What the kernels are called.
+        read, written: Arrays of each gradient's size [-].
+        times: In one pass [-].
+    """
+
+    name: str
+    read: int
+    written: int
+    times: float
+
+
+def sweeps_of(m: Measurement) -> tuple[Sweep, ...]:
+    """Return what a pass does to its gradients that is no part of an update as Keras has it.
+
+    Where passes are accumulated, each adds its gradients to a sum. TensorFlow takes the loss scale of float16 out
+    of the gradients of each pass (PyTorch out of their sum, as Keras does), and scripts for TensorFlow 1 look
+    whether they are finite. To clip, a script reads all for their norm, and writes all anew: once a step, or,
+    NVIDIA's for BERT on TensorFlow 1, in each pass (NVIDIA/DeepLearningExamples, TensorFlow/LanguageModeling/BERT/
+    optimization.py and TensorFlow2/LanguageModeling/BERT/model_training_utils.py). Nothing of it is fused: what
+    XLA is given between updates of variables by reference are single operations.
+    """
+    passes = m.accumulation or 1
+    scaled = m.precision == "mixed_float16" and m.framework in ("tensorflow1", "tensorflow2")
+    found = []
+    if passes > 1:
+        found.append(Sweep("add", 2, 1, 1.0))
+        if scaled:
+            found.append(Sweep("unscale", 1, 1, 1.0))
+        if scaled and m.framework == "tensorflow1":
+            found.append(Sweep("is_finite", 1, 0, 1.0))
+    if m.clipping:
+        often = 1.0 if m.clipping == "pass" else 1.0 / passes
+        found += [Sweep("norm", 1, 0, often), Sweep("clip", 1, 1, often)]
+    return tuple(found)
+
+
+def ops_as_run(m: Measurement, workload: Workload) -> tuple[Op, ...]:
+    """Return the ops that a measured pass really ran.
+
+    No optimizer where only forward and backward were timed; its share of the optimizer step where passes are
+    accumulated; what is done to gradients beside it; the forward pass twice where activations are recomputed.
+    """
+    ops = updated_on_each_core(workload.ops, m.accelerator)
+    if m.work == "forward_backward":
+        ops = tuple(op for op in ops if op.phase != "update")
+    if m.accumulation is not None and m.accumulation > 1:
+        passes = m.accumulation
+        ops = tuple(replace(op, count=op.count / passes) if op.phase == "update" else op for op in ops)
+    for sweep in sweeps_of(m):
+        ops = (*ops, _over_gradients(sweep, ops, gradient_bytes=workload.memory.gradient_bytes))
+    if m.recompute:
+        ops = tuple(replace(op, count=op.count * 2) if op.phase == "forward" else op for op in ops)
+    return ops
+
+
+def _over_gradients(sweep: Sweep, ops: Sequence[Op], *, gradient_bytes: float) -> Op:
+    """Return the row that stands for a sweep over all gradients, a kernel of its own however kernels are made."""
+    read, written = float(sweep.read * gradient_bytes), float(sweep.written * gradient_bytes)
+    return Op(
+        kind=OpKind.ELEMENTWISE, name=sweep.name, phase="backward", layer="", dtype="float32", count=sweep.times,
+        bytes_read=read, layer_bytes_read=read, fused_bytes_read=read,
+        bytes_written=written, layer_bytes_written=written, fused_bytes_written=written,
+        layer_group=max(op.layer_group for op in ops) + 1, fused_group=max(op.fused_group for op in ops) + 1,
+    )  # fmt: skip
+
+
+def updated_on_each_core(ops: tuple[Op, ...], accelerator: str) -> tuple[Op, ...]:
+    """Return the ops of a step on a chip, the optimizer's once for each core that holds the weights."""
+    copies = COPIES.get(accelerator, 1)
+    if copies == 1:
+        return ops
+    return tuple(replace(op, count=op.count * copies) if op.phase == "update" else op for op in ops)

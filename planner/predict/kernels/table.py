@@ -1,0 +1,246 @@
+"""From the table of ops to the kernels that a chip runs: fused by XLA, or one a layer call."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from operator import attrgetter
+from typing import Any
+
+from ...workload.ops import Op, OpKind
+from .recurrent import by_library
+from .unfused import Composed, composed_apart
+
+__all__ = [
+    "CATEGORIES", "CONTRACTIONS", "WINOGRAD_FILTERS", "Kernel", "KernelTable", "kernels_of", "kernels_with_ops",
+    "moved_bytes", "table_of",
+]  # fmt: skip
+
+CONVOLUTIONS = ("conv_fprop", "conv_dgrad", "conv_wgrad")
+_SLIDING = (*CONVOLUTIONS, "depthwise")
+CONTRACTIONS = (*_SLIDING, "dot")
+CATEGORIES = (*CONTRACTIONS, "stream", "pool", "irregular")
+_IRREGULAR = {OpKind.GATHER, OpKind.SCATTER, OpKind.SORT, OpKind.LINALG, OpKind.OTHER}
+# What kernels have in common that are one row: all but how often they are launched.
+_SORT_OF = attrgetter(
+    "category", "dtype", "flops", "bytes_moved", "m", "n", "k", "batch", "winograd", "streamed"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernel:
+    """One launch, or ``count`` equal ones.
+
+    Args:
+        category: One of `CATEGORIES`; efficiencies are fitted by it.
+        dtype: Operand type.
+        count: Launches per step [-].
+        flops: Real floating-point operations of one launch [FLOP].
+        bytes_moved: To and from memory in one launch [bytes].
+        m, n, k, batch: The product behind a contraction; 0, 0, 0, 1 otherwise [-].
+        winograd: Whether a Winograd algorithm applies (3x3 or 5x5, stride 1, no dilation, one group).
+        streamed: Whether it is launched within a call that the host has dispatched already, as libraries do.
+    """
+
+    category: str
+    dtype: str
+    count: float
+    flops: float
+    bytes_moved: float
+    m: int = 0
+    n: int = 0
+    k: int = 0
+    batch: int = 1
+    winograd: bool = False
+    streamed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTable:
+    """Kernels as arrays of one length [kernels], contractions first.
+
+    `category` and `dtype` are codes into `CATEGORIES` and `dtypes`; `contractions` is how many rows are one.
+    `channels_first` says which convolutions come so though tensor units multiply their operands. `dispatched` is
+    how often the host has to act in a step when nothing is compiled [-].
+    """
+
+    contractions: int
+
+    category: Any
+    dtype: Any
+    dtypes: tuple[str, ...]
+    count: Any
+    flops: Any
+    bytes_moved: Any
+    m: Any
+    n: Any
+    k: Any
+    batch: Any
+    winograd: Any
+    channels_first: Any
+    dispatched: float = 0.0
+
+    @property
+    def converted(self) -> Any:
+        """Which convolutions tensor units could multiply had they channels last, array of [kernels].
+
+        Filters of one channel each are none of them: they run on scalar units, which take any layout.
+        """
+        return self.channels_first & (self.category < len(CONVOLUTIONS))
+
+
+def _category(op: Op) -> str:
+    if op.kind is OpKind.CONV:
+        return f"conv_{op.variant or 'fprop'}"
+    if op.kind in (OpKind.DEPTHWISE, OpKind.DOT, OpKind.POOL):
+        return op.kind.value
+    return "irregular" if op.kind in _IRREGULAR else "stream"
+
+
+# cuDNN has Winograd's algorithms for these: WINOGRAD_NONFUSED takes filters of 3x3 and of 5x5, WINOGRAD those of
+# 3x3 (cuDNN Developer Guide 7.6.1, supported configurations of `cudnnConvolutionForward` [unverified]). Published
+# steps bear it out: AlexNet in float32 on an A100, 30 % of it 5x5, does 1.65 times the FLOPs of the peak.
+WINOGRAD_FILTERS = ((3, 3), (5, 5))
+
+
+def _allows_winograd(op: Op) -> bool:
+    return (
+        op.kind is OpKind.CONV
+        and op.kernel in WINOGRAD_FILTERS
+        and set(op.stride) <= {1}
+        and set(op.dilation) <= {1}
+        and op.batch == 1
+    )
+
+
+def _contraction(op: Op) -> Kernel:
+    return Kernel(
+        category=_category(op), dtype=op.dtype, count=float(op.count), flops=op.flops,
+        bytes_moved=op.bytes_read + op.bytes_written, m=op.m, n=op.n, k=op.k, batch=op.batch,
+        winograd=_allows_winograd(op),
+    )  # fmt: skip
+
+
+def _groups(ops: Iterable[Op], *, compiled: bool) -> list[list[Op]]:
+    groups: dict[int, list[Op]] = {}
+    for op in ops:
+        group = op.fused_group if compiled else op.layer_group
+        if group >= 0:
+            groups.setdefault(group, []).append(op)
+    return list(groups.values())
+
+
+def moved_bytes(op: Op, *, compiled: bool) -> float:
+    """Return what one execution of a row moves where its kernel is fused by XLA, or runs a layer call."""
+    if compiled:
+        return op.fused_bytes_read + op.fused_bytes_written
+    return op.layer_bytes_read + op.layer_bytes_written
+
+
+def _one_kernel(members: list[Op], *, compiled: bool) -> Kernel:
+    def moved(op: Op) -> float:
+        return moved_bytes(op, compiled=compiled)
+
+    heaviest = max(members, key=moved)
+    count = float(max(op.count for op in members))
+    return Kernel(
+        category=_category(heaviest), dtype=heaviest.dtype, count=count,
+        flops=sum(op.flops * op.count for op in members) / count,
+        bytes_moved=sum(moved(op) * op.count for op in members) / count,
+    )  # fmt: skip
+
+
+def kernels_of(
+    ops: Sequence[Op],
+    *,
+    compiled: bool,
+    library: Collection[str] = (),
+    primitives_of: Collection[Composed] = (),
+) -> tuple[Kernel, ...]:
+    """Return what is launched in a step, equal kernels merged into one row with a count.
+
+    Args:
+        ops: Of the traced workload.
+        compiled: True: elementwise chains are fused as XLA does; False: one kernel a layer call and phase.
+        library: Recurrent layers that a library runs whole (`lstm`, `gru`); others run the loop as traced.
+        primitives_of: Where the framework launches every primitive: in `calls` that it has no kernel for, in
+            `updates` of variables that are not compiled with the rest.
+    """
+    dispatched, streamed = by_library(ops, layers=library)
+    dispatched, apart = composed_apart(dispatched, parts=primitives_of)
+    inner = (replace(kernel, streamed=True) for kernel in _launched(streamed, compiled=compiled))
+    alike: dict[object, list[Kernel]] = {}
+    primitives = (kernel for op in apart for kernel in _primitives(op))
+    for kernel in [*_launched(dispatched, compiled=compiled), *inner, *primitives]:
+        alike.setdefault(_SORT_OF(kernel), []).append(kernel)
+    return tuple(map(_as_one, alike.values()))
+
+
+def _primitives(op: Op) -> Iterator[Kernel]:
+    """Yield the primitives of a row, one kernel each.
+
+    An optimizer's loop keeps no account of layers and gradients: on all primitives of a variable the host spends
+    what it spends on one kernel of a layer.
+    """
+    kernel = Kernel(
+        category=_category(op), dtype=op.dtype, count=op.count * op.primitives,
+        flops=op.flops / op.primitives, bytes_moved=(op.bytes_read + op.bytes_written) / op.primitives,
+    )  # fmt: skip
+    if op.phase != "update" or op.primitives == 1:
+        yield kernel
+        return
+    yield replace(kernel, count=op.count)
+    yield replace(kernel, count=op.count * (op.primitives - 1), streamed=True)
+
+
+def _as_one(kernels: Sequence[Kernel]) -> Kernel:
+    """Return equal kernels as one row; a row that stands alone as it is, since making them takes time."""
+    if len(kernels) == 1:
+        return kernels[0]
+    return replace(kernels[0], count=sum(kernel.count for kernel in kernels))
+
+
+def _launched(ops: Sequence[Op], *, compiled: bool) -> list[Kernel]:
+    return [kernel for kernel, _ in kernels_with_ops(ops, compiled=compiled)]
+
+
+def kernels_with_ops(ops: Sequence[Op], *, compiled: bool) -> list[tuple[Kernel, list[Op]]]:
+    """Return what is launched in a step, each kernel with the rows that it runs, contractions first.
+
+    Args:
+        ops: Of the traced workload, recurrent layers as they are run.
+        compiled: True: elementwise chains are fused as XLA does; False: one kernel a layer call and phase.
+    """
+    contractions = [op for op in ops if _category(op) in CONTRACTIONS]
+    others = [op for op in ops if _category(op) not in CONTRACTIONS]
+    return [
+        *((_contraction(op), [op]) for op in contractions),
+        *((_one_kernel(ops, compiled=compiled), ops) for ops in _groups(others, compiled=compiled)),
+    ]
+
+
+def table_of(kernels: Iterable[Kernel], *, converted: Collection[str] = ()) -> KernelTable:
+    """Return the kernels as NumPy arrays.
+
+    Args:
+        kernels: Of a step.
+        converted: Operand types that tensor units multiply and that come to convolutions with channels first.
+    """
+    import numpy as np
+
+    rows = sorted(kernels, key=lambda kernel: kernel.category not in CONTRACTIONS)
+    dtypes = tuple(sorted({row.dtype for row in rows}))
+
+    def column(name: str, dtype: type = float) -> Any:
+        return np.array([getattr(row, name) for row in rows], dtype=dtype)
+
+    return KernelTable(
+        contractions=sum(row.category in CONTRACTIONS for row in rows),
+        category=np.array([CATEGORIES.index(row.category) for row in rows], dtype=int),
+        dtype=np.array([dtypes.index(row.dtype) for row in rows], dtype=int),
+        dtypes=dtypes,
+        count=column("count"), flops=column("flops"), bytes_moved=column("bytes_moved"),
+        m=column("m"), n=column("n"), k=column("k"), batch=column("batch"), winograd=column("winograd", bool),
+        channels_first=np.array([row.category in _SLIDING and row.dtype in converted for row in rows], dtype=bool),
+        dispatched=sum(row.count for row in rows if not row.streamed),
+    )  # fmt: skip

@@ -1,0 +1,220 @@
+"""Measurements as rows: reading the CSV schema that published and private measurements share."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from ..errors import UsageError
+from ..frozen import Frozen
+from ..offers.aliases import chip_name
+
+__all__ = ["COLUMNS", "Measurement", "collection", "packaged_corpus", "read_measurements"]
+
+COLUMNS = (
+    "model",
+    "batch_size",
+    "accelerator",
+    "devices",
+    "mode",
+    "precision",
+    "compiled",
+    "step_ms",
+    "source",
+)
+LEFT_OUT = "left_out"  # lists of rows that could not be rebuilt, with the reason
+STACKS = ("keras", "eager", "tuned")
+CLIPPING = (None, "", "step", "pass")
+_BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+
+
+class Measurement(Frozen):
+    """One measured step.
+
+    Args:
+        model: MODEL reference, relative to ``base``.
+        base: Folder that the reference is relative to.
+        batch_size: Per device [-].
+        accelerator: Catalog name.
+        devices: GPUs or TPU chips [-].
+        step_s: Measured time of a step [s].
+        stack: `keras`, `eager` or `tuned`.
+        host: Instance type that it ran on; empty when unknown.
+        feed: How the data came in (`numpy`, `synthetic`, ...); empty when unknown.
+        framework: `tensorflow1`, `pytorch`, `mxnet`, ...; empty when unknown.
+        layout: `nchw`, `nhwc`; anything else when it does not matter or is unknown.
+        distribution: How several devices were kept together (`nccl`, `parameter_server`, ...).
+        hosts: Machines [-]; None when unknown.
+        work: `train`, `infer`, or `forward_backward`: a training step without the optimizer.
+        accumulation: Passes for each optimizer step; None when unknown [-].
+        clipping: When gradients are scaled to a global norm: each `step` of the optimizer, each `pass`; empty:
+            never, or it is not known.
+        recompute: Whether the backward pass repeats part of the forward pass.
+        flash_attention: Whether attention ran as one fused kernel.
+        waits: Whether the loop worked with the device's arrays between steps: each waits for the one before.
+        optimizer: What updates the weights, as the source calls it; empty when unknown.
+        software: Frameworks and libraries with their versions, as published; empty when unknown.
+        assumed: What about the row was inferred, not published (`precision`, `compiled`).
+        collection: File that the row was read from, without its suffix.
+    """
+
+    model: str
+    base: Path
+    batch_size: int
+    accelerator: str
+    devices: int
+    mode: Literal["train", "infer"]
+    precision: str
+    compiled: bool
+    stack: str
+    step_s: float
+    source: str
+    host: str = ""
+    feed: str = ""
+    framework: str = ""
+    layout: str = ""
+    distribution: str = "none"
+    hosts: int | None = 1
+    work: str = "train"
+    accumulation: int | None = 1
+    clipping: Literal["", "step", "pass"] = ""
+    recompute: bool = False
+    flash_attention: bool = False
+    waits: bool = False
+    optimizer: str = ""
+    software: str = ""
+    assumed: tuple[str, ...] = ()
+    collection: str = ""
+
+    @property
+    def architecture(self) -> str:
+        """The model without its arguments: what is left out together when models are left out."""
+        return self.model.split("?")[0].rsplit(":", 1)[-1].rsplit(".", 1)[-1]
+
+    @property
+    def family(self) -> str:
+        """The architecture without its variant (`resnet50_v15` is a `resnet50`)."""
+        return next(
+            (family for family in FAMILIES if self.architecture.startswith(family)), self.architecture
+        )
+
+    @property
+    def origin(self) -> str:
+        """Who published it: the collection without what it is a part of."""
+        name = self.collection
+        for part in PARTS_OF_A_SOURCE:
+            name = name.removesuffix(part)
+        return name
+
+    @property
+    def chip(self) -> str:
+        """Chip of the accelerator: the group of rows that is left out together."""
+        return chip_name(self.accelerator)
+
+
+PARTS_OF_A_SOURCE = ("_vision", "_language", "_infer")  # files that hold one publisher's rows between them
+# Architectures whose variants are near copies of each other: what is left out together when one is left out.
+FAMILIES = (
+    "alexnet", "bert", "cifar10_cnn", "efficientnet", "inception_v1", "mobilenet_v3", "nnunet", "resnet18",
+    "resnet50", "resnext", "se_resnext", "shufflenet", "squeezenet", "wide_resnet",
+)  # fmt: skip
+
+
+def _parse(row: dict[str, str], path: Path) -> Measurement:
+    missing = [name for name in COLUMNS if not (row.get(name) or "").strip()]
+    if missing:
+        raise ValueError(f"`{missing[0]}` is empty")
+    step_ms = float(row["step_ms"])
+    if not step_ms > 0:
+        raise ValueError(f"`step_ms` must be positive, not {row['step_ms']}")
+    if row["compiled"].lower() not in _BOOLEANS:
+        raise ValueError(f"`compiled` must be true or false, not `{row['compiled']}`")
+    if row["mode"] not in ("train", "infer"):
+        raise ValueError(f"`mode` must be train or infer, not `{row['mode']}`")
+    stack = row.get("stack") or "keras"
+    if stack not in STACKS:
+        raise ValueError(f"`stack` must be one of {', '.join(STACKS)}, not `{stack}`")
+    if row.get("clipping", "") not in CLIPPING:
+        raise ValueError(f"`clipping` must be step, pass or empty, not `{row['clipping']}`")
+    return Measurement(
+        model=row["model"], base=path.parent, collection=path.stem,
+        batch_size=int(row["batch_size"]), accelerator=row["accelerator"],
+        devices=int(row["devices"]), mode=cast('Literal["train", "infer"]', row["mode"]),
+        precision=row["precision"], compiled=_BOOLEANS[row["compiled"].lower()], stack=stack,
+        step_s=step_ms / 1e3, source=row["source"], host=row.get("instance_type") or "",
+        feed=row.get("input") or "", **_circumstances(row),
+    )  # fmt: skip
+
+
+def _circumstances(row: dict[str, str]) -> dict[str, Any]:
+    """Return the optional columns, which only published files have."""
+    return {
+        "framework": row.get("framework") or "",
+        "layout": row.get("layout") or "",
+        "distribution": row.get("distribution") or "none",
+        "hosts": _count(row.get("hosts", "1")),
+        "work": row.get("work") or row["mode"],
+        "accumulation": _count(row.get("accumulation", "1")),
+        "clipping": row.get("clipping") or "",
+        "recompute": row.get("activation_checkpointing") == "true",
+        "flash_attention": row.get("attention") == "flash",
+        "waits": row.get("waits") == "true",
+        "optimizer": row.get("optimizer") or "",
+        "software": row.get("software") or "",
+        "assumed": tuple(name for name in ("precision", "compiled") if row.get(f"{name}_known") == "false"),
+    }
+
+
+def _count(text: str | None) -> int | None:
+    return int(text) if text else None
+
+
+def read_measurements(path: Path) -> tuple[Measurement, ...]:
+    """Read a CSV of measurements.
+
+    Raises:
+        UsageError: The file is missing, a column is missing, or a row is broken (names file, line, field).
+    """
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file)
+            _require_columns(reader.fieldnames, path)
+            return tuple(_row(row, reader.line_num, path) for row in reader)
+    except OSError as problem:
+        raise UsageError(f"cannot read measurements from `{path}`: {problem.strerror}") from problem
+
+
+def _require_columns(names: Sequence[str] | None, path: Path) -> None:
+    missing = [name for name in COLUMNS if name not in (names or ())]
+    if missing:
+        raise UsageError(
+            f"`{path}` lacks the column{'s' if len(missing) > 1 else ''} {', '.join(missing)}",
+            hint=f"the header must hold {','.join(COLUMNS)}",
+        )
+
+
+def _row(row: dict[str, str], line: int, path: Path) -> Measurement:
+    try:
+        return _parse(row, path)
+    except ValueError as problem:
+        raise UsageError(f"{path}:{line}: {problem}") from problem
+
+
+def packaged_corpus() -> tuple[Measurement, ...]:
+    """Return every published measurement that ships with the program."""
+    folder = Path(str(resources.files("gpuplan.profiles.published")))
+    paths = sorted(path for path in folder.glob("*.csv") if not path.name.startswith(LEFT_OUT))
+    return tuple(row for path in paths for row in read_measurements(path))
+
+
+def collection(name: str) -> tuple[Measurement, ...]:
+    """Return the rows of one published file.
+
+    Example:
+        >>> len(collection("profet_keras_aws"))
+        849
+    """
+    return read_measurements(Path(str(resources.files("gpuplan.profiles.published"))) / f"{name}.csv")

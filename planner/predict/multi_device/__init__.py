@@ -1,0 +1,1 @@
+"""Steps on several devices: interconnect, collectives, data parallelism."""

@@ -1,0 +1,269 @@
+"""A step on several devices: the step on one, what is exposed of the gradient exchange, a shared host.
+
+Weak scaling is the native form: every device works on its own batch, as `StepTime` of one device says. The
+constants live in ``profiles/parallel.json``, fitted on published steps of several devices whose step on one
+device was published beside them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, field
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any, cast
+
+from ...errors import UsageError
+from ...frozen import Frozen
+from ...offers.rows import Accelerator
+from ...units import Interval
+from ..step_time import Limiter, StepTime, Unpredicted, notes_text
+from .collectives import exposed_s, ring_all_reduce_s
+from .interconnect import UNKNOWN, Link, LinkKind, Machine, link_between
+
+__all__ = [
+    "ANY_METHOD", "BACKWARD_SHARE", "FORMAT", "IMAGE_BYTES", "Method", "Parallel", "Shares", "load_parallel",
+    "overhead_parts_s", "several_devices", "spread", "step_on_several_s", "strong_scaling", "weak_scaling",
+]  # fmt: skip
+
+FORMAT = "gpuplan.parallel/1"
+ANY_METHOD = ""  # the mean of the methods that were measured
+# The chips of a TPU slice run in step, and their links take nothing from their cores (Jouppi et al., 2020, "A
+# domain-specific supercomputer for training deep neural networks", CACM 63(7), doi:10.1145/3360307).
+IN_STEP = frozenset({"ici"})
+IMAGE_BYTES = 20_000  # a sample of this size and more is decoded and augmented by the host's cores
+BACKWARD_SHARE = 2.0 / 3.0  # of a step's arithmetic: gradients to inputs and to weights, after forward
+
+
+class Method(Frozen):
+    """How one way of keeping devices together behaves.
+
+    Args:
+        slowdown: Relative growth of the device's own work with each doubling of the devices: waiting for the
+            slowest, memory and multiprocessors shared with the exchange [-].
+        sync_s: Added once an exchange, whatever its size [s].
+        overlap: Share of the backward pass in which the exchange can hide, 0..1 [-].
+    """
+
+    slowdown: float
+    sync_s: float
+    overlap: float
+
+
+class Shares(Frozen):
+    """What all methods of one form of exchange have in common.
+
+    Args:
+        links: Share of the datasheet rate that an exchange reaches, by kind of link [-].
+        decoded_per_s_per_core: Images that a host's core reads, decodes and augments [1/s].
+        sharpness: How sharply the host's limit sets in (power of a p-norm) [-].
+    """
+
+    links: dict[str, float]
+    decoded_per_s_per_core: float
+    sharpness: float
+
+
+class Parallel(Frozen):
+    """Everything that was fitted for one form of exchange, and on what.
+
+    ``interval`` holds the ends of the 80 % interval of log(measured / predicted), on sources left out, of the
+    ratio of the steps on several devices and on one, at a `spread` of 1.
+    """
+
+    shares: Shares
+    methods: dict[str, Method]
+    interval: tuple[float, float] = (0.0, 0.0)
+    fitted_on: dict[str, Any] = field(default_factory=dict)
+
+    def method(self, name: str) -> Method:
+        """Return a fitted method; unknown ones behave as the mean."""
+        return self.methods.get(name, self.methods[ANY_METHOD])
+
+    def ends(self, devices: float) -> tuple[float, float]:
+        """Return the ends of the interval of log(measured / predicted) for so many devices."""
+        return self.interval[0] * spread(devices), self.interval[1] * spread(devices)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON types."""
+        return asdict(self)
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Parallel:
+        """Read what `to_json` wrote; KeyError or TypeError on anything else."""
+        return Parallel(
+            shares=Shares(**data["shares"]),
+            methods={name: Method(**row) for name, row in data["methods"].items()},
+            interval=(data["interval"][0], data["interval"][1]), fitted_on=data["fitted_on"],
+        )  # fmt: skip
+
+
+@cache
+def load_parallel(path: Path | None = None) -> dict[str, Parallel]:
+    """Read the packaged constants by form of scaling (`all_reduce`, `parameter_server`, `one_process`).
+
+    Raises:
+        UsageError: The file is missing or is not such a file.
+    """
+    packaged = resources.files("gpuplan.profiles") / "parallel.json"
+    try:
+        data = json.loads(path.read_text() if path else packaged.read_text())
+        return {name: Parallel.from_json(row) for name, row in data["forms"].items()}
+    except (OSError, KeyError, TypeError, ValueError) as problem:
+        raise UsageError(
+            f"cannot read constants of several devices from `{path or packaged}`: {problem!r}",
+            hint="write them anew with `gpuplan calibrate`",
+        ) from problem
+
+
+def overhead_parts_s(
+    *, single_s: float, devices: float, gradient_bytes: float, link: Link, parallel: Parallel,
+    method: str = ANY_METHOD, backward_share: float = BACKWARD_SHARE, accumulation: int = 1,
+    decoded_samples: float | None = None, cpu_cores: float | None = None,
+) -> dict[str, float]:  # fmt: skip
+    """Return what several devices add to the step of one, by part (`link`, `input`), nothing for one [s].
+
+    Args:
+        single_s: The step on one device [s].
+        devices: Of all hosts [-].
+        gradient_bytes: What a device holds of gradients, as they are sent [bytes].
+        link: The slowest of the ring.
+        parallel: The fitted constants.
+        method: `ddp`, `horovod`, `mirrored`, `in_graph`, ...; others behave as the mean.
+        backward_share: Of the step's work [-].
+        accumulation: Passes for each exchange; the step is one pass [-].
+        decoded_samples: Images a device's pass needs from the host's cores; None: none, or unknown [-].
+        cpu_cores: Physical, of the host that feeds all of ``devices``; None: no limit known [-].
+    """
+    if devices <= 1:
+        return {}
+    way = parallel.method(method)
+    rate = link.bytes_per_s * parallel.shares.links[link.kind]
+    exchange_s = ring_all_reduce_s(message_bytes=gradient_bytes, devices=devices, link_bytes_per_s=rate)
+    open_s = exposed_s(exchange_s=exchange_s, hidden_at_most_s=way.overlap * backward_share * single_s)
+    waiting_s = 0.0 if link.kind in IN_STEP else single_s * way.slowdown * math.log2(devices)
+    link_s = waiting_s + (open_s + way.sync_s) / accumulation
+    feed_s = _feed_s(devices, decoded_samples, cpu_cores, parallel.shares)
+    return {"link": link_s, "input": _beyond(single_s + link_s, feed_s, parallel.shares.sharpness)}
+
+
+def spread(devices: float) -> float:
+    """Return how much wider than on a few devices the interval is, in log units: with the doublings beyond four.
+
+    Example:
+        >>> spread(2), spread(4), spread(16)
+        (1.0, 1.0, 2.0)
+    """
+    return max(1.0, math.log2(devices) / 2.0)
+
+
+def _feed_s(devices: float, decoded_samples: float | None, cpu_cores: float | None, shares: Shares) -> float:
+    if decoded_samples is None or cpu_cores is None:
+        return 0.0
+    return devices * decoded_samples / (shares.decoded_per_s_per_core * cpu_cores)
+
+
+def _beyond(device_s: float, feed_s: float, sharpness: float) -> float:
+    """Return how much longer both take side by side than the device alone (p-norm) [s]."""
+    share = feed_s / device_s
+    return device_s * float((1.0 + share**sharpness) ** (1.0 / sharpness) - 1.0)
+
+
+def step_on_several_s(*, single_s: float, **circumstances: Any) -> float:
+    """Return the step on several devices, each with the batch of the one [s]; see `overhead_parts_s`."""
+    return single_s + sum(overhead_parts_s(single_s=single_s, **circumstances).values())
+
+
+def several_devices(
+    single: StepTime, *, gradient_bytes: float, accelerator: Accelerator, devices: float,
+    parallel: Parallel | None = None, machine: Machine = UNKNOWN, hosts: int = 1, method: str = ANY_METHOD,
+    backward_share: float = BACKWARD_SHARE, accumulation: int = 1,
+) -> StepTime | Unpredicted:  # fmt: skip
+    """Return the step on several devices, each working on the batch of the single one.
+
+    Without gradients (predictions) there is nothing to exchange and nobody to wait for: the single step.
+    Batches are taken to be copied to all devices side by side, each over its own slot.
+
+    Args:
+        single: The step on one device.
+        gradient_bytes: Of the model, as they are sent [bytes].
+        accelerator: Each of the devices.
+        devices: Of all hosts; 1 and less: the single step [-].
+        parallel: Fitted constants; None: the packaged ones of an all-reduce.
+        machine: How the devices of a host are joined; by default as the accelerator usually is.
+        hosts: Machines [-].
+        method, backward_share, accumulation: See `overhead_parts_s`.
+    """
+    if devices <= 1 or not gradient_bytes:
+        return single
+    link = link_between(accelerator, devices=devices, machine=machine, hosts=hosts)
+    if link is None:
+        where = f"{hosts} such machines" if hosts > 1 else f"{accelerator.name} devices"
+        return Unpredicted(f"the rate of the link between {where} is not known")
+    constants = parallel or load_parallel()["all_reduce"]
+    added = overhead_parts_s(
+        single_s=single.time_s.mid, devices=devices, gradient_bytes=gradient_bytes, link=link,
+        parallel=constants, method=method, backward_share=backward_share, accumulation=accumulation,
+    )  # fmt: skip
+    parts = {**single.parts_s}
+    for name, part_s in added.items():
+        parts[name] = parts.get(name, 0.0) + part_s
+    mid = single.time_s.mid + sum(added.values())
+    return StepTime(
+        time_s=_widened(single.time_s, mid, constants.ends(devices)), basis=single.basis, parts_s=parts,
+        limiter=cast("Limiter", max(parts, key=lambda name: parts[name])),
+        note=notes_text(single.note, _note(link.kind, devices, hosts)),
+        memory=single.memory,
+    )  # fmt: skip
+
+
+def _note(kind: LinkKind, devices: float, hosts: int) -> str:
+    where = f" in {hosts} machines" if hosts > 1 else ""
+    names = {"nvlink": "NVLink", "pcie": "PCIe", "ici": "ICI", "network": "the network"}
+    unfitted = " (its share of the datasheet rate is assumed)" if kind == "ici" else ""
+    return f"data parallel: gradients of {devices:g} devices{where} summed over {names[kind]}{unfitted}"
+
+
+def _widened(single_s: Interval, mid_s: float, ratio: tuple[float, float]) -> Interval:
+    """Return the interval around a product of two independent factors, log widths added in squares."""
+    below = math.hypot(math.log(single_s.mid / single_s.low), min(ratio[0], 0.0))
+    above = math.hypot(math.log(single_s.high / single_s.mid), max(ratio[1], 0.0))
+    return Interval(low=mid_s * math.exp(-below), mid=mid_s, high=mid_s * math.exp(above))
+
+
+def weak_scaling(
+    step_s_of: Callable[[int], float], *, batch_per_device: int, devices: tuple[int, ...]
+) -> dict[int, float]:
+    """Return samples a second with a fixed batch per device, by number of devices [1/s].
+
+    Args:
+        step_s_of: Step time of N devices, each with the fixed batch [s].
+        batch_per_device: Samples [-].
+        devices: Numbers to look at [-].
+
+    Example:
+        >>> weak_scaling(lambda n: 0.1 + 0.01 * (n - 1), batch_per_device=32, devices=(1, 11))
+        {1: 320.0, 11: 1760.0}
+    """
+    return {n: n * batch_per_device / step_s_of(n) for n in devices}
+
+
+def strong_scaling(
+    step_s_of: Callable[[int, float], float], *, global_batch: int, devices: tuple[int, ...]
+) -> dict[int, float]:
+    """Return samples a second with a fixed batch over all devices, by number of devices [1/s].
+
+    Args:
+        step_s_of: Step time of N devices, each with that batch [s]: small batches keep devices less busy, so it
+            must come from a model of the step, not from one measured step.
+        global_batch: Samples of all devices [-].
+        devices: Numbers to look at; a batch that does not divide evenly waits for its larger parts [-].
+
+    Example:
+        >>> strong_scaling(lambda n, batch: 0.5 + 0.25 * batch, global_batch=6, devices=(1, 3))
+        {1: 3.0, 3: 6.0}
+    """
+    return {n: global_batch / step_s_of(n, math.ceil(global_batch / n)) for n in devices}

@@ -1,0 +1,134 @@
+"""What connects the devices of a machine, and machines with each other.
+
+Rates are what one device can send in one direction while all others send too, by datasheet; how much of it a
+collective reaches is fitted (`parallel.json`). Sources, all [unverified] where they were not read at the page:
+
+* DGX-1 and AWS p3: NVIDIA, 2017, "NVIDIA DGX-1 With Tesla V100 System Architecture", figure 4: eight GPUs in a
+  hybrid cube mesh. A V100 has six NVLinks of 25 GB/s a direction: four within its half, of which one to its
+  first neighbour; a P100 has four of 20 GB/s, three within its half [unverified].
+* DGX-2, DGX A100, and HGX boards since: NVSwitch, every device sends at its full NVLink rate to any other
+  (NVIDIA, 2020, "NVIDIA A100 Tensor Core GPU Architecture" whitepaper) [unverified].
+* PCIe cards: one x16 slot each behind switches; an NVLink bridge, where a card can take one, joins two cards
+  and is not assumed. A K80 board holds two dies behind one slot.
+* Network: AWS, EC2 instance types pages (p2, p3, p3dn, p4d, g4dn) [unverified]; NVIDIA, DGX-1, DGX-2 and DGX
+  A100 user guides: four, eight and eight InfiniBand ports [unverified].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from ...frozen import Frozen
+from ...offers.rows import Accelerator, MachineLinks, Topology
+from ...units import GIGA
+
+__all__ = ["MACHINES", "UNKNOWN", "Link", "LinkKind", "Machine", "link_between", "machine_joined"]
+
+BITS_PER_BYTE = 8.0
+
+LinkKind = Literal["nvlink", "pcie", "ici", "network"]
+
+# Share of a device's NVLinks that a ring over N devices can use, in the hybrid cube mesh.
+MESH_SHARES: Mapping[str, Mapping[int, float]] = {
+    "Pascal": {2: 1 / 4, 3: 2 / 4, 4: 3 / 4},
+    "Volta": {2: 1 / 6, 3: 2 / 6, 4: 4 / 6},
+}
+DIES_PER_SLOT = {"K80": 2}
+BRIDGED = frozenset({"A30", "A40", "A6000", "RTX3090", "H100-NVL", "GH200"})  # no NVLink among many
+
+
+class Machine(Frozen):
+    """What is known of a host beyond its accelerators; None where it is unknown.
+
+    Args:
+        topology: How the devices are joined; None: as their accelerator usually is.
+        cpu_cores: Physical cores of the host [-].
+        network_gbit_per_s: All ports together, one direction [Gbit/s].
+    """
+
+    topology: Topology | None = None
+    cpu_cores: int | None = None
+    network_gbit_per_s: float | None = None
+
+
+UNKNOWN = Machine()
+MACHINES: Mapping[str, Machine] = {
+    "DGX-1": Machine(topology="cube mesh", cpu_cores=40, network_gbit_per_s=400.0),
+    "DGX-2": Machine(topology="switch", cpu_cores=48, network_gbit_per_s=800.0),
+    "DGX-2H": Machine(topology="switch", cpu_cores=48, network_gbit_per_s=800.0),
+    "DGX A100": Machine(topology="switch", cpu_cores=128, network_gbit_per_s=1600.0),
+    "p2.8xlarge": Machine(topology="pcie", cpu_cores=16, network_gbit_per_s=10.0),
+    "p2.16xlarge": Machine(topology="pcie", cpu_cores=32, network_gbit_per_s=25.0),
+    "p3.8xlarge": Machine(topology="cube mesh", cpu_cores=16, network_gbit_per_s=10.0),
+    "p3.16xlarge": Machine(topology="cube mesh", cpu_cores=32, network_gbit_per_s=25.0),
+    "p3dn.24xlarge": Machine(topology="cube mesh", cpu_cores=48, network_gbit_per_s=100.0),
+    "p4d.24xlarge": Machine(topology="switch", cpu_cores=48, network_gbit_per_s=400.0),
+    "g4dn.12xlarge": Machine(topology="pcie", cpu_cores=24, network_gbit_per_s=50.0),
+    "n1-standard-32-k80x8": Machine(topology="pcie", cpu_cores=16, network_gbit_per_s=16.0),
+    "GCE 8xV100": Machine(topology="cube mesh", cpu_cores=48, network_gbit_per_s=32.0),
+}
+
+
+def machine_joined(links: MachineLinks | None) -> Machine:
+    """Return what the catalog says of an instance type's links; None: nothing."""
+    if links is None:
+        return UNKNOWN
+    return Machine(topology=links.topology, network_gbit_per_s=links.network_gbit_per_s)
+
+
+class Link(Frozen):
+    """The slowest link of a ring over devices.
+
+    Args:
+        kind: Which share of its datasheet rate a collective reaches is fitted by kind.
+        bytes_per_s: What a device can send in one direction, by datasheet [bytes/s].
+    """
+
+    kind: LinkKind
+    bytes_per_s: float
+
+
+def link_between(
+    accelerator: Accelerator, *, devices: float, machine: Machine = UNKNOWN, hosts: int = 1
+) -> Link | None:
+    """Return the slowest link of a ring over all devices; None when a rate on the way is unknown.
+
+    A ring passes every host's network ports once, whatever the number of devices behind them.
+    """
+    inside = _inside(accelerator, devices=devices / hosts, machine=machine)
+    if hosts == 1 or inside is None:
+        return inside
+    if machine.network_gbit_per_s is None:
+        return None
+    network = Link(kind="network", bytes_per_s=machine.network_gbit_per_s / BITS_PER_BYTE * GIGA)
+    return min(inside, network, key=lambda link: link.bytes_per_s)
+
+
+def _inside(accelerator: Accelerator, *, devices: float, machine: Machine) -> Link | None:
+    topology = machine.topology or _usual_topology(accelerator)
+    if topology == "ici" and accelerator.ici_gbit_per_s_per_direction:
+        rate = accelerator.ici_gbit_per_s_per_direction / BITS_PER_BYTE * GIGA
+        return Link(kind="ici", bytes_per_s=rate)
+    if topology in ("switch", "cube mesh") and accelerator.link_gb_per_s_total:
+        one_way = accelerator.link_gb_per_s_total / 2.0 * GIGA
+        return Link(kind="nvlink", bytes_per_s=one_way * _mesh_share(accelerator, devices, topology))
+    if accelerator.pcie_gb_per_s_per_direction:
+        rate = accelerator.pcie_gb_per_s_per_direction * GIGA / DIES_PER_SLOT.get(accelerator.name, 1)
+        return Link(kind="pcie", bytes_per_s=rate)
+    return None
+
+
+def _usual_topology(accelerator: Accelerator) -> Topology:
+    if accelerator.ici_gbit_per_s_per_direction:
+        return "ici"
+    joined = accelerator.link_gb_per_s_total and not accelerator.name.endswith("-PCIe")
+    if not joined or accelerator.name in BRIDGED:
+        return "pcie"
+    return "cube mesh" if accelerator.architecture in MESH_SHARES else "switch"
+
+
+def _mesh_share(accelerator: Accelerator, devices: float, topology: Topology) -> float:
+    if topology == "switch":
+        return 1.0
+    return MESH_SHARES.get(accelerator.architecture, {}).get(round(devices), 1.0)

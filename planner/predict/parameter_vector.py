@@ -1,0 +1,154 @@
+"""The vector that a fit searches in: where each coefficient sits, how far it may go, and back to names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ..frozen import Frozen
+from .coefficients import Generation, Host, Shared, Stack, names_of
+from .priors import ERA_SPREAD_LOG, GROUPS, NEVER_LINEAR, NEVER_RISING, era_of
+
+__all__ = ["RANGES", "Fitted", "Layout", "bounds_of", "fitted_of", "robust_of"]
+
+RANGES = tuple(bounds for group in GROUPS for bounds in group.ranges.values())
+
+
+class Member(Protocol):
+    """Whatever says which coefficients apply to it."""
+
+    @property
+    def generation(self) -> str: ...
+
+    @property
+    def stack(self) -> str: ...
+
+    @property
+    def host(self) -> str: ...
+
+    @property
+    def year(self) -> int: ...
+
+
+class Fitted(Frozen):
+    """Coefficients that a fit found."""
+
+    generations: dict[str, Generation]
+    era: dict[str, float]
+    shared: Shared
+    stacks: dict[str, Stack]
+    hosts: dict[str, Host]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Columns of the vector of logs.
+
+    The means first, then what the era adds to those of the generations, then what each member adds.
+    """
+
+    members: dict[str, tuple[str, ...]]
+    years: dict[str, int]
+
+    @staticmethod
+    def of(members: Iterable[Member]) -> Layout:
+        """Return the layout for the members that occur in some cases."""
+        cases = list(members)
+        names = [group.name for group in GROUPS if group.name]
+        return Layout(
+            {name: tuple(sorted({getattr(case, name) for case in cases})) for name in names},
+            {case.generation: case.year for case in cases},
+        )
+
+    def first(self, name: str) -> int:
+        """Return the column of a group's first member."""
+        column = len(RANGES) + len(ERA_SPREAD_LOG)
+        for group in GROUPS:
+            if group.name == name:
+                break
+            column += len(self.members.get(group.name, ())) * len(group.ranges)
+        return column
+
+    @property
+    def size(self) -> int:
+        return (
+            len(RANGES)
+            + len(ERA_SPREAD_LOG)
+            + sum(len(self.members.get(g.name, ())) * len(g.ranges) for g in GROUPS)
+        )
+
+    def columns(self, case: Member) -> list[int]:
+        """Return, for each coefficient of a case, the column of its own addition; -1 where there is none."""
+        columns: list[int] = []
+        for group in GROUPS:
+            width = len(group.ranges)
+            if not group.name:
+                columns += [-1] * width
+                continue
+            own = self.first(group.name) + self.members[group.name].index(getattr(case, group.name)) * width
+            columns += range(own, own + width)
+        return columns
+
+
+def bounds_of(layout: Layout) -> tuple[Any, Any, Any, Any]:
+    """Return lowest, highest, start and prior spread of each column, in logs."""
+    import numpy as np
+
+    logs = np.log(np.array(RANGES))
+    spreads = [np.tile(group.spreads_log, len(layout.members[group.name])) for group in GROUPS if group.name]
+    extra = layout.size - len(RANGES)
+    start = np.concatenate([logs[:, 0], np.zeros(extra)])
+    low = np.concatenate([logs[:, 1], np.full(extra, -2.0)])
+    rise = [0.0 if name in NEVER_RISING else 2.0 for name in ERA_SPREAD_LOG]
+    high = np.concatenate([logs[:, 2], rise, np.full(extra - len(rise), 2.0)])
+    high[len(RANGES) :] = np.maximum(high[len(RANGES) :], 1e-9)
+    return (
+        low,
+        high,
+        start,
+        np.concatenate([*(group.priors_log for group in GROUPS), list(ERA_SPREAD_LOG.values()), *spreads]),
+    )
+
+
+def robust_of(layout: Layout) -> Any:
+    """Return how many prior spreads each column may be off before it counts linearly [-].
+
+    One odd generation must not move the mean that stands for generations never measured; everything else is
+    pulled with the square.
+    """
+    import numpy as np
+
+    means = np.full(len(RANGES) + len(ERA_SPREAD_LOG), NEVER_LINEAR)
+    members = [
+        np.tile(group.robust_spreads, len(layout.members[group.name])) for group in GROUPS if group.name
+    ]
+    return np.concatenate([means, *members])
+
+
+def fitted_of(logs: Any, layout: Layout) -> Fitted:
+    """Return named coefficients: the mean of each group under the empty name, and every member."""
+    import numpy as np
+
+    found: list[Any] = []
+    mean_at = 0
+    gains = logs[len(RANGES) : len(RANGES) + len(ERA_SPREAD_LOG)]
+    for group in GROUPS:
+        width = len(group.ranges)
+        mean = logs[mean_at : mean_at + width]
+        mean_at += width
+        named = {"": _named(group.kind, np.exp(mean))}
+        for number, member in enumerate(layout.members.get(group.name, ())):
+            start = layout.first(group.name) + number * width
+            own = mean + logs[start : start + width]
+            if group.name == "generation":
+                own = own + gains * era_of(layout.years[member])
+            named[member] = _named(group.kind, np.exp(own))
+        found.append(named if group.name else named[""])
+    generations, shared, stacks, hosts = found
+    era = {name: float(f"{gain:.6g}") for name, gain in zip(ERA_SPREAD_LOG, gains, strict=True)}
+    return Fitted(generations=generations, era=era, shared=shared, stacks=stacks, hosts=hosts)
+
+
+def _named(kind: Any, values: Any) -> Any:
+    return kind(**{name: float(f"{value:.6g}") for name, value in zip(names_of(kind), values, strict=True)})

@@ -1,0 +1,213 @@
+"""How a measured step was run, in the terms of the model: which stack, which host, which memory."""
+
+from __future__ import annotations
+
+from ..offers.rows import Accelerator
+from ..units import GIB
+from .device.accelerator_limits import tensor_dtypes
+from .kernels.unfused import Composed
+from .measurements import Measurement
+
+__all__ = [
+    "CUDNN", "composed_by", "converted_by_keras", "converted_by_xla", "converted_dtypes", "host_of",
+    "is_fed_from_host", "keras_library", "kind_of_measured_run", "kind_of_run", "kind_of_stack", "library_of",
+    "mode_of", "name_and_mode", "pressure_of", "stack_of", "wait_factor",
+]  # fmt: skip
+
+# What crosses to the device in every step; data sets that a framework reads itself are copied while the step
+# before runs, and synthetic data stays on the device.
+FED_FROM_HOST = ("numpy", "generator")
+
+# What a step on a TPU takes longer where keys are split between steps: "ca. 40 %", by the authors of such a loop
+# (github.com/huggingface/transformers/pull/11773). Steps of the same loop on a V100 are as those of any other.
+WAIT_ON_TPU = 1.4
+
+CHANNELS_FIRST = ("nchw", "ncw", "ncdhw")
+HOPPER = 9.0  # compute capability
+CUDNN = frozenset({"lstm", "gru"})
+GONE = ("mxnet", "cntk", "tensorflow1")  # backends of Keras 1 and 2
+TENSORFLOW1_SCRIPT = "tf_cnn_benchmarks"
+# Family, framework, optimizer: `composed_by`.
+PYTHON_UPDATES = (("bert", "tensorflow1", "adamw"), ("bert", "tensorflow1", "lamb"))
+FIRST_WITH_LSTM_ON_JAX = (3, 14)  # keras/src/backend/jax/rnn.py: `lstm` is a stub in 3.13, cuDNN in 3.14
+
+
+def library_of(m: Measurement) -> frozenset[str]:
+    """Return the recurrent layers that a library ran whole in a measurement.
+
+    PyTorch's LSTM and GRU are cuDNN's on every GPU, and so are those of Keras in TensorFlow 2 unless XLA compiles
+    them. Keras on TensorFlow 1, MXNet and CNTK looped.
+    """
+    looped = m.compiled or m.framework not in ("pytorch", "tensorflow2")
+    return frozenset() if looped else CUDNN
+
+
+def keras_library(accelerator: Accelerator, *, keras: str, compiled: bool) -> frozenset[str]:
+    """Return the recurrent layers that today's Keras or PyTorch hands to a library on an accelerator.
+
+    On PyTorch and TensorFlow (where Keras turns XLA off for a model that holds one) LSTM and GRU. On JAX the LSTM
+    alone, in newer versions of Keras; GRU on JAX, and everything on TPUs, is a loop that XLA compiles
+    (keras/src/backend/*/rnn.py of Keras 3.15).
+
+    Args:
+        accelerator: Where it runs.
+        keras: Version of Keras.
+        compiled: True: on JAX, one program; False: kernel by kernel, on PyTorch or TensorFlow.
+    """
+    if accelerator.kind != "gpu":
+        return frozenset()
+    if not compiled:
+        return CUDNN
+    version = tuple(int(part) for part in keras.split(".")[:2])
+    return frozenset({"lstm"}) if version >= FIRST_WITH_LSTM_ON_JAX else frozenset()
+
+
+def converted_by_xla(accelerator: Accelerator, *, precision: str) -> frozenset[str]:
+    """Return the types of convolutions that XLA lays channels first though tensor units multiply them.
+
+    Before Hopper it puts channels last for 16-bit types alone (openxla/xla@080da28
+    xla/service/gpu/transforms/layout_assignment.cc, `HeuristicLayoutAssignment`; in 2019 as well): float32 that is
+    multiplied in TF32 is converted. Three-dimensional convolutions of 16 bits stay channels first too there; that
+    is not counted. Nothing is known of other vendors' GPUs.
+
+    Args:
+        accelerator: A row of the catalog.
+        precision: Of the workload; `tf32` lets float32 products run on tensor units.
+    """
+    older = accelerator.vendor == "NVIDIA" and float(accelerator.compute_capability or 0.0) < HOPPER
+    return tensor_dtypes(accelerator, precision=precision) & {"float32"} if older else frozenset()
+
+
+def converted_by_keras(accelerator: Accelerator, *, precision: str, compiled: bool) -> frozenset[str]:
+    """Return the types of convolutions that come to tensor units with channels first in today's Keras.
+
+    Args:
+        accelerator: A row of the catalog.
+        precision: Of the workload.
+        compiled: Whether XLA lays arrays out; Keras on PyTorch has channels last.
+    """
+    return converted_by_xla(accelerator, precision=precision) if compiled else frozenset()
+
+
+def converted_dtypes(m: Measurement, accelerator: Accelerator) -> frozenset[str]:
+    """Return the types of convolutions that came to tensor units with channels first, and were converted.
+
+    XLA lays arrays out by itself. So does TensorFlow without it, by the same rule: its graph optimizer turns
+    16-bit convolutions to channels last, and all others to channels first
+    (tensorflow/core/grappler/optimizers/generic_layout_optimizer.cc); TF32 with channels last was tried and taken
+    back (github.com/tensorflow/tensorflow/pull/56744). Other frameworks keep the layout that they are given; where
+    that is not known, nothing is converted. Keras on PyTorch has channels last.
+
+    Args:
+        m: What was run.
+        accelerator: Where.
+    """
+    if m.framework in ("tensorflow1", "tensorflow2", "jax"):
+        return converted_by_xla(accelerator, precision=m.precision)
+    if m.layout in CHANNELS_FIRST and not m.compiled:
+        return tensor_dtypes(accelerator, precision=m.precision)
+    return frozenset()
+
+
+def wait_factor(m: Measurement) -> float:
+    """Return how much longer a step took because its loop waited for the one before [-]."""
+    return WAIT_ON_TPU if m.waits and m.accelerator.startswith("TPU") else 1.0
+
+
+def composed_by(m: Measurement) -> frozenset[Composed]:
+    """Return where a framework launched every primitive, having no kernel for the whole.
+
+    TensorFlow without XLA, in GELU and normalization of layers: BERT in mixed precision takes 349 ms there without
+    XLA and 151 ms with it, on one V100 and of one publisher (profiles/published/dlperf_language.csv).
+
+    TensorFlow 1 in updates that it has no kernel for, even beside XLA: BERT's authors and their successors wrote
+    AdamW and LAMB as chains of primitives on variables by reference, which XLA leaves alone (optimization.py of
+    google-research/bert and of NVIDIA/DeepLearningExamples, `AdamWeightDecayOptimizer`). Not so Transformer-XL:
+    its script has XLA compile the LAMB and nothing else (NVIDIA/DeepLearningExamples@4f0f43b,
+    TensorFlow/LanguageModeling/Transformer-XL/tf/main.py, `jit_optimizer`).
+
+    PyTorch before 2.0, in the update of each variable: `torch.optim` ran one loop over variables and operations
+    (pytorch.org/docs/2.0/optim.html, "foreach"). Vendors' containers have optimizers of their own, in one kernel.
+    """
+    calls = m.framework in ("tensorflow1", "tensorflow2") and not m.compiled
+    loops = (m.framework, m.stack) == ("pytorch", "eager") and not m.compiled
+    updates = loops or (m.family, m.framework, m.optimizer) in PYTHON_UPDATES
+    composed: dict[Composed, bool] = {"calls": calls, "updates": updates}
+    return frozenset(part for part, is_so in composed.items() if is_so)
+
+
+def stack_of(m: Measurement) -> str:
+    """Return the name of the stack that ran a measurement: framework, how it was used, odd layouts apart.
+
+    A script of TensorFlow 1 stays one on TensorFlow 2: `tf_cnn_benchmarks` builds a graph and runs it in a session
+    there, too ("TensorFlow 1 benchmarks", README.md of github.com/tensorflow/benchmarks).
+
+    MXNet channels last on scalar units is up to 13 times slower than channels first (its own performance page),
+    and is a stack of its own. So is inference: graphs are rewritten for it, and nothing is kept for a backward
+    pass.
+    """
+    framework = "tensorflow1" if TENSORFLOW1_SCRIPT in m.software else m.framework
+    slow = (m.framework, m.layout, m.precision) == ("mxnet", "nhwc", "float32")
+    layout = " nhwc" if slow else ""
+    return mode_of(f"{framework} {m.stack}{layout}", m.mode)
+
+
+def kind_of_stack(m: Measurement) -> str:
+    """Return which stacks a measurement's errors are like: `keras`, `eager`, `tuned`, or `older keras`.
+
+    Keras on backends that are gone (MXNet, CNTK, TensorFlow 1) is no guide to Keras today: loops over time took
+    two to three times as long there.
+    """
+    return f"older {m.stack}" if m.stack == "keras" and m.framework in GONE else m.stack
+
+
+def mode_of(name: str, mode: str) -> str:
+    """Return what a stack or a host is called at inference; for training it has its own name.
+
+    Example:
+        >>> mode_of("keras", "train"), mode_of("keras", "infer")
+        ('keras', 'keras infer')
+    """
+    return f"{name} {mode}" if mode == "infer" else name
+
+
+def name_and_mode(name: str) -> tuple[str, str]:
+    """Return what `mode_of` made a name of.
+
+    Example:
+        >>> name_and_mode("keras"), name_and_mode("keras infer")
+        (('keras', 'train'), ('keras', 'infer'))
+    """
+    trained = name.removesuffix(" infer")
+    return trained, "train" if trained == name else "infer"
+
+
+def host_of(m: Measurement) -> str:
+    """Return the name of the host: the instance type where Keras dispatched kernels, else the stack."""
+    return mode_of(m.host, m.mode) if m.stack == "keras" and m.host else stack_of(m)
+
+
+def kind_of_run(accelerator: str, precision: str, *, compiled: bool) -> str:
+    """Return what a fit has to have seen to call a prediction modelled.
+
+    Example:
+        >>> kind_of_run("T4", "float32", compiled=True)
+        'T4 float32 with XLA'
+    """
+    return f"{accelerator} {precision}{' with XLA' if compiled else ''}"
+
+
+def kind_of_measured_run(m: Measurement) -> str:
+    """Return the kind of run that a measurement is one of."""
+    return mode_of(kind_of_run(m.accelerator, m.precision, compiled=m.compiled), m.mode)
+
+
+def is_fed_from_host(m: Measurement) -> bool:
+    """Return whether a batch has to come from the host before each step can begin."""
+    return m.feed in FED_FROM_HOST or (not m.feed and m.stack == "keras")
+
+
+def pressure_of(memory_bytes: float, accelerator: Accelerator, *, share: float = 1.0) -> float:
+    """Return memory needed over memory usable [-]; 0 where the accelerator's memory is not known."""
+    usable_gib = accelerator.usable_gib or accelerator.memory_gib
+    return memory_bytes / (usable_gib * GIB * share) if usable_gib else 0.0

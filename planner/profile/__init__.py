@@ -1,0 +1,1 @@
+"""Measuring step times, and the profile document."""

@@ -1,0 +1,209 @@
+"""The child process of `gpuplan profile`: builds one model on one backend and measures it at one batch size.
+
+    python -m gpuplan.profile.child request.json
+
+Messages go to what was its stdout, one JSON object a line; whatever the user's code prints goes to stderr. It ends
+when its stdin does, so that nothing holds a device after the parent is gone, however that ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import IO, Any, NoReturn
+
+from ..errors import GpuplanError, UsageError
+from ..workload.build.materialize import Concrete, set_precision, with_concrete
+from ..workload.capture.watch import Watch, end_with_parent
+from ..workload.errors import one_line
+from ..workload.options import WorkloadOptions
+from ..workload.reference import parse_reference
+from .measure_model import MeasuredModel, is_out_of_memory, measure_model
+from .windows import MeasurementRules, Meter
+
+__all__ = ["main"]
+
+STDOUT, STDERR = 1, 2
+# What float32 products are computed with on JAX, by precision; the others leave it to the framework.
+JAX_PRODUCTS = {"float32": "highest", "tf32": "tensorfloat32"}
+
+
+def main(request_path: str) -> NoReturn:
+    """Answer one request and end the process."""
+    out = _take_over_streams()
+    request = json.loads(Path(request_path).read_text(encoding="utf-8"))
+    try:
+        _answer(request, out, Path(request_path).parent)
+    except UsageError as error:
+        _finish(out, event="failed", kind="usage", message=str(error), hint=error.hint)
+    except GpuplanError as error:
+        _finish(out, event="failed", kind="capture", message=str(error), hint=error.hint)
+    except Exception as error:
+        _fail(out, error)
+    _finish(out, event="failed", kind="failed", message="the model was never measured", hint=None)
+
+
+def _take_over_streams() -> IO[str]:
+    """Keep stdout for messages, show the user's code none of it, and end when the parent does."""
+    end_with_parent()
+    out = os.fdopen(os.dup(STDOUT), "w", buffering=1, encoding="utf-8")
+    os.dup2(STDERR, STDOUT)
+    return out
+
+
+def _tell(out: IO[str], **message: Any) -> None:
+    out.write(json.dumps(message) + "\n")
+
+
+def _finish(out: IO[str], **message: Any) -> NoReturn:
+    """Send the last message and end, whatever else the user's code planned to do."""
+    _tell(out, **message)
+    out.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def _fail(out: IO[str], error: Exception) -> NoReturn:
+    """Tell of an error, its traceback on stderr."""
+    traceback.print_exception(error)
+    kind = "out_of_memory" if is_out_of_memory(error) else "failed"
+    _finish(out, event="failed", kind=kind, message=f"{type(error).__name__}: {one_line(error)}", hint=None)
+
+
+def _answer(request: dict[str, Any], out: IO[str], folder: Path) -> None:
+    options = WorkloadOptions.from_json(request["options"])
+    base = Path(request["base"])
+    reference = parse_reference(request["reference"], base=base)
+    started_s = time.perf_counter()
+    import keras  # noqa: F401  (timed apart: it loads the backend)
+
+    facts = {"import_s": time.perf_counter() - started_s}
+    _require_device(request["backend"], request["device"])
+    set_precision(options.precision)
+    facts |= _set_products(request["backend"], options.precision)
+    watch = Watch(folder, own=str(reference.folder(base)))
+    started_s = time.perf_counter()
+
+    def use(concrete: Concrete) -> NoReturn:
+        facts["build_s"] = time.perf_counter() - started_s
+        watch.stop()  # nothing else runs here while it measures
+        try:
+            row = _measured(concrete, request, out, facts)
+        except GpuplanError:
+            raise
+        except Exception as error:  # of the measurement, not of the user's code around it
+            _fail(out, error)
+        _finish(out, event="done", row=row)
+
+    with_concrete(reference, use, base=base, options=options, argv=request["argv"])
+
+
+def _require_device(backend: str, wanted: str | None) -> None:
+    """UsageError unless the backend computes where it was asked to."""
+    from .machine import read_backend_facts
+
+    found = read_backend_facts(backend)["platform"]
+    if wanted is not None and found != wanted:
+        raise UsageError(
+            f"--device {wanted}: {backend} computes on a {found} here",
+            hint=f"install {backend} for that device, or leave out `--device`",
+        )
+
+
+def _set_products(backend: str, precision: str | None) -> dict[str, Any]:
+    """Say how float32 is multiplied when that was asked for, and return what was said."""
+    if precision not in ("float32", "tf32"):
+        return {"float32_products": None}
+    if backend == "jax":
+        import jax
+
+        jax.config.update("jax_default_matmul_precision", JAX_PRODUCTS[precision])
+        return {"float32_products": JAX_PRODUCTS[precision]}
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        tf.config.experimental.enable_tensor_float_32_execution(precision == "tf32")
+        return {"float32_products": precision}
+    import torch
+
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+    torch.backends.cudnn.allow_tf32 = precision == "tf32"
+    return {"float32_products": precision}
+
+
+def _measured(
+    concrete: Concrete, request: dict[str, Any], out: IO[str], facts: dict[str, Any]
+) -> dict[str, Any]:
+    from .machine import describe_environment
+
+    model, backend, mode = concrete.model, request["backend"], request["options"]["mode"]
+    own = request["data"] == "script"
+    if own and concrete.arguments is None:
+        raise UsageError("--data script: the model comes from no script", hint="leave out `--data`")
+    started_s = time.perf_counter()
+    data = _arrays(concrete, few=own)
+    facts["draw_data_s"] = time.perf_counter() - started_s
+    facts |= {"parameters": model.count_params(), "samples": concrete.samples, "notes": list(concrete.notes)}
+    facts["precision"] = _policy_of(model)
+    _tell(
+        out,
+        event="ready",
+        batch_size=concrete.batch_size,
+        environment=describe_environment(backend),
+        facts=facts,
+    )
+    subject = MeasuredModel(
+        model=model, data=data, batch_size=concrete.batch_size, backend=backend, mode=mode,
+        fed=(concrete.arguments or {}) if own else {},
+    )  # fmt: skip
+    asked = own and mode == "train" and request["pipeline"]
+    pipeline = _pipeline(subject, request["rules"]["most_s"]) if asked else None
+    row = measure_model(
+        subject, rules=MeasurementRules(**request["rules"]), tell=lambda phase, m: _window(out, phase, m)
+    )
+    row["prepare"] |= facts
+    return row | {"pipeline": pipeline, "batch_size": concrete.batch_size}
+
+
+def _pipeline(subject: MeasuredModel, most_s: float) -> list[dict[str, Any]]:
+    from .input_pipeline import MOST_S, measure_pipeline
+
+    return measure_pipeline(subject.fed, batch_size=subject.batch_size, most_s=min(MOST_S, most_s))
+
+
+def _policy_of(model: Any) -> str:
+    return str(model.dtype_policy.name)
+
+
+def _arrays(concrete: Concrete, *, few: bool) -> tuple[Any, Any, Any]:
+    """Return random x, y and sample weights; one batch when the loop is fed by the script."""
+    from ..workload.build.synthetic import sample_bytes, samples_to_draw, synthetic_inputs, synthetic_targets
+
+    size = sample_bytes(concrete.x, concrete.y, concrete.sample_weight)
+    count = concrete.batch_size
+    if not few:
+        count = samples_to_draw(batch_size=count, bytes_per_sample=size, known=concrete.samples)
+    x = synthetic_inputs(concrete.x, samples=count, model=concrete.model)
+    y = synthetic_targets(concrete.y, samples=count, output=concrete.output)
+    weight = synthetic_targets(concrete.sample_weight, samples=count, output=concrete.output)
+    return x, y, weight
+
+
+def _window(out: IO[str], phase: str, meter: Meter) -> None:
+    """Tell of the window that was closed last."""
+    if not meter.steps_s:
+        _tell(out, event="warm", phase=phase, step_s=meter.warm[-1], settled=meter.settled)
+        return
+    found = meter.summary()
+    _tell(
+        out, event="window", phase=phase, step_s=meter.steps_s[-1], steps=meter.counts[-1],
+        median_s=found.median_s, width=found.width,
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,142 @@
+"""Caveats of a measurement and its bottleneck, each as a sentence with a remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from ..units import MS_PER_S
+from .background_load import ProcessorUse
+from .pooling import compute_process_spread
+from .windows import MeasurementRules
+
+__all__ = ["Bottleneck", "find_bottleneck", "find_caveats"]
+
+Bottleneck = Literal["input", "host", "device"]
+
+OTHERS_SHARE = 0.10  # share of the processor above which other load visibly affects CPU times [-]
+DRIFT = 0.03  # relative change of the median over time, or deviation between processes [-]
+SPREAD = 0.10
+INPUT_SHARE = 0.25  # share of a fit() step outside the compiled step above which input is the bottleneck [-]
+LOADING_SHARE = 0.5  # pipeline time per fit() step above which input is the bottleneck [-]
+HOST_SHARE = 0.5  # share of a step independent of the batch size above which it is launch-bound [-]
+
+
+def find_caveats(
+    row: Mapping[str, Any], *, busy: ProcessorUse | None, rules: MeasurementRules, options: str = ""
+) -> list[str]:
+    """Return the caveats of a measured row; empty if there are none.
+
+    Args:
+        row: Measured row of the profile.
+        busy: Processor load during the measurement; None if unknown.
+        rules: Measurement rules that were used.
+        options: Command-line options given, so that no advice repeats them.
+    """
+    found = []
+    fit = row["fit"]
+    calm = busy is None or busy.other_share < OTHERS_SHARE
+    if not calm and busy is not None:
+        found.append(_describe_load(busy))
+    if fit.get("median_s") is None:
+        return [*found, "too few steps to measure: provide more data, or use a smaller batch"]
+    if fit.get("spread") is None:
+        return [*found, "too few steps for windows: no confidence interval is available"]
+    if fit["warm_up"]["settled"] is False:
+        found.append(
+            f"the warm-up did not settle within {rules.warm_up_s:g} s: check for other load, or thermal throttling"
+        )
+    if fit["stopped"] == "time" and (fit["width"] is None or fit["width"] > rules.width):
+        found.append(_describe_imprecision(fit, rules, options))
+    if abs(fit["drift"]) > DRIFT:
+        found.append(
+            f"unsteady: the second half ran at {1 + fit['drift']:.3f} times the time of the first: "
+            f"clocks or temperature changed"
+        )
+    if compute_process_spread(fit) > DRIFT:
+        found.append(_describe_process_spread(fit))
+    if fit["spread"] > SPREAD:
+        found.append(f"unsteady: half of the windows differ by more than {fit['spread']:.0%} of the median")
+    return found
+
+
+def _describe_load(busy: ProcessorUse) -> str:
+    share = f"{100 * busy.other_share:.0f} %"
+    if busy.stolen_cores > busy.other_cores / 2:
+        return (
+            f"unsteady: other guests of the hypervisor used {share} of the CPU; "
+            f"try again later, or on another machine"
+        )
+    if not busy.most:
+        return f"unsteady: short-lived processes used {share} of the CPU; try again when it is idle"
+    top = busy.most[0]
+    who = f"`{top.name}` (process {top.pid})" if len(busy.most) == 1 else f"`{top.name}` and others"
+    return f"unsteady: another process used {share} of the CPU: {who}; try again when it has ended"
+
+
+def _describe_process_spread(fit: Mapping[str, Any]) -> str:
+    medians_s = fit["process_medians_s"]
+    low_ms, high_ms = (end * MS_PER_S for end in (min(medians_s), max(medians_s)))
+    return (
+        f"unsteady: {len(medians_s)} processes took {low_ms:.3g} to {high_ms:.3g} ms per step: "
+        f"a run may take any time in this range"
+    )
+
+
+def _describe_imprecision(fit: Mapping[str, Any], rules: MeasurementRules, options: str) -> str:
+    count = len(fit.get("process_medians_s") or ())
+    if count > 1:
+        more = "" if "--processes" in options else f"; try `--processes {2 * count}`"
+        return (
+            f"not known to {rules.width:.0%}: the 95 % interval of the median is {fit['width']:.1%} wide after "
+            f"{count} processes{more}"
+        )
+    more = "" if "--max-time" in options else f"; try `--max-time {4 * rules.most_s:g}`"
+    if fit["width"] is None:
+        return f"only {fit['windows']} windows fit into {rules.most_s:g} s: no interval is available{more}"
+    return (
+        f"not known to {rules.width:.0%}: the 95 % interval of the median is {fit['width']:.1%} wide after "
+        f"{rules.most_s:g} s{more}"
+    )
+
+
+def find_bottleneck(row: Mapping[str, Any], *, fixed_s: float | None) -> tuple[Bottleneck | None, str]:
+    """Return the bottleneck of a `fit()` step, and a sentence on it.
+
+    Args:
+        row: Measured row of the profile.
+        fixed_s: Part of a step independent of the batch size; None if only one size was measured [s].
+    """
+    fit_s = row["fit"].get("median_s")
+    step_s = (row.get("step") or {}).get("median_s")
+    if fit_s is None:
+        return None, ""
+    waits = _describe_input(row, fit_s, step_s)
+    if waits:
+        return "input", waits
+    if fixed_s is None:
+        return None, ""
+    share = min(fixed_s / fit_s, 1.0)
+    if share >= HOST_SHARE:
+        return "host", (
+            f"launch-bound: {share:.0%} of a step does not depend on the batch size; a larger batch is nearly "
+            f"free, and a faster device gains little"
+        )
+    return "device", ""
+
+
+def _describe_input(row: Mapping[str, Any], fit_s: float, step_s: float | None) -> str:
+    pipeline: Sequence[Mapping[str, Any]] = row.get("pipeline") or ()
+    rate = pipeline[0]["samples_per_s"] if pipeline else None
+    if step_s is None or rate is None or fit_s - step_s < INPUT_SHARE * fit_s:
+        return ""
+    if row["batch_size"] / rate < LOADING_SHARE * fit_s:
+        return ""
+    best = max((one for one in pipeline if one["samples_per_s"]), key=lambda one: one["samples_per_s"])
+    advice = "; make the loader faster, or cache its output"
+    if best["samples_per_s"] > 1.2 * rate and best["workers"]:
+        advice = f"; with workers={best['workers']} it delivers {best['samples_per_s']:.0f}"
+    possible = row["batch_size"] / step_s
+    return (
+        f"input-bound: the data arrives at {rate:.0f} samples/s, the step could take {possible:.0f}{advice}"
+    )

@@ -1,0 +1,192 @@
+"""Measurement of one Keras model at one batch size in this process: the `fit()` loop, and its compiled step
+alone.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from .machine import read_device_peak_bytes, read_device_state, read_resident_peak_bytes
+from .windows import MeasurementRules, Meter, time_windows
+
+if TYPE_CHECKING:
+    from .recorder import Epoch
+
+__all__ = ["OUT_OF_MEMORY", "MeasuredModel", "is_out_of_memory", "measure_model"]
+
+Tell = Callable[[str, Meter], None]
+# Messages of the frameworks for exhausted memory.
+OUT_OF_MEMORY = (
+    "RESOURCE_EXHAUSTED", "out of memory", "OutOfMemory", "Out of memory", "OOM when allocating",
+    "Failed to allocate", "can't allocate memory", "not enough memory", "Unable to allocate",
+)  # fmt: skip
+EPOCHS_MEASURED = 3
+SHORT_EPOCH_STEPS = 4
+MANY_EPOCHS = 10**6
+# Arguments of the script's fit() that define its input; the others are not measured.
+INPUT_ARGUMENTS = (
+    "x",
+    "y",
+    "batch_size",
+    "validation_split",
+    "shuffle",
+    "class_weight",
+    "sample_weight",
+    "steps_per_epoch",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredModel:
+    """A model and its input, to be measured.
+
+    Args:
+        model: A compiled Keras model.
+        data: `(x, y, sample_weight)` as NumPy arrays of many samples; None where not given.
+        batch_size: Samples of a step [-].
+        fed: Arguments of the script's own `fit()`, to use its data; if empty, ``data`` is used.
+        backend: Keras backend.
+        mode: Training or inference.
+    """
+
+    model: Any
+    data: tuple[Any, Any, Any]
+    batch_size: int
+    fed: Mapping[str, Any] = field(default_factory=dict)
+    backend: str
+    mode: Literal["train", "infer"] = "train"
+
+    @property
+    def first_batch(self) -> tuple[Any, ...]:
+        """The first batch, in the form a step takes."""
+        import keras
+
+        batch = keras.tree.map_structure(
+            lambda array: None if array is None else array[: self.batch_size], self.data
+        )
+        x, y, weight = batch
+        if self.mode == "infer":
+            return (x,)
+        return (x, y) if weight is None else (x, y, weight)
+
+    def fit_arguments(self) -> dict[str, Any]:
+        """Return the input arguments of `fit()`, without validation."""
+        if self.fed:
+            given = {name: self.fed[name] for name in INPUT_ARGUMENTS if self.fed.get(name) is not None}
+            return given | {"validation_freq": MANY_EPOCHS + 1}
+        x, y, weight = self.data
+        return {"x": x, "y": y, "sample_weight": weight, "batch_size": self.batch_size}
+
+
+def measure_model(subject: MeasuredModel, *, rules: MeasurementRules, tell: Tell) -> dict[str, Any]:
+    """Return a row of the profile: times, warm-up, raw samples, memory.
+
+    Args:
+        subject: Model to measure; it is unusable afterwards.
+        rules: Rules to start and stop.
+        tell: Callback after each window, with the phase (`fit`, `step`) and the meter.
+    """
+    loop = _measure_fit if subject.mode == "train" else _measure_predict
+    before_bytes = read_resident_peak_bytes()
+    fit, prepare, epoch = loop(subject, rules, tell)
+    row: dict[str, Any] = {"fit": fit.to_json(), "prepare": prepare, "epoch": epoch}
+    row["state_while_timed"] = read_device_state()
+    step = _measure_step(subject, rules, tell)
+    row["step"] = None if step is None else step.to_json()
+    peak_bytes = read_resident_peak_bytes()
+    row["memory"] = {
+        "device_peak_bytes": read_device_peak_bytes(subject.backend), "host_peak_bytes": peak_bytes,
+        "host_growth_bytes": None if before_bytes is None or peak_bytes is None else peak_bytes - before_bytes,
+    }  # fmt: skip
+    return row
+
+
+def _measure_fit(
+    subject: MeasuredModel, rules: MeasurementRules, tell: Tell
+) -> tuple[Meter, dict[str, Any], dict[str, Any]]:
+    from .recorder import StepRecorder
+
+    meter = Meter(rules)
+    recorder = StepRecorder(meter, stop=True, on_window=lambda m: tell("fit", m))
+    subject.model.fit(**subject.fit_arguments(), epochs=MANY_EPOCHS, verbose=0, callbacks=[recorder])
+    middle_s = meter.summary().median_s if meter.steps_s else None
+    first_s = recorder.first_step_s
+    compile_s = None if first_s is None or middle_s is None else max(first_s - middle_s, 0.0)
+    whole = recorder.epochs[1:-1]  # without the first (compilation) and the last (interrupted)
+    return (
+        meter,
+        {"first_step_s": first_s, "compile_s": compile_s},
+        _measure_epochs(subject, rules, middle_s, whole),
+    )
+
+
+def _measure_epochs(
+    subject: MeasuredModel, rules: MeasurementRules, step_s: float | None, whole: Sequence[Epoch]
+) -> dict[str, Any]:  # fmt: skip
+    """Return the time of an epoch outside its steps [s]: shuffling, starting the iterator, collecting the
+    logs.
+
+    The median of whole epochs, extended by short ones if the loop ran only a few: occasionally an epoch of
+    TensorFlow waits up to seconds for its iterator, which too few epochs would misrepresent.
+    """
+    from .recorder import StepRecorder
+
+    if step_s is None or subject.fed:
+        return {"beside_steps_s": None}
+    short = []
+    for _ in range(max(EPOCHS_MEASURED - len(whole), 0)):
+        recorder = StepRecorder(Meter(rules), most_steps=SHORT_EPOCH_STEPS)
+        subject.model.fit(**subject.fit_arguments(), epochs=1, verbose=0, callbacks=[recorder])
+        short += recorder.epochs[:1]
+    beside = [
+        epoch.first_s - epoch.began_s - step_s + epoch.ended_s - epoch.last_s
+        for epoch in (*whole, *short)
+        if epoch.first_s is not None and epoch.last_s is not None and epoch.ended_s is not None
+    ]
+    return {"beside_steps_s": statistics.median(beside) if beside else None}
+
+
+def _measure_predict(
+    subject: MeasuredModel, rules: MeasurementRules, tell: Tell
+) -> tuple[Meter, dict[str, Any], dict[str, Any]]:
+    from .recorder import PredictRecorder
+
+    meter = Meter(rules)
+    first = None
+    while not meter.done:
+        recorder = PredictRecorder(meter, on_window=lambda m: tell("fit", m))
+        subject.model.predict(subject.data[0], batch_size=subject.batch_size, verbose=0, callbacks=[recorder])
+        first = recorder.first_step_s if first is None else first
+    compile_s = None if first is None else max(first - meter.summary().median_s, 0.0)
+    return meter, {"first_step_s": first, "compile_s": compile_s}, {"beside_steps_s": None}
+
+
+def _measure_step(subject: MeasuredModel, rules: MeasurementRules, tell: Tell) -> Meter | None:
+    """Time the compiled step without its loop; None on several devices, whose batches the loop distributes."""
+    import keras
+
+    from .train_step import build_stepper
+
+    if keras.distribution.distribution() is not None:
+        return None
+    stepper = build_stepper(subject.model, subject.first_batch, backend=subject.backend, mode=subject.mode)
+    meter = Meter(rules)
+    time_windows(
+        stepper.step, stepper.synchronize, meter=meter, clock=time.perf_counter, steps_per_call=stepper.steps,
+        on_window=lambda m: tell("step", m),
+    )  # fmt: skip
+    return meter
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an error reports exhausted memory.
+
+    Example:
+        >>> is_out_of_memory(RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1 bytes"))
+        True
+    """
+    return isinstance(error, MemoryError) or any(text in str(error) for text in OUT_OF_MEMORY)

@@ -1,0 +1,87 @@
+"""The user's own measured runs, saved in the data folder for later estimates."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UsageError
+from ..files import write_whole
+
+if TYPE_CHECKING:
+    from ..predict.from_profile.predictor import Measurement
+    from ..settings import Settings
+
+__all__ = ["forget_runs", "keep_run", "own_measurements", "read_profile", "runs_folder"]
+
+FILES = "*.profile.json"
+
+
+def runs_folder(settings: Settings) -> Path:
+    """Return the folder of saved runs: in `data_dir`, or in the platform's data folder."""
+    if settings.data_dir is not None:
+        return settings.data_dir / "runs"
+    import platformdirs
+
+    return Path(platformdirs.user_data_path("gpuplan")) / "runs"
+
+
+def read_profile(path: Path) -> dict[str, Any]:
+    """Return a profile's document.
+
+    Raises:
+        UsageError: The file cannot be read, or is no profile.
+    """
+    try:
+        document = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"cannot read the profile `{path}`: {error}", hint="write it with `gpuplan profile`"
+        ) from error
+    if not isinstance(document, dict) or "schema" not in document:
+        raise UsageError(f"`{path}` is no profile", hint="write it with `gpuplan profile`")
+    from ..predict.from_profile.predictor import measurements_of
+
+    measurements_of(document, source=path.name)
+    return document
+
+
+def keep_run(document: Mapping[str, Any], settings: Settings) -> Path:
+    """Save a profile under the hash of its content, so that saving it twice changes nothing.
+
+    Returns:
+        The file.
+    """
+    text = json.dumps(document, sort_keys=True)
+    folder = runs_folder(settings)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.profile.json"
+    write_whole(path, text)
+    return path
+
+
+def forget_runs(settings: Settings) -> int:
+    """Delete all saved runs; return their number."""
+    kept = list(runs_folder(settings).glob(FILES))
+    for path in kept:
+        path.unlink(missing_ok=True)
+    return len(kept)
+
+
+def own_measurements(settings: Settings) -> tuple[Measurement, ...]:
+    """Return the measurements of all saved runs; damaged files are left out."""
+    return tuple(_readable(runs_folder(settings)))
+
+
+def _readable(folder: Path) -> Iterator[Measurement]:
+    for path in sorted(folder.glob(FILES)):
+        try:
+            document = read_profile(path)
+        except UsageError:
+            continue
+        from ..predict.from_profile.predictor import measurements_of
+
+        yield from measurements_of(document, source=f"your own run of {document.get('created_at', '')[:10]}")

@@ -1,0 +1,1 @@
+"""Estimates as tables, TSV, JSON and HTML."""

@@ -1,0 +1,127 @@
+"""Itemized bills: tables below an estimate on a terminal, TSV of every offer's items in a pipe."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from ..numbers import format_duration, format_offer_name, format_short
+from ..output import UNKNOWN, Column, emit_rows
+
+if TYPE_CHECKING:
+    from ...plan.assumptions import Currency
+    from ...plan.pricing.bill_line import BillLine
+    from ...plan.result.estimate import Estimate
+    from ...plan.result.offer_estimate import OfferEstimate
+
+__all__ = ["emit_breakdown", "format_money_range", "iter_breakdown_lines"]
+
+_COLUMNS = [
+    Column(key=key, header=key)
+    for key in (
+        "provider", "instance_type", "region", "purchase", "item", "time_s_low", "time_s_mid", "time_s_high",
+        "usd_low", "usd_mid", "usd_high", "because",
+    )
+]  # fmt: skip
+ENDS = ("low", "mid", "high")
+ITEM_WIDTH, TIME_WIDTH, MONEY_WIDTH = 26, 10, 16
+REASON_FROM = 2 + ITEM_WIDTH + TIME_WIDTH + MONEY_WIDTH + 2
+
+
+def emit_breakdown(estimate: Estimate) -> None:
+    """Write every item of every bill as TSV."""
+    emit_rows(_COLUMNS, [row for one in estimate.offers for row in _iter_rows(one)])
+
+
+def iter_breakdown_lines(estimate: Estimate, *, width: int) -> Iterator[str]:
+    """Yield the bills of the recommended offers for a terminal, each item with its basis."""
+    for one in _select_recommended(estimate):
+        name = format_offer_name(one.offer.provider, one.offer.instance_type)
+        yield ""
+        yield f"bill of {name}, {one.offer.region}, {one.offer.purchase.replace('_', ' ')}:"
+        yield from _iter_lines(one, estimate.terms.currency, width)
+
+
+def format_money_range(low: float, high: float) -> str:
+    """Format an amount as a range, or as one number if both bounds round to the same text.
+
+    Example:
+        >>> format_money_range(0.52, 0.9), format_money_range(1.0, 1.0), format_money_range(-3.0, -2.0)
+        ('0.52–0.9', '1.0', '-2.0–-3.0')
+    """
+    if high < 0:
+        first, last = f"-{format_short(-high)}", f"-{format_short(-low)}"
+    else:
+        first, last = format_short(low), format_short(high)
+    return first if first == last else f"{first}–{last}"
+
+
+def _select_recommended(estimate: Estimate) -> list[OfferEstimate]:
+    """Return the offers recommended below the table, without repetition."""
+    chosen = estimate.recommendation
+    named = (chosen.cheapest, chosen.fastest, chosen.within_deadline, chosen.within_budget, chosen.free)
+    return [estimate.offers[index] for index in dict.fromkeys(i for i in named if i is not None)]
+
+
+def _iter_lines(one: OfferEstimate, currency: Currency, width: int) -> Iterator[str]:
+    """Yield the items and the total of one bill."""
+    if one.bill is None or one.run_time_s is None:
+        yield f"  {UNKNOWN}"
+        return
+    for line in one.bill.lines:
+        time, usd = _format_time(line), _format_usd(line.usd, currency)
+        yield from _wrap_line(_format_cells(line.item, time, usd), line.because, width)
+    for item in one.unbilled:
+        yield f"{_format_cells(item, '', UNKNOWN)}  unknown for this provider"
+    time = format_duration(one.run_time_s.mid)
+    total = _format_usd(one.bill.total, currency)
+    yield _format_cells(f"total, {currency.code}", time, total)
+
+
+def _format_cells(item: str, time: str, money: str) -> str:
+    """Format the three cells of a line."""
+    return f"  {item:<{ITEM_WIDTH}}{time:>{TIME_WIDTH}}{money:>{MONEY_WIDTH}}"
+
+
+def _wrap_line(cells: str, because: str, width: int) -> Iterator[str]:
+    """Yield a line with its basis next to it, or below it on a narrow terminal."""
+    room = width - REASON_FROM
+    if room >= 40:
+        first, *others = textwrap.wrap(because, room) or [""]
+        yield f"{cells}  {first}".rstrip()
+        yield from (f"{'':{REASON_FROM}}{other}" for other in others)
+    else:
+        yield cells
+        yield from textwrap.wrap(because, width, initial_indent=" " * 6, subsequent_indent=" " * 6)
+
+
+def _format_time(line: BillLine) -> str:
+    return "" if line.time_s is None else format_duration(line.time_s.mid)
+
+
+def _format_usd(usd: Any, currency: Currency) -> str:
+    """Format the range of an amount in the user's currency."""
+    ends = sorted((float(currency.of_usd(usd.low)), float(currency.of_usd(usd.high))))
+    return format_money_range(*ends)
+
+
+def _iter_rows(one: OfferEstimate) -> Iterable[dict[str, Any]]:
+    """Yield the items of one bill at full precision."""
+    offer = one.offer
+    names = {
+        "provider": offer.provider, "instance_type": offer.instance_type, "region": offer.region,
+        "purchase": offer.purchase,
+    }  # fmt: skip
+    for line in one.bill.lines if one.bill else ():
+        time_s = line.time_s
+        yield {
+            **names,
+            "item": line.item,
+            "because": line.because,
+            **{
+                f"time_s_{end}": None if time_s is None else getattr(time_s, end)
+                for end in ("low", "mid", "high")
+            },
+            **{f"usd_{end}": getattr(line.usd, end) for end in ("low", "mid", "high")},
+        }

@@ -1,0 +1,123 @@
+"""Recommendations below a table, their certainty, and the trade-off between cheapest and fastest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...plan.assumptions import USD
+from ..numbers import format_device, format_duration, format_offer_name, format_short, format_usd
+from ..output import UNKNOWN
+
+if TYPE_CHECKING:
+    from ...plan.assumptions import Currency
+    from ...plan.result.estimate import Estimate
+    from ...plan.result.offer_estimate import OfferEstimate
+
+__all__ = ["format_summary_lines", "format_usd_per_million"]
+
+PARETO_SHOWN = 4
+MANY_TIMES = 10.0
+
+
+def format_summary_lines(estimate: Estimate) -> list[str]:
+    """Return the recommendations, one line each."""
+    chosen = estimate.recommendation
+    answers = {
+        "cheapest": chosen.cheapest,
+        "fastest": chosen.fastest,
+        "in time": chosen.within_deadline,
+        "in budget": chosen.within_budget,
+        "free": chosen.free,
+    }
+    currency = estimate.terms.currency
+    names_of: dict[int, list[str]] = {}
+    for name, index in answers.items():
+        if index is not None:
+            names_of.setdefault(index, []).append(name)
+    offers = estimate.offers
+    lines = [
+        f"{', '.join(names)}: {_format_offer_line(offers[index], currency)}"
+        for index, names in names_of.items()
+    ]
+    return [*lines, *_format_bottleneck(estimate), *_format_margin(estimate)]
+
+
+def _format_bottleneck(estimate: Estimate) -> list[str]:
+    """Return the bottleneck of the cheapest offer and its remedy."""
+
+    index = estimate.recommendation.cheapest
+    limit = None if index is None else estimate.offers[index].projection.bottleneck
+    if index is None or limit is None:
+        return []
+    offer = estimate.offers[index].offer
+    return [f"limit on {format_device(offer.accelerator, offer.devices)}: {limit.why}"]
+
+
+def _format_margin(estimate: Estimate) -> list[str]:
+    """Return the margin of the cheapest offer, and the offers between it and the fastest."""
+    chosen = estimate.recommendation
+    margin, lines = chosen.sensitivity, []
+    if margin is not None:
+        rival = estimate.offers[margin.runner_up].offer
+        name = format_offer_name(rival.provider, rival.instance_type)
+        price, step = _format_ratio(margin.price_share), _format_ratio(margin.step_time_share)
+        firm = "firmly cheapest" if margin.certain else "not firmly cheapest"
+        lines.append(
+            f"{firm}: at a price {price} higher, or with steps {step} slower, {name} ({rival.region}, "
+            f"{rival.purchase.replace('_', ' ')}) would be cheaper"
+        )
+    between = [index for index in chosen.pareto if index not in (chosen.cheapest, chosen.fastest)]
+    if between:
+        worth = [
+            _format_brief(estimate.offers[index], estimate.terms.currency) for index in between[:PARETO_SHOWN]
+        ]
+        lines.append(f"between the two: {'; '.join(worth)}")
+    return lines
+
+
+def _format_ratio(share: float) -> str:
+    """Format a ratio for a sentence."""
+    return f"{format_short(100 * share)} %" if share < MANY_TIMES else f"{share:,.0f} times"
+
+
+def _format_brief(one: OfferEstimate, currency: Currency) -> str:
+    """Format an offer with its time and cost briefly."""
+    device = format_device(one.offer.accelerator, one.offer.devices)
+    return f"{device} {' '.join(_format_time_and_cost(one, currency))}"
+
+
+def _format_time_and_cost(one: OfferEstimate, currency: Currency) -> tuple[str, str]:
+    """Format time and cost of a run, or of samples if its length is unknown."""
+    if one.run_time_s is not None:
+        cost = (
+            _format_amount(format_usd(float(currency.of_usd(one.bill.total.mid))), currency)
+            if one.bill
+            else UNKNOWN
+        )
+        return format_duration(one.run_time_s.mid), cost
+    million = format_usd_per_million(one, currency)
+    rate = UNKNOWN if one.samples_per_s is None else format_short(one.samples_per_s.mid)
+    return (
+        f"{rate} samples/s",
+        UNKNOWN if million is None else f"{_format_amount(million, currency)} per million",
+    )
+
+
+def format_usd_per_million(one: OfferEstimate, currency: Currency) -> str | None:
+    """Format the cost of a million samples without currency symbol; None if unknown."""
+    usd = one.usd_per_million_samples
+    return None if usd is None else format_usd(float(currency.of_usd(usd)))
+
+
+def _format_amount(text: str, currency: Currency) -> str:
+    """Format an amount with its currency."""
+    return f"${text}" if currency.code == USD.code else f"{text} {currency.code}"
+
+
+def _format_offer_line(one: OfferEstimate, currency: Currency) -> str:
+    """Format an offer with its time and cost in one line."""
+    offer = one.offer
+    kind = offer.purchase.replace("_", " ")
+    device = format_device(offer.accelerator, offer.devices)
+    name = f"{format_offer_name(offer.provider, offer.instance_type)} ({device}), {offer.region}, {kind}"
+    return f"{name}: {', '.join(_format_time_and_cost(one, currency))}"

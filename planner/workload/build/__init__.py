@@ -1,0 +1,1 @@
+"""Building Keras models without weights, and with them where they are executed."""

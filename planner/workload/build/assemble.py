@@ -1,0 +1,294 @@
+"""Assembly of a workload from a Keras model and its input: compile, build, trace, count."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import GpuplanError, UsageError
+from ..array_spec import ArraySpec, SpecTree, map_specs
+from ..device_mesh import distribution_name
+from ..errors import fault_in_user_code
+from ..model import Workload
+from ..options import DEFAULT_BATCH_SIZE, WorkloadOptions, steps_of_run
+from .fit_inputs import Feed
+from .targets import fitting_loss, target_specs, validate_names
+
+__all__ = [
+    "Run", "assemble_workload", "batch_size_of", "build_training_state", "compile_model", "input_specs",
+    "on_one_device", "symbolic_output",
+]  # fmt: skip
+
+PACKAGES_OF = {"tensorflow": ("tensorflow", "tensorflow-cpu"), "torch": ("torch",)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """Properties of a run besides the model.
+
+    Args:
+        text: Reference as given by the user.
+        feed: Input of `fit()`; None if there was none.
+        epochs: Passes over the samples; None when unknown [-].
+        folders: Folders of the user's files, to locate the line of an error.
+        compiled: Whether XLA compiles the step; None for the model's setting.
+        notes: Sentences for the user.
+    """
+
+    text: str
+    feed: Feed | None = None
+    epochs: int | None = None
+    folders: tuple[str, ...] = ()
+    compiled: bool | None = None
+    notes: tuple[str, ...] = ()
+
+
+def assemble_workload(model: Any, *, run: Run, options: WorkloadOptions) -> Workload:
+    """Trace one step of a model and build the workload; its variables may be abstract.
+
+    Raises:
+        UsageError: The model's inputs have no fixed shape, or an option does not fit the model.
+        CaptureError: Building or tracing failed in the model's own code.
+    """
+    validate_names(loss=options.loss, optimizer=options.optimizer)
+    notes = list(run.notes)
+    batch_size = batch_size_of(model, run, options, notes)
+    try:
+        return _assemble(model, run=run, options=options, batch_size=batch_size, notes=notes)
+    except (GpuplanError, MemoryError):
+        raise
+    except Exception as error:
+        doing = "cannot be traced"
+        raise fault_in_user_code(error, name=run.text, doing=doing, folders=run.folders) from error
+
+
+def _assemble(
+    model: Any, *, run: Run, options: WorkloadOptions, batch_size: int, notes: list[str]
+) -> Workload:
+    from ..trace import trace_on_backend
+
+    x = run.feed.x if run.feed is not None else input_specs(model, run.text)
+    y = run.feed.y if run.feed is not None else None
+    weight = run.feed.sample_weight if run.feed is not None else None
+    output = symbolic_output(model, x, batch_size)
+    if options.mode == "train":
+        y = compile_model(model, output, y, options=options, given=run.feed is not None, notes=notes)
+        build_training_state(model, y, output)
+    with on_one_device(model):
+        traced = trace_on_backend(
+            model, x_spec=x, y_spec=y, sample_weight_spec=weight, batch_size=batch_size, mode=options.mode
+        )
+    samples, epochs, steps = _length_of_run(run, options, batch_size)
+    return Workload(
+        model=run.text,
+        mode=options.mode,
+        batch_size=batch_size,
+        precision=options.precision or _precision(model),
+        compiled=_compiled(model, run, options),
+        samples=samples,
+        epochs=epochs,
+        steps=steps,
+        validation_samples=run.feed.validation_samples if run.feed is not None else None,
+        parameters=model.count_params(),
+        trainable_parameters=sum(_size(v.shape) for v in model.trainable_weights),
+        memory=traced.memory,
+        ops=traced.ops,
+        unmodelled=traced.unmodelled,
+        notes=(*notes, *traced.notes),
+        versions=_versions(),
+        distribution=distribution_name(),
+    )
+
+
+# --- input ------------------------------------------------------------------------------------------------
+
+
+def batch_size_of(model: Any, run: Run, options: WorkloadOptions, notes: list[str]) -> int:
+    """Return the batch size: as requested, else captured, else fixed by the model, else Keras's default."""
+    fixed = _fixed_batch_size(model)
+    if fixed is not None and options.batch_size not in (None, fixed):
+        raise UsageError(
+            f"--batch-size {options.batch_size}: the inputs of `{run.text}` fix it to {fixed}",
+            hint="omit `batch_size` in `keras.Input` to allow any size",
+        )
+    captured = run.feed.batch_size if run.feed is not None else None
+    known = options.batch_size or captured or fixed
+    if known is None:
+        notes.append(f"no batch size is given: {DEFAULT_BATCH_SIZE}, the default of fit()")
+    return known or DEFAULT_BATCH_SIZE
+
+
+def _fixed_batch_size(model: Any) -> int | None:
+    inputs = _attribute(model, "inputs") or ()
+    return next((tensor.shape[0] for tensor in inputs if tensor.shape[0] is not None), None)
+
+
+def input_specs(model: Any, text: str) -> SpecTree:
+    import keras
+
+    tensors = _attribute(model, "input")
+    if tensors is None:
+        flat = _attribute(model, "inputs")
+        tensors = flat[0] if flat and len(flat) == 1 else flat
+    if tensors is None:
+        return _specs_of_build(model, text)
+    return keras.tree.map_structure(lambda tensor: _spec_of_input(tensor, text), tensors)
+
+
+def _spec_of_input(tensor: Any, text: str) -> ArraySpec:
+    shape = tuple(tensor.shape[1:])
+    if None in shape:
+        raise UsageError(
+            f"the input `{tensor.name}` of `{text}` has no fixed shape: {tuple(tensor.shape)}",
+            hint="give the builder arguments that fix it, as in `?input_shape=[224,224,3]`, or use a script",
+        )
+    return ArraySpec(shape, str(tensor.dtype))
+
+
+def _specs_of_build(model: Any, text: str) -> SpecTree:
+    """Return the input shape with which a subclassed model was built."""
+    shape = (model.get_build_config() or {}).get("input_shape") if model.built else None
+    if not shape or not all(isinstance(n, int) for n in tuple(shape)[1:]):
+        raise UsageError(
+            f"the input shape of `{text}` is unknown",
+            hint="call `model.build((None, height, width, channels))` before returning it, or use a script",
+        )
+    return ArraySpec(tuple(shape)[1:], "float32")
+
+
+def _attribute(model: Any, name: str) -> Any:
+    """Return a property for which Keras raises until the model was called."""
+    try:
+        return getattr(model, name, None)
+    except (AttributeError, ValueError):
+        return None
+
+
+def _length_of_run(
+    run: Run, options: WorkloadOptions, batch_size: int
+) -> tuple[int | None, int | None, int | None]:
+    """Return samples, epochs and steps, as requested or else captured."""
+    feed = run.feed
+    samples = options.samples or (feed.samples if feed is not None else None)
+    epochs = options.passes or run.epochs
+    if options.steps is not None:
+        return samples, epochs, options.steps
+    as_captured = feed is not None and options.samples is None and batch_size == feed.batch_size
+    if feed is not None and as_captured and feed.steps_per_epoch is not None and epochs is not None:
+        return samples, epochs, feed.steps_per_epoch * epochs
+    return samples, epochs, steps_of_run(samples=samples, batch_size=batch_size, epochs=epochs)
+
+
+# --- building ---------------------------------------------------------------------------------------------
+
+
+def symbolic_output(model: Any, x: SpecTree, batch_size: int) -> Any:
+    """Return the model's output as KerasTensors, building the model if necessary."""
+    import keras
+
+    if all(layer.built for layer in model._flatten_layers()):
+        outputs = _attribute(model, "outputs")
+        if outputs and len(outputs) == 1:
+            return outputs[0]
+        if outputs and (known := _attribute(model, "output")) is not None:
+            return known
+    return model(map_specs(lambda spec: keras.KerasTensor((batch_size, *spec.shape), spec.dtype), x))
+
+
+def compile_model(
+    model: Any, output: Any, y: SpecTree, *, options: WorkloadOptions, given: bool, notes: list[str]
+) -> SpecTree:
+    """Compile a model that is not compiled or needs another loss; return its targets."""
+    if not model.compiled or options.loss or options.optimizer:
+        loss = options.loss or (model.loss if model.compiled else None)
+        optimizer = options.optimizer or (model.optimizer if model.compiled else None)
+        if not model.compiled:
+            notes.append(_compile_note(loss, optimizer))
+        chosen = loss or fitting_loss(model, output, y)
+        model.compile(optimizer=optimizer or "adam", loss=chosen)
+    return y if given else target_specs(model, output)
+
+
+def _compile_note(loss: Any, optimizer: Any) -> str:
+    parts = []
+    if loss is None:
+        parts.append("a loss matching its output")
+    if optimizer is None:
+        parts.append("Adam")
+    return f"the model is not compiled: {' and '.join(parts) or 'the given loss and optimizer'} assumed"
+
+
+def build_training_state(model: Any, y: SpecTree, output: Any) -> None:
+    """Create the variables of metrics, loss and optimizer, as in the first step of `fit()`.
+
+    Keras itself would trace the whole model again (5 s for ResNet-50); the parts can be built from shapes.
+    """
+    import keras
+
+    targets = map_specs(lambda spec: keras.KerasTensor((None, *spec.shape), spec.dtype), y)
+    for name in ("_compile_metrics", "_compile_loss"):
+        part = getattr(model, name, None)
+        if part is not None and not part.built and targets is not None:
+            part.build(targets, output)
+    if model.optimizer is not None and not model.optimizer.built:
+        model.optimizer.build(model.trainable_variables)
+
+
+@contextmanager
+def on_one_device(model: Any) -> Iterator[None]:
+    """Keep older Keras (e.g. 3.9) from pinning results to the devices of the variables' values.
+
+    Abstract variables have no value, and therefore no device.
+    """
+    name = "_enforce_jax_state_sharding"
+    if not hasattr(type(model), name):
+        yield
+        return
+    object.__setattr__(model, name, lambda *parts: parts)
+    try:
+        yield
+    finally:
+        object.__delattr__(model, name)
+
+
+# --- facts ------------------------------------------------------------------------------------------------
+
+
+def _precision(model: Any) -> str:
+    """Return the dtype policy used by most weights."""
+    weights: Counter[str] = Counter()
+    for layer in model._flatten_layers(include_self=False):
+        weights[layer.dtype_policy.name] += sum(_size(v.shape) for v in layer._trainable_variables)
+    (name, count), *_ = weights.most_common(1) or [(model.dtype_policy.name, 0)]
+    return str(name if count else model.dtype_policy.name)
+
+
+def _compiled(model: Any, run: Run, options: WorkloadOptions) -> bool:
+    if options.compiled is not None:
+        return options.compiled
+    if run.compiled is not None:
+        return run.compiled
+    return bool(model.jit_compile) and not model.run_eagerly
+
+
+def _size(shape: tuple[int, ...]) -> int:
+    size = 1
+    for length in shape:
+        size *= length
+    return size
+
+
+def _versions() -> dict[str, str]:
+    from importlib.metadata import PackageNotFoundError, version
+
+    import keras
+
+    backend = keras.backend.backend()
+    installed = {"keras": version("keras"), "jax": version("jax")}
+    for package in PACKAGES_OF.get(backend, ()):
+        with suppress(PackageNotFoundError):
+            installed[backend] = version(package)
+    return installed

@@ -1,0 +1,207 @@
+"""Input of `fit()`: shapes, types and counts, from at most one batch."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..array_spec import ArraySpec, SpecTree
+from ..errors import CaptureError, one_line
+from ..options import DEFAULT_BATCH_SIZE
+
+__all__ = ["Feed", "read_feed"]
+
+EVERY_KIND = "arrays, a keras.utils.PyDataset, a tf.data.Dataset, a torch DataLoader, a generator of batches"
+NARROW = {"float64": "float32", "int64": "int32", "uint64": "uint32", "complex128": "complex64"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feed:
+    """Input of a training run, without the data.
+
+    Args:
+        x, y, sample_weight: Specs nested like the data; None if not given.
+        batch_size: Samples per step; None if unknown [-].
+        samples: Training samples per epoch; None if unknown [-].
+        steps_per_epoch: Steps per epoch; None if unknown [-].
+        validation_samples: Samples evaluated after every epoch; None if there are none or unknown [-].
+    """
+
+    x: SpecTree
+    y: SpecTree = None
+    sample_weight: SpecTree = None
+    batch_size: int | None = None
+    samples: int | None = None
+    steps_per_epoch: int | None = None
+    validation_samples: int | None = None
+
+
+def read_feed(arguments: dict[str, Any]) -> Feed:
+    """Describe the data arguments of a `fit()` call.
+
+    Args:
+        arguments: Arguments of the call by name, including defaults.
+
+    Raises:
+        CaptureError: The data is of a type unsupported by Keras, or has no first batch.
+    """
+    data = arguments["x"]
+    if data is None:
+        raise CaptureError("fit() was called without data", hint=f"pass {EVERY_KIND}")
+    if _is_arrays(data):
+        feed = _from_arrays(data, arguments)
+    else:
+        feed = _from_batches(data, steps_per_epoch=arguments.get("steps_per_epoch"))
+    feed = replace(feed, validation_samples=_validation_samples(data, arguments))
+    if arguments.get("class_weight") and feed.sample_weight is None:
+        return replace(feed, sample_weight=ArraySpec((), "float32"))
+    return feed
+
+
+# --- arrays -----------------------------------------------------------------------------------------------
+
+
+def _is_arrays(data: Any) -> bool:
+    leaves = list(_leaves(data))
+    return bool(leaves) and all(hasattr(leaf, "shape") and hasattr(leaf, "__getitem__") for leaf in leaves)
+
+
+def _leaves(data: Any) -> Iterable[Any]:
+    if isinstance(data, dict):
+        for value in data.values():
+            yield from _leaves(value)
+    elif isinstance(data, (list, tuple)):
+        for value in data:
+            yield from _leaves(value)
+    elif data is not None:
+        yield data
+
+
+def _from_arrays(data: Any, arguments: dict[str, Any]) -> Feed:
+    batch_size = arguments.get("batch_size") or DEFAULT_BATCH_SIZE
+    samples = _samples_after_split(_length(data), arguments)
+    steps = arguments.get("steps_per_epoch")
+    if steps:
+        samples = steps * batch_size
+    return Feed(
+        x=_specs(data),
+        y=_specs(arguments.get("y")),
+        sample_weight=_specs(arguments.get("sample_weight")),
+        batch_size=batch_size,
+        samples=samples,
+        steps_per_epoch=steps or math.ceil(samples / batch_size),
+    )
+
+
+def _length(data: Any) -> int:
+    lengths = {int(leaf.shape[0]) for leaf in _leaves(data)}
+    if len(lengths) != 1 or lengths == {0}:
+        raise CaptureError(f"fit() was given arrays of {sorted(lengths)} samples", hint="give equal lengths")
+    return lengths.pop()
+
+
+def _validation_samples(data: Any, arguments: dict[str, Any]) -> int | None:
+    """Return the number of samples evaluated after every epoch; None if unknown [-].
+
+    With `validation_freq`, the mean number per epoch.
+    """
+    held_out, often = arguments.get("validation_data"), arguments.get("validation_freq") or 1
+    if isinstance(held_out, (tuple, list)) and held_out and _is_arrays(held_out[0]):
+        samples = _length(held_out[0])
+    elif held_out is None and arguments.get("validation_split") and _is_arrays(data):
+        samples = _length(data) - _samples_after_split(_length(data), arguments)
+    else:
+        return None
+    return max(1, samples // often) if isinstance(often, int) else None
+
+
+def _samples_after_split(samples: int, arguments: dict[str, Any]) -> int:
+    """Return the number of training samples after `validation_split`, rounded as in Keras [-]."""
+    split = arguments.get("validation_split") or 0.0
+    if not split or arguments.get("validation_data") is not None:
+        return samples
+    return max(1, math.floor(samples * (1.0 - split)))
+
+
+# --- batches ----------------------------------------------------------------------------------------------
+
+
+def _from_batches(data: Any, *, steps_per_epoch: int | None) -> Feed:
+    import keras
+
+    batch, batches = _first_batch(data)
+    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
+    if not _is_arrays(x):
+        raise CaptureError(f"fit() was given batches of {type(x).__name__}", hint=f"pass {EVERY_KIND}")
+    batch_size = _length(x)
+    steps = steps_per_epoch or batches
+    return Feed(
+        x=_specs(x),
+        y=_specs(y),
+        sample_weight=_specs(sample_weight),
+        batch_size=batch_size,
+        samples=steps * batch_size if steps else None,
+        steps_per_epoch=steps,
+    )
+
+
+def _first_batch(data: Any) -> tuple[Any, int | None]:
+    """Return the first batch and the number of batches per epoch (None if unknown)."""
+    import keras
+
+    try:
+        if isinstance(data, keras.utils.PyDataset):
+            return data[0], data.num_batches
+        tensorflow = sys.modules.get("tensorflow")
+        if tensorflow is not None and isinstance(data, tensorflow.data.Dataset):
+            count = int(data.cardinality())  # negative: infinite or unknown
+            return next(iter(data.take(1))), count if count >= 0 else None
+        return next(iter(data)), _count(data)
+    except StopIteration:
+        raise CaptureError("the data given to fit() has no batch", hint=f"pass {EVERY_KIND}") from None
+    except TypeError as error:
+        raise CaptureError(
+            f"cannot read the data given to fit() ({type(data).__name__}): {one_line(error)}",
+            hint=f"pass {EVERY_KIND}",
+        ) from error
+
+
+def _count(data: Any) -> int | None:
+    try:
+        return len(data)
+    except TypeError:
+        return None
+
+
+# --- shapes and types -------------------------------------------------------------------------------------
+
+
+def _specs(data: Any) -> SpecTree:
+    if isinstance(data, dict):
+        return {key: _specs(value) for key, value in data.items()}
+    if isinstance(data, (list, tuple)):
+        return type(data)([_specs(value) for value in data])
+    return None if data is None else _spec(data)
+
+
+def _spec(array: Any) -> ArraySpec:
+    import keras
+
+    if hasattr(array, "to_numpy"):  # a pandas frame or series
+        array = array.to_numpy()
+    try:
+        dtype = keras.backend.standardize_dtype(array.dtype)
+    except (ValueError, AttributeError):
+        raise CaptureError(
+            f"fit() was given an array of type `{getattr(array, 'dtype', '?')}`",
+            hint="text needs the tensorflow backend, which this version cannot trace: encode it as integers",
+        ) from None
+    if dtype == "string":
+        raise CaptureError(
+            "fit() was given text, which needs the tensorflow backend, and this version cannot trace that",
+            hint="encode the text as integers before fit(), or call TextVectorization in the data pipeline",
+        )
+    return ArraySpec(tuple(int(n) for n in array.shape[1:]), NARROW.get(dtype, dtype))

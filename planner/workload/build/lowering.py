@@ -1,0 +1,157 @@
+"""Lowered step of a MODEL argument for XLA: created in the child process, cached by content."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...errors import GpuplanError, UsageError
+from ...files import cache_folder, keep_newest, write_whole
+from ..cache import entry_key, hash_file, read_entry, write_entry
+from ..capture.tracing_process import run_child
+from ..device_mesh import Mesh, mesh_of_devices
+from ..options import WorkloadOptions
+from ..reference import Reference, parse_reference
+
+if TYPE_CHECKING:
+    from .assemble import Run
+
+__all__ = ["Lowered", "answer_for", "lowered_step"]
+
+MODULES_KEPT = 32  # 0.1 to 3 MB each
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lowered:
+    """A step lowered for a platform.
+
+    Args:
+        digest: SHA-256 of the module.
+        path: Path of the module.
+        batch_size: Samples of its batch [-].
+        mesh: Device mesh over which it is sharded; empty for one device.
+    """
+
+    digest: str
+    path: Path
+    batch_size: int
+    mesh: Mesh = ()
+
+
+def lowered_step(
+    reference: str, *, options: WorkloadOptions, platform: str, base: Path | None = None, argv: Sequence[str] = ()
+) -> Lowered:  # fmt: skip
+    """Lower the step of a MODEL argument for a platform, or load it from the cache.
+
+    Args:
+        reference: A script, function, application or saved model.
+        options: The user's options for the run, including the batch size.
+        platform: `tpu` or `cuda`.
+        base: Base folder of relative paths; by default the current one.
+        argv: Arguments of a script.
+
+    Raises:
+        UsageError: The reference is a saved workload or profile, which contains no program.
+        CaptureError: The user's code failed before it reached a model, or its step cannot be lowered.
+    """
+    folder = (base or Path.cwd()).absolute()
+    parsed = parse_reference(reference, base=folder)
+    if parsed.kind == "json":
+        raise UsageError(
+            f"`--compile`: `{reference}` contains measurements but no program",
+            hint="give the model or the script",
+        )
+    kept = replace(options, samples=None, epochs=None, steps=None, compiled=None)
+    key = f"{platform}-{entry_key(parsed, base=folder, options=kept, argv=argv)}"
+    found = _known(read_entry(key)) if options.use_cache else None
+    return found or _lower(parsed, options=kept, platform=platform, base=folder, argv=argv, key=key)
+
+
+def _known(entry: Mapping[str, Any] | None) -> Lowered | None:
+    if entry is None:
+        return None
+    path = _modules() / f"{entry['digest']}.bin"
+    known = path.is_file() and hash_file(path) == entry["digest"]
+    if not known:
+        return None
+    mesh = tuple((name, size) for name, size in entry["mesh"])
+    return Lowered(digest=entry["digest"], path=path, batch_size=entry["batch_size"], mesh=mesh)
+
+
+def _modules() -> Path:
+    return cache_folder("lowered")
+
+
+def _lower(
+    reference: Reference, *, options: WorkloadOptions, platform: str, base: Path, argv: Sequence[str], key: str
+) -> Lowered:  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="gpuplan-") as folder:
+        path = Path(folder, "module.bin")
+        wanted = {"platform": platform, "path": str(path)}
+        answer = run_child(reference.text, base=base, options=options, argv=argv, lower=wanted)
+        module = path.read_bytes()
+    mesh = tuple((name, size) for name, size in answer["lowered"]["mesh"])
+    lowered = _keep(module, batch_size=answer["lowered"]["batch_size"], mesh=mesh)
+    if options.use_cache:
+        facts = {"digest": lowered.digest, "batch_size": lowered.batch_size, "mesh": mesh}
+        write_entry(key, workload=facts, files=answer["files"])
+    return lowered
+
+
+def _keep(module: bytes, *, batch_size: int, mesh: Mesh) -> Lowered:
+    digest = hashlib.sha256(module).hexdigest()
+    path = _modules() / f"{digest}.bin"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, module)
+        keep_newest(path.parent, "*.bin", files=MODULES_KEPT)
+    except OSError as error:
+        raise GpuplanError(
+            f"the lowered step cannot be written: {error.strerror or error} ({path.parent})",
+            hint="set GPUPLAN_CACHE_DIR to a writable folder",
+        ) from error
+    return Lowered(digest=digest, path=path, batch_size=batch_size, mesh=mesh)
+
+
+# --- in the child -----------------------------------------------------------------------------------------
+
+
+def answer_for(
+    model: Any, *, run: Run, options: WorkloadOptions, request: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the child's answer: the traced workload, or the lowered step (written to its path)."""
+    from .assemble import assemble_workload
+
+    wanted = request.get("lower")
+    if wanted is None:
+        return {"workload": assemble_workload(model, run=run, options=options).to_json()}
+    module, batch_size = _lowered(model, run=run, options=options, platform=wanted["platform"])
+    Path(wanted["path"]).write_bytes(module)
+    return {"lowered": {"batch_size": batch_size, "mesh": mesh_of_devices()}}
+
+
+def _lowered(model: Any, *, run: Run, options: WorkloadOptions, platform: str) -> tuple[bytes, int]:
+    from ..errors import fault_in_user_code
+    from ..trace.jax.stablehlo import lower_step
+    from .assemble import build_training_state, on_one_device
+    from .materialize import concrete_of
+
+    ready = concrete_of(model, run, options, None)
+    specs = (ready.x, ready.y, ready.sample_weight)
+    try:
+        if options.mode == "train":
+            build_training_state(ready.model, ready.y, ready.output)
+        with on_one_device(ready.model):
+            module = lower_step(
+                ready.model, specs=specs, batch_size=ready.batch_size, mode=options.mode, platform=platform
+            )
+    except (GpuplanError, MemoryError):
+        raise
+    except Exception as error:
+        doing = f"cannot be lowered for {platform}"
+        raise fault_in_user_code(error, name=run.text, doing=doing, folders=run.folders) from error
+    return module, ready.batch_size

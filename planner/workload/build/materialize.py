@@ -1,0 +1,124 @@
+"""Models of references with real weights on the current backend, for execution."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ...errors import GpuplanError
+from ..array_spec import SpecTree
+from ..errors import fault_in_user_code
+from ..options import WorkloadOptions, keras_policy
+from ..reference import Reference
+from .assemble import Run, batch_size_of, compile_model, input_specs, symbolic_output
+from .fit_inputs import read_feed
+from .targets import validate_names
+
+__all__ = ["Concrete", "concrete_of", "set_precision", "with_concrete"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Concrete:
+    """An executable model.
+
+    Args:
+        model: Model, built and (for training) compiled.
+        x, y, sample_weight: Specs of one sample, nested like the data.
+        output: Symbolic output.
+        batch_size: Batch size: requested, captured, fixed by the model, or Keras's default [-].
+        samples: Samples of an epoch; None if unknown [-].
+        arguments: Arguments of the script's `fit()` by name; None without a script.
+        notes: Assumptions.
+    """
+
+    model: Any
+    x: SpecTree
+    y: SpecTree
+    sample_weight: SpecTree
+    output: Any
+    batch_size: int
+    samples: int | None
+    arguments: dict[str, Any] | None = None
+    notes: tuple[str, ...] = field(default=())
+
+
+def set_precision(precision: str | None) -> None:
+    """Set the dtype policy, and keep the user's code from changing it."""
+    if precision is None:
+        return
+    import keras
+
+    keras.config.set_dtype_policy(keras_policy(precision))
+    for module in (keras.config, keras.mixed_precision):
+        for name in ("set_dtype_policy", "set_global_policy"):
+            if hasattr(module, name):
+                setattr(module, name, lambda policy: None)
+
+
+def with_concrete(
+    reference: Reference,
+    use: Callable[[Concrete], NoReturn],
+    *,
+    base: Path,
+    options: WorkloadOptions,
+    argv: Sequence[str] = (),
+) -> NoReturn:
+    """Build the model of a reference and pass it on; for a script, from inside its first `fit()`.
+
+    Args:
+        reference: A script, function, application or saved model.
+        use: Function that receives the model; must end the process or raise.
+        base: Base folder of references.
+        options: Batch size, loss, optimizer and mode.
+        argv: Arguments of a script.
+
+    Raises:
+        UsageError, CaptureError: As for tracing.
+    """  # fmt: skip
+    from ..capture.run_script import run_until_fit, skip_pretrained_weights
+    from .from_reference import build_application, build_function
+    from .saved import build_saved_model
+
+    validate_names(loss=options.loss, optimizer=options.optimizer)
+    folder = reference.folder(base)
+    skip_pretrained_weights()
+    if reference.kind == "script" and reference.path is not None:
+
+        def on_fit(model: Any, arguments: dict[str, Any]) -> NoReturn:
+            run = Run(text=reference.text, feed=read_feed(arguments), folders=(str(folder),))
+            use(concrete_of(model, run, options, arguments))
+
+        run_until_fit(reference.path, text=reference.text, argv=argv, on_fit=on_fit)
+    if reference.kind == "application":
+        model = build_application(reference)
+    elif reference.kind == "saved_model" and reference.path is not None:
+        model = build_saved_model(reference.path, precision=options.precision)
+    else:
+        model = build_function(reference, folder=base)
+    use(concrete_of(model, Run(text=reference.text, folders=(str(folder),)), options, None))
+
+
+def concrete_of(model: Any, run: Run, options: WorkloadOptions, arguments: dict[str, Any] | None) -> Concrete:
+    """Build an executable model, compiled if necessary; `arguments` are those of the script's fit()."""
+    notes: list[str] = []
+    batch_size = batch_size_of(model, run, options, notes)
+    feed = run.feed
+    try:
+        x = feed.x if feed is not None else input_specs(model, run.text)
+        y = feed.y if feed is not None else None
+        output = symbolic_output(model, x, batch_size)
+        if options.mode == "train":
+            y = compile_model(model, output, y, options=options, given=feed is not None, notes=notes)
+    except (GpuplanError, MemoryError):
+        raise
+    except Exception as error:
+        raise fault_in_user_code(
+            error, name=run.text, doing="cannot be built", folders=run.folders
+        ) from error
+    return Concrete(
+        model=model, x=x, y=y, sample_weight=feed.sample_weight if feed is not None else None, output=output,
+        batch_size=batch_size, samples=options.samples or (feed.samples if feed is not None else None),
+        arguments=arguments, notes=tuple(notes),
+    )  # fmt: skip

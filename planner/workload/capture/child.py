@@ -1,0 +1,222 @@
+"""The child process: run the user's code, build and trace the model, write the result as JSON.
+
+    python -m gpuplan.workload.capture.child request.json result.json
+
+Its stdout is the parent's stderr, and it ends when its stdin does. The request and the result are plain JSON,
+never pickled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import multiprocessing
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ...errors import GpuplanError, UsageError
+from ..cache import hash_file
+from ..errors import BackendError, one_line
+from ..options import WorkloadOptions
+from ..reference import Reference, parse_reference
+from .watch import Watch, end_with_parent
+
+if TYPE_CHECKING:
+    from ..build.fit_inputs import Feed
+
+__all__ = ["main"]
+
+INTERRUPTED = 130
+ELSEWHERE = "weights are allocated to trace on another backend than JAX, so the model must fit in memory"
+PRETRAINED = "pretrained weights were neither downloaded nor read: their values do not change the time"
+
+
+def main(request_path: str, result_path: str) -> NoReturn:
+    """Answer one request and end the process, without running whatever else the user's code planned to do."""
+    end_with_parent()
+    request = json.loads(Path(request_path).read_text(encoding="utf-8"))
+    try:
+        answer = _answer(request, Path(result_path))
+    except KeyboardInterrupt:
+        os._exit(INTERRUPTED)
+    except GpuplanError as error:
+        answer = _fault(error)
+    _finish(answer, Path(result_path))
+
+
+def _fault(error: GpuplanError) -> dict[str, Any]:
+    kind = "usage" if isinstance(error, UsageError) else "capture"
+    backend = error.backend if isinstance(error, BackendError) else None
+    return {"error": {"kind": kind, "message": str(error), "hint": error.hint, "backend": backend}}
+
+
+def _finish(answer: dict[str, Any], result_path: Path) -> NoReturn:
+    result_path.write_text(json.dumps(answer), encoding="utf-8")
+    for worker in multiprocessing.active_children():
+        worker.terminate()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def _answer(request: dict[str, Any], result_path: Path) -> dict[str, Any]:
+    from ..build.abstract_init import NOT_ABSTRACT, abstract_variables
+    from ..build.materialize import set_precision
+    from ..device_mesh import show_devices
+
+    options = WorkloadOptions.from_json(request["options"])
+    base = Path(request["base"])
+    reference = parse_reference(request["reference"], base=base)
+    on_jax = request["trace_on"] == "jax"
+    _import_keras(request["trace_on"], request["backend"])
+    set_precision(options.precision)
+    Watch(result_path.parent, own=str(reference.folder(base)))
+    if on_jax and options.devices is not None:
+        show_devices()
+    with abstract_variables() if on_jax else contextlib.nullcontext(False) as works:
+        notes = () if works else (NOT_ABSTRACT if on_jax else ELSEWHERE,)
+        if reference.kind == "script":
+            _run_script(reference, request, options, notes, result_path)
+        return _describe_model(reference, request, options, notes)
+
+
+def _import_keras(backend: str, wanted_backend: str | None) -> None:
+    """Import Keras on a backend, then show the user's code the backend that the user set, if any."""
+    os.environ["KERAS_BACKEND"] = backend
+    gc.disable()  # an import makes nothing to collect, and looking for it takes a tenth of the time
+    import keras  # noqa: F401
+
+    gc.freeze()
+    gc.enable()
+    if backend != "jax":
+        return
+    if wanted_backend is None:
+        del os.environ["KERAS_BACKEND"]
+    else:
+        os.environ["KERAS_BACKEND"] = wanted_backend
+
+
+def _backend_note() -> tuple[str, bool | None]:
+    """Return the note on the backend, and whether its steps are compiled (None: as the model says)."""
+    import keras
+
+    traced, wanted = keras.backend.backend(), os.environ.get("KERAS_BACKEND")
+    if traced != "jax":
+        return (
+            f"runs on the {traced} backend only, and was traced there",
+            False if traced == "torch" else None,
+        )
+    if wanted in (None, "jax"):
+        return "traced with Keras on JAX", None
+    note = f"set up for the {wanted} backend; traced with Keras on JAX, whose layers do the same work"
+    return note, False if wanted == "torch" else None
+
+
+def _run_script(
+    reference: Reference,
+    request: dict[str, Any],
+    options: WorkloadOptions,
+    notes: tuple[str, ...],
+    result_path: Path,
+) -> NoReturn:
+    from ..build.assemble import Run
+    from ..build.fit_inputs import read_feed
+    from ..build.lowering import answer_for
+    from .run_script import run_until_fit, skip_pretrained_weights
+
+    path = reference.path or Path()
+    skipped = skip_pretrained_weights()
+
+    def on_fit(model: Any, arguments: dict[str, Any]) -> NoReturn:
+        backend, compiled = _backend_note()
+        feed = read_feed(arguments)
+        run = Run(
+            text=reference.text,
+            feed=feed,
+            epochs=max(1, arguments["epochs"] - (arguments.get("initial_epoch") or 0)),
+            folders=(str(path.parent),),
+            compiled=compiled,
+            notes=(
+                *notes,
+                backend,
+                *_fit_notes(model, arguments, feed),
+                *((PRETRAINED,) if skipped() else ()),
+            ),
+        )
+        answer = answer_for(model, run=run, options=options, request=request)
+        _finish({**answer, "files": _local_files(reference)}, result_path)
+
+    run_until_fit(path, text=reference.text, argv=request["argv"], on_fit=on_fit)
+
+
+def _fit_notes(model: Any, arguments: dict[str, Any], feed: Feed) -> tuple[str, ...]:
+    notes = []
+    validated = arguments.get("validation_data") is not None or arguments.get("validation_split")
+    if validated and feed.validation_samples is None:
+        notes.append("validation after each epoch is not counted")
+    if model.steps_per_execution > 1:
+        notes.append(f"steps_per_execution={model.steps_per_execution} is not modelled: counted step by step")
+    return tuple(notes)
+
+
+def _describe_model(
+    reference: Reference, request: dict[str, Any], options: WorkloadOptions, notes: tuple[str, ...]
+) -> dict[str, Any]:
+    from ..build.assemble import Run
+    from ..build.lowering import answer_for
+
+    base = Path(request["base"])
+    model, extra = _build(reference, base=base, options=options)
+    backend, compiled = _backend_note()
+    run = Run(
+        text=reference.text,
+        folders=(str(reference.folder(base)),),
+        compiled=compiled,
+        notes=(*notes, backend, *extra),
+    )
+    answer = answer_for(model, run=run, options=options, request=request)
+    return {**answer, "files": _local_files(reference)}
+
+
+def _build(reference: Reference, *, base: Path, options: WorkloadOptions) -> tuple[Any, tuple[str, ...]]:
+    """Build the model of a reference that is no script; return it with notes."""
+    from ..build.from_reference import build_application, build_function
+    from ..build.saved import build_saved_model
+    from .run_script import skip_pretrained_weights
+
+    if reference.kind == "application":
+        return build_application(reference), ()
+    if reference.kind == "saved_model" and reference.path is not None:
+        return build_saved_model(reference.path, precision=options.precision), ()
+    skipped = skip_pretrained_weights()
+    model = build_function(reference, folder=base)
+    return model, (PRETRAINED,) if skipped() else ()
+
+
+def _local_files(reference: Reference) -> dict[str, str]:
+    """Return path and hash of every file of the user's own that took part: the reference and its imports."""
+    import sysconfig
+
+    installed = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+    own = str(Path(__file__).resolve().parents[2])
+    files = {str(reference.path)} if reference.path is not None else set()
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if file and file.endswith(".py") and not file.startswith(installed) and not _within(file, own):
+            files.add(os.path.abspath(file))
+    return {file: hash_file(Path(file)) for file in sorted(files) if os.path.isfile(file)}
+
+
+def _within(file: str, folder: str) -> bool:
+    return os.path.realpath(file).startswith(folder + os.sep)
+
+
+if __name__ == "__main__":
+    try:
+        main(*sys.argv[1:3])
+    except MemoryError as error:
+        sys.stderr.write(f"out of memory: {one_line(error)}\n")
+        os._exit(1)

@@ -1,0 +1,196 @@
+"""The parent's side of a process that runs the user's code: its environment, its limit of time, and its end."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any
+
+from ..errors import WAY_OUT, CaptureError, is_own_file
+from .environment import script_environment
+from .terms import DEFAULT_TIMEOUT_S, ScriptTerms, typed_duration
+from .watch import ASK, STUCK, WHERE
+
+__all__ = ["ScriptProcess", "ScriptTimeoutError", "environment_of"]
+
+SHOWN_AFTER_S = 15.0
+REFRESH_S = 2.0
+SHORTEST_PAUSE_S = 0.05
+LONGEST_START_S = DEFAULT_TIMEOUT_S  # until Python and Keras are loaded and the user's code begins
+STALE_S = 1.0  # without a word from the child: code in C holds the interpreter's lock
+ANSWER_S = 0.5
+SECONDS_TO_STOP = 3.0
+LONGER = 3  # times the limit that was reached: what the hint proposes
+_FRAME = re.compile(r'^  File "(.*)", line (\d+) in ', re.MULTILINE)
+
+
+class ScriptTimeoutError(CaptureError):
+    """The user's code took longer than its limit and was stopped. Exit code 1."""
+
+
+def environment_of(terms: ScriptTerms, folder: Path) -> dict[str, str]:
+    """Return the environment of a process that runs the user's code; `folder`: its own temporary one."""
+    empty = folder / "no-credentials"
+    empty.mkdir(exist_ok=True)
+    return script_environment(variables=terms.variables, empty=empty)
+
+
+class ScriptProcess:
+    """A process that runs the user's code, in a session of its own: it and all that it started end together."""
+
+    def __init__(
+        self, module: str, arguments: Sequence[Path], *, name: str, own: Path, terms: ScriptTerms,
+        environment: dict[str, str], stdout: int, stderr: int | IO[Any],
+    ) -> None:  # fmt: skip
+        """Start it; `wait` or `check` watch over it, `stop` ends it.
+
+        Args:
+            module: What to run; it uses `script_watch`.
+            arguments: Of the module, first the request: what the child tells lies beside that file.
+            name: MODEL reference, for messages.
+            own: Folder of the user's own files.
+            terms: Limit of time and progress.
+            environment: See `environment_of`.
+            stdout, stderr: As `subprocess.Popen` takes them.
+        """
+        self._name, self._own, self._terms = name, str(own), terms
+        self._folder = arguments[0].parent
+        self._started_s = self._told_s = time.monotonic()
+        self._begun_s: float | None = None
+        self._at = ""
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", "-m", module, *map(str, arguments)], env=environment,
+            stdin=subprocess.PIPE, stdout=stdout, stderr=stderr, text=True, start_new_session=True,
+        )  # fmt: skip
+        self._over = threading.Event()
+        threading.Thread(target=self._reap, daemon=True).start()
+
+    def _reap(self) -> None:
+        self.process.wait()
+        self._over.set()
+
+    def wait(self) -> int:
+        """Wait for its end and return its exit code; ScriptTimeoutError when that takes too long."""
+        while not self._over.wait(self._pause_s()):
+            self.check()
+        return self.process.returncode
+
+    def _pause_s(self) -> float:
+        """Return for how long there is nothing to check [s]."""
+        now_s = time.monotonic()
+        left_s = self._terms.timeout_s - (now_s - (self._begun() or now_s))
+        shown_in_s = self._started_s + SHOWN_AFTER_S - now_s
+        return max(SHORTEST_PAUSE_S, min(left_s, shown_in_s if shown_in_s > 0 else REFRESH_S))
+
+    def _begun(self) -> float | None:
+        """Return when the user's code began, on the clock of the machine; None: not yet [s]."""
+        if self._begun_s is None:
+            self._read_where()
+        return self._begun_s
+
+    def check(self) -> None:
+        """Tell where the script is when that is due; ScriptTimeoutError when it has taken too long."""
+        now_s, begun_s = time.monotonic(), self._begun()
+        if begun_s is None and now_s - self._started_s >= LONGEST_START_S:
+            raise self._start_timeout()
+        if begun_s is not None and now_s - begun_s >= self._terms.timeout_s:
+            raise self._timeout()
+        gone_s = now_s - self._started_s
+        if gone_s >= SHOWN_AFTER_S and now_s - self._told_s >= REFRESH_S:
+            self._told_s = now_s
+            place = self.place()
+            self._terms.tell(f"at {place} ({gone_s:.0f} s)" if place else f"{gone_s:.0f} s")
+
+    def _start_timeout(self) -> ScriptTimeoutError:
+        return ScriptTimeoutError(
+            f"Keras was not loaded within {typed_duration(LONGEST_START_S)}, to run `{self._name}`",
+            hint=f"`{sys.executable} -c 'import keras'` shows what it waits for",
+        )
+
+    def _timeout(self) -> ScriptTimeoutError:
+        limit_s, place = self._terms.timeout_s, self.place()
+        script = self._name.split("?", 1)[0]
+        other = f", or {WAY_OUT.format(name=script)}" if script.endswith(".py") else ""
+        return ScriptTimeoutError(
+            f"`{self._name}` took longer than {typed_duration(limit_s)} and was stopped"
+            + (f"; it was at {place}" if place else ""),
+            hint=f"`--script-timeout {typed_duration(LONGER * limit_s)}` gives it more time{other}",
+        )
+
+    def place(self) -> str:
+        """Return the line of the user's own files that runs: the last one known, empty before the first."""
+        written_s = self._read_where()
+        if time.time() - written_s > STALE_S:
+            with suppress(OSError):
+                self._at = self._asked() or self._at
+        return self._at
+
+    def _read_where(self) -> float:
+        """Take in what the child has written of itself; return when that was, in the clock of files [s]."""
+        where = self._folder / WHERE
+        with suppress(OSError, ValueError):  # not there yet, or being written
+            told = json.loads(where.read_bytes())
+            self._begun_s = self._begun_s or told["begun_s"]
+            if told["file"]:
+                self._at = f"{os.path.basename(told['file'])}, line {told['line']}"
+            return where.stat().st_mtime
+        return time.time()
+
+    def _asked(self) -> str:
+        """Return the line as the traceback has it that the process writes on a signal; empty without an answer."""
+        stuck = self._folder / STUCK
+        os.truncate(stuck, 0)
+        self.process.send_signal(ASK)
+        until_s = time.monotonic() + ANSWER_S
+        while not stuck.stat().st_size and not self._over.wait(ANSWER_S / 10) and time.monotonic() < until_s:
+            pass
+        for file, line in _FRAME.findall(stuck.read_text(encoding="utf-8", errors="replace")):
+            if is_own_file(file, self._own):
+                return f"{os.path.basename(file)}, line {line}"
+        return ""
+
+    def stop(self) -> None:
+        """End the process and all that it started; may be called twice."""
+        others = self._elsewhere()
+        self._signal_group(signal.SIGTERM)
+        self._over.wait(SECONDS_TO_STOP)
+        self._signal_group(signal.SIGKILL)
+        for end in others:
+            end()
+        self._over.wait()
+        with suppress(OSError):
+            if self.process.stdin is not None:
+                self.process.stdin.close()
+
+    def _signal_group(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, number)
+
+    def _elsewhere(self) -> list[Callable[[], None]]:
+        """Return what ends each process that the running child started in another group."""
+        if self._over.is_set():
+            return []
+        import psutil
+
+        with suppress(psutil.Error):
+            return [_killer(one) for one in psutil.Process(self.process.pid).children(recursive=True)]
+        return []
+
+
+def _killer(process: Any) -> Callable[[], None]:
+    def end() -> None:
+        import psutil
+
+        with suppress(psutil.Error):
+            process.kill()
+
+    return end

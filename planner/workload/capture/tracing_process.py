@@ -1,0 +1,120 @@
+"""The parent's side of the child process that runs the user's code."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from ...errors import GpuplanError, UsageError
+from ..errors import TRACED_ON, BackendError, CaptureError
+from ..options import WorkloadOptions
+from ..reference import parse_reference
+from .process import ScriptProcess, environment_of
+
+__all__ = ["run_child"]
+
+STDERR = 2
+INTERRUPTED = 130
+
+
+def run_child(
+    text: str, *, base: Path, options: WorkloadOptions, argv: Sequence[str], backend: str | None = None,
+    lower: dict[str, str] | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Trace a reference in a process of its own, so that neither its backend nor its policies leak.
+
+    It is traced on JAX, and what turns out to need another backend there, unless a backend is asked for.
+
+    Args:
+        text: The reference.
+        base: Folder that references start from.
+        options: What the user says beside it.
+        argv: Arguments of a script.
+        backend: To trace on; None: JAX if it can be.
+        lower: `platform` to lower the step for, and `path` to write the module to, instead of tracing (on JAX).
+
+    Returns:
+        `workload` (see `Workload.from_json`), or `lowered`; `files`: path to hash of every one that took part.
+
+    Raises:
+        UsageError, CaptureError: As the child found.
+        ScriptTimeoutError: The user's code took longer than it may.
+        GpuplanError: The child was killed.
+    """
+    try:
+        return _traced(text, base=base, options=options, argv=argv, backend=backend or "jax", lower=lower)
+    except BackendError as error:
+        if backend is not None or lower is not None or find_spec(error.backend) is None:
+            raise
+        return _traced(text, base=base, options=options, argv=argv, backend=error.backend, lower=None)
+
+
+def _traced(
+    text: str, *, base: Path, options: WorkloadOptions, argv: Sequence[str], backend: str,
+    lower: dict[str, str] | None,
+) -> dict[str, Any]:  # fmt: skip
+    request = {
+        "trace_on": backend,
+        "reference": text,
+        "base": str(base),
+        "options": options.to_json(),
+        "argv": list(argv),
+        "backend": os.environ.get("KERAS_BACKEND"),
+        "lower": lower,
+    }
+    with tempfile.TemporaryDirectory(prefix="gpuplan-") as folder:
+        request_path, result_path = Path(folder, "request.json"), Path(folder, "result.json")
+        request_path.write_text(json.dumps(request), encoding="utf-8")
+        child = ScriptProcess(
+            f"{__package__}.child", [request_path, result_path], name=text, terms=options.script,
+            own=parse_reference(text, base=base).folder(base),
+            environment=_environment(backend, options, Path(folder)), stdout=STDERR, stderr=STDERR,
+        )  # fmt: skip
+        code = _run(child)
+        if code == INTERRUPTED:
+            raise KeyboardInterrupt
+        if not result_path.exists():
+            raise _without_result(text, code)
+        return _unwrap(json.loads(result_path.read_bytes()))
+
+
+def _run(child: ScriptProcess) -> int:
+    """Return the exit code of a child; whatever ends this call ends the child and all that it started."""
+    try:
+        return child.wait()
+    finally:
+        child.stop()
+
+
+def _environment(backend: str, options: WorkloadOptions, folder: Path) -> dict[str, str]:
+    """Return what the child sees: the backend to trace on, no accelerator, as many devices as asked for."""
+    environment = environment_of(options.script, folder)
+    environment |= {"KERAS_BACKEND": backend, "JAX_PLATFORMS": "cpu", TRACED_ON: backend}
+    if backend != "jax":
+        environment["CUDA_VISIBLE_DEVICES"] = "-1"
+    environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    if (options.devices or 1) > 1:
+        known = environment.get("XLA_FLAGS", "")
+        environment["XLA_FLAGS"] = f"{known} --xla_force_host_platform_device_count={options.devices}".strip()
+    return environment
+
+
+def _without_result(text: str, code: int) -> GpuplanError:
+    how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+    hint = "out of memory?" if code == -9 else "what it printed above says more"
+    return GpuplanError(f"the process that ran `{text}` {how} and left no result", hint=hint)
+
+
+def _unwrap(answer: dict[str, Any]) -> dict[str, Any]:
+    error = answer.get("error")
+    if error is None:
+        return answer
+    if error.get("backend") is not None:
+        raise BackendError(error["message"], hint=error["hint"], backend=error["backend"])
+    kind = UsageError if error["kind"] == "usage" else CaptureError
+    raise kind(error["message"], hint=error["hint"])

@@ -1,0 +1,86 @@
+"""The child's side of a process that runs the user's code: it ends with its parent, and tells where it is.
+
+Twice a second a thread writes the innermost line of the user's own files into `where.json`. While code in C holds
+the interpreter's lock that thread stands still; then the parent sends `ASK`, and `faulthandler` writes the
+traceback of the main thread into `stuck.txt`.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from types import FrameType
+
+from ..errors import is_own_file
+
+__all__ = ["ASK", "STUCK", "WHERE", "Watch", "end_with_parent"]
+
+WHERE, STUCK = "where.json", "stuck.txt"
+ASK = signal.SIGURG  # ignored where nothing handles it
+PERIOD_S = 0.5
+STDIN = 0
+
+
+def end_with_parent() -> None:
+    """Take stdin over: the process and its group end when the parent closes it; the user's code finds it empty."""
+    lifeline = os.dup(STDIN)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, STDIN)
+    os.close(nothing)
+    threading.Thread(target=_wait_for_end, args=(lifeline,), daemon=True).start()
+
+
+def _wait_for_end(lifeline: int) -> None:
+    while os.read(lifeline, 1):
+        pass
+    if os.getpgrp() == os.getpid():
+        os.killpg(os.getpid(), signal.SIGKILL)
+    os._exit(1)
+
+
+class Watch:
+    """Writes when the user's code began, and where the main thread is until it is stopped."""
+
+    def __init__(self, folder: Path, *, own: str) -> None:
+        """Start it, right before the user's code.
+
+        Args:
+            folder: Where `where.json` and `stuck.txt` are written.
+            own: Folder of the user's own files.
+        """
+        self._own = own
+        self._over = threading.Event()
+        self._where = os.open(folder / WHERE, os.O_WRONLY | os.O_CREAT, 0o600)
+        stuck = os.open(folder / STUCK, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        faulthandler.register(ASK, file=stuck, all_threads=False)
+        self._main = threading.main_thread().ident
+        self._begun_s = time.monotonic()  # one clock for all processes of a machine
+        self._write(None)
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def stop(self) -> None:
+        """Write nothing more."""
+        self._over.set()
+
+    def _run(self) -> None:
+        while not self._over.wait(PERIOD_S):
+            self._write(_innermost(sys._current_frames().get(self._main or 0), self._own))
+
+    def _write(self, frame: FrameType | None) -> None:
+        file, line = (frame.f_code.co_filename, frame.f_lineno) if frame is not None else (None, None)
+        text = json.dumps({"begun_s": self._begun_s, "file": file, "line": line}).encode()
+        os.pwrite(self._where, text, 0)
+        os.ftruncate(self._where, len(text))
+
+
+def _innermost(frame: FrameType | None, own: str) -> FrameType | None:
+    """Return the innermost frame that lies in one of the user's own files."""
+    while frame is not None and not is_own_file(frame.f_code.co_filename, own):
+        frame = frame.f_back
+    return frame

@@ -1,0 +1,110 @@
+"""Tracing of a model object in the current process without modifying it."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..errors import UsageError
+from .array_spec import SpecTree
+from .build.abstract_init import NOT_ABSTRACT, abstract_variables
+from .build.assemble import Run, assemble_workload
+from .build.fit_inputs import Feed
+from .build.saved import with_policy
+from .capture.tracing_process import run_child
+from .errors import one_line
+from .model import Workload
+from .options import WorkloadOptions, keras_policy
+
+__all__ = ["trace_model"]
+
+# Errors of Keras for objects that cannot be serialized or deserialized.
+NOT_SERIALIZABLE = (NotImplementedError, TypeError, ValueError, KeyError, AttributeError)
+
+
+def trace_model(
+    model: Any, *, options: WorkloadOptions, input_spec: SpecTree, target_spec: SpecTree
+) -> Workload:
+    """Trace a `keras.Model` to a workload; see `workload_of_model`.
+
+    A copy without weights is built from the model's configuration. A model without a configuration is traced
+    itself. On other backends than JAX, the configuration is traced in a child process.
+    """
+    import keras
+
+    if not isinstance(model, keras.Model):
+        raise UsageError(
+            f"{type(model).__name__} is not a keras.Model", hint="pass a model, or a MODEL string"
+        )
+    if keras.backend.backend() != "jax":
+        return _trace_elsewhere(model, options)
+    feed = None if input_spec is None else Feed(x=input_spec, y=target_spec)
+    with abstract_variables() as works, _policy(options.precision):
+        notes = () if works else (NOT_ABSTRACT,)
+        subject = _copy(model, options)
+        run = Run(text=model.name, feed=feed, notes=notes)
+        return assemble_workload(subject, run=run, options=options)
+
+
+@contextmanager
+def _policy(precision: str | None) -> Iterator[None]:
+    """Set the dtype policy of new models in this context."""
+    import keras
+
+    before = keras.config.dtype_policy()
+    if precision is not None:
+        keras.config.set_dtype_policy(keras_policy(precision))
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)
+
+
+def _copy(model: Any, options: WorkloadOptions) -> Any:
+    import keras
+
+    try:
+        config = keras.saving.serialize_keras_object(model)
+        if options.precision is not None:
+            config = with_policy(config, keras_policy(options.precision))
+        known = {type(layer).__name__: type(layer) for layer in model._flatten_layers()}
+        return keras.saving.deserialize_keras_object(config, custom_objects=known, safe_mode=False)
+    except NOT_SERIALIZABLE as error:
+        return _as_it_is(model, options, error)
+
+
+def _as_it_is(model: Any, options: WorkloadOptions, error: Exception) -> Any:
+    """Return the model itself if tracing has no side effects on it."""
+    if options.precision is not None or options.loss or options.optimizer:
+        raise UsageError(
+            f"`{model.name}` cannot be copied, so it cannot be changed: {one_line(error)}",
+            hint="build it with the intended precision, loss and optimizer, or add a get_config() method",
+        ) from error
+    if options.mode == "train" and not model.compiled:
+        raise UsageError(f"`{model.name}` is not compiled", hint="call `model.compile(...)` first") from error
+    return model
+
+
+def _trace_elsewhere(model: Any, options: WorkloadOptions) -> Workload:
+    import keras
+
+    backend = keras.backend.backend()
+    try:
+        config = json.dumps(keras.saving.serialize_keras_object(model))
+    except NOT_SERIALIZABLE as error:
+        raise UsageError(
+            f"`{model.name}` needs the {backend} backend, which this version cannot trace: {one_line(error)}",
+            hint="run with KERAS_BACKEND=jax, or add a get_config() method to the model",
+        ) from error
+    with tempfile.TemporaryDirectory(prefix="gpuplan-") as folder:
+        path = Path(folder, "model.keras")
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("config.json", config)
+        answer = run_child(str(path), base=Path(folder), options=options, argv=())
+    return replace(Workload.from_json(answer["workload"]), model=model.name)

@@ -1,0 +1,1 @@
+"""Tracing a train step on the TensorFlow and PyTorch backends."""

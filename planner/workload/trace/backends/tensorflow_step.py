@@ -1,0 +1,255 @@
+"""Counting of a Keras model's real step on the TensorFlow backend, from the graph of its concrete function.
+
+For models that run on no other backend: rows are operations of the graph, with loops multiplied. Unlike JAX's
+tracer, this one does not know which operations belong to one layer or fusion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import Any, Literal
+
+from ...array_spec import ArraySpec, SpecTree, map_specs
+from ...ops import Op, OpKind, Phase
+from .op_rows import Variant, build_convolution_fields, build_product_fields, build_unfused_op
+
+__all__ = ["trace_tensorflow_step"]
+
+# Operations without a kernel or without arithmetic.
+FREE = (
+    "Assert", "BroadcastGradientArgs", "ConcatOffset", "Const", "EmptyTensorList", "ExpandDims", "Identity",
+    "IdentityN", "InvertPermutation", "NoOp", "OptionalNone", "Pack", "Placeholder", "PreventGradient", "Range",
+    "Rank", "ReadVariableOp", "Reshape", "Shape", "ShapeN", "Size", "Squeeze", "StopGradient", "StridedSlice",
+    "TensorListElementShape", "TensorListFromTensor", "TensorListGetItem", "TensorListLength",
+    "TensorListPopBack", "TensorListPushBack", "TensorListReserve", "TensorListSetItem", "TensorListStack",
+    "VarHandleOp",
+)  # fmt: skip
+DOTS = ("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3")
+CONVOLUTIONS = ("Conv2D", "Conv3D", "DepthwiseConv2dNative")
+KINDS = {
+    OpKind.REDUCE: (
+        "Sum",
+        "Mean",
+        "Max",
+        "Min",
+        "ArgMax",
+        "Prod",
+        "All",
+        "Any",
+        "FusedBatchNorm",
+        "BiasAddGrad",
+    ),
+    OpKind.POOL: ("MaxPool", "AvgPool"),
+    OpKind.GATHER: ("Gather", "ResourceGather"),
+    OpKind.SCATTER: ("Scatter", "ResourceScatter", "UnsortedSegmentSum", "TensorScatter"),
+    OpKind.RANDOM: ("StatelessRandom", "Random"),
+    OpKind.MOVE: (
+        "Transpose",
+        "Concat",
+        "Pad",
+        "Slice",
+        "Tile",
+        "Reverse",
+        "Split",
+        "BroadcastTo",
+        "Fill",
+        "Cast",
+    ),
+    OpKind.SORT: ("TopK", "Sort"),
+}
+NO_ARITHMETIC = (OpKind.MOVE, OpKind.GATHER, OpKind.SCATTER)
+LOOPS, CALLS = ("While", "StatelessWhile"), ("PartitionedCall", "StatefulPartitionedCall")
+BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
+
+
+def trace_tensorflow_step(
+    model: Any, *, x_spec: SpecTree, y_spec: SpecTree, sample_weight_spec: SpecTree = None, batch_size: int,
+    mode: Literal["train", "infer"] = "train",
+) -> tuple[Op, ...]:  # fmt: skip
+    """Return the operations of one step without computing it.
+
+    Args:
+        model: A `keras.Model` on the TensorFlow backend, its optimizer and metrics built.
+        x_spec, y_spec, sample_weight_spec: One sample of each, nested as the data is; None where not given.
+        batch_size: Samples of the batch [-].
+        mode: The training step, or the forward pass alone.
+    """
+    import tensorflow as tf
+
+    def placeholder(spec: ArraySpec) -> Any:
+        return tf.TensorSpec((batch_size, *spec.shape), spec.dtype)
+
+    x, y, weight = (map_specs(placeholder, tree) for tree in (x_spec, y_spec, sample_weight_spec))
+    if mode == "infer":
+        function = tf.function(lambda x: model(x, training=False), autograph=False)
+        graph = function.get_concrete_function(x).graph
+    else:
+        data = (x, y) if weight is None else (x, y, weight)
+        graph = tf.function(model.train_step, autograph=False).get_concrete_function(data).graph
+    return tuple(_iter_rows(graph, times=1.0))
+
+
+def _iter_rows(graph: Any, *, times: float) -> Iterator[Op]:
+    needed = _find_needed(graph)
+    for operation in graph.get_operations():
+        kind = operation.type
+        if operation not in needed:
+            continue
+        if kind in LOOPS:
+            body = _find_function(graph, operation.get_attr("body").name)
+            yield from _iter_rows(body, times=times * _find_trip_count(operation))
+        elif kind in CALLS:
+            yield from _iter_rows(_find_function(graph, operation.get_attr("f").name), times=times)
+        elif kind in BRANCHES:
+            names = [b.name for b in operation.get_attr("branches")] if "Case" in kind else [
+                operation.get_attr("then_branch").name
+            ]  # fmt: skip
+            yield from _iter_rows(_find_function(graph, names[0]), times=times)
+        else:
+            row = _build_row(operation, times)
+            if row is not None:
+                yield row
+
+
+def _find_needed(graph: Any) -> set[Any]:
+    """Return the operations that an output or a variable update depends on; the others are never run."""
+    found: set[Any] = set()
+    waiting = [tensor.op for tensor in graph.outputs] + list(graph.control_outputs)
+    while waiting:
+        operation = waiting.pop()
+        if operation not in found:
+            found.add(operation)
+            waiting += [tensor.op for tensor in operation.inputs] + list(operation.control_inputs)
+    return found
+
+
+def _find_function(graph: Any, name: str) -> Any:
+    """Return the graph of a function called by an operation, wherever it is defined."""
+    while graph is not None:
+        for function in getattr(graph, "_functions", {}).values():
+            if _get_name(function) == name:
+                return function.graph
+        graph = getattr(graph, "outer_graph", None)
+    raise LookupError(name)
+
+
+def _get_name(function: Any) -> str:
+    raw = getattr(function, "cached_definition", None)
+    name = raw.signature.name if raw is not None else function.name
+    return str(name.decode() if isinstance(name, bytes) else name)
+
+
+def _find_trip_count(operation: Any) -> float:
+    """Return the number of iterations of a loop from its upper bound (second input); 1 if unknown."""
+    most = _find_constant(operation.inputs[1]) if len(operation.inputs) > 1 else None
+    return float(most) if most is not None and most > 0 else 1.0
+
+
+def _find_constant(tensor: Any) -> int | None:
+    """Return an integer fixed by the graph, also through the operations in which Keras wraps a length."""
+    import tensorflow as tf
+
+    value = tf.get_static_value(tensor)
+    if value is not None:
+        return int(value) if value.ndim == 0 and value.dtype.kind == "i" else None
+    if tensor.op.type in ("Cast", "Identity", "Max", "Min") and tensor.op.inputs[0].shape.rank == 0:
+        return _find_constant(tensor.op.inputs[0])
+    return None
+
+
+def _build_row(operation: Any, times: float) -> Op | None:
+    name = operation.type
+    shapes = [_get_shape(tensor) for tensor in operation.outputs]
+    known = [shape for shape in shapes if shape is not None]
+    if name in FREE or not known:
+        return None
+    inputs = [(shape, t.dtype) for t in operation.inputs if (shape := _get_shape(t)) is not None]
+    facts = _build_contraction_fields(operation, known[0])
+    if facts is None:
+        kind = _find_kind(name)
+        elements = max(prod(shape) for shape in (*known, *(shape for shape, _ in inputs)))
+        facts = {"kind": kind, "flops": 0.0 if kind in NO_ARITHMETIC else float(elements)}
+    written = sum(
+        prod(s) * t.dtype.size for s, t in zip(shapes, operation.outputs, strict=True) if s is not None
+    )
+    return build_unfused_op(
+        name=name, phase=_infer_phase(operation.name), dtype=operation.outputs[0].dtype.name, count=times,
+        bytes_read=float(sum(prod(shape) * dtype.size for shape, dtype in inputs)),
+        bytes_written=float(written), number=operation._id, **facts,
+    )  # fmt: skip
+
+
+def _get_shape(tensor: Any) -> tuple[int, ...] | None:
+    shape = tensor.shape
+    if tensor.dtype.size == 0 or shape.rank is None or any(n is None for n in shape):
+        return None
+    return tuple(int(n) for n in shape)
+
+
+def _infer_phase(name: str) -> Phase:
+    if "gradient_tape" in name or "gradients" in name:
+        return "backward"
+    return "forward"
+
+
+def _find_kind(name: str) -> OpKind:
+    for kind, beginnings in KINDS.items():
+        if name.startswith(beginnings):
+            return kind
+    return OpKind.ELEMENTWISE
+
+
+def _build_contraction_fields(operation: Any, out: tuple[int, ...]) -> dict[str, Any] | None:
+    """Return the fields of a contraction; None for other operations and unknown shapes."""
+    name = operation.type
+    shapes = [_get_shape(tensor) for tensor in operation.inputs]
+    if name in DOTS:
+        transposed = operation.get_attr("transpose_a" if name == "MatMul" else "adj_x")
+        k = (shapes[0] or (0, 0))[-2 if transposed else -1]
+        return build_product_fields(m=out[-2], n=out[-1], k=k, batch=prod(out[:-2]))
+    if name == "Einsum":
+        return _build_einsum_fields(operation.get_attr("equation").decode(), shapes)
+    if not name.startswith(CONVOLUTIONS):
+        return None
+    if "BackpropInput" in name:
+        return _build_convolution("dgrad", operation, out, shapes[1], shapes[2])
+    if "BackpropFilter" in name:
+        return _build_convolution("wgrad", operation, shapes[0], out, shapes[2])
+    return _build_convolution("fprop", operation, shapes[0], shapes[1], out)
+
+
+def _build_convolution(
+    variant: Variant, operation: Any, image: Any, kernel: Any, output: Any
+) -> dict[str, Any] | None:  # fmt: skip
+    if image is None or kernel is None or output is None:
+        return None
+    last = operation.get_attr("data_format").decode().endswith("C")
+    channel, spatial = (-1, slice(1, -1)) if last else (1, slice(2, None))
+    depthwise = operation.type.startswith("Depthwise")
+    return build_convolution_fields(
+        variant, batch=image[0], image=image[spatial], output=output[spatial], kernel=kernel[:-2],
+        channels_in=image[channel], channels_out=output[channel],
+        groups=image[channel] if depthwise else image[channel] // kernel[-2],
+        stride=tuple(operation.get_attr("strides"))[spatial],
+        dilation=tuple(operation.get_attr("dilations"))[spatial], channels_last=last,
+    )  # fmt: skip
+
+
+def _build_einsum_fields(equation: str, shapes: list[tuple[int, ...] | None]) -> dict[str, Any] | None:
+    """Return the fields of a two-operand einsum as independent matrix products."""
+    operands, _, result = equation.partition("->")
+    letters = operands.split(",")
+    if len(letters) != 2 or "." in equation or None in shapes:
+        return None
+    sizes = {
+        a: n
+        for text, shape in zip(letters, shapes, strict=True)
+        for a, n in zip(text, shape or (), strict=True)
+    }
+    first, second, kept = (set(text) for text in (*letters, result))
+    return build_product_fields(
+        m=prod(sizes[a] for a in kept - second), n=prod(sizes[a] for a in kept - first),
+        k=prod(sizes[a] for a in (first | second) - kept),
+        batch=prod(sizes[a] for a in kept & first & second),
+    )  # fmt: skip

@@ -1,0 +1,258 @@
+"""Counting of a Keras model's real step on the PyTorch backend, on fake tensors without values.
+
+For models that run on no other backend: rows are PyTorch's kernel launches, one per `aten` operation. Unlike
+JAX's tracer, this one does not know which operations belong to one layer or fusion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from math import prod
+from typing import Any, Literal
+
+from ...array_spec import ArraySpec, SpecTree, map_specs
+from ...ops import Op, OpKind, Phase
+from .op_rows import Variant, build_convolution_fields, build_product_fields, build_unfused_op
+
+__all__ = ["trace_torch_step"]
+
+# Operations without a kernel: views and bookkeeping.
+FREE = (
+    "view", "_unsafe_view", "reshape", "t", "transpose", "permute", "expand", "unsqueeze", "squeeze", "slice",
+    "select", "detach", "alias", "as_strided", "split", "unbind", "empty", "empty_like", "is_same_size",
+    "sym_size", "unfold", "diagonal", "lift_fresh", "numpy_T", "new_empty", "empty_strided", "split_with_sizes",
+)  # fmt: skip
+# Kinds by name prefix; the longest match wins.
+KINDS = {
+    OpKind.REDUCE: (
+        "sum", "mean", "amax", "amin", "max", "min", "var", "argmax", "norm", "prod", "any", "all", "batch_norm",
+        "layer_norm",
+    ),
+    OpKind.POOL: ("max_pool", "avg_pool", "adaptive"),
+    OpKind.GATHER: ("embedding", "index", "gather", "index_select"),
+    OpKind.SCATTER: ("index_put", "scatter", "index_add", "embedding_dense_backward"),
+    OpKind.RANDOM: ("bernoulli", "rand", "uniform", "normal", "dropout"),
+    OpKind.MOVE: (
+        "clone", "copy", "cat", "stack", "pad", "contiguous", "to_copy", "constant_pad", "flip", "zero", "fill",
+        "new_zeros", "ones", "full", "roll", "select_backward", "slice_backward",
+    ),
+    OpKind.SORT: ("sort", "topk"),
+}  # fmt: skip
+# FLOPs per element of kinds for which it is not one.
+PER_ELEMENT = {OpKind.MOVE: 0.0, OpKind.GATHER: 0.0, OpKind.SCATTER: 0.0}
+MANY = "_foreach_"  # one call for a list of tensors
+# The gradient of a slice is a zero-padded tensor; adding the zeros is not counted.
+PADDING, ADDING = ("select_backward", "slice_backward"), ("add", "add_")
+
+
+def trace_torch_step(
+    model: Any, *, x_spec: SpecTree, y_spec: SpecTree, sample_weight_spec: SpecTree = None, batch_size: int,
+    mode: Literal["train", "infer"] = "train",
+) -> tuple[Op, ...]:  # fmt: skip
+    """Return the operations of one step without computing it; the model is unusable afterwards.
+
+    Args:
+        model: A `keras.Model` on the PyTorch backend, its optimizer and metrics built.
+        x_spec, y_spec, sample_weight_spec: One sample of each, nested as the data is; None where not given.
+        batch_size: Samples of the batch [-].
+        mode: The training step, or the forward pass alone.
+    """
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    def tensor(spec: ArraySpec) -> Any:
+        return torch.empty((batch_size, *spec.shape), dtype=getattr(torch, spec.dtype))
+
+    fake = FakeTensorMode(allow_non_fake_inputs=True)
+    _remove_values(model, fake, train=mode == "train")
+    with fake:
+        x, y, weight = (map_specs(tensor, tree) for tree in (x_spec, y_spec, sample_weight_spec))
+    with fake, _record_rows() as (rows, phase):
+        if mode == "infer":
+            with torch.no_grad():
+                model(x, training=False)
+        else:
+            with _record_phases(model, phase):
+                model.train_step((x, y) if weight is None else (x, y, weight))
+    return tuple(rows)
+
+
+def _remove_values(model: Any, fake: Any, *, train: bool) -> None:
+    """Replace every variable of a model by a tensor without values."""
+    import torch
+
+    variables = [*model.variables]
+    if train:
+        variables += [*model.optimizer.variables, *model.metrics_variables]
+    for variable in variables:
+        value = fake.from_tensor(variable._value.detach())
+        trainable = bool(variable.trainable) and value.is_floating_point()
+        variable._value = torch.nn.Parameter(value, requires_grad=trainable)
+
+
+@contextmanager
+def _record_phases(model: Any, phase: list[Phase]) -> Iterator[None]:
+    """Record the start of the backward pass and of the update."""
+    import torch
+
+    backward, apply = torch.Tensor.backward, model.optimizer.apply
+
+    def noted(name: Phase, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            phase[0] = name
+            return function(*args, **kwargs)
+
+        return call
+
+    torch.Tensor.backward = noted("backward", backward)
+    model.optimizer.apply = noted("update", apply)
+    try:
+        yield
+    finally:
+        torch.Tensor.backward = backward
+        del model.optimizer.apply
+
+
+@contextmanager
+def _record_rows() -> Iterator[tuple[list[Op], list[Phase]]]:
+    """Yield the rows of all PyTorch operations executed in this context."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    rows: list[Op] = []
+    phase: list[Phase] = ["forward"]
+    padded = PaddedGradients()
+
+    class Recorder(TorchDispatchMode):  # type: ignore[misc]
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            name = func._overloadpacket.__name__
+            if name == "_local_scalar_dense":  # the value is requested but does not exist: use 1
+                return _choose_value(args[0])
+            out = func(*args, **(kwargs or {}))
+            for facts in padded.facts(name, args, out) or _build_fields(name, args, out):
+                row = _build_row(name, (args, kwargs or {}), out, facts, phase=phase[0], number=len(rows))
+                if row is not None:
+                    rows.append(row)
+            return out
+
+    with Recorder():
+        yield rows, phase
+
+
+class PaddedGradients:
+    """Tracker of zero-padded gradients, so that adding them counts only the nonzero part.
+
+    PyTorch's loop of a recurrent layer reads its input step by step; the gradient of each step has the size
+    of the whole sequence, which counts for bytes, but would add 6 to 30 % of the FLOPs.
+    """
+
+    def __init__(self) -> None:
+        self._parts: dict[
+            int, tuple[Any, int]
+        ] = {}  # by id; the tensor is kept, so that its id is not reused
+
+    def facts(self, name: str, args: Any, out: Any) -> list[dict[str, Any]]:
+        """Return the fields of an addition's row, empty for other operations; record gradients."""
+        if name in PADDING:
+            self._parts[id(out)] = (out, args[0].numel())
+        if name not in ADDING:
+            return []
+        parts = [self._parts[id(arg)][1] for arg in args[:2] if id(arg) in self._parts]
+        return [{"kind": OpKind.ELEMENTWISE, "flops": float(min(parts))}] if parts else []
+
+
+def _choose_value(tensor: Any) -> bool | int | float:
+    """Return an arbitrary value of a tensor's type, for code that branches on it (a learning rate schedule)."""
+    if tensor.dtype.is_floating_point:
+        return 1.0
+    return True if "bool" in str(tensor.dtype) else 1
+
+
+def _build_row(
+    name: str, inputs: Any, out: Any, facts: dict[str, Any], *, phase: Phase, number: int
+) -> Op | None:  # fmt: skip
+    read, written = _find_tensors(inputs), _find_tensors(out) or _find_changed(name, inputs[0])
+    if name in FREE or not written:
+        return None
+    if not facts:
+        kind = _find_kind(name)
+        each = PER_ELEMENT.get(kind, 2.0 if "alpha" in inputs[1] else 1.0)
+        facts = {"kind": kind, "flops": _count_elements(name, read, written) * each}
+    return build_unfused_op(
+        name=name, phase=phase, dtype=str(written[0].dtype).removeprefix("torch."), number=number,
+        bytes_read=float(sum(map(_compute_bytes, read))),
+        bytes_written=float(sum(map(_compute_bytes, written))), **facts,
+    )  # fmt: skip
+
+
+def _find_changed(name: str, args: Any) -> list[Any]:
+    """Return the tensors changed in place by a multi-tensor operation, which returns nothing."""
+    return _find_tensors(args[0]) if name.startswith(MANY) and name.endswith("_") else []
+
+
+def _count_elements(name: str, read: list[Any], written: list[Any]) -> int:
+    """Return the number of elements processed: those of the largest tensor, or of a whole tensor list."""
+    if name.startswith(MANY):
+        return sum(int(tensor.numel()) for tensor in written)
+    return max(int(tensor.numel()) for tensor in (*read, *written))
+
+
+def _build_fields(name: str, args: Any, out: Any) -> list[dict[str, Any]]:
+    """Return the fields of an operation's rows: two rows for both gradients of a convolution."""
+    if name in ("mm", "bmm", "addmm", "baddbmm"):
+        first, second = args[-2:]
+        batch = first.shape[0] if first.ndim == 3 else 1
+        return [build_product_fields(m=first.shape[-2], n=second.shape[-1], k=first.shape[-1], batch=batch)]
+    if name in ("convolution", "_convolution", "mkldnn_convolution", "cudnn_convolution"):
+        image, kernel, _, stride, _, dilation, transposed, _, groups = args[:9]
+        return [_build_convolution("fprop", (image, kernel, out), (stride, dilation, transposed, groups))]
+    if name == "convolution_backward":
+        gradient, image, kernel, _, stride, _, dilation, transposed, _, groups, wanted = args
+        variants: tuple[Variant, ...] = ("dgrad", "wgrad")
+        return [
+            _build_convolution(variant, (image, kernel, gradient), (stride, dilation, transposed, groups))
+            for variant, one in zip(variants, wanted, strict=False)
+            if one
+        ]
+    if name.startswith("_scaled_dot_product"):  # attention in one kernel; recomputation is not counted
+        backward = "backward" in name
+        query, key = args[1:3] if backward else args[:2]
+        depth = query.shape[-1] * (4 if backward else 2)
+        sizes = {"m": query.shape[-2], "n": key.shape[-2], "k": depth}
+        return [build_product_fields(batch=prod(query.shape[:-2]), **sizes)]
+    return [{}]
+
+
+def _build_convolution(
+    variant: Variant, tensors: tuple[Any, Any, Any], settings: tuple[Any, Any, bool, int]
+) -> dict[str, Any]:
+    """Return the fields of a convolution; a transposed one is the input gradient of an ordinary one."""
+    (image, kernel, output), (stride, dilation, transposed, groups) = tensors, settings
+    if transposed:
+        image, output = output, image
+        other: dict[Variant, Variant] = {"fprop": "dgrad", "dgrad": "fprop", "wgrad": "wgrad"}
+        variant = other[variant]
+    return build_convolution_fields(
+        variant, batch=image.shape[0], image=tuple(image.shape[2:]), output=tuple(output.shape[2:]),
+        kernel=tuple(kernel.shape[2:]), channels_in=image.shape[1], channels_out=output.shape[1],
+        groups=groups, stride=tuple(stride), dilation=tuple(dilation), channels_last=False,
+    )  # fmt: skip
+
+
+def _find_kind(name: str) -> OpKind:
+    bare = name.removeprefix(MANY).strip("_").removeprefix("native_")
+    fitting = [
+        (len(begin), kind) for kind, names in KINDS.items() for begin in names if bare.startswith(begin)
+    ]
+    return max(fitting)[1] if fitting else OpKind.ELEMENTWISE
+
+
+def _find_tensors(values: Any) -> list[Any]:
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
+
+
+def _compute_bytes(tensor: Any) -> int:
+    return int(tensor.numel() * tensor.element_size())

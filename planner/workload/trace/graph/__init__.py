@@ -1,0 +1,1 @@
+"""The traced step as a graph: fusion, launches and peak memory."""

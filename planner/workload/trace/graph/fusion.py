@@ -1,0 +1,225 @@
+"""Fusion by XLA: values stored in memory, and kernels that read and write them.
+
+A model of XLA's passes (priority fusion, multi-output fusion, horizontal fusion), not a copy of them:
+
+* pointwise work is recomputed inside its consumers when that moves fewer bytes than storing it;
+* a reduction ends a fusion and includes the pointwise work before it;
+* kernels over the same elements that share a large operand, or consume each other's pointwise results, become
+  one kernel with several results;
+* small kernels that only write results of the step (optimizer updates of biases, statistics) run together.
+
+Joins never create a cycle: the other operands of a joining kernel must be ready before the kernel it joins
+starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import dataclass, field
+
+from ..rules.cost_rule import FUSIBLE, Role
+from .graph import Graph, Node
+
+__all__ = ["FusedKernel", "Fusion", "fuse"]
+
+# XLA: xla/service/gpu/transforms/horizontal_loop_fusion.cc, kShapeThreshold and kMaxFusionBatchSize.
+_HORIZONTAL_ELEMENTS = 128 * 2048
+_HORIZONTAL_BATCH = 32
+_MAX_OPERANDS = 24  # limit for a recomputed value; XLA's limit is 96 for a whole fusion
+
+
+@dataclass(slots=True)
+class FusedKernel:
+    """A kernel of the fused step.
+
+    Args:
+        root, last: Index of its first and last root node.
+        work: Number of elements processed [-].
+        reads: Bytes read from each value in memory [bytes].
+        writes: Bytes written [bytes].
+        ready: Length of the dependency chain before it [-].
+        results: Elementwise results that it writes.
+        terminal: Whether its results are not read within the step.
+    """
+
+    root: int
+    last: int
+    work: int
+    reads: dict[int, int]
+    writes: int
+    ready: int
+    results: set[int] = field(default_factory=set)
+    terminal: bool = False
+
+
+@dataclass(slots=True)
+class Fusion:
+    """Kernels of the fused step.
+
+    Args:
+        kernels: Kernels in order of their first root.
+        kernel_of: Kernel number of each node; -1 for none.
+        groups: Launch number of each kernel.
+        shared: Kernels in a horizontal fusion, with all their executions in one launch.
+        stored: Values stored in memory.
+    """
+
+    kernels: list[FusedKernel]
+    kernel_of: list[int]
+    groups: list[int]
+    shared: set[int]
+    stored: set[int]
+
+
+def fuse(graph: Graph, *, kept: Set[str] = frozenset()) -> Fusion:
+    """Return the kernels that XLA would build for the step.
+
+    Args:
+        graph: The simplified step.
+        kept: Primitives whose results are stored rather than recomputed if used in two phases of the step.
+    """
+    builder = _Builder(graph, kept)
+    for index, node in enumerate(graph.nodes):
+        builder.add(index, node)
+    kernel_of = builder.kernel_of
+    for index in range(len(graph.nodes) - 1, -1, -1):
+        if kernel_of[index] == -1 and graph.nodes[index].outputs:
+            readers = builder.users[graph.nodes[index].outputs[0]]
+            kernel_of[index] = kernel_of[readers[0]] if readers else -1
+    groups, shared = _number_launches(graph, builder.kernels)
+    return Fusion(builder.kernels, kernel_of, groups, shared, builder.stored)
+
+
+class _Builder:
+    def __init__(self, graph: Graph, kept: Set[str]) -> None:
+        self.graph = graph
+        self.kept = kept
+        self.users = graph.users()
+        self.outputs = set(graph.outputs)
+        self.kernels: list[FusedKernel] = []
+        self.kernel_of = [-1] * len(graph.nodes)
+        self.stored: set[int] = set()
+        self._operands: dict[int, dict[int, int]] = {}  # operands of a recomputed value
+        self._ready: dict[int, int] = {}  # dependency chain length of a stored value
+        self._maker: dict[int, int] = {}  # kernel that writes a stored pointwise value
+        self._readers: dict[int, list[int]] = {}  # kernels that read a stored value
+        self._scalars: dict[str, int] = {}
+
+    def add(self, index: int, node: Node) -> None:
+        """Place a node: inside its consumers, in an existing kernel, or in a new one."""
+        reads = self._reads(node)
+        parts = len(node.outputs) > 1  # split: each result reads its share
+        if node.role is Role.POINTWISE and self._recomputes(node, reads):
+            for value in node.outputs:
+                size = self.graph.sizes[value]
+                self._operands[value] = {v: min(part, size) for v, part in reads.items()} if parts else reads
+            return
+        ready = max((self._ready.get(value, 0) for value in reads), default=0)
+        number = None
+        if node.role in FUSIBLE:
+            number = self._scalar_kernel(node) if node.work <= 1 else self._joinable(node, reads, ready)
+        if number is None:
+            number = len(self.kernels)
+            self.kernels.append(FusedKernel(index, index, node.work, {}, 0, ready, terminal=True))
+            if node.work <= 1 and node.role in FUSIBLE:
+                self._scalars[str(node.phase)] = number
+        self._place(index, node, number, reads)
+
+    def _reads(self, node: Node) -> dict[int, int]:
+        """Return the bytes read from memory by a node, with recomputed values replaced by their operands."""
+        reads: dict[int, int] = {}
+        for value, size in zip(node.inputs, node.reads, strict=True):
+            operands = self._operands.get(value)
+            if operands is None:
+                reads[value] = max(size, reads.get(value, 0))
+                continue
+            whole = self.graph.sizes[value]
+            for operand, part in operands.items():
+                reads[operand] = max(part if size >= whole else min(part, size), reads.get(operand, 0))
+        return reads
+
+    def _recomputes(self, node: Node, reads: dict[int, int]) -> bool:
+        if any(value in self.outputs for value in node.outputs):
+            return False
+        users = [user for value in node.outputs for user in self.users[value]]
+        if node.name in self.kept and node.work > 1 and len({self.graph.nodes[u].phase for u in users}) > 1:
+            return False
+        if not users or not all(self.graph.nodes[user].role in FUSIBLE for user in users):
+            return False
+        if any(self.graph.nodes[user].count > node.count for user in users):
+            return not reads  # stays outside the loop
+        stored, again = self.graph.total_bytes(node.outputs), sum(reads.values())
+        if len(node.outputs) > 1:
+            return True
+        return len(reads) <= _MAX_OPERANDS and (
+            len(users) == 1 or len(users) * again <= again + (1 + len(users)) * stored
+        )
+
+    def _scalar_kernel(self, node: Node) -> int | None:
+        return self._scalars.get(str(node.phase)) if node.count == 1 else None
+
+    def _joinable(self, node: Node, reads: dict[int, int], ready: int) -> int | None:
+        """Return a kernel over the same elements that shares or produces a large operand."""
+        for value, size in sorted(reads.items(), key=lambda item: -item[1])[:3]:
+            if size < node.work:  # less than a byte per element: a small side operand
+                break
+            maker = self._maker.get(value)
+            if maker is not None and value in self.kernels[maker].results:
+                others = max((self._ready.get(v, 0) for v in reads if self._maker.get(v) != maker), default=0)
+                if self._fits(node, maker, others) and self._only_results(maker, reads):
+                    return maker
+            for reader in reversed(self._readers.get(value, ())):
+                if self._fits(node, reader, ready):
+                    return reader
+        return None
+
+    def _only_results(self, maker: int, reads: dict[int, int]) -> bool:
+        """Return whether all values read from a kernel are pointwise: its sums are not ready while it runs."""
+        results = self.kernels[maker].results
+        return all(value in results for value in reads if self._maker.get(value) == maker)
+
+    def _fits(self, node: Node, number: int, ready: int) -> bool:
+        kernel, root = self.kernels[number], self.graph.nodes[self.kernels[number].root]
+        return (
+            kernel.work == node.work
+            and ready <= kernel.ready
+            and root.count == node.count
+            and root.role in FUSIBLE
+        )
+
+    def _place(self, index: int, node: Node, number: int, reads: dict[int, int]) -> None:
+        kernel = self.kernels[number]
+        self.kernel_of[index] = number
+        for value, size in reads.items():
+            if self._maker.get(value) != number:
+                kernel.reads[value] = max(size, kernel.reads.get(value, 0))
+                self._readers.setdefault(value, []).append(number)
+        kernel.writes += node.writes
+        kernel.last = index
+        for value in node.outputs:
+            self.stored.add(value)
+            self._ready[value] = kernel.ready + 1
+            self._maker[value] = number
+            kernel.terminal &= not self.users[value]
+            if node.role is Role.POINTWISE:
+                kernel.results.add(value)
+
+
+def _number_launches(graph: Graph, kernels: list[FusedKernel]) -> tuple[list[int], set[int]]:
+    """Return the launch number of each kernel, and the kernels that share a launch.
+
+    Small kernels whose results are not read within the step run together, in batches.
+    """
+    groups: list[int] = []
+    shared: set[int] = set()
+    waiting, started = 0.0, -1
+    for number, kernel in enumerate(kernels):
+        if not kernel.terminal or not kernel.results or kernel.work > _HORIZONTAL_ELEMENTS:
+            groups.append(number)
+            continue
+        if started < 0 or waiting >= _HORIZONTAL_BATCH:
+            started, waiting = number, 0.0
+        waiting += graph.nodes[kernel.root].count
+        groups.append(started)
+        shared.add(number)
+    return groups, shared

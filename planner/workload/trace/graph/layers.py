@@ -1,0 +1,252 @@
+"""Fusion by layer: each layer call is one kernel, and only values that cross its border move.
+
+Consecutive primitives of one layer and phase form one kernel, as in hand-written kernels for batch
+normalization, activations or softmax. Contractions, lookups, pooling, sorting and random numbers are separate
+kernels. Between the products of a layer with several (attention), no such kernel exists: there each call of
+`keras.ops`, and each operator, is one. Values used again only by the same layer's backward pass that can be
+recomputed from the layer's inputs are recomputed, as in such kernels. The update of one variable is one
+kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from ..rules.cost_rule import FUSIBLE, Role
+from .graph import Graph, Node
+from .unfused_attention import find_calls_between_products
+
+__all__ = ["LayerKernel", "LayerKernels", "group_layers"]
+
+_WORD_BYTES = 4  # a mask is recomputed from its operands, so it counts as float32
+_EARLY, _LATE, _BOTH = 1, 2, 3
+
+
+@dataclass(slots=True)
+class LayerKernel:
+    """Kernel of one layer call and phase.
+
+    Args:
+        first: Index of its first node.
+        reads: Bytes read from each value in one pass [bytes].
+        stages: When each value is read: bit 0, before its reductions finish; bit 1, after.
+        bytes_written: Bytes written [bytes].
+    """
+
+    first: int
+    reads: dict[int, int] = field(default_factory=dict)
+    stages: dict[int, int] = field(default_factory=dict)
+    bytes_written: int = 0
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes read; an operand of a reduction that is combined with the result is read twice [bytes]."""
+        return sum(size * (2 if self.stages[value] == _BOTH else 1) for value, size in self.reads.items())
+
+
+@dataclass(slots=True)
+class LayerKernels:
+    """Kernels, and the kernel number of each node."""
+
+    kernels: list[LayerKernel]
+    kernel_of: list[int]
+
+
+def group_layers(graph: Graph) -> LayerKernels:
+    """Group the step into one kernel per layer call and phase."""
+    calls = find_calls_between_products(graph)
+    kernel_of = _assign_kernels(graph, calls)
+    kernels = [LayerKernel(-1) for _ in range(max(kernel_of, default=-1) + 1)]
+    for index, number in enumerate(kernel_of):
+        if kernels[number].first < 0:
+            kernels[number].first = index
+    _BorderTraffic(graph, kernels, kernel_of, calls).count()
+    return LayerKernels(kernels, kernel_of)
+
+
+def _assign_kernels(graph: Graph, calls: Mapping[int, int]) -> list[int]:
+    """Return each node's kernel, numbered in program order."""
+    keys: list[tuple[object, ...]] = []
+    run = 0
+    previous: tuple[object, ...] | None = None
+    updates = _find_updated_variables(graph)
+    for index, node in enumerate(graph.nodes):
+        if node.role not in FUSIBLE:
+            keys.append((index,))
+            previous = None if node.role is Role.CONTRACTION else previous
+        elif index in updates:
+            keys.append(("update", updates[index]))
+        else:
+            place = (node.layer, node.phase, node.count, calls.get(index))
+            run += place != previous
+            previous = place
+            keys.append((*place, run))
+    numbers: dict[tuple[object, ...], int] = {}
+    return [numbers.setdefault(key, len(numbers)) for key in keys]
+
+
+def _find_updated_variables(graph: Graph) -> dict[int, int]:
+    """Return the updated variable of each node of the update, by connection through non-scalar values.
+
+    Scalar work (a bias correction) is assigned to the next updated variable.
+    """
+    updates = [
+        (index, node)
+        for index, node in enumerate(graph.nodes)
+        if node.phase == "update" and node.role in FUSIBLE
+    ]
+    roots: dict[int, int] = {index: index for index, _ in updates}
+
+    def find(index: int) -> int:
+        while roots[index] != index:
+            roots[index] = roots[roots[index]]
+            index = roots[index]
+        return index
+
+    maker = {value: index for index, node in updates if not node.scalar for value in node.outputs}
+    first_reader: dict[int, int] = {}
+    for index, node in updates:
+        for value in node.inputs if not node.scalar else ():
+            other = maker.get(value)
+            if other is None and graph.sizes[value] > 8:
+                other = first_reader.setdefault(value, index)
+            if other is not None and graph.nodes[other].role is not Role.REDUCE:
+                roots[find(index)] = find(other)
+    return _assign_scalars(updates, find)
+
+
+def _assign_scalars(updates: list[tuple[int, Node]], find: Callable[[int], int]) -> dict[int, int]:
+    components: dict[int, int] = {}
+    following = -1
+    for index, node in reversed(updates):
+        if not node.scalar:
+            following = find(index)
+        components[index] = following
+    return components
+
+
+class _BorderTraffic:
+    """Counter of bytes that cross kernel borders."""
+
+    def __init__(
+        self, graph: Graph, kernels: list[LayerKernel], kernel_of: list[int], calls: Mapping[int, int]
+    ) -> None:
+        self.graph = graph
+        self.kernels = kernels
+        self.kernel_of = kernel_of
+        self.calls = calls
+        self.users = graph.users()
+        self.producers = graph.producers()
+        self.outputs = set(graph.outputs)
+        self._stages = self._all_stages()
+        self._operands: dict[int, dict[int, int] | None] = {}
+        self._written: set[int] = set()
+
+    def count(self) -> None:
+        """Compute every kernel's reads and writes."""
+        for index, node in enumerate(self.graph.nodes):
+            for value, size in zip(node.inputs, node.reads, strict=True):
+                if self._inside(value, index):
+                    continue
+                for operand, part in self._stored_operands(value, size).items():
+                    self._read(index, operand, part)
+        for value in self.outputs:
+            self._write(value)
+
+    def _inside(self, value: int, index: int) -> bool:
+        producer = self.producers.get(value)
+        return producer is not None and self.kernel_of[producer] == self.kernel_of[index]
+
+    def _all_stages(self) -> list[int]:
+        """Return when each node's operands are read: bit 0, before its kernel's reductions; bit 1, after.
+
+        Pointwise work before a reduction is repeated after it if its result is needed there.
+        """
+        stages: list[int] = []
+        for index, node in enumerate(self.graph.nodes):
+            seen = _EARLY
+            for value in node.inputs:
+                if self._inside(value, index):
+                    producer = self.producers[value]
+                    seen |= _LATE if self.graph.nodes[producer].role is Role.REDUCE else stages[producer]
+            stages.append(_LATE if seen & _LATE else _EARLY)
+        for index in range(len(stages) - 1, -1, -1):
+            for value in self.graph.nodes[index].inputs:
+                if self._inside(value, index):
+                    producer = self.producers[value]
+                    if self.graph.nodes[producer].role is Role.POINTWISE:
+                        stages[producer] |= stages[index]
+        return stages
+
+    def _read(self, index: int, value: int, size: int) -> None:
+        kernel = self.kernels[self.kernel_of[index]]
+        kernel.reads[value] = max(size, kernel.reads.get(value, 0))
+        kernel.stages[value] = self._stages[index] | kernel.stages.get(value, 0)
+        self._write(value)
+
+    def _write(self, value: int) -> None:
+        """Count a value as written by its producer, once."""
+        producer = self.producers.get(value)
+        if producer is None or value in self._written:
+            return
+        self._written.add(value)
+        node = self.graph.nodes[producer]
+        share = node.writes if len(node.outputs) == 1 else self.graph.sizes[value]
+        self.kernels[self.kernel_of[producer]].bytes_written += share
+
+    def _stored_operands(self, value: int, size: int) -> dict[int, int]:
+        """Return the stored values read for a value: itself, or those it is recomputed from."""
+        operands = self._recomputed(value)
+        if operands is None:
+            return {value: size}
+        return dict(operands)
+
+    def _recomputed(self, value: int) -> dict[int, int] | None:
+        """Return the operands that a value is recomputed from; None if it is stored."""
+        if value not in self._operands:
+            self._operands[value] = None
+            producer = self.producers.get(value)
+            if producer is not None and self._may_recompute(value, producer):
+                self._operands[value] = self._affordable(value, producer)
+        return self._operands[value]
+
+    def _affordable(self, value: int, producer: int) -> dict[int, int] | None:
+        node = self.graph.nodes[producer]
+        operands: dict[int, int] = {}
+        for operand, size in zip(node.inputs, node.reads, strict=True):
+            deeper = self._recomputed_inside(operand, producer)
+            operands.update({operand: size} if deeper is None else deeper)
+        affordable = 2 * max(self.graph.sizes[value], _WORD_BYTES * node.work)
+        return operands if sum(operands.values()) <= affordable else None
+
+    def _recomputed_inside(self, value: int, reader: int) -> dict[int, int] | None:
+        """Return the operands of a value within a kernel; None at its border and at reductions."""
+        producer = self.producers.get(value)
+        if producer is None or self.kernel_of[producer] != self.kernel_of[reader]:
+            return self._recomputed(value)
+        if self.graph.nodes[producer].role is not Role.POINTWISE or value in self.outputs:
+            return None
+        return self._affordable(value, producer)
+
+    def _may_recompute(self, value: int, producer: int) -> bool:
+        node = self.graph.nodes[producer]
+        if node.role is not Role.POINTWISE or value in self.outputs:
+            return False
+        readers = [user for user in self.users[value] if self.kernel_of[user] != self.kernel_of[producer]]
+        fusible = all(
+            self.graph.nodes[reader].role in FUSIBLE and self.graph.nodes[reader].count <= node.count
+            for reader in readers
+        )
+        if not node.inputs or node.work == 0 or node.name == "broadcast_in_dim":
+            return fusible
+        return fusible and all(self._is_gradient_of(producer, reader) for reader in readers)
+
+    def _is_gradient_of(self, producer: int, reader: int) -> bool:
+        """Return whether a reader is in the backward pass of a value's producer: of its layer, or of its
+        call.
+        """
+        node, other = self.graph.nodes[producer], self.graph.nodes[reader]
+        if producer in self.calls and (node.phase == other.phase or self.calls[producer] != other.call):
+            return False
+        return other.layer == node.layer and other.phase == "backward"

@@ -1,0 +1,189 @@
+"""Peak memory of the step's intermediate values."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import dataclass
+
+from ..rules.cost_rule import FUSIBLE, Role
+from .fusion import FusedKernel, Fusion, fuse
+from .graph import Graph, Node
+from .layers import LayerKernels
+
+__all__ = ["MemoryPeaks", "compute_peak_bytes", "compute_peaks"]
+
+# XLA does not recompute these in the backward pass: buffer assignments of XLA 0.10 (CUDA targets) keep the results
+# of erf in ConvNeXt, and of the sigmoid in EfficientNet, in addition to their operands.
+KEPT_BY_XLA = frozenset({"erf", "erfc", "expm1", "log", "log1p", "logistic", "pow", "tanh"})
+# The gradient of max pooling, as XLA expands it: a copy of its operand's layout, and four index arrays of the
+# pooled size (buffer assignments of InceptionV3 and of a small CNN).
+POOL_GRADIENT, POOL_INDICES = "select_and_scatter", 4
+KEPT_WITHOUT_RECOMPUTATION = (Role.CONTRACTION,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryPeaks:
+    """Peak of simultaneously live intermediate values in four execution modes [bytes].
+
+    Args:
+        fused: With recomputation of fusible values wherever it moves fewer bytes.
+        compiled: As compiled by XLA.
+        eager: One kernel at a time.
+        recomputed: Compiled by XLA, with everything but matrix products recomputed in the backward pass.
+    """
+
+    fused: int
+    compiled: int
+    eager: int
+    recomputed: int
+
+
+def compute_peaks(graph: Graph, layers: LayerKernels, fusion: Fusion, *, donated: bool) -> MemoryPeaks:
+    """Return the memory peaks of a step.
+
+    Args:
+        graph: The simplified step.
+        layers, fusion: Its kernels grouped by layer call, and as fused by XLA.
+        donated: Whether outputs replace inputs in place (a training step).
+    """
+    compiled = fuse(graph, kept=KEPT_BY_XLA)
+    return MemoryPeaks(
+        fused=compute_peak_bytes(graph, fusion, donated=donated),
+        compiled=_compute_peak(graph, compiled, donated=donated, workspaces=True),
+        eager=_compute_peak(graph, _convert_to_fusion(graph, layers), donated=donated),
+        recomputed=_compute_peak(graph, compiled, donated=donated, workspaces=True, recompute=donated),
+    )
+
+
+def compute_peak_bytes(graph: Graph, fusion: Fusion, *, donated: bool) -> int:
+    """Return the peak of simultaneously live values in program order [bytes].
+
+    Values are stored by the kernels of ``fusion``; a value lives from its producer to the last kernel that
+    reads it. Variables and the batch are excluded, as are gradients that wait for the update. A pointwise
+    kernel may overwrite an operand that it is the last to read.
+
+    Args:
+        graph: The simplified step.
+        fusion: Its kernels.
+        donated: Whether outputs replace inputs in place (a training step).
+    """
+    return _compute_peak(graph, fusion, donated=donated)
+
+
+def _compute_peak(
+    graph: Graph, fusion: Fusion, *, donated: bool, workspaces: bool = False, recompute: bool = False
+) -> int:
+    ends, skipped = _find_last_uses(graph, fusion), set(graph.inputs)
+    if donated:
+        skipped |= set(graph.outputs) | _find_gradients(graph, fusion)
+    else:
+        ends.update(dict.fromkeys(graph.outputs, len(graph.nodes)))
+    again = _end_recomputed(graph, fusion, ends) if recompute else 0
+    return again + _walk(graph, fusion, ends, skipped, workspaces=workspaces)
+
+
+def _find_last_uses(graph: Graph, fusion: Fusion) -> dict[int, int]:
+    """Return the index of the last node of the last kernel that reads each stored value."""
+    ends: dict[int, int] = {}
+    for kernel in fusion.kernels:
+        for value in kernel.reads:
+            whole = graph.parents[value]
+            ends[whole] = max(ends.get(whole, 0), kernel.last)
+    return ends
+
+
+def _end_recomputed(graph: Graph, fusion: Fusion, ends: dict[int, int]) -> int:
+    """End recomputed values with the forward pass; return the memory for one of them at a time."""
+    largest = 0
+    forward: dict[int, int] = {}
+    for kernel in fusion.kernels:
+        if graph.nodes[kernel.root].phase == "forward":
+            for value in kernel.reads:
+                forward[value] = max(forward.get(value, 0), kernel.last)
+    for node in graph.nodes:
+        if node.phase != "forward" or node.role in KEPT_WITHOUT_RECOMPUTATION:
+            continue
+        for value in node.outputs:
+            if value in ends and ends[value] > forward.get(value, len(graph.nodes)):
+                ends[value] = forward[value]
+                largest = max(largest, graph.sizes[value])
+    return largest
+
+
+def _convert_to_fusion(graph: Graph, layers: LayerKernels) -> Fusion:
+    """Convert a grouping by layer call to a `Fusion`."""
+    last = {number: index for index, number in enumerate(layers.kernel_of)}
+    masks = _find_rectified(graph)
+    kernels = []
+    for number, one in enumerate(layers.kernels):
+        root = graph.nodes[one.first]
+        backward = root.phase == "backward" and root.role in FUSIBLE
+        reads = {masks.get(value, value) if backward else value: size for value, size in one.reads.items()}
+        kernels.append(FusedKernel(one.first, last[number], 0, reads, 0, 0))
+    stored = {value for kernel in kernels for value in kernel.reads} | set(graph.outputs)
+    return Fusion(kernels, list(layers.kernel_of), [], set(), stored)
+
+
+def _find_rectified(graph: Graph) -> dict[int, int]:
+    """Return the results of rectifiers by their operands (before and after a bias is added).
+
+    Frameworks' own kernels derive the gradient's mask from the result, which overwrites the operand: one
+    tensor per layer instead of two.
+    """
+    producers, found = graph.producers(), {}
+    for node in graph.nodes:
+        if node.name != "max" or len(node.inputs) != 1 or node.phase != "forward" or node.scalar:
+            continue
+        value, result = node.inputs[0], node.outputs[0]
+        found[value] = result
+        maker = producers.get(value)
+        if maker is not None and graph.nodes[maker].name == "add" and graph.nodes[maker].layer == node.layer:
+            found[max(graph.nodes[maker].inputs, key=lambda operand: graph.sizes[operand])] = result
+    return found
+
+
+def _find_gradients(graph: Graph, fusion: Fusion) -> set[int]:
+    """Return values of the backward pass that the update reads; they are counted as gradients."""
+    made = {
+        value
+        for node in graph.nodes
+        if node.phase == "backward"
+        for value in node.outputs
+        if value in fusion.stored
+    }
+    read = {
+        value
+        for kernel in fusion.kernels
+        if graph.nodes[kernel.root].phase == "update"
+        for value in kernel.reads
+    }
+    return made & read
+
+
+def _walk(graph: Graph, fusion: Fusion, ends: dict[int, int], skipped: Set[int], *, workspaces: bool) -> int:
+    expiring: list[list[int]] = [[] for _ in range(len(graph.nodes) + 1)]
+    for value, end in ends.items():
+        expiring[end].append(value)
+    allocated: set[int] = set()
+    live = peak = 0
+    for index, node in enumerate(graph.nodes):
+        made = [v for v in node.outputs if v in fusion.stored and v not in skipped and v in ends]
+        size = graph.total_bytes(made)
+        freed = graph.total_bytes([value for value in expiring[index] if value in allocated])
+        over = node.role is Role.POINTWISE or node.name.startswith("scatter")
+        needed = (
+            size - (min(size, freed) if over else 0) + (_compute_workspace(graph, node) if workspaces else 0)
+        )
+        peak = max(peak, live + needed)
+        allocated.update(made)
+        live += size - freed - graph.total_bytes([v for v in made if ends[v] <= index])
+        allocated.difference_update(expiring[index])
+    return peak
+
+
+def _compute_workspace(graph: Graph, node: Node) -> int:
+    """Return the workspace of a node in addition to operands and results [bytes]."""
+    if not node.name.startswith(POOL_GRADIENT):
+        return 0
+    pooled, whole = graph.sizes[node.inputs[0]], graph.sizes[node.outputs[0]]
+    return whole + POOL_INDICES * pooled

@@ -1,0 +1,183 @@
+"""Table of operations from the graph and its two groupings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ...model import Unmodelled
+from ...ops import Op, OpKind
+from ..rules.contraction import Contraction, describe_dot, describe_ragged_dot
+from ..rules.convolutions import describe_convolution
+from .fusion import Fusion
+from .graph import Graph, Node
+from .layers import LayerKernels
+from .primitives import PrimitiveCounter
+
+__all__ = ["find_unmodelled", "tabulate"]
+
+
+@dataclass(slots=True)
+class _Row:
+    """Sum over the nodes of one layer kernel and one fused kernel."""
+
+    nodes: list[Node] = field(default_factory=list)
+    layer_read: float = 0.0
+    layer_written: float = 0.0
+    fused_read: float = 0.0
+    fused_written: float = 0.0
+
+    @property
+    def fused_bytes(self) -> float:
+        """Bytes moved by its fused kernels [bytes]."""
+        return self.fused_read + self.fused_written
+
+
+def tabulate(graph: Graph, layers: LayerKernels, fusion: Fusion) -> tuple[Op, ...]:
+    """Build the table: one row per contraction and per other kernel.
+
+    Args:
+        graph: The simplified step.
+        layers, fusion: Its groupings by layer and by XLA.
+    """
+    keys = [(layers.kernel_of[index], fusion.kernel_of[index]) for index in range(len(graph.nodes))]
+    rows: dict[tuple[int, int], _Row] = {}
+    for key, node in zip(keys, graph.nodes, strict=True):
+        rows.setdefault(key, _Row()).nodes.append(node)
+    for kernel in fusion.kernels:
+        row = rows[keys[kernel.root]]
+        row.fused_read += sum(kernel.reads.values())
+        row.fused_written += kernel.writes
+    heaviest = _find_heaviest(rows)
+    for number, layer in enumerate(layers.kernels):
+        row = rows[heaviest[number]]
+        row.layer_read += layer.bytes_read
+        row.layer_written += layer.bytes_written
+    _absorb_idle(rows, heaviest)
+    variants, primitives = _ContractionClassifier(graph), PrimitiveCounter(graph)
+    return tuple(op for key, row in rows.items() for op in _build_ops(row, key, fusion, variants, primitives))
+
+
+def _find_heaviest(rows: dict[tuple[int, int], _Row]) -> dict[int, tuple[int, int]]:
+    """Return, for each layer kernel, the row with the most fused bytes, which receives the layer's own bytes."""
+    best: dict[int, tuple[int, int]] = {}
+    for key, row in rows.items():
+        if key[0] not in best or row.fused_bytes > rows[best[key[0]]].fused_bytes:
+            best[key[0]] = key
+    return best
+
+
+def _absorb_idle(rows: dict[tuple[int, int], _Row], heaviest: dict[int, tuple[int, int]]) -> None:
+    """Merge rows without bytes into the main row of their layer kernel."""
+    for key in [key for key, row in rows.items() if row.fused_bytes == 0 and heaviest[key[0]] != key]:
+        rows[heaviest[key[0]]].nodes += rows.pop(key).nodes
+
+
+def _build_ops(
+    row: _Row,
+    key: tuple[int, int],
+    fusion: Fusion,
+    variants: _ContractionClassifier,
+    primitives: PrimitiveCounter,
+) -> list[Op]:
+    """Return a row's operation; two if its executions are one launch when fused and many otherwise."""
+    op = _build_op(row, key, fusion, variants, primitives)
+    if op is None or op.count == 1 or key[1] not in fusion.shared:
+        return [op] if op else []
+    read, written = op.fused_bytes_read * op.count, op.fused_bytes_written * op.count
+    together = replace(
+        op, count=1.0, flops=0.0, primitives=0, layer_group=-1, bytes_read=0.0, bytes_written=0.0,
+        layer_bytes_read=0.0, layer_bytes_written=0.0, fused_bytes_read=read, fused_bytes_written=written,
+    )  # fmt: skip
+    return [replace(op, fused_group=-1, fused_bytes_read=0.0, fused_bytes_written=0.0), together]
+
+
+def _build_op(
+    row: _Row,
+    key: tuple[int, int],
+    fusion: Fusion,
+    variants: _ContractionClassifier,
+    primitives: PrimitiveCounter,
+) -> Op | None:
+    layer_group, fused_kernel = key
+    main = max(row.nodes, key=lambda node: node.bytes_moved)
+    if main.equation is None:
+        return None
+    described = variants.describe(main)
+    flops = described.flops if described else sum(node.rule.flops(node.equation) for node in row.nodes)
+    launched = primitives.launched(row.nodes)
+    facts: dict[str, Any] = _get_window(main)
+    if described:
+        facts = {name: getattr(described, name) for name in Contraction.__slots__ if name != "flops"}
+    return Op(
+        **{"kind": main.rule.kind, **facts},
+        name=main.name, phase=main.phase or "forward", layer=main.layer, dtype=_get_dtype(main),
+        count=main.count, flops=flops,
+        bytes_read=launched.bytes_read, bytes_written=launched.bytes_written,
+        layer_bytes_read=float(row.layer_read), layer_bytes_written=float(row.layer_written),
+        fused_bytes_read=float(row.fused_read), fused_bytes_written=float(row.fused_written),
+        layer_group=layer_group, fused_group=fusion.groups[fused_kernel] if fused_kernel >= 0 else -1,
+        primitives=launched.kernels, composed=any(node.composed for node in row.nodes), loop=main.loop,
+    )  # fmt: skip
+
+
+def _get_window(node: Node) -> dict[str, Any]:
+    if node.rule.window is None or node.equation is None:
+        return {}
+    kernel, stride = node.rule.window(node.equation)
+    return {"kernel": kernel, "stride": stride}
+
+
+def _get_dtype(node: Node) -> str:
+    variables = node.equation.invars or node.equation.outvars if node.equation else ()
+    return str(variables[0].aval.dtype) if variables else ""
+
+
+class _ContractionClassifier:
+    """Classifier of contractions, by whether their operands are trainable variables."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._weights = set(graph.weights())
+
+    def describe(self, node: Node) -> Contraction | None:
+        """Return a contraction as a matrix product; None for other nodes."""
+        if node.rule.kind is OpKind.CONV:
+            return describe_convolution(node.equation, kernel_reversed=node.kernel_reversed)
+        if node.name == "dot_general":
+            return describe_dot(node.equation, variant=self._variant(node))
+        if node.rule.kind is OpKind.DOT:
+            return describe_ragged_dot(node.equation, variant=self._variant(node))
+        return None
+
+    def _variant(self, node: Node) -> str:
+        if node.phase != "backward":
+            return "fprop"
+        batched = node.equation is not None and any(node.equation.params["dimension_numbers"][1])
+        return "dgrad" if batched or not self._weights.isdisjoint(node.inputs) else "wgrad"
+
+
+def find_unmodelled(graph: Graph) -> tuple[Unmodelled, ...]:
+    """Return the unmodelled operations with their share of all bytes of the step, largest first."""
+    total = sum(node.bytes_moved * node.count for node in graph.nodes)
+    found: dict[str, list[float]] = {}
+    for node in graph.nodes:
+        if not node.rule.known:
+            entry = found.setdefault(node.name, [0.0, 0.0])
+            entry[0] += node.count
+            entry[1] += node.bytes_moved * node.count
+    rows = [
+        Unmodelled(name=name, count=count, bytes_share=moved / total if total else 0.0)
+        for name, (count, moved) in found.items()
+    ]
+    return tuple(sorted([*rows, *_find_unknown_loops(graph, total)], key=lambda row: -row.bytes_share))
+
+
+def _find_unknown_loops(graph: Graph, total_bytes: float) -> list[Unmodelled]:
+    """Return the loops that were counted as one iteration, with its share."""
+    rows = []
+    for remark in graph.remarks:
+        if remark.unknown_loop:
+            inside = [node for node in graph.nodes if node.outputs and node.outputs[0] in remark.values]
+            moved = sum(node.bytes_moved * node.count for node in inside)
+            rows.append(Unmodelled(name=remark.text, count=1.0, bytes_share=moved / (total_bytes or 1.0)))
+    return rows

@@ -1,0 +1,1 @@
+"""Tracing a train step on the JAX backend."""

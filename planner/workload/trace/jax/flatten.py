@@ -1,0 +1,242 @@
+"""Flattening of a nested jaxpr to one list of primitives: calls inlined, loops multiplied, views resolved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...ops import Phase
+from ..graph.graph import Graph, Node, Remark
+from ..rules.cost_rule import Equation, Role, Rule, count_elements, get_shape, nbytes
+from ..rules.movement import build_transposition, keeps_order
+from ..rules.registry import find_rule
+from .control import compute_trip_count, find_inner_jaxprs, mark_loop, select_most_expensive_branch
+from .scopes import (
+    is_composed,
+    join_names,
+    parse_call_number,
+    parse_layer,
+    parse_phase,
+    parse_recurrent_layer,
+    parse_repeat_count,
+)
+
+__all__ = ["flatten"]
+
+_LOOP_BORDER = Rule(kind=find_rule("copy").kind, role=Role.BARRIER)
+
+
+def flatten(closed_jaxpr: Any) -> Graph:
+    """Return the flat graph of a traced function (result of `jax.make_jaxpr`)."""
+    walker = _GraphBuilder()
+    jaxpr = closed_jaxpr.jaxpr
+    arguments, constants = walker.values(jaxpr.invars), walker.values(jaxpr.constvars)
+    walker.graph.inputs = (*arguments, *constants)
+    results = walker.inline(jaxpr, [*constants, *arguments], stack="", count=1.0)
+    walker.graph.outputs = tuple(value for value in results if value is not None)
+    return walker.graph
+
+
+class _GraphBuilder:
+    """Recursive builder of the graph; a value is a number, a literal is None."""
+
+    def __init__(self) -> None:
+        self.graph = Graph()
+        self._scopes: dict[str, tuple[str, Phase | None, int, int, bool]] = {}
+        self._integers: dict[int, int] = {}
+        self._fronts: dict[tuple[int, tuple[int, ...]], int] = {}
+
+    def inline(
+        self, jaxpr: Any, arguments: Sequence[int | None], *, stack: str, count: float
+    ) -> list[int | None]:
+        """Append a jaxpr's equations and return the values of its results."""
+        scope: dict[Any, int | None] = dict(zip([*jaxpr.constvars, *jaxpr.invars], arguments, strict=True))
+        names: dict[Any, str] = {}
+        for equation in jaxpr.eqns:
+            inner = equation.source_info.name_stack
+            name = names.get(inner)
+            if name is None:
+                name = names[inner] = join_names(stack, str(inner))
+            inputs = [self._value(variable, scope) for variable in equation.invars]
+            results = self._equation(equation, inputs, name, count)
+            scope.update(zip(equation.outvars, results, strict=True))
+        return [self._value(variable, scope) for variable in jaxpr.outvars]
+
+    def values(self, variables: Sequence[Any]) -> list[int]:
+        """Assign new value numbers to variables."""
+        return [self.graph.new_value(nbytes(variable)) for variable in variables]
+
+    def _value(self, variable: Any, scope: dict[Any, int | None]) -> int | None:
+        if not hasattr(variable, "val"):
+            return scope[variable]
+        aval = variable.aval
+        if aval.shape == () and getattr(aval.dtype, "kind", "") in ("i", "u"):
+            return self._integer(int(variable.val))
+        return None
+
+    def _integer(self, known: int) -> int:
+        number = self._integers.get(known)
+        if number is None:
+            number = self._integers[known] = self.graph.new_value(0)
+            self.graph.constants[number] = known
+        return number
+
+    def _equation(
+        self, equation: Equation, inputs: list[int | None], stack: str, count: float
+    ) -> Sequence[int | None]:
+        name = equation.primitive.name
+        if name == "scan":
+            return self._scan(equation, inputs, stack, count)
+        if name == "while":
+            return self._while(equation, inputs, stack, count)
+        if name == "cond":
+            return self._cond(equation, inputs, stack, count)
+        rule = find_rule(name)
+        if not rule.known:
+            called = find_inner_jaxprs(equation)
+            if len(called) == 1 and len(called[0].invars) == len(inputs):
+                constants = self.values(called[0].constvars)
+                return self.inline(called[0], [*constants, *inputs], stack=stack, count=count)
+        if rule.role is Role.VIEW or rule.is_view(equation):
+            return self._view(equation, inputs)
+        if name == "dot_general":
+            inputs = self._batches_first(equation, inputs, stack, count)
+        return self._primitive(equation, rule, inputs, stack, count)
+
+    def _batches_first(
+        self, equation: Equation, inputs: list[int | None], stack: str, count: float
+    ) -> list[int | None]:
+        """Return the operands of batched products with batch axes first, copied if necessary.
+
+        Libraries step through a batch of products with one stride. Queries, keys and values in the layout
+        (batch, length, heads, size) are therefore transposed in every framework; the gradient reads the same
+        copies.
+        """
+        _, batches = equation.params["dimension_numbers"]
+        operands = zip(equation.invars, inputs, batches, strict=True)
+        return [
+            value if value is None else self._in_front(variable, value, tuple(axes), stack, count)
+            for variable, value, axes in operands
+        ]
+
+    def _in_front(self, variable: Any, value: int, axes: tuple[int, ...], stack: str, count: float) -> int:
+        shape = get_shape(variable)
+        order = (*axes, *(axis for axis in range(len(shape)) if axis not in axes))
+        if keeps_order(shape, order):
+            return value
+        if (value, order) not in self._fronts:
+            moved = build_transposition(variable.aval, order)
+            copies = self._primitive(moved, find_rule("transpose"), [value], stack, count)
+            self._fronts[value, order] = copies[0]
+        return self._fronts[value, order]
+
+    def _view(self, equation: Equation, inputs: list[int | None]) -> list[int | None]:
+        if len(equation.outvars) == len(inputs):
+            return inputs
+        return [inputs[0]] * len(equation.outvars)
+
+    def _primitive(
+        self, equation: Equation, rule: Rule, inputs: list[int | None], stack: str, count: float
+    ) -> list[int]:
+        outputs = self.values(equation.outvars)
+        reads: dict[int, int] = {}
+        for value, size in zip(inputs, rule.bytes_read(equation), strict=False):
+            if value is not None and value not in self.graph.constants:
+                reads[value] = max(size, reads.get(value, 0))
+        variables = (*equation.invars, *equation.outvars)
+        sized = equation.outvars if rule.role is Role.POINTWISE else variables
+        layer, phase, times, call, composed = self._scope(stack)
+        node = Node(
+            name=equation.primitive.name, rule=rule, equation=equation, inputs=tuple(reads),
+            outputs=tuple(outputs), reads=tuple(reads.values()), writes=rule.bytes_written(equation),
+            layer=layer, phase=phase, count=count * times,
+            work=max(map(count_elements, sized), default=0), scalar=not any(map(get_shape, variables)),
+            call=call, composed=composed,
+        )  # fmt: skip
+        self.graph.nodes.append(node)
+        return outputs
+
+    def _scope(self, stack: str) -> tuple[str, Phase | None, int, int, bool]:
+        """Return layer, phase, repeat count and call number of a name stack, and whether it is composed."""
+        scope = self._scopes.get(stack)
+        if scope is None:
+            scope = (
+                parse_layer(stack),
+                parse_phase(stack),
+                parse_repeat_count(stack),
+                parse_call_number(stack),
+                is_composed(stack),
+            )
+            self._scopes[stack] = scope
+        return scope
+
+    def _border(self, name: str, inputs: Sequence[int | None], outputs: list[int], stack: str) -> None:
+        """Mark the border of a loop: values that cross it are stored in memory; the mark itself is free."""
+        reads = {value: 0 for value in inputs if value is not None}
+        layer, phase, *_ = self._scope(stack)
+        node = Node(
+            name=name, rule=_LOOP_BORDER, equation=None, inputs=tuple(reads), outputs=tuple(outputs),
+            reads=tuple(reads.values()), writes=0, layer=layer, phase=phase,
+            count=1.0, work=0, scalar=False,
+        )  # fmt: skip
+        self.graph.nodes.append(node)
+
+    def _scan(self, equation: Equation, inputs: list[int | None], stack: str, count: float) -> list[int]:
+        params = equation.params
+        body, length = params["jaxpr"].jaxpr, params["length"]
+        consts, carries = params["num_consts"], params["num_carry"]
+        results = self.values(equation.outvars)
+        state = self.values(body.invars[consts : consts + carries])
+        self._border("scan_begin", inputs[consts:], [*results, *state], stack)
+        scanned = zip(body.invars[consts + carries :], inputs[consts + carries :], strict=True)
+        slices = [self.graph.new_value(nbytes(part), parent=whole) for part, whole in scanned]
+        known = self.values(body.constvars)
+        arguments = [*known, *inputs[:consts], *state, *slices]
+        first = len(self.graph.nodes)
+        ends = self.inline(body, arguments, stack=stack, count=count * length)
+        mark_loop(
+            self.graph.nodes[first:],
+            state=state,
+            ends=ends,
+            length=length,
+            layer=parse_recurrent_layer(stack),
+        )
+        self._border("scan_end", [*ends, *inputs[consts:]], [], stack)
+        return results
+
+    def _while(self, equation: Equation, inputs: list[int | None], stack: str, count: float) -> list[int]:
+        params = equation.params
+        head, shared = params["cond_nconsts"], params["body_nconsts"]
+        trips = compute_trip_count(
+            equation, [self.graph.constants.get(v) if v is not None else None for v in inputs]
+        )
+        first = len(self.graph.sizes)
+        results, state = self.values(equation.outvars), self.values(equation.outvars)
+        self._border("while_begin", inputs[head + shared :], [*results, *state], stack)
+        body = params["body_jaxpr"].jaxpr
+        known = self.values(body.constvars)
+        times = count * (1 if trips is None else trips)
+        ends = self.inline(body, [*known, *inputs[head : head + shared], *state], stack=stack, count=times)
+        self._border("while_end", ends, [], stack)
+        if trips is None:
+            self._remark(f"loop of unknown length in {_format_location(stack)}", first, unknown_loop=True)
+        return results
+
+    def _cond(
+        self, equation: Equation, inputs: list[int | None], stack: str, count: float
+    ) -> list[int | None]:
+        branch = select_most_expensive_branch(equation)
+        first = len(self.graph.sizes)
+        known = self.values(branch.constvars)
+        results = self.inline(branch, [*known, *inputs[1:]], stack=stack, count=count)
+        note = f"a branch in {_format_location(stack)} depends on data; its most expensive side is counted"
+        self._remark(note, first)
+        return results
+
+    def _remark(self, text: str, first: int, *, unknown_loop: bool = False) -> None:
+        made = range(first, len(self.graph.sizes))
+        self.graph.remarks.append(Remark(text, made, unknown_loop))
+
+
+def _format_location(stack: str) -> str:
+    return parse_layer(stack) or "the step"

@@ -1,0 +1,162 @@
+"""Tracing and counting of a Keras model's real step on the JAX backend."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Literal
+
+from ...array_spec import ArraySpec, SpecTree, map_specs, spec_leaves
+from ...model import Memory, Unmodelled
+from ...ops import Op
+from ..graph.fusion import fuse
+from ..graph.layers import group_layers
+from ..graph.liveness import MemoryPeaks, compute_peaks
+from ..graph.table import find_unmodelled, tabulate
+from .calls import number_calls
+from .flatten import flatten
+from .recurrent import name_recurrent_layers
+from .simplify import simplify
+from .updates import trace_equal_updates_once
+
+__all__ = [
+    "TracedStep",
+    "build_abstract_array",
+    "build_abstract_variables",
+    "compute_array_bytes",
+    "compute_memory",
+    "trace_step",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class TracedStep:
+    """Operations and memory of a step, unmodelled operations and assumptions."""
+
+    ops: tuple[Op, ...]
+    memory: Memory
+    unmodelled: tuple[Unmodelled, ...]
+    notes: tuple[str, ...]
+
+
+def trace_step(
+    model: Any, *, x_spec: SpecTree, y_spec: SpecTree, sample_weight_spec: SpecTree = None, batch_size: int,
+    mode: Literal["train", "infer"] = "train",
+) -> TracedStep:  # fmt: skip
+    """Trace one step of a built (for training, compiled) Keras model and return its table of operations.
+
+    Nothing is computed and nothing is allocated: variables may be abstract.
+
+    Args:
+        model: A `keras.Model` on the JAX backend, its optimizer and metrics built.
+        x_spec, y_spec, sample_weight_spec: One sample of each, nested as the data is; None where not given.
+        batch_size: Samples of the batch [-].
+        mode: The training step (loss, gradients, metrics, optimizer), or the forward pass alone.
+    """
+    specs = (x_spec, y_spec, sample_weight_spec)
+    batch = tuple(map_specs(lambda spec: build_abstract_array(spec, batch_size), tree) for tree in specs)
+    with _quick_tracing(), name_recurrent_layers(model), number_calls():
+        train = mode == "train"
+        closed = _trace_train(model, batch) if train else _trace_infer(model, batch[0])
+        graph = flatten(closed)
+        graph.parameters = graph.inputs[: len(model.trainable_variables)]
+        simplify(graph, has_update=train)
+        fusion, layers = fuse(graph), group_layers(graph)
+        ops = tabulate(graph, layers, fusion)
+        peaks = compute_peaks(graph, layers, fusion, donated=train)
+        missing = find_unmodelled(graph)
+    fed = spec_leaves(specs if train else x_spec)
+    inputs = sum(compute_array_bytes((batch_size, *spec.shape), spec.dtype) for spec in fed)
+    memory = compute_memory(model, train=train, input_bytes=inputs, peaks=peaks)
+    return TracedStep(ops, memory, missing, tuple(dict.fromkeys(remark.text for remark in graph.remarks)))
+
+
+def build_abstract_array(spec: ArraySpec, batch_size: int) -> Any:
+    """Return a batch's shape and type as a JAX abstract array."""
+    import jax
+
+    return jax.ShapeDtypeStruct((batch_size, *spec.shape), spec.dtype)
+
+
+def build_abstract_variables(variables: Any) -> list[Any]:
+    """Return the shapes and types of variables as JAX abstract arrays."""
+    import jax
+
+    return [jax.ShapeDtypeStruct(variable.shape, variable.dtype) for variable in variables]
+
+
+def _trace_train(model: Any, batch: tuple[Any, ...]) -> Any:
+    import jax
+
+    groups = (
+        model.trainable_variables, model.non_trainable_variables, model.optimizer.variables,
+        model.metrics_variables,
+    )  # fmt: skip
+    state = tuple(map(build_abstract_variables, groups))
+    x, y, sample_weight = batch
+    data = (x, y) if sample_weight is None else (x, y, sample_weight)
+    with trace_equal_updates_once(model.optimizer):
+        return jax.make_jaxpr(model.train_step)(state, data)
+
+
+def _trace_infer(model: Any, x: Any) -> Any:
+    import jax
+
+    def call(trainable: Any, others: Any, x: Any) -> Any:
+        return model.stateless_call(trainable, others, x, training=False)[0]
+
+    return jax.make_jaxpr(call)(
+        build_abstract_variables(model.trainable_variables),
+        build_abstract_variables(model.non_trainable_variables),
+        x,
+    )
+
+
+@contextlib.contextmanager
+def _quick_tracing() -> Iterator[None]:
+    """Trace without garbage collection and without a stack trace per equation, which is 20 % faster."""
+    import jax
+    import keras
+
+    collecting, frames = gc.isenabled(), jax.config.jax_traceback_in_locations_limit
+    gc.disable()
+    jax.config.update("jax_traceback_in_locations_limit", 0)
+    try:
+        with keras.StatelessScope(initialize_variables=False):  # abstract variables stay abstract
+            yield
+    finally:
+        jax.config.update("jax_traceback_in_locations_limit", frames)
+        if collecting:
+            gc.enable()
+
+
+def compute_array_bytes(shape: tuple[int, ...], dtype: str) -> int:
+    """Return the size of an array in JAX (64-bit types are narrowed to 32 bits) [bytes]."""
+    import jax
+
+    itemsize: int = jax.dtypes.canonicalize_dtype(dtype).itemsize
+    return prod(shape) * itemsize
+
+
+def _compute_variable_bytes(variables: Any) -> int:
+    return sum(compute_array_bytes(variable.shape, variable.dtype) for variable in variables)
+
+
+def compute_memory(model: Any, *, train: bool, input_bytes: int, peaks: MemoryPeaks) -> Memory:
+    """Return the device memory of a step by part."""
+    trainable = _compute_variable_bytes(model.trainable_variables)
+    others = _compute_variable_bytes(model.non_trainable_variables)
+    return Memory(
+        parameter_bytes=trainable,
+        gradient_bytes=trainable if train else 0,
+        optimizer_bytes=_compute_variable_bytes(model.optimizer.variables) if train else 0,
+        state_bytes=others + (_compute_variable_bytes(model.metrics_variables) if train else 0),
+        input_bytes=input_bytes,
+        activation_bytes=peaks.fused,
+        compiled_activation_bytes=peaks.compiled,
+        eager_activation_bytes=peaks.eager,
+        recomputed_activation_bytes=peaks.recomputed,
+    )

@@ -1,0 +1,111 @@
+"""Cost rule of a primitive, and size functions for rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from math import prod
+from typing import Any
+
+from ...ops import OpKind
+
+__all__ = [
+    "FUSIBLE",
+    "Equation",
+    "Role",
+    "Rule",
+    "count_elements",
+    "count_nothing",
+    "count_outputs",
+    "get_shape",
+    "nbytes",
+]
+
+# A jax.core.JaxprEqn: `primitive.name`, `params`, `invars[i].aval`, `outvars[i].aval`. JAX moves the class
+# between modules from release to release, so it has no better name here.
+Equation = Any
+
+
+class Role(Enum):
+    """Role of a primitive in fusion."""
+
+    VIEW = "view"  # free: another name or shape for the same bytes
+    POINTWISE = "pointwise"  # can be recomputed inside its consumers
+    REDUCE = "reduce"  # includes pointwise work, ends the fusion
+    BARRIER = "barrier"  # a separate kernel with operands and results in memory
+    CONTRACTION = "contraction"  # a separate kernel, described as a matrix product
+
+
+FUSIBLE = (Role.POINTWISE, Role.REDUCE)
+
+
+def get_shape(variable: Any) -> tuple[int, ...]:
+    """Return a variable's shape; `()` for tokens and similar."""
+    return tuple(getattr(variable.aval, "shape", ()))
+
+
+def count_elements(variable: Any) -> int:
+    """Return the number of elements of a variable [-]."""
+    return prod(getattr(variable.aval, "shape", ()))
+
+
+def nbytes(variable: Any) -> int:
+    """Return a variable's size [bytes]; 0 for tokens; a random key counts as its raw words."""
+    dtype = getattr(variable.aval, "dtype", None)
+    return 0 if dtype is None else prod(variable.aval.shape) * getattr(dtype, "itemsize", 8)
+
+
+def count_nothing(equation: Equation) -> float:
+    """Return 0 for primitives that only move data."""
+    return 0.0
+
+
+def count_outputs(equation: Equation) -> float:
+    """Return one FLOP per element of the result [FLOP]."""
+    return float(count_elements(equation.outvars[0]))
+
+
+def _compute_reads(equation: Equation) -> tuple[int, ...]:
+    return tuple(nbytes(variable) for variable in equation.invars)
+
+
+def _compute_writes(equation: Equation) -> int:
+    return sum(nbytes(variable) for variable in equation.outvars)
+
+
+def _never(equation: Equation) -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """Cost rule of a primitive.
+
+    Args:
+        kind: Kind in the table of operations.
+        role: Role in fusion.
+        flops: Function of the FLOPs of one execution [FLOP].
+        reads: Function of the bytes read from each operand [bytes]; None for all.
+        writes: Function of the bytes written to all results [bytes]; None for all.
+        window: Spatial window and stride of a pooling primitive; None for everything else.
+        is_view: Predicate for equations that move no data, unlike others of their kind.
+        known: Whether the work is modelled; if not, bytes follow from shapes.
+    """
+
+    kind: OpKind
+    role: Role
+    flops: Callable[[Equation], float] = count_nothing
+    reads: Callable[[Equation], tuple[int, ...]] | None = None
+    writes: Callable[[Equation], int] | None = None
+    window: Callable[[Equation], tuple[tuple[int, ...], tuple[int, ...]]] | None = None
+    is_view: Callable[[Equation], bool] = _never
+    known: bool = True
+
+    def bytes_read(self, equation: Equation) -> tuple[int, ...]:
+        """Return the bytes read from each operand, in the order of `invars` [bytes]."""
+        return (self.reads or _compute_reads)(equation)
+
+    def bytes_written(self, equation: Equation) -> int:
+        """Return the total bytes written to results [bytes]."""
+        return (self.writes or _compute_writes)(equation)

@@ -1,0 +1,120 @@
+"""Rules for gather, scatter, sorting, random numbers and linear algebra."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import log2, prod
+
+from ...ops import OpKind
+from .cost_rule import Equation, Role, Rule, count_elements, count_outputs, get_shape, nbytes
+
+__all__ = ["RULES"]
+
+
+def _compute_gather_reads(equation: Equation) -> tuple[int, ...]:
+    """Return the bytes read by a lookup: the returned rows and the indices, not the whole table."""
+    table = min(nbytes(equation.invars[0]), nbytes(equation.outvars[0]))
+    return (table, *(nbytes(variable) for variable in equation.invars[1:]))
+
+
+def _compute_scatter_reads(equation: Equation) -> tuple[int, ...]:
+    """Return the bytes read by a combining scatter: affected rows, indices and updates."""
+    _, indices, updates = equation.invars[:3]
+    return (min(nbytes(equation.invars[0]), nbytes(updates)), nbytes(indices), nbytes(updates))
+
+
+def _compute_overwrite_reads(equation: Equation) -> tuple[int, ...]:
+    return (0, *_compute_scatter_reads(equation)[1:])
+
+
+def _compute_scatter_writes(equation: Equation) -> int:
+    return min(nbytes(equation.outvars[0]), nbytes(equation.invars[2]))
+
+
+def _compute_scatter_flops(equation: Equation) -> float:
+    return float(count_elements(equation.invars[2]))
+
+
+def _compute_sort_flops(equation: Equation) -> float:
+    """Return n log2 n comparisons along the sorted (last) axis [FLOP]."""
+    count = count_elements(equation.invars[0])
+    axis = equation.params.get("dimension", -1)
+    length = get_shape(equation.invars[0])[axis] if count else 1
+    return count * max(1.0, log2(max(length, 1)))
+
+
+def _compute_fft_flops(equation: Equation) -> float:
+    """Return 5 n log2 n for each transform, the usual count of a complex radix-2 FFT [FLOP]."""
+    length: int = prod(equation.params["fft_lengths"])
+    batch = max(count_elements(equation.invars[0]), count_elements(equation.outvars[0])) / max(length, 1)
+    return 5.0 * batch * length * log2(max(length, 2))
+
+
+def _get_matrix_shape(equation: Equation, operand: int = 0) -> tuple[float, int, int]:
+    *batch, rows, columns = get_shape(equation.invars[operand])
+    return float(prod(batch)), rows, columns
+
+
+def _compute_cholesky_flops(equation: Equation) -> float:
+    """Return n³/3 FLOP (Golub and Van Loan, "Matrix Computations", 4th ed., 4.2.5)."""
+    batch, n, _ = _get_matrix_shape(equation)
+    return batch * n**3 / 3.0
+
+
+def _compute_lu_flops(equation: Equation) -> float:
+    """Return 2 n³/3 FLOP for a square matrix (Golub and Van Loan, "Matrix Computations", 4th ed., 3.2.11)."""
+    batch, rows, columns = _get_matrix_shape(equation)
+    low, high = sorted((rows, columns))
+    return float(batch * (high * low**2 - low**3 / 3))
+
+
+def _compute_qr_flops(equation: Equation) -> float:
+    """Return 2 n² (m - n/3) FLOP (Golub and Van Loan, "Matrix Computations", 4th ed., 5.2.2)."""
+    batch, rows, columns = _get_matrix_shape(equation)
+    return batch * 2 * columns**2 * (rows - columns / 3)
+
+
+def _compute_solve_flops(equation: Equation) -> float:
+    """Return n² FLOP per right-hand side for back substitution."""
+    batch, n, _ = _get_matrix_shape(equation)
+    return float(count_elements(equation.invars[1]) * n if batch else 0.0)
+
+
+def _compute_eigen_flops(equation: Equation) -> float:
+    """Return 9 n³ FLOP with eigenvectors (Golub and Van Loan, "Matrix Computations", 4th ed., 8.3.3)."""
+    batch, rows, columns = _get_matrix_shape(equation)
+    return 9.0 * batch * min(rows, columns) ** 2 * max(rows, columns)
+
+
+def _build_barrier(kind: OpKind, flops: Callable[[Equation], float]) -> Rule:
+    return Rule(kind=kind, role=Role.BARRIER, flops=flops)
+
+
+_SCATTER = Rule(
+    kind=OpKind.SCATTER,
+    role=Role.BARRIER,
+    flops=_compute_scatter_flops,
+    reads=_compute_scatter_reads,
+    writes=_compute_scatter_writes,
+)
+_OVERWRITE = Rule(
+    kind=OpKind.SCATTER, role=Role.BARRIER, reads=_compute_overwrite_reads, writes=_compute_scatter_writes
+)
+_RANDOM = Rule(kind=OpKind.RANDOM, role=Role.BARRIER, flops=count_outputs)
+
+RULES: dict[str, Rule] = {
+    "gather": Rule(kind=OpKind.GATHER, role=Role.BARRIER, reads=_compute_gather_reads),
+    "scatter": _OVERWRITE,
+    **dict.fromkeys(("scatter-add", "scatter-mul", "scatter-min", "scatter-max", "scatter_add", "scatter_mul",
+                     "scatter_min", "scatter_max", "scatter-sub", "scatter_sub"), _SCATTER),
+    **dict.fromkeys(("sort", "top_k", "approx_top_k"), _build_barrier(OpKind.SORT, _compute_sort_flops)),
+    **dict.fromkeys(("random_bits", "random_clone", "random_fold_in", "random_gamma", "random_seed",
+                     "random_split", "rng_bit_generator", "rng_uniform", "threefry2x32", "threefry4x32",
+                     "philox2x32", "philox4x32"), _RANDOM),
+    "fft": _build_barrier(OpKind.LINALG, _compute_fft_flops),
+    "cholesky": _build_barrier(OpKind.LINALG, _compute_cholesky_flops),
+    "lu": _build_barrier(OpKind.LINALG, _compute_lu_flops),
+    **dict.fromkeys(("qr", "geqrf", "householder_product"), _build_barrier(OpKind.LINALG, _compute_qr_flops)),
+    "triangular_solve": _build_barrier(OpKind.LINALG, _compute_solve_flops),
+    **dict.fromkeys(("eigh", "eig", "svd", "schur"), _build_barrier(OpKind.LINALG, _compute_eigen_flops)),
+}  # fmt: skip

@@ -1,0 +1,85 @@
+"""Rules for data that is renamed (free) or moved (bytes, no FLOPs)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...ops import OpKind
+from .cost_rule import Equation, Role, Rule, count_elements, get_shape, nbytes
+
+__all__ = ["RULES", "build_transposition", "keeps_order"]
+
+_FREE = (
+    "bitcast_convert_type", "from_edtype", "layout_constraint", "name", "pin", "reshard",
+    "to_edtype", "unpin", "copy", "copy_p", "device_put", "expand_dims", "mesh_cast",
+    "optimization_barrier", "pcast", "pvary", "random_unwrap", "random_wrap", "reshape",
+    "sharding_constraint", "squeeze", "stop_gradient", "symbolic_zeros", "reduced_vary_cast",
+)  # fmt: skip
+
+
+def keeps_order(shape: tuple[int, ...], permutation: tuple[int, ...]) -> bool:
+    """Return whether a transposition moves only axes of length one.
+
+    Example:
+        >>> keeps_order((8, 1, 3), (1, 0, 2)), keeps_order((8, 2, 3), (1, 0, 2))
+        (True, False)
+    """
+    moved = [axis for axis in permutation if shape[axis] != 1]
+    return moved == sorted(moved)
+
+
+def _keeps_order(equation: Equation) -> bool:
+    return keeps_order(get_shape(equation.invars[0]), equation.params["permutation"])
+
+
+def build_transposition(array: Any, permutation: tuple[int, ...]) -> Equation:
+    """Build the equation that transposes an array of a given shape and type."""
+    import jax
+
+    like = jax.ShapeDtypeStruct(array.shape, array.dtype)
+    return jax.make_jaxpr(lambda x: jax.lax.transpose(x, permutation))(like).eqns[0]
+
+
+def _has_same_size(equation: Equation) -> bool:
+    return count_elements(equation.invars[0]) == count_elements(equation.outvars[0])
+
+
+def _has_one_operand(equation: Equation) -> bool:
+    return len(equation.invars) == 1
+
+
+def _compute_slice_reads(equation: Equation) -> tuple[int, ...]:
+    """Return the bytes read by a slice: those it returns, and its start indices."""
+    first = min(nbytes(equation.invars[0]), nbytes(equation.outvars[0]))
+    return (first, *(nbytes(variable) for variable in equation.invars[1:]))
+
+
+def _compute_update_reads(equation: Equation) -> tuple[int, ...]:
+    """Return the bytes read by an in-place update: the update and its indices, not the whole array."""
+    return (0, *(nbytes(variable) for variable in equation.invars[1:]))
+
+
+def _compute_update_writes(equation: Equation) -> int:
+    return nbytes(equation.invars[1])
+
+
+_VIEW = Rule(kind=OpKind.MOVE, role=Role.VIEW)
+
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(_FREE, _VIEW),
+    "transpose": Rule(kind=OpKind.MOVE, role=Role.POINTWISE, is_view=_keeps_order),
+    "rev": Rule(kind=OpKind.MOVE, role=Role.POINTWISE),
+    "pad": Rule(kind=OpKind.MOVE, role=Role.POINTWISE, is_view=_has_same_size),
+    "tile": Rule(kind=OpKind.MOVE, role=Role.POINTWISE, is_view=_has_same_size),
+    "slice": Rule(kind=OpKind.MOVE, role=Role.POINTWISE, reads=_compute_slice_reads, is_view=_has_same_size),
+    "split": Rule(kind=OpKind.MOVE, role=Role.POINTWISE),
+    "unstack": Rule(kind=OpKind.MOVE, role=Role.POINTWISE),
+    "stack": Rule(kind=OpKind.MOVE, role=Role.BARRIER, is_view=_has_one_operand),
+    "concatenate": Rule(kind=OpKind.MOVE, role=Role.BARRIER, is_view=_has_one_operand),
+    "dynamic_slice": Rule(
+        kind=OpKind.GATHER, role=Role.POINTWISE, reads=_compute_slice_reads, is_view=_has_same_size
+    ),
+    "dynamic_update_slice": Rule(
+        kind=OpKind.SCATTER, role=Role.BARRIER, reads=_compute_update_reads, writes=_compute_update_writes
+    ),
+}
