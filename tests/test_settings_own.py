@@ -7,11 +7,11 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from factories import make_offer
 from gpuplan.errors import UsageError
 from gpuplan.offers.catalog import load_user_catalog
 from gpuplan.settings import Settings, load_settings
 from gpuplan.settings_own import committed_for, discount_for
-from made_up import make_offer
 
 NOWHERE = Path("/nonexistent/gpuplan.toml")
 TODAY = date(2026, 11, 21)

@@ -10,13 +10,13 @@ from typing import Any
 
 import jsonschema
 import pytest
+from factories import make_workload
 from gpuplan.plan import compilation
 from gpuplan.predict.compile import targets
 from gpuplan.predict.compile.compiled import CompiledStep, CompileFault
 from gpuplan.units import GIB
 from gpuplan.workload.build.lowering import Lowered
 from gpuplan.workload.ops import Op, OpKind
-from made_up import make_workload
 
 Run = Callable[..., Any]
 SCHEMAS = Path(str(files("gpuplan.schemas")))

@@ -25,7 +25,7 @@ def data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def made_up(saved: str, tmp_path: Path) -> Callable[..., str]:
+def factories(saved: str, tmp_path: Path) -> Callable[..., str]:
     """Return a function that writes a made-up profile of the MNIST example."""
 
     def write(
@@ -66,11 +66,11 @@ def steps(done: Done) -> dict[str, dict[str, Any]]:
 
 
 def test_the_measured_accelerator_is_measured_and_the_others_corrected(
-    saved: str, gpuplan: Callable[..., Done], made_up: Callable[..., str]
+    saved: str, gpuplan: Callable[..., Done], factories: Callable[..., str]
 ) -> None:
     """A T4 that takes three times as long as modelled: its row says so, and a V100's goes up, by less."""
     before = steps(gpuplan("estimate", saved, *ACCELERATORS, "--json"))
-    profile = made_up("T4", 3 * before["T4"]["s"])
+    profile = factories("T4", 3 * before["T4"]["s"])
     after = steps(gpuplan("estimate", saved, "--profile", profile, *ACCELERATORS, "--json"))
 
     assert after["T4"]["basis"] == "measured"
@@ -79,20 +79,20 @@ def test_the_measured_accelerator_is_measured_and_the_others_corrected(
     assert after["local"] == before["local"]
 
 
-def test_a_profile_is_a_model(gpuplan: Callable[..., Done], made_up: Callable[..., str]) -> None:
+def test_a_profile_is_a_model(gpuplan: Callable[..., Done], factories: Callable[..., str]) -> None:
     """`gpuplan estimate profile.json` knows the work and what it took."""
-    after = steps(gpuplan("estimate", made_up("T4", 0.25), *ACCELERATORS, "--json"))
+    after = steps(gpuplan("estimate", factories("T4", 0.25), *ACCELERATORS, "--json"))
 
     assert after["T4"]["s"] == 0.25
     assert after["T4"]["high"] / after["T4"]["low"] < 1.1
 
 
 def test_a_cpu_tells_of_itself_alone(
-    saved: str, gpuplan: Callable[..., Done], made_up: Callable[..., str]
+    saved: str, gpuplan: Callable[..., Done], factories: Callable[..., str]
 ) -> None:
     """This machine's row becomes measured; GPUs stay as they were, for no published set has both."""
     before = steps(gpuplan("estimate", saved, *ACCELERATORS, "--json"))
-    after = steps(gpuplan("estimate", saved, "--profile", made_up("CPU", 0.125), *ACCELERATORS, "--json"))
+    after = steps(gpuplan("estimate", saved, "--profile", factories("CPU", 0.125), *ACCELERATORS, "--json"))
 
     assert after["local"]["s"] == 0.125
     assert after["local"]["basis"] == "measured"
@@ -102,7 +102,7 @@ def test_a_cpu_tells_of_itself_alone(
 
 
 def test_a_slow_pipeline_is_a_ceiling_elsewhere(
-    saved: str, gpuplan: Callable[..., Done], made_up: Callable[..., str]
+    saved: str, gpuplan: Callable[..., Done], factories: Callable[..., str]
 ) -> None:
     """A generator of 100 samples/s: a batch of 128 takes 1.28 s on every GPU, unless `--feed` says otherwise.
 
@@ -112,7 +112,7 @@ def test_a_slow_pipeline_is_a_ceiling_elsewhere(
     pipeline = [{"workers": None, "samples_per_s": 100.0, "cores": 1.0, "samples_per_s_per_core": 100.0}]
     step = {"median_s": before["T4"]["s"], "windows_s": [], "steps_per_window": [], "stopped": "converged"}
     step["warm_up"] = {"windows_s": [], "settled": True}
-    slow = made_up("T4", 1.28, pipeline=pipeline, step=step, limit="input")
+    slow = factories("T4", 1.28, pipeline=pipeline, step=step, limit="input")
     after = steps(gpuplan("estimate", saved, "--profile", slow, *ACCELERATORS, "--json"))
     said = steps(gpuplan("estimate", saved, "--profile", slow, "--feed", "arrays", *ACCELERATORS, "--json"))
 
@@ -122,13 +122,13 @@ def test_a_slow_pipeline_is_a_ceiling_elsewhere(
 
 
 def test_runs_are_kept_and_forgotten(
-    saved: str, gpuplan: Callable[..., Done], made_up: Callable[..., str], tmp_path: Path, data_folder: Path
+    saved: str, gpuplan: Callable[..., Done], factories: Callable[..., str], tmp_path: Path, data_folder: Path
 ) -> None:
     """What reconcile keeps corrects later estimates; `--forget` takes it back."""
     plan = tmp_path / "plan.json"
     before = steps(gpuplan("estimate", saved, *ACCELERATORS, "--json", "-o", str(plan)))
     step_s = 2 * before["T4"]["high"]
-    done = gpuplan("reconcile", str(plan), made_up("T4", step_s), "--json")
+    done = gpuplan("reconcile", str(plan), factories("T4", step_s), "--json")
     result = json.loads(done.out)
     schema = json.loads(files("gpuplan.schemas").joinpath("gpuplan.reconcile.json").read_text())
     jsonschema.validate(result, schema)
@@ -145,13 +145,13 @@ def test_runs_are_kept_and_forgotten(
 
 
 def test_the_whole_run_is_compared(
-    saved: str, gpuplan: Callable[..., Done], made_up: Callable[..., str], tmp_path: Path
+    saved: str, gpuplan: Callable[..., Done], factories: Callable[..., str], tmp_path: Path
 ) -> None:
     """15 epochs of 422 steps each, 10 s of training and 2 s of validation an epoch: by hand 150 s and 30 s."""
     plan = tmp_path / "plan.json"
     gpuplan("estimate", saved, *ACCELERATORS, "-o", str(plan))
     run = {"epochs_s": [12.0] * 15, "validation_s": [2.0] * 15, "steps": [422] * 15}
-    done = gpuplan("reconcile", str(plan), made_up("T4", 0.02, run=run), "--no-keep", "--json")
+    done = gpuplan("reconcile", str(plan), factories("T4", 0.02, run=run), "--no-keep", "--json")
     parts = {part["part"]: part for part in json.loads(done.out)["parts"]}
 
     assert parts["training"]["actual"] == pytest.approx(150.0)
@@ -173,13 +173,18 @@ def test_the_whole_run_is_compared(
     ],
 )
 def test_wrong_files_are_told(  # noqa: PLR0917 - fixtures
-    saved: str, gpuplan: Callable[..., Done], made_up: Callable[..., str], tmp_path: Path,
+    saved: str, gpuplan: Callable[..., Done], factories: Callable[..., str], tmp_path: Path,
     arguments: list[str], code: int, message: str,
 ) -> None:  # fmt: skip
     """One line: which file, and what it is not."""
     plan = tmp_path / "plan.json"
     gpuplan("estimate", saved, *ACCELERATORS, "-o", str(plan))
-    names = {"saved": saved, "plan": plan, "profile": made_up("T4", 0.1), "other": made_up("A100-80GB", 0.1)}
+    names = {
+        "saved": saved,
+        "plan": plan,
+        "profile": factories("T4", 0.1),
+        "other": factories("A100-80GB", 0.1),
+    }
     done = gpuplan(*(argument.format(**names) for argument in arguments))
 
     assert done.code == code

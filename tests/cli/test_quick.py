@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 import typer
+from factories import make_workload
 from gpuplan.cli.app import COMMANDS, app_for
 from gpuplan.cli.option_values import taken_as_it_is
 from gpuplan.workload.ops import Op, OpKind
-from made_up import make_workload
 
 TEXTS = [
     "x",

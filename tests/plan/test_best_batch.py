@@ -6,6 +6,7 @@ from dataclasses import replace
 from decimal import Decimal
 
 import pytest
+from factories import make_accelerator, make_offer, make_selection, make_workload
 from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.execution.best_batch_search import with_best_batch
 from gpuplan.plan.question import Question
@@ -13,7 +14,6 @@ from gpuplan.plan.result.best_batch import at_batch_size, batch_sizes_to_try
 from gpuplan.predict.step_time import StepTime, Unpredicted
 from gpuplan.units import GIB, Interval
 from gpuplan.workload.model import Workload
-from made_up import make_accelerator, make_offer, make_selection, make_workload
 
 # 2.5 GiB at a batch of 32, an 32nd of a GiB each: 40 GiB fit 1,232 samples, 4 GiB fit 80, 2.2 GiB fit 22.
 LARGE, MIDDLE, SMALL = (

@@ -8,6 +8,7 @@ from importlib.resources import files
 from itertools import pairwise
 
 import pytest
+from factories import FakePredictor, make_accelerator, make_offer, make_workload
 from gpuplan.errors import NoAnswerError, UsageError
 from gpuplan.offers.catalog import Catalog
 from gpuplan.offers.notebooks import build_notebook_offers
@@ -20,7 +21,6 @@ from gpuplan.plan.select import Selected, Selection
 from gpuplan.workload.model import Workload
 from hypothesis import given
 from hypothesis import strategies as st
-from made_up import FakePredictor, make_accelerator, make_offer, make_workload
 
 CATALOG = Catalog(files("gpuplan.catalog"))
 T4 = make_accelerator("T4")

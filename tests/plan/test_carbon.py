@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 
 import pytest
+from factories import make_accelerator, make_offer
 from gpuplan.errors import NoAnswerError, UsageError
 from gpuplan.offers.costs import load_costs
 from gpuplan.plan.assumptions import Terms
@@ -14,7 +15,6 @@ from gpuplan.plan.pricing.carbon import co2_kg, energy_kwh, machine_power_w
 from gpuplan.plan.pricing.data_residency import EU, countries_of
 from gpuplan.plan.select import Filters, Selected, select
 from gpuplan.units import Interval
-from made_up import make_accelerator, make_offer
 
 COSTS = load_costs()
 TERMS = Terms(costs=COSTS, overrides={"power_share": 1.0})

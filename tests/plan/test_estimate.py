@@ -6,6 +6,7 @@ from dataclasses import replace
 from decimal import Decimal
 
 import pytest
+from factories import FakePredictor, make_accelerator, make_offer, make_selection, make_workload
 from gpuplan.errors import UsageError
 from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.no_answer import why_no_answer
@@ -15,7 +16,6 @@ from gpuplan.plan.select import Selected, Selection
 from gpuplan.workload.model import Workload
 from hypothesis import given
 from hypothesis import strategies as st
-from made_up import FakePredictor, make_accelerator, make_offer, make_selection, make_workload
 
 SLOW, FAST = make_accelerator("T4"), make_accelerator("A100-40GB", tflop_per_s=4.0)
 SLOW_OFFER = make_offer("T4", usd_per_hour=Decimal("0.5"))

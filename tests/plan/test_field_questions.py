@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 import pytest
+from factories import make_workload
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.rows import Accelerator
 from gpuplan.plan.assumptions import Terms
@@ -18,7 +19,6 @@ from gpuplan.plan.select import Filters, select
 from gpuplan.predict.step_time import StepTime, Unpredicted
 from gpuplan.units import Interval
 from gpuplan.workload.model import Workload
-from made_up import make_workload
 
 CATALOG = load_catalog()
 NOTHING_ELSE = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from factories import FakePredictor, make_accelerator, make_offer, make_selection, make_workload
 from gpuplan.errors import UsageError
 from gpuplan.offers.costs import load_costs
 from gpuplan.plan.assumptions import Terms
@@ -16,7 +17,6 @@ from gpuplan.plan.select import Selected
 from gpuplan.predict.step_time import StepTime
 from gpuplan.workload.model import Workload
 from gpuplan.workload.ops import Op, OpKind
-from made_up import FakePredictor, make_accelerator, make_offer, make_selection, make_workload
 
 TERMS = Terms(costs=load_costs())
 FROM_DISK = Feed(  # 1 TB in samples of 1 MB

@@ -6,6 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from factories import FakePredictor, make_offer, make_workload
 from gpuplan.errors import NoAnswerError, UsageError
 from gpuplan.launch.prepare.select_offer import candidates_of, read_estimate
 from gpuplan.offers.catalog import load_catalog
@@ -22,7 +23,6 @@ from gpuplan.units import Interval
 from gpuplan.workload.model import Workload
 from hypothesis import given
 from hypothesis import strategies as st
-from made_up import FakePredictor, make_offer, make_workload
 
 CATALOG = load_catalog()
 P3 = Filters(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from factories import FakePredictor, make_accelerator, make_offer, make_workload
 from gpuplan.plan.estimate_workload import project
 from gpuplan.plan.execution.host_feed import fed
 from gpuplan.plan.execution.measured_feed import measured_feed
 from gpuplan.plan.select import Selected
 from gpuplan.predict.from_profile.predictor import Loading, Measurement
 from gpuplan.predict.step_time import StepTime
-from made_up import FakePredictor, make_accelerator, make_offer, make_workload
 
 FAST = make_accelerator("A100-40GB", tflop_per_s=10.0)  # 0.1 s for a batch of 32: 320 samples/s
 

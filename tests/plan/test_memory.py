@@ -8,6 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
+from factories import make_workload
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.plan.execution.memory import (
     FRAMEWORK_RESERVE_BYTES,
@@ -22,7 +23,6 @@ from gpuplan.workload.model import Memory
 from gpuplan.workload.options import WorkloadOptions
 from hypothesis import given
 from hypothesis import strategies as st
-from made_up import make_workload
 
 
 def test_four_gib_beside_what_grows_leave_room_for_eleven_samples() -> None:

@@ -6,6 +6,7 @@ from datetime import date
 from decimal import Decimal
 
 import pytest
+from factories import FakePredictor, make_accelerator, make_offer, make_workload
 from gpuplan.errors import UsageError
 from gpuplan.offers.costs import load_costs
 from gpuplan.plan.assumptions import Currency, Terms, overrides_of
@@ -20,7 +21,6 @@ from gpuplan.settings_own import Discount, Tax
 from gpuplan.workload.model import Workload
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_up import FakePredictor, make_accelerator, make_offer, make_workload
 
 COSTS = load_costs()
 T4 = make_accelerator("T4")

@@ -10,6 +10,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+from factories import make_workload
 from gpuplan.errors import UsageError
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.plan import compilation
@@ -24,7 +25,6 @@ from gpuplan.render.profile import iter_summary_sentences
 from gpuplan.units import GIB
 from gpuplan.workload.build.lowering import Lowered
 from gpuplan.workload.ops import Op, OpKind
-from made_up import make_workload
 
 CATALOG = load_catalog()
 PRODUCT = Op(

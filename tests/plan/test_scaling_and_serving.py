@@ -5,12 +5,12 @@ from __future__ import annotations
 from decimal import Decimal
 
 import pytest
+from factories import FakePredictor, make_accelerator, make_offer, make_selection, make_workload
 from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.execution.serving import with_serving
 from gpuplan.plan.question import Question
 from gpuplan.plan.result.scaling_efficiency import scaling_of
 from gpuplan.plan.result.serving import usd_per_million
-from made_up import FakePredictor, make_accelerator, make_offer, make_selection, make_workload
 
 T4 = make_accelerator("T4")
 SINGLE = make_offer("T4", usd_per_hour=Decimal("0.5"))

@@ -7,6 +7,7 @@ from dataclasses import replace
 from decimal import Decimal
 
 import pytest
+from factories import FakePredictor, make_accelerator, make_offer, make_workload
 from gpuplan.errors import UsageError
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.spot import MIN_PREEMPTIONS, find_preemption_statistics, load_preemption_data
@@ -26,7 +27,6 @@ from gpuplan.plan.spot.renewal import interrupted_run, renewal
 from gpuplan.plan.spot.simulation import simulate
 from hypothesis import given
 from hypothesis import strategies as st
-from made_up import FakePredictor, make_accelerator, make_offer, make_workload
 from scipy import stats
 
 HOUR_S = 3600.0
@@ -188,10 +188,10 @@ def test_what_was_watched_of_one_tpu_generation_says_nothing_of_another() -> Non
     traces = tuple(
         replace(trace, provider="gcp", accelerator=name) for name in ("TPU-v3", "A100-40GB")
     )  # fmt: skip
-    made_up = replace(facts, traces=traces)
+    factories = replace(facts, traces=traces)
     basis = {
         name: find_preemption_statistics(
-            make_offer(name, provider="gcp", instance_type="made up"), made_up
+            make_offer(name, provider="gcp", instance_type="made up"), factories
         ).basis
         for name in ("TPU-v3", "TPU-v5e", "A100-80GB")
     }

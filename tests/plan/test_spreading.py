@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 
 import pytest
+from factories import make_accelerator, make_offer, make_selection, make_workload
 from gpuplan.errors import UsageError
 from gpuplan.offers.rows import Accelerator
 from gpuplan.plan.estimate_workload import estimate_workload
@@ -17,7 +18,6 @@ from gpuplan.units import Interval
 from gpuplan.workload.model import Workload
 from hypothesis import given
 from hypothesis import strategies as st
-from made_up import make_accelerator, make_offer, make_selection, make_workload
 
 T4 = make_accelerator("T4")
 SINGLE = make_offer("T4", usd_per_hour=Decimal("1.0"))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from decimal import Decimal
 
+from factories import FakePredictor, make_accelerator, make_offer, make_selection, make_workload
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.plan.assumptions import NO_TERMS
 from gpuplan.plan.compare.sweep import sweep
 from gpuplan.plan.question import Prepared, Question
-from made_up import FakePredictor, make_accelerator, make_offer, make_selection, make_workload
 
 
 def test_what_is_free_hides_nothing_that_is_paid_for() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from factories import make_workload
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.breakdown import OTHER_LAYERS, Anatomy, anatomy_of
 from gpuplan.predict.coefficients import load_coefficients
@@ -12,7 +13,6 @@ from gpuplan.predict.predictor import Predictor
 from gpuplan.predict.step_time import StepTime
 from gpuplan.workload.model import Workload
 from gpuplan.workload.ops import Op, OpKind
-from made_up import make_workload
 
 
 def product(layer: str, *, rows: int) -> Op:

@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from factories import make_workload
 from gpuplan.lab import accuracy
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.measurements import Measurement, collection
 from gpuplan.predict.multi_device.interconnect import MACHINES, UNKNOWN
 from gpuplan.predict.step_time import StepTime
 from gpuplan.units import Interval
-from made_up import make_workload
 
 CATALOG = load_catalog()
 

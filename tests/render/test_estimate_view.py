@@ -16,6 +16,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+from factories import FakePredictor, make_accelerator, make_offer, make_selection, make_workload
 from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.execution.serving import with_serving
 from gpuplan.plan.question import Question
@@ -24,7 +25,6 @@ from gpuplan.render.estimate import footnotes
 from gpuplan.render.estimate.html_table import format_estimate_html
 from gpuplan.render.estimate.table import emit_estimate, format_estimate_json
 from gpuplan.workload.model import Unmodelled
-from made_up import FakePredictor, make_accelerator, make_offer, make_selection, make_workload
 
 ACCELERATORS = {
     "T4": make_accelerator("T4", memory_gib=14.75),

@@ -8,6 +8,7 @@ from datetime import date
 from decimal import Decimal
 
 import pytest
+from factories import FakePredictor, make_workload
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.plan.assumptions import Terms
 from gpuplan.plan.estimate_workload import estimate_workload
@@ -21,7 +22,6 @@ from gpuplan.render.estimate.table import format_estimate_json
 from gpuplan.render.output import format_compact_json
 from gpuplan.settings_own import Discount, Tax
 from gpuplan.units import Interval
-from made_up import FakePredictor, make_workload
 
 CATALOG = load_catalog()
 PLAIN = Terms(costs=CATALOG.costs)

@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from factories import make_workload
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.predictor import Predictor
 from gpuplan.predict.step_time import StepTime
 from gpuplan.workload.load import WorkloadOptions, load_workload
 from gpuplan.workload.model import Workload
 from gpuplan.workload.resize import Resizer, can_resize, resized
-from made_up import make_workload
 
 ROOT = Path(__file__).parents[2]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from factories import FakePredictor, make_workload
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.compile.compiled import CompiledStep, CompileFault
 from gpuplan.predict.compile.compiled_predictor import Compilation, CompiledPredictor
 from gpuplan.predict.compile.constants import load_constants
 from gpuplan.predict.compile.targets import find_target
 from gpuplan.predict.step_time import StepTime
-from made_up import FakePredictor, make_workload
 
 V5E = replace(load_catalog().accelerators["TPU-v5e"], fp32_tflop_per_s=10.0)
 

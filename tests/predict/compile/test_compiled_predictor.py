@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from factories import FakePredictor, make_accelerator, make_workload
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.compile import compiled_predictor as predicting
 from gpuplan.predict.compile.compiled import CompiledStep, CompileFault
@@ -12,7 +13,6 @@ from gpuplan.predict.compile.compiled_predictor import Compilation, CompiledPred
 from gpuplan.predict.compile.constants import load_constants
 from gpuplan.predict.compile.targets import find_target
 from gpuplan.predict.step_time import StepTime
-from made_up import FakePredictor, make_accelerator, make_workload
 
 V3 = replace(load_catalog().accelerators["TPU-v3"], fp32_tflop_per_s=10.0)
 TARGET = find_target(V3)

@@ -62,7 +62,7 @@ def test_sizes_are_those_of_the_compilers_own_memory_analysis() -> None:
     assert size == step.memory_analysis().argument_size_in_bytes == 4 * (128 * 32 + 32 * 16)
 
 
-TPU_TEXT = """HloModule made_up, is_scheduled=true
+TPU_TEXT = """HloModule factories, is_scheduled=true
 
 %body (p: (s32[], bf16[8,128])) -> (s32[], bf16[8,128]) {
   %p = (s32[]{:T(128)}, bf16[8,128]{1,0:T(8,128)(2,1)}) parameter(0)
@@ -84,7 +84,7 @@ ENTRY %main (a: bf16[8,128]) -> bf16[8,128] {
 """
 
 
-def test_cycles_of_a_made_up_tpu_module_count_loops_and_name_what_has_none() -> None:
+def test_cycles_of_a_handwritten_tpu_module_count_loops_and_name_what_has_none() -> None:
     """By hand: three rounds of 100 cycles and a copy of 50; an all-reduce of 8 x 128 x 2 bytes has no estimate."""
     facts = parse_facts(TPU_TEXT, "tpu")
 
@@ -110,7 +110,7 @@ def test_what_libtpu_really_writes() -> None:
     assert sum(facts["cycles"].values()) == 27928
 
 
-CUDA_TEXT = """HloModule made_up, is_scheduled=true
+CUDA_TEXT = """HloModule factories, is_scheduled=true
 
 %fused (a: f16[32,56,56,64], b: f16[32,56,56,64]) -> f16[32,56,56,64] {
   %a = f16[32,56,56,64]{3,2,1,0} parameter(0)
@@ -128,7 +128,7 @@ ENTRY %main (x: f16[32,56,56,64], w: f16[128,3,3,64]) -> f16[32,28,28,128] {
 """.replace("CALL", 'custom-call(%f, %w), custom_call_target="__cudnn$convForward"')
 
 
-def test_a_made_up_cudnn_convolution_is_the_product_behind_it() -> None:
+def test_a_handwritten_cudnn_convolution_is_the_product_behind_it() -> None:
     """m = 32 x 28 x 28 pixels, n = 128 filters, k = 3 x 3 x 64; the work space is not traffic."""
     fusion, convolution = sorted(
         parse_kernels(parse_module(CUDA_TEXT)), key=lambda kernel: kernel.category, reverse=True
@@ -145,7 +145,7 @@ def test_a_made_up_cudnn_convolution_is_the_product_behind_it() -> None:
 def test_what_devices_send_to_each_other_is_counted_on_rings_by_hand() -> None:
     """Groups of 2 gather halves of 4,096 bytes, and 4 devices sum them: (2 - 1) x 2,048 and 2 x 3 / 4 x 4,096."""
     facts = parse_facts(
-        """HloModule made_up, num_partitions=4
+        """HloModule factories, num_partitions=4
 
 ENTRY %main (a: f32[512]) -> f32[1024] {
   %a = f32[512]{0} parameter(0)

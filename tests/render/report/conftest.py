@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from factories import make_workload
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.plan.assumptions import Terms
 from gpuplan.plan.details import details_of
@@ -19,7 +20,6 @@ from gpuplan.render.estimate.table import format_estimate_json
 from gpuplan.workload.model import Unmodelled
 from gpuplan.workload.ops import Op, OpKind
 from hostile import HOSTILE
-from made_up import make_workload
 
 
 def conv(layer: str, *, size: int, channels: int, phase: str = "forward") -> Op:

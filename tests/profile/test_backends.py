@@ -15,12 +15,12 @@ import jsonschema
 import pytest
 
 BACKENDS = ("jax", "tensorflow", "torch")
-RUNS = Path(__file__).with_name("on_a_backend.py")
+RUNS = Path(__file__).with_name("run_on_backend.py")
 
 
 @pytest.fixture(scope="module", params=BACKENDS)
 def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What `on_a_backend.py` found."""
+    """What `run_on_backend.py` found."""
     if find_spec(request.param) is None:
         pytest.skip(f"{request.param} is not installed; the extra `test` brings it")
     environment = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import date
 
 import pytest
+from factories import make_offer
 from gpuplan.errors import NoAnswerError
 from gpuplan.offers.staleness import age_days, format_age_warning, require_recent_prices
-from made_up import make_offer
 
 TODAY = date(2026, 11, 21)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import jsonschema
 
-RUNS = Path(__file__).with_name("on_two_devices.py")
+RUNS = Path(__file__).with_name("run_on_two_devices.py")
 
 
 def test_two_devices_share_every_batch(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Run by test_two_devices.py in a process of its own: a real run on two CPU devices of JAX; prints the profile.
 
-python on_two_devices.py FOLDER
+python run_on_two_devices.py FOLDER
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A workload, devices and a predictor whose numbers can be followed by hand."""
+"""Factories of small workloads, devices and offers, and a fake predictor whose times are computed by hand."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Run by test_backends.py in a process of its own: real runs on the backend of `KERAS_BACKEND`; prints JSON.
 
-python on_a_backend.py FOLDER
+python run_on_backend.py FOLDER
 """
 
 from __future__ import annotations
