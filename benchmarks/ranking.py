@@ -19,7 +19,7 @@ import time
 from gpuplan.__main__ import COLLECTOR_THRESHOLD
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.rows import Accelerator
-from gpuplan.plan.assumptions import Terms
+from gpuplan.plan.assumptions import CostTerms
 from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.question import Question
 from gpuplan.plan.select import Filters, select
@@ -64,7 +64,7 @@ def main() -> int:
     repeat = parser.parse_args().repeat
     gc.set_threshold(*COLLECTOR_THRESHOLD)
     catalog = load_catalog()
-    selection, terms, work = select(Filters(), catalog=catalog), Terms(costs=catalog.costs), workload()
+    selection, terms, work = select(Filters(), catalog=catalog), CostTerms(costs=catalog.costs), workload()
     wall, cpu = [], []
     for _ in range(repeat):
         start_wall, start_cpu = time.perf_counter(), time.process_time()

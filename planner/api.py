@@ -105,21 +105,21 @@ def estimate(
         GpuplanError: The caller can fix the error: UsageError for a wrong argument, NoAnswerError if no offer
             passes the filters. A run that fits nowhere is no error: see `recommendation`.
     """
-    from .plan.compilation import Compiling
-    from .plan.notebook_accounts import ask_notebooks
+    from .plan.compilation import StepCompiler
+    from .plan.notebook_accounts import refresh_notebook_accounts
     from .plan.pipeline import ask
-    from .plan.request import Wanted, script_terms_of, spot_terms_of
+    from .plan.request import EstimateRequest, build_script_terms, build_spot_terms
     from .settings import load_settings
     from .workload.options import WorkloadOptions
 
     if live:
-        list(ask_notebooks(load_settings()))
-    asked = Wanted(
+        list(refresh_notebook_accounts(load_settings()))
+    asked = EstimateRequest(
         accelerators=accelerators, providers=providers, regions=regions, purchase=purchase, devices=devices,
         retired=retired, hosts=hosts, scaling=scaling, residency=residency, deadline=deadline, by=by,
         budget=budget, feed=feed, sort=sort,
         assume=[f"{key}={value}" for key, value in (assume or {}).items()],
-        spot=spot_terms_of(
+        spot=build_spot_terms(
             spot_life=spot_life, checkpoint_every=checkpoint_every, checkpoint_time=checkpoint_time,
             restart_time=restart_time,
         ),
@@ -127,11 +127,11 @@ def estimate(
     options = WorkloadOptions(
         batch_size=batch_size, samples=samples, epochs=epochs, steps=steps, precision=precision, mode=mode,
         loss=loss, optimizer=optimizer,
-        script=script_terms_of(timeout=script_timeout, variables=script_env),
+        script=build_script_terms(timeout=script_timeout, variables=script_env),
     )  # fmt: skip
     answer = ask(
         model, asked.question, options=options, catalog=asked.catalog, terms=asked.terms,
-        profiles=[Path(path) for path in profiles], compiling=Compiling() if compile else None,
+        profiles=[Path(path) for path in profiles], compiling=StepCompiler() if compile else None,
         best_batch=best_batch,
     )  # fmt: skip
     return Estimate(**{field.name: getattr(answer, field.name) for field in fields(answer)})

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from gpuplan.offers.rows import Accelerator, Offer
-from gpuplan.plan.select import Selected, Selection
+from gpuplan.plan.select import OfferContext, Selection
 from gpuplan.predict.step_time import StepTime, Unpredicted
 from gpuplan.units import GIB, Interval
 from gpuplan.workload.model import Memory, Workload
@@ -71,4 +71,4 @@ def make_workload(**changes: Any) -> Workload:
 
 def make_selection(*pairs: tuple[Offer, Accelerator | None]) -> Selection:
     """Return a selection of offers with their devices."""
-    return Selection(offers=tuple(Selected(*pair) for pair in pairs), catalog_as_of="2026-01-21")
+    return Selection(offers=tuple(OfferContext(*pair) for pair in pairs), catalog_as_of="2026-01-21")

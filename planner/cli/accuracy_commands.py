@@ -13,7 +13,7 @@ import typer
 from ..errors import GpuplanError
 from .accuracy_flags import SettingFlags
 from .flags import spread
-from .next_step import say_next, typed
+from .next_step import suggest_next, typed
 
 if TYPE_CHECKING:
     from ..lab.accuracy import Scoreboard
@@ -87,7 +87,7 @@ def accuracy(
     flags.refuse(file)
     if file is not None:
         _emit_own(judged_file(file), as_json=flags.json_)
-        say_next(typed("accuracy", "--recorded"), as_json=flags.json_)
+        suggest_next(typed("accuracy", "--recorded"), as_json=flags.json_)
         return
     if flags.memory:
         from .accuracy_settings import accuracy_of_memory
@@ -102,7 +102,7 @@ def accuracy(
     if flags.check:
         _stop_when_worse(board)
     if not flags.markdown:
-        say_next(typed("profile", "MODEL", o="profile.json"), as_json=flags.json_)
+        suggest_next(typed("profile", "MODEL", o="profile.json"), as_json=flags.json_)
 
 
 def _emit_own(board: Scoreboard, *, as_json: bool) -> None:
@@ -172,7 +172,7 @@ def calibrate(
     typer.echo("\n".join(f"wrote {output / name}" for name in files), err=True)
     if accuracy:
         record_accuracy(output)
-        say_next(typed("accuracy", "--recorded"))
+        suggest_next(typed("accuracy", "--recorded"))
         return
     page = "gpuplan accuracy --recorded --markdown > docs/accuracy.md"
-    say_next(f"{typed('accuracy', o=output / 'accuracy.json')}, then {page}")
+    suggest_next(f"{typed('accuracy', o=output / 'accuracy.json')}, then {page}")

@@ -18,7 +18,7 @@ from .flags import (
     WorkFlags,
     spread,
 )
-from .next_step import given, say_next, typed
+from .next_step import given, suggest_next, typed
 
 __all__ = ["register"]
 
@@ -36,7 +36,7 @@ def register(app: typer.Typer) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RivalFlags:
+class BreakevenFlags:
     """Alternatives to compare, number of runs, and value of the user's time."""
 
     against: Annotated[
@@ -59,7 +59,7 @@ def breakeven(
     model: ModelArgument,
     script_arguments: ScriptArguments = None,
     *,
-    rivals: RivalFlags,
+    rivals: BreakevenFlags,
     work: WorkFlags,
     script: ScriptFlags,
     offers: OfferFlags,
@@ -68,26 +68,26 @@ def breakeven(
     out: OutputFlags,
 ) -> None:
     """Compare free and paid notebooks, your machine and the clouds: money, time and break-even points."""
-    from ..plan.compare.breakeven import Rivalry, compare
+    from ..plan.compare.breakeven import BreakevenQuery, compare_alternatives
     from ..plan.pipeline import prepare
     from ..render.breakeven import emit_breakeven, format_recommendation
     from ..render.output import format_json
     from ..render.output_files import write_text
-    from .progress import working_out
+    from .progress import show_estimate_progress
 
     names = tuple(name.strip() for name in (rivals.against or "").split(",") if name.strip())
-    rivalry = Rivalry(
+    rivalry = BreakevenQuery(
         against=names, runs=rivals.runs, hour_value_usd=rivals.hour_value, hours_a_day=rivals.hours_a_day
     )
     options = work.options(script)
     out.require_writable()
     asked = offers.wanted(limits, spot).resolve()
-    with working_out(model) as tell:
+    with show_estimate_progress(model) as tell:
         ready = prepare(
             model, asked.question, options=options.telling(tell), script_arguments=script_arguments or (),
             catalog=asked.catalog, terms=asked.terms,
         )  # fmt: skip
-        result = compare(ready, rivalry, question=asked.question)
+        result = compare_alternatives(ready, rivalry, question=asked.question)
     if out.output is not None:
         document = result.to_json()
         write_text(
@@ -96,7 +96,7 @@ def breakeven(
         )
     emit_breakeven(result, as_json=out.json_)
     best = result.best.contender.offer.offer
-    say_next(
+    suggest_next(
         typed(
             "estimate", model, provider=best.provider, accelerator=best.accelerator, devices=best.devices,
             **given(work), **given(script), o="plan.json", arguments=script_arguments,

@@ -19,11 +19,11 @@ from .flags import (
     WorkFlags,
     spread,
 )
-from .next_step import given, say_next, typed
+from .next_step import given, suggest_next, typed
 
 if TYPE_CHECKING:
-    from ..plan.compare.sweep import Sweep
-    from ..plan.question import Prepared
+    from ..plan.compare.sweep import SweepResult
+    from ..plan.question import EstimateContext
     from ..workload.model import Workload
 
 __all__ = ["register"]
@@ -80,39 +80,39 @@ def rig(
     out: OutputFlags,
 ) -> None:
     """Compare buying a machine with renting: the month from which on buying pays off."""
-    from ..plan.compare.buy_or_rent import Rig, weigh
-    from ..plan.compare.rental_comparison import rivals_by_price, rivals_for_work
+    from ..plan.compare.buy_or_rent import OwnedMachine, compare_buy_rent
+    from ..plan.compare.rental_comparison import find_rentals_by_price, find_rentals_for_work
     from ..plan.question import Question
-    from ..plan.request import Wanted
+    from ..plan.request import EstimateRequest
     from ..render.output import format_json
     from ..render.output_files import write_text
     from ..render.rig import build_rig_json, emit_rig
 
     out.require_writable()
-    asked = Wanted().resolve()
+    asked = EstimateRequest().resolve()
     name = asked.catalog.names.resolve(machine.accelerator)
     board_w = asked.catalog.accelerators[name].tdp_w
     if machine.power is None and board_w is None:
         raise UsageError(f"the power of {name} is not known", hint="add `--power 450`")
     power_w = machine.power if machine.power is not None else machine.devices * (board_w or 0.0) + HOST_W
-    owned = Rig(
+    owned = OwnedMachine(
         purchase_usd=machine.price, value_lost_per_year=machine.loses, power_w=power_w,
         idle_power_w=machine.idle_power, electricity_usd_per_kwh=machine.electricity,
         hours_a_week=machine.hours_a_week,
     )  # fmt: skip
     if model is None:
-        rivals = rivals_by_price(asked.catalog, name, machine.devices)
+        rivals = find_rentals_by_price(asked.catalog, name, machine.devices)
     else:
         from ..plan.pipeline import prepare
-        from .progress import working_out
+        from .progress import show_estimate_progress
 
         options = work.options(script)
-        with working_out(model) as tell:
+        with show_estimate_progress(model) as tell:
             ready = prepare(
                 model, asked.question, options=options.telling(tell), catalog=asked.catalog, terms=asked.terms
             )
-            rivals = rivals_for_work(ready, Question(), accelerator=name, devices=machine.devices)
-    verdicts = weigh(owned, accelerator=name, rivals=rivals)
+            rivals = find_rentals_for_work(ready, Question(), accelerator=name, devices=machine.devices)
+    verdicts = compare_buy_rent(owned, accelerator=name, rivals=rivals)
     if out.output is not None:
         document = build_rig_json(verdicts)
         write_text(out.output, format_json(document.pop("schema"), document))
@@ -121,7 +121,7 @@ def rig(
         step = typed("rig", "MODEL", accelerator=name, price=machine.price)
     else:
         step = typed("breakeven", model, **given(work), **given(script))
-    say_next(step, as_json=out.json_)
+    suggest_next(step, as_json=out.json_)
 
 
 @spread
@@ -147,13 +147,13 @@ def sweep_command(
     from ..render.output_files import write_text
     from ..render.sweep import emit_sweep
     from ..workload.load import load_workload
-    from .progress import working_out
+    from .progress import show_estimate_progress
 
     sizes = None if batch_sizes is None else _sizes(batch_sizes)
     out.require_writable()
     asked = offers.wanted(limits, spot).resolve()
     options = work.options(script)
-    with working_out(model) as tell:
+    with show_estimate_progress(model) as tell:
         options = options.telling(tell)
         ready = prepare(
             model, asked.question, options=options, script_arguments=script_arguments or (),
@@ -176,10 +176,10 @@ def sweep_command(
         document = result.to_json()
         write_text(out.output, format_json(document.pop("schema"), document))
     emit_sweep(result, as_json=out.json_)
-    say_next(_estimate_of(result, {**given(work), **given(script)}, script_arguments), as_json=out.json_)
+    suggest_next(_estimate_of(result, {**given(work), **given(script)}, script_arguments), as_json=out.json_)
 
 
-def _estimate_of(result: Sweep, flags: dict[str, Any], script_arguments: list[str] | None) -> str:
+def _estimate_of(result: SweepResult, flags: dict[str, Any], script_arguments: list[str] | None) -> str:
     """Return the command that estimates the cheapest of the best points."""
     point = min(result.best, key=lambda point: point.cost_usd)
     offer = point.offer.offer
@@ -190,7 +190,7 @@ def _estimate_of(result: Sweep, flags: dict[str, Any], script_arguments: list[st
     )  # fmt: skip
 
 
-def _around(ready: Prepared) -> list[int]:
+def _around(ready: EstimateContext) -> list[int]:
     """Return half, once and twice the model's own batch size."""
     own = ready.workload.batch_size
     return sorted({max(1, own // 2), own, 2 * own})

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .next_step import say_next, typed
+from .next_step import suggest_next, typed
 
 __all__ = ["register"]
 
@@ -48,4 +48,4 @@ def doctor(
         emit_rows(DOCTOR_COLUMNS, build_doctor_rows(report))
     if report.is_broken:
         raise typer.Exit(1)
-    say_next(typed("estimate", "ResNet50", samples=50_000, epochs=10), as_json=json_)
+    suggest_next(typed("estimate", "ResNet50", samples=50_000, epochs=10), as_json=json_)

@@ -19,7 +19,7 @@ from .flags import (
     WorkFlags,
     spread,
 )
-from .next_step import DRY_RUN, say_next, typed
+from .next_step import DRY_RUN, suggest_next, typed
 
 if TYPE_CHECKING:
     from ..plan.question import Question
@@ -74,12 +74,12 @@ def estimate(
     every offer as TSV.
     """
     from ..plan.pipeline import ask
-    from .progress import compiling, working_out
+    from .progress import compiling, show_estimate_progress
 
     options = work.options(script)
     out.require_writable()
     asked = offers.wanted(limits, spot).resolve()
-    with working_out(model) as tell:
+    with show_estimate_progress(model) as tell:
         result = ask(
             model, asked.question, options=options.telling(tell), script_arguments=script_arguments or (),
             catalog=asked.catalog, terms=asked.terms, profiles=profile or (),
@@ -91,20 +91,20 @@ def estimate(
 
 def _show(result: Estimate, question: Question, out: OutputFlags, *, show_all: bool, breakdown: bool) -> None:
     """Write the result and the file; NoAnswerError if no offer fits."""
-    from ..plan.no_answer import why_no_answer
+    from ..plan.no_answer import explain_no_answer
     from ..render.estimate.table import emit_estimate, format_estimate_json
     from ..render.output_files import write_text
 
     if out.output is not None:
         write_text(out.output, format_estimate_json(result))
     emit_estimate(result, as_json=out.json_, show_all=show_all, breakdown=breakdown)
-    why = why_no_answer(result, question)
+    why = explain_no_answer(result, question)
     if why is not None:
         raise why
     if sys.stderr.isatty() and not out.json_:
         for line in notes(result, out.output):
             typer.echo(line, err=True)
-    say_next(*next_steps(result, out.output), as_json=out.json_)
+    suggest_next(*next_steps(result, out.output), as_json=out.json_)
 
 
 def notes(result: Estimate, output: Path | None) -> list[str]:

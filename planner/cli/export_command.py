@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from .flags import Rank, Requirements, Script, ScriptArguments
-from .next_step import WITHOUT_DRY_RUN, say_next
+from .next_step import WITHOUT_DRY_RUN, suggest_next
 
 if TYPE_CHECKING:
     from ..launch.prepare.arguments import Asked
@@ -70,10 +70,10 @@ def export(  # noqa: PLR0917 - one argument a flag
     if output is not None:
         write_text(output, format_export(payload))
         typer.echo(f"wrote {output}; start it with `{payload['apply']}`", err=True)
-        say_next(payload["apply"], as_json=json_)
+        suggest_next(payload["apply"], as_json=json_)
     elif not json_:
         emit_text(format_export(payload))
-        say_next(f"add `-o FILE`, then {payload['apply']}")
+        suggest_next(f"add `-o FILE`, then {payload['apply']}")
 
 
 def hand_over_to_sky(
@@ -90,7 +90,7 @@ def hand_over_to_sky(
     task = exported(asked, engine="skypilot", disk_gb=100, image=None, file=str(file))
     if dry_run:
         emit_text(format_export(task))
-        say_next(WITHOUT_DRY_RUN)
+        suggest_next(WITHOUT_DRY_RUN)
         return
     require_sky()
     typer.echo(format_export(task), err=True, nl=False)

@@ -15,7 +15,7 @@ from ..frozen import Frozen
 from . import completion
 
 if TYPE_CHECKING:
-    from ..plan.request import Wanted
+    from ..plan.request import EstimateRequest
     from ..plan.spot.preemption import SpotTerms
     from ..workload.capture.terms import ScriptTerms
     from ..workload.options import WorkloadOptions
@@ -62,9 +62,9 @@ class ScriptFlags(Frozen):
 
     def terms(self) -> ScriptTerms:
         """Convert the flags; UsageError for an invalid duration or an unset variable."""
-        from ..plan.request import script_terms_of
+        from ..plan.request import build_script_terms
 
-        return script_terms_of(timeout=self.script_timeout, variables=self.script_env or ())
+        return build_script_terms(timeout=self.script_timeout, variables=self.script_env or ())
 
 
 class WorkFlags(Frozen):
@@ -131,9 +131,9 @@ class SpotFlags(Frozen):
 
     def terms(self) -> SpotTerms:
         """Convert the flags to durations; UsageError for invalid ones."""
-        from ..plan.request import spot_terms_of
+        from ..plan.request import build_spot_terms
 
-        return spot_terms_of(
+        return build_spot_terms(
             spot_life=self.spot_life, checkpoint_every=self.checkpoint_every,
             checkpoint_time=self.checkpoint_time, restart_time=self.restart_time,
         )  # fmt: skip
@@ -172,14 +172,14 @@ class OfferFlags(Frozen):
         bool, typer.Option("--live", help="Ask the official clients of Colab and Kaggle first.")
     ] = False
 
-    def wanted(self, limits: LimitFlags | None = None, spot: SpotFlags | None = None) -> Wanted:
+    def wanted(self, limits: LimitFlags | None = None, spot: SpotFlags | None = None) -> EstimateRequest:
         """Combine offer filters, limits and spot properties."""
-        from ..plan.request import Wanted
+        from ..plan.request import EstimateRequest
 
         if self.live:
             _ask_notebooks()
         within, interrupted = limits or LimitFlags(), spot or SpotFlags()
-        return Wanted(
+        return EstimateRequest(
             accelerators=self.accelerator or (), providers=self.provider or (), regions=self.region or (),
             purchase=self.purchase, devices=self.devices or (), retired=self.retired, catalog=self.catalog,
             residency=self.residency or (), scaling=self.scaling, hosts=self.hosts or (),
@@ -204,12 +204,12 @@ class OutputFlags(Frozen):
 
 def _ask_notebooks() -> None:
     """Query the clients of Colab and Kaggle, with progress on standard error."""
-    from ..plan.notebook_accounts import ask_notebooks
+    from ..plan.notebook_accounts import refresh_notebook_accounts
     from ..render.progress import status
     from ..settings import load_settings
 
     with status("asking the clients of Colab and Kaggle"):
-        for told in ask_notebooks(load_settings()):
+        for told in refresh_notebook_accounts(load_settings()):
             typer.echo(f"note: {told}", err=True)
 
 

@@ -11,7 +11,7 @@ import typer
 from ..errors import NoAnswerError, UsageError
 from .flags import Rank, Requirements, Script, ScriptArguments
 from .launch_apply import apply_plan
-from .next_step import DRY_RUN, WITHOUT_DRY_RUN, say_next, typed
+from .next_step import DRY_RUN, WITHOUT_DRY_RUN, suggest_next, typed
 
 if TYPE_CHECKING:
     from ..launch.core.service import Launcher
@@ -102,7 +102,7 @@ def launch(  # noqa: PLR0917 - one argument a flag
     from ..launch.prepare.arguments import Asked
     from ..launch.prepare.build_plan import plan_of
     from ..offers.catalog import load_user_catalog
-    from ..plan.parsing import duration_s_of
+    from ..plan.parsing import parse_duration_s
     from ..render.launch import plan_text
     from ..render.output import emit_json, emit_text, format_json
     from ..render.output_files import require_writable, write_text
@@ -115,7 +115,7 @@ def launch(  # noqa: PLR0917 - one argument a flag
         path=plan, rank=rank, fallbacks=fallbacks, script=script, arguments=tuple(script_arguments or ()),
         source=source, requirements=requirements, max_usd=max_usd, max_hours=max_hours,
         stop_loss=stop_loss,
-        checkpoint_every_s=None if checkpoint_every is None else duration_s_of(checkpoint_every),
+        checkpoint_every_s=None if checkpoint_every is None else parse_duration_s(checkpoint_every),
         options=_pairs(option or []), name=name, accept_old_prices=accept_old_prices,
         guest_cap_only=guest_cap_only,
     )  # fmt: skip
@@ -135,7 +135,7 @@ def launch(  # noqa: PLR0917 - one argument a flag
         write_text(output, format_json(schema, payload))
     if dry_run:
         emit_json(schema, payload) if json_ else emit_text(plan_text(made.to_json()))
-        say_next(WITHOUT_DRY_RUN if output is None else typed("launch", str(output)), as_json=json_)
+        suggest_next(WITHOUT_DRY_RUN if output is None else typed("launch", str(output)), as_json=json_)
         return
     if not json_:
         typer.echo(plan_text(made.to_json(), calls=False), err=True, nl=False)
@@ -192,7 +192,7 @@ def ps(
     failures.raise_any()
     if not json_:
         otherwise = typed("launch", "PLAN", DRY_RUN) if cloud else typed("ps", "--cloud")
-        say_next(typed("stop", rows[0]["id"]) if rows else otherwise)
+        suggest_next(typed("stop", rows[0]["id"]) if rows else otherwise)
 
 
 def stop(  # noqa: PLR0917 - one argument a flag
@@ -233,7 +233,7 @@ def stop(  # noqa: PLR0917 - one argument a flag
             with failures.kept(one.name):
                 launcher.stop(one)
     failures.raise_any()
-    say_next(typed("ps", "--cloud"), as_json=json_)
+    suggest_next(typed("ps", "--cloud"), as_json=json_)
 
 
 def reap(
@@ -255,7 +255,7 @@ def reap(
         ended = launcher.reap(asked, regions=region or None)
     if not json_:
         typer.echo(f"{len(ended)} machines were past their cap", err=True)
-    say_next(typed("ps", "--cloud"), as_json=json_)
+    suggest_next(typed("ps", "--cloud"), as_json=json_)
 
 
 def _launcher(*, as_json: bool, owner: str | None = None) -> Launcher:

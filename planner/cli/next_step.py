@@ -13,13 +13,13 @@ import typer
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-__all__ = ["DRY_RUN", "WITHOUT_DRY_RUN", "given", "say_next", "typed"]
+__all__ = ["DRY_RUN", "WITHOUT_DRY_RUN", "given", "suggest_next", "typed"]
 
 DRY_RUN = "--dry-run"
 WITHOUT_DRY_RUN = f"the same without `{DRY_RUN}`"
 
 
-def say_next(*steps: str, as_json: bool = False) -> None:
+def suggest_next(*steps: str, as_json: bool = False) -> None:
     """Print suggested commands on standard error of a terminal, unless the output is JSON or redirected.
 
     Args:

@@ -12,7 +12,7 @@ import typer
 
 from . import completion
 from .flags import ScriptArguments, ScriptFlags, spread
-from .next_step import say_next, typed
+from .next_step import suggest_next, typed
 
 if TYPE_CHECKING:
     from ..profile.pooling import ProcessLimits
@@ -121,7 +121,7 @@ def profile(  # noqa: PLR0917 - one argument a flag
     emit_profile(document, as_json=json_)
     _say(document, output)
     step = "add `-o profile.json` to keep it" if output is None else typed("estimate", str(output))
-    say_next(step, as_json=json_)
+    suggest_next(step, as_json=json_)
 
 
 def _require_sensible(request: Request) -> None:
@@ -150,12 +150,12 @@ def _compiler(
             raise UsageError("`--accelerator` has no effect without `--compile`", hint="add `--compile`")
         return None
     from ..offers.catalog import load_catalog
-    from ..plan.compiled_profile import accelerators_named, add_compiled
+    from ..plan.compiled_profile import add_compiled, resolve_accelerators
     from ..render.progress import status
     from .progress import compiling
 
     catalog = load_catalog()
-    named = accelerators_named(accelerators, catalog)
+    named = resolve_accelerators(accelerators, catalog)
 
     def add(document: dict[str, Any], request: Request) -> None:
         with status(f"compiling {request.model}") as tell:
@@ -254,7 +254,7 @@ def reconcile(
         if plan is not None:
             raise UsageError("--forget takes no files", hint="leave out the files, or `--forget`")
         typer.echo(f"forgot {forget_runs(settings)} runs ({runs_folder(settings)})", err=True)
-        say_next(typed("estimate", "MODEL"))
+        suggest_next(typed("estimate", "MODEL"))
         return
     if plan is None or profile is None:
         raise UsageError("a plan and a profile are needed", hint="`gpuplan reconcile plan.json profile.json`")
@@ -267,7 +267,7 @@ def reconcile(
     emit_reconciled(result, as_json=json_)
     for finding in result["findings"]:
         typer.echo(finding, err=True)
-    say_next(typed("estimate", planned["workload"]["model"]), as_json=json_)
+    suggest_next(typed("estimate", planned["workload"]["model"]), as_json=json_)
 
 
 def _profile_of(name: str, *, model: str, script: ScriptFlags, tell: Callable[[str], None]) -> dict[str, Any]:

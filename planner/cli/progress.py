@@ -8,21 +8,21 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..plan.compilation import Compiling
+    from ..plan.compilation import StepCompiler
 
-__all__ = ["compiling", "working_out"]
+__all__ = ["compiling", "show_estimate_progress"]
 
 
-def working_out(model: str) -> AbstractContextManager[Callable[[str], None]]:
+def show_estimate_progress(model: str) -> AbstractContextManager[Callable[[str], None]]:
     """Show progress of tracing and planning a model; yields a function that sets the current item."""
     from ..render.progress import status
 
     return status(f"building, tracing and planning {model} (nothing is trained)")
 
 
-def compiling(tell: Callable[[str], None]) -> Compiling:
+def compiling(tell: Callable[[str], None]) -> StepCompiler:
     """Build the compilation function, with progress messages."""
-    from ..plan.compilation import Compiling
+    from ..plan.compilation import StepCompiler
 
     def told(accelerator: str, done: int, total: int) -> None:
         tell(f"compiling for {accelerator}, {done} of {total} done")
@@ -30,4 +30,4 @@ def compiling(tell: Callable[[str], None]) -> Compiling:
     def warn(line: str) -> None:
         sys.stderr.write(f"warning: {line}\n")
 
-    return Compiling(tell=told, warn=warn)
+    return StepCompiler(tell=told, warn=warn)

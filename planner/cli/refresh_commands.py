@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .next_step import say_next, typed
+from .next_step import suggest_next, typed
 
 if TYPE_CHECKING:
     from ..offers.catalog import Catalog
@@ -141,7 +141,7 @@ def _show_outcomes(
     for line in format_outcome_lines(outcomes, asked_regions=any(job.request.regions for job in jobs)):
         typer.echo(line, err=True)
     if any(outcome.sources for outcome in outcomes):
-        say_next(typed("catalog", "diff"), as_json=as_json)
+        suggest_next(typed("catalog", "diff"), as_json=as_json)
 
 
 def _leave(outcomes: list[RefreshOutcome], *, asked: bool) -> None:
@@ -191,7 +191,7 @@ def diff(
         emit_text(format_changes_markdown(changes))
     else:
         emit_rows(CHANGE_COLUMNS, rows)
-        say_next(
+        suggest_next(
             typed("catalog", "history", changes[0].instance_type) if changes else typed("catalog", "refresh")
         )
 
@@ -236,7 +236,7 @@ def age(provider: Providers = None, as_json: AsJson = False) -> None:
         emit_json("gpuplan.catalog-age/1", {"ages": rows})
     else:
         emit_rows(AGE_COLUMNS, rows)
-        say_next(typed("catalog", "refresh", provider=provider))
+        suggest_next(typed("catalog", "refresh", provider=provider))
 
 
 def history(
@@ -267,7 +267,7 @@ def history(
         emit_json("gpuplan.catalog-history/1", {"prices": rows})
     else:
         emit_rows(HISTORY_COLUMNS, rows)
-        say_next(typed("catalog", "refresh", provider=found[0].provider, region=region))
+        suggest_next(typed("catalog", "refresh", provider=found[0].provider, region=region))
 
 
 def path() -> None:
@@ -278,7 +278,7 @@ def path() -> None:
     Example: gpuplan catalog path
     """
     typer.echo(str(_store().folder))
-    say_next(typed("catalog", "age"))
+    suggest_next(typed("catalog", "age"))
 
 
 def _store() -> PriceStore:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ..errors import UsageError
-from .next_step import DRY_RUN, say_next, typed
+from .next_step import DRY_RUN, suggest_next, typed
 
 __all__ = ["register"]
 
@@ -60,7 +60,7 @@ def report(
         _open(target)
     if sys.stderr.isatty():
         typer.echo(f"wrote {target} ({len(page.encode()) / 1e6:.1f} MB)", err=True)
-    say_next(typed("launch", str(plan), DRY_RUN))
+    suggest_next(typed("launch", str(plan), DRY_RUN))
 
 
 def _open(page: Path) -> None:

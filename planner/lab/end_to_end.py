@@ -14,7 +14,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..plan.assumptions import Terms
+from ..plan.assumptions import CostTerms
 from ..plan.estimate_workload import estimate_workload
 from ..plan.question import Question
 from ..plan.select import Filters, select
@@ -161,7 +161,7 @@ def _billed(run: WholeRun, step_s: float, catalog: Catalog) -> OfferEstimate:
         include_local=False, accelerators=(run.step.accelerator,), devices=(run.step.devices,),
     )  # fmt: skip
     workload = replace(workload_of(run.step), samples=SAMPLES, epochs=run.epochs, steps=None)
-    terms = Terms(costs=catalog.costs, overrides={"validation_samples": VALIDATION_SAMPLES_AN_EPOCH})
+    terms = CostTerms(costs=catalog.costs, overrides={"validation_samples": VALIDATION_SAMPLES_AN_EPOCH})
     answer = estimate_workload(
         workload, selection=select(filters, catalog=catalog), predictor=_Given(step_s), question=Question(),
         terms=terms,

@@ -22,7 +22,7 @@ from ..errors import UsageError
 from ..offers.catalog import load_catalog
 from ..offers.rows import Accelerator
 from ..plan.execution.memory import TIGHT_FROM, MemoryVerdict, available_bytes, memory_verdict
-from ..plan.execution.memory_parts import batch_bytes_of
+from ..plan.execution.memory_parts import compute_batch_bytes
 from ..predict.measurements import Measurement, collection, packaged_corpus
 from ..predict.run_config import pressure_of
 from ..workload.load import WorkloadOptions, load_workload
@@ -118,7 +118,7 @@ def _stated(row: dict[str, str], base: Path, progress: Progress) -> Stated:
         model=row["model"], batch_size=int(row["batch_size"]), precision=row["precision"],
         accelerator=row["target"],
         stated_bytes=part["argument"] + part["temp"] + part["output"] - part["alias"],
-        predicted_bytes=workload.memory.fixed_bytes + batch_bytes_of(workload),
+        predicted_bytes=workload.memory.fixed_bytes + compute_batch_bytes(workload),
     )  # fmt: skip
 
 

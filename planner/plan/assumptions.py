@@ -18,7 +18,16 @@ if TYPE_CHECKING:
     from ..settings import Settings
     from ..settings_own import Discount, Tax
 
-__all__ = ["NO_TERMS", "OWNED", "USD", "Bounds", "Currency", "Terms", "overrides_of", "terms_of"]
+__all__ = [
+    "NO_TERMS",
+    "OWNED",
+    "USD",
+    "Bounds",
+    "CostTerms",
+    "Currency",
+    "build_cost_terms",
+    "parse_overrides",
+]
 
 # What can be given outright in place of what is worked out from the workload.
 DIRECT_KEYS: Mapping[str, str] = {
@@ -66,7 +75,7 @@ class Currency(Frozen):
 USD = Currency()
 
 
-class Terms(Frozen):
+class CostTerms(Frozen):
     """What is charged and assumed beside the price of the machine.
 
     Args:
@@ -147,10 +156,10 @@ class Terms(Frozen):
         return rows.get((key, place)) or (None if place == "local" else rows.get((key, "any")))
 
 
-NO_TERMS = Terms()
+NO_TERMS = CostTerms()
 
 
-def overrides_of(texts: Iterable[str], costs: Costs) -> dict[str, float]:
+def parse_overrides(texts: Iterable[str], costs: Costs) -> dict[str, float]:
     """Return `key=value` pairs as numbers.
 
     Args:
@@ -175,7 +184,7 @@ def overrides_of(texts: Iterable[str], costs: Costs) -> dict[str, float]:
     return found
 
 
-def terms_of(settings: Settings, costs: Costs, *, assume: Iterable[str] = ()) -> Terms:
+def build_cost_terms(settings: Settings, costs: Costs, *, assume: Iterable[str] = ()) -> CostTerms:
     """Return the terms that the user's settings and flags make.
 
     Args:
@@ -188,8 +197,8 @@ def terms_of(settings: Settings, costs: Costs, *, assume: Iterable[str] = ()) ->
     if rate is not None and settings.currency != USD.code:
         source = " of ".join(str(part) for part in (rate.source, rate.as_of) if part)
         currency = Currency(code=settings.currency, per_usd=rate.per_usd, source=source)
-    return Terms(
-        costs=costs, overrides=overrides_of(assume, costs), discounts=settings.discount, tax=settings.tax,
+    return CostTerms(
+        costs=costs, overrides=parse_overrides(assume, costs), discounts=settings.discount, tax=settings.tax,
         currency=currency, today=date.today(),
     )  # fmt: skip
 

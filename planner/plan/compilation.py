@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from .question import Question, StepPredictor
     from .select import Selection
 
-__all__ = ["Compiling", "Program", "devices_seen", "program_of"]
+__all__ = ["ProgramSource", "StepCompiler", "build_program_source", "count_visible_devices"]
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class ProgramSource:
     """What is lowered: a MODEL argument, with what is said beside it.
 
     Args:
@@ -44,7 +44,7 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compiling:
+class StepCompiler:
     """How steps are compiled.
 
     Args:
@@ -76,7 +76,7 @@ class Compiling:
         workload: Workload,
         *,
         accelerators: Iterable[Accelerator],
-        program: Program,
+        program: ProgramSource,
     ) -> StepPredictor:
         """Return a predictor that knows what the compilers say of a workload.
 
@@ -103,7 +103,12 @@ class Compiling:
         return predictor
 
     def _learn_laid_out(
-        self, predictor: CompiledPredictor, workload: Workload, target: Target, count: int, program: Program
+        self,
+        predictor: CompiledPredictor,
+        workload: Workload,
+        target: Target,
+        count: int,
+        program: ProgramSource,
     ) -> None:
         """Let a predictor know what a compiler says of a program that its own code lays out over accelerators."""
         whole, together = build_sharded_target(target, count), 1 if program.shared else count
@@ -120,7 +125,7 @@ class Compiling:
         predictor.learn_laid_out(options.batch_size or 0, count, Compilation(whole or target, result))
 
     def learn(
-        self, predictor: CompiledPredictor, workload: Workload, *, target: Target, program: Program
+        self, predictor: CompiledPredictor, workload: Workload, *, target: Target, program: ProgramSource
     ) -> None:
         """Let a predictor know what a compiler says of a program at a workload's batch size."""
         result = self._one(target, workload, program)
@@ -133,7 +138,7 @@ class Compiling:
             self.warn(f"{what}: {result.message}{hint}; its step is modelled")
 
     def ends(
-        self, predictor: StepPredictor, workloads: Mapping[str, Sequence[Workload]], *, program: Program
+        self, predictor: StepPredictor, workloads: Mapping[str, Sequence[Workload]], *, program: ProgramSource
     ) -> None:
         """Compile at further batch sizes, so that those between lie on a line.
 
@@ -153,7 +158,7 @@ class Compiling:
             self.tell(f"{target.accelerator}, batch {workload.batch_size}", done, len(wanted))
             self.learn(predictor, workload, target=target, program=program)
 
-    def _one(self, target: Target, workload: Workload, program: Program) -> CompiledStep | CompileFault:
+    def _one(self, target: Target, workload: Workload, program: ProgramSource) -> CompiledStep | CompileFault:
         """Return what comes of compiling for one accelerator, whose cores share its batch."""
         if workload.batch_size % target.cores:
             message = f"{workload.batch_size} samples cannot be shared by the {target.cores} cores of a chip"
@@ -164,7 +169,9 @@ class Compiling:
         )  # fmt: skip
         return self._compiled(target, workload, replace(program, options=options))
 
-    def _compiled(self, target: Target, workload: Workload, program: Program) -> CompiledStep | CompileFault:
+    def _compiled(
+        self, target: Target, workload: Workload, program: ProgramSource
+    ) -> CompiledStep | CompileFault:
         if not workload.compiled:
             return CompileFault(kind="failed", message="the step runs kernel by kernel, not as one program")
         if find_compiler_version(target.platform) is None:
@@ -184,7 +191,7 @@ def _targets(accelerators: Iterable[Accelerator]) -> tuple[Target, ...]:
     return tuple(target for one in distinct.values() if (target := find_target(one)) is not None)
 
 
-def devices_seen(selection: Selection, counts: Iterable[float]) -> int | None:
+def count_visible_devices(selection: Selection, counts: Iterable[float]) -> int | None:
     """Return how many devices JAX would find on the largest number of accelerators asked for; None: one [-].
 
     A script that lays a model out over devices has to find them where it is traced, too.
@@ -194,9 +201,11 @@ def devices_seen(selection: Selection, counts: Iterable[float]) -> int | None:
     return most if most > max(cores, default=1) else None
 
 
-def program_of(model: Any, options: WorkloadOptions, argv: Sequence[str], question: Question) -> Program:
+def build_program_source(
+    model: Any, options: WorkloadOptions, argv: Sequence[str], question: Question
+) -> ProgramSource:
     """Return what is lowered to answer a question."""
-    return Program(
+    return ProgramSource(
         model, options, tuple(argv), devices=_whole(question.filters.devices),
         shared=question.scaling == "strong",
     )  # fmt: skip
@@ -212,7 +221,7 @@ def _whole(counts: Iterable[float]) -> tuple[int, ...]:
     return tuple(int(count) for count in counts if count == int(count))
 
 
-def _lowered(target: Target, program: Program) -> Lowered:
+def _lowered(target: Target, program: ProgramSource) -> Lowered:
     from ..workload.build.lowering import lowered_step
 
     return lowered_step(program.model, options=program.options, platform=target.platform, argv=program.argv)

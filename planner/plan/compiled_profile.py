@@ -11,19 +11,19 @@ from ..predict.from_profile.predictor import ProfiledPredictor, measurements_of
 from ..predict.predictor import Predictor
 from ..predict.step_time import StepTime, Unpredicted
 from ..workload.model import Workload
-from .compilation import Compiling, Program
+from .compilation import ProgramSource, StepCompiler
 from .execution.memory import available_bytes, memory_verdict, stated_verdict
-from .execution.memory_parts import batch_bytes_of
+from .execution.memory_parts import compute_batch_bytes
 
 if TYPE_CHECKING:
     from ..offers.catalog import Catalog
     from ..offers.rows import Accelerator
     from ..profile.run import Request
 
-__all__ = ["accelerators_named", "add_compiled"]
+__all__ = ["add_compiled", "resolve_accelerators"]
 
 
-def accelerators_named(names: Sequence[str], catalog: Catalog) -> tuple[Accelerator, ...]:
+def resolve_accelerators(names: Sequence[str], catalog: Catalog) -> tuple[Accelerator, ...]:
     """Return the accelerators to compile for.
 
     Raises:
@@ -39,7 +39,7 @@ def accelerators_named(names: Sequence[str], catalog: Catalog) -> tuple[Accelera
 
 def add_compiled(
     document: dict[str, Any], request: Request, *, catalog: Catalog, accelerators: Sequence[Accelerator],
-    compiling: Compiling,
+    compiling: StepCompiler,
 ) -> None:  # fmt: skip
     """Add `compiled` to a profile: each measured step on each accelerator.
 
@@ -63,7 +63,7 @@ def add_compiled(
         options = replace(
             request.options, precision=document["rows"][rows[0]]["asked_precision"], compiled=first.compiled
         )
-        program = Program(request.model, options, request.argv)
+        program = ProgramSource(request.model, options, request.argv)
         predictor = compiling.around(known, first, accelerators=accelerators, program=program)
         compiling.ends(
             predictor, {one.name: [w for _, w in workloads[1:][-1:]] for one in accelerators}, program=program
@@ -89,7 +89,7 @@ def _workload(document: dict[str, Any], number: int) -> Workload:
 
 def _answer(step: StepTime | Unpredicted, workload: Workload, accelerator: Accelerator) -> dict[str, Any]:
     verdict = memory_verdict(
-        fixed_bytes=workload.memory.fixed_bytes, batch_bytes=batch_bytes_of(workload),
+        fixed_bytes=workload.memory.fixed_bytes, batch_bytes=compute_batch_bytes(workload),
         batch_size=workload.batch_size,
         available_bytes=available_bytes(
             memory_gib=accelerator.memory_gib, usable_gib=accelerator.usable_gib

@@ -11,16 +11,16 @@ from ..errors import NoAnswerError
 from ..predict.breakdown import Anatomy, anatomy_of
 from ..predict.coefficients import load_coefficients
 from ..predict.step_time import StepTime
-from .compare.breakeven import Rivalry, ways_of
-from .compare.crossover import Crossover, crossovers
-from .result.report_details import Curve, Details
+from .compare.breakeven import BreakevenQuery, build_cost_model
+from .compare.crossover import Crossover, find_crossovers
+from .result.report_details import CostCurve, ReportDetails
 
 if TYPE_CHECKING:
-    from .compare.alternative_costs import Outcome, Ways
-    from .question import Prepared, Question
+    from .compare.alternative_costs import AlternativeCost, AlternativeCostModel
+    from .question import EstimateContext, Question
     from .result.estimate import Estimate
 
-__all__ = ["details_of"]
+__all__ = ["build_report_details"]
 
 ACCELERATORS_SHOWN = 6
 PAID_COLAB = "colab-payg"
@@ -28,7 +28,7 @@ EPOCHS_SHOWN = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200, 300, 500, 
 MOST_EPOCHS_TIMES = 10  # of those that were asked for: as far as the curves go
 
 
-def details_of(ready: Prepared, estimate: Estimate, question: Question) -> Details:
+def build_report_details(ready: EstimateContext, estimate: Estimate, question: Question) -> ReportDetails:
     """Return the details of an estimate.
 
     Args:
@@ -41,7 +41,7 @@ def details_of(ready: Prepared, estimate: Estimate, question: Question) -> Detai
     recommended = tuple(dict.fromkeys(index for index in named if index is not None))
     curves = _Curves.of(ready, estimate, question)
     shown = (*recommended, *chosen.pareto, *estimate.best_per_devices())
-    return Details(
+    return ReportDetails(
         steps=_steps(ready, estimate, shown), bills=recommended,
         curves=() if curves is None else tuple(curves.curves()),
         turns=() if curves is None else curves.turns(),
@@ -49,7 +49,7 @@ def details_of(ready: Prepared, estimate: Estimate, question: Question) -> Detai
     )  # fmt: skip
 
 
-def _steps(ready: Prepared, estimate: Estimate, shown: Sequence[int]) -> tuple[Anatomy, ...]:
+def _steps(ready: EstimateContext, estimate: Estimate, shown: Sequence[int]) -> tuple[Anatomy, ...]:
     """Return the first accelerators of some offers taken apart, each once, one device of it."""
     wanted = [estimate.offers[index].selected.accelerator for index in shown]
     found: dict[str, Anatomy] = {}
@@ -69,18 +69,18 @@ def _steps(ready: Prepared, estimate: Estimate, shown: Sequence[int]) -> tuple[A
 class _Curves:
     """What the usual ways cost at numbers of epochs; each number is worked out once."""
 
-    ways: Ways
+    ways: AlternativeCostModel
     asked: int
-    known: dict[int, dict[str, Outcome]] = field(default_factory=dict)
+    known: dict[int, dict[str, AlternativeCost]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, ready: Prepared, estimate: Estimate, question: Question) -> _Curves | None:
+    def of(cls, ready: EstimateContext, estimate: Estimate, question: Question) -> _Curves | None:
         """Return them; None where the run is not told in epochs, or no usual way is among the offers."""
         workload = ready.workload
         if workload.epochs is None or workload.samples is None:
             return None
         try:
-            ways = ways_of(ready, Rivalry(), estimate.offers, question=question)
+            ways = build_cost_model(ready, BreakevenQuery(), estimate.offers, question=question)
         except NoAnswerError:
             return None
         return cls(ways.narrowed(epochs=workload.epochs, runs=1), workload.epochs)
@@ -90,7 +90,7 @@ class _Curves:
         """As far as the curves go [epochs]."""
         return MOST_EPOCHS_TIMES * max(self.asked, 10)
 
-    def at(self, epochs: int) -> dict[str, Outcome]:
+    def at(self, epochs: int) -> dict[str, AlternativeCost]:
         """Return every way by its name, the cheapest first."""
         if epochs not in self.known:
             found = self.ways.at(epochs=epochs, runs=1)
@@ -99,14 +99,14 @@ class _Curves:
 
     def turns(self) -> tuple[Crossover, ...]:
         """Return where the cheapest way changes."""
-        return crossovers(lambda n: next(iter(self.at(n))), farthest=self.farthest)
+        return find_crossovers(lambda n: next(iter(self.at(n))), farthest=self.farthest)
 
     def against(self, name: str) -> Iterator[Crossover]:
         """Yield where one way becomes cheaper or dearer than each other that is paid for."""
         asked = self.at(self.asked)
         for other in [rival for rival in asked if rival != name and asked[rival].money_usd.mid > 0]:
             yield from (
-                crossovers(partial(self._cheaper, name, other), farthest=self.farthest)
+                find_crossovers(partial(self._cheaper, name, other), farthest=self.farthest)
                 if name in asked
                 else ()
             )
@@ -116,12 +116,12 @@ class _Curves:
         found = self.at(epochs)
         return one if found[one].total_usd <= found[other].total_usd else other
 
-    def curves(self) -> Iterator[Curve]:
+    def curves(self) -> Iterator[CostCurve]:
         """Yield what each way costs."""
         epochs = sorted({n for n in EPOCHS_SHOWN if n <= self.farthest} | {self.asked, self.farthest})
         for contender in self.ways.contenders:
             found = [(n, self.at(n)[contender.name].money_usd) for n in epochs]
-            yield Curve(
+            yield CostCurve(
                 name=contender.name, instance_type=contender.offer.offer.instance_type,
                 points=tuple((n, usd.low, usd.mid, usd.high) for n, usd in found),
             )  # fmt: skip

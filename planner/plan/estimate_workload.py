@@ -11,17 +11,17 @@ from ..errors import UsageError
 from ..predict.multi_device.interconnect import machine_joined
 from ..predict.step_time import StepTime, Unpredicted
 from ..units import SECONDS_PER_HOUR
-from .assumptions import NO_TERMS, Terms
+from .assumptions import NO_TERMS, CostTerms
 from .compare.ranking import ranked, recommend
-from .execution.host_feed import Feed, feed_of, pictures_of
+from .execution.host_feed import InputPipeline, guess_jpeg_pipeline, parse_feed
 from .execution.memory import available_bytes, memory_verdict, stated_verdict
-from .execution.memory_parts import batch_bytes_of, remedies_of
-from .execution.scaling_mode import Spread
+from .execution.memory_parts import compute_batch_bytes, find_remedies
+from .execution.scaling_mode import BatchScaling
 from .pricing.offers import price_offers
 from .question import Question
-from .result.device_estimate import Projection
+from .result.device_estimate import DeviceEstimate
 from .result.estimate import Estimate
-from .select import Selected, Selection
+from .select import OfferContext, Selection
 
 if TYPE_CHECKING:
     from ..workload.model import Workload
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["estimate_workload", "project"]
 
 
-WEAK = Spread()
+WEAK = BatchScaling()
 
 
 def estimate_workload(
@@ -39,9 +39,9 @@ def estimate_workload(
     selection: Selection,
     predictor: StepPredictor,
     question: Question,
-    terms: Terms = NO_TERMS,
+    terms: CostTerms = NO_TERMS,
     resized: Callable[[int], Workload] | None = None,
-    feed: Feed | None = None,
+    feed: InputPipeline | None = None,
 ) -> Estimate:
     """Return what a workload takes and costs on every offer of a selection.
 
@@ -60,15 +60,15 @@ def estimate_workload(
     from .._version import __version__
 
     _require_run_length(workload, question)
-    spread = Spread(scaling=question.scaling, resized=resized)
+    spread = BatchScaling(scaling=question.scaling, resized=resized)
     priced = price_offers(
         workload,
         selection,
         terms=terms,
         spot=question.spot,
         project=lambda one: project(workload, one, predictor, spread),
-        feed=feed if question.feed is None else feed_of(question.feed, workload, terms),
-        pictures=pictures_of(workload, terms) if question.feed is None and feed is None else None,
+        feed=feed if question.feed is None else parse_feed(question.feed, workload, terms),
+        pictures=guess_jpeg_pipeline(workload, terms) if question.feed is None and feed is None else None,
     )
     ordered = ranked(priced, question.sort)
     return Estimate(
@@ -83,8 +83,8 @@ def estimate_workload(
 
 
 def project(
-    workload: Workload, selected: Selected, predictor: StepPredictor, spread: Spread = WEAK
-) -> Projection:
+    workload: Workload, selected: OfferContext, predictor: StepPredictor, spread: BatchScaling = WEAK
+) -> DeviceEstimate:
     """Return the workload on an offer's devices; the offer's price plays no part.
 
     Args:
@@ -113,24 +113,24 @@ def project(
         train_time_s = step.time_s.scaled(run.steps)
     memory = memory_verdict(
         fixed_bytes=each.memory.fixed_bytes,
-        batch_bytes=batch_bytes_of(each),
+        batch_bytes=compute_batch_bytes(each),
         batch_size=each.batch_size,
         available_bytes=_device_bytes(selected),
     )
     if isinstance(step, StepTime) and step.memory is not None:
         memory = stated_verdict(memory, needed_bytes=step.memory.needed_bytes, fits=step.memory.fits)
-    return Projection(
+    return DeviceEstimate(
         run=run,
         step_time=step,
         train_time_s=train_time_s,
         memory=memory,
-        remedies=remedies_of(each, memory),
+        remedies=find_remedies(each, memory),
         compatibility="" if accelerator is None else matrix.note(accelerator, workload.precision),
         runs=None if accelerator is None else matrix.runs_keras(accelerator),
     )
 
 
-def _device_bytes(selected: Selected) -> int | None:
+def _device_bytes(selected: OfferContext) -> int | None:
     """Return the memory of one device; of a host that computes by itself, the host's [bytes]."""
     offer, accelerator = selected.offer, selected.accelerator
     if accelerator is None:

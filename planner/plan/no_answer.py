@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from .result.estimate import Estimate
     from .result.offer_estimate import OfferEstimate
 
-__all__ = ["why_no_answer"]
+__all__ = ["explain_no_answer"]
 
 
-def why_no_answer(estimate: Estimate, question: Question) -> NoAnswerError | None:
+def explain_no_answer(estimate: Estimate, question: Question) -> NoAnswerError | None:
     """Return why the question has no answer among the offers, or None when it has one."""
     checks = (_nothing_fits(estimate), _nothing_predicted(estimate), _nothing_in_time(estimate, question))
     return next((why for why in (*checks, _nothing_in_budget(estimate, question)) if why is not None), None)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ..settings import Settings
 
-__all__ = ["ask_notebooks"]
+__all__ = ["refresh_notebook_accounts"]
 
 PATIENCE_S = 20.0  # of one command of a client [s]
 
 
-def ask_notebooks(settings: Settings, *, timeout_s: float = PATIENCE_S) -> Iterator[str]:
+def refresh_notebook_accounts(settings: Settings, *, timeout_s: float = PATIENCE_S) -> Iterator[str]:
     """Ask each client that is installed, keep what it says among the readings, and yield what to know of it.
 
     A client that is not there, knows no account or does not answer takes nothing away: the readings before, or the

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from ..errors import UsageError
 
-__all__ = ["duration_s_of", "require_positive", "seconds_until"]
+__all__ = ["parse_duration_s", "parse_seconds_until", "require_positive"]
 
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -16,7 +16,7 @@ _DURATION = re.compile(r"(?:\d+(?:\.\d+)?[smhd])+")
 _PART = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
 
 
-def duration_s_of(text: str, *, flag: str = "") -> float:
+def parse_duration_s(text: str, *, flag: str = "") -> float:
     """Return a duration like `90s`, `15m`, `12h`, `1h30m` or `2d` [s]; UsageError for anything else.
 
     Args:
@@ -24,7 +24,7 @@ def duration_s_of(text: str, *, flag: str = "") -> float:
         flag: How the user gave it.
 
     Example:
-        >>> duration_s_of("1h30m"), duration_s_of("2d")
+        >>> parse_duration_s("1h30m"), parse_duration_s("2d")
         (5400.0, 172800.0)
     """
     compact = text.strip().lower()
@@ -46,7 +46,7 @@ def require_positive(value: float, *, what: str, example: str) -> None:
         raise UsageError(f"{what} must be above zero, not {value:g}", hint=f"try `{what} {example}`")
 
 
-def seconds_until(text: str, *, now: datetime) -> float:
+def parse_seconds_until(text: str, *, now: datetime) -> float:
     """Return how long it is until a moment like `Mon 08:00`, `18:30` or `2026-12-01 09:00` [s].
 
     Args:
@@ -57,7 +57,7 @@ def seconds_until(text: str, *, now: datetime) -> float:
         UsageError: No such moment, or one that has passed.
 
     Example:
-        >>> seconds_until("Mon 08:00", now=datetime(2026, 11, 20, 20, 0)) / 3600   # a Friday evening
+        >>> parse_seconds_until("Mon 08:00", now=datetime(2026, 11, 20, 20, 0)) / 3600   # a Friday evening
         60.0
     """
     moment = _moment(text.strip(), now)

@@ -12,9 +12,9 @@ from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
-from .assumptions import Terms
+from .assumptions import CostTerms
 from .estimate_workload import estimate_workload
-from .question import Prepared, Question
+from .question import EstimateContext, Question
 from .result.estimate import Estimate
 from .result.offer_estimate import OfferEstimate
 from .select import Selection, select
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from ..predict.predictor import Predictor
     from ..workload.model import Workload
     from ..workload.options import WorkloadOptions
-    from .compilation import Compiling
-    from .execution.host_feed import Feed
+    from .compilation import StepCompiler
+    from .execution.host_feed import InputPipeline
     from .question import StepPredictor
 
 __all__ = ["ask", "prepare"]
@@ -39,11 +39,11 @@ def ask(
     options: WorkloadOptions,
     script_arguments: Sequence[str] = (),
     catalog: Catalog | None = None,
-    terms: Terms | None = None,
+    terms: CostTerms | None = None,
     profiles: Sequence[Path] = (),
     detailed: bool = False,
     best_batch: bool = False,
-    compiling: Compiling | None = None,
+    compiling: StepCompiler | None = None,
 ) -> Estimate:
     """Return the answer to a question about a model.
 
@@ -70,24 +70,24 @@ def ask(
     if best_batch:
         answer = _at_best_batch(answer, ready, question)
     if detailed:
-        from .details import details_of
+        from .details import build_report_details
 
-        answer = replace(answer, details=details_of(ready, answer, question))
+        answer = replace(answer, details=build_report_details(ready, answer, question))
     return answer if ready.workload.mode == "train" else _served(answer, ready, model, options)
 
 
-def _estimate(ready: Prepared, workload: Workload, question: Question) -> Estimate:
+def _estimate(ready: EstimateContext, workload: Workload, question: Question) -> Estimate:
     return estimate_workload(
         workload, selection=ready.selection, predictor=ready.predictor, question=question, terms=ready.terms,
         resized=ready.resized, feed=ready.feed,
     )  # fmt: skip
 
 
-def _at_best_batch(answer: Estimate, ready: Prepared, question: Question) -> Estimate:
+def _at_best_batch(answer: Estimate, ready: EstimateContext, question: Question) -> Estimate:
     """Return the answer with a second plan for each offer, at the largest batch that fits."""
     from ..errors import UsageError
-    from .execution.best_batch_search import ends_to_compile, with_best_batch
-    from .result.best_batch import at_batch_size, batch_sizes_to_try
+    from .execution.best_batch_search import add_best_batch, choose_workloads_to_compile
+    from .result.best_batch import choose_batch_sizes, with_run_length_of
 
     own, resized = ready.workload, ready.resized
     if resized is None:
@@ -97,24 +97,24 @@ def _at_best_batch(answer: Estimate, ready: Prepared, question: Question) -> Est
         )
 
     def at(size: int) -> Sequence[OfferEstimate]:
-        return _estimate(ready, at_batch_size(resized(size), own), question).offers
+        return _estimate(ready, with_run_length_of(resized(size), own), question).offers
 
     largest = {one.projection.memory.largest_batch_size for one in answer.offers}
-    sizes = batch_sizes_to_try(largest, own=own.batch_size)
+    sizes = choose_batch_sizes(largest, own=own.batch_size)
     if ready.compile_more is not None:
-        ready.compile_more(ends_to_compile(answer.offers, sizes, resized, own=own.batch_size))
-    offers = with_best_batch(answer.offers, sizes, at)
+        ready.compile_more(choose_workloads_to_compile(answer.offers, sizes, resized, own=own.batch_size))
+    offers = add_best_batch(answer.offers, sizes, at)
     return replace(answer, offers=tuple(offers))
 
 
-def _served(answer: Estimate, ready: Prepared, model: Any, options: WorkloadOptions) -> Estimate:
+def _served(answer: Estimate, ready: EstimateContext, model: Any, options: WorkloadOptions) -> Estimate:
     """Return the answer with what each machine does as a server of predictions."""
-    from .execution.serving import with_serving
+    from .execution.serving import add_serving
 
     one = ready.workload if ready.workload.batch_size == 1 else None
     if one is None and isinstance(model, str) and not model.endswith(".json"):
         one = _workload(model, options=replace(options, batch_size=1), script_arguments=())
-    offers = with_serving(answer.offers, one, ready.selection.offers, ready.predictor)
+    offers = add_serving(answer.offers, one, ready.selection.offers, ready.predictor)
     return replace(answer, offers=tuple(offers))
 
 
@@ -125,10 +125,10 @@ def prepare(
     options: WorkloadOptions,
     script_arguments: Sequence[str] = (),
     catalog: Catalog | None = None,
-    terms: Terms | None = None,
+    terms: CostTerms | None = None,
     profiles: Sequence[Path] = (),
-    compiling: Compiling | None = None,
-) -> Prepared:
+    compiling: StepCompiler | None = None,
+) -> EstimateContext:
     """Return what an answer is worked out from; the arguments are those of ``ask``.
 
     What can go wrong cheaply (filters, the catalog) goes wrong before the model is traced.
@@ -137,16 +137,16 @@ def prepare(
     from ..predict.predictor import Predictor
 
     catalog = catalog or load_catalog()
-    terms = terms or Terms(costs=catalog.costs)
+    terms = terms or CostTerms(costs=catalog.costs)
     if compiling is not None:
         compiling.require_named(question.filters.accelerators, model)
     selection = select(question.filters, catalog=catalog)
     measurements = _measurements(model, profiles)
     predictor = Predictor.load()
     if compiling is not None:
-        from .compilation import devices_seen
+        from .compilation import count_visible_devices
 
-        options = replace(options, devices=devices_seen(selection, question.filters.devices))
+        options = replace(options, devices=count_visible_devices(selection, question.filters.devices))
     with _importing("numpy"):  # the child process that traces has a core of its own
         workload = _workload(model, options=options, script_arguments=script_arguments)
     knowing: StepPredictor = predictor
@@ -154,12 +154,12 @@ def prepare(
     if measurements:
         knowing = _with(measurements, predictor, catalog, selection)
     if compiling is not None:
-        from .compilation import program_of
+        from .compilation import build_program_source
 
-        program = program_of(model, options, script_arguments, question)
+        program = build_program_source(model, options, script_arguments, question)
         knowing = compiling.around(knowing, workload, accelerators=selection.accelerators, program=program)
         compile_more = partial(compiling.ends, knowing, program=program)
-    return Prepared(
+    return EstimateContext(
         workload=workload, selection=selection, predictor=knowing, catalog=catalog, terms=terms,
         resized=_resizer(workload, model, options=options, script_arguments=script_arguments),
         feed=_feed(measurements, workload), compile_more=compile_more,
@@ -177,12 +177,12 @@ def _importing(module: str) -> Iterator[None]:
         thread.join()
 
 
-def _feed(measurements: Sequence[Measurement], workload: Workload) -> Feed | None:
+def _feed(measurements: Sequence[Measurement], workload: Workload) -> InputPipeline | None:
     if not any(m.loading for m in measurements):
         return None
-    from .execution.measured_feed import measured_feed
+    from .execution.measured_feed import build_measured_pipeline
 
-    return measured_feed(measurements, workload)
+    return build_measured_pipeline(measurements, workload)
 
 
 def _measurements(model: Any, profiles: Sequence[Path]) -> tuple[Measurement, ...]:

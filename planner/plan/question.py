@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from ..predict.multi_device.interconnect import Machine
     from ..predict.step_time import StepTime, Unpredicted
     from ..workload.model import Workload
-    from .assumptions import Terms
-    from .execution.host_feed import Feed
+    from .assumptions import CostTerms
+    from .execution.host_feed import InputPipeline
     from .select import Selection
 
-__all__ = ["Prepared", "Question", "StepPredictor"]
+__all__ = ["EstimateContext", "Question", "StepPredictor"]
 
 
 class Question(Frozen):
@@ -74,7 +74,7 @@ class StepPredictor(Protocol):
         ...
 
 
-class Prepared(Frozen):
+class EstimateContext(Frozen):
     """Everything that an answer is worked out from.
 
     Args:
@@ -92,7 +92,7 @@ class Prepared(Frozen):
     selection: Selection
     predictor: StepPredictor
     catalog: Catalog
-    terms: Terms
+    terms: CostTerms
     resized: Callable[[int], Workload] | None = None
-    feed: Feed | None = None
+    feed: InputPipeline | None = None
     compile_more: Callable[[Mapping[str, Sequence[Workload]]], None] | None = None

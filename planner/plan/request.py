@@ -13,10 +13,10 @@ from ..settings import load_settings
 from ..units import SECONDS_PER_HOUR
 from ..workload.capture.environment import require_variables
 from ..workload.capture.terms import ScriptTerms
-from .assumptions import Terms, terms_of
+from .assumptions import CostTerms, build_cost_terms
 from .compare.criteria import SortBy
 from .execution.scaling_mode import ScalingMode
-from .parsing import duration_s_of, require_positive, seconds_until
+from .parsing import parse_duration_s, parse_seconds_until, require_positive
 from .question import Question
 from .select import Filters
 from .spot.preemption import SpotTerms
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from ..offers.catalog import Catalog
     from ..settings import Settings
 
-__all__ = ["Resolved", "Wanted", "script_terms_of", "spot_terms_of"]
+__all__ = ["EstimateRequest", "ResolvedRequest", "build_script_terms", "build_spot_terms"]
 
 
-class Resolved(Frozen):
+class ResolvedRequest(Frozen):
     """A question, and what it is answered from.
 
     Args:
@@ -40,11 +40,11 @@ class Resolved(Frozen):
 
     question: Question
     catalog: Catalog
-    terms: Terms
+    terms: CostTerms
     settings: Settings
 
 
-class Wanted(Frozen):
+class EstimateRequest(Frozen):
     """What is asked of the offers, on the command line or in Python; empty means all.
 
     Args:
@@ -81,7 +81,7 @@ class Wanted(Frozen):
     assume: Sequence[str] = ()
     spot: SpotTerms = field(default_factory=SpotTerms)
 
-    def resolve(self) -> Resolved:
+    def resolve(self) -> ResolvedRequest:
         """Read the settings and return the question with the catalog that answers it.
 
         The folder of all caches is set to that of the settings, for the current thread or task.
@@ -106,15 +106,15 @@ class Wanted(Frozen):
             budget_usd=self.budget, feed=self.feed, scaling=self.scaling, spot=self.spot,
         )  # fmt: skip
         catalog = load_user_catalog(settings)
-        terms = terms_of(settings, catalog.costs, assume=self.assume)
-        return Resolved(question=question, catalog=catalog, terms=terms, settings=settings)
+        terms = build_cost_terms(settings, catalog.costs, assume=self.assume)
+        return ResolvedRequest(question=question, catalog=catalog, terms=terms, settings=settings)
 
     def _deadline_s(self) -> float | None:
         """Return the sooner of the two limits; None when there is none [s]."""
-        longest = duration_s_of(self.deadline) if isinstance(self.deadline, str) else self.deadline
+        longest = parse_duration_s(self.deadline) if isinstance(self.deadline, str) else self.deadline
         if self.by is None:
             return longest
-        left_s = seconds_until(self.by, now=datetime.now())
+        left_s = parse_seconds_until(self.by, now=datetime.now())
         return left_s if longest is None else min(left_s, longest)
 
     def _filters(self, settings: Settings) -> Filters:
@@ -125,7 +125,7 @@ class Wanted(Frozen):
         )  # fmt: skip
 
 
-def spot_terms_of(
+def build_spot_terms(
     *, spot_life: str | None, checkpoint_every: str | None, checkpoint_time: str | None,
     restart_time: str | None,
 ) -> SpotTerms:  # fmt: skip
@@ -142,7 +142,7 @@ def spot_terms_of(
     """
 
     def time_s(text: str | None, flag: str) -> float | None:
-        return None if text is None else duration_s_of(text, flag=flag)
+        return None if text is None else parse_duration_s(text, flag=flag)
 
     life_s = time_s(spot_life, "--spot-life")
     return SpotTerms(
@@ -156,7 +156,7 @@ def spot_terms_of(
 FLAG = "--script-timeout"
 
 
-def script_terms_of(*, timeout: str | float | None, variables: Sequence[str]) -> ScriptTerms:
+def build_script_terms(*, timeout: str | float | None, variables: Sequence[str]) -> ScriptTerms:
     """Return the terms on which a script runs.
 
     Args:
@@ -171,6 +171,6 @@ def script_terms_of(*, timeout: str | float | None, variables: Sequence[str]) ->
     if timeout is None:
         settings = load_settings()
         timeout, flag = settings.script_timeout, f"script_timeout ({settings.origins['script_timeout']})"
-    timeout_s = duration_s_of(timeout, flag=flag) if isinstance(timeout, str) else timeout
+    timeout_s = parse_duration_s(timeout, flag=flag) if isinstance(timeout, str) else timeout
     require_positive(timeout_s, what=flag, example="10m")
     return ScriptTerms(timeout_s=timeout_s, variables=tuple(variables))

@@ -10,7 +10,7 @@ from ..frozen import Frozen
 from ..units import SECONDS_PER_HOUR
 from .assumptions import OWNED
 from .parsing import require_positive
-from .pricing.data_residency import countries_of
+from .pricing.data_residency import resolve_countries
 
 if TYPE_CHECKING:
     from ..offers.catalog import Catalog
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..offers.rows import Accelerator, MachineLinks, Offer
     from ..offers.spot import PreemptionData
 
-__all__ = ["Filters", "Selected", "Selection", "select"]
+__all__ = ["Filters", "OfferContext", "Selection", "select"]
 
 
 class Filters(Frozen):
@@ -55,7 +55,7 @@ class Filters(Frozen):
             require_positive(number, what="--hosts", example="2")
 
 
-class Selected(NamedTuple):
+class OfferContext(NamedTuple):
     """An offer and what is known of it.
 
     Args:
@@ -82,7 +82,7 @@ class Selection(Frozen):
         spot: What the catalog knows of interruptions; None when no offer is at spot prices.
     """
 
-    offers: tuple[Selected, ...]
+    offers: tuple[OfferContext, ...]
     catalog_as_of: str
     spot: PreemptionData | None = None
 
@@ -109,7 +109,7 @@ def select(filters: Filters, *, catalog: Catalog | None = None) -> Selection:
     from ..offers.query import select_offers
 
     catalog = catalog or load_catalog()
-    own = Selected(*probe_local_offer(catalog), place="local") if filters.include_local else None
+    own = OfferContext(*probe_local_offer(catalog), place="local") if filters.include_local else None
     chosen = select_offers(
         catalog.offers if own is None else (*catalog.offers, own.offer),
         accelerators=filters.accelerators,
@@ -124,9 +124,9 @@ def select(filters: Filters, *, catalog: Catalog | None = None) -> Selection:
         chosen = _residents(chosen, filters.residency, catalog)
     describe = _describer(catalog)
     if filters.hosts != (1,):
-        from .execution.multi_node import rented_together
+        from .execution.multi_node import expand_hosts
 
-        chosen = rented_together(chosen, filters.hosts, own=None if own is None else own.offer)
+        chosen = expand_hosts(chosen, filters.hosts, own=None if own is None else own.offer)
     return Selection(
         offers=tuple(own if own is not None and offer is own.offer else describe(offer) for offer in chosen),
         catalog_as_of=catalog.as_of,
@@ -137,7 +137,7 @@ def select(filters: Filters, *, catalog: Catalog | None = None) -> Selection:
 def _residents(offers: Iterable[Offer], names: Iterable[str], catalog: Catalog) -> tuple[Offer, ...]:
     """Return the offers in some countries; one whose place is not known is left out."""
     regions = catalog.costs.regions
-    countries = countries_of(names, known={region.country for region in regions.values()})
+    countries = resolve_countries(names, known={region.country for region in regions.values()})
 
     def resides(offer: Offer) -> bool:
         region = regions.get((offer.provider, offer.region))
@@ -160,7 +160,7 @@ def _spot_facts(catalog: Catalog, offers: Iterable[Offer]) -> PreemptionData | N
     return load_preemption_data(catalog.folder)
 
 
-def _describer(catalog: Catalog) -> Callable[[Offer], Selected]:
+def _describer(catalog: Catalog) -> Callable[[Offer], OfferContext]:
     """Return a function that finds an offer's device and session limit, and remembers them by machine."""
     from ..offers.catalog import find_device, find_links
     from ..offers.costs import classify_host
@@ -168,14 +168,14 @@ def _describer(catalog: Catalog) -> Callable[[Offer], Selected]:
     hosted = {runtime.provider for runtime in catalog.notebooks.runtimes}
     known: dict[tuple[str, str], tuple[Accelerator | None, float | None, HostKind, MachineLinks | None]] = {}
 
-    def describe(offer: Offer) -> Selected:
+    def describe(offer: Offer) -> OfferContext:
         machine = (offer.provider, offer.instance_type)
         if machine not in known:
             device = find_device(catalog, offer)
             place = classify_host(*machine, kind=device.kind if device else None)
             session_s = _session_s(catalog, offer) if offer.provider in hosted else None
             known[machine] = (device, session_s, place, find_links(catalog, offer))
-        return Selected(offer, *known[machine])
+        return OfferContext(offer, *known[machine])
 
     return describe
 

@@ -14,7 +14,7 @@ from .output import Column, emit_json, emit_rows
 
 if TYPE_CHECKING:
     from ..plan.assumptions import Currency
-    from ..plan.compare.alternative_costs import Outcome
+    from ..plan.compare.alternative_costs import AlternativeCost
     from ..plan.compare.breakeven import Breakeven
     from ..plan.compare.crossover import Crossover
 
@@ -78,7 +78,7 @@ def _emit_table(result: Breakeven, *, width: int) -> None:
     sys.stdout.write("\n" + "\n".join(wrapped) + "\n")
 
 
-def _build_row(way: Outcome, currency: Currency) -> dict[str, Any]:
+def _build_row(way: AlternativeCost, currency: Currency) -> dict[str, Any]:
     """Format one alternative for the table."""
     offer = way.contender.offer.offer
     low, high = (float(way.money_usd.low), float(way.money_usd.high))
@@ -134,7 +134,7 @@ def _format_assumptions(result: Breakeven) -> list[str]:
     ]
 
 
-def _build_tsv_row(way: Outcome) -> dict[str, Any]:
+def _build_tsv_row(way: AlternativeCost) -> dict[str, Any]:
     """Return one alternative at full precision."""
     row = way.to_json()
     money = row.pop("money_usd")
@@ -145,7 +145,7 @@ def _build_tsv_row(way: Outcome) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _format_alternative(way: Outcome) -> str:
+def _format_alternative(way: AlternativeCost) -> str:
     """Format the name and device of an alternative."""
     offer = way.contender.offer.offer
     return f"{way.contender.name} ({format_device(offer.accelerator, offer.devices)})"

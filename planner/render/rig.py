@@ -10,7 +10,7 @@ from .numbers import format_short, format_usd
 from .output import Column, emit_json, emit_rows
 
 if TYPE_CHECKING:
-    from ..plan.compare.buy_or_rent import RigVerdict
+    from ..plan.compare.buy_or_rent import BuyRentComparison
 
 __all__ = ["build_rig_json", "emit_rig", "format_rig_recommendation"]
 
@@ -36,7 +36,7 @@ _TSV = [
 ]
 
 
-def format_rig_recommendation(verdicts: Sequence[RigVerdict]) -> str:
+def format_rig_recommendation(verdicts: Sequence[BuyRentComparison]) -> str:
     """Return the recommendation against the strongest rental, in one sentence."""
     first = verdicts[0]
     rig, rented = first.rig, f"{first.rented['provider']} {first.rented['instance_type']}"
@@ -47,7 +47,7 @@ def format_rig_recommendation(verdicts: Sequence[RigVerdict]) -> str:
     return f"{use}, {bought} pays off after {_format_months(first.months)} (compared with {rented})."
 
 
-def build_rig_json(verdicts: Sequence[RigVerdict]) -> dict[str, Any]:
+def build_rig_json(verdicts: Sequence[BuyRentComparison]) -> dict[str, Any]:
     """Return the JSON object."""
     from ..plan.compare.buy_or_rent import SCHEMA
 
@@ -65,7 +65,7 @@ def build_rig_json(verdicts: Sequence[RigVerdict]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def emit_rig(verdicts: Sequence[RigVerdict], *, as_json: bool) -> None:
+def emit_rig(verdicts: Sequence[BuyRentComparison], *, as_json: bool) -> None:
     """Write the comparison to standard output: JSON, a table on a terminal, or TSV in a pipe."""
     if as_json:
         document = build_rig_json(verdicts)
@@ -82,7 +82,7 @@ def emit_rig(verdicts: Sequence[RigVerdict], *, as_json: bool) -> None:
         emit_rows(_TSV, [verdict.to_json() for verdict in verdicts])
 
 
-def _build_row(verdict: RigVerdict) -> dict[str, Any]:
+def _build_row(verdict: BuyRentComparison) -> dict[str, Any]:
     """Format one rental for the table."""
     rented = verdict.rented
     row = {

@@ -11,7 +11,7 @@ from .output import Column, emit_json, emit_rows
 
 if TYPE_CHECKING:
     from ..plan.assumptions import Currency
-    from ..plan.compare.sweep import Point, Sweep
+    from ..plan.compare.sweep import SweepPoint, SweepResult
 
 __all__ = ["emit_sweep"]
 
@@ -34,7 +34,7 @@ _TSV = [
 ]  # fmt: skip
 
 
-def emit_sweep(result: Sweep, *, as_json: bool) -> None:
+def emit_sweep(result: SweepResult, *, as_json: bool) -> None:
     """Write a sweep to standard output: JSON, the best points on a terminal, or every point as TSV."""
     if as_json:
         document = result.to_json()
@@ -51,7 +51,7 @@ def emit_sweep(result: Sweep, *, as_json: bool) -> None:
         emit_rows(_TSV, [_build_tsv_row(point) for point in result.points])
 
 
-def _build_row(point: Point, currency: Currency) -> dict[str, Any]:
+def _build_row(point: SweepPoint, currency: Currency) -> dict[str, Any]:
     """Format a point for the table."""
     offer, bill = point.offer.offer, point.offer.bill
     low, high = (0.0, 0.0) if bill is None else (
@@ -69,7 +69,7 @@ def _build_row(point: Point, currency: Currency) -> dict[str, Any]:
     }
 
 
-def _build_tsv_row(point: Point) -> dict[str, Any]:
+def _build_tsv_row(point: SweepPoint) -> dict[str, Any]:
     """Return a point at full precision, with central estimates of time and cost."""
     bill = point.offer.bill
     return {**point.to_json(), "run_time_s": point.time_s, "cost_usd": bill.total.mid if bill else None}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.plan.assumptions import overrides_of
+from gpuplan.plan.assumptions import parse_overrides
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "bill.md").read_text(encoding="utf-8")
@@ -49,7 +49,9 @@ def test_assumptions_of_the_page_exist() -> None:
     pairs = re.findall(r"--assume (([a-z0-9_]+)=[0-9.]+)", PAGE)
 
     assert len(pairs) > 10
-    assert overrides_of((text for text, _ in pairs), load_catalog().costs).keys() == {key for _, key in pairs}
+    assert parse_overrides((text for text, _ in pairs), load_catalog().costs).keys() == {
+        key for _, key in pairs
+    }
 
 
 def test_links_of_the_page_lead_somewhere() -> None:

@@ -8,9 +8,9 @@ from decimal import Decimal
 import pytest
 from factories import make_accelerator, make_offer, make_selection, make_workload
 from gpuplan.plan.estimate_workload import estimate_workload
-from gpuplan.plan.execution.best_batch_search import with_best_batch
+from gpuplan.plan.execution.best_batch_search import add_best_batch
 from gpuplan.plan.question import Question
-from gpuplan.plan.result.best_batch import at_batch_size, batch_sizes_to_try
+from gpuplan.plan.result.best_batch import choose_batch_sizes, with_run_length_of
 from gpuplan.predict.step_time import StepTime, Unpredicted
 from gpuplan.units import GIB, Interval
 from gpuplan.workload.model import Workload
@@ -56,9 +56,9 @@ def plans() -> dict[str, object]:
         ).offers
 
     offers = estimate(own)
-    sizes = batch_sizes_to_try({one.projection.memory.largest_batch_size for one in offers}, own=32)
+    sizes = choose_batch_sizes({one.projection.memory.largest_batch_size for one in offers}, own=32)
     assert sizes == [4, 8, 16, 64, 128, 256, 512, 1024]
-    found = with_best_batch(offers, sizes, lambda size: estimate(at_batch_size(resized(own, size), own)))
+    found = add_best_batch(offers, sizes, lambda size: estimate(with_run_length_of(resized(own, size), own)))
     return {one.offer.accelerator: one for one in found}
 
 
@@ -90,7 +90,7 @@ def test_a_run_in_steps_keeps_its_samples() -> None:
     """1,000 steps of 32 are 250 of 128."""
     own = make_workload(samples=None, epochs=None, steps=1000)
 
-    assert at_batch_size(resized(own, 128), own).steps == 250
+    assert with_run_length_of(resized(own, 128), own).steps == 250
 
 
 def test_memory_of_the_made_up_step() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 import pytest
-from gpuplan.plan.pricing.bill import Bill, Charges, bill_of_run
+from gpuplan.plan.pricing.bill import Bill, Fees, bill_of_run
 from gpuplan.plan.pricing.money import rental_usd
 from gpuplan.units import Interval
 from hypothesis import given
@@ -45,7 +45,7 @@ def test_a_run_of_15_seconds_pays_the_minimum_of_a_minute() -> None:
     bill = bill_of_run(
         train_time_s=Interval(low=15, mid=15, high=15),
         usd_per_hour=Decimal("0.60"),
-        charges=Charges(minimum_billed_s=60.0),
+        charges=Fees(minimum_billed_s=60.0),
     )
 
     assert [(line.item, line.usd.mid) for line in bill.lines] == [
@@ -59,7 +59,7 @@ def test_a_run_of_15_seconds_pays_the_minimum_of_a_minute() -> None:
 def test_lines_sum_to_the_total_exactly(train_time_s: Interval, price: Decimal, minimum_s: float) -> None:
     """Law: no rounding between the lines of a bill and its total, at any of the three bounds."""
     bill = bill_of_run(
-        train_time_s=train_time_s, usd_per_hour=price, charges=Charges(minimum_billed_s=minimum_s)
+        train_time_s=train_time_s, usd_per_hour=price, charges=Fees(minimum_billed_s=minimum_s)
     )
 
     assert sum(line.usd.low for line in bill.lines) == bill.total.low
@@ -82,7 +82,7 @@ def test_a_total_is_ordered_and_never_below_the_minimum(
 ) -> None:
     """Law: low <= mid <= high, and nobody pays less than the provider's minimum."""
     bill: Bill = bill_of_run(
-        train_time_s=train_time_s, usd_per_hour=price, charges=Charges(minimum_billed_s=minimum_s)
+        train_time_s=train_time_s, usd_per_hour=price, charges=Fees(minimum_billed_s=minimum_s)
     )
 
     assert bill.total.low <= bill.total.mid <= bill.total.high
@@ -94,7 +94,7 @@ def test_a_machine_at_no_charge_costs_nothing() -> None:
     bill = bill_of_run(
         train_time_s=Interval(low=1, mid=2, high=3),
         usd_per_hour=Decimal(0),
-        charges=Charges(minimum_billed_s=60),
+        charges=Fees(minimum_billed_s=60),
     )
 
     assert bill.total.high == 0
@@ -117,7 +117,7 @@ def test_the_short_form_of_the_lines_says_the_same(
     price: Decimal, short_s: float, percent: int, minimum_s: float
 ) -> None:
     """Law: the text of `bill[]` is that of the exact lines, and adds up to the text of the total."""
-    charges = Charges(
+    charges = Fees(
         minimum_billed_s=minimum_s, disk_usd_per_hour=(0.01, 0.02, 0.03), egress_usd=(0.1, 0.1, 0.1),
         discount=Decimal(percent) / 100, tax=Decimal(percent) / 100,
     )  # fmt: skip

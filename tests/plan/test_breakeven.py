@@ -12,12 +12,12 @@ from factories import FakePredictor, make_accelerator, make_offer, make_workload
 from gpuplan.errors import NoAnswerError, UsageError
 from gpuplan.offers.catalog import Catalog
 from gpuplan.offers.notebooks import build_notebook_offers
-from gpuplan.plan.assumptions import Terms
-from gpuplan.plan.compare.breakeven import Breakeven, Rivalry, compare
+from gpuplan.plan.assumptions import CostTerms
+from gpuplan.plan.compare.breakeven import Breakeven, BreakevenQuery, compare_alternatives
 from gpuplan.plan.compare.calendar import Availability, calendar_hours
-from gpuplan.plan.compare.crossover import Crossover, crossovers
-from gpuplan.plan.question import Prepared, Question
-from gpuplan.plan.select import Selected, Selection
+from gpuplan.plan.compare.crossover import Crossover, find_crossovers
+from gpuplan.plan.question import EstimateContext, Question
+from gpuplan.plan.select import OfferContext, Selection
 from gpuplan.workload.model import Workload
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,24 +36,28 @@ weeks = st.none() | st.floats(1, 168)
 
 
 def comparison(
-    workload: Workload | None = None, *, rivalry: Rivalry | None = None, price: str = "0.5", **assumed: float
+    workload: Workload | None = None,
+    *,
+    rivalry: BreakevenQuery | None = None,
+    price: str = "0.5",
+    **assumed: float,
 ) -> Breakeven:
     """Return the made-up hour on a T4: free and paid Colab, Kaggle at half the time, and AWS at some price."""
     aws = make_offer("T4", provider="aws", instance_type="g4dn.xlarge", usd_per_hour=Decimal(price))
     offers = [
-        Selected(NOTEBOOK["colab-free-t4"], T4, 12 * 3600.0, "notebook"),
-        Selected(NOTEBOOK["colab-payg-t4"], T4, 12 * 3600.0, "notebook"),
-        Selected(NOTEBOOK["kaggle-free-t4x2"], T4, 12 * 3600.0, "notebook"),
-        Selected(aws, T4),
+        OfferContext(NOTEBOOK["colab-free-t4"], T4, 12 * 3600.0, "notebook"),
+        OfferContext(NOTEBOOK["colab-payg-t4"], T4, 12 * 3600.0, "notebook"),
+        OfferContext(NOTEBOOK["kaggle-free-t4x2"], T4, 12 * 3600.0, "notebook"),
+        OfferContext(aws, T4),
     ]
-    ready = Prepared(
+    ready = EstimateContext(
         workload=workload or make_workload(),
         selection=Selection(offers=tuple(offers), catalog_as_of="2026-01-21"),
         predictor=FakePredictor(), catalog=CATALOG,  # type: ignore[arg-type]
-        terms=Terms(costs=CATALOG.costs, overrides={**BY_HAND, **assumed}),
+        terms=CostTerms(costs=CATALOG.costs, overrides={**BY_HAND, **assumed}),
     )  # fmt: skip
-    asked = rivalry or Rivalry(against=("colab-free", "aws:g4dn.xlarge"), hour_value_usd=20.0)
-    return compare(ready, asked, question=Question())
+    asked = rivalry or BreakevenQuery(against=("colab-free", "aws:g4dn.xlarge"), hour_value_usd=20.0)
+    return compare_alternatives(ready, asked, question=Question())
 
 
 def test_an_hour_on_free_colab_by_hand() -> None:
@@ -73,7 +77,7 @@ def test_an_hour_on_free_colab_by_hand() -> None:
 
 def test_free_is_cheapest_when_time_is_worth_nothing() -> None:
     """Law: at $0 an hour nothing beats $0."""
-    result = comparison(rivalry=Rivalry(against=("colab-free", "aws:g4dn.xlarge")))
+    result = comparison(rivalry=BreakevenQuery(against=("colab-free", "aws:g4dn.xlarge")))
 
     assert result.best.contender.name == "colab-free"
     assert result.by_epochs == ()
@@ -84,7 +88,7 @@ def test_the_turning_point_by_hand() -> None:
     t, so AWS wins from the first epoch on. At $0.60 it is 1 + 0.6 t, so free wins, until 144 epochs fill a
     session of 4 h: the second one costs $1 to start, and 0.1 t is less than that.
     """
-    always = Rivalry(against=("colab-free", "aws:g4dn.xlarge"), hour_value_usd=10.0)
+    always = BreakevenQuery(against=("colab-free", "aws:g4dn.xlarge"), hour_value_usd=10.0)
 
     assert comparison(rivalry=always, price="0.2").best.contender.name == "aws:g4dn.xlarge"
     assert comparison(rivalry=always, price="0.2").by_epochs == ()
@@ -100,11 +104,11 @@ def test_the_turning_point_by_hand() -> None:
 
 def test_paid_units_come_in_bundles() -> None:
     """Closed form: an hour of T4 burns 1.07 units of $0.0999, but the smallest bundle is $9.99."""
-    result = comparison(rivalry=Rivalry(against=("colab-payg-t4",)))
+    result = comparison(rivalry=BreakevenQuery(against=("colab-payg-t4",)))
 
     assert float(result.best.contender.offer.bill.total.mid) == pytest.approx(0.106893)  # type: ignore[union-attr]
     assert result.best.money_usd.mid == pytest.approx(9.99)
-    many = comparison(rivalry=Rivalry(against=("colab-payg-t4",), runs=100))  # 107 units: two bundles
+    many = comparison(rivalry=BreakevenQuery(against=("colab-payg-t4",), runs=100))  # 107 units: two bundles
     assert many.best.money_usd.mid == pytest.approx(19.98)
 
 
@@ -113,7 +117,7 @@ def test_kaggle_waits_for_next_weeks_quota() -> None:
     runs are 52.5 h: 30 in the first week, 22.5 in the second, at 8 h a day: two full days and 6.5 h.
     """
     long = make_workload(epochs=1260, steps=126_000)
-    result = comparison(long, rivalry=Rivalry(against=("kaggle-free-t4x2",), runs=3))
+    result = comparison(long, rivalry=BreakevenQuery(against=("kaggle-free-t4x2",), runs=3))
 
     assert result.best.machine_h.mid == pytest.approx(
         52.5 + 3 * 2 * 0.25
@@ -126,8 +130,8 @@ def test_kaggle_waits_for_next_weeks_quota() -> None:
 
 def test_a_smaller_chance_takes_longer() -> None:
     """Law: at a chance of one half the calendar doubles, and so do the tries."""
-    sure = comparison(rivalry=Rivalry(against=("colab-free",)))
-    doubtful = comparison(rivalry=Rivalry(against=("colab-free",)), chance=0.5)
+    sure = comparison(rivalry=BreakevenQuery(against=("colab-free",)))
+    doubtful = comparison(rivalry=BreakevenQuery(against=("colab-free",)), chance=0.5)
 
     assert doubtful.best.calendar_h == pytest.approx(2 * sure.best.calendar_h)
     assert doubtful.best.own_h == pytest.approx(sure.best.own_h + 0.1)
@@ -150,7 +154,7 @@ def test_more_hours_never_end_sooner(hours: float, more: float, a_day: float, we
 @given(at=st.lists(st.integers(2, 99_999), min_size=1, max_size=3, unique=True).map(sorted))
 def test_turns_are_found_where_they_are(at: list[int]) -> None:
     """Law: ways that change at some numbers are found to change there, unless two lie within a grid step."""
-    found = crossovers(lambda n: f"way {sum(n >= one for one in at)}")
+    found = find_crossovers(lambda n: f"way {sum(n >= one for one in at)}")
 
     if all(later > 1.13 * earlier + 1 for earlier, later in pairwise(at)):
         assert [turn.at for turn in found] == at
@@ -168,13 +172,13 @@ def test_turns_are_found_where_they_are(at: list[int]) -> None:
 def test_bad_questions(rivalry: dict[str, float], message: str) -> None:
     """One line each."""
     with pytest.raises(UsageError, match=message):
-        Rivalry(**rivalry)  # type: ignore[arg-type]
+        BreakevenQuery(**rivalry)  # type: ignore[arg-type]
 
 
 def test_an_unknown_way_and_one_that_is_too_small() -> None:
     """A name that means nothing is an error with examples; a model that fits nowhere is no answer."""
     with pytest.raises(UsageError, match="`colb-free` in `--against` means no offer"):
-        comparison(rivalry=Rivalry(against=("colb-free",)))
+        comparison(rivalry=BreakevenQuery(against=("colb-free",)))
     huge = make_workload()
     huge = make_workload(memory=replace(huge.memory, parameter_bytes=2**40))
     with pytest.raises(NoAnswerError, match="can run it"):

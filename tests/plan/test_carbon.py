@@ -9,22 +9,22 @@ import pytest
 from factories import make_accelerator, make_offer
 from gpuplan.errors import NoAnswerError, UsageError
 from gpuplan.offers.costs import load_costs
-from gpuplan.plan.assumptions import Terms
-from gpuplan.plan.parsing import seconds_until
+from gpuplan.plan.assumptions import CostTerms
+from gpuplan.plan.parsing import parse_seconds_until
 from gpuplan.plan.pricing.carbon import co2_kg, energy_kwh, machine_power_w
-from gpuplan.plan.pricing.data_residency import EU, countries_of
-from gpuplan.plan.select import Filters, Selected, select
+from gpuplan.plan.pricing.data_residency import EU, resolve_countries
+from gpuplan.plan.select import Filters, OfferContext, select
 from gpuplan.units import Interval
 
 COSTS = load_costs()
-TERMS = Terms(costs=COSTS, overrides={"power_share": 1.0})
+TERMS = CostTerms(costs=COSTS, overrides={"power_share": 1.0})
 
 
 def test_power_and_carbon_of_a_v100_by_hand() -> None:
     """Closed form: 300 W and 8 vCPUs at (0.74 + 3.5) / 2 W, times 1.135 (AWS); 10 h in Virginia, 379 g/kWh."""
     offer = make_offer("V100-16GB", provider="aws", vcpus=8.0, region="us-east-1")
     board = replace(make_accelerator("V100-16GB"), tdp_w=300.0)
-    power = machine_power_w(Selected(offer, board), TERMS)
+    power = machine_power_w(OfferContext(offer, board), TERMS)
     assert power is not None
     assert power[1] == pytest.approx(1.135 * (300 + 8 * 2.12))
 
@@ -40,13 +40,13 @@ def test_what_is_not_known_is_not_made_up() -> None:
     board = replace(make_accelerator("V100-16GB"), tdp_w=300.0)
 
     assert (
-        machine_power_w(Selected(make_offer("V100-16GB", provider="aws"), make_accelerator("X")), TERMS)
+        machine_power_w(OfferContext(make_offer("V100-16GB", provider="aws"), make_accelerator("X")), TERMS)
         is None
     )
-    assert machine_power_w(Selected(make_offer("V100-16GB", provider="vast"), board), TERMS) is None
+    assert machine_power_w(OfferContext(make_offer("V100-16GB", provider="vast"), board), TERMS) is None
     assert TERMS.g_co2_per_kwh("vast", "any") is None
     assert TERMS.g_co2_per_kwh("local", "local") is None
-    assert Terms(costs=COSTS, overrides={"g_co2_per_kwh": 30.0}).g_co2_per_kwh("local", "local") == 30.0
+    assert CostTerms(costs=COSTS, overrides={"g_co2_per_kwh": 30.0}).g_co2_per_kwh("local", "local") == 30.0
 
 
 def test_residency_keeps_data_where_they_may_lie() -> None:
@@ -59,7 +59,7 @@ def test_residency_keeps_data_where_they_may_lie() -> None:
     assert ("aws", "eu-west-2") not in regions, "London left the Union"
     assert ("azure", "swedencentral") in regions
     with pytest.raises(UsageError, match="unknown residency `atlantis`"):
-        countries_of(["atlantis"], known=["DE"])
+        resolve_countries(["atlantis"], known=["DE"])
     with pytest.raises(NoAnswerError, match="no offer is left after `--residency eu`"):
         select(Filters(residency=("eu",), providers=("vast",)))
 
@@ -71,7 +71,7 @@ def test_residency_keeps_data_where_they_may_lie() -> None:
 )  # fmt: skip
 def test_moments_are_counted_from_now(text: str, hours: float) -> None:
     """From Friday, 20 November 2026, 20:00."""
-    assert seconds_until(text, now=datetime(2026, 11, 20, 20, 0)) / 3600 == pytest.approx(hours)
+    assert parse_seconds_until(text, now=datetime(2026, 11, 20, 20, 0)) / 3600 == pytest.approx(hours)
 
 
 @pytest.mark.parametrize(
@@ -80,4 +80,4 @@ def test_moments_are_counted_from_now(text: str, hours: float) -> None:
 def test_moments_that_are_none(text: str, message: str) -> None:
     """A usage error with an example."""
     with pytest.raises(UsageError, match=message):
-        seconds_until(text, now=datetime(2026, 11, 20, 20, 0))
+        parse_seconds_until(text, now=datetime(2026, 11, 20, 20, 0))

@@ -9,10 +9,10 @@ import pytest
 from factories import FakePredictor, make_accelerator, make_offer, make_selection, make_workload
 from gpuplan.errors import UsageError
 from gpuplan.plan.estimate_workload import estimate_workload
-from gpuplan.plan.no_answer import why_no_answer
+from gpuplan.plan.no_answer import explain_no_answer
 from gpuplan.plan.question import Question
 from gpuplan.plan.result.estimate import Estimate
-from gpuplan.plan.select import Selected, Selection
+from gpuplan.plan.select import OfferContext, Selection
 from gpuplan.workload.model import Workload
 from hypothesis import given
 from hypothesis import strategies as st
@@ -116,7 +116,7 @@ def test_what_is_free_is_named_apart() -> None:
 
 def test_a_session_that_ends_too_early_is_said_and_not_recommended() -> None:
     """An hour's run in sessions of 25 minutes takes three of them."""
-    short = Selection(offers=(Selected(SLOW_OFFER, SLOW, 1500.0),), catalog_as_of="2026")
+    short = Selection(offers=(OfferContext(SLOW_OFFER, SLOW, 1500.0),), catalog_as_of="2026")
     estimate = run(short)
 
     assert estimate.offers[0].sessions == 3
@@ -179,13 +179,13 @@ def test_the_answer_is_yes() -> None:
     """No complaint when something fits, in time and in budget."""
     question = Question(deadline_s=10 * HOUR_S, budget_usd=100.0)
 
-    assert why_no_answer(run(BOTH, deadline_s=10 * HOUR_S, budget_usd=100.0), question) is None
+    assert explain_no_answer(run(BOTH, deadline_s=10 * HOUR_S, budget_usd=100.0), question) is None
 
 
 def test_why_nothing_fits() -> None:
     """Exit code 3, with the batch size that would fit."""
     small = make_accelerator("T4", memory_gib=2.0)
-    why = why_no_answer(run(make_selection((SLOW_OFFER, small))), Question())
+    why = explain_no_answer(run(make_selection((SLOW_OFFER, small))), Question())
 
     assert why is not None
     assert str(why) == "`made-up.json` at batch size 32 fits on none of 1 offers: it needs 2.5 GiB a device"
@@ -196,7 +196,7 @@ def test_a_device_of_unknown_memory_does_not_count_as_one_that_fits() -> None:
     """What is not known to fit is no answer either."""
     small = make_accelerator("T4", memory_gib=2.0)
     unknown = replace(FAST, memory_gib=None, usable_gib=None)
-    why = why_no_answer(run(make_selection((SLOW_OFFER, small), (FAST_OFFER, unknown))), Question())
+    why = explain_no_answer(run(make_selection((SLOW_OFFER, small), (FAST_OFFER, unknown))), Question())
 
     assert "fits on none of 1 offers" in str(why)
 
@@ -226,8 +226,8 @@ def test_ones_own_machine_stands_for_itself() -> None:
 
 def test_why_nothing_is_in_time_or_in_budget() -> None:
     """The nearest offer is named, with its upper end."""
-    late = why_no_answer(run(BOTH, deadline_s=600.0), Question(deadline_s=600.0))
-    dear = why_no_answer(run(BOTH, budget_usd=0.1), Question(budget_usd=0.1))
+    late = explain_no_answer(run(BOTH, deadline_s=600.0), Question(deadline_s=600.0))
+    dear = explain_no_answer(run(BOTH, budget_usd=0.1), Question(budget_usd=0.1))
 
     assert str(late) == (
         "no offer is safely done within 0.167 h: the fastest takes 0.25 h (up to 0.375 h), "
@@ -241,7 +241,7 @@ def test_why_nothing_is_in_time_or_in_budget() -> None:
 
 def test_why_no_time_is_known() -> None:
     """When no accelerator can be predicted, the reason is the answer."""
-    why = why_no_answer(run(BOTH, unknown=("T4", "A100-40GB")), Question())
+    why = explain_no_answer(run(BOTH, unknown=("T4", "A100-40GB")), Question())
 
     assert why is not None
     assert "no step time can be given on any of 2 offers: no peak of" in str(why)

@@ -10,10 +10,10 @@ import pytest
 from factories import make_workload
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.rows import Accelerator
-from gpuplan.plan.assumptions import Terms
-from gpuplan.plan.compare.breakeven import Rivalry, compare
+from gpuplan.plan.assumptions import CostTerms
+from gpuplan.plan.compare.breakeven import BreakevenQuery, compare_alternatives
 from gpuplan.plan.estimate_workload import estimate_workload
-from gpuplan.plan.question import Prepared, Question
+from gpuplan.plan.question import EstimateContext, Question
 from gpuplan.plan.result.offer_estimate import OfferEstimate
 from gpuplan.plan.select import Filters, select
 from gpuplan.predict.step_time import StepTime, Unpredicted
@@ -54,7 +54,7 @@ def on(
     chosen = select(
         Filters(providers=(provider,), regions=(region,), purchase="on-demand", include_local=False)
     )
-    terms = Terms(costs=CATALOG.costs, overrides={**NOTHING_ELSE, **assumed})
+    terms = CostTerms(costs=CATALOG.costs, overrides={**NOTHING_ELSE, **assumed})
     estimate = estimate_workload(
         workload, selection=chosen, predictor=steps, question=Question(), terms=terms
     )
@@ -139,12 +139,12 @@ def test_mnist_on_free_colab_against_g4dn_spot() -> None:
     """
     workload = make_workload(model="mnist_cnn.py", batch_size=128, samples=54_000, epochs=15, steps=422 * 15)
     chosen = select(Filters(accelerators=("T4",), include_local=False))
-    ready = Prepared(
+    ready = EstimateContext(
         workload=workload, selection=chosen, predictor=GivenSteps({("T4", 1.0): 0.002}), catalog=CATALOG,
-        terms=Terms(costs=CATALOG.costs, overrides={**NOTHING_ELSE, "attention_share": 0.0}),
+        terms=CostTerms(costs=CATALOG.costs, overrides={**NOTHING_ELSE, "attention_share": 0.0}),
     )  # fmt: skip
-    rivalry = Rivalry(against=("colab-free-t4", "aws:g4dn.xlarge:spot"), hour_value_usd=20.0)
-    free, spot = compare(ready, rivalry, question=Question()).ways
+    rivalry = BreakevenQuery(against=("colab-free-t4", "aws:g4dn.xlarge:spot"), hour_value_usd=20.0)
+    free, spot = compare_alternatives(ready, rivalry, question=Question()).ways
 
     assert free.contender.name == "colab-free-t4"
     assert free.machine_h.mid * 3600 == pytest.approx(422 * 15 * 0.002)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.plan.assumptions import Terms
+from gpuplan.plan.assumptions import CostTerms
 from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.execution.memory import FRAMEWORK_RESERVE_BYTES
-from gpuplan.plan.no_answer import why_no_answer
+from gpuplan.plan.no_answer import explain_no_answer
 from gpuplan.plan.question import Question
 from gpuplan.plan.select import Filters, select
 from gpuplan.predict.predictor import Predictor
@@ -47,9 +47,9 @@ def test_it_fits_where_it_fits_and_nowhere_else(workload: Workload) -> None:
     )
     answer = estimate_workload(
         workload, selection=selection, predictor=Predictor.load(), question=Question(),
-        terms=Terms(costs=CATALOG.costs),
+        terms=CostTerms(costs=CATALOG.costs),
     )  # fmt: skip
-    why = why_no_answer(answer, Question())
+    why = explain_no_answer(answer, Question())
 
     assert why is not None
     assert why.exit_code == 3
@@ -66,7 +66,7 @@ def test_one_large_device_holds_it(workload: Workload) -> None:
     selection = select(Filters(accelerators=("B200",), include_local=False), catalog=CATALOG)
     answer = estimate_workload(
         workload, selection=selection, predictor=Predictor.load(), question=Question(),
-        terms=Terms(costs=CATALOG.costs),
+        terms=CostTerms(costs=CATALOG.costs),
     )  # fmt: skip
 
     assert answer.offers

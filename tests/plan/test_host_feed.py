@@ -8,18 +8,18 @@ import pytest
 from factories import FakePredictor, make_accelerator, make_offer, make_selection, make_workload
 from gpuplan.errors import UsageError
 from gpuplan.offers.costs import load_costs
-from gpuplan.plan.assumptions import Terms
+from gpuplan.plan.assumptions import CostTerms
 from gpuplan.plan.estimate_workload import estimate_workload, project
 from gpuplan.plan.execution.bottleneck import WHY
-from gpuplan.plan.execution.host_feed import Feed, fed, feed_of
+from gpuplan.plan.execution.host_feed import InputPipeline, parse_feed, with_input_bottleneck
 from gpuplan.plan.question import Question
-from gpuplan.plan.select import Selected
+from gpuplan.plan.select import OfferContext
 from gpuplan.predict.step_time import StepTime
 from gpuplan.workload.model import Workload
 from gpuplan.workload.ops import Op, OpKind
 
-TERMS = Terms(costs=load_costs())
-FROM_DISK = Feed(  # 1 TB in samples of 1 MB
+TERMS = CostTerms(costs=load_costs())
+FROM_DISK = InputPipeline(  # 1 TB in samples of 1 MB
     per_vcpu=(100.0, 100.0, 100.0), because="by hand", disk_mb_per_s=(125.0, 125.0, 125.0),
     sample_mb=(1.0, 1.0, 1.0), data_gb=1000.0,
 )  # fmt: skip
@@ -29,9 +29,11 @@ FAST = make_accelerator("A100-40GB", tflop_per_s=10.0)  # 0.1 s for a batch of 3
 def test_the_slower_of_feeding_and_computing_sets_the_pace() -> None:
     """Closed form: 4 vCPUs at 20 samples/s feed 80 a second: a batch of 32 takes 0.4 s, four times the step."""
     offer = make_offer("A100-40GB", vcpus=4.0)
-    own = project(make_workload(), Selected(offer, FAST), FakePredictor())
-    slow = fed(own, offer, Feed(per_vcpu=(20.0, 20.0, 20.0), because="by hand"))
-    quick = fed(own, offer, Feed(per_vcpu=(2000.0, 2000.0, 2000.0), because="by hand"))
+    own = project(make_workload(), OfferContext(offer, FAST), FakePredictor())
+    slow = with_input_bottleneck(own, offer, InputPipeline(per_vcpu=(20.0, 20.0, 20.0), because="by hand"))
+    quick = with_input_bottleneck(
+        own, offer, InputPipeline(per_vcpu=(2000.0, 2000.0, 2000.0), because="by hand")
+    )
 
     assert isinstance(slow.step_time, StepTime)
     assert slow.step_time.time_s.mid == pytest.approx(0.4)
@@ -49,7 +51,7 @@ def test_data_larger_than_memory_are_read_from_the_disk() -> None:
     offer = make_offer("A100-40GB", vcpus=96.0, memory_gib=64.0)
 
     assert FROM_DISK.samples_per_s(offer) == pytest.approx((125.0, 125.0, 125.0))
-    cached = Feed(
+    cached = InputPipeline(
         per_vcpu=FROM_DISK.per_vcpu, because="", disk_mb_per_s=FROM_DISK.disk_mb_per_s, data_gb=10.0
     )
     assert cached.samples_per_s(offer) == pytest.approx((9600.0, 9600.0, 9600.0))
@@ -59,12 +61,14 @@ def test_samples_pass_the_slot_of_their_device() -> None:
     """Closed form: two devices behind 16 GB/s each, half of it reached, and samples of 8 MB: 2,000 a second."""
     offer = make_offer("A100-40GB", vcpus=96.0, devices=2.0)
     slots = replace(FAST, pcie_gb_per_s_per_direction=16.0)
-    feed = Feed(per_vcpu=(100.0, 100.0, 100.0), because="by hand", array_mb=8.0)
+    feed = InputPipeline(per_vcpu=(100.0, 100.0, 100.0), because="by hand", array_mb=8.0)
 
     assert feed.ceilings(offer, slots)["PCIe"] == pytest.approx((1000.0, 2000.0, 3000.0))
     assert feed.narrowest(offer, slots) == ("PCIe", pytest.approx((1000.0, 2000.0, 3000.0)))
-    own = project(make_workload(), Selected(offer, FAST), FakePredictor())
-    slow = fed(own, offer, Feed(per_vcpu=feed.per_vcpu, because="", array_mb=100.0), slots)
+    own = project(make_workload(), OfferContext(offer, FAST), FakePredictor())
+    slow = with_input_bottleneck(
+        own, offer, InputPipeline(per_vcpu=feed.per_vcpu, because="", array_mb=100.0), slots
+    )
     assert isinstance(slow.step_time, StepTime)
     assert slow.step_time.time_s.mid == pytest.approx(64 / 160)
     assert "PCIe feeds 160 samples/s, the devices could take 640" in slow.step_time.note
@@ -73,8 +77,8 @@ def test_samples_pass_the_slot_of_their_device() -> None:
 def test_the_narrowest_part_of_the_host_is_named() -> None:
     """4 vCPUs at 100 a second let through more than a disk of 125 MB/s with samples of a megabyte."""
     offer = make_offer("A100-40GB", vcpus=4.0, memory_gib=64.0)
-    own = project(make_workload(), Selected(offer, FAST), FakePredictor())
-    slow = fed(own, offer, FROM_DISK)
+    own = project(make_workload(), OfferContext(offer, FAST), FakePredictor())
+    slow = with_input_bottleneck(own, offer, FROM_DISK)
 
     assert isinstance(slow.step_time, StepTime)
     assert "its disk feeds 125 samples/s, the devices could take 320" in slow.step_time.note
@@ -103,25 +107,25 @@ def test_a_host_that_could_not_decode_images_says_so() -> None:
 def test_unknown_vcpus_limit_nothing() -> None:
     """Unknown is unknown: no ceiling is made up."""
     offer = make_offer("A100-40GB", vcpus=None)
-    own = project(make_workload(), Selected(offer, FAST), FakePredictor())
+    own = project(make_workload(), OfferContext(offer, FAST), FakePredictor())
 
-    assert fed(own, offer, Feed(per_vcpu=(1.0, 1.0, 1.0), because="")) is own
+    assert with_input_bottleneck(own, offer, InputPipeline(per_vcpu=(1.0, 1.0, 1.0), because="")) is own
 
 
 def test_feeding_is_asked_for_by_kind_or_rate() -> None:
     """Arrays never limit; JPEG has a stated default; a number is taken as it is; anything else is an error."""
     workload = make_workload()
 
-    assert feed_of("arrays", workload, TERMS) is None
-    jpeg = feed_of("jpeg", workload, TERMS)
+    assert parse_feed("arrays", workload, TERMS) is None
+    jpeg = parse_feed("jpeg", workload, TERMS)
     assert jpeg is not None
     assert jpeg.per_vcpu == (50.0, 100.0, 200.0)
     assert "torchcodec" in jpeg.because
-    given = feed_of("35", workload, TERMS)
+    given = parse_feed("35", workload, TERMS)
     assert given is not None
     assert given.per_vcpu == (35.0, 35.0, 35.0)
     with pytest.raises(UsageError, match="`--feed fast` is no way to feed"):
-        feed_of("fast", workload, TERMS)
+        parse_feed("fast", workload, TERMS)
 
 
 def test_hosts_with_more_vcpus_are_ranked_faster() -> None:
@@ -145,7 +149,7 @@ def test_hosts_with_more_vcpus_are_ranked_faster() -> None:
 def test_what_does_not_fit_is_limited_by_memory() -> None:
     """The limiter of a row that does not fit is its memory; every limiter has a sentence."""
     small = make_accelerator("T4", memory_gib=2.0)
-    projection = project(make_workload(), Selected(make_offer("T4"), small), FakePredictor())
+    projection = project(make_workload(), OfferContext(make_offer("T4"), small), FakePredictor())
     limit = projection.bottleneck
 
     assert limit is not None

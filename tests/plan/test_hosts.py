@@ -11,9 +11,9 @@ from gpuplan.errors import NoAnswerError, UsageError
 from gpuplan.launch.prepare.select_offer import candidates_of, read_estimate
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.rows import Accelerator
-from gpuplan.plan.assumptions import Terms
+from gpuplan.plan.assumptions import CostTerms
 from gpuplan.plan.estimate_workload import estimate_workload
-from gpuplan.plan.execution.multi_node import rented_together, several
+from gpuplan.plan.execution.multi_node import expand_hosts, rent_hosts
 from gpuplan.plan.question import Question
 from gpuplan.plan.select import Filters, Selection, select
 from gpuplan.predict.multi_device.data_parallel import several_devices
@@ -51,7 +51,7 @@ def test_two_machines_by_hand() -> None:
 def test_a_machine_of_several_costs_what_one_costs(hosts: int, price: Decimal) -> None:
     """Law: dollars per device and hour stay."""
     one = make_offer("T4", devices=4.0, usd_per_hour=price)
-    together = several(one, hosts)
+    together = rent_hosts(one, hosts)
 
     assert together.usd_per_hour == hosts * price
     assert together.devices == hosts * 4
@@ -67,9 +67,9 @@ def test_what_cannot_be_joined_stands_alone() -> None:
         make_offer(complete=False),
     )
 
-    assert rented_together(alone, (1, 2), own=None) == alone
+    assert expand_hosts(alone, (1, 2), own=None) == alone
     with pytest.raises(NoAnswerError, match="joined"):
-        rented_together(alone, (2,), own=None)
+        expand_hosts(alone, (2,), own=None)
     with pytest.raises(UsageError, match="--hosts"):
         Filters(hosts=(0,))
 
@@ -79,7 +79,7 @@ def test_every_bill_of_several_machines_adds_up() -> None:
     workload = make_workload(samples=640_000, epochs=3, steps=None)
     answer = estimate_workload(
         workload, selection=chosen(), predictor=FakePredictor(), question=Question(),
-        terms=Terms(costs=CATALOG.costs),
+        terms=CostTerms(costs=CATALOG.costs),
     )  # fmt: skip
     assert {one.offer.hosts for one in answer.offers} == {1, 2}
     for one in answer.offers:

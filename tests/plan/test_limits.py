@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from gpuplan.errors import UsageError
-from gpuplan.plan.parsing import duration_s_of
+from gpuplan.plan.parsing import parse_duration_s
 from gpuplan.plan.question import Question
 from gpuplan.plan.select import Filters
 
@@ -15,14 +15,14 @@ from gpuplan.plan.select import Filters
 )
 def test_durations(text: str, seconds: float) -> None:
     """Closed form: 60 s, 3,600 s and 86,400 s to the minute, hour and day."""
-    assert duration_s_of(text) == seconds
+    assert parse_duration_s(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "12", "h", "12 h", "-3h", "1h-2m", "1y", "infs"])
 def test_what_is_no_duration(text: str) -> None:
     """One clear line, with an example to copy."""
     with pytest.raises(UsageError, match="is no duration") as caught:
-        duration_s_of(text)
+        parse_duration_s(text)
 
     assert caught.value.hint == "write s, m, h or d behind the number: `12h`"
 

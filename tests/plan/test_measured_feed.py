@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from factories import FakePredictor, make_accelerator, make_offer, make_workload
 from gpuplan.plan.estimate_workload import project
-from gpuplan.plan.execution.host_feed import fed
-from gpuplan.plan.execution.measured_feed import measured_feed
-from gpuplan.plan.select import Selected
+from gpuplan.plan.execution.host_feed import with_input_bottleneck
+from gpuplan.plan.execution.measured_feed import build_measured_pipeline
+from gpuplan.plan.select import OfferContext
 from gpuplan.predict.from_profile.predictor import Loading, Measurement
 from gpuplan.predict.step_time import StepTime
 
@@ -24,10 +24,14 @@ def measured(loading: Loading | None, **changes: object) -> Measurement:
 @pytest.mark.parametrize(("parallel", "per_s"), [(True, 80.0), (False, 20.0)])
 def test_vcpus_count_where_the_pipeline_has_workers(parallel: bool, per_s: float) -> None:
     """Closed form: 20 samples/s a core on 4 vCPUs are 80, or 20 in one thread; a batch is 32."""
-    feed = measured_feed([measured(Loading(per_core=20.0, cores=0.9, parallel=parallel))], make_workload())
+    feed = build_measured_pipeline(
+        [measured(Loading(per_core=20.0, cores=0.9, parallel=parallel))], make_workload()
+    )
     offer = make_offer("A100-40GB", vcpus=4.0)
     assert feed is not None
-    found = fed(project(make_workload(), Selected(offer, FAST), FakePredictor()), offer, feed).step_time
+    found = with_input_bottleneck(
+        project(make_workload(), OfferContext(offer, FAST), FakePredictor()), offer, feed
+    ).step_time
 
     assert isinstance(found, StepTime)
     assert found.time_s.mid == pytest.approx(32 / per_s)
@@ -40,15 +44,17 @@ def test_other_work_and_unknown_pipelines_limit_nothing() -> None:
     """Another model's pipeline is another pipeline; one that was not timed is none."""
     fast = Loading(per_core=20.0, cores=1.0, parallel=True)
 
-    assert measured_feed([measured(None)], make_workload()) is None
-    assert measured_feed([measured(fast, parameters=1)], make_workload()) is None
+    assert build_measured_pipeline([measured(None)], make_workload()) is None
+    assert build_measured_pipeline([measured(fast, parameters=1)], make_workload()) is None
 
 
 def test_the_machine_that_was_measured_has_waited_already() -> None:
     """Its step of `fit()` holds the wait: no ceiling on top."""
-    feed = measured_feed([measured(Loading(per_core=1.0, cores=1.0, parallel=False))], make_workload())
+    feed = build_measured_pipeline(
+        [measured(Loading(per_core=1.0, cores=1.0, parallel=False))], make_workload()
+    )
     offer = make_offer("A100-40GB", provider="local", vcpus=4.0)
-    own = project(make_workload(), Selected(offer, FAST), FakePredictor())
+    own = project(make_workload(), OfferContext(offer, FAST), FakePredictor())
     assert feed is not None
 
-    assert fed(own, offer, feed) is own
+    assert with_input_bottleneck(own, offer, feed) is own

@@ -16,7 +16,7 @@ from gpuplan.plan.execution.memory import (
     available_bytes,
     memory_verdict,
 )
-from gpuplan.plan.execution.memory_parts import batch_bytes_of, memory_parts, remedies_of
+from gpuplan.plan.execution.memory_parts import compute_batch_bytes, find_remedies, memory_parts
 from gpuplan.units import GIB
 from gpuplan.workload.load import load_workload
 from gpuplan.workload.model import Memory
@@ -102,7 +102,7 @@ def test_parts_add_up_to_what_is_needed() -> None:
     """Weights, gradients, optimizer, other variables, batch, activations, framework."""
     workload = make_workload()
     verdict = memory_verdict(
-        fixed_bytes=workload.memory.fixed_bytes, batch_bytes=batch_bytes_of(workload),
+        fixed_bytes=workload.memory.fixed_bytes, batch_bytes=compute_batch_bytes(workload),
         batch_size=workload.batch_size, available_bytes=None,
     )  # fmt: skip
 
@@ -120,7 +120,7 @@ def test_remedies_by_hand() -> None:
     verdict = memory_verdict(
         fixed_bytes=memory.fixed_bytes, batch_bytes=2 * GIB, batch_size=32, available_bytes=int(2.6 * GIB)
     )
-    found = {one.remedy.split(" (")[0].split(":")[0]: one for one in remedies_of(workload, verdict)}
+    found = {one.remedy.split(" (")[0].split(":")[0]: one for one in find_remedies(workload, verdict)}
 
     accumulation = found["gradient accumulation"]
     assert "8 passes of 4 samples" in accumulation.remedy
@@ -136,7 +136,7 @@ def test_variables_that_do_not_fit_need_sharding() -> None:
     verdict = memory_verdict(
         fixed_bytes=memory.fixed_bytes, batch_bytes=GIB, batch_size=32, available_bytes=16 * GIB
     )
-    (only,) = remedies_of(make_workload(memory=memory), verdict)
+    (only,) = find_remedies(make_workload(memory=memory), verdict)
 
     assert "needs sharding over 5 devices or more" in only.remedy
     assert only.fits is False
@@ -156,7 +156,7 @@ def test_the_peak_is_near_what_xla_states_for_a_v100(name: str) -> None:
     options = WorkloadOptions(batch_size=int(row["batch_size"]), precision=row["precision"])
     workload = load_workload(row["model"], options=options, base=Path(__file__).parents[2])
 
-    ours = workload.memory.fixed_bytes + batch_bytes_of(workload)
+    ours = workload.memory.fixed_bytes + compute_batch_bytes(workload)
     assert 1.0 / 1.2 <= ours / xla_bytes(row) <= 1.3
 
 

@@ -9,14 +9,14 @@ import pytest
 from factories import FakePredictor, make_accelerator, make_offer, make_workload
 from gpuplan.errors import UsageError
 from gpuplan.offers.costs import load_costs
-from gpuplan.plan.assumptions import Currency, Terms, overrides_of
+from gpuplan.plan.assumptions import CostTerms, Currency, parse_overrides
 from gpuplan.plan.estimate_workload import estimate_workload
-from gpuplan.plan.pricing.bill import Bill, Rental
-from gpuplan.plan.pricing.fees import Charger
-from gpuplan.plan.pricing.timeline import REWORK, TRAINING, Scheduler
+from gpuplan.plan.pricing.bill import Bill, CostBasis
+from gpuplan.plan.pricing.fees import FeeCalculator
+from gpuplan.plan.pricing.timeline import REWORK, TRAINING, TimelineBuilder
 from gpuplan.plan.question import Question
 from gpuplan.plan.result.offer_estimate import OfferEstimate
-from gpuplan.plan.select import Selected, Selection
+from gpuplan.plan.select import OfferContext, Selection
 from gpuplan.settings_own import Discount, Tax
 from gpuplan.workload.model import Workload
 from hypothesis import given, settings
@@ -30,10 +30,12 @@ counts = st.integers(1, 500)
 sessions = st.none() | st.floats(1800, 86_400)
 
 
-def priced(workload: Workload | None = None, *, terms: Terms, place: str = "vm", session_s: float | None = None,
-           **offer: object) -> OfferEstimate:  # fmt: skip
+def priced(
+    workload: Workload | None = None, *, terms: CostTerms, place: str = "vm", session_s: float | None = None,
+    **offer: object,
+) -> OfferEstimate:  # fmt: skip
     """Return the made-up workload (3,600 steps of 1 s) on one offer."""
-    selected = Selected(make_offer("T4", **offer), T4, session_s, place)  # type: ignore[arg-type]
+    selected = OfferContext(make_offer("T4", **offer), T4, session_s, place)  # type: ignore[arg-type]
     estimate = estimate_workload(
         workload or make_workload(),
         selection=Selection(offers=(selected,), catalog_as_of="2026-01-21"),
@@ -44,14 +46,14 @@ def priced(workload: Workload | None = None, *, terms: Terms, place: str = "vm",
     return estimate.offers[0]
 
 
-def terms_with(**overrides: float) -> Terms:
+def terms_with(**overrides: float) -> CostTerms:
     """Return the packaged terms with every assumption of a VM set by hand."""
     by_hand = {
         "boot_s": 60.0, "setup_s": 120.0, "dataset_gb": 20.0, "download_mb_per_s": 100.0, "compile_s": 40.0,
         "validation_samples": 320.0, "checkpoint_gb": 1.0, "checkpoint_mb_per_s": 100.0, "disk_gb": 73.0,
         "checkpoint_every_s": 1800.0, "idle_tail_s": 30.0, "egress_gb": 2.0, **overrides,
     }  # fmt: skip
-    return Terms(costs=COSTS, overrides=by_hand)
+    return CostTerms(costs=COSTS, overrides=by_hand)
 
 
 def test_every_part_of_a_run_by_hand() -> None:
@@ -81,7 +83,7 @@ def test_discount_before_tax_by_hand() -> None:
     aws = {"provider": "aws", "usd_per_hour": Decimal("0.9")}
     plain = priced(terms=terms_with(), **aws).bill
     base = terms_with()
-    terms = Terms(
+    terms = CostTerms(
         costs=COSTS, overrides=base.overrides, tax=Tax(name="VAT", percent=Decimal(19)), today=date(2026, 1, 1),
         discounts=(Discount(provider="aws", percent=Decimal(10)), Discount(provider="gcp", percent=Decimal(50))),
     )  # fmt: skip
@@ -95,7 +97,7 @@ def test_discount_before_tax_by_hand() -> None:
 
 def test_nothing_is_taxed_or_discounted_at_home() -> None:
     """One's own machine has no boot, no disk to rent and no tax; what it does beside training still takes time."""
-    terms = Terms(costs=COSTS, tax=Tax(percent=Decimal(19)))
+    terms = CostTerms(costs=COSTS, tax=Tax(percent=Decimal(19)))
     one = priced(terms=terms, place="local", provider="local", usd_per_hour=Decimal(0))
     assert one.bill is not None
 
@@ -105,7 +107,7 @@ def test_nothing_is_taxed_or_discounted_at_home() -> None:
 
 def test_what_a_provider_does_not_tell_is_named() -> None:
     """Vast's hosts price disk and traffic themselves: no line, and both named as unknown."""
-    one = priced(terms=Terms(costs=COSTS), place="marketplace", provider="vast")
+    one = priced(terms=CostTerms(costs=COSTS), place="marketplace", provider="vast")
     assert one.bill is not None
 
     assert one.unbilled == ("disk", "egress")
@@ -116,7 +118,7 @@ def test_sessions_start_anew_by_hand() -> None:
     """Closed form: 150 s of preparation, 10 h of work in sessions of 4 h: 36,000 / 14,250 are 3 sessions; two of
     them prepare again and repeat half of the 1,800 s between checkpoints.
     """
-    terms = Terms(costs=COSTS, overrides={
+    terms = CostTerms(costs=COSTS, overrides={
         "boot_s": 10.0, "setup_s": 20.0, "dataset_gb": 10.0, "download_mb_per_s": 100.0, "compile_s": 20.0,
         "checkpoint_gb": 0.0, "checkpoint_every_s": 1800.0, "idle_tail_s": 0.0,
     })  # fmt: skip
@@ -130,15 +132,15 @@ def test_sessions_start_anew_by_hand() -> None:
 
 def test_validation_costs_the_forward_share() -> None:
     """Law: the forward pass of a step without a table of operations is a third; no samples, no validation."""
-    scheduler = Scheduler(make_workload(), Terms(costs=COSTS))
+    scheduler = TimelineBuilder(make_workload(), CostTerms(costs=COSTS))
 
     assert scheduler.forward_share == pytest.approx(1 / 3)
-    assert "validation" not in {line.item for line in priced(terms=Terms(costs=COSTS)).bill.lines}  # type: ignore[union-attr]
+    assert "validation" not in {line.item for line in priced(terms=CostTerms(costs=COSTS)).bill.lines}  # type: ignore[union-attr]
 
 
 def test_every_line_says_what_it_rests_on() -> None:
     """No amount without a reason, and a given value says that it was given."""
-    one = priced(terms=Terms(costs=COSTS, overrides={"boot_s": 90.0}), provider="aws")
+    one = priced(terms=CostTerms(costs=COSTS, overrides={"boot_s": 90.0}), provider="aws")
     assert one.bill is not None
 
     reasons = {line.item: line.because for line in one.bill.lines}
@@ -148,7 +150,7 @@ def test_every_line_says_what_it_rests_on() -> None:
 
 
 any_terms = st.builds(
-    lambda overrides, tax, percent: Terms(
+    lambda overrides, tax, percent: CostTerms(
         costs=COSTS, overrides=overrides, tax=None if tax is None else Tax(percent=tax), today=date(2026, 1, 1),
         discounts=() if percent is None else (Discount(percent=percent),),
     ),
@@ -174,7 +176,7 @@ anywhere = st.sampled_from([
     epochs=st.integers(1, 500),
 )
 def test_every_bill_adds_up(
-    terms: Terms, where: tuple[str, str], price: Decimal, session_s: float | None, epochs: int
+    terms: CostTerms, where: tuple[str, str], price: Decimal, session_s: float | None, epochs: int
 ) -> None:
     """Law: at all three bounds, the lines are the total, to the nano-dollar; the bounds are in order."""
     workload = make_workload(epochs=epochs, steps=100 * epochs)
@@ -194,7 +196,7 @@ def test_every_bill_adds_up(
 @settings(deadline=None)
 @given(terms=any_terms, where=anywhere, price=prices, session_s=sessions, runs=st.tuples(counts, counts))
 def test_more_epochs_are_never_cheaper_or_sooner(
-    terms: Terms, where: tuple[str, str], price: Decimal, session_s: float | None, runs: tuple[int, int]
+    terms: CostTerms, where: tuple[str, str], price: Decimal, session_s: float | None, runs: tuple[int, int]
 ) -> None:
     """Law: at every bound; minimum charges, sessions and checkpoints included. Steps come from the epochs."""
     few, many = (
@@ -213,11 +215,11 @@ def test_more_epochs_are_never_cheaper_or_sooner(
 @settings(deadline=None)
 @given(terms=any_terms, where=anywhere, price=prices, dearer=st.decimals("0.0001", "50", places=4))
 def test_a_dearer_price_never_ranks_better(
-    terms: Terms, where: tuple[str, str], price: Decimal, dearer: Decimal
+    terms: CostTerms, where: tuple[str, str], price: Decimal, dearer: Decimal
 ) -> None:
     """Law: of two offers that differ in price alone, the dearer one is never first, and never chosen."""
     offers = [
-        Selected(make_offer("T4", provider=where[0], usd_per_hour=usd, region=region), T4, None, where[1])  # type: ignore[arg-type]
+        OfferContext(make_offer("T4", provider=where[0], usd_per_hour=usd, region=region), T4, None, where[1])  # type: ignore[arg-type]
         for usd, region in ((price + dearer, "a"), (price, "b"))
     ]
     estimate = estimate_workload(
@@ -256,20 +258,20 @@ def test_any_currency_round_trips(usd: Decimal, rate: Decimal) -> None:
 def test_bad_assumptions(text: str, message: str, hint: str) -> None:
     """One line on what is wrong, one on the way out."""
     with pytest.raises(UsageError, match=message) as caught:
-        overrides_of([text], COSTS)
+        parse_overrides([text], COSTS)
 
     assert hint in (caught.value.hint or "")
 
 
 def test_the_training_line_takes_the_rounding() -> None:
     """Law: a price of a third of a cent divides into no whole nano-dollars, and the sum is still exact."""
-    charges = Charger(make_workload(), Terms(costs=COSTS)).charges(make_offer("T4", provider="aws"))
-    schedule = Scheduler(make_workload(), Terms(costs=COSTS)).schedule(
-        priced(terms=Terms(costs=COSTS)).projection, place="vm"
+    charges = FeeCalculator(make_workload(), CostTerms(costs=COSTS)).charges(make_offer("T4", provider="aws"))
+    schedule = TimelineBuilder(make_workload(), CostTerms(costs=COSTS)).schedule(
+        priced(terms=CostTerms(costs=COSTS)).projection, place="vm"
     )
     assert schedule is not None
-    bill = Bill(Rental(schedule, charges), usd_per_hour=Decimal("0.003333333"))
+    bill = Bill(CostBasis(schedule, charges), usd_per_hour=Decimal("0.003333333"))
 
     assert sum(line.usd.mid for line in bill.lines) == bill.total.mid
-    assert Bill(Rental(schedule), usd_per_hour=Decimal(0)).total.high == 0
+    assert Bill(CostBasis(schedule), usd_per_hour=Decimal(0)).total.high == 0
     assert {line.item for line in bill.lines} >= {TRAINING, "disk", "boot"}

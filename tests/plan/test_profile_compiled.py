@@ -14,9 +14,9 @@ from factories import make_workload
 from gpuplan.errors import UsageError
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.plan import compilation
-from gpuplan.plan.compilation import Compiling
-from gpuplan.plan.compiled_profile import accelerators_named, add_compiled
-from gpuplan.plan.execution.best_batch_search import ends_to_compile
+from gpuplan.plan.compilation import StepCompiler
+from gpuplan.plan.compiled_profile import add_compiled, resolve_accelerators
+from gpuplan.plan.execution.best_batch_search import choose_workloads_to_compile
 from gpuplan.predict.compile import targets
 from gpuplan.predict.compile.compiled import CompiledStep
 from gpuplan.profile.document import empty_document, row_of
@@ -76,8 +76,8 @@ def compiled_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_three_batch_sizes_take_two_compilations(document: dict[str, Any], compiled_for: list[int]) -> None:
     add_compiled(
-        document, Request(model="net.py:net"), catalog=CATALOG, compiling=Compiling(),
-        accelerators=accelerators_named(["v5e"], CATALOG),
+        document, Request(model="net.py:net"), catalog=CATALOG, compiling=StepCompiler(),
+        accelerators=resolve_accelerators(["v5e"], CATALOG),
     )  # fmt: skip
     schema = json.loads((Path(str(files("gpuplan.schemas"))) / "gpuplan.profile.json").read_text())
     jsonschema.validate({**document, "environment": {}}, schema)
@@ -94,7 +94,7 @@ def test_three_batch_sizes_take_two_compilations(document: dict[str, Any], compi
 
 def test_what_to_compile_for_must_be_named() -> None:
     with pytest.raises(UsageError, match="none is named"):
-        accelerators_named([], CATALOG)
+        resolve_accelerators([], CATALOG)
 
 
 def test_a_profile_without_a_compiler_says_so_and_is_modelled(
@@ -103,8 +103,8 @@ def test_a_profile_without_a_compiler_says_so_and_is_modelled(
     monkeypatch.setitem(targets.PACKAGES, "cuda", ("no-such-package-at-all",))
     said: list[str] = []
     add_compiled(
-        document, Request(model="net.py:net"), catalog=CATALOG, compiling=Compiling(warn=said.append),
-        accelerators=accelerators_named(["T4"], CATALOG),
+        document, Request(model="net.py:net"), catalog=CATALOG, compiling=StepCompiler(warn=said.append),
+        accelerators=resolve_accelerators(["T4"], CATALOG),
     )  # fmt: skip
 
     assert "gpuplan[cuda-compile]" in said[0]
@@ -122,7 +122,9 @@ def test_the_ends_of_what_is_tried_are_compiled_on_each_accelerator() -> None:
         )
 
     offers = [offer("A", 300), offer("A", 300), offer("B", 40), offer("C", None)]
-    wanted = ends_to_compile(offers, [64, 128, 256], lambda size: make_workload(batch_size=size), own=32)
+    wanted = choose_workloads_to_compile(
+        offers, [64, 128, 256], lambda size: make_workload(batch_size=size), own=32
+    )
 
     assert {name: [one.batch_size for one in found] for name, found in wanted.items()} == {
         "A": [256],

@@ -6,7 +6,7 @@ import pytest
 from gpuplan.errors import UsageError
 from gpuplan.plan.compare.buy_or_rent import (
     WEEKS_PER_MONTH,
-    Rig,
+    OwnedMachine,
     months_to_break_even,
     owning_usd,
     renting_usd,
@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 
 HOURS_A_MONTH = 20.0 * WEEKS_PER_MONTH
 rigs = st.builds(
-    Rig, purchase_usd=st.floats(100, 1e5), value_lost_per_year=st.floats(0, 0.9), power_w=st.floats(50, 5000),
-    electricity_usd_per_kwh=st.floats(0, 1), hours_a_week=st.floats(1, 168),
+    OwnedMachine, purchase_usd=st.floats(100, 1e5), value_lost_per_year=st.floats(0, 0.9),
+    power_w=st.floats(50, 5000), electricity_usd_per_kwh=st.floats(0, 1), hours_a_week=st.floats(1, 168),
 )  # fmt: skip
 prices = st.floats(0.05, 50)
 
 
 def test_a_machine_that_keeps_its_value_by_hand() -> None:
     """Closed form: nothing is lost, so only electricity counts: 0.5 kW at $0.20 is $0.10 an hour."""
-    rig = Rig(purchase_usd=2000, value_lost_per_year=0.0, power_w=500, electricity_usd_per_kwh=0.2)
+    rig = OwnedMachine(purchase_usd=2000, value_lost_per_year=0.0, power_w=500, electricity_usd_per_kwh=0.2)
 
     assert owning_usd(rig, months=1.0) == pytest.approx(0.1 * HOURS_A_MONTH)
     assert months_to_break_even(rig, usd_per_hour=0.11) == 0.0
@@ -33,7 +33,7 @@ def test_a_machine_that_keeps_its_value_by_hand() -> None:
 
 def test_break_even_by_hand() -> None:
     """At the month that is found, both cost the same."""
-    rig = Rig(purchase_usd=2000, power_w=500)
+    rig = OwnedMachine(purchase_usd=2000, power_w=500)
     months = months_to_break_even(rig, usd_per_hour=1.0, speed=2.0)
     assert months is not None
 
@@ -43,7 +43,7 @@ def test_break_even_by_hand() -> None:
 
 
 @given(rig=rigs, usd=prices, dearer=st.floats(1.0, 10.0))
-def test_a_dearer_rent_never_pays_later(rig: Rig, usd: float, dearer: float) -> None:
+def test_a_dearer_rent_never_pays_later(rig: OwnedMachine, usd: float, dearer: float) -> None:
     """Law: the dearer the rent, the sooner owning pays."""
     before, after = (months_to_break_even(rig, usd_per_hour=price) for price in (usd, usd * dearer))
 
@@ -51,7 +51,7 @@ def test_a_dearer_rent_never_pays_later(rig: Rig, usd: float, dearer: float) -> 
 
 
 @given(rig=rigs, usd=prices)
-def test_there_is_one_crossing(rig: Rig, usd: float) -> None:
+def test_there_is_one_crossing(rig: OwnedMachine, usd: float) -> None:
     """Law: dearer at first, cheaper ever after."""
     months = months_to_break_even(rig, usd_per_hour=usd)
 
@@ -72,4 +72,4 @@ def test_there_is_one_crossing(rig: Rig, usd: float) -> None:
 def test_bad_rigs(changes: dict[str, float], message: str) -> None:
     """One line each."""
     with pytest.raises(UsageError, match=message):
-        Rig(**{"purchase_usd": 2000.0, "power_w": 500.0, **changes})
+        OwnedMachine(**{"purchase_usd": 2000.0, "power_w": 500.0, **changes})

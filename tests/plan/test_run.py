@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from gpuplan.plan.execution.run_length import run_length, steps_of_epochs
+from gpuplan.plan.execution.run_length import compute_weak_run_length, count_steps_of_epochs
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,21 +13,21 @@ devices = st.sampled_from([1 / 6, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 256.0])
 
 def test_mnist_on_one_device() -> None:
     """Closed form, keras.io/examples/vision/mnist_convnet: 54,000 samples, batch 128, 15 epochs: 422 x 15."""
-    run = run_length(batch_size=128, samples=54_000, epochs=15, steps=6330, devices=1)
+    run = compute_weak_run_length(batch_size=128, samples=54_000, epochs=15, steps=6330, devices=1)
 
     assert (run.steps, run.global_batch_size, run.note) == (422 * 15, 128, "")
 
 
 def test_mnist_on_eight_devices_has_a_global_batch_of_1024() -> None:
     """Closed form: ceil(54,000 / 1,024) = 53 steps an epoch, each device keeping its 128 samples."""
-    run = run_length(batch_size=128, samples=54_000, epochs=15, steps=6330, devices=8)
+    run = compute_weak_run_length(batch_size=128, samples=54_000, epochs=15, steps=6330, devices=8)
 
     assert (run.steps, run.global_batch_size) == (53 * 15, 1024)
 
 
 def test_steps_alone_are_shared_among_the_devices() -> None:
     """Closed form: 1,001 steps on one device are 251 on four, and the result says so."""
-    run = run_length(batch_size=32, samples=None, epochs=None, steps=1001, devices=4)
+    run = compute_weak_run_length(batch_size=32, samples=None, epochs=None, steps=1001, devices=4)
 
     assert run.steps == 251
     assert run.note == "1001 steps on one device are 251 on 4: the same number of samples"
@@ -35,7 +35,7 @@ def test_steps_alone_are_shared_among_the_devices() -> None:
 
 def test_steps_that_disagree_with_the_epochs_win() -> None:
     """A script of 3 epochs with `--steps 100`: the run has 100 steps, not 3 epochs."""
-    run = run_length(batch_size=10, samples=1000, epochs=3, steps=100, devices=2)
+    run = compute_weak_run_length(batch_size=10, samples=1000, epochs=3, steps=100, devices=2)
 
     assert run.steps == 50
 
@@ -43,12 +43,15 @@ def test_steps_that_disagree_with_the_epochs_win() -> None:
 @pytest.mark.parametrize(("samples", "epochs"), [(None, None), (1000, None), (None, 5)])
 def test_a_run_of_unknown_length_has_no_steps(samples: int | None, epochs: int | None) -> None:
     """Unknown is None, never 0 and never one epoch."""
-    assert run_length(batch_size=1, samples=samples, epochs=epochs, steps=None, devices=1).steps is None
+    assert (
+        compute_weak_run_length(batch_size=1, samples=samples, epochs=epochs, steps=None, devices=1).steps
+        is None
+    )
 
 
 def test_a_share_of_a_gpu_runs_one_copy() -> None:
     """A sixth of an A10 is one device with its whole batch."""
-    run = run_length(batch_size=32, samples=320, epochs=1, steps=10, devices=1 / 6)
+    run = compute_weak_run_length(batch_size=32, samples=320, epochs=1, steps=10, devices=1 / 6)
 
     assert (run.replicas, run.steps) == (1, 10)
 
@@ -58,7 +61,9 @@ def test_every_sample_is_seen_and_no_step_is_empty(
     samples: int, epochs: int, batch_size: int, count: float
 ) -> None:
     """Law: the steps of an epoch hold all its samples, and one step fewer would not."""
-    run = run_length(batch_size=batch_size, samples=samples, epochs=epochs, steps=None, devices=count)
+    run = compute_weak_run_length(
+        batch_size=batch_size, samples=samples, epochs=epochs, steps=None, devices=count
+    )
 
     assert run.steps is not None
     steps_an_epoch = run.steps // epochs
@@ -69,16 +74,16 @@ def test_every_sample_is_seen_and_no_step_is_empty(
 @given(samples=counts, epochs=st.integers(1, 100), batch_size=st.integers(1, 4096))
 def test_twice_the_epochs_are_twice_the_steps(samples: int, epochs: int, batch_size: int) -> None:
     """Law: epochs are alike."""
-    once = steps_of_epochs(samples=samples, epochs=epochs, global_batch_size=batch_size)
+    once = count_steps_of_epochs(samples=samples, epochs=epochs, global_batch_size=batch_size)
 
-    assert steps_of_epochs(samples=samples, epochs=2 * epochs, global_batch_size=batch_size) == 2 * once
+    assert count_steps_of_epochs(samples=samples, epochs=2 * epochs, global_batch_size=batch_size) == 2 * once
 
 
 @given(steps=counts, few=st.sampled_from([1.0, 2.0, 4.0]))
 def test_more_devices_never_need_more_steps(steps: int, few: float) -> None:
     """Law: twice the devices, at most as many steps."""
-    fewer = run_length(batch_size=1, samples=None, epochs=None, steps=steps, devices=few)
-    more = run_length(batch_size=1, samples=None, epochs=None, steps=steps, devices=2 * few)
+    fewer = compute_weak_run_length(batch_size=1, samples=None, epochs=None, steps=steps, devices=few)
+    more = compute_weak_run_length(batch_size=1, samples=None, epochs=None, steps=steps, devices=2 * few)
 
     assert fewer.steps is not None
     assert more.steps is not None

@@ -7,9 +7,9 @@ from decimal import Decimal
 import pytest
 from factories import FakePredictor, make_accelerator, make_offer, make_selection, make_workload
 from gpuplan.plan.estimate_workload import estimate_workload
-from gpuplan.plan.execution.serving import with_serving
+from gpuplan.plan.execution.serving import add_serving
 from gpuplan.plan.question import Question
-from gpuplan.plan.result.scaling_efficiency import scaling_of
+from gpuplan.plan.result.scaling_efficiency import compute_scaling
 from gpuplan.plan.result.serving import usd_per_million
 
 T4 = make_accelerator("T4")
@@ -41,7 +41,7 @@ def test_without_a_price_or_a_single_one_nothing_is_invented() -> None:
     )
 
     assert answer.offers[0].scaling is None
-    free = scaling_of(
+    free = compute_scaling(
         devices=4, rate_per_s=3.0, single_rate_per_s=1.0, usd_per_hour=0.0, single_usd_per_hour=0.0
     )
     assert (free.cost_ratio, free.note) == (None, "4 devices: 3.0x as fast as one")
@@ -52,7 +52,7 @@ def test_serving_by_hand() -> None:
     workload = make_workload(mode="infer")
     selection, predictor = make_selection((SINGLE, T4)), FakePredictor()
     answer = estimate_workload(workload, selection=selection, predictor=predictor, question=Question())
-    (served,) = with_serving(
+    (served,) = add_serving(
         answer.offers, make_workload(mode="infer", batch_size=1), selection.offers, predictor
     )
 

@@ -13,17 +13,23 @@ from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.spot import MIN_PREEMPTIONS, find_preemption_statistics, load_preemption_data
 from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.question import Question
-from gpuplan.plan.select import Selected, Selection
+from gpuplan.plan.select import OfferContext, Selection
 from gpuplan.plan.spot.checkpoints import (
-    Segments,
+    SegmentedRun,
     checkpoint_interval_s,
-    memoryless,
-    percentile_s,
-    segments_of,
+    compute_exponential_moments,
+    compute_p90_s,
+    split_into_segments,
 )
-from gpuplan.plan.spot.lifetime_distributions import Capped, Exponential, LifeLaw, LogNormal, law_of
+from gpuplan.plan.spot.lifetime_distributions import (
+    CensoredDistribution,
+    Exponential,
+    LifetimeDistribution,
+    LogNormal,
+    build_lifetime_distribution,
+)
 from gpuplan.plan.spot.preemption import SpotTerms
-from gpuplan.plan.spot.renewal import interrupted_run, renewal
+from gpuplan.plan.spot.renewal import compute_renewal_moments, compute_run_moments
 from gpuplan.plan.spot.simulation import simulate
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,10 +40,10 @@ HOUR_S = 3600.0
 WATCHED = {"V100": (3.46, 0.83), "8 x V100": (0.91, 0.33), "K80": (4.11, 1.33), "8 x K80": (1.17, 0.67)}
 
 
-def run_of(hours: float, mean_life_s: float, *, wait_s: float = 1800.0) -> Segments:
+def run_of(hours: float, mean_life_s: float, *, wait_s: float = 1800.0) -> SegmentedRun:
     """Return a run with 30 s checkpoints at Daly's interval and 5 min restarts."""
     interval_s = checkpoint_interval_s(save_s=30.0, mean_life_s=mean_life_s)
-    return segments_of(
+    return split_into_segments(
         work_s=hours * HOUR_S, interval_s=interval_s, save_s=30.0, restart_s=300.0, wait_s=wait_s
     )
 
@@ -52,9 +58,9 @@ def test_the_checkpoint_interval_is_dalys(life_min: float, published_min: float)
 
 def test_one_segment_by_hand() -> None:
     """M (exp(s / M) - 1) without restarts and waits: an hour of work in lives of an hour takes e - 1 hours."""
-    run = Segments(count=1, segment_s=HOUR_S, save_s=0.0, restart_s=0.0, wait_s=0.0)
+    run = SegmentedRun(count=1, segment_s=HOUR_S, save_s=0.0, restart_s=0.0, wait_s=0.0)
 
-    moments = memoryless(run, mean_life_s=HOUR_S)
+    moments = compute_exponential_moments(run, mean_life_s=HOUR_S)
 
     assert moments.billed_s / HOUR_S == pytest.approx(math.e - 1.0)
     assert moments.preemptions == pytest.approx(math.e - 1.0)
@@ -68,14 +74,14 @@ def test_the_closed_form_is_within_two_percent_of_ten_thousand_runs(life_hours: 
     """Lives without memory: billed time, time on the clock, and their 90th percentiles
     within 5 and 8 %."""
     run = run_of(hours, life_hours * HOUR_S)
-    moments = memoryless(run, mean_life_s=life_hours * HOUR_S)
+    moments = compute_exponential_moments(run, mean_life_s=life_hours * HOUR_S)
     played = simulate(run, Exponential(life_hours * HOUR_S), runs=10_000, seed=1)
 
     assert moments.billed_s == pytest.approx(played.billed_s, rel=0.02)
     assert moments.wall_s == pytest.approx(played.wall_s, rel=0.02)
     shared = {"undisturbed_s": run.undisturbed_s, "undisturbed": moments.undisturbed}
-    billed_p90_s = percentile_s(mean_s=moments.billed_s, variance_s2=moments.billed_s2, **shared)
-    wall_p90_s = percentile_s(mean_s=moments.wall_s, variance_s2=moments.wall_s2, **shared)
+    billed_p90_s = compute_p90_s(mean_s=moments.billed_s, variance_s2=moments.billed_s2, **shared)
+    wall_p90_s = compute_p90_s(mean_s=moments.wall_s, variance_s2=moments.wall_s2, **shared)
     assert billed_p90_s == pytest.approx(played.billed_p90_s, rel=0.05)
     assert wall_p90_s == pytest.approx(played.wall_p90_s, rel=0.08)
 
@@ -92,11 +98,11 @@ def test_heavy_tails_follow_the_recursion_and_not_the_closed_form(who: str, hour
     law = LogNormal(mean_h * HOUR_S, median_h * HOUR_S)
     run = run_of(hours, law.mean_s)
     played = simulate(run, law, runs=10_000, seed=2)
-    moments = interrupted_run(run, law)
+    moments = compute_run_moments(run, law)
 
     assert moments.billed_s == pytest.approx(played.billed_s, rel=0.01)
     assert moments.wall_s == pytest.approx(played.wall_s, rel=0.03)
-    blind = memoryless(run, mean_life_s=law.mean_s)
+    blind = compute_exponential_moments(run, mean_life_s=law.mean_s)
     assert -0.35 < blind.wall_s / played.wall_s - 1.0 < 0.02
     if hours < 1 and "V100" in who:
         assert blind.wall_s < 0.8 * played.wall_s
@@ -105,7 +111,10 @@ def test_heavy_tails_follow_the_recursion_and_not_the_closed_form(who: str, hour
 def test_the_recursion_and_the_closed_form_agree_where_both_hold() -> None:
     """Lives without memory put through the recursion give the closed form's moments."""
     run = run_of(3.0, 2.0 * HOUR_S)
-    closed, recursed = memoryless(run, mean_life_s=2.0 * HOUR_S), renewal(run, Exponential(2.0 * HOUR_S))
+    closed, recursed = (
+        compute_exponential_moments(run, mean_life_s=2.0 * HOUR_S),
+        compute_renewal_moments(run, Exponential(2.0 * HOUR_S)),
+    )
 
     for name in ("billed_s", "billed_s2", "wall_s", "wall_s2", "preemptions", "undisturbed"):
         assert getattr(recursed, name) == pytest.approx(getattr(closed, name), rel=1e-6), name
@@ -115,10 +124,10 @@ def test_a_rule_of_24_hours_ends_every_life() -> None:
     """A machine that nothing else takes back: 60 h of work need three of them, two restarts and lost
     segments.
     """
-    law = Capped(Exponential(1e6 * HOUR_S), 24.0 * HOUR_S)
-    run = segments_of(work_s=60 * HOUR_S, interval_s=HOUR_S, save_s=30.0, restart_s=300.0, wait_s=0.0)
+    law = CensoredDistribution(Exponential(1e6 * HOUR_S), 24.0 * HOUR_S)
+    run = split_into_segments(work_s=60 * HOUR_S, interval_s=HOUR_S, save_s=30.0, restart_s=300.0, wait_s=0.0)
 
-    moments = interrupted_run(run, law)
+    moments = compute_run_moments(run, law)
 
     assert moments.preemptions == pytest.approx(2.0, abs=0.01)
     assert moments.billed_s == pytest.approx(simulate(run, law, runs=50, seed=3).billed_s, rel=1e-3)
@@ -126,9 +135,14 @@ def test_a_rule_of_24_hours_ends_every_life() -> None:
 
 @pytest.mark.parametrize(
     "law",
-    [Exponential(5.0), LogNormal(5.0, 2.0), Capped(LogNormal(5.0, 2.0), 4.0), Capped(Exponential(5.0), 4.0)],
+    [
+        Exponential(5.0),
+        LogNormal(5.0, 2.0),
+        CensoredDistribution(LogNormal(5.0, 2.0), 4.0),
+        CensoredDistribution(Exponential(5.0), 4.0),
+    ],
 )
-def test_partial_moments_are_those_of_the_draws(law: LifeLaw) -> None:
+def test_partial_moments_are_those_of_the_draws(law: LifetimeDistribution) -> None:
     """A million draws: share, mean and square below 3 and below 6, within 1 %."""
     import numpy as np
 
@@ -144,7 +158,7 @@ def test_partial_moments_are_those_of_the_draws(law: LifeLaw) -> None:
 def test_more_work_is_never_billed_less(work_h: float, more: float, life_h: float) -> None:
     """Law: neither a further segment nor a longer one makes a run shorter."""
     shorter, longer = (
-        memoryless(run_of(hours, life_h * HOUR_S), mean_life_s=life_h * HOUR_S)
+        compute_exponential_moments(run_of(hours, life_h * HOUR_S), mean_life_s=life_h * HOUR_S)
         for hours in (work_h, work_h * more)
     )
     assert longer.billed_s >= shorter.billed_s * (1.0 - 1e-9)
@@ -154,7 +168,9 @@ def test_more_work_is_never_billed_less(work_h: float, more: float, life_h: floa
 def test_longer_lives_never_cost_more(life_h: float, longer: float) -> None:
     """Law: with the same checkpoints, a machine that lives longer never makes the run longer."""
     run = run_of(10.0, 4.0 * HOUR_S)
-    short, long = (memoryless(run, mean_life_s=h * HOUR_S) for h in (life_h, life_h * longer))
+    short, long = (
+        compute_exponential_moments(run, mean_life_s=h * HOUR_S) for h in (life_h, life_h * longer)
+    )
     assert long.wall_s <= short.wall_s * (1.0 + 1e-9)
     assert long.billed_s >= run.undisturbed_s * (1.0 - 1e-9)
 
@@ -222,7 +238,7 @@ def both(spot_usd: str, **terms: float) -> list[object]:
     """Return the spot and the on-demand offer of a machine at a dollar an hour, a run of an hour on it."""
     offers = (make_offer("T4"), make_offer("T4", purchase="spot", usd_per_hour=Decimal(spot_usd)))
     selection = Selection(
-        offers=tuple(Selected(offer, T4) for offer in offers),
+        offers=tuple(OfferContext(offer, T4) for offer in offers),
         catalog_as_of="2026-01-21",
         spot=load_preemption_data(),
     )
@@ -283,8 +299,8 @@ def test_terms_must_be_positive() -> None:
 
 def test_only_a_median_far_below_the_mean_is_a_heavy_tail() -> None:
     """The median of an exponential life is 0.69 of its mean."""
-    assert isinstance(law_of(mean_s=10.0, median_s=6.9), Exponential)
-    assert isinstance(law_of(mean_s=10.0, median_s=3.0), LogNormal)
+    assert isinstance(build_lifetime_distribution(mean_s=10.0, median_s=6.9), Exponential)
+    assert isinstance(build_lifetime_distribution(mean_s=10.0, median_s=3.0), LogNormal)
 
 
 # --- distributions of lives, against SciPy -------------------------------------------------------------

@@ -10,8 +10,8 @@ from factories import make_accelerator, make_offer, make_selection, make_workloa
 from gpuplan.errors import UsageError
 from gpuplan.offers.rows import Accelerator
 from gpuplan.plan.estimate_workload import estimate_workload
-from gpuplan.plan.execution.run_length import run_length, run_length_of_one_batch
-from gpuplan.plan.execution.scaling_mode import Spread
+from gpuplan.plan.execution.run_length import compute_strong_run_length, compute_weak_run_length
+from gpuplan.plan.execution.scaling_mode import BatchScaling
 from gpuplan.plan.question import Question
 from gpuplan.predict.step_time import StepTime, Unpredicted
 from gpuplan.units import Interval
@@ -94,7 +94,7 @@ def test_a_batch_cannot_be_shared_by_more_devices_than_it_has_samples() -> None:
 def test_what_was_saved_at_one_batch_size_cannot_be_shared() -> None:
     """Without a way to other batch sizes: an error that says what to do."""
     with pytest.raises(UsageError, match="smaller batch sizes"):
-        Spread(scaling="strong").over(make_workload(), 2.0)
+        BatchScaling(scaling="strong").over(make_workload(), 2.0)
 
 
 @given(
@@ -106,8 +106,11 @@ def test_a_shared_batch_is_the_same_training_everywhere(
 ) -> None:
     """Law: as many steps of as many samples as on one device; with a batch each, never more steps than that."""
     run = {"batch_size": batch_size, "samples": samples, "epochs": epochs, "steps": None}
-    one = run_length(**run, devices=1)
-    shared, own = run_length_of_one_batch(**run, devices=devices), run_length(**run, devices=devices)
+    one = compute_weak_run_length(**run, devices=1)
+    shared, own = (
+        compute_strong_run_length(**run, devices=devices),
+        compute_weak_run_length(**run, devices=devices),
+    )
 
     assert (shared.steps, shared.global_batch_size) == (one.steps, one.global_batch_size)
     assert own.steps <= one.steps

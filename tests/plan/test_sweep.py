@@ -8,7 +8,7 @@ from factories import FakePredictor, make_accelerator, make_offer, make_selectio
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.plan.assumptions import NO_TERMS
 from gpuplan.plan.compare.sweep import sweep
-from gpuplan.plan.question import Prepared, Question
+from gpuplan.plan.question import EstimateContext, Question
 
 
 def test_what_is_free_hides_nothing_that_is_paid_for() -> None:
@@ -19,7 +19,7 @@ def test_what_is_free_hides_nothing_that_is_paid_for() -> None:
         make_accelerator(name, tflop_per_s=t) for name, t in (("T4", 1.0), ("L4", 2.0), ("A10", 4.0))
     )
     workload = make_workload()
-    ready = Prepared(
+    ready = EstimateContext(
         workload=workload,
         selection=make_selection(
             (make_offer("T4", usd_per_hour=Decimal(1)), slow),

@@ -18,7 +18,7 @@ import jsonschema
 import pytest
 from factories import FakePredictor, make_accelerator, make_offer, make_selection, make_workload
 from gpuplan.plan.estimate_workload import estimate_workload
-from gpuplan.plan.execution.serving import with_serving
+from gpuplan.plan.execution.serving import add_serving
 from gpuplan.plan.question import Question
 from gpuplan.plan.result.estimate import Estimate
 from gpuplan.render.estimate import footnotes
@@ -133,7 +133,7 @@ def test_predictions_have_a_rate_a_price_and_a_latency(monkeypatch: pytest.Monke
     workload = make_workload(mode="infer", samples=3200, epochs=1, steps=100)
     selection = make_selection((OFFERS[0], ACCELERATORS["T4"]))
     answer = estimate_workload(workload, selection=selection, predictor=FakePredictor(), question=Question())
-    served = with_serving(answer.offers, workload, selection.offers, FakePredictor())
+    served = add_serving(answer.offers, workload, selection.offers, FakePredictor())
     text = shown(monkeypatch, replace(answer, offers=tuple(served)), width=width)
 
     assert max(map(len, text.splitlines())) <= width

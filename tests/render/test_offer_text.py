@@ -10,12 +10,12 @@ from decimal import Decimal
 import pytest
 from factories import FakePredictor, make_workload
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.plan.assumptions import Terms
+from gpuplan.plan.assumptions import CostTerms
 from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.question import Question
 from gpuplan.plan.result.best_batch import BestBatch
 from gpuplan.plan.result.estimate import Estimate
-from gpuplan.plan.result.serving import Serving
+from gpuplan.plan.result.serving import ServingEstimate
 from gpuplan.plan.select import Filters, select
 from gpuplan.render.estimate.json_text import OfferJsonWriter
 from gpuplan.render.estimate.table import format_estimate_json
@@ -24,14 +24,14 @@ from gpuplan.settings_own import Discount, Tax
 from gpuplan.units import Interval
 
 CATALOG = load_catalog()
-PLAIN = Terms(costs=CATALOG.costs)
+PLAIN = CostTerms(costs=CATALOG.costs)
 DISCOUNTED = replace(
     PLAIN, tax=Tax(name='"VAT"', percent=Decimal(19)), today=date(2026, 1, 1),
     discounts=(Discount(provider="aws", percent=Decimal(10)),),
 )  # fmt: skip
 
 
-def estimate(terms: Terms = PLAIN, *, hosts: tuple[int, ...] = (1,), **changes: object) -> Estimate:
+def estimate(terms: CostTerms = PLAIN, *, hosts: tuple[int, ...] = (1,), **changes: object) -> Estimate:
     """Return the answer for the whole catalog, retired machines and all."""
     filters = Filters(include_retired=True, hosts=hosts)
     return estimate_workload(
@@ -63,7 +63,7 @@ def test_second_plans_and_predictions_are_written_too() -> None:
     """What `--best-batch` and `--mode infer` add."""
     time_s = Interval(low=1.0, mid=2.0, high=3.0)
     best = BestBatch(batch_size=64, step_time_s=time_s, run_time_s=None, cost_usd={"mid": "1"}, speedup=1.5)
-    served = Serving(latency_s=time_s, per_s=time_s, usd_per_million=Decimal("0.10"))
+    served = ServingEstimate(latency_s=time_s, per_s=time_s, usd_per_million=Decimal("0.10"))
     one = replace(estimate().offers[0], best_batch=best, serving=served)
 
     assert OfferJsonWriter().of(one) == format_compact_json(one.to_json())

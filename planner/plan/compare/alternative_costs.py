@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ...units import SECONDS_PER_HOUR, Interval
-from ..execution.scaling_mode import ScalingMode, run_of
+from ..execution.scaling_mode import ScalingMode, compute_run_length
 from ..pricing.money import USD_OF_A_NANO
-from ..pricing.offer_terms import Lease
+from ..pricing.offer_terms import UnpricedRun
 from ..pricing.offers import Pricer
-from ..result.device_estimate import Projection
-from ..select import Selected
-from .alternatives import Contender
+from ..result.device_estimate import DeviceEstimate
+from ..select import OfferContext
+from .alternatives import Alternative
 from .calendar import HOURS_PER_DAY, calendar_hours, own_hours
 
 if TYPE_CHECKING:
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
     from ...offers.rows import NotebookPlan
     from ...workload.model import Workload
-    from ..assumptions import Terms
+    from ..assumptions import CostTerms
     from ..pricing.bill import Bill
-    from ..spot.preemption import SpotOutlooks
+    from ..spot.preemption import PreemptionForecaster
 
-__all__ = ["Outcome", "Ways"]
+__all__ = ["AlternativeCost", "AlternativeCostModel"]
 
 DAYS_PER_MONTH = 30.0
 ROUNDING = 1e-9  # of a bundle: what floating point may add to a whole number of them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class AlternativeCost:
     """All runs done in one way.
 
     Args:
@@ -46,7 +46,7 @@ class Outcome:
         own_usd: One's own time at its value [USD].
     """
 
-    contender: Contender
+    contender: Alternative
     sessions: int
     machine_h: Interval
     calendar_h: float
@@ -82,7 +82,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ways:
+class AlternativeCostModel:
     """Works out what every contender costs at any number of epochs and runs.
 
     Args:
@@ -97,15 +97,15 @@ class Ways:
     """
 
     workload: Workload
-    contenders: Sequence[Contender]
-    selected: Sequence[Selected]
+    contenders: Sequence[Alternative]
+    selected: Sequence[OfferContext]
     bundles: Sequence[Decimal | None]
-    terms: Terms
+    terms: CostTerms
     hour_value_usd: float
-    outlooks: SpotOutlooks | None = None
+    outlooks: PreemptionForecaster | None = None
     scaling: ScalingMode = "weak"
 
-    def at(self, *, epochs: int | None, runs: int) -> list[Outcome]:
+    def at(self, *, epochs: int | None, runs: int) -> list[AlternativeCost]:
         """Return every way, the cheapest first; of equals, the sooner, then the first that was named."""
         workload = self.workload
         if epochs is not None and epochs != workload.epochs:
@@ -117,9 +117,9 @@ class Ways:
         ]
         return sorted(outcomes, key=lambda way: (way.total_usd, way.calendar_h))
 
-    def narrowed(self, *, epochs: int | None, runs: int) -> Ways:
+    def narrowed(self, *, epochs: int | None, runs: int) -> AlternativeCostModel:
         """Return the best of each name alone, as it is best at a number of epochs and runs."""
-        best: dict[str, Contender] = {}
+        best: dict[str, Alternative] = {}
         for outcome in self.at(epochs=epochs, runs=runs):
             best.setdefault(outcome.contender.name, outcome.contender)
         kept = [index for index, one in enumerate(self.contenders) if best[one.name] is one]
@@ -130,18 +130,18 @@ class Ways:
             bundles=[self.bundles[index] for index in kept],
         )
 
-    def _lease(self, pricer: Pricer, workload: Workload, index: int) -> Lease:
+    def _lease(self, pricer: Pricer, workload: Workload, index: int) -> UnpricedRun:
         """Return the run of the workload's epochs on a contender's machine."""
         known, selected = self.contenders[index].offer.projection, self.selected[index]
-        run = run_of(workload, selected.offer.devices, self.scaling)
+        run = compute_run_length(workload, selected.offer.devices, self.scaling)
         step_s = known.step_time_s
         train_time_s = None if step_s is None or run.steps is None else step_s.scaled(run.steps)
-        projection = Projection(
+        projection = DeviceEstimate(
             run=run, step_time=known.step_time, train_time_s=train_time_s, memory=known.memory
         )
         return pricer.lease(selected, projection)
 
-    def _outcome(self, index: int, lease: Lease, runs: int) -> Outcome:
+    def _outcome(self, index: int, lease: UnpricedRun, runs: int) -> AlternativeCost:
         """Return all runs on one contender."""
         contender, bundle, schedule = self.contenders[index], self.bundles[index], lease.schedule
         time_s = Interval(low=0.0, mid=0.0, high=0.0) if schedule is None else schedule.wall_s
@@ -154,7 +154,7 @@ class Ways:
             _paid(usd, plan=contender.plan, bundle=bundle, elapsed_h=elapsed_h)
             for usd in _used_usd(bill, runs)
         ]
-        return Outcome(
+        return AlternativeCost(
             contender=contender, sessions=sessions, machine_h=machine_h, calendar_h=elapsed_h, own_h=own_h,
             money_usd=Interval(low=money[0], mid=money[1], high=money[2]),
             own_usd=own_h * self.hour_value_usd,

@@ -14,12 +14,18 @@ if TYPE_CHECKING:
     from ...offers.catalog import Catalog
     from ...offers.notebooks import SessionLimits
     from ...offers.rows import NotebookPlan, Offer
-    from ..assumptions import Terms
+    from ..assumptions import CostTerms
     from ..result.offer_estimate import OfferEstimate
 
-__all__ = ["DEFAULT_CONTENDERS", "Contender", "availability_of", "contenders_of", "matching"]
+__all__ = [
+    "DEFAULT_ALTERNATIVES",
+    "Alternative",
+    "compute_availability",
+    "match_offers",
+    "select_alternatives",
+]
 
-DEFAULT_CONTENDERS = (
+DEFAULT_ALTERNATIVES = (
     "colab-free-t4", "kaggle-free-t4x2", "colab-payg", "local", "cloud:on-demand", "cloud:spot",
 )  # fmt: skip
 CHEAPEST_TRIED, FASTEST_TRIED = 8, 4
@@ -28,7 +34,7 @@ PURCHASES = {"on-demand": "on_demand", "on_demand": "on_demand", "spot": "spot"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Contender:
+class Alternative:
     """One way to run it.
 
     Args:
@@ -46,7 +52,7 @@ class Contender:
     plan: NotebookPlan | None = None
 
 
-def matching(name: str, offers: Iterable[OfferEstimate]) -> list[OfferEstimate]:
+def match_offers(name: str, offers: Iterable[OfferEstimate]) -> list[OfferEstimate]:
     """Return the offers that a name means.
 
     `colab-free`, `local`, `aws`, `aws:g4dn.xlarge`, `aws:g4dn.*:spot`, `cloud:spot`: a provider or the beginning
@@ -65,15 +71,15 @@ def matching(name: str, offers: Iterable[OfferEstimate]) -> list[OfferEstimate]:
     return [one for one in offers if means(one.offer)]
 
 
-def contenders_of(
+def select_alternatives(
     names: Sequence[str],
     offers: Sequence[OfferEstimate],
     *,
     catalog: Catalog,
-    terms: Terms,
+    terms: CostTerms,
     hours_a_day: float,
     asked_for: bool,
-) -> list[Contender]:
+) -> list[Alternative]:
     """Return the offers of each name that may be its best: the cheapest and the fastest that can run the work.
 
     Args:
@@ -90,7 +96,7 @@ def contenders_of(
     """
     found = []
     for name in names:
-        meant = matching(name, offers)
+        meant = match_offers(name, offers)
         if not meant and asked_for:
             raise UsageError(
                 f"`{name}` in `--against` means no offer",
@@ -121,8 +127,8 @@ def _promising(able: Sequence[OfferEstimate]) -> list[OfferEstimate]:
     return list(chosen.values())
 
 
-def availability_of(
-    limits: SessionLimits | None, *, free: bool, terms: Terms, hours_a_day: float
+def compute_availability(
+    limits: SessionLimits | None, *, free: bool, terms: CostTerms, hours_a_day: float
 ) -> Availability:
     """Return how much of a machine one gets in a day and a week.
 
@@ -146,17 +152,17 @@ def availability_of(
 
 
 def _contender(
-    name: str, one: OfferEstimate, catalog: Catalog, terms: Terms, hours_a_day: float
-) -> Contender:
+    name: str, one: OfferEstimate, catalog: Catalog, terms: CostTerms, hours_a_day: float
+) -> Alternative:
     from ...offers.notebooks import find_notebook_plan, find_session_limits
 
     limits = find_session_limits(catalog.notebooks, one.offer)
     plan = find_notebook_plan(catalog.notebooks, one.offer)
     free = plan is not None and plan.free
-    return Contender(
+    return Alternative(
         name=name,
         offer=one,
-        availability=availability_of(limits, free=free, terms=terms, hours_a_day=hours_a_day),
+        availability=compute_availability(limits, free=free, terms=terms, hours_a_day=hours_a_day),
         attended=limits is not None and not limits.background,
         plan=plan,
     )

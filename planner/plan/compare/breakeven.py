@@ -11,24 +11,31 @@ from ...errors import UsageError
 from ...units import SECONDS_PER_HOUR
 from ..estimate_workload import estimate_workload
 from ..parsing import require_positive
-from ..pricing.offers import outlooks_for
+from ..pricing.offers import build_preemption_forecaster
 from ..question import Question
-from ..select import Selected
-from .alternative_costs import Outcome, Ways
-from .alternatives import DEFAULT_CONTENDERS, Contender, contenders_of
+from ..select import OfferContext
+from .alternative_costs import AlternativeCost, AlternativeCostModel
+from .alternatives import DEFAULT_ALTERNATIVES, Alternative, select_alternatives
 from .calendar import HOURS_PER_DAY
-from .crossover import Crossover, crossovers
+from .crossover import Crossover, find_crossovers
 
 if TYPE_CHECKING:
     from decimal import Decimal
 
     from ...offers.catalog import Catalog
     from ...workload.model import Workload
-    from ..assumptions import Terms
-    from ..question import Prepared
+    from ..assumptions import CostTerms
+    from ..question import EstimateContext
     from ..result.offer_estimate import OfferEstimate
 
-__all__ = ["SCHEMA", "Breakeven", "Rivalry", "break_even", "compare", "ways_of"]
+__all__ = [
+    "SCHEMA",
+    "Breakeven",
+    "BreakevenQuery",
+    "build_cost_model",
+    "compare_alternatives",
+    "find_breakeven",
+]
 
 SCHEMA = "gpuplan.breakeven/1"
 
@@ -48,15 +55,15 @@ class Breakeven:
     """
 
     workload: Workload
-    ways: tuple[Outcome, ...]
+    ways: tuple[AlternativeCost, ...]
     runs: int
     hour_value_usd: float
     by_epochs: tuple[Crossover, ...] | None
     by_runs: tuple[Crossover, ...]
-    terms: Terms
+    terms: CostTerms
 
     @property
-    def best(self) -> Outcome:
+    def best(self) -> AlternativeCost:
         """The cheapest way."""
         return self.ways[0]
 
@@ -82,7 +89,7 @@ class Breakeven:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rivalry:
+class BreakevenQuery:
     """What is asked of a comparison.
 
     Args:
@@ -111,7 +118,7 @@ class Rivalry:
             raise UsageError("--hour-value must be at least zero", hint="try `--hour-value 20`")
 
 
-def compare(ready: Prepared, rivalry: Rivalry, *, question: Question) -> Breakeven:
+def compare_alternatives(ready: EstimateContext, rivalry: BreakevenQuery, *, question: Question) -> Breakeven:
     """Return the ways to do some work, best first, and where the best changes.
 
     Args:
@@ -133,13 +140,13 @@ def compare(ready: Prepared, rivalry: Rivalry, *, question: Question) -> Breakev
         workload, selection=ready.selection, predictor=ready.predictor, question=question, terms=terms,
         resized=ready.resized, feed=ready.feed,
     )  # fmt: skip
-    ways = ways_of(ready, rivalry, estimate.offers, question=question)
-    return break_even(ways.narrowed(epochs=workload.epochs, runs=rivalry.runs), runs=rivalry.runs)
+    ways = build_cost_model(ready, rivalry, estimate.offers, question=question)
+    return find_breakeven(ways.narrowed(epochs=workload.epochs, runs=rivalry.runs), runs=rivalry.runs)
 
 
-def ways_of(
-    ready: Prepared, rivalry: Rivalry, offers: Sequence[OfferEstimate], *, question: Question
-) -> Ways:
+def build_cost_model(
+    ready: EstimateContext, rivalry: BreakevenQuery, offers: Sequence[OfferEstimate], *, question: Question
+) -> AlternativeCostModel:
     """Return what works out the cost of every way that competes.
 
     Args:
@@ -153,24 +160,24 @@ def ways_of(
         NoAnswerError: No way can run the work.
     """
     workload, terms = ready.workload, ready.terms
-    contenders = contenders_of(
-        rivalry.against or DEFAULT_CONTENDERS, offers, catalog=ready.catalog, terms=terms,
+    contenders = select_alternatives(
+        rivalry.against or DEFAULT_ALTERNATIVES, offers, catalog=ready.catalog, terms=terms,
         hours_a_day=rivalry.hours_a_day, asked_for=bool(rivalry.against),
     )  # fmt: skip
     rows = {id(selected.offer): selected for selected in ready.selection.offers}
-    return Ways(
+    return AlternativeCostModel(
         workload=workload,
         contenders=contenders,
-        selected=[_as_had(rows[id(one.offer.offer)], one) for one in contenders],
+        selected=[_limit_session(rows[id(one.offer.offer)], one) for one in contenders],
         bundles=[_bundle(one, ready.catalog) for one in contenders],
         terms=terms,
         hour_value_usd=rivalry.hour_value_usd,
-        outlooks=outlooks_for(workload, ready.selection, question.spot),
+        outlooks=build_preemption_forecaster(workload, ready.selection, question.spot),
         scaling=question.scaling,
     )
 
 
-def _as_had(selected: Selected, contender: Contender) -> Selected:
+def _limit_session(selected: OfferContext, contender: Alternative) -> OfferContext:
     """Return a row whose session lasts as long as one really has it: no longer than a day's hours."""
     if selected.session_s is None:
         return selected
@@ -178,7 +185,7 @@ def _as_had(selected: Selected, contender: Contender) -> Selected:
     return selected._replace(session_s=min(selected.session_s, had_s))
 
 
-def _bundle(contender: Contender, catalog: Catalog) -> Decimal | None:
+def _bundle(contender: Alternative, catalog: Catalog) -> Decimal | None:
     """Return the smallest amount that can be paid; None where one pays as one uses, or by the month."""
     from ...offers.notebooks import find_bundle_usd
 
@@ -188,7 +195,7 @@ def _bundle(contender: Contender, catalog: Catalog) -> Decimal | None:
     return find_bundle_usd(catalog.notebooks, plan)
 
 
-def break_even(ways: Ways, *, runs: int) -> Breakeven:
+def find_breakeven(ways: AlternativeCostModel, *, runs: int) -> Breakeven:
     """Return the ways as asked, and where the cheapest one changes with more epochs or runs.
 
     Args:
@@ -209,7 +216,7 @@ def break_even(ways: Ways, *, runs: int) -> Breakeven:
         ways=tuple(ways.at(epochs=workload.epochs, runs=runs)),
         runs=runs,
         hour_value_usd=ways.hour_value_usd,
-        by_epochs=crossovers(by_epochs) if in_epochs else None,
-        by_runs=crossovers(by_runs),
+        by_epochs=find_crossovers(by_epochs) if in_epochs else None,
+        by_runs=find_crossovers(by_runs),
         terms=ways.terms,
     )

@@ -12,7 +12,15 @@ from typing import Any
 from ...errors import UsageError
 from ..parsing import require_positive
 
-__all__ = ["SCHEMA", "Rig", "RigVerdict", "months_to_break_even", "owning_usd", "renting_usd", "weigh"]
+__all__ = [
+    "SCHEMA",
+    "BuyRentComparison",
+    "OwnedMachine",
+    "compare_buy_rent",
+    "months_to_break_even",
+    "owning_usd",
+    "renting_usd",
+]
 
 SCHEMA = "gpuplan.rig/1"
 WEEKS_PER_MONTH = 52.1775 / 12
@@ -24,7 +32,7 @@ BISECTIONS = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rig:
+class OwnedMachine:
     """A machine that one may buy, and how it would be used.
 
     Args:
@@ -62,13 +70,13 @@ class Rig:
             )
 
 
-def owning_usd(rig: Rig, *, months: float) -> float:
+def owning_usd(rig: OwnedMachine, *, months: float) -> float:
     """Return what owning a machine for some months costs, its sale at the end included [USD].
 
     In the example, $600 of value are lost, and 521.8 kWh cost $0.17 each.
 
     Example:
-        >>> round(owning_usd(Rig(purchase_usd=2000.0, power_w=500.0), months=12.0), 2)
+        >>> round(owning_usd(OwnedMachine(purchase_usd=2000.0, power_w=500.0), months=12.0), 2)
         688.7
     """
     left: float = (1.0 - rig.value_lost_per_year) ** (months / MONTHS_PER_YEAR)
@@ -94,7 +102,7 @@ def renting_usd(*, usd_per_hour: float, hours_a_week: float, speed: float, month
     return usd_per_hour * hours_a_week / speed * WEEKS_PER_MONTH * months
 
 
-def months_to_break_even(rig: Rig, *, usd_per_hour: float, speed: float = 1.0) -> float | None:
+def months_to_break_even(rig: OwnedMachine, *, usd_per_hour: float, speed: float = 1.0) -> float | None:
     """Return after how many months owning has cost no more than renting; None when not within 20 years [months].
 
     Args:
@@ -124,7 +132,7 @@ def months_to_break_even(rig: Rig, *, usd_per_hour: float, speed: float = 1.0) -
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RigVerdict:
+class BuyRentComparison:
     """A machine of one's own against one that is rented.
 
     Args:
@@ -136,7 +144,7 @@ class RigVerdict:
         months: To break even; None: not within 20 years.
     """
 
-    rig: Rig
+    rig: OwnedMachine
     accelerator: str
     rented: dict[str, str]
     usd_per_hour: float
@@ -165,9 +173,9 @@ class RigVerdict:
         }  # fmt: skip
 
 
-def weigh(
-    rig: Rig, *, accelerator: str, rivals: list[tuple[dict[str, str], float, float]]
-) -> tuple[RigVerdict, ...]:
+def compare_buy_rent(
+    rig: OwnedMachine, *, accelerator: str, rivals: list[tuple[dict[str, str], float, float]]
+) -> tuple[BuyRentComparison, ...]:
     """Return a machine of one's own against each rival, the one that is hardest to beat first.
 
     Args:
@@ -176,7 +184,7 @@ def weigh(
         rivals: Names, price [USD/h] and speed over one's own of each.
     """
     verdicts = [
-        RigVerdict(
+        BuyRentComparison(
             rig=rig, accelerator=accelerator, rented=names, usd_per_hour=usd, speed=speed,
             months=months_to_break_even(rig, usd_per_hour=usd, speed=speed),
         )

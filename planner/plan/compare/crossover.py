@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["FARTHEST", "Crossover", "crossovers"]
+__all__ = ["FARTHEST", "Crossover", "find_crossovers"]
 
 FARTHEST = 100_000  # epochs or runs that are looked at [-]
 
@@ -30,7 +30,7 @@ class Crossover:
         return {"from": self.at, "instead_of": self.before, "cheapest": self.to}
 
 
-def crossovers(cheapest: Callable[[int], str], *, farthest: int = FARTHEST) -> tuple[Crossover, ...]:
+def find_crossovers(cheapest: Callable[[int], str], *, farthest: int = FARTHEST) -> tuple[Crossover, ...]:
     """Return the crossovers between 1 and some number.
 
     Args:
@@ -41,7 +41,7 @@ def crossovers(cheapest: Callable[[int], str], *, farthest: int = FARTHEST) -> t
     of the grid is missed.
 
     Example:
-        >>> crossovers(lambda n: "free" if n < 38 else "rented")
+        >>> find_crossovers(lambda n: "free" if n < 38 else "rented")
         (Crossover(at=38, before='free', to='rented'),)
     """
     found = []

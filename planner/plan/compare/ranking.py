@@ -6,20 +6,20 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..execution.scaling_mode import Spread
+from ..execution.scaling_mode import BatchScaling
 from ..pricing.money import USD_OF_A_NANO
 from ..result.offer_estimate import OfferEstimate
 from ..result.recommendation import Recommendation
 from .criteria import Candidate, SortBy, cheapest, cheapest_within_s, fastest, fastest_within_usd, pareto
-from .sensitivity import sensitivity_of
+from .sensitivity import compute_sensitivity
 
 if TYPE_CHECKING:
     from ..question import Question
 
-__all__ = ["Standing", "rank_key", "ranked", "recommend", "standing_of"]
+__all__ = ["RankedOffer", "compute_sort_values", "rank_key", "ranked", "recommend"]
 
 
-class Standing(NamedTuple):
+class RankedOffer(NamedTuple):
     """An offer as the ranking sees it: time and cost of the run or, when its length is unknown, of a sample."""
 
     offer: OfferEstimate
@@ -28,13 +28,13 @@ class Standing(NamedTuple):
     usable: bool
 
 
-def ranked(offers: Iterable[OfferEstimate], sort: SortBy) -> list[Standing]:
+def ranked(offers: Iterable[OfferEstimate], sort: SortBy) -> list[RankedOffer]:
     """Return where offers stand, the best first, as `rank_key` orders them; of equals, in their order."""
-    standings = [standing_of(one) for one in offers]
+    standings = [compute_sort_values(one) for one in offers]
     if sort == "co2":
         return sorted(standings, key=lambda standing: rank_key(standing, sort))
-    known: list[Standing] = []
-    others: list[Standing] = []
+    known: list[RankedOffer] = []
+    others: list[RankedOffer] = []
     for one in standings:
         (known if one.usable and one.time_s is not None and one.cost_usd is not None else others).append(one)
     # A sort keeps the order of equals, so that the last one decides; numbers are compared faster than tuples.
@@ -44,17 +44,17 @@ def ranked(offers: Iterable[OfferEstimate], sort: SortBy) -> list[Standing]:
     return known + sorted(others, key=lambda standing: rank_key(standing, sort))
 
 
-def standing_of(one: OfferEstimate) -> Standing:
+def compute_sort_values(one: OfferEstimate) -> RankedOffer:
     """Return what decides where an offer stands."""
     schedule, bill = one.schedule, one.bill
     usable = not one.projection.is_ruled_out and one.offer.complete
     if schedule is None:
-        return Standing(one, *_merit_of_a_sample(one), usable)
+        return RankedOffer(one, *_merit_of_a_sample(one), usable)
     cost_usd = None if bill is None else bill.mid_nano * USD_OF_A_NANO
-    return Standing(one, schedule.wall_s.mid, cost_usd, usable and schedule.sessions == 1)
+    return RankedOffer(one, schedule.wall_s.mid, cost_usd, usable and schedule.sessions == 1)
 
 
-def rank_key(standing: Standing, sort: SortBy) -> tuple[bool, bool, float, float]:
+def rank_key(standing: RankedOffer, sort: SortBy) -> tuple[bool, bool, float, float]:
     """Return where an offer stands: usable before unusable, known before unknown, then the best."""
     one, time_s, cost_usd, usable = standing
     first, second = (cost_usd, time_s) if sort == "cost" else (time_s, cost_usd)
@@ -80,7 +80,7 @@ def _merit_of_a_sample(one: OfferEstimate) -> tuple[float | None, float | None]:
     return (step_time_s.mid / samples, None if per_1000 is None else float(per_1000) / (1000 * samples))
 
 
-def _candidates(standings: Sequence[Standing], spread: Spread) -> list[Candidate]:
+def _candidates(standings: Sequence[RankedOffer], spread: BatchScaling) -> list[Candidate]:
     """Return the offers that could be taken, in their order; of those that differ in price alone, the cheapest."""
     best: dict[object, Candidate] = {}
     for index, (one, time_s, cost_usd, usable) in enumerate(standings):
@@ -95,7 +95,7 @@ def _candidates(standings: Sequence[Standing], spread: Spread) -> list[Candidate
     return sorted(best.values(), key=attrgetter("key"))
 
 
-def _candidate(index: int, standing: Standing, spread: Spread) -> Candidate | None:
+def _candidate(index: int, standing: RankedOffer, spread: BatchScaling) -> Candidate | None:
     """Return what the ranking needs of an offer that could be taken, None for others."""
     one, time_s, cost_usd, _ = standing
     projection = one.projection
@@ -115,9 +115,9 @@ def _candidate(index: int, standing: Standing, spread: Spread) -> Candidate | No
     return Candidate(index, time_s, cost_usd, late_s, dear_usd)
 
 
-def recommend(standings: Sequence[Standing], question: Question) -> Recommendation:
+def recommend(standings: Sequence[RankedOffer], question: Question) -> Recommendation:
     """Return which offers to take."""
-    spread = Spread(scaling=question.scaling)
+    spread = BatchScaling(scaling=question.scaling)
     offers = [standing.offer for standing in standings]
     free: list[Candidate] = []
     paid: list[Candidate] = []
@@ -129,7 +129,7 @@ def recommend(standings: Sequence[Standing], question: Question) -> Recommendati
     best = cheapest(paid)
     return Recommendation(
         cheapest=best,
-        sensitivity=sensitivity_of(best, paid, offers),
+        sensitivity=compute_sensitivity(best, paid, offers),
         fastest=fastest(paid),
         within_deadline=None if deadline_s is None else cheapest_within_s(paid, deadline_s),
         within_budget=None if budget_usd is None else fastest_within_usd(paid, budget_usd),

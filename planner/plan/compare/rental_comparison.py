@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, TypeVar
 from ...errors import NoAnswerError, UsageError
 from ...units import SECONDS_PER_HOUR
 from ..estimate_workload import estimate_workload, project
-from ..select import Selected
+from ..select import OfferContext
 
 if TYPE_CHECKING:
     from ...offers.catalog import Catalog
     from ...offers.rows import Offer
-    from ..question import Prepared, Question
+    from ..question import EstimateContext, Question
 
-__all__ = ["rivals_by_price", "rivals_for_work"]
+__all__ = ["find_rentals_by_price", "find_rentals_for_work"]
 
 T = TypeVar("T")
-Rival = tuple[dict[str, str], float, float]
-RIVALS_SHOWN = 5
+RentalOption = tuple[dict[str, str], float, float]
+RENTALS_SHOWN = 5
 
 
-def rivals_by_price(catalog: Catalog, accelerator: str, devices: float) -> list[Rival]:
+def find_rentals_by_price(catalog: Catalog, accelerator: str, devices: float) -> list[RentalOption]:
     """Return who rents out the same accelerator, the cheapest first; speed is one.
 
     Raises:
@@ -40,10 +40,12 @@ def rivals_by_price(catalog: Catalog, accelerator: str, devices: float) -> list[
             hint="name a MODEL: then machines with other accelerators are compared by their speed",
         )
     found.sort(key=lambda pair: pair[0])
-    return [(_names(offer), usd, 1.0) for usd, offer in _distinct(found, lambda offer: offer)][:RIVALS_SHOWN]
+    return [(_names(offer), usd, 1.0) for usd, offer in _distinct(found, lambda offer: offer)][:RENTALS_SHOWN]
 
 
-def rivals_for_work(ready: Prepared, question: Question, *, accelerator: str, devices: float) -> list[Rival]:
+def find_rentals_for_work(
+    ready: EstimateContext, question: Question, *, accelerator: str, devices: float
+) -> list[RentalOption]:
     """Return the rented machines that do some work for the least, with their speed over one's own.
 
     The price of an hour is the whole bill of the work over its hours: boot, disk and the rest included.
@@ -78,10 +80,10 @@ def rivals_for_work(ready: Prepared, question: Question, *, accelerator: str, de
     for usd, one in _distinct(able, lambda one: one.offer):
         hours = one.run_time_s.mid / SECONDS_PER_HOUR if one.run_time_s else own_h
         rivals.append((_names(one.offer), usd / hours, own_h / hours))
-    return rivals[:RIVALS_SHOWN]
+    return rivals[:RENTALS_SHOWN]
 
 
-def _own_hours(ready: Prepared, accelerator: str, devices: float) -> float:
+def _own_hours(ready: EstimateContext, accelerator: str, devices: float) -> float:
     """Return how long the work takes on the machine that one may buy [h]."""
     from ...offers.rows import Offer
 
@@ -92,7 +94,7 @@ def _own_hours(ready: Prepared, accelerator: str, devices: float) -> float:
     )  # fmt: skip
     projection = project(
         ready.workload,
-        Selected(offer, ready.catalog.accelerators[accelerator], None, "local"),
+        OfferContext(offer, ready.catalog.accelerators[accelerator], None, "local"),
         ready.predictor,
     )
     if projection.memory.fits is False:

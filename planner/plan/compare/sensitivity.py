@@ -12,7 +12,7 @@ from .criteria import Candidate
 if TYPE_CHECKING:
     from ..result.offer_estimate import OfferEstimate
 
-__all__ = ["Sensitivity", "sensitivity_of"]
+__all__ = ["Sensitivity", "compute_sensitivity"]
 
 
 class Sensitivity(Frozen):
@@ -31,7 +31,7 @@ class Sensitivity(Frozen):
     certain: bool
 
 
-def sensitivity_of(
+def compute_sensitivity(
     winner: int | None, candidates: Sequence[Candidate], offers: Sequence[OfferEstimate]
 ) -> Sensitivity | None:
     """Return what would change the winner; None without a winner, a rival or a bill.

@@ -15,17 +15,17 @@ from .criteria import Candidate, pareto
 
 if TYPE_CHECKING:
     from ...workload.model import Workload
-    from ..assumptions import Terms
-    from ..question import Prepared, Question
+    from ..assumptions import CostTerms
+    from ..question import EstimateContext, Question
     from ..result.offer_estimate import OfferEstimate
 
-__all__ = ["SCHEMA", "Point", "Sweep", "sweep"]
+__all__ = ["SCHEMA", "SweepPoint", "SweepResult", "sweep"]
 
 SCHEMA = "gpuplan.sweep/1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class SweepPoint:
     """One setting on one offer.
 
     Args:
@@ -68,7 +68,7 @@ class Point:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sweep:
+class SweepResult:
     """What came of a sweep.
 
     Args:
@@ -79,12 +79,12 @@ class Sweep:
     """
 
     model: str
-    points: tuple[Point, ...]
+    points: tuple[SweepPoint, ...]
     failed: tuple[tuple[int, str, str], ...]
-    terms: Terms
+    terms: CostTerms
 
     @property
-    def best(self) -> tuple[Point, ...]:
+    def best(self) -> tuple[SweepPoint, ...]:
         """The points that no other beats in time and cost at once, free ones apart; fastest first."""
         return tuple(sorted((point for point in self.points if point.best), key=lambda point: point.time_s))
 
@@ -103,13 +103,13 @@ class Sweep:
 
 
 def sweep(
-    ready: Prepared,
+    ready: EstimateContext,
     *,
     question: Question,
     batch_sizes: Sequence[int],
     precisions: Sequence[str],
     trace: Callable[[int, str], Workload],
-) -> Sweep:
+) -> SweepResult:
     """Return the points of every batch size and precision on every offer.
 
     Args:
@@ -122,7 +122,7 @@ def sweep(
     Raises:
         NoAnswerError: No setting fits anywhere with a known time and price.
     """
-    points: list[Point] = []
+    points: list[SweepPoint] = []
     failed = []
     for batch_size in batch_sizes:
         for precision in precisions:
@@ -137,7 +137,9 @@ def sweep(
             "no setting fits on any offer with a known time and price",
             hint="try smaller `--batch-sizes`, or add `--samples N --epochs N`",
         )
-    return Sweep(model=ready.workload.model, points=_marked(points), failed=tuple(failed), terms=ready.terms)
+    return SweepResult(
+        model=ready.workload.model, points=_marked(points), failed=tuple(failed), terms=ready.terms
+    )
 
 
 def _at(trace: Callable[[int, str], Workload], batch_size: int, *, precision: str) -> Workload:
@@ -145,16 +147,18 @@ def _at(trace: Callable[[int, str], Workload], batch_size: int, *, precision: st
 
 
 def _points(
-    workload: Workload, ready: Prepared, question: Question, trace: Callable[[int], Workload]
-) -> list[Point]:
+    workload: Workload, ready: EstimateContext, question: Question, trace: Callable[[int], Workload]
+) -> list[SweepPoint]:
     """Return the cheapest and the fastest offer of each number of devices and purchase option, free ones apart."""
     estimate = estimate_workload(
         workload, selection=ready.selection, predictor=ready.predictor, question=question, terms=ready.terms,
         resized=Resizer(workload, trace), feed=ready.feed,
     )  # fmt: skip
     able = [one for one in estimate.offers if _can_be_taken(one)]
-    points = [Point(batch_size=workload.batch_size, precision=workload.precision, offer=one) for one in able]
-    groups: dict[tuple[float, str, bool], list[Point]] = {}
+    points = [
+        SweepPoint(batch_size=workload.batch_size, precision=workload.precision, offer=one) for one in able
+    ]
+    groups: dict[tuple[float, str, bool], list[SweepPoint]] = {}
     for point in points:
         offer = point.offer.offer
         groups.setdefault((offer.devices, offer.purchase, point.offer.is_free), []).append(point)
@@ -171,7 +175,7 @@ def _can_be_taken(one: OfferEstimate) -> bool:
     return known and one.offer.complete and one.projection.memory.fits is True and one.sessions == 1
 
 
-def _marked(points: Iterable[Point]) -> tuple[Point, ...]:
+def _marked(points: Iterable[SweepPoint]) -> tuple[SweepPoint, ...]:
     """Return the points, those on a front marked: that of what is paid for, and that of what nobody guarantees."""
     kept = list(points)
     front: set[int] = set()

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from ...workload.model import Workload
     from ..result.offer_estimate import OfferEstimate
 
-__all__ = ["ends_to_compile", "with_best_batch"]
+__all__ = ["add_best_batch", "choose_workloads_to_compile"]
 
 
-def ends_to_compile(
+def choose_workloads_to_compile(
     offers: Sequence[OfferEstimate], sizes: Sequence[int], resized: Callable[[int], Workload], *, own: int
 ) -> dict[str, list[Workload]]:
     """Return the workloads at the ends of what is tried on each accelerator: between two, a line is enough.
@@ -38,7 +38,7 @@ def ends_to_compile(
     return wanted
 
 
-def with_best_batch(
+def add_best_batch(
     offers: Sequence[OfferEstimate], sizes: Sequence[int], estimated: Callable[[int], Sequence[OfferEstimate]]
 ) -> list[OfferEstimate]:
     """Return the offers, each with the largest batch that fits safely and is no slower a sample.

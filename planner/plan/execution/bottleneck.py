@@ -8,7 +8,7 @@ from ...frozen import Frozen
 from ...predict.step_time import StepTime, Unpredicted
 from .memory import MemoryVerdict
 
-__all__ = ["WHY", "Bottleneck", "bottleneck_of"]
+__all__ = ["WHY", "StepBottleneck", "find_step_bottleneck"]
 
 WHY: Mapping[str, str] = {
     "compute": "arithmetic: more FLOP/s or a lower precision help",
@@ -19,7 +19,7 @@ WHY: Mapping[str, str] = {
 }
 
 
-class Bottleneck(Frozen):
+class StepBottleneck(Frozen):
     """Bottleneck of a step on some devices.
 
     Args:
@@ -33,10 +33,10 @@ class Bottleneck(Frozen):
     why: str
 
 
-def bottleneck_of(step: StepTime | Unpredicted, memory: MemoryVerdict) -> Bottleneck | None:
+def find_step_bottleneck(step: StepTime | Unpredicted, memory: MemoryVerdict) -> StepBottleneck | None:
     """Return the bottleneck of a step; None when its time is unknown."""
     if memory.fits is False:
-        return Bottleneck(
+        return StepBottleneck(
             name="memory", share=None, why="it does not fit: a smaller batch or more memory is needed"
         )
     if not isinstance(step, StepTime):
@@ -44,4 +44,4 @@ def bottleneck_of(step: StepTime | Unpredicted, memory: MemoryVerdict) -> Bottle
     whole = sum(step.parts_s.values())
     share = step.parts_s.get(step.limiter, 0.0) / whole if whole > 0 else None
     part = "most" if share is None else f"{share:.0%}"
-    return Bottleneck(name=step.limiter, share=share, why=f"{part} of a step is {WHY[step.limiter]}")
+    return StepBottleneck(name=step.limiter, share=share, why=f"{part} of a step is {WHY[step.limiter]}")

@@ -9,15 +9,15 @@ from ...errors import UsageError
 from ...frozen import Frozen
 from ...predict.step_time import StepTime
 from ...units import GIB, Interval
-from ..assumptions import Bounds, Terms
-from ..result.device_estimate import Projection
+from ..assumptions import Bounds, CostTerms
+from ..result.device_estimate import DeviceEstimate
 from .workload_sizes import dataset_gb
 
 if TYPE_CHECKING:
     from ...offers.rows import Accelerator, Offer
     from ...workload.model import Workload
 
-__all__ = ["Feed", "fed", "feed_of", "pictures_of"]
+__all__ = ["InputPipeline", "guess_jpeg_pipeline", "parse_feed", "with_input_bottleneck"]
 
 GB_PER_GIB = GIB / 1e9
 MB_PER_GB = 1e3
@@ -27,7 +27,7 @@ PCIE_SHARES: Bounds = (0.25, 0.5, 0.75)
 FEEDS = "`arrays`, `jpeg`, or samples per second of one vCPU"
 
 
-class Feed(Frozen):
+class InputPipeline(Frozen):
     """How fast samples can be made ready.
 
     Args:
@@ -96,7 +96,7 @@ class Feed(Frozen):
         return None if found is None else found[1]
 
 
-def feed_of(text: str, workload: Workload, terms: Terms) -> Feed | None:
+def parse_feed(text: str, workload: Workload, terms: CostTerms) -> InputPipeline | None:
     """Return how fast samples are made ready, as the user says; None for arrays in memory, which do not limit.
 
     Args:
@@ -118,14 +118,14 @@ def feed_of(text: str, workload: Workload, terms: Terms) -> Feed | None:
     size = dataset_gb(workload, terms)
     samples = workload.samples or 0
     each = tuple(1e3 * gb / samples for gb in size) if size is not None and samples else (0.0, 0.0, 0.0)
-    return Feed(
+    return InputPipeline(
         per_vcpu=rate, because=because, disk_mb_per_s=terms.bounds("disk_mb_per_s", "vm"),
         sample_mb=(each[0], each[1], each[2]), data_gb=None if size is None else size[1],
         array_mb=workload.memory.input_bytes / workload.batch_size / 1e6,
     )  # fmt: skip
 
 
-def pictures_of(workload: Workload, terms: Terms) -> Feed | None:
+def guess_jpeg_pipeline(workload: Workload, terms: CostTerms) -> InputPipeline | None:
     """Return how fast a host decodes the samples, where they look like images; None where they do not.
 
     Convolutions over samples of 20 kB and more are taken for images; that they are stored as JPEG is a guess, so
@@ -138,15 +138,15 @@ def pictures_of(workload: Workload, terms: Terms) -> Feed | None:
     convolves = any(op.kind is OpKind.CONV for op in workload.ops)
     known = terms.costs is not None
     return (
-        feed_of("jpeg", workload, terms)
+        parse_feed("jpeg", workload, terms)
         if looks and convolves and known and workload.mode == "train"
         else None
     )
 
 
-def fed(
-    projection: Projection, offer: Offer, feed: Feed, accelerator: Accelerator | None = None
-) -> Projection:
+def with_input_bottleneck(
+    projection: DeviceEstimate, offer: Offer, feed: InputPipeline, accelerator: Accelerator | None = None
+) -> DeviceEstimate:
     """Return a projection that waits for its input where the host feeds more slowly than the devices compute.
 
     Args:

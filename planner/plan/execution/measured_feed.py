@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING
 
 from ...offers.local import PROVIDER
 from ...predict.from_profile.predictor import same_work
-from .host_feed import Feed
+from .host_feed import InputPipeline
 
 if TYPE_CHECKING:
     from ...predict.from_profile.predictor import Measurement
     from ...workload.model import Workload
 
-__all__ = ["measured_feed"]
+__all__ = ["build_measured_pipeline"]
 
 # What a core of a rented host does of the same loading, over what the measured one did, either way. Assumed: the
 # all-core clocks in `catalog/hosts.toml` lie about as far apart. [-]
 OTHER_HOSTS = 1.5
 
 
-def measured_feed(measurements: Sequence[Measurement], workload: Workload) -> Feed | None:
+def build_measured_pipeline(measurements: Sequence[Measurement], workload: Workload) -> InputPipeline | None:
     """Return how fast the script's own pipeline makes samples ready; None when no profile of the work timed it.
 
     Samples per second of a core, times the vCPUs that it can use: all of them where it runs in several workers,
@@ -35,7 +35,7 @@ def measured_feed(measurements: Sequence[Measurement], workload: Workload) -> Fe
         return None
     loading, source = fitting[-1].loading, fitting[-1].source
     rate = loading.per_core
-    return Feed(
+    return InputPipeline(
         per_vcpu=(rate / OTHER_HOSTS, rate, rate * OTHER_HOSTS),
         because=f"{rate:,.0f} samples/s a core: {source}",
         most_vcpus=None if loading.parallel else max(loading.cores, 1.0),

@@ -12,7 +12,7 @@ from .memory import FRAMEWORK_RESERVE_BYTES, TIGHT_FROM, MemoryVerdict
 if TYPE_CHECKING:
     from ...workload.model import Workload
 
-__all__ = ["Remedy", "batch_bytes_of", "memory_note", "memory_parts", "remedies_of"]
+__all__ = ["Remedy", "compute_batch_bytes", "find_remedies", "memory_note", "memory_parts"]
 
 HALVED = ("mixed_float16", "mixed_bfloat16", "float16", "bfloat16")
 
@@ -35,7 +35,7 @@ class Remedy(Frozen):
         return asdict(self)
 
 
-def batch_bytes_of(workload: Workload) -> int:
+def compute_batch_bytes(workload: Workload) -> int:
     """Return what grows with the batch size, as the step is run: by XLA, or kernel by kernel [bytes]."""
     memory = workload.memory
     return memory.input_bytes + memory.activations_bytes(compiled=workload.compiled)
@@ -63,7 +63,7 @@ def memory_note(memory: MemoryVerdict, remedies: tuple[Remedy, ...]) -> str:
     return f"memory: {memory.verdict} ({needs})" + "".join(f"; {one.remedy}" for one in remedies[:1])
 
 
-def remedies_of(workload: Workload, verdict: MemoryVerdict) -> tuple[Remedy, ...]:
+def find_remedies(workload: Workload, verdict: MemoryVerdict) -> tuple[Remedy, ...]:
     """Return what would make a step fit, those that suffice first, the gentlest before the others.
 
     * Gradient accumulation: passes of a smaller batch, one update for all (`gradient_accumulation_steps` of a
@@ -93,7 +93,7 @@ def remedies_of(workload: Workload, verdict: MemoryVerdict) -> tuple[Remedy, ...
 
 def _smaller(workload: Workload, fixed: int, limit: float) -> list[tuple[str, int]]:
     memory, batch_size = workload.memory, workload.batch_size
-    batch = batch_bytes_of(workload)
+    batch = compute_batch_bytes(workload)
     ways: list[tuple[str, int]] = []
     if workload.mode == "train" and workload.precision not in HALVED:
         halved = fixed + memory.input_bytes + (batch - memory.input_bytes) // 2

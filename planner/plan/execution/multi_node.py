@@ -12,12 +12,12 @@ from ..assumptions import OWNED
 if TYPE_CHECKING:
     from ...offers.rows import Offer
 
-__all__ = ["rented_together", "several"]
+__all__ = ["expand_hosts", "rent_hosts"]
 
 NOTEBOOKS = ("colab", "kaggle")
 
 
-def several(offer: Offer, hosts: int) -> Offer:
+def rent_hosts(offer: Offer, hosts: int) -> Offer:
     """Return so many of a machine: their devices, vCPUs, memory and price added up.
 
     Args:
@@ -37,7 +37,7 @@ def several(offer: Offer, hosts: int) -> Offer:
     )
 
 
-def rented_together(offers: Iterable[Offer], hosts: Sequence[int], *, own: Offer | None) -> tuple[Offer, ...]:
+def expand_hosts(offers: Iterable[Offer], hosts: Sequence[int], *, own: Offer | None) -> tuple[Offer, ...]:
     """Return every offer in each number of machines; alone what cannot be joined to its like.
 
     Notebooks, one's own machines, shares of a GPU, parts of a machine and hosts without accelerators stand alone.
@@ -56,7 +56,9 @@ def rented_together(offers: Iterable[Offer], hosts: Sequence[int], *, own: Offer
         alone = offer.provider in (*OWNED, *NOTEBOOKS) or offer is own or offer.accelerator == CPU
         return offer.complete and offer.devices >= 1 and not alone
 
-    found = tuple(several(offer, count) for offer in offers for count in hosts if count == 1 or joins(offer))
+    found = tuple(
+        rent_hosts(offer, count) for offer in offers for count in hosts if count == 1 or joins(offer)
+    )
     if not found:
         raise NoAnswerError(
             "none of these machines can be joined to its like",

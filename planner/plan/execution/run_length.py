@@ -8,7 +8,12 @@ from dataclasses import replace
 from ...frozen import Frozen
 
 __all__ = [
-    "RunLength", "replicas_of", "run_length", "run_length_of_one_batch", "steps_of_epochs", "steps_of_samples",
+    "RunLength",
+    "compute_strong_run_length",
+    "compute_weak_run_length",
+    "count_replicas",
+    "count_steps_of_epochs",
+    "count_steps_of_samples",
 ]  # fmt: skip
 
 
@@ -28,32 +33,32 @@ class RunLength(Frozen):
     note: str = ""
 
 
-def replicas_of(devices: float) -> int:
+def count_replicas(devices: float) -> int:
     """Return how many copies of the model run in data parallelism: one per whole device, at least one.
 
     Example:
-        >>> replicas_of(8.0), replicas_of(0.25)
+        >>> count_replicas(8.0), count_replicas(0.25)
         (8, 1)
     """
     return max(1, math.floor(devices))
 
 
-def steps_of_epochs(*, samples: int, epochs: int, global_batch_size: int) -> int:
+def count_steps_of_epochs(*, samples: int, epochs: int, global_batch_size: int) -> int:
     """Return the steps of whole epochs, the last batch of an epoch being smaller [-].
 
     Example:
-        >>> steps_of_epochs(samples=60_000, epochs=12, global_batch_size=128)
+        >>> count_steps_of_epochs(samples=60_000, epochs=12, global_batch_size=128)
         5628
     """
     return -(-samples // global_batch_size) * epochs
 
 
-def steps_of_samples(*, steps_on_one: int, replicas: int) -> int:
+def count_steps_of_samples(*, steps_on_one: int, replicas: int) -> int:
     """Return the steps that process as many samples on more devices [-]."""
     return -(-steps_on_one // replicas)
 
 
-def run_length(
+def compute_weak_run_length(
     *, batch_size: int, samples: int | None, epochs: int | None, steps: int | None, devices: float
 ) -> RunLength:
     """Return the run on some devices, each of which keeps its batch size.
@@ -66,33 +71,35 @@ def run_length(
             are counted anew at the larger global batch [-].
         devices: GPUs or TPU chips of the offer; less than one for a share of a GPU [-].
     """
-    replicas = replicas_of(devices)
+    replicas = count_replicas(devices)
     global_batch_size = batch_size * replicas
     whole = None
     if samples is not None and epochs is not None:
-        on_one = steps_of_epochs(samples=samples, epochs=epochs, global_batch_size=batch_size)
+        on_one = count_steps_of_epochs(samples=samples, epochs=epochs, global_batch_size=batch_size)
         if steps is None or steps == on_one:
-            whole = steps_of_epochs(samples=samples, epochs=epochs, global_batch_size=global_batch_size)
+            whole = count_steps_of_epochs(samples=samples, epochs=epochs, global_batch_size=global_batch_size)
     note = ""
     if whole is None and steps is not None:
-        whole = steps_of_samples(steps_on_one=steps, replicas=replicas)
+        whole = count_steps_of_samples(steps_on_one=steps, replicas=replicas)
         if replicas > 1:
             note = f"{steps} steps on one device are {whole} on {replicas}: the same number of samples"
     return RunLength(replicas=replicas, global_batch_size=global_batch_size, steps=whole, note=note)
 
 
-def run_length_of_one_batch(
+def compute_strong_run_length(
     *, batch_size: int, samples: int | None, epochs: int | None, steps: int | None, devices: float
 ) -> RunLength:
     """Return the run on some devices that share the batch of one (strong scaling): the same steps everywhere.
 
     Args:
         batch_size: Samples of a step over all devices [-].
-        samples, epochs, steps: As for ``run_length`` on one device.
+        samples, epochs, steps: As for ``compute_weak_run_length`` on one device.
         devices: GPUs or TPU chips of the offer [-].
     """
-    one = run_length(batch_size=batch_size, samples=samples, epochs=epochs, steps=steps, devices=1)
-    replicas = replicas_of(devices)
+    one = compute_weak_run_length(
+        batch_size=batch_size, samples=samples, epochs=epochs, steps=steps, devices=1
+    )
+    replicas = count_replicas(devices)
     if replicas == 1:
         return one
     each = -(-batch_size // replicas)

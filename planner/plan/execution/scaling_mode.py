@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING, Literal
 
 from ...errors import UsageError
 from ...frozen import Frozen
-from .run_length import RunLength, replicas_of, run_length, run_length_of_one_batch
+from .run_length import (
+    RunLength,
+    compute_strong_run_length,
+    compute_weak_run_length,
+    count_replicas,
+)
 
 if TYPE_CHECKING:
     from ...workload.model import Workload
 
-__all__ = ["MOST_REPLICAS_RECOMMENDED", "ScalingMode", "Share", "Spread", "run_of"]
+__all__ = ["MOST_REPLICAS_RECOMMENDED", "BatchScaling", "DeviceShare", "ScalingMode", "compute_run_length"]
 
 # Weak: every device keeps the batch, and the global batch grows. Strong: the devices share the batch of one, so
 # that the training is the same, step by step, on any number of them.
@@ -23,9 +28,9 @@ ScalingMode = Literal["weak", "strong"]
 MOST_REPLICAS_RECOMMENDED = 16
 
 
-def run_of(workload: Workload, devices: float, scaling: ScalingMode) -> RunLength:
+def compute_run_length(workload: Workload, devices: float, scaling: ScalingMode) -> RunLength:
     """Return the run on some devices, each with its own batch or with a share of one."""
-    whole = run_length if scaling == "weak" else run_length_of_one_batch
+    whole = compute_weak_run_length if scaling == "weak" else compute_strong_run_length
     return whole(
         batch_size=workload.batch_size, samples=workload.samples, epochs=workload.epochs, steps=workload.steps,
         devices=devices,
@@ -33,14 +38,14 @@ def run_of(workload: Workload, devices: float, scaling: ScalingMode) -> RunLengt
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class DeviceShare:
     """The run on some devices, and what one of them works on; None where a batch cannot be shared so far."""
 
     run: RunLength
     workload: Workload | None
 
 
-class Spread(Frozen):
+class BatchScaling(Frozen):
     """How a batch is spread over devices.
 
     Args:
@@ -51,7 +56,7 @@ class Spread(Frozen):
     scaling: ScalingMode = "weak"
     resized: Callable[[int], Workload] | None = None
 
-    def over(self, workload: Workload, devices: float) -> Share:
+    def over(self, workload: Workload, devices: float) -> DeviceShare:
         """Return the run on some devices.
 
         Args:
@@ -61,18 +66,18 @@ class Spread(Frozen):
         Raises:
             UsageError: The workload cannot be had at other batch sizes.
         """
-        run = run_of(workload, devices, self.scaling)
-        replicas = replicas_of(devices)
+        run = compute_run_length(workload, devices, self.scaling)
+        replicas = count_replicas(devices)
         if self.scaling == "weak" or replicas == 1:
-            return Share(run, workload)
+            return DeviceShare(run, workload)
         if replicas > workload.batch_size:
-            return Share(run, None)
+            return DeviceShare(run, None)
         if self.resized is None:
             raise UsageError(
                 f"`--scaling strong` needs `{workload.model}` at smaller batch sizes",
                 hint="name the model itself instead of what was saved of it",
             )
-        return Share(run, self.resized(-(-workload.batch_size // replicas)))
+        return DeviceShare(run, self.resized(-(-workload.batch_size // replicas)))
 
     def recommends(self, run: RunLength) -> bool:
         """Return whether so many devices may be recommended unasked: the training must stay what it was."""

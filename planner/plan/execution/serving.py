@@ -7,22 +7,22 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...predict.step_time import StepTime
-from ..result.serving import Serving
+from ..result.serving import ServingEstimate
 
 if TYPE_CHECKING:
     from ...units import Interval
     from ...workload.model import Workload
     from ..question import StepPredictor
     from ..result.offer_estimate import OfferEstimate
-    from ..select import Selected
+    from ..select import OfferContext
 
-__all__ = ["with_serving"]
+__all__ = ["add_serving"]
 
 
-def with_serving(
+def add_serving(
     offers: Sequence[OfferEstimate],
     one: Workload | None,
-    chosen: Sequence[Selected],
+    chosen: Sequence[OfferContext],
     predictor: StepPredictor,
 ) -> list[OfferEstimate]:
     """Return the offers, each with what it does as a server.
@@ -49,8 +49,8 @@ def with_serving(
     return served
 
 
-def _serving(offer: OfferEstimate, latency_s: Interval | None) -> Serving | None:
+def _serving(offer: OfferEstimate, latency_s: Interval | None) -> ServingEstimate | None:
     per_s = offer.samples_per_s
     if per_s is None:
         return None
-    return Serving(latency_s=latency_s, per_s=per_s, usd_per_million=offer.usd_per_million_samples)
+    return ServingEstimate(latency_s=latency_s, per_s=per_s, usd_per_million=offer.usd_per_million_samples)

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from ...units import GB
-from ..assumptions import Bounds, Terms
+from ..assumptions import Bounds, CostTerms
 
 if TYPE_CHECKING:
     from ...workload.model import Workload
@@ -41,7 +41,7 @@ def session_count(work_s: float, *, preparation_s: float, session_s: float | Non
     return math.ceil(work_s / useful_s)
 
 
-def dataset_gb(workload: Workload, terms: Terms) -> Bounds | None:
+def dataset_gb(workload: Workload, terms: CostTerms) -> Bounds | None:
     """Return the size of the data that is downloaded; None when the number of samples is unknown [GB]."""
     given = terms.given("dataset_gb")
     if given is not None:
@@ -60,7 +60,7 @@ def forward_share(workload: Workload) -> float:
     return forward / total if 0 < forward < total else FORWARD_SHARE
 
 
-def checkpoint_bytes(workload: Workload, terms: Terms) -> float:
+def checkpoint_bytes(workload: Workload, terms: CostTerms) -> float:
     """Return the size of a checkpoint: weights, state and optimizer [bytes]."""
     given = terms.given("checkpoint_gb")
     memory = workload.memory

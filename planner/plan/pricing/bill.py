@@ -24,9 +24,9 @@ from .money import (
     priced,
     usd_interval_of,
 )
-from .timeline import TRAINING, Phase, Schedule
+from .timeline import TRAINING, Timeline, TimelinePhase
 
-__all__ = ["NOT_BILLED", "NO_CHARGES", "Bill", "Charges", "Rental", "bill_of_run"]
+__all__ = ["NOT_BILLED", "NO_FEES", "Bill", "CostBasis", "Fees", "bill_of_run"]
 
 # What a real bill may also have and this one does not, by name.
 NOT_BILLED: tuple[str, ...] = ("input pipeline stalls",)
@@ -34,7 +34,7 @@ NOT_BILLED: tuple[str, ...] = ("input pipeline stalls",)
 HOURS_PER_MONTH = 730.0  # what the clouds divide a month's price of storage by
 
 
-class Charges(Frozen):
+class Fees(Frozen):
     """What is charged beside the machine's hours, each at the soonest, usual and latest.
 
     Args:
@@ -54,10 +54,10 @@ class Charges(Frozen):
     unknown: tuple[str, ...] = ()
 
 
-NO_CHARGES = Charges()
+NO_FEES = Fees()
 
 
-class Rental:
+class CostBasis:
     """A schedule under some charges: what the bills of all offers that share both have in common.
 
     Args:
@@ -65,7 +65,7 @@ class Rental:
         charges: What is charged beside the machine's hours.
     """
 
-    def __init__(self, schedule: Schedule, charges: Charges = NO_CHARGES) -> None:
+    def __init__(self, schedule: Timeline, charges: Fees = NO_FEES) -> None:
         self.schedule = schedule
         self.charges = charges
         self.nanoseconds = nanoseconds_of(schedule.total_s)
@@ -75,7 +75,7 @@ class Rental:
         self.is_plain = not (charges.discount or charges.tax or self.is_short)
 
     @cached_property
-    def phases(self) -> tuple[tuple[Phase, Nano], ...]:
+    def phases(self) -> tuple[tuple[TimelinePhase, Nano], ...]:
         """The parts of the run, with their times at the three bounds [1e-9 s]."""
         return tuple((phase, nanoseconds_of(phase.time_s)) for phase in self.schedule.phases)
 
@@ -124,7 +124,7 @@ class Bill:
         mid_nano: Central estimate of the sum [1e-9 USD].
     """
 
-    def __init__(self, rental: Rental, *, usd_per_hour: Decimal) -> None:
+    def __init__(self, rental: CostBasis, *, usd_per_hour: Decimal) -> None:
         self.rental = rental
         self._price_nano = price = int(usd_per_hour * NANO)
         if rental.is_plain:  # as in ``nano``, without the ends: there are thousands of bills
@@ -221,7 +221,7 @@ def _lines_of(extras: Mapping[str, Nano]) -> list[dict[str, Any]]:
     return [{"item": item, "usd": nano_text(nano[1])} for item, nano in extras.items() if nano[0] or nano[2]]
 
 
-def bill_of_run(*, train_time_s: Interval, usd_per_hour: Decimal, charges: Charges = NO_CHARGES) -> Bill:
+def bill_of_run(*, train_time_s: Interval, usd_per_hour: Decimal, charges: Fees = NO_FEES) -> Bill:
     """Return the bill of a run that is nothing but its training steps.
 
     Args:
@@ -229,5 +229,5 @@ def bill_of_run(*, train_time_s: Interval, usd_per_hour: Decimal, charges: Charg
         usd_per_hour: Price of the offer [USD/h].
         charges: What is charged beside.
     """
-    training = Phase(TRAINING, train_time_s, "")
-    return Bill(Rental(Schedule((training,), train_time_s), charges), usd_per_hour=usd_per_hour)
+    training = TimelinePhase(TRAINING, train_time_s, "")
+    return Bill(CostBasis(Timeline((training,), train_time_s), charges), usd_per_hour=usd_per_hour)

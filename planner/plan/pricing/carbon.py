@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...units import SECONDS_PER_HOUR, Interval
-from ..assumptions import Bounds, Terms
+from ..assumptions import Bounds, CostTerms
 
 if TYPE_CHECKING:
-    from ..select import Selected
+    from ..select import OfferContext
 
 __all__ = ["co2_kg", "energy_kwh", "machine_power_w"]
 
@@ -23,7 +23,7 @@ G_PER_KG = 1000.0
 MEAN_VCPU_LOAD = 0.5  # Cloud Carbon Footprint, Methodology: where the load is not known [-]
 
 
-def machine_power_w(selected: Selected, terms: Terms) -> Bounds | None:
+def machine_power_w(selected: OfferContext, terms: CostTerms) -> Bounds | None:
     """Return what a machine draws while it trains, its house's overhead included; None when unknown [W].
 
     Args:
@@ -46,7 +46,7 @@ def machine_power_w(selected: Selected, terms: Terms) -> Bounds | None:
     return (low, mid, high)
 
 
-def _host_w(selected: Selected, terms: Terms) -> float | None:
+def _host_w(selected: OfferContext, terms: CostTerms) -> float | None:
     """Return what the vCPUs draw: all of it where they do the training; None when unknown [W]."""
     offer, cost = selected.offer, terms.provider_cost(selected.offer.provider)
     if cost is None or cost.vcpu_idle_w is None or cost.vcpu_full_w is None or offer.vcpus is None:

@@ -6,20 +6,20 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ..result.scaling_efficiency import scaling_against, singles_of
+from ..result.scaling_efficiency import compare_with_single_device, find_single_device_offers
 from .carbon import energy_kwh, machine_power_w
 
 if TYPE_CHECKING:
     from ...offers.rows import Offer
     from ...units import Interval
-    from ..assumptions import Bounds, Terms
-    from ..execution.host_feed import Feed
-    from ..result.device_estimate import Projection
-    from ..result.scaling_efficiency import Scaling
-    from ..select import Selected
+    from ..assumptions import Bounds, CostTerms
+    from ..execution.host_feed import InputPipeline
+    from ..result.device_estimate import DeviceEstimate
+    from ..result.scaling_efficiency import ScalingEfficiency
+    from ..select import OfferContext
     from .bill import Bill
-    from .offer_terms import Leased
-    from .timeline import Schedule
+    from .offer_terms import UnpricedOffer
+    from .timeline import Timeline
 
 __all__ = ["Market"]
 
@@ -37,14 +37,16 @@ class Market:
         pictures: How fast a host would decode images, where nothing was said of the input; None otherwise.
     """
 
-    def __init__(self, terms: Terms, offers: Sequence[Leased], pictures: Feed | None = None) -> None:
+    def __init__(
+        self, terms: CostTerms, offers: Sequence[UnpricedOffer], pictures: InputPipeline | None = None
+    ) -> None:
         self.terms, self.offers, self.pictures = terms, offers, pictures
         self._known_nano: dict[_Machine, int | None] = {}
         self._powers: dict[tuple[str, str, int], Bounds | None] = {}
         self._starved: dict[object, str] = {}
-        self._energies: dict[object, tuple[Schedule, Interval | None]] = {}
+        self._energies: dict[object, tuple[Timeline, Interval | None]] = {}
 
-    def power_w(self, selected: Selected) -> Bounds | None:
+    def power_w(self, selected: OfferContext) -> Bounds | None:
         """Return the power of an offer's machine during training; None when unknown [W]."""
         offer = selected.offer
         machine = (offer.provider, offer.instance_type, offer.hosts)
@@ -52,7 +54,7 @@ class Market:
             self._powers[machine] = machine_power_w(selected, self.terms)
         return self._powers[machine]
 
-    def energy_kwh(self, selected: Selected, schedule: Schedule | None) -> Interval | None:
+    def energy_kwh(self, selected: OfferContext, schedule: Timeline | None) -> Interval | None:
         """Return the energy of a run on an offer, the same for all that share machine and run [kWh]."""
         offer = selected.offer
         if schedule is None:
@@ -68,11 +70,11 @@ class Market:
         """Return the carbon intensity of the grid in an offer's region; None when unknown [g/kWh]."""
         return self.terms.g_co2_per_kwh(offer.provider, offer.region)
 
-    def scaling(self, offer: Offer, projection: Projection) -> Scaling | None:
+    def scaling(self, offer: Offer, projection: DeviceEstimate) -> ScalingEfficiency | None:
         """Return the speedup of an offer's devices over one; None for one, and where one is not offered."""
-        return scaling_against(offer, projection, self._singles)
+        return compare_with_single_device(offer, projection, self._singles)
 
-    def starved(self, selected: Selected, projection: Projection) -> str:
+    def starved(self, selected: OfferContext, projection: DeviceEstimate) -> str:
         """Return a sentence on a host that would decode images too slowly; empty where none would."""
         if self.pictures is None:
             return ""
@@ -96,7 +98,7 @@ class Market:
         return self._known_nano[machine]
 
     @cached_property
-    def _on_demand(self) -> dict[_Machine, Leased]:
+    def _on_demand(self) -> dict[_Machine, UnpricedOffer]:
         """Offers on demand whose run can be billed, by machine."""
         return {
             _machine(one.selected.offer): one
@@ -105,11 +107,11 @@ class Market:
         }
 
     @cached_property
-    def _singles(self) -> dict[object, Leased]:
-        return singles_of(self.offers)
+    def _singles(self) -> dict[object, UnpricedOffer]:
+        return find_single_device_offers(self.offers)
 
 
-def _is_billed(one: Leased) -> bool:
+def _is_billed(one: UnpricedOffer) -> bool:
     return one.lease.rental is not None and one.selected.offer.usd_per_hour is not None
 
 
@@ -118,7 +120,7 @@ def _machine(offer: Offer) -> _Machine:
     return offer.provider, offer.instance_type, offer.region, offer.hosts
 
 
-def _starved(pictures: Feed, selected: Selected, projection: Projection) -> str:
+def _starved(pictures: InputPipeline, selected: OfferContext, projection: DeviceEstimate) -> str:
     step_s = projection.step_time_s
     found = None if step_s is None else pictures.narrowest(selected.offer, selected.accelerator)
     if step_s is None or found is None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from ...errors import UsageError, near_names_hint
 
-__all__ = ["JURISDICTIONS", "countries_of"]
+__all__ = ["JURISDICTIONS", "resolve_countries"]
 
 # Members of the European Union since 2020, and of the European Economic Area (ISO 3166-1).
 EU = frozenset({
@@ -21,7 +21,7 @@ JURISDICTIONS: Mapping[str, frozenset[str]] = {
 CODE_LENGTH = 2
 
 
-def countries_of(names: Iterable[str], *, known: Iterable[str]) -> frozenset[str]:
+def resolve_countries(names: Iterable[str], *, known: Iterable[str]) -> frozenset[str]:
     """Return the countries that some jurisdictions or country codes mean.
 
     Args:
@@ -32,7 +32,7 @@ def countries_of(names: Iterable[str], *, known: Iterable[str]) -> frozenset[str
         UsageError: A name that is neither, or a country without machines.
 
     Example:
-        >>> sorted(countries_of(["CH", "uk"], known=["CH", "GB"]))
+        >>> sorted(resolve_countries(["CH", "uk"], known=["CH", "GB"]))
         ['CH', 'GB']
     """
     countries: set[str] = set()

@@ -7,21 +7,21 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from ...units import GB
-from ..assumptions import OWNED, Bounds, Terms
+from ..assumptions import OWNED, Bounds, CostTerms
 from ..execution.workload_sizes import dataset_gb
-from .bill import HOURS_PER_MONTH, NO_CHARGES, Charges
+from .bill import HOURS_PER_MONTH, NO_FEES, Fees
 
 if TYPE_CHECKING:
     from ...offers.rows import Offer
     from ...settings_own import Discount
     from ...workload.model import Workload
 
-__all__ = ["Charger", "disk_gb", "egress_gb"]
+__all__ = ["FeeCalculator", "disk_gb", "egress_gb"]
 
 PERCENT = Decimal(100)
 
 
-def disk_gb(workload: Workload, terms: Terms) -> Bounds | None:
+def disk_gb(workload: Workload, terms: CostTerms) -> Bounds | None:
     """Return the disk that a run needs: the system, and the data once; None when that is unknown [GB]."""
     given = terms.given("disk_gb")
     if given is not None:
@@ -30,13 +30,13 @@ def disk_gb(workload: Workload, terms: Terms) -> Bounds | None:
     return None if image is None else (image[0] + data[0], image[1] + data[1], image[2] + data[2])
 
 
-def egress_gb(workload: Workload, terms: Terms) -> float:
+def egress_gb(workload: Workload, terms: CostTerms) -> float:
     """Return what is downloaded from the cloud at the end: the weights, once [GB]."""
     given = terms.given("egress_gb")
     return workload.memory.parameter_bytes / GB if given is None else given
 
 
-class Charger:
+class FeeCalculator:
     """Says what is charged for one workload on any offer; what depends on the provider alone is kept.
 
     Args:
@@ -44,17 +44,17 @@ class Charger:
         terms: What is assumed, discounted and taxed.
     """
 
-    def __init__(self, workload: Workload, terms: Terms) -> None:
+    def __init__(self, workload: Workload, terms: CostTerms) -> None:
         self.workload = workload
         self.terms = terms
-        self._by_provider: dict[tuple[str, int], Charges] = {}
+        self._by_provider: dict[tuple[str, int], Fees] = {}
         # by provider, machines and the discount's id, which stays
-        self._discounted: dict[tuple[str, int, int], Charges] = {}
+        self._discounted: dict[tuple[str, int, int], Fees] = {}
 
-    def charges(self, offer: Offer) -> Charges:
+    def charges(self, offer: Offer) -> Fees:
         """Return what is charged on an offer."""
         if self.terms.costs is None:
-            return NO_CHARGES
+            return NO_FEES
         key = (offer.provider, offer.hosts)
         charges = self._by_provider.get(key)
         if charges is None:
@@ -67,7 +67,7 @@ class Charger:
             self._discounted[discounted] = _discounted(charges, discount)
         return self._discounted[discounted]
 
-    def _of_provider(self, provider: str, hosts: int) -> Charges:
+    def _of_provider(self, provider: str, hosts: int) -> Fees:
         """Return what a provider charges for so many machines, and the user's tax on it."""
         cost = self.terms.provider_cost(provider)
         reasons: dict[str, str] = {}
@@ -82,7 +82,7 @@ class Charger:
         minimum_s = cost.minimum_billed_s if cost is not None and cost.minimum_billed_s else 0.0
         if minimum_s and cost is not None:
             reasons[f"minimum billing of {minimum_s:g} s"] = cost.minimum_source
-        return Charges(
+        return Fees(
             minimum_billed_s=minimum_s, disk_usd_per_hour=disk, egress_usd=egress,
             tax=Decimal(0) if tax is None or provider in OWNED else tax.percent / PERCENT,
             reasons=reasons, unknown=tuple(unknown),
@@ -113,7 +113,7 @@ class Charger:
         return (usd, usd, usd)
 
 
-def _discounted(charges: Charges, discount: Discount) -> Charges:
+def _discounted(charges: Fees, discount: Discount) -> Fees:
     """Return the charges with a discount on the machine's price."""
     note = f" ({discount.note})" if discount.note else ""
     reasons = {**charges.reasons, "discount": f"{discount.percent:f} % off the machine's price{note}"}

@@ -9,16 +9,16 @@ from .bill import Bill
 if TYPE_CHECKING:
     from decimal import Decimal
 
-    from ..result.device_estimate import Projection
-    from ..select import Selected
-    from ..spot.preemption import SpotOutlook
-    from .bill import Charges, Rental
-    from .timeline import Schedule
+    from ..result.device_estimate import DeviceEstimate
+    from ..select import OfferContext
+    from ..spot.preemption import PreemptionForecast
+    from .bill import CostBasis, Fees
+    from .timeline import Timeline
 
-__all__ = ["Lease", "Leased"]
+__all__ = ["UnpricedOffer", "UnpricedRun"]
 
 
-class Lease(NamedTuple):
+class UnpricedRun(NamedTuple):
     """A run on a kind of machine, before its price.
 
     Args:
@@ -28,10 +28,10 @@ class Lease(NamedTuple):
         charges: Fees of the provider.
     """
 
-    schedule: Schedule | None
-    rental: Rental | None
-    outlook: SpotOutlook | None
-    charges: Charges
+    schedule: Timeline | None
+    rental: CostBasis | None
+    outlook: PreemptionForecast | None
+    charges: Fees
 
     def bill(self, usd_per_hour: Decimal | None) -> Bill | None:
         """Return the bill at a price; None when the price or the run's time is unknown."""
@@ -40,9 +40,9 @@ class Lease(NamedTuple):
         return Bill(self.rental, usd_per_hour=usd_per_hour)
 
 
-class Leased(NamedTuple):
+class UnpricedOffer(NamedTuple):
     """An offer with the run's time on its devices and its lease, before its bill."""
 
-    selected: Selected
-    projection: Projection
-    lease: Lease
+    selected: OfferContext
+    projection: DeviceEstimate
+    lease: UnpricedRun

@@ -6,23 +6,23 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ...predict.multi_device.interconnect import machine_joined
-from ..execution.host_feed import Feed, fed
-from ..result.device_estimate import Projection
+from ..execution.host_feed import InputPipeline, with_input_bottleneck
+from ..result.device_estimate import DeviceEstimate
 from ..result.offer_estimate import OfferEstimate
-from ..spot.preemption import SpotOutlook, SpotOutlooks, SpotTerms
-from .bill import Rental
+from ..spot.preemption import PreemptionForecast, PreemptionForecaster, SpotTerms
+from .bill import CostBasis
 from .comparison import Market
-from .fees import Charger
-from .offer_terms import Lease, Leased
-from .timeline import Schedule, Scheduler
+from .fees import FeeCalculator
+from .offer_terms import UnpricedOffer, UnpricedRun
+from .timeline import Timeline, TimelineBuilder
 
 if TYPE_CHECKING:
     from ...offers.rows import Offer
     from ...workload.model import Workload
-    from ..assumptions import Terms
-    from ..select import Selected, Selection
+    from ..assumptions import CostTerms
+    from ..select import OfferContext, Selection
 
-__all__ = ["Pricer", "outlooks_for", "price_offers"]
+__all__ = ["Pricer", "build_preemption_forecaster", "price_offers"]
 
 
 class Pricer:
@@ -34,13 +34,13 @@ class Pricer:
         outlooks: What interruptions do; None: spot machines are taken to stay.
     """
 
-    def __init__(self, workload: Workload, terms: Terms, outlooks: SpotOutlooks | None) -> None:
+    def __init__(self, workload: Workload, terms: CostTerms, outlooks: PreemptionForecaster | None) -> None:
         self.terms = terms
-        self._scheduler = Scheduler(workload, terms)
-        self._charger = Charger(workload, terms)
+        self._scheduler = TimelineBuilder(workload, terms)
+        self._charger = FeeCalculator(workload, terms)
         self._outlooks = outlooks
-        self._schedules: dict[object, Schedule | None] = {}
-        self._rentals: dict[object, tuple[Schedule | None, Rental | None]] = {}
+        self._schedules: dict[object, Timeline | None] = {}
+        self._rentals: dict[object, tuple[Timeline | None, CostBasis | None]] = {}
 
     def kind_of(self, offer: Offer) -> object:
         """Return the key of an offer's lease beside its machine: purchase option, interruptions and discount."""
@@ -48,9 +48,9 @@ class Pricer:
         discount = id(self.terms.discount_for(offer)) if self.terms.discounts else None
         if purchase != "spot" or self._outlooks is None:
             return purchase if discount is None else (purchase, discount)
-        return (discount, self._outlooks.bucket_of(offer))
+        return (discount, self._outlooks.find_interruption_bucket(offer))
 
-    def lease(self, selected: Selected, projection: Projection) -> Lease:
+    def lease(self, selected: OfferContext, projection: DeviceEstimate) -> UnpricedRun:
         """Return all of an offer that does not depend on its price."""
         offer = selected.offer
         outlook = None if offer.purchase != "spot" else self._outlook(selected, projection)
@@ -60,11 +60,11 @@ class Pricer:
             schedule, rental = self._rentals[key]
         except KeyError:
             schedule = self._schedule(key[:-1], selected, projection, outlook)
-            rental = None if schedule is None else Rental(schedule, charges)
+            rental = None if schedule is None else CostBasis(schedule, charges)
             self._rentals[key] = schedule, rental
-        return Lease(schedule, rental, outlook, charges)
+        return UnpricedRun(schedule, rental, outlook, charges)
 
-    def _outlook(self, selected: Selected, projection: Projection) -> SpotOutlook | None:
+    def _outlook(self, selected: OfferContext, projection: DeviceEstimate) -> PreemptionForecast | None:
         """Return what interruptions do to a spot machine; None when nothing is known of the run."""
         train_time_s = projection.train_time_s
         if self._outlooks is None or train_time_s is None:
@@ -72,8 +72,12 @@ class Pricer:
         return self._outlooks.of(selected.offer, train_time_s)
 
     def _schedule(
-        self, key: object, selected: Selected, projection: Projection, outlook: SpotOutlook | None
-    ) -> Schedule | None:
+        self,
+        key: object,
+        selected: OfferContext,
+        projection: DeviceEstimate,
+        outlook: PreemptionForecast | None,
+    ) -> Timeline | None:
         """Return the parts of the run, the same object for offers that share them, whoever charges for them."""
         if key not in self._schedules:
             self._schedules[key] = self._scheduler.schedule(
@@ -86,11 +90,11 @@ def price_offers(
     workload: Workload,
     selection: Selection,
     *,
-    terms: Terms,
+    terms: CostTerms,
     spot: SpotTerms,
-    project: Callable[[Selected], Projection],
-    feed: Feed | None = None,
-    pictures: Feed | None = None,
+    project: Callable[[OfferContext], DeviceEstimate],
+    feed: InputPipeline | None = None,
+    pictures: InputPipeline | None = None,
 ) -> list[OfferEstimate]:
     """Return every offer of a selection with its bill, in order.
 
@@ -103,13 +107,13 @@ def price_offers(
         feed: How fast a host makes samples ready; None: no limit.
         pictures: How fast it would decode them, where nothing was said and they look like images; else None.
     """
-    pricer = Pricer(workload, terms, outlooks_for(workload, selection, spot))
+    pricer = Pricer(workload, terms, build_preemption_forecaster(workload, selection, spot))
     leased = _leased(pricer, selection, project, feed)
     market = Market(terms, leased, pictures)
     return [_estimate(one, market) for one in leased]
 
 
-def _estimate(leased: Leased, market: Market) -> OfferEstimate:
+def _estimate(leased: UnpricedOffer, market: Market) -> OfferEstimate:
     """Return an offer with its bill."""
     selected, projection, lease = leased
     offer = selected.offer
@@ -121,11 +125,14 @@ def _estimate(leased: Leased, market: Market) -> OfferEstimate:
 
 
 def _leased(
-    pricer: Pricer, selection: Selection, project: Callable[[Selected], Projection], feed: Feed | None
-) -> list[Leased]:
+    pricer: Pricer,
+    selection: Selection,
+    project: Callable[[OfferContext], DeviceEstimate],
+    feed: InputPipeline | None,
+) -> list[UnpricedOffer]:
     """Return every offer with its lease, in order; offers of one machine share projection and lease."""
-    projections: dict[object, Projection] = {}
-    by_machine: dict[object, tuple[Projection, dict[object, Lease]]] = {}
+    projections: dict[object, DeviceEstimate] = {}
+    by_machine: dict[object, tuple[DeviceEstimate, dict[object, UnpricedRun]]] = {}
     leased = []
     for selected in selection.offers:
         offer = selected.offer
@@ -140,27 +147,29 @@ def _leased(
                 projections[key] = project(selected)
             projection = projections[key]
             if feed is not None:
-                projection = fed(projection, offer, feed, selected.accelerator)
+                projection = with_input_bottleneck(projection, offer, feed, selected.accelerator)
             known = by_machine[machine] = (projection, {})
         projection, leases = known
         kind = pricer.kind_of(offer)
         lease = leases.get(kind)
         if lease is None:
             lease = leases[kind] = pricer.lease(selected, projection)
-        leased.append(Leased(selected, projection, lease))
+        leased.append(UnpricedOffer(selected, projection, lease))
     return leased
 
 
-def outlooks_for(workload: Workload, selection: Selection, spot: SpotTerms) -> SpotOutlooks | None:
+def build_preemption_forecaster(
+    workload: Workload, selection: Selection, spot: SpotTerms
+) -> PreemptionForecaster | None:
     """Return what works out interruptions for a workload; None when the catalog knows nothing of them."""
     if selection.spot is None:
         return None
     memory = workload.memory
     state_bytes = memory.parameter_bytes + memory.optimizer_bytes + memory.state_bytes
-    return SpotOutlooks(facts=selection.spot, state_bytes=state_bytes, terms=spot)
+    return PreemptionForecaster(facts=selection.spot, state_bytes=state_bytes, terms=spot)
 
 
-def _projection_key(selected: Selected) -> object:
+def _projection_key(selected: OfferContext) -> object:
     """Return what a projection depends on: the devices, or the machine that computes by itself."""
     offer, accelerator = selected.offer, selected.accelerator
     if accelerator is None or accelerator.kind == "cpu" or offer.provider == "local":

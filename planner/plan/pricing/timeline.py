@@ -13,16 +13,16 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ...units import GB, MEGA, Interval
-from ..assumptions import Bounds, Terms
+from ..assumptions import Bounds, CostTerms
 from ..execution.workload_sizes import checkpoint_bytes, dataset_gb, forward_share, session_count
 
 if TYPE_CHECKING:
     from ...offers.costs import HostKind
     from ...workload.model import Workload
-    from ..result.device_estimate import Projection
-    from ..spot.preemption import SpotOutlook
+    from ..result.device_estimate import DeviceEstimate
+    from ..spot.preemption import PreemptionForecast
 
-__all__ = ["REWORK", "TRAINING", "Phase", "Schedule", "Scheduler"]
+__all__ = ["REWORK", "TRAINING", "Timeline", "TimelineBuilder", "TimelinePhase"]
 
 TRAINING, REWORK = "training", "rework and restarts"
 FORWARD_SHARE = (
@@ -32,7 +32,7 @@ NOTHING = (0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class TimelinePhase:
     """One part of the time on the machine.
 
     Args:
@@ -47,7 +47,7 @@ class Phase:
 
 
 @dataclass(frozen=True)
-class Schedule:
+class Timeline:
     """All parts of a run, in their order.
 
     Args:
@@ -57,7 +57,7 @@ class Schedule:
         waits_s: Time without a machine, after one was taken back [s].
     """
 
-    phases: tuple[Phase, ...]
+    phases: tuple[TimelinePhase, ...]
     total_s: Interval
     sessions: int = 1
     waits_s: float = 0.0
@@ -73,7 +73,7 @@ class Schedule:
         return next(found, Interval(low=0.0, mid=0.0, high=0.0))
 
 
-class Scheduler:
+class TimelineBuilder:
     """Lays a workload out on offers under the same terms; what does not depend on the offer is worked out once.
 
     Args:
@@ -81,11 +81,11 @@ class Scheduler:
         terms: What is assumed.
     """
 
-    def __init__(self, workload: Workload, terms: Terms) -> None:
+    def __init__(self, workload: Workload, terms: CostTerms) -> None:
         self.workload = workload
         self.terms = terms
-        self._before: dict[HostKind, tuple[Phase, ...]] = {}
-        self._after: dict[HostKind, tuple[Phase, ...]] = {}
+        self._before: dict[HostKind, tuple[TimelinePhase, ...]] = {}
+        self._after: dict[HostKind, tuple[TimelinePhase, ...]] = {}
 
     @cached_property
     def forward_share(self) -> float:
@@ -98,11 +98,11 @@ class Scheduler:
         return checkpoint_bytes(self.workload, self.terms)
 
     @cached_property
-    def compilation(self) -> Phase:
+    def compilation(self) -> TimelinePhase:
         """Start and compilation."""
         return _compilation(self.workload, self.terms)
 
-    def preparation(self, place: HostKind) -> tuple[Phase, ...]:
+    def preparation(self, place: HostKind) -> tuple[TimelinePhase, ...]:
         """Return what comes before the first step at a place."""
         if self.terms.costs is None:
             return ()
@@ -110,7 +110,7 @@ class Scheduler:
             self._before[place] = (*_arrival(self.workload, place, self.terms), self.compilation)
         return self._before[place]
 
-    def tail(self, place: HostKind) -> tuple[Phase, ...]:
+    def tail(self, place: HostKind) -> tuple[TimelinePhase, ...]:
         """Return what comes after the last step at a place."""
         if place not in self._after:
             self._after[place] = tuple(_from_assumption("idle tail", "idle_tail_s", place, self.terms))
@@ -118,12 +118,12 @@ class Scheduler:
 
     def schedule(
         self,
-        projection: Projection,
+        projection: DeviceEstimate,
         *,
         place: HostKind,
         session_s: float | None = None,
-        outlook: SpotOutlook | None = None,
-    ) -> Schedule | None:
+        outlook: PreemptionForecast | None = None,
+    ) -> Timeline | None:
         """Return the parts of the run on some devices; None when the time of its steps is unknown.
 
         Args:
@@ -137,7 +137,7 @@ class Scheduler:
             return None
         steps = f"{projection.run.steps:,} steps" if projection.run.steps else "steps"
         each = -(-projection.run.global_batch_size // projection.run.replicas)
-        training = Phase(TRAINING, train_time_s, f"{steps} of {each} samples a device")
+        training = TimelinePhase(TRAINING, train_time_s, f"{steps} of {each} samples a device")
         before = self.preparation(place)
         work = [training, *self._validation(projection), *self._checkpoints(train_time_s, outlook)]
         ready_s, work_s = sum(p.time_s.mid for p in before), sum(p.time_s.mid for p in work)
@@ -145,9 +145,9 @@ class Scheduler:
         lost = _interrupted(train_time_s, outlook) if outlook else _restarts(before, sessions, self.terms)
         parts = (*before, *work, *lost, *self.tail(place))
         waits_s = train_time_s.mid * outlook.waiting_share if outlook else 0.0
-        return Schedule(parts, _sum(parts), sessions, waits_s)
+        return Timeline(parts, _sum(parts), sessions, waits_s)
 
-    def _validation(self, projection: Projection) -> list[Phase]:
+    def _validation(self, projection: DeviceEstimate) -> list[TimelinePhase]:
         """Return the passes over the validation data: one after every epoch; none when none is known."""
         workload, step_s = self.workload, projection.step_time_s
         samples = self.terms.given("validation_samples")
@@ -160,15 +160,15 @@ class Scheduler:
         because = (
             f"{samples:,.0f} samples after each of {workload.epochs} epochs, {share:.0%} of a training step"
         )
-        return [Phase("validation", step_s.scaled(steps * share), because)]
+        return [TimelinePhase("validation", step_s.scaled(steps * share), because)]
 
-    def _checkpoints(self, train_time_s: Interval, outlook: SpotOutlook | None) -> list[Phase]:
+    def _checkpoints(self, train_time_s: Interval, outlook: PreemptionForecast | None) -> list[TimelinePhase]:
         """Return the time that training waits for checkpoints, the last one included."""
         if outlook is not None:
             because = (
                 f"one of {outlook.run.save_s:.2g} s after every {outlook.interval_s / 60:.3g} min of work"
             )
-            return [Phase("checkpoints", train_time_s.scaled(outlook.checkpoint_share), because)]
+            return [TimelinePhase("checkpoints", train_time_s.scaled(outlook.checkpoint_share), because)]
         if self.terms.costs is None:
             return []
         every, each_s, because = self._checkpointing
@@ -177,7 +177,9 @@ class Scheduler:
             1 + (math.floor(t / pause) if pause > 0 else 0) for t, pause in zip(runs, every, strict=True)
         ]
         times = [n * one_s for n, one_s in zip(saves, each_s, strict=True)]
-        return [Phase("checkpoints", _interval((times[0], times[1], times[2])), f"{saves[1]} {because}")]
+        return [
+            TimelinePhase("checkpoints", _interval((times[0], times[1], times[2])), f"{saves[1]} {because}")
+        ]
 
     @cached_property
     def _checkpointing(self) -> tuple[Bounds, Bounds, str]:
@@ -190,7 +192,7 @@ class Scheduler:
         return every, (fast, usual, slow), because
 
 
-def _arrival(workload: Workload, place: HostKind, terms: Terms) -> list[Phase]:
+def _arrival(workload: Workload, place: HostKind, terms: CostTerms) -> list[TimelinePhase]:
     """Return what comes before compilation."""
     return [
         *_from_assumption("boot", "boot_s", place, terms),
@@ -199,13 +201,13 @@ def _arrival(workload: Workload, place: HostKind, terms: Terms) -> list[Phase]:
     ]
 
 
-def _from_assumption(item: str, key: str, place: HostKind, terms: Terms) -> list[Phase]:
+def _from_assumption(item: str, key: str, place: HostKind, terms: CostTerms) -> list[TimelinePhase]:
     """Return a part that is one assumed time; none where nothing is assumed."""
     bounds = terms.bounds(key, place)
-    return [] if bounds is None else [Phase(item, _interval(bounds), terms.because(key, place))]
+    return [] if bounds is None else [TimelinePhase(item, _interval(bounds), terms.because(key, place))]
 
 
-def _download(workload: Workload, place: HostKind, terms: Terms) -> list[Phase]:
+def _download(workload: Workload, place: HostKind, terms: CostTerms) -> list[TimelinePhase]:
     """Return the download of the data: size over rate."""
     rate, size = terms.bounds("download_mb_per_s", place), dataset_gb(workload, terms)
     if rate is None or size is None or min(rate) <= 0:
@@ -213,38 +215,38 @@ def _download(workload: Workload, place: HostKind, terms: Terms) -> list[Phase]:
     fast, usual, slow = (gb * GB / (r * MEGA) for gb, r in zip(size, reversed(rate), strict=True))
     what = "as given" if terms.given("dataset_gb") is not None else terms.because("dataset_share", "any")
     because = f"{size[1]:.3g} GB, {what}; {terms.because('download_mb_per_s', place)}"
-    return [Phase("data download", _interval((fast, usual, slow)), because)]
+    return [TimelinePhase("data download", _interval((fast, usual, slow)), because)]
 
 
-def _compilation(workload: Workload, terms: Terms) -> Phase:
+def _compilation(workload: Workload, terms: CostTerms) -> TimelinePhase:
     """Return start and compilation: a base and a share of every product and convolution of the step."""
     given = terms.given("compile_s")
     if given is not None:
-        return Phase("compile", _interval((given, given, given)), f"compile_s = {given:g}, as given")
+        return TimelinePhase("compile", _interval((given, given, given)), f"compile_s = {given:g}, as given")
     base = terms.bounds("compile_base_s", "any") or NOTHING
     each = terms.bounds("compile_s_per_contraction", "any") or NOTHING
     count = sum(1 for op in workload.ops if op.m) if workload.compiled else 0
     low, mid, high = (b + count * e for b, e in zip(base, each, strict=True))
     because = f"{count} products and convolutions; {terms.because('compile_s_per_contraction', 'any')}"
-    return Phase("compile", _interval((low, mid, high)), because)
+    return TimelinePhase("compile", _interval((low, mid, high)), because)
 
 
-def _restarts(before: Sequence[Phase], sessions: int, terms: Terms) -> list[Phase]:
+def _restarts(before: Sequence[TimelinePhase], sessions: int, terms: CostTerms) -> list[TimelinePhase]:
     """Return what is done twice: preparation and lost work of every session but the first."""
     if sessions == 1 or terms.costs is None:
         return []
     pause = terms.bounds("checkpoint_every_s", "any") or NOTHING
     lost = Interval(low=0.0, mid=pause[1] / 2, high=max(pause) / 2)
-    again = _sum([*before, Phase(REWORK, lost, "")])
+    again = _sum([*before, TimelinePhase(REWORK, lost, "")])
     because = f"{sessions} sessions: each but the first starts anew, half a checkpoint behind"
-    return [Phase(REWORK, again.scaled(sessions - 1), because)]
+    return [TimelinePhase(REWORK, again.scaled(sessions - 1), because)]
 
 
-def _interrupted(train_time_s: Interval, outlook: SpotOutlook) -> list[Phase]:
+def _interrupted(train_time_s: Interval, outlook: PreemptionForecast) -> list[TimelinePhase]:
     """Return the charged time of lost work and new starts on machines that are taken back."""
     count, hazard = outlook.moments.preemptions, outlook.hazard
     because = f"taken back {count:.2g} times on average, lives of {hazard.up_hours:.3g} h ({hazard.basis})"
-    return [Phase(REWORK, train_time_s.scaled(outlook.rework_share), because)]
+    return [TimelinePhase(REWORK, train_time_s.scaled(outlook.rework_share), because)]
 
 
 def _interval(bounds: Bounds) -> Interval:
@@ -253,7 +255,7 @@ def _interval(bounds: Bounds) -> Interval:
     return Interval(low=low, mid=mid, high=high)
 
 
-def _sum(phases: Sequence[Phase]) -> Interval:
+def _sum(phases: Sequence[TimelinePhase]) -> Interval:
     """Return the sum of all parts, bound by bound [s]."""
     low = mid = high = 0.0
     for phase in phases:

@@ -12,7 +12,7 @@ from ...units import Interval
 if TYPE_CHECKING:
     from ...workload.model import Workload
 
-__all__ = ["BestBatch", "at_batch_size", "batch_sizes_to_try"]
+__all__ = ["BestBatch", "choose_batch_sizes", "with_run_length_of"]
 
 MOST_LARGER, MOST_SMALLER = 5, 3  # batch sizes that are traced: each costs seconds [-]
 
@@ -46,7 +46,7 @@ class BestBatch:
         }
 
 
-def batch_sizes_to_try(largest: Iterable[int | None], *, own: int) -> list[int]:
+def choose_batch_sizes(largest: Iterable[int | None], *, own: int) -> list[int]:
     """Return doublings and halvings of a batch size that are worth a look.
 
     Args:
@@ -54,7 +54,7 @@ def batch_sizes_to_try(largest: Iterable[int | None], *, own: int) -> list[int]:
         own: The user's batch size [-].
 
     Example:
-        >>> batch_sizes_to_try([150, 20, None], own=32)
+        >>> choose_batch_sizes([150, 20, None], own=32)
         [4, 8, 16, 64, 128]
     """
     known = [size for size in largest if size]
@@ -64,7 +64,7 @@ def batch_sizes_to_try(largest: Iterable[int | None], *, own: int) -> list[int]:
     return sorted({*smaller, *larger})
 
 
-def at_batch_size(workload: Workload, own: Workload) -> Workload:
+def with_run_length_of(workload: Workload, own: Workload) -> Workload:
     """Return a workload at another batch size with as many samples to process as the user's own."""
     if own.steps is None or (own.samples is not None and own.epochs is not None):
         return replace(workload, steps=None, samples=own.samples, epochs=own.epochs)

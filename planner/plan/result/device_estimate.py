@@ -8,15 +8,15 @@ from typing import Any
 from ...frozen import Frozen
 from ...predict.step_time import StepTime, Unpredicted
 from ...units import Interval
-from ..execution.bottleneck import Bottleneck, bottleneck_of
+from ..execution.bottleneck import StepBottleneck, find_step_bottleneck
 from ..execution.memory import MemoryVerdict
 from ..execution.memory_parts import Remedy, memory_note
 from ..execution.run_length import RunLength
 
-__all__ = ["Projection"]
+__all__ = ["DeviceEstimate"]
 
 
-class Projection(Frozen):
+class DeviceEstimate(Frozen):
     """The workload on a kind and number of devices, whoever rents them out.
 
     Args:
@@ -48,9 +48,9 @@ class Projection(Frozen):
         return self.step_time.time_s if isinstance(self.step_time, StepTime) else None
 
     @cached_property
-    def bottleneck(self) -> Bottleneck | None:
+    def bottleneck(self) -> StepBottleneck | None:
         """Bottleneck of a step; None when its time is unknown."""
-        return bottleneck_of(self.step_time, self.memory)
+        return find_step_bottleneck(self.step_time, self.memory)
 
     @cached_property
     def notes(self) -> tuple[str, ...]:

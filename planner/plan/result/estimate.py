@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ...frozen import Frozen
-from ..assumptions import Terms
+from ..assumptions import CostTerms
 from ..execution.memory_parts import memory_parts
 from ..pricing.bill import NOT_BILLED
 from .offer_estimate import OfferEstimate
@@ -15,7 +15,7 @@ from .recommendation import Recommendation
 
 if TYPE_CHECKING:
     from ...workload.model import Workload
-    from .report_details import Details
+    from .report_details import ReportDetails
 
 __all__ = ["SCHEMA", "Estimate"]
 
@@ -40,10 +40,10 @@ class Estimate(Frozen):
     offers: tuple[OfferEstimate, ...]
     recommendation: Recommendation
     options: Mapping[str, Any]
-    terms: Terms
+    terms: CostTerms
     catalog_as_of: str | None
     version: str
-    details: Details | None = None
+    details: ReportDetails | None = None
 
     def best_per_devices(self) -> tuple[int, ...]:
         """Return the position of the best offer of each kind and number of devices, best first.

@@ -11,18 +11,18 @@ from ..assumptions import Bounds
 from ..pricing.bill import Bill
 from ..pricing.carbon import co2_kg
 from ..pricing.money import rental_nano, usd_of
-from ..pricing.timeline import Schedule
-from .device_estimate import Projection
+from ..pricing.timeline import Timeline
+from .device_estimate import DeviceEstimate
 from .serving import usd_per_million
 
 if TYPE_CHECKING:
     from ...offers.rows import Offer
     from ..pricing.comparison import Market
-    from ..select import Selected
-    from ..spot.preemption import SpotOutlook
+    from ..select import OfferContext
+    from ..spot.preemption import PreemptionForecast
     from .best_batch import BestBatch
-    from .scaling_efficiency import Scaling
-    from .serving import Serving
+    from .scaling_efficiency import ScalingEfficiency
+    from .serving import ServingEstimate
 
 __all__ = ["OfferEstimate"]
 
@@ -47,14 +47,14 @@ class OfferEstimate:
     """
 
     offer: Offer
-    selected: Selected
-    projection: Projection
-    schedule: Schedule | None
+    selected: OfferContext
+    projection: DeviceEstimate
+    schedule: Timeline | None
     bill: Bill | None
     unbilled: tuple[str, ...]
-    outlook: SpotOutlook | None
+    outlook: PreemptionForecast | None
     market: Market = field(repr=False, compare=False)
-    serving: Serving | None = None
+    serving: ServingEstimate | None = None
     best_batch: BestBatch | None = None
 
     @property
@@ -109,7 +109,7 @@ class OfferEstimate:
         return None if self.schedule is None else self.schedule.sessions
 
     @property
-    def spot(self) -> SpotOutlook | None:
+    def spot(self) -> PreemptionForecast | None:
         """The outlook, compared with the same machine on demand; None on demand, or when the time is unknown."""
         outlook, saves_share = self.outlook, self.saves_share
         return outlook if outlook is None or saves_share is None else outlook.against(saves_share)
@@ -120,7 +120,7 @@ class OfferEstimate:
         return None if self.bill is None else self.market.saves_share(self.offer, self.bill)
 
     @property
-    def scaling(self) -> Scaling | None:
+    def scaling(self) -> ScalingEfficiency | None:
         """What several devices bring against one; None for one, and where one is not offered."""
         return self.market.scaling(self.offer, self.projection)
 
@@ -152,11 +152,11 @@ class OfferEstimate:
         spot = self.spot
         return self.notes_of(None if spot is None else spot.note, self.scaling)
 
-    def notes_of(self, spot: str | None, scaling: Scaling | None) -> tuple[str, ...]:
+    def notes_of(self, spot: str | None, scaling: ScalingEfficiency | None) -> tuple[str, ...]:
         """Return the notes with what is to be said of interruptions and of several devices, once that is known."""
         return (*self.projection.notes, *self.own_notes(spot, scaling))
 
-    def own_notes(self, spot: str | None, scaling: Scaling | None) -> list[str]:
+    def own_notes(self, spot: str | None, scaling: ScalingEfficiency | None) -> list[str]:
         """Return the notes that are not those of all offers of its devices."""
         sessions, session_s = self.sessions, self.session_s
         interrupted = ""

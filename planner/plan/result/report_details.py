@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from ..compare.crossover import Crossover
     from .offer_estimate import OfferEstimate
 
-__all__ = ["Curve", "Details"]
+__all__ = ["CostCurve", "ReportDetails"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Curve:
+class CostCurve:
     """What one way costs at numbers of epochs.
 
     Args:
@@ -36,7 +36,7 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Details:
+class ReportDetails:
     """The details of an estimate.
 
     Args:
@@ -49,7 +49,7 @@ class Details:
 
     steps: tuple[Anatomy, ...]
     bills: tuple[int, ...]
-    curves: tuple[Curve, ...]
+    curves: tuple[CostCurve, ...]
     turns: tuple[Crossover, ...]
     colab: tuple[Crossover, ...] = ()
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ...offers.rows import Offer
-    from ..pricing.offer_terms import Leased
-    from .device_estimate import Projection
+    from ..pricing.offer_terms import UnpricedOffer
+    from .device_estimate import DeviceEstimate
 
-__all__ = ["Scaling", "scaling_against", "scaling_of", "singles_of"]
+__all__ = ["ScalingEfficiency", "compare_with_single_device", "compute_scaling", "find_single_device_offers"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scaling:
+class ScalingEfficiency:
     """An offer of several devices against the one of a single device, per sample: each device keeps its batch.
 
     Args:
@@ -49,10 +49,10 @@ class Scaling:
         }  # fmt: skip
 
 
-def scaling_of(
+def compute_scaling(
     *, devices: float, rate_per_s: float, single_rate_per_s: float, usd_per_hour: float | None,
     single_usd_per_hour: float | None,
-) -> Scaling:  # fmt: skip
+) -> ScalingEfficiency:  # fmt: skip
     """Return what several devices bring against one.
 
     Args:
@@ -61,7 +61,7 @@ def scaling_of(
         usd_per_hour, single_usd_per_hour: Of both machines; None: unknown, or free [USD/h].
 
     Example:
-        >>> scaling_of(devices=2, rate_per_s=170.0, single_rate_per_s=100.0, usd_per_hour=2.0,
+        >>> compute_scaling(devices=2, rate_per_s=170.0, single_rate_per_s=100.0, usd_per_hour=2.0,
         ...            single_usd_per_hour=1.0).note
         '2 devices: 1.7x as fast as one, 18 % dearer'
     """
@@ -69,15 +69,17 @@ def scaling_of(
     cost_ratio = None
     if usd_per_hour and single_usd_per_hour:
         cost_ratio = usd_per_hour / single_usd_per_hour / speedup
-    return Scaling(devices=devices, speedup=speedup, efficiency=speedup / devices, cost_ratio=cost_ratio)
+    return ScalingEfficiency(
+        devices=devices, speedup=speedup, efficiency=speedup / devices, cost_ratio=cost_ratio
+    )
 
 
-def singles_of(offers: Iterable[Leased]) -> dict[object, Leased]:
+def find_single_device_offers(offers: Iterable[UnpricedOffer]) -> dict[object, UnpricedOffer]:
     """Return the offers of one device that others are compared with, by kind.
 
     A kind is a provider, accelerator, region and purchase option; the cheapest is taken if there are several.
     """
-    singles: dict[object, Leased] = {}
+    singles: dict[object, UnpricedOffer] = {}
     for one in offers:
         offer = one.selected.offer
         if offer.devices == 1 and offer.complete and one.projection.step_time_s is not None:
@@ -96,12 +98,14 @@ def _price(offer: Offer) -> float:
     return float("inf") if offer.usd_per_hour is None else float(offer.usd_per_hour)
 
 
-def _rate_per_s(projection: Projection) -> float | None:
+def _rate_per_s(projection: DeviceEstimate) -> float | None:
     step_s = projection.step_time_s
     return None if step_s is None else projection.run.global_batch_size / step_s.mid
 
 
-def scaling_against(offer: Offer, projection: Projection, singles: Mapping[object, Leased]) -> Scaling | None:
+def compare_with_single_device(
+    offer: Offer, projection: DeviceEstimate, singles: Mapping[object, UnpricedOffer]
+) -> ScalingEfficiency | None:
     """Return the speedup of several devices over one of their kind; None for one, and where one is not offered.
 
     Args:
@@ -115,7 +119,7 @@ def scaling_against(offer: Offer, projection: Projection, singles: Mapping[objec
         return None
     prices = (offer.usd_per_hour, single.selected.offer.usd_per_hour)
     usd, single_usd = (None if price is None else float(price) for price in prices)
-    return scaling_of(
+    return compute_scaling(
         devices=offer.devices, rate_per_s=rate, single_rate_per_s=single_rate, usd_per_hour=usd,
         single_usd_per_hour=single_usd,
     )  # fmt: skip

@@ -8,13 +8,13 @@ from typing import Any
 
 from ...units import SECONDS_PER_HOUR, Interval
 
-__all__ = ["Serving", "usd_per_million"]
+__all__ = ["ServingEstimate", "usd_per_million"]
 
 MILLION = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Serving:
+class ServingEstimate:
     """What a machine does as a server of predictions, always busy.
 
     Args:

@@ -10,14 +10,21 @@ from __future__ import annotations
 import math
 
 from ...frozen import Frozen
-from .lifetime_distributions import Exponential, LifeLaw
+from .lifetime_distributions import Exponential, LifetimeDistribution
 
-__all__ = ["Moments", "Segments", "checkpoint_interval_s", "memoryless", "percentile_s", "segments_of"]
+__all__ = [
+    "RunMoments",
+    "SegmentedRun",
+    "checkpoint_interval_s",
+    "compute_exponential_moments",
+    "compute_p90_s",
+    "split_into_segments",
+]
 
 P90_Z = 1.2815515655446004
 
 
-class Segments(Frozen):
+class SegmentedRun(Frozen):
     """A run as segments of work.
 
     Args:
@@ -40,7 +47,7 @@ class Segments(Frozen):
         return self.count * self.segment_s
 
 
-class Moments(Frozen):
+class RunMoments(Frozen):
     """Mean and variance of a run's time, on machines (billed) and on the clock (waits included).
 
     Args:
@@ -81,23 +88,23 @@ def checkpoint_interval_s(*, save_s: float, mean_life_s: float) -> float:
     return young * (1.0 + math.sqrt(x) / 3.0 + x / 9.0) - save_s
 
 
-def segments_of(
+def split_into_segments(
     *, work_s: float, interval_s: float, save_s: float, restart_s: float, wait_s: float
-) -> Segments:
+) -> SegmentedRun:
     """Return a run cut into equal segments, none longer than the interval, each with a checkpoint.
 
     Args:
         work_s: The run without checkpoints [s].
         interval_s: Longest work between two checkpoints [s].
-        save_s, restart_s, wait_s: See `Segments`.
+        save_s, restart_s, wait_s: See `SegmentedRun`.
     """
     count = max(1, math.ceil(work_s / interval_s - 1e-9))
-    return Segments(
+    return SegmentedRun(
         count=count, segment_s=work_s / count + save_s, save_s=save_s, restart_s=restart_s, wait_s=wait_s
     )
 
 
-def memoryless(run: Segments, *, mean_life_s: float) -> Moments:
+def compute_exponential_moments(run: SegmentedRun, *, mean_life_s: float) -> RunMoments:
     """Return mean and variance of a run on machines whose lives have no memory, in closed form.
 
     A segment s is tried once; after a failure, restart and segment r + s have to pass in one go. With life M,
@@ -111,14 +118,16 @@ def memoryless(run: Segments, *, mean_life_s: float) -> Moments:
     law = Exponential(mean_life_s)
     billed_s, billed_s2 = _segment(law, run.segment_s, run.restart_s, wait_s=0.0)
     wall_s, wall_s2 = _segment(law, run.segment_s, run.restart_s, wait_s=run.wait_s)
-    return Moments(
+    return RunMoments(
         billed_s=run.count * billed_s, billed_s2=run.count * billed_s2,
         wall_s=run.count * wall_s, wall_s2=run.count * wall_s2,
         preemptions=run.count * billed_s / mean_life_s, undisturbed=math.exp(-run.undisturbed_s / mean_life_s),
     )  # fmt: skip
 
 
-def _segment(law: LifeLaw, segment_s: float, restart_s: float, *, wait_s: float) -> tuple[float, float]:
+def _segment(
+    law: LifetimeDistribution, segment_s: float, restart_s: float, *, wait_s: float
+) -> tuple[float, float]:
     """Return mean and variance of the time until one segment is done [s], [s^2]."""
     again_s, again_s2 = _until_uninterrupted(law, restart_s + segment_s, wait_s)
     fails = law.cdf(segment_s)
@@ -129,7 +138,7 @@ def _segment(law: LifeLaw, segment_s: float, restart_s: float, *, wait_s: float)
     return mean_s, max(0.0, square_s2 - mean_s**2)
 
 
-def _until_uninterrupted(law: LifeLaw, needed_s: float, wait_s: float) -> tuple[float, float]:
+def _until_uninterrupted(law: LifetimeDistribution, needed_s: float, wait_s: float) -> tuple[float, float]:
     """Return mean and mean square of the time until a machine lives long enough, itself included [s], [s^2]."""
     fails = law.cdf(needed_s)
     passes = 1.0 - fails
@@ -146,7 +155,7 @@ def _until_uninterrupted(law: LifeLaw, needed_s: float, wait_s: float) -> tuple[
     return mean_s, variance_s2 + mean_s**2
 
 
-def percentile_s(*, undisturbed_s: float, mean_s: float, variance_s2: float, undisturbed: float) -> float:
+def compute_p90_s(*, undisturbed_s: float, mean_s: float, variance_s2: float, undisturbed: float) -> float:
     """Return the 90th percentile of a run's time [s].
 
     A run is left alone with some probability; what preemptions add otherwise is taken to be gamma-distributed

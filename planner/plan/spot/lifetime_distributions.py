@@ -14,12 +14,18 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from numpy.random import Generator
 
-__all__ = ["Capped", "Exponential", "LifeLaw", "LogNormal", "law_of"]
+__all__ = [
+    "CensoredDistribution",
+    "Exponential",
+    "LifetimeDistribution",
+    "LogNormal",
+    "build_lifetime_distribution",
+]
 
 _NORMAL = NormalDist()
 
 
-class LifeLaw(Protocol):
+class LifetimeDistribution(Protocol):
     """A distribution of lives."""
 
     def cdf(self, time_s: float) -> float:
@@ -108,7 +114,7 @@ class LogNormal:
 
 
 @dataclass(frozen=True, slots=True)
-class Capped:
+class CensoredDistribution:
     """Lives that a rule ends at the latest after some time.
 
     Args:
@@ -141,7 +147,9 @@ class Capped:
         return self.law.draw(generator, count).clip(max=self.longest_s)
 
 
-def law_of(*, mean_s: float, median_s: float | None = None, longest_s: float | None = None) -> LifeLaw:
+def build_lifetime_distribution(
+    *, mean_s: float, median_s: float | None = None, longest_s: float | None = None
+) -> LifetimeDistribution:
     """Return the law of a mean life, heavy-tailed where a median far below that of an exponential is known.
 
     Args:
@@ -150,9 +158,11 @@ def law_of(*, mean_s: float, median_s: float | None = None, longest_s: float | N
         longest_s: No life is longer; None: no such rule [s].
 
     Example:
-        >>> type(law_of(mean_s=3600.0)).__name__, type(law_of(mean_s=3600.0, median_s=900.0)).__name__
-        ('Exponential', 'LogNormal')
+        >>> build_lifetime_distribution(mean_s=3600.0)
+        Exponential(mean_s=3600.0)
+        >>> build_lifetime_distribution(mean_s=3600.0, median_s=900.0)
+        LogNormal(mean_s=3600.0, median_s=900.0)
     """
     heavy = median_s is not None and median_s < 0.95 * math.log(2.0) * mean_s
     law = LogNormal(mean_s, median_s) if heavy and median_s is not None else Exponential(mean_s)
-    return law if longest_s is None else Capped(law, longest_s)
+    return law if longest_s is None else CensoredDistribution(law, longest_s)

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 from ...frozen import Frozen
 from ...units import GIGA, SECONDS_PER_HOUR, Interval
 from ..parsing import require_positive
-from .checkpoints import Moments, Segments, checkpoint_interval_s, percentile_s, segments_of
-from .lifetime_distributions import law_of
-from .renewal import interrupted_run
+from .checkpoints import RunMoments, SegmentedRun, checkpoint_interval_s, compute_p90_s, split_into_segments
+from .lifetime_distributions import build_lifetime_distribution
+from .renewal import compute_run_moments
 
 if TYPE_CHECKING:
     from ...offers.rows import Offer
     from ...offers.spot import PreemptionData, PreemptionStatistics
 
-__all__ = ["SpotOutlook", "SpotOutlooks", "SpotTerms"]
+__all__ = ["PreemptionForecast", "PreemptionForecaster", "SpotTerms"]
 
 
 class SpotTerms(Frozen):
@@ -49,7 +49,7 @@ class SpotTerms(Frozen):
                 require_positive(value, what=flag, example="1h")
 
 
-class SpotOutlook(Frozen):
+class PreemptionForecast(Frozen):
     """A run on a spot machine.
 
     Args:
@@ -62,8 +62,8 @@ class SpotOutlook(Frozen):
     """
 
     hazard: PreemptionStatistics
-    run: Segments
-    moments: Moments
+    run: SegmentedRun
+    moments: RunMoments
     work_s: float
     loses: bool | None = None
     saves_share: float | None = None
@@ -101,7 +101,7 @@ class SpotOutlook(Frozen):
         return self._p90(m.wall_s, m.wall_s2)
 
     def _p90(self, mean_s: float, variance_s2: float) -> float:
-        return percentile_s(
+        return compute_p90_s(
             undisturbed_s=self.run.undisturbed_s, mean_s=mean_s, variance_s2=variance_s2,
             undisturbed=self.moments.undisturbed,
         )  # fmt: skip
@@ -131,7 +131,7 @@ class SpotOutlook(Frozen):
         count, life = self.moments.preemptions, self.hazard.up_hours
         return f"taken back {count:.2g} times on average (lives of {life:.3g} h, {self.hazard.basis})"
 
-    def against(self, saves_share: float) -> SpotOutlook:
+    def against(self, saves_share: float) -> PreemptionForecast:
         """Return the same outlook, with all that was worked out of it, beside the same machine on demand.
 
         Args:
@@ -173,7 +173,7 @@ class SpotOutlook(Frozen):
 
 
 @dataclass
-class SpotOutlooks:
+class PreemptionForecaster:
     """Works out the outlook of offers, and remembers it by machine.
 
     Args:
@@ -185,8 +185,8 @@ class SpotOutlooks:
     facts: PreemptionData
     state_bytes: float
     terms: SpotTerms = field(default_factory=SpotTerms)
-    _known: dict[object, SpotOutlook | None] = field(default_factory=dict)
-    _by_machine: dict[object, SpotOutlook | None] = field(default_factory=dict)
+    _known: dict[object, PreemptionForecast | None] = field(default_factory=dict)
+    _by_machine: dict[object, PreemptionForecast | None] = field(default_factory=dict)
 
     @property
     def save_s(self) -> float:
@@ -194,23 +194,23 @@ class SpotOutlooks:
         cost = self.facts.checkpoint
         return self.terms.save_s or cost.fixed_s + self.state_bytes / (cost.write_gb_per_s * GIGA)
 
-    def bucket_of(self, offer: Offer) -> int | None:
+    def find_interruption_bucket(self, offer: Offer) -> int | None:
         """Return the provider's class of how often such machines are taken back there; None: it does not say."""
         return self.facts.buckets.get((offer.provider, offer.region, offer.instance_type))
 
-    def of(self, offer: Offer, train_time_s: Interval) -> SpotOutlook | None:
+    def of(self, offer: Offer, train_time_s: Interval) -> PreemptionForecast | None:
         """Return the outlook of a run on an offer at spot prices; None when it can never be finished."""
-        bucket = self.bucket_of(offer)
+        bucket = self.find_interruption_bucket(offer)
         machine = (offer.provider, offer.accelerator, offer.devices, offer.hosts, bucket, train_time_s.mid)
         if machine not in self._by_machine:
             self._by_machine[machine] = self._of(offer, train_time_s.mid)
         return self._by_machine[machine]
 
-    def _of(self, offer: Offer, work_s: float) -> SpotOutlook | None:
+    def _of(self, offer: Offer, work_s: float) -> PreemptionForecast | None:
         """Return the outlook of some work, the same object for machines that live as long."""
         from ...offers.spot import find_preemption_statistics
 
-        hazard = _of_all(self._as_given(find_preemption_statistics(offer, self.facts)), offer.hosts)
+        hazard = _combine_hazards(self._as_given(find_preemption_statistics(offer, self.facts)), offer.hosts)
         key = (hazard, work_s)
         if key not in self._known:
             self._known[key] = self._work_out(hazard, work_s)
@@ -223,28 +223,30 @@ class SpotOutlooks:
             hazard, up_hours=self.terms.up_hours, median_up_hours=None, basis="given", source="--spot-life"
         )
 
-    def _work_out(self, hazard: PreemptionStatistics, work_s: float) -> SpotOutlook | None:
+    def _work_out(self, hazard: PreemptionStatistics, work_s: float) -> PreemptionForecast | None:
         restart_s = self.terms.restart_s or self.facts.checkpoint.restart_s
         median, longest = hazard.median_up_hours, hazard.life_hours_max
         mean_s = hazard.up_hours * SECONDS_PER_HOUR
-        law = law_of(
+        law = build_lifetime_distribution(
             mean_s=mean_s, median_s=median and median * SECONDS_PER_HOUR,
             longest_s=longest and longest * SECONDS_PER_HOUR,
         )  # fmt: skip
         interval_s = self.terms.interval_s or checkpoint_interval_s(save_s=self.save_s, mean_life_s=mean_s)
-        run = segments_of(
+        run = split_into_segments(
             work_s=work_s, interval_s=interval_s, save_s=self.save_s, restart_s=restart_s,
             wait_s=hazard.down_hours * SECONDS_PER_HOUR,
         )  # fmt: skip
         try:
-            moments = interrupted_run(run, law)
+            moments = compute_run_moments(run, law)
         except OverflowError:  # exp of hundreds: a segment far longer than any life
             return None
         finishes = moments.billed_s < 1e3 * run.undisturbed_s
-        return SpotOutlook(hazard=hazard, run=run, moments=moments, work_s=work_s) if finishes else None
+        return (
+            PreemptionForecast(hazard=hazard, run=run, moments=moments, work_s=work_s) if finishes else None
+        )
 
 
-def _of_all(hazard: PreemptionStatistics, hosts: int) -> PreemptionStatistics:
+def _combine_hazards(hazard: PreemptionStatistics, hosts: int) -> PreemptionStatistics:
     """Return the hazard of machines that stop together: the first that is taken back interrupts them all.
 
     Taken to be independent, so that their hazards add; machines of one place that are taken back together live

@@ -6,16 +6,16 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from .checkpoints import Moments, Segments, memoryless
-from .lifetime_distributions import Exponential, LifeLaw
+from .checkpoints import RunMoments, SegmentedRun, compute_exponential_moments
+from .lifetime_distributions import Exponential, LifetimeDistribution
 
-__all__ = ["MOST_SEGMENTS", "interrupted_run", "renewal"]
+__all__ = ["MOST_SEGMENTS", "compute_renewal_moments", "compute_run_moments"]
 
 # Beyond this many segments, mean and variance go on as straight lines (elementary renewal theorem).
 MOST_SEGMENTS = 64
 
 
-def interrupted_run(run: Segments, law: LifeLaw) -> Moments:
+def compute_run_moments(run: SegmentedRun, law: LifetimeDistribution) -> RunMoments:
     """Return mean and variance of a run: in closed form where lives have no memory, else by recursion.
 
     Args:
@@ -23,11 +23,11 @@ def interrupted_run(run: Segments, law: LifeLaw) -> Moments:
         law: Of the machines' lives.
     """
     if isinstance(law, Exponential):
-        return memoryless(run, mean_life_s=law.mean_s)
-    return renewal(run, law)
+        return compute_exponential_moments(run, mean_life_s=law.mean_s)
+    return compute_renewal_moments(run, law)
 
 
-def renewal(run: Segments, law: LifeLaw) -> Moments:
+def compute_renewal_moments(run: SegmentedRun, law: LifetimeDistribution) -> RunMoments:
     """Return mean and variance of a run on machines whose lives follow a law, each life starting anew.
 
     With j segments left, a machine that restarts for r and lives X completes k = floor((X - r) / s) of them and
@@ -44,13 +44,13 @@ def renewal(run: Segments, law: LifeLaw) -> Moments:
     first = _Table(law, run, start_s=0.0)
     if later.chance[0] >= 1.0:
         never = math.inf
-        return Moments(
+        return RunMoments(
             billed_s=never, billed_s2=never, wall_s=never, wall_s2=never, preemptions=never, undisturbed=0.0
         )
     billed_s, billed_s2 = _moments(first, later, run.count, wait_s=0.0)
     wall_s, wall_s2 = _moments(first, later, run.count, wait_s=run.wait_s)
     counted_s = wall_s if run.wait_s else _moments(first, later, run.count, wait_s=1.0)[0]
-    return Moments(
+    return RunMoments(
         billed_s=billed_s, billed_s2=billed_s2, wall_s=wall_s, wall_s2=wall_s2,
         preemptions=(counted_s - billed_s) / (run.wait_s or 1.0),
         undisturbed=1.0 - law.cdf(run.undisturbed_s),
@@ -64,7 +64,7 @@ class _Table:
     are the probability to complete all of j segments, and when.
     """
 
-    def __init__(self, law: LifeLaw, run: Segments, *, start_s: float) -> None:
+    def __init__(self, law: LifetimeDistribution, run: SegmentedRun, *, start_s: float) -> None:
         import numpy as np
 
         ends = [start_s + k * run.segment_s for k in range(1, run.count + 1)]
@@ -109,10 +109,10 @@ def _conditioned(table: _Table, mean: Any, square: Any, j: int, wait_s: float) -
     return float(first), float(second)
 
 
-def _continued(run: Segments, law: LifeLaw) -> Moments:
+def _continued(run: SegmentedRun, law: LifetimeDistribution) -> RunMoments:
     """Return the moments of a long run: those of a shorter one, and as much again for each further segment."""
-    long = renewal(replace(run, count=MOST_SEGMENTS), law)
-    short = renewal(replace(run, count=MOST_SEGMENTS // 2), law)
+    long = compute_renewal_moments(replace(run, count=MOST_SEGMENTS), law)
+    short = compute_renewal_moments(replace(run, count=MOST_SEGMENTS // 2), law)
     further = (run.count - MOST_SEGMENTS) / (MOST_SEGMENTS - MOST_SEGMENTS // 2)
 
     def on(name: str) -> float:
@@ -120,4 +120,4 @@ def _continued(run: Segments, law: LifeLaw) -> Moments:
         return float(last if math.isinf(last) else last + further * (last - before))
 
     names = ("billed_s", "billed_s2", "wall_s", "wall_s2", "preemptions")
-    return Moments(**{name: on(name) for name in names}, undisturbed=1.0 - law.cdf(run.undisturbed_s))
+    return RunMoments(**{name: on(name) for name in names}, undisturbed=1.0 - law.cdf(run.undisturbed_s))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .checkpoints import Segments
-from .lifetime_distributions import LifeLaw
+from .checkpoints import SegmentedRun
+from .lifetime_distributions import LifetimeDistribution
 
-__all__ = ["Simulated", "simulate"]
+__all__ = ["SimulatedRuns", "simulate"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Simulated:
+class SimulatedRuns:
     """What happened in all simulated runs.
 
     Args:
@@ -27,7 +27,7 @@ class Simulated:
     preemptions: float
 
 
-def simulate(run: Segments, law: LifeLaw, *, runs: int, seed: int = 0) -> Simulated:
+def simulate(run: SegmentedRun, law: LifetimeDistribution, *, runs: int, seed: int = 0) -> SimulatedRuns:
     """Return what becomes of many runs; the same seed gives the same result.
 
     Args:
@@ -55,7 +55,7 @@ def simulate(run: Segments, law: LifeLaw, *, runs: int, seed: int = 0) -> Simula
         waited[active] += generator.exponential(run.wait_s, active.size) if run.wait_s else 0.0
         start[active] = run.restart_s
     wall = billed + waited
-    return Simulated(
+    return SimulatedRuns(
         billed_s=float(billed.mean()), billed_p90_s=float(np.quantile(billed, 0.9)), wall_s=float(wall.mean()),
         wall_p90_s=float(np.quantile(wall, 0.9)), preemptions=float(preempted.mean()),
     )  # fmt: skip

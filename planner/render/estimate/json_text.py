@@ -14,11 +14,11 @@ from ..output import format_compact_json
 
 if TYPE_CHECKING:
     from ...offers.rows import Offer
-    from ...plan.pricing.bill import Bill, Rental
-    from ...plan.result.device_estimate import Projection
+    from ...plan.pricing.bill import Bill, CostBasis
+    from ...plan.result.device_estimate import DeviceEstimate
     from ...plan.result.offer_estimate import OfferEstimate
-    from ...plan.result.scaling_efficiency import Scaling
-    from ...plan.spot.preemption import SpotOutlook
+    from ...plan.result.scaling_efficiency import ScalingEfficiency
+    from ...plan.spot.preemption import PreemptionForecast
     from ...units import Interval
 
 __all__ = ["OfferJsonWriter"]
@@ -50,7 +50,7 @@ class OfferJsonWriter:
         # by id; the object is kept, so that its id is not reused
         self._of_object: dict[int, tuple[object, str]] = {}
         self._strings, self._numbers = _StringCache(), _NumberCache()
-        self._templates: dict[tuple[int, int], tuple[Rental, Projection, str]] = {}
+        self._templates: dict[tuple[int, int], tuple[CostBasis, DeviceEstimate, str]] = {}
 
     def of(self, one: OfferEstimate) -> str:
         """Return the entry of an offer in `offers[]`."""
@@ -91,7 +91,7 @@ class OfferJsonWriter:
                 return self._template(one, bill.rental) % places
         return self._run_text(one, _format_cost(bill), _format_lines(bill), _format_money(per_1000))
 
-    def _template(self, one: OfferEstimate, rental: Rental) -> str:
+    def _template(self, one: OfferEstimate, rental: CostBasis) -> str:
         """Return the text of a run with placeholders for the amounts of cost, bill and 1000 steps."""
         key = (id(rental), id(one.projection))
         known = self._templates.get(key)
@@ -99,7 +99,7 @@ class OfferJsonWriter:
             known = self._templates[key] = (rental, one.projection, self._new_template(one, rental))
         return known[-1]
 
-    def _new_template(self, one: OfferEstimate, rental: Rental) -> str:
+    def _new_template(self, one: OfferEstimate, rental: CostBasis) -> str:
         cost = f'{{"low": "{PLACEHOLDER}", "mid": "{PLACEHOLDER}", "high": "{PLACEHOLDER}"}}'
         phases = [
             f'{{"item": {encode_basestring(item)}, "usd": "{PLACEHOLDER}"}}' for item in rental.mid_times[0]
@@ -123,7 +123,9 @@ class OfferJsonWriter:
         texts = ", ".join([encode_basestring(note) for note in own])
         return f"{common[:-1]}, {texts}]" if one.projection.notes else f"[{texts}]"
 
-    def _spot(self, outlook: SpotOutlook, offer: Offer, saves: float | None, loses: bool | None) -> str:
+    def _spot(
+        self, outlook: PreemptionForecast, offer: Offer, saves: float | None, loses: bool | None
+    ) -> str:
         price = None if offer.usd_per_hour is None else float(offer.usd_per_hour)
         cost = outlook.cost_usd(price)
         usd = "null" if cost is None else f'{{"expected": "{cost["expected"]}", "p90": "{cost["p90"]}"}}'
@@ -171,7 +173,7 @@ def _format_lines(bill: Bill | None) -> str:
     return "[]" if bill is None else format_compact_json(bill.lines_json())
 
 
-def _format_scaling(scaling: Scaling | None) -> str:
+def _format_scaling(scaling: ScalingEfficiency | None) -> str:
     if scaling is None:
         return "null"
     ratio = "null" if scaling.cost_ratio is None else repr(scaling.cost_ratio)

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from factories import make_workload
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.plan.assumptions import Terms
-from gpuplan.plan.details import details_of
+from gpuplan.plan.assumptions import CostTerms
+from gpuplan.plan.details import build_report_details
 from gpuplan.plan.estimate_workload import estimate_workload
-from gpuplan.plan.question import Prepared, Question
+from gpuplan.plan.question import EstimateContext, Question
 from gpuplan.plan.result.estimate import Estimate
 from gpuplan.plan.select import Filters, select
 from gpuplan.predict.predictor import Predictor
@@ -67,14 +67,14 @@ def planned(filters: Filters) -> Estimate:
         model=f"{HOSTILE[0]}{HOSTILE[4]}.py", ops=ops(), samples=3200, epochs=36, steps=3600,
         notes=(HOSTILE[1],), unmodelled=(Unmodelled(name=HOSTILE[3], count=1, bytes_share=0.01),),
     )  # fmt: skip
-    ready = Prepared(
+    ready = EstimateContext(
         workload=workload, selection=select(filters, catalog=catalog), predictor=Predictor.load(),
-        catalog=catalog, terms=Terms(costs=catalog.costs),
+        catalog=catalog, terms=CostTerms(costs=catalog.costs),
     )  # fmt: skip
     estimate = estimate_workload(
         workload, selection=ready.selection, predictor=ready.predictor, question=question, terms=ready.terms
     )
-    return replace(estimate, details=details_of(ready, estimate, question))
+    return replace(estimate, details=build_report_details(ready, estimate, question))
 
 
 @pytest.fixture(scope="session")
