@@ -14,17 +14,17 @@ from typing import Any
 
 import numpy as np
 from compiled_rows import beside_update, known, programs, suitable
-from gpuplan.lab.kernel_store import load_store, run_key
+from gpuplan.lab.kernel_store import build_run_key, load_store
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.coefficients import load_coefficients
 from gpuplan.predict.compile.compiled import CompiledStep
-from gpuplan.predict.device.accelerator_limits import chip_of, generation_of
+from gpuplan.predict.device.accelerator_limits import compute_limits, find_generation
 from gpuplan.predict.framework_versions import software_year
-from gpuplan.predict.kernels.table import CATEGORIES, Kernel, table_of
+from gpuplan.predict.kernels.table import CATEGORIES, Kernel, build_kernel_table
 from gpuplan.predict.measurements import Measurement
-from gpuplan.predict.predictor import kernel_times_s
+from gpuplan.predict.predictor import compute_kernel_times_s
 from gpuplan.predict.priors import LAST_YEAR
-from gpuplan.predict.run_config import converted_by_xla
+from gpuplan.predict.run_config import find_xla_converted_dtypes
 from scipy.optimize import linprog
 
 KINDS = ("convolution", "product", "depthwise", "other")
@@ -58,12 +58,12 @@ def kind_of(category: str) -> str:
 def row_of(m: Measurement, program: CompiledStep) -> Row:
     """Return the times of a program's kernels by kind."""
     accelerator = load_catalog().accelerators[m.accelerator]
-    kernels = (*program.kernels, *beside_update(m, load_store()[run_key(m)]))
-    converted = converted_by_xla(accelerator, precision=m.precision)
-    table = table_of((Kernel(**kernel) for kernel in kernels), converted=converted)
-    chip: Any = chip_of(accelerator, table=table, precision=m.precision)
-    _, total_s, _, _ = kernel_times_s(
-        table, chip, load_coefficients(), generation=generation_of(accelerator), stack=m.stack,
+    kernels = (*program.kernels, *beside_update(m, load_store()[build_run_key(m)]))
+    converted = find_xla_converted_dtypes(accelerator, precision=m.precision)
+    table = build_kernel_table((Kernel(**kernel) for kernel in kernels), converted=converted)
+    chip: Any = compute_limits(accelerator, table=table, precision=m.precision)
+    _, total_s, _, _ = compute_kernel_times_s(
+        table, chip, load_coefficients(), generation=find_generation(accelerator), stack=m.stack,
         year=accelerator.year or LAST_YEAR, software_year=software_year(m.software),
     )  # fmt: skip
     kinds = np.array([KINDS.index(kind_of(name)) for name in CATEGORIES])[table.category]

@@ -27,33 +27,33 @@ from typing import Any
 
 from gpuplan.errors import GpuplanError
 from gpuplan.files import write_whole
-from gpuplan.lab.kernel_store import Traced, load_store, run_key
-from gpuplan.lab.multi_device_data import pairs_of
-from gpuplan.lab.multi_device_fit import predicted_s
+from gpuplan.lab.kernel_store import TracedRun, build_run_key, load_store
+from gpuplan.lab.multi_device_data import pair_measurements
+from gpuplan.lab.multi_device_fit import predict_pair_s
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.rows import Accelerator
 from gpuplan.predict.coefficients import load_coefficients
 from gpuplan.predict.compile.compiled import CompiledStep, CompileFault, parse_result, result_to_json
 from gpuplan.predict.compile.cuda import compute_gpu_parts_s
-from gpuplan.predict.compile.targets import Target, find_target
+from gpuplan.predict.compile.targets import CompileTarget, find_target
 from gpuplan.predict.compile.tpu import LINK_SHARE, compute_core_s
 from gpuplan.predict.compile.worker import CompileLimits, compile_step
-from gpuplan.predict.device.accelerator_limits import chip_of, generation_of
+from gpuplan.predict.device.accelerator_limits import compute_limits, find_generation
 from gpuplan.predict.framework_versions import software_year
 from gpuplan.predict.interval.quantiles import weighted_quantile
-from gpuplan.predict.kernels.executed_ops import sweeps_of
-from gpuplan.predict.kernels.table import Kernel, table_of
-from gpuplan.predict.measurements import Measurement, packaged_corpus
+from gpuplan.predict.kernels.executed_ops import list_gradient_passes
+from gpuplan.predict.kernels.table import Kernel, build_kernel_table
+from gpuplan.predict.measurements import Measurement, load_published_measurements
 from gpuplan.predict.multi_device.collectives import ring_all_reduce_s
-from gpuplan.predict.multi_device.data_parallel import load_parallel
+from gpuplan.predict.multi_device.data_parallel import load_parallel_coefficients
 from gpuplan.predict.predictor import model_step
 from gpuplan.predict.priors import LAST_YEAR
 from gpuplan.predict.run_config import (
-    composed_by,
-    converted_dtypes,
+    compute_memory_pressure,
+    find_converted_dtypes,
+    find_unfused_parts,
+    find_wait_factor,
     is_fed_from_host,
-    pressure_of,
-    wait_factor,
 )
 from gpuplan.units import GIB, GIGA, MEGA
 from gpuplan.workload.build.lowering import lowered_step
@@ -92,12 +92,14 @@ def suitable(platform: str) -> list[Measurement]:
     compiled is the whole step.
     """
     catalog, found = load_catalog(), {}
-    for m in packaged_corpus():
+    for m in load_published_measurements():
         accelerator = catalog.accelerators.get(m.accelerator)  # not a CPU's
         target = None if accelerator is None else find_target(accelerator)
         if target is None or target.platform != platform or not m.compiled or m.mode != "train":
             continue
-        usual = m.work == "train" and not m.recompute and (m.accumulation or 1) == 1 and not composed_by(m)
+        usual = (
+            m.work == "train" and not m.recompute and (m.accumulation or 1) == 1 and not find_unfused_parts(m)
+        )
         if usual and (m.devices == 1 or platform == "tpu"):
             key = (m.model, m.batch_size, m.accelerator, m.precision, m.source if platform == "tpu" else "")
             found.setdefault(key, []).append(m)
@@ -106,7 +108,7 @@ def suitable(platform: str) -> list[Measurement]:
 
 def in_order(rows: list[Measurement]) -> list[Measurement]:
     """Return rows so that every network comes once before any comes twice, those of few kernels first."""
-    kernels = {id(m): sum(kernel.count for kernel in load_store()[run_key(m)].kernels) for m in rows}
+    kernels = {id(m): sum(kernel.count for kernel in load_store()[build_run_key(m)].kernels) for m in rows}
     turns: dict[str, int] = {}
     ordered = []
     for m in sorted(rows, key=lambda m: (kernels[id(m)], m.batch_size)):
@@ -141,7 +143,7 @@ def known(m: Measurement, kept: dict[str, Any]) -> CompiledStep | None:
     return result if isinstance(result, CompiledStep) else None
 
 
-def compile_row(m: Measurement) -> tuple[Target, CompiledStep | CompileFault]:
+def compile_row(m: Measurement) -> tuple[CompileTarget, CompiledStep | CompileFault]:
     """Compile a published step; a core's share of it on a TPU."""
     target = find_target(load_catalog().accelerators[m.accelerator])
     assert target is not None
@@ -150,9 +152,9 @@ def compile_row(m: Measurement) -> tuple[Target, CompiledStep | CompileFault]:
     return target, compile_step(lowered.path, digest=lowered.digest, target=target, limits=LIMITS)
 
 
-def score(m: Measurement, target: Target, result: CompiledStep) -> Scored:
+def score(m: Measurement, target: CompileTarget, result: CompiledStep) -> Scored:
     """Return a row's step, as compiled without a constant, and as modelled."""
-    accelerator, traced = load_catalog().accelerators[m.accelerator], load_store()[run_key(m)]
+    accelerator, traced = load_catalog().accelerators[m.accelerator], load_store()[build_run_key(m)]
     compiled_s, rest_s = (_tpu_s if target.platform == "tpu" else _gpu_s)(m, target, result, accelerator)
     return Scored(
         measurement=m, platform=target.platform, compiled_s=compiled_s, rest_s=rest_s,
@@ -161,21 +163,21 @@ def score(m: Measurement, target: Target, result: CompiledStep) -> Scored:
 
 
 def _tpu_s(
-    m: Measurement, target: Target, result: CompiledStep, accelerator: Accelerator
+    m: Measurement, target: CompileTarget, result: CompiledStep, accelerator: Accelerator
 ) -> tuple[float, float]:
     link = (accelerator.ici_gbit_per_s_per_direction or 0.0) / 8.0 * GIGA * LINK_SHARE
     exchange_s = ring_all_reduce_s(
-        message_bytes=load_store()[run_key(m)].gradient_bytes, devices=m.devices * target.cores,
+        message_bytes=load_store()[build_run_key(m)].gradient_bytes, devices=m.devices * target.cores,
         link_bytes_per_s=link,
     )  # fmt: skip
     busy_s = compute_core_s(cycles=result.total_cycles, clock_hz=(accelerator.boost_mhz or 0.0) * MEGA)
-    return busy_s * wait_factor(m), exchange_s * wait_factor(m)
+    return busy_s * find_wait_factor(m), exchange_s * find_wait_factor(m)
 
 
 def _gpu_s(
-    m: Measurement, target: Target, result: CompiledStep, accelerator: Accelerator
+    m: Measurement, target: CompileTarget, result: CompiledStep, accelerator: Accelerator
 ) -> tuple[float, float]:
-    traced = load_store()[run_key(m)]
+    traced = load_store()[build_run_key(m)]
     parts = compute_gpu_parts_s(
         (*result.kernels, *beside_update(m, traced)), accelerator, precision=m.precision,
         needed_bytes=result.needed_bytes,
@@ -186,32 +188,34 @@ def _gpu_s(
     return sum(parts.values()), 0.0
 
 
-def beside_update(m: Measurement, traced: Traced) -> list[dict[str, Any]]:
+def beside_update(m: Measurement, traced: TracedRun) -> list[dict[str, Any]]:
     """Return the gradient operations of the published step that the compiled Keras step lacks."""
     swept = (
         Kernel(
             category="stream", dtype="float32", count=sweep.times, flops=0.0,
             bytes_moved=float((sweep.read + sweep.written) * traced.gradient_bytes),
         )
-        for sweep in sweeps_of(m)
+        for sweep in list_gradient_passes(m)
     )  # fmt: skip
     return [asdict(kernel) for kernel in swept]
 
 
-def modelled_s(m: Measurement, accelerator: Accelerator, traced: Traced) -> float:
+def modelled_s(m: Measurement, accelerator: Accelerator, traced: TracedRun) -> float:
     """Return the step as the model of its trace has it, on all devices [s]."""
-    table = table_of(traced.kernels, converted=converted_dtypes(m, accelerator))
-    chip: Any = chip_of(accelerator, table=table, precision=m.precision)
+    table = build_kernel_table(traced.kernels, converted=find_converted_dtypes(m, accelerator))
+    chip: Any = compute_limits(accelerator, table=table, precision=m.precision)
     step = model_step(
-        table, chip, load_coefficients(), generation=generation_of(accelerator), stack=m.stack, host=m.stack,
+        table, chip, load_coefficients(), generation=find_generation(accelerator), stack=m.stack, host=m.stack,
         year=accelerator.year or LAST_YEAR, compiled=True,
         input_bytes=float(traced.input_bytes) if is_fed_from_host(m) else 0.0,
-        pressure=pressure_of(traced.memory_bytes, accelerator, share=1.0),
+        pressure=compute_memory_pressure(traced.memory_bytes, accelerator, share=1.0),
         software_year=software_year(m.software),
     )  # fmt: skip
-    pairs, _ = pairs_of([m], {accelerator.name: accelerator}, single_s_of=lambda _: step.total_s)
-    together_s = predicted_s(pairs[0], load_parallel()[pairs[0].form]) if pairs else step.total_s
-    return together_s * wait_factor(m)
+    pairs, _ = pair_measurements([m], {accelerator.name: accelerator}, single_s_of=lambda _: step.total_s)
+    together_s = (
+        predict_pair_s(pairs[0], load_parallel_coefficients()[pairs[0].form]) if pairs else step.total_s
+    )
+    return together_s * find_wait_factor(m)
 
 
 # --- fit and report ---------------------------------------------------------------------------------------

@@ -13,9 +13,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gpuplan.lab.calibrate import is_training, leave_out_architectures
-from gpuplan.lab.cross_validation import HeldOut
-from gpuplan.lab.dataset import examples_of
+from gpuplan.lab.calibrate import cross_validate_architectures, is_training
+from gpuplan.lab.cross_validation import CrossValidation
+from gpuplan.lab.dataset import build_samples
 from gpuplan.lab.evaluation import judged_rows
 from gpuplan.lab.scores import ScoredRow
 from gpuplan.offers.catalog import load_catalog
@@ -43,7 +43,7 @@ def line(name: str, rows: Sequence[ScoredRow], groups: Sequence[str]) -> str:
     return f"{name:>8} {statistics.fmean(held):8.1%} {width:8.3f} {mean:8.3f}"
 
 
-def lines(held_out: HeldOut) -> list[str]:
+def lines(held_out: CrossValidation) -> list[str]:
     """Return one line for each distance, the last for intervals that look at no makeup."""
     found = []
     for distance in DISTANCES:
@@ -54,8 +54,8 @@ def lines(held_out: HeldOut) -> list[str]:
 
 def main() -> int:
     """Fit without each architecture (minutes), then print a line for each distance."""
-    rows = examples_of(judged_rows(), load_catalog().accelerators, progress=lambda _: None)
-    held_out = leave_out_architectures(rows, progress=lambda name: print(name, file=sys.stderr))
+    rows = build_samples(judged_rows(), load_catalog().accelerators, progress=lambda _: None)
+    held_out = cross_validate_architectures(rows, progress=lambda name: print(name, file=sys.stderr))
     print(f"{'distance':>8} {'held':>8} {'width':>8} {'score':>8}")
     print("\n".join(lines(held_out.where(is_training))))
     return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import sys
 
-from gpuplan.lab.end_to_end import judge_runs, published_runs
+from gpuplan.lab.end_to_end import load_published_runs, predict_runs
 from gpuplan.offers.catalog import load_catalog
 
 ENOUGH = 0.25
@@ -17,7 +17,7 @@ def main() -> int:
         f"{'machine':26} {'epochs':>6} {'step ms':>8} {'measured h':>10} {'predicted h':>11} {'error':>7}  bill"
     )
     errors = []
-    for judged in judge_runs(published_runs(), load_catalog()):
+    for judged in predict_runs(load_published_runs(), load_catalog()):
         run, bill = judged.run, judged.billed and judged.billed.bill
         machine = f"{run.step.devices}x {run.step.accelerator}, {run.step.framework}"
         priced = (

@@ -9,7 +9,7 @@ from typing import Any
 
 from gpuplan.offers.rows import Accelerator, Offer
 from gpuplan.plan.select import OfferContext, Selection
-from gpuplan.predict.step_time import StepTime, Unpredicted
+from gpuplan.predict.step_time import NoPrediction, StepTime
 from gpuplan.units import GIB, Interval
 from gpuplan.workload.model import Memory, Workload
 
@@ -23,11 +23,11 @@ class FakePredictor:
 
     def step_time(
         self, workload: Workload, accelerator: Accelerator, *, devices: float = 1, **_: object
-    ) -> StepTime | Unpredicted:
+    ) -> StepTime | NoPrediction:
         """Return the time of one step, whatever the workload."""
         self.calls.append((accelerator.name, devices))
         if accelerator.name in self.unknown or accelerator.fp32_tflop_per_s is None:
-            return Unpredicted(f"no peak of {accelerator.name} is known")
+            return NoPrediction(f"no peak of {accelerator.name} is known")
         mid = 1.0 / accelerator.fp32_tflop_per_s
         interval = Interval(low=0.8 * mid, mid=mid, high=1.5 * mid)
         return StepTime(time_s=interval, basis="modelled", limiter="compute")

@@ -120,9 +120,9 @@ def _emit_own(board: Scoreboard, *, as_json: bool) -> None:
 def _stop_when_worse(board: dict[str, Any]) -> None:
     """Raise NoAnswerError (exit code 3) if a score is worse than the packaged record by more than noise."""
     from ..errors import NoAnswerError
-    from ..lab.score_record import packaged_record, worsened
+    from ..lab.score_record import find_regressions, load_packaged_record
 
-    lines = worsened(packaged_record()["settings"], board["settings"])
+    lines = find_regressions(load_packaged_record()["settings"], board["settings"])
     if lines:
         hint = "if intended, record it with `gpuplan accuracy --output profiles/accuracy.json`"
         raise NoAnswerError("worse than recorded: " + "; ".join(lines), hint=hint)
@@ -153,9 +153,9 @@ def calibrate(
       gpuplan calibrate --retrace -o /tmp/profiles
     """
     from ..errors import UsageError
-    from ..lab.recalibrate import PARTS, profiles_anew, write_profiles
+    from ..lab.recalibrate import PARTS, rebuild_profiles, write_profiles
     from ..offers.catalog import load_catalog
-    from ..predict.measurements import packaged_corpus
+    from ..predict.measurements import load_published_measurements
     from ..render.progress import parts
 
     if not output.is_dir():
@@ -164,8 +164,8 @@ def calibrate(
         hint = "leave out `--accuracy`, or run it in a clone that is installed with `pip install -e .`"
         raise UsageError(f"`--accuracy` scores what is installed, not `{output}`", hint=hint)
     with parts(len(PARTS)) as (part, progress):
-        files = profiles_anew(
-            packaged_corpus(), load_catalog().accelerators, retrace=retrace, progress=progress,
+        files = rebuild_profiles(
+            load_published_measurements(), load_catalog().accelerators, retrace=retrace, progress=progress,
             part=lambda name: part(PARTS[name]),
         )  # fmt: skip
     write_profiles(files, output)

@@ -10,7 +10,7 @@ from ..errors import NoAnswerError
 
 if TYPE_CHECKING:
     from ..lab.accuracy import Scoreboard
-    from ..lab.evaluation_protocols import Setting
+    from ..lab.evaluation_protocols import EvaluationSetting
     from .accuracy_flags import SettingFlags
 
 __all__ = [
@@ -28,7 +28,7 @@ Board = dict[str, Any]
 
 def judged_file(file: Path) -> Scoreboard:
     """Score the packaged coefficients on a user's measurements."""
-    from ..lab.accuracy import judge
+    from ..lab.accuracy import score_measurements
     from ..offers.catalog import load_catalog, resolve_accelerator
     from ..predict.measurements import read_measurements
     from ..predict.predictor import Predictor
@@ -36,7 +36,7 @@ def judged_file(file: Path) -> Scoreboard:
 
     catalog, rows = load_catalog(), read_measurements(file)
     with status("predicting") as progress:
-        return judge(
+        return score_measurements(
             rows, lambda name: resolve_accelerator(catalog, name), Predictor.load(), progress=progress
         )
 
@@ -48,46 +48,46 @@ def settings_from(profiled: str) -> Board:
     """
     from ..errors import UsageError, near_names_hint
     from ..lab.evaluation import judged_rows
-    from ..lab.evaluation_protocols import from_profile
+    from ..lab.evaluation_protocols import build_profile_setting
 
     measured = {m.accelerator for m in judged_rows()}
     found = next((name for name in measured if name.lower() == profiled.lower()), None)
     if found is None:
         hint = near_names_hint(profiled, measured, see_all="gpuplan accuracy --recorded")
         raise UsageError(f"no published rows on `{profiled}` in `--from`", hint=hint)
-    return _computed([from_profile(found)])
+    return _computed([build_profile_setting(found)])
 
 
 def settings_board(names: Sequence[str]) -> Board:
     """Compute the named settings (all if none is named), under the keys of the JSON contract."""
-    from ..lab.evaluation_protocols import settings_named
+    from ..lab.evaluation_protocols import find_settings
 
-    return _computed(settings_named(names))
+    return _computed(find_settings(names))
 
 
-def _computed(settings: Sequence[Setting]) -> Board:
-    from ..lab.accuracy import Prices, evaluate
-    from ..lab.evaluation import Bench, judged_rows
+def _computed(settings: Sequence[EvaluationSetting]) -> Board:
+    from ..lab.accuracy import MachinePrices, evaluate_settings
+    from ..lab.evaluation import Evaluator, judged_rows
     from ..offers.catalog import load_catalog
-    from ..predict.measurements import packaged_corpus
+    from ..predict.measurements import load_published_measurements
     from ..render.progress import status
 
     catalog = load_catalog()
     with status("predicting") as progress:
-        bench = Bench(
-            measurements=judged_rows(), corpus=packaged_corpus(), accelerators=catalog.accelerators,
+        bench = Evaluator(
+            measurements=judged_rows(), corpus=load_published_measurements(), accelerators=catalog.accelerators,
             progress=progress,
         )  # fmt: skip
-        return evaluate(bench, settings, Prices.of(catalog.offers)).to_json()
+        return evaluate_settings(bench, settings, MachinePrices.of(catalog.offers)).to_json()
 
 
 def recorded_board(names: Sequence[str]) -> Board:
     """Load recorded settings under the same keys, without the underlying rows."""
-    from ..lab.evaluation_protocols import HEADLINE, settings_named
-    from ..lab.score_record import packaged_record
+    from ..lab.evaluation_protocols import HEADLINE, find_settings
+    from ..lab.score_record import load_packaged_record
 
-    wanted = {setting.name for setting in settings_named(names)}
-    settings = {name: s for name, s in packaged_record()["settings"].items() if name in wanted}
+    wanted = {setting.name for setting in find_settings(names)}
+    settings = {name: s for name, s in load_packaged_record()["settings"].items() if name in wanted}
     shown = settings.get(HEADLINE) or next(iter(settings.values()), None)
     keys = ("protocol", "summary", "by_accelerator", "by_model", "rules_of_thumb")
     return {**{key: shown[key] if shown else None for key in keys}, "settings": settings, "rows": []}
@@ -95,7 +95,7 @@ def recorded_board(names: Sequence[str]) -> Board:
 
 def emit_settings(board: Board, *, output: Path | None, markdown: bool, as_json: bool) -> None:
     """Print settings as a table, page or JSON, and record them if a file is given."""
-    from ..lab.score_record import rounded
+    from ..lab.score_record import round_digits
     from ..render.accuracy import build_setting_columns, build_setting_rows
     from ..render.accuracy_page import format_accuracy_page
     from ..render.output import emit_json, emit_rows, emit_text
@@ -105,7 +105,7 @@ def emit_settings(board: Board, *, output: Path | None, markdown: bool, as_json:
     if as_json:
         emit_json("gpuplan.accuracy/1", board)
     elif markdown:
-        emit_text(format_accuracy_page(rounded(board["settings"])))
+        emit_text(format_accuracy_page(round_digits(board["settings"])))
     else:
         emit_rows(build_setting_columns(), build_setting_rows(board["settings"]))
 
@@ -114,10 +114,10 @@ def _record(settings: Mapping[str, Any], path: Path) -> None:
     """Write the record, keeping existing settings that were not computed."""
     from ..lab.calibrate import write_json
     from ..lab.evaluation_protocols import SETTINGS
-    from ..lab.score_record import read_record, record_of
+    from ..lab.score_record import build_record, read_record
 
     before = read_record(path) if path.exists() else None
-    write_json(path, record_of(settings, order=SETTINGS, before=before))
+    write_json(path, build_record(settings, order=SETTINGS, before=before))
 
 
 def accuracy_of_memory(flags: SettingFlags) -> None:
@@ -125,17 +125,22 @@ def accuracy_of_memory(flags: SettingFlags) -> None:
 
     With ``--check``, NoAnswerError (exit code 3) if it is worse than recorded.
     """
-    from ..lab.memory_accuracy import SCHEMA, memory_board, recorded_memory, worsened_memory
+    from ..lab.memory_accuracy import (
+        SCHEMA,
+        build_memory_scores,
+        find_memory_regressions,
+        load_recorded_memory,
+    )
     from ..render.accuracy_memory import build_memory_columns, build_memory_rows, format_memory_page
     from ..render.output import emit_json, emit_rows, emit_text, format_json
     from ..render.output_files import write_text
     from ..render.progress import status
 
     if flags.recorded:
-        board = recorded_memory()
+        board = load_recorded_memory()
     else:
         with status("tracing") as progress:
-            board = memory_board(progress)
+            board = build_memory_scores(progress)
     if flags.output is not None:
         write_text(flags.output, format_json(SCHEMA, board))
     if flags.json_:
@@ -144,7 +149,7 @@ def accuracy_of_memory(flags: SettingFlags) -> None:
         emit_text(format_memory_page(board))
     else:
         emit_rows(build_memory_columns(), build_memory_rows(board))
-    worse = worsened_memory(recorded_memory(), board) if flags.check else []
+    worse = find_memory_regressions(load_recorded_memory(), board) if flags.check else []
     if worse:
         hint = "if intended, record it with `gpuplan accuracy --memory --output profiles/memory.json`"
         raise NoAnswerError("worse than recorded: " + "; ".join(worse), hint=hint)

@@ -12,29 +12,36 @@ from ..predict.measurements import Measurement
 from ..predict.predictor import Predictor
 from ..predict.run_config import is_fed_from_host
 from ..predict.step_time import StepTime
-from .dataset import workload_of
-from .evaluation import Bench, Predicted
-from .evaluation_protocols import HEADLINE, Setting
-from .multi_device_data import machine_of
-from .regret import PriceOf, candidates_of, decide_all, summarize_decisions
-from .scores import ScoredRow, Summary, by, mean_over, row_to_json, summarize
+from .dataset import load_measured_workload
+from .evaluation import Evaluator, HeldOutPredictions
+from .evaluation_protocols import HEADLINE, EvaluationSetting
+from .multi_device_data import find_host_spec
+from .regret import PriceOf, build_options, evaluate_choices, summarize_decisions
+from .scores import ScoredRow, Summary, average_over_groups, row_to_json, summarize, summarize_by
 
-__all__ = ["Prices", "Scoreboard", "SettingScore", "decision_json", "evaluate", "judge"]
+__all__ = [
+    "MachinePrices",
+    "Scoreboard",
+    "SettingScore",
+    "build_decision_json",
+    "evaluate_settings",
+    "score_measurements",
+]
 
 Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prices:
+class MachinePrices:
     """What a machine costs, by accelerator and devices: at the cheapest seller, and at the large clouds."""
 
     anybody: Mapping[tuple[str, float], Offer]
     clouds: Mapping[tuple[str, float], Offer]
 
     @staticmethod
-    def of(offers: Sequence[Offer]) -> Prices:
+    def of(offers: Sequence[Offer]) -> MachinePrices:
         """Return the prices in a list of offers."""
-        return Prices(
+        return MachinePrices(
             anybody=find_reference_prices(offers), clouds=find_reference_prices(offers, providers=CLOUDS)
         )
 
@@ -67,11 +74,13 @@ def _lookup(machines: Mapping[tuple[str, float], Offer]) -> PriceOf:
     return price_of
 
 
-def decision_json(groups: Sequence[Sequence[ScoredRow]], prices: Prices) -> dict[str, Any]:
+def build_decision_json(groups: Sequence[Sequence[ScoredRow]], prices: MachinePrices) -> dict[str, Any]:
     """Return what choosing machines by these predictions loses, within each group, as plain JSON types."""
 
     def loss(price_of: PriceOf) -> dict[str, Any]:
-        return summarize_decisions([one for rows in groups for one in decide_all(rows, price_of)]).to_json()
+        return summarize_decisions(
+            [one for rows in groups for one in evaluate_choices(rows, price_of)]
+        ).to_json()
 
     anywhere, at_clouds = loss(_lookup(prices.anybody)), loss(_lookup(prices.clouds))
     return {**anywhere, "cheapest_at_clouds": at_clouds["cheapest"]}
@@ -88,15 +97,15 @@ class SettingScore:
         prices: What they cost.
     """
 
-    setting: Setting
-    predicted: Predicted
-    choices: tuple[Predicted, ...]
-    prices: Prices
+    setting: EvaluationSetting
+    predicted: HeldOutPredictions
+    choices: tuple[HeldOutPredictions, ...]
+    prices: MachinePrices
 
     def to_json(self) -> dict[str, Any]:
         """Return the scores without the rows, as plain JSON types."""
         rows, rules = self.predicted.rows, self.predicted.rules
-        by_source = by(rows, lambda m: m.origin)
+        by_source = summarize_by(rows, lambda m: m.origin)
         return {
             "title": self.setting.title,
             "protocol": self.setting.protocol,
@@ -106,15 +115,15 @@ class SettingScore:
             },
             "n": len(rows),
             "summary": summarize(rows).to_json(),
-            "over_sources": mean_over(by_source),
-            "decision": decision_json([group.rows for group in self.choices], self.prices),
+            "over_sources": average_over_groups(by_source),
+            "decision": build_decision_json([group.rows for group in self.choices], self.prices),
             "by_source": _json(by_source),
-            "by_accelerator": _json(by(rows, lambda m: m.accelerator)),
-            "by_model": _json(by(rows, lambda m: m.architecture)),
-            "by_precision": _json(by(rows, lambda m: m.precision)),
+            "by_accelerator": _json(summarize_by(rows, lambda m: m.accelerator)),
+            "by_model": _json(summarize_by(rows, lambda m: m.architecture)),
+            "by_precision": _json(summarize_by(rows, lambda m: m.precision)),
             "rules_of_thumb": {name: summarize(judged).to_json() for name, judged in rules.items()},
             "rules_decision": {
-                name: decision_json([group.rules[name] for group in self.choices], self.prices)
+                name: build_decision_json([group.rules[name] for group in self.choices], self.prices)
                 for name in rules
             },
             "prices": self.prices.to_json(_machines([row for group in self.choices for row in group.rows])),
@@ -123,7 +132,7 @@ class SettingScore:
 
 def _machines(rows: Sequence[ScoredRow]) -> set[tuple[str, int]]:
     """Return what was chosen among: accelerators and devices."""
-    return {(c.accelerator, c.devices) for choice in candidates_of(rows, lambda *_: None) for c in choice}
+    return {(c.accelerator, c.devices) for choice in build_options(rows, lambda *_: None) for c in choice}
 
 
 def _json(summaries: Mapping[str, Summary]) -> dict[str, Any]:
@@ -150,11 +159,11 @@ class Scoreboard:
 
     def by_accelerator(self) -> dict[str, Summary]:
         """Return a summary for each accelerator."""
-        return by(self.rows, lambda m: m.accelerator)
+        return summarize_by(self.rows, lambda m: m.accelerator)
 
     def by_model(self) -> dict[str, Summary]:
         """Return a summary for each model architecture."""
-        return by(self.rows, lambda m: m.architecture)
+        return summarize_by(self.rows, lambda m: m.architecture)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON types under the keys of the contract."""
@@ -171,7 +180,9 @@ class Scoreboard:
         }  # fmt: skip
 
 
-def evaluate(bench: Bench, settings: Sequence[Setting], prices: Prices) -> Scoreboard:
+def evaluate_settings(
+    bench: Evaluator, settings: Sequence[EvaluationSetting], prices: MachinePrices
+) -> Scoreboard:
     """Return the scores of settings; one that has no rows to judge is not among them.
 
     The rows are those of the headline setting, or of the first one when that is not asked for.
@@ -189,13 +200,13 @@ def evaluate(bench: Bench, settings: Sequence[Setting], prices: Prices) -> Score
     )
 
 
-def _judged(setting: Setting, bench: Bench, prices: Prices) -> SettingScore:
+def _judged(setting: EvaluationSetting, bench: Evaluator, prices: MachinePrices) -> SettingScore:
     predicted = setting.predict(bench)
     choices = setting.among(bench) if setting.among else [predicted]
     return SettingScore(setting=setting, predicted=predicted, choices=tuple(choices), prices=prices)
 
 
-def judge(
+def score_measurements(
     measurements: Sequence[Measurement], resolve: Callable[[str], Accelerator], predictor: Predictor, *,
     progress: Progress,
 ) -> Scoreboard:  # fmt: skip
@@ -206,8 +217,8 @@ def judge(
         progress(m.model)
         accelerator = resolve(m.accelerator)
         step = predictor.step_time(
-            workload_of(m), accelerator, devices=m.devices, look_up=False,
-            stack=m.stack, fed=is_fed_from_host(m), machine=machine_of(m), hosts=_joined_hosts(m),
+            load_measured_workload(m), accelerator, devices=m.devices, look_up=False,
+            stack=m.stack, fed=is_fed_from_host(m), machine=find_host_spec(m), hosts=_joined_hosts(m),
         )  # fmt: skip
         if isinstance(step, StepTime):
             rows.append(ScoredRow(measurement=m, predicted_s=step.time_s, basis=step.basis))
@@ -221,4 +232,4 @@ def judge(
 
 def _joined_hosts(m: Measurement) -> int:
     """Return the machines of a row whose network is known; one where nothing can be said of it."""
-    return m.hosts or 1 if machine_of(m).network_gbit_per_s else 1
+    return m.hosts or 1 if find_host_spec(m).network_gbit_per_s else 1

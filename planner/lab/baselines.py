@@ -5,47 +5,49 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from .fit import Case
+from .fit import FitSample
 
-__all__ = ["RULES", "Rule", "predict_naively"]
+__all__ = ["BASELINES", "Baseline", "predict_baseline_s"]
 
 
-def _peak_flop_per_s(case: Case) -> float:
+def _peak_flop_per_s(case: FitSample) -> float:
     return float(case.chip.peak_flop_per_s.max())
 
 
-def _bytes(case: Case) -> float:
+def _bytes(case: FitSample) -> float:
     return float((case.table.bytes_moved * case.table.count).sum())
 
 
-def _flops(case: Case) -> float:
+def _flops(case: FitSample) -> float:
     return float((case.table.flops * case.table.count).sum())
 
 
-def flops_s(case: Case) -> float:
+def flops_s(case: FitSample) -> float:
     """Return FLOPs over datasheet peak [s]."""
     return _flops(case) / _peak_flop_per_s(case)
 
 
-def bandwidth_s(case: Case) -> float:
+def bandwidth_s(case: FitSample) -> float:
     """Return bytes over datasheet bandwidth [s]."""
     return _bytes(case) / float(case.chip.memory_bytes_per_s)
 
 
-def roofline_s(case: Case) -> float:
+def roofline_s(case: FitSample) -> float:
     """Return the larger of the two for the whole step [s]."""
     return max(flops_s(case), bandwidth_s(case))
 
 
-Rule = Callable[[Case], float]
-RULES: dict[str, Rule] = {
+Baseline = Callable[[FitSample], float]
+BASELINES: dict[str, Baseline] = {
     "flops_ratio": flops_s,
     "bandwidth_ratio": bandwidth_s,
     "datasheet_roofline": roofline_s,
 }
 
 
-def predict_naively(rule: Rule, fit_on: Sequence[Case], predict: Sequence[Case]) -> list[float]:
+def predict_baseline_s(
+    rule: Baseline, fit_on: Sequence[FitSample], predict: Sequence[FitSample]
+) -> list[float]:
     """Return the rule's times for ``predict`` [s], scaled by the median ratio to the rows of ``fit_on``.
 
     The ratio is what such a rule calls utilization; the median makes it as good as one constant can be.

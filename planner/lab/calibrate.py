@@ -13,25 +13,25 @@ from typing import Any
 from ..files import write_whole
 from ..predict.coefficients import Coefficients
 from ..predict.device.measured_lookup import FORMAT as MEASURED_FORMAT
-from ..predict.device.measured_lookup import fingerprint
-from ..predict.interval.quantiles import outer
+from ..predict.device.measured_lookup import compute_fingerprint
+from ..predict.interval.quantiles import union
 from ..predict.measurements import STACKS, Measurement
-from ..predict.parameter_vector import Fitted
-from ..predict.priors import datasheet_of, kin_of
-from ..predict.run_config import kind_of_measured_run, mode_of, name_and_mode
-from .cross_validation import Example, HeldOut, leave_out, packed
+from ..predict.parameter_vector import FittedCoefficients
+from ..predict.priors import datasheet_interval_key, era_bucket
+from ..predict.run_config import append_mode, name_measured_run_kind, split_mode
+from .cross_validation import CrossValidation, LabelledSample, assign_folds, cross_validate
 from .fit import fit
-from .kernel_store import Traced, run_key
+from .kernel_store import TracedRun, build_run_key
 
 __all__ = [
     "Calibration",
+    "build_measured_index",
     "calibrate",
+    "cross_validate_accelerators",
+    "cross_validate_architectures",
     "is_plain_fit",
     "is_training",
-    "leave_out_accelerators",
-    "leave_out_architectures",
-    "measured_index",
-    "rows_of_one_gpu",
+    "select_single_gpu_rows",
 ]
 
 Progress = Callable[[str], None]
@@ -45,29 +45,36 @@ FOLDS = 5  # for the others
 MEASURED_LOG = math.log1p(1.28 * REPEAT_NOISE)
 
 
-def leave_out_architectures(examples: Sequence[Example], *, progress: Progress) -> HeldOut:
+def cross_validate_architectures(
+    examples: Sequence[LabelledSample], *, progress: Progress
+) -> CrossValidation:
     """Predict every family of architectures by a fit that has seen none of it, on no chip and in no source."""
-    folds = packed([e.measurement.family for e in examples], alone_from=ALONE_FROM, folds=FOLDS)
-    return leave_out(
+    folds = assign_folds([e.measurement.family for e in examples], alone_from=ALONE_FROM, folds=FOLDS)
+    return cross_validate(
         examples, group_of=lambda e: folds[e.measurement.family], progress=progress, by_makeup=True
     )
 
 
-def leave_out_accelerators(examples: Sequence[Example], *, progress: Progress) -> HeldOut:
+def cross_validate_accelerators(examples: Sequence[LabelledSample], *, progress: Progress) -> CrossValidation:
     """Predict every accelerator from its datasheet alone; a generation that only it had gets the mean."""
-    return leave_out(
-        examples, group_of=lambda e: e.measurement.chip, kin_of=lambda e: kin_of(e.case.year), progress=progress,
+    return cross_validate(
+        examples,
+        group_of=lambda e: e.measurement.chip,
+        kin_of=lambda e: era_bucket(e.case.year),
+        progress=progress,
         by_makeup=True,
-    )  # fmt: skip
+    )
 
 
-def leave_out_sources(examples: Sequence[Example], *, progress: Progress) -> HeldOut:
+def cross_validate_sources(examples: Sequence[LabelledSample], *, progress: Progress) -> CrossValidation:
     """Predict every source by a fit without it."""
-    folds = packed([e.measurement.origin for e in examples], alone_from=ALONE_FROM // 2, folds=2)
-    return leave_out(examples, group_of=lambda e: folds[e.measurement.origin], progress=progress, unlike=True)
+    folds = assign_folds([e.measurement.origin for e in examples], alone_from=ALONE_FROM // 2, folds=2)
+    return cross_validate(
+        examples, group_of=lambda e: folds[e.measurement.origin], progress=progress, unlike=True
+    )
 
 
-def rows_of_one_gpu(measurements: Sequence[Measurement]) -> list[Measurement]:
+def select_single_gpu_rows(measurements: Sequence[Measurement]) -> list[Measurement]:
     """Return the rows that are fitted on: training steps and inference calls of one GPU.
 
     An inference call is a forward pass alone: it tells what the forward pass takes of a training step.
@@ -95,12 +102,12 @@ class Calibration:
     """
 
     coefficients: Coefficients
-    fitted: Fitted
-    models: HeldOut
-    sources: HeldOut
+    fitted: FittedCoefficients
+    models: CrossValidation
+    sources: CrossValidation
 
 
-def calibrate(examples: Sequence[Example], *, progress: Progress) -> Calibration:
+def calibrate(examples: Sequence[LabelledSample], *, progress: Progress) -> Calibration:
     """Fit on all rows of one GPU; take the intervals from the errors on training steps that were left out.
 
     What a user runs on is not what any publisher ran on: a modelled step is as far off as those of publishers that
@@ -108,28 +115,28 @@ def calibrate(examples: Sequence[Example], *, progress: Progress) -> Calibration
     """
     progress("everything")
     fitted = fit([example.case for example in examples])
-    models = leave_out_architectures(examples, progress=progress)
-    chips = leave_out_accelerators(examples, progress=progress).where(is_training)
-    sources = leave_out_sources(examples, progress=progress)
+    models = cross_validate_architectures(examples, progress=progress)
+    chips = cross_validate_accelerators(examples, progress=progress).where(is_training)
+    sources = cross_validate_sources(examples, progress=progress)
     modelled = sources.where(is_training).intervals()
     from_datasheets = {
-        datasheet_of(kin): {
-            stack: outer(modelled[stack], ends) for stack, ends in chips.intervals(kin=kin).items()
+        datasheet_interval_key(kin): {
+            stack: union(modelled[stack], ends) for stack, ends in chips.intervals(kin=kin).items()
         }
         for kin in sorted({"", *chips.kin})
     }
     rows = [example.measurement for example in examples]
     coefficients = Coefficients(
         generations=fitted.generations, era=fitted.era, shared=fitted.shared,
-        stacks=fitted.stacks | means_of_classes(fitted.stacks),
-        hosts=fitted.hosts | means_of_classes(fitted.hosts),
+        stacks=fitted.stacks | compute_class_means(fitted.stacks),
+        hosts=fitted.hosts | compute_class_means(fitted.hosts),
         intervals={
             "measured": dict.fromkeys(STACKS, (-MEASURED_LOG, MEASURED_LOG)),
             "modelled": modelled,
             **from_datasheets,
         },
         fitted_on={
-            "runs": sorted({kind_of_measured_run(m) for m in rows}),
+            "runs": sorted({name_measured_run_kind(m) for m in rows}),
             "architectures": sorted({m.architecture for m in rows}),
             "sources": dict(sorted(Counter(m.origin for m in rows).items())),
             "rows": len(rows),
@@ -138,20 +145,20 @@ def calibrate(examples: Sequence[Example], *, progress: Progress) -> Calibration
     return Calibration(coefficients=coefficients, fitted=fitted, models=models, sources=sources)
 
 
-def means_of_classes(members: Mapping[str, Any]) -> dict[str, Any]:
+def compute_class_means(members: Mapping[str, Any]) -> dict[str, Any]:
     """Return the geometric mean over each of the classes that a user can name, for training and for inference.
 
     A host that is an instance type ran Keras. Keras on backends that are gone (MXNet, CNTK, TensorFlow 1) is
     no guide to Keras today; where nothing is left of a class, all others of its mode stand for it.
     """
     found = {}
-    named = [(*name_and_mode(name), value) for name, value in members.items() if name]
+    named = [(*split_mode(name), value) for name, value in members.items() if name]
     for mode in ("train", "infer"):
         ours = [(_class_in(name), value) for name, of, value in named if of == mode]
         for kind in STACKS:
             alike = [value for own, value in ours if own == kind] or [value for own, value in ours if own]
             if alike:
-                found[mode_of(kind, mode)] = _geometric_mean(alike)
+                found[append_mode(kind, mode)] = _geometric_mean(alike)
     return found
 
 
@@ -176,12 +183,14 @@ def is_plain_fit(m: Measurement) -> bool:
     return plain and m.work == m.mode == "train" and m.devices == 1 and m.accelerator != "CPU"
 
 
-def measured_index(measurements: Sequence[Measurement], traces: Mapping[str, Traced]) -> dict[str, Any]:
+def build_measured_index(
+    measurements: Sequence[Measurement], traces: Mapping[str, TracedRun]
+) -> dict[str, Any]:
     """Return the look-up table of measured steps as plain JSON types.
 
     Args:
         measurements: Whatever was published; what was no plain `fit` is not looked up.
-        traces: What they launch, by `run_key`.
+        traces: What they launch, by `build_run_key`.
     """
     sources: list[str] = []
     steps: dict[str, list[list[Any]]] = {}
@@ -190,7 +199,7 @@ def measured_index(measurements: Sequence[Measurement], traces: Mapping[str, Tra
         if source not in sources:
             sources.append(source)
         row = [m.accelerator, float(f"{m.step_s:.6g}"), sources.index(source)]
-        steps.setdefault(fingerprint(m, traces[run_key(m)].kernels), []).append(row)
+        steps.setdefault(compute_fingerprint(m, traces[build_run_key(m)].kernels), []).append(row)
     return {"schema": MEASURED_FORMAT, "sources": sources, "steps": dict(sorted(steps.items()))}
 
 

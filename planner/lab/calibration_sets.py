@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import NamedTuple
 
-from ..predict.interval.quantiles import interval_of, nested_interval, outer
-from ..predict.interval.similarity import Makeup, likeness
+from ..predict.interval.quantiles import compute_log_bounds, compute_nested_log_bounds, union
+from ..predict.interval.similarity import TimeBreakdown, similarity_weight
 from ..predict.measurements import Measurement
-from ..predict.run_config import kind_of_stack, stack_of
+from ..predict.run_config import classify_stack, name_stack
 
-__all__ = ["Error", "Guide", "Place", "ends_of", "guides_for"]
+__all__ = ["CalibrationKey", "CalibrationSet", "Residual", "compute_union_bounds", "select_calibration_sets"]
 
 ENOUGH_GROUPS = (
     9  # an 80 % interval leaves a tenth on either side: the share of the next group where nine are known
@@ -20,10 +20,10 @@ FEWEST_GROUPS = (
     3  # with errors on fewer groups a kind of stack has no interval of its own; a kin has one more
 )
 LEAST_LIKE = 1e-9  # what steps of another makeup count: where there are no others, they tell of it
-_MakesEnds = Callable[..., tuple[float, float]]  # `interval_of` or `nested_interval`
+_MakesEnds = Callable[..., tuple[float, float]]  # `compute_log_bounds` or `compute_nested_log_bounds`
 
 
-class Error(NamedTuple):
+class Residual(NamedTuple):
     """What a prediction was off by, log(measured / predicted); its group, and what that is one of.
 
     ``makeup`` is what the step consists of; None where that is not looked at.
@@ -33,10 +33,10 @@ class Error(NamedTuple):
     group: str
     kin: str
     measurement: Measurement
-    makeup: Makeup | None
+    makeup: TimeBreakdown | None
 
 
-class Place(NamedTuple):
+class CalibrationKey(NamedTuple):
     """Where an interval is wanted: a group, a kind of stack, the stack, and what the group is one of."""
 
     group: str
@@ -45,24 +45,26 @@ class Place(NamedTuple):
     kin: str
 
 
-class Guide(NamedTuple):
+class CalibrationSet(NamedTuple):
     """Errors, and how an interval is made of them."""
 
-    errors: Sequence[Error]
+    errors: Sequence[Residual]
     made_of: _MakesEnds
 
-    def ends(self, makeup: Makeup | None) -> tuple[float, float]:
+    def ends(self, makeup: TimeBreakdown | None) -> tuple[float, float]:
         """Return the interval for a step of some makeup; None: of any."""
         logs, groups = [one.log for one in self.errors], [one.group for one in self.errors]
         alike = [] if makeup is None else [_weight(one, makeup) for one in self.errors]
         return self.made_of(logs, groups, alike=alike)
 
 
-def _weight(error: Error, makeup: Makeup) -> float:
-    return LEAST_LIKE + (likeness(error.makeup, makeup) if error.makeup else 1.0)
+def _weight(error: Residual, makeup: TimeBreakdown) -> float:
+    return LEAST_LIKE + (similarity_weight(error.makeup, makeup) if error.makeup else 1.0)
 
 
-def guides_for(place: Place, errors: Sequence[Error], *, unlike: bool) -> list[Guide]:
+def select_calibration_sets(
+    place: CalibrationKey, errors: Sequence[Residual], *, unlike: bool
+) -> list[CalibrationSet]:
     """Return the errors on other groups that tell of a place: of its kin, the very stack, its kind, or all.
 
     Args:
@@ -73,26 +75,28 @@ def guides_for(place: Place, errors: Sequence[Error], *, unlike: bool) -> list[G
     """
     akin = _of_kind(_akin(place, errors), place.kind)
     if akin:
-        return [Guide(akin, nested_interval)]
-    made_of = nested_interval if unlike else interval_of
+        return [CalibrationSet(akin, compute_nested_log_bounds)]
+    made_of = compute_nested_log_bounds if unlike else compute_log_bounds
     kept = _of_kind([one for one in errors if one.group != place.group], place.kind)
-    alike = [one for one in kept if kind_of_stack(one.measurement) == place.kind]
-    same = [one for one in alike if stack_of(one.measurement) == place.stack]
+    alike = [one for one in kept if classify_stack(one.measurement) == place.kind]
+    same = [one for one in alike if name_stack(one.measurement) == place.stack]
     if _groups_in(same) >= ENOUGH_GROUPS:
-        return [Guide(same, made_of)]
+        return [CalibrationSet(same, made_of)]
     if _groups_in(alike) < FEWEST_GROUPS:
-        return [Guide(kept, made_of)]
+        return [CalibrationSet(kept, made_of)]
     if unlike and _groups_in(alike) < ENOUGH_GROUPS:
-        return [Guide(alike, made_of), Guide(kept, made_of)]
-    return [Guide(alike, made_of)]
+        return [CalibrationSet(alike, made_of), CalibrationSet(kept, made_of)]
+    return [CalibrationSet(alike, made_of)]
 
 
-def ends_of(guides: Sequence[Guide], makeup: Makeup | None) -> tuple[float, float]:
+def compute_union_bounds(
+    guides: Sequence[CalibrationSet], makeup: TimeBreakdown | None
+) -> tuple[float, float]:
     """Return the ends of the smallest interval that holds those of all guides."""
-    return reduce(outer, (guide.ends(makeup) for guide in guides))
+    return reduce(union, (guide.ends(makeup) for guide in guides))
 
 
-def _akin(place: Place, errors: Sequence[Error]) -> list[Error]:
+def _akin(place: CalibrationKey, errors: Sequence[Residual]) -> list[Residual]:
     """Return the errors on other groups of a group's kin; nothing where too few groups are of it."""
     whole = [one for one in errors if place.kin and one.kin == place.kin]
     if _groups_in(whole) <= FEWEST_GROUPS:
@@ -100,11 +104,11 @@ def _akin(place: Place, errors: Sequence[Error]) -> list[Error]:
     return [one for one in whole if one.group != place.group]
 
 
-def _of_kind(errors: Sequence[Error], kind: str) -> list[Error]:
+def _of_kind(errors: Sequence[Residual], kind: str) -> list[Residual]:
     """Return the errors that tell of a kind of stack: those on stacks that are gone tell of such alone."""
-    found = [one for one in errors if kind_of_stack(one.measurement) in (kind, one.measurement.stack)]
+    found = [one for one in errors if classify_stack(one.measurement) in (kind, one.measurement.stack)]
     return found or list(errors)
 
 
-def _groups_in(errors: Sequence[Error]) -> int:
+def _groups_in(errors: Sequence[Residual]) -> int:
     return len({one.group for one in errors})

@@ -9,21 +9,27 @@ from pathlib import Path
 
 from ..errors import UsageError, near_names_hint
 from ..offers.rows import Accelerator
-from ..predict.device.accelerator_limits import chip_of, generation_of
+from ..predict.device.accelerator_limits import compute_limits, find_generation
 from ..predict.framework_versions import software_year
-from ..predict.kernels.table import KernelTable, table_of
+from ..predict.kernels.table import KernelTable, build_kernel_table
 from ..predict.measurements import Measurement
 from ..predict.priors import LAST_YEAR
-from ..predict.run_config import converted_dtypes, host_of, is_fed_from_host, pressure_of, stack_of
-from ..predict.step_time import Unpredicted
+from ..predict.run_config import (
+    compute_memory_pressure,
+    find_converted_dtypes,
+    is_fed_from_host,
+    name_host,
+    name_stack,
+)
+from ..predict.step_time import NoPrediction
 from ..workload.load import load_workload
 from ..workload.model import Workload
 from ..workload.options import WorkloadOptions
-from .cross_validation import Example
-from .fit import Case
-from .kernel_store import Traced, load_store, run_key, trace_of
+from .cross_validation import LabelledSample
+from .fit import FitSample
+from .kernel_store import TracedRun, build_run_key, build_traced_run, load_store
 
-__all__ = ["examples_of", "traces_of", "workload_of", "workloads_of"]
+__all__ = ["build_samples", "load_measured_workload", "trace_runs", "trace_workloads"]
 
 Key = tuple[Path, str, int, str, str, bool]
 Progress = Callable[[str], None]
@@ -33,7 +39,7 @@ def _key(m: Measurement) -> Key:
     return (m.base, m.model, m.batch_size, m.mode, m.precision, m.compiled)
 
 
-def workload_of(measurement: Measurement) -> Workload:
+def load_measured_workload(measurement: Measurement) -> Workload:
     """Build and trace what was measured (from the cache when it was traced before)."""
     options = WorkloadOptions(
         batch_size=measurement.batch_size, precision=measurement.precision, mode=measurement.mode,
@@ -42,7 +48,7 @@ def workload_of(measurement: Measurement) -> Workload:
     return load_workload(measurement.model, options=options, base=measurement.base)
 
 
-def workloads_of(measurements: Sequence[Measurement], *, progress: Progress) -> dict[Key, Workload]:
+def trace_workloads(measurements: Sequence[Measurement], *, progress: Progress) -> dict[Key, Workload]:
     """Build and trace every distinct workload among the measurements, as many at a time as there are cores.
 
     Each is traced in a child process of its own; the threads here only wait for them.
@@ -51,7 +57,7 @@ def workloads_of(measurements: Sequence[Measurement], *, progress: Progress) -> 
 
     def trace(done: int, measurement: Measurement) -> Workload:
         progress(f"{measurement.model} ({done + 1} of {len(distinct)})")
-        return workload_of(measurement)
+        return load_measured_workload(measurement)
 
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
         try:
@@ -61,10 +67,10 @@ def workloads_of(measurements: Sequence[Measurement], *, progress: Progress) -> 
             raise
 
 
-def traces_of(
-    measurements: Sequence[Measurement], *, progress: Progress, known: Mapping[str, Traced] | None = None
-) -> dict[str, Traced]:
-    """Return what the measured runs launch, by `run_key`: traced where it is not known.
+def trace_runs(
+    measurements: Sequence[Measurement], *, progress: Progress, known: Mapping[str, TracedRun] | None = None
+) -> dict[str, TracedRun]:
+    """Return what the measured runs launch, by `build_run_key`: traced where it is not known.
 
     Args:
         measurements: What was run.
@@ -72,35 +78,35 @@ def traces_of(
         known: Earlier traces; None: those that are packaged.
     """
     known = load_store() if known is None else dict(known)
-    missing = [m for m in measurements if run_key(m) not in known]
-    workloads = workloads_of(missing, progress=progress)
-    return known | {run_key(m): trace_of(m, workloads[_key(m)]) for m in missing}
+    missing = [m for m in measurements if build_run_key(m) not in known]
+    workloads = trace_workloads(missing, progress=progress)
+    return known | {build_run_key(m): build_traced_run(m, workloads[_key(m)]) for m in missing}
 
 
-def examples_of(
+def build_samples(
     measurements: Sequence[Measurement], accelerators: Mapping[str, Accelerator], *, progress: Progress,
-    known: Mapping[str, Traced] | None = None,
-) -> list[Example]:  # fmt: skip
+    known: Mapping[str, TracedRun] | None = None,
+) -> list[LabelledSample]:  # fmt: skip
     """Return measurements on one device as examples to fit or to be judged on.
 
     Args:
         measurements: What was run.
         accelerators: The catalog's, by name.
         progress: Is told what is being traced.
-        known: Traces by `run_key`; None: those that are packaged.
+        known: Traces by `build_run_key`; None: those that are packaged.
 
     Raises:
         UsageError: An accelerator is not in the catalog, or lacks the numbers that a prediction needs.
     """
-    traces = traces_of(measurements, progress=progress, known=known)
+    traces = trace_runs(measurements, progress=progress, known=known)
     tables: dict[tuple[str, frozenset[str]], KernelTable] = {}
     examples = []
     for m in measurements:
-        accelerator, traced = _accelerator_of(m, accelerators), traces[run_key(m)]
-        converted = converted_dtypes(m, accelerator)
-        key = (run_key(m), converted)
+        accelerator, traced = _accelerator_of(m, accelerators), traces[build_run_key(m)]
+        converted = find_converted_dtypes(m, accelerator)
+        key = (build_run_key(m), converted)
         if key not in tables:
-            tables[key] = table_of(traced.kernels, converted=converted)
+            tables[key] = build_kernel_table(traced.kernels, converted=converted)
         examples.append(_example(m, traced, tables[key], accelerator))
     return examples
 
@@ -115,15 +121,17 @@ def _accelerator_of(m: Measurement, accelerators: Mapping[str, Accelerator]) -> 
     return accelerator
 
 
-def _example(m: Measurement, traced: Traced, table: KernelTable, accelerator: Accelerator) -> Example:
-    chip = chip_of(accelerator, table=table, precision=m.precision)
-    if isinstance(chip, Unpredicted):
+def _example(
+    m: Measurement, traced: TracedRun, table: KernelTable, accelerator: Accelerator
+) -> LabelledSample:
+    chip = compute_limits(accelerator, table=table, precision=m.precision)
+    if isinstance(chip, NoPrediction):
         raise UsageError(f"cannot judge {m.model} on {accelerator.name}: {chip.reason}")
-    case = Case(
-        table=table, chip=chip, generation=generation_of(accelerator), stack=stack_of(m), host=host_of(m),
+    case = FitSample(
+        table=table, chip=chip, generation=find_generation(accelerator), stack=name_stack(m), host=name_host(m),
         year=accelerator.year or LAST_YEAR,
         compiled=m.compiled, input_bytes=traced.input_bytes if is_fed_from_host(m) else 0,
-        pressure=pressure_of(traced.memory_bytes, accelerator), step_s=m.step_s,
+        pressure=compute_memory_pressure(traced.memory_bytes, accelerator), step_s=m.step_s,
         software_year=software_year(m.software),
     )  # fmt: skip
-    return Example(measurement=m, case=case)
+    return LabelledSample(measurement=m, case=case)

@@ -18,8 +18,8 @@ from ..plan.assumptions import CostTerms
 from ..plan.estimate_workload import estimate_workload
 from ..plan.question import Question
 from ..plan.select import Filters, select
-from ..predict.measurements import Measurement, packaged_corpus
-from ..predict.step_time import StepTime, Unpredicted
+from ..predict.measurements import Measurement, load_published_measurements
+from ..predict.step_time import NoPrediction, StepTime
 from ..units import Interval
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..plan.result.offer_estimate import OfferEstimate
     from ..workload.model import Workload
 
-__all__ = ["Judged", "WholeRun", "judge_runs", "published_runs"]
+__all__ = ["PredictedRun", "PublishedRun", "load_published_runs", "predict_runs"]
 
 SAMPLES = 1_281_167  # ImageNet's training images
 # ImageNet's 50,000 validation images after every fourth epoch: what v0.5 asked for, and what the logs of the TPU
@@ -39,7 +39,7 @@ XEON_8180_VCPUS = 112.0  # two sockets of 28 cores, two threads each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WholeRun:
+class PublishedRun:
     """A run to a target.
 
     Args:
@@ -58,7 +58,7 @@ class WholeRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class PredictedRun:
     """A run beside its prediction.
 
     Args:
@@ -68,9 +68,9 @@ class Judged:
         billed: The bill on the same machine, from boot to shutdown; None where nobody rents it out.
     """
 
-    run: WholeRun
+    run: PublishedRun
     step_s: float
-    predicted_s: float
+    predict_pair_s: float
     billed: OfferEstimate | None
 
     @property
@@ -79,16 +79,18 @@ class Judged:
         return self.predicted_s / self.run.run_s - 1.0
 
 
-def published_runs() -> tuple[WholeRun, ...]:
+def load_published_runs() -> tuple[PublishedRun, ...]:
     """Return the runs that ship with the program, each with the row of its step."""
     path = Path(str(resources.files("gpuplan.profiles"))) / "whole_runs.csv"
     with path.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    corpus = [m for m in packaged_corpus() if m.origin == "mlperf_training" and "resnet50" in m.model]
+    corpus = [
+        m for m in load_published_measurements() if m.origin == "mlperf_training" and "resnet50" in m.model
+    ]
     return tuple(_run(row, corpus) for row in rows)
 
 
-def _run(row: Mapping[str, str], corpus: Sequence[Measurement]) -> WholeRun:
+def _run(row: Mapping[str, str], corpus: Sequence[Measurement]) -> PublishedRun:
     named = f"({row['step_row']})"
     step = next((m for m in corpus if named in m.source), None)
     if step is None:  # the CPU's: Intel Caffe, 32 images a step
@@ -97,13 +99,13 @@ def _run(row: Mapping[str, str], corpus: Sequence[Measurement]) -> WholeRun:
             framework="caffe", distribution="none", host=row["host"], feed="", source=row["source"],
         )  # fmt: skip
     place = (row["provider"], row["instance_type"], row["region"])
-    return WholeRun(
+    return PublishedRun(
         step=step, epochs=int(row["epochs"]), run_s=float(row["run_s"]), source=row["source"],
         offer=place if all(place) else None,
     )  # fmt: skip
 
 
-def judge_runs(runs: Sequence[WholeRun], catalog: Catalog) -> list[Judged]:
+def predict_runs(runs: Sequence[PublishedRun], catalog: Catalog) -> list[PredictedRun]:
     """Return every run with its prediction."""
     from ..offers.cpu import build_cpu_accelerator
 
@@ -116,25 +118,25 @@ def judge_runs(runs: Sequence[WholeRun], catalog: Catalog) -> list[Judged]:
 def _steps_s(steps: Sequence[Measurement], chips: Mapping[str, Accelerator]) -> list[float]:
     """Return the time of each step, on one device by the fit, on several by theirs [s]."""
     from ..predict.coefficients import load_coefficients
-    from ..predict.multi_device.data_parallel import load_parallel
-    from .cross_validation import predict_case
-    from .dataset import examples_of
-    from .multi_device_data import pairs_of
-    from .multi_device_fit import predicted_s
+    from ..predict.multi_device.data_parallel import load_parallel_coefficients
+    from .cross_validation import predict_sample_s
+    from .dataset import build_samples
+    from .multi_device_data import pair_measurements
+    from .multi_device_fit import predict_pair_s
 
-    coefficients, constants = load_coefficients(), load_parallel()
-    examples = examples_of(steps, chips, progress=lambda _: None)
-    single_s = {id(e.measurement): predict_case(e.case, coefficients) for e in examples}
-    pairs, _ = pairs_of(steps, chips, single_s_of=lambda m: single_s[id(m)])
-    several_s = {id(pair.measurement): predicted_s(pair, constants[pair.form]) for pair in pairs}
+    coefficients, constants = load_coefficients(), load_parallel_coefficients()
+    examples = build_samples(steps, chips, progress=lambda _: None)
+    single_s = {id(e.measurement): predict_sample_s(e.case, coefficients) for e in examples}
+    pairs, _ = pair_measurements(steps, chips, single_s_of=lambda m: single_s[id(m)])
+    several_s = {id(pair.measurement): predict_pair_s(pair, constants[pair.form]) for pair in pairs}
     return [several_s.get(id(m), single_s[id(m)]) for m in steps]
 
 
-def _judged(run: WholeRun, step_s: float, catalog: Catalog) -> Judged:
+def _judged(run: PublishedRun, step_s: float, catalog: Catalog) -> PredictedRun:
     steps = -(-SAMPLES // (run.step.batch_size * run.step.devices)) * run.epochs
     evaluated = VALIDATION_SAMPLES_AN_EPOCH / SAMPLES * FORWARD_SHARE
-    return Judged(
-        run=run, step_s=step_s, predicted_s=step_s * steps * (1.0 + evaluated),
+    return PredictedRun(
+        run=run, step_s=step_s, predict_pair_s=step_s * steps * (1.0 + evaluated),
         billed=None if run.offer is None else _billed(run, step_s, catalog),
     )  # fmt: skip
 
@@ -145,22 +147,22 @@ class _Given:
 
     step_s: float
 
-    def step_time(self, workload: Workload, accelerator: Accelerator, **_: object) -> StepTime | Unpredicted:
+    def step_time(self, workload: Workload, accelerator: Accelerator, **_: object) -> StepTime | NoPrediction:
         """Return it."""
         given = Interval(low=self.step_s, mid=self.step_s, high=self.step_s)
         return StepTime(time_s=given, basis="modelled", limiter="compute", parts_s={"compute": self.step_s})
 
 
-def _billed(run: WholeRun, step_s: float, catalog: Catalog) -> OfferEstimate:
+def _billed(run: PublishedRun, step_s: float, catalog: Catalog) -> OfferEstimate:
     """Return the run on the machine of that name, with everything around it."""
-    from .dataset import workload_of
+    from .dataset import load_measured_workload
 
     provider, instance, region = run.offer or ("", "", "")
     filters = Filters(
         providers=(provider,), regions=(region,), purchase="on-demand", include_retired=True,
         include_local=False, accelerators=(run.step.accelerator,), devices=(run.step.devices,),
     )  # fmt: skip
-    workload = replace(workload_of(run.step), samples=SAMPLES, epochs=run.epochs, steps=None)
+    workload = replace(load_measured_workload(run.step), samples=SAMPLES, epochs=run.epochs, steps=None)
     terms = CostTerms(costs=catalog.costs, overrides={"validation_samples": VALIDATION_SAMPLES_AN_EPOCH})
     answer = estimate_workload(
         workload, selection=select(filters, catalog=catalog), predictor=_Given(step_s), question=Question(),

@@ -7,31 +7,31 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from ..offers.rows import Accelerator
-from ..predict.measurements import Measurement, packaged_corpus
+from ..predict.measurements import Measurement, load_published_measurements
 from .calibrate import (
+    cross_validate_accelerators,
+    cross_validate_architectures,
+    cross_validate_sources,
     is_training,
-    leave_out_accelerators,
-    leave_out_architectures,
-    leave_out_sources,
-    rows_of_one_gpu,
+    select_single_gpu_rows,
 )
-from .cross_validation import Example, HeldOut, leave_out
-from .dataset import examples_of
+from .cross_validation import CrossValidation, LabelledSample, cross_validate
+from .dataset import build_samples
 from .extrapolation import (
-    infer_held_out,
-    inference_rows,
-    modelled_pairs,
-    on_foreign_chips,
-    several_gpus,
-    tpu_rows,
+    model_pairs,
+    predict_inference,
+    predict_new_accelerators,
+    select_inference_rows,
+    select_multi_gpu_rows,
+    select_tpu_rows,
 )
-from .multi_device_data import Form, Pair, pairs_of
-from .multi_device_fit import leave_out_scaling
-from .regret import what_was_run
+from .multi_device_data import ExchangeForm, ScalingPair, pair_measurements
+from .multi_device_fit import cross_validate_scaling
+from .regret import build_workload_key
 from .scores import ScoredRow
-from .transfer_score import Batches, carry_over, scored, scored_rules
+from .transfer_score import Batches, predict_transfers, score_transfer_baselines, score_transfers
 
-__all__ = ["Bench", "Predicted", "judged_rows"]
+__all__ = ["Evaluator", "HeldOutPredictions", "judged_rows"]
 
 Progress = Callable[[str], None]
 Keep = Callable[[Measurement], bool]
@@ -39,11 +39,11 @@ Keep = Callable[[Measurement], bool]
 
 def judged_rows() -> list[Measurement]:
     """Return the published rows that the model is fitted to and judged on: steps and calls of one GPU."""
-    return rows_of_one_gpu(packaged_corpus())
+    return select_single_gpu_rows(load_published_measurements())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Predicted:
+class HeldOutPredictions:
     """Rows predicted without what was held out, and the same rows by the rules of thumb.
 
     ``pool`` holds every measurement that took part: what is held out is taken from it, the rest is fitted on.
@@ -53,9 +53,9 @@ class Predicted:
     rules: Mapping[str, tuple[ScoredRow, ...]] = field(default_factory=dict)
     pool: tuple[Measurement, ...] = ()
 
-    def where(self, keep: Keep) -> Predicted:
+    def where(self, keep: Keep) -> HeldOutPredictions:
         """Return the rows whose measurement passes."""
-        return Predicted(
+        return HeldOutPredictions(
             rows=tuple(row for row in self.rows if keep(row.measurement)),
             rules={
                 name: tuple(row for row in rows if keep(row.measurement)) for name, rows in self.rules.items()
@@ -64,25 +64,29 @@ class Predicted:
         )
 
 
-def _predicted(held_out: HeldOut | None, *, basis: str, judged: Keep = lambda _: True) -> Predicted:
+def _predicted(
+    held_out: CrossValidation | None, *, basis: str, judged: Keep = lambda _: True
+) -> HeldOutPredictions:
     """Return the predictions of rows that are judged, with intervals made of the errors on such rows."""
     if held_out is None:
-        return Predicted()
+        return HeldOutPredictions()
     ours = held_out.where(judged)
     rules = {name: tuple(ours.scored(times, basis=name)) for name, times in ours.naive_s.items()}
     pool = tuple(example.measurement for example in held_out.examples)
-    return Predicted(rows=tuple(ours.scored(basis=basis)), rules=rules, pool=pool)
+    return HeldOutPredictions(rows=tuple(ours.scored(basis=basis)), rules=rules, pool=pool)
 
 
-def _predicted_without(held_out: HeldOut, chip: str) -> Predicted:
+def _predicted_without(held_out: CrossValidation, chip: str) -> HeldOutPredictions:
     """Return the predictions of what was run on a chip, wherever it was run, by the fit without that chip."""
-    ran = {what_was_run(e.measurement) for e in held_out.examples if e.measurement.chip == chip}
+    ran = {build_workload_key(e.measurement) for e in held_out.examples if e.measurement.chip == chip}
     found = held_out.by_fit_without(chip)
-    return _predicted(found, basis="datasheet", judged=lambda m: is_training(m) and what_was_run(m) in ran)
+    return _predicted(
+        found, basis="datasheet", judged=lambda m: is_training(m) and build_workload_key(m) in ran
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bench:
+class Evaluator:
     """Measurements to be judged on, and what each way of holding out predicts for them, when asked for.
 
     Args:
@@ -98,35 +102,35 @@ class Bench:
     progress: Progress
 
     @cached_property
-    def examples(self) -> list[Example]:
+    def examples(self) -> list[LabelledSample]:
         """Every measurement, traced."""
-        return examples_of(self.measurements, self.accelerators, progress=self.progress)
+        return build_samples(self.measurements, self.accelerators, progress=self.progress)
 
-    def architecture_left_out(self, keep: Keep) -> Predicted:
+    def architecture_left_out(self, keep: Keep) -> HeldOutPredictions:
         """Predict every architecture among some rows by a fit on the rest of them."""
         examples = [e for e in self.examples if keep(e.measurement)]
         if len(examples) == len(self.examples):
             return self.without_architecture
         if len({e.measurement.family for e in examples}) < 2:
-            return Predicted()  # nothing would be left to fit on
-        held_out = leave_out(
+            return HeldOutPredictions()  # nothing would be left to fit on
+        held_out = cross_validate(
             examples, group_of=lambda e: e.measurement.family, progress=self.progress, by_makeup=True
         )
         return _predicted(held_out, basis="modelled")
 
     @cached_property
-    def without_architecture(self) -> Predicted:
+    def without_architecture(self) -> HeldOutPredictions:
         """Predictions by fits that have seen no variant of the architecture."""
         return _predicted(self.architecture_held_out, basis="modelled", judged=is_training)
 
     @cached_property
-    def architecture_held_out(self) -> HeldOut | None:
+    def architecture_held_out(self) -> CrossValidation | None:
         """Fits that have seen no variant of an architecture; None when there is but one."""
         if len({e.measurement.family for e in self.examples}) < 2:
             return None
-        return leave_out_architectures(self.examples, progress=self.progress)
+        return cross_validate_architectures(self.examples, progress=self.progress)
 
-    def from_profile(self, keep: Keep, *, source: str | None, batches: Batches) -> Predicted:
+    def from_profile(self, keep: Keep, *, source: str | None, batches: Batches) -> HeldOutPredictions:
         """Predict architectures by fits without them, and by their profiles on other accelerators.
 
         Args:
@@ -136,37 +140,39 @@ class Bench:
         """
         held_out = self.architecture_held_out
         if held_out is None:
-            return Predicted()
+            return HeldOutPredictions()
         self.progress(f"from a profile on {source or 'each accelerator'}")
-        carried = carry_over(held_out, source=source, batches=batches, keep=keep)
+        carried = predict_transfers(held_out, source=source, batches=batches, keep=keep)
         pool = tuple(example.measurement for example in held_out.examples)
-        return Predicted(rows=scored(carried), rules=scored_rules(carried), pool=pool)
+        return HeldOutPredictions(
+            rows=score_transfers(carried), rules=score_transfer_baselines(carried), pool=pool
+        )
 
     @cached_property
-    def without_source(self) -> Predicted:
+    def without_source(self) -> HeldOutPredictions:
         """Predictions by fits that have seen no row of the publisher."""
         return _predicted(self.source_held_out, basis="modelled", judged=is_training)
 
     @cached_property
-    def source_held_out(self) -> HeldOut | None:
+    def source_held_out(self) -> CrossValidation | None:
         """Fits that have seen no row of a publisher; None when there is but one."""
         if len({e.measurement.origin for e in self.examples}) < 2:
             return None
-        return leave_out_sources(self.examples, progress=self.progress)
+        return cross_validate_sources(self.examples, progress=self.progress)
 
     @cached_property
-    def without_accelerator(self) -> Predicted:
+    def without_accelerator(self) -> HeldOutPredictions:
         """Predictions from the datasheet, by fits that have seen no row of the chip."""
         return _predicted(self.accelerator_held_out, basis="datasheet", judged=is_training)
 
     @cached_property
-    def accelerator_held_out(self) -> HeldOut | None:
+    def accelerator_held_out(self) -> CrossValidation | None:
         """Fits that have seen no row of a chip; None when there is but one."""
         if len({e.measurement.accelerator for e in self.examples}) < 2:
             return None
-        return leave_out_accelerators(self.examples, progress=self.progress)
+        return cross_validate_accelerators(self.examples, progress=self.progress)
 
-    def with_one_chip_new(self, chips: Sequence[str]) -> tuple[Predicted, ...]:
+    def with_one_chip_new(self, chips: Sequence[str]) -> tuple[HeldOutPredictions, ...]:
         """Predict what was run on each chip, there and elsewhere, by the fit that has seen no row of it.
 
         The fit has seen the other chips: these predictions are for choosing, not for counting errors.
@@ -177,45 +183,47 @@ class Bench:
         return tuple(_predicted_without(held_out, chip) for chip in chips if chip in held_out.fits)
 
     @cached_property
-    def inference(self) -> Predicted:
+    def inference(self) -> HeldOutPredictions:
         """Predictions of inference calls, by fits without any variant of the architecture."""
-        held_out, rows = self.architecture_held_out, inference_rows(self.corpus)
+        held_out, rows = self.architecture_held_out, select_inference_rows(self.corpus)
         if held_out is None or not rows:
-            return Predicted()
+            return HeldOutPredictions()
         self.progress("inference")
-        found = infer_held_out(held_out, rows, self.accelerators, progress=self.progress)
+        found = predict_inference(held_out, rows, self.accelerators, progress=self.progress)
         return _predicted(found, basis="modelled")
 
     @cached_property
-    def tpus(self) -> Predicted:
+    def tpus(self) -> HeldOutPredictions:
         """Predictions of steps on TPU slices, from the datasheet, by fits on GPUs without the architecture."""
-        held_out, rows = self.architecture_held_out, tpu_rows(self.corpus)
+        held_out, rows = self.architecture_held_out, select_tpu_rows(self.corpus)
         chips = self.accelerator_held_out if held_out and rows else None
         if held_out is None or chips is None:
-            return Predicted()
+            return HeldOutPredictions()
         self.progress("TPUs")
-        found = on_foreign_chips(
+        found = predict_new_accelerators(
             held_out, rows, self.accelerators, ends=chips.where(is_training).intervals(), progress=self.progress,
             scaling=[pair for pair in self.pairs if pair.form == "all_reduce"],
         )  # fmt: skip
-        return Predicted(rows=tuple(found), pool=tuple(e.measurement for e in held_out.examples))
+        return HeldOutPredictions(rows=tuple(found), pool=tuple(e.measurement for e in held_out.examples))
 
     @cached_property
-    def pairs(self) -> list[Pair]:
+    def pairs(self) -> list[ScalingPair]:
         """Steps on several devices, each with the step on one that was published beside it."""
-        return pairs_of(self.corpus, self.accelerators)[0]
+        return pair_measurements(self.corpus, self.accelerators)[0]
 
     @cached_property
-    def modelled_pairs(self) -> list[Pair]:
+    def modelled_pairs(self) -> list[ScalingPair]:
         """Steps on several GPUs, each with what fits without its publisher say of the step on one."""
-        rows = several_gpus(self.corpus)
+        rows = select_multi_gpu_rows(self.corpus)
         if self.source_held_out is None or not rows:
             return []
-        return modelled_pairs(
+        return model_pairs(
             self.source_held_out, rows, self.accelerators, name_of=lambda m: m.origin, progress=self.progress
         )
 
-    def scaling_without_source(self, forms: Container[Form], *, end_to_end: bool = False) -> Predicted:
+    def scaling_without_source(
+        self, forms: Container[ExchangeForm], *, end_to_end: bool = False
+    ) -> HeldOutPredictions:
         """Predict steps on several devices, each publisher left out in turn.
 
         The rule of thumb is that of perfect scaling: the step takes as long as on one device.
@@ -233,8 +241,8 @@ class Bench:
                 continue
             self.progress(f"several devices, {form}")
             judged = [pair for pair in beside if pair.form == form]
-            held_out = leave_out_scaling(pairs, group_of=lambda m: m.origin, judged=judged)
+            held_out = cross_validate_scaling(pairs, group_of=lambda m: m.origin, judged=judged)
             rows += [replace(row, basis="modelled") for row in held_out.scored()]
             perfect += replace(held_out, predicted_s=tuple(pair.single_s for pair in judged)).scored()
         pool = tuple(row.measurement for row in rows)
-        return Predicted(rows=tuple(rows), rules={"perfect_scaling": tuple(perfect)}, pool=pool)
+        return HeldOutPredictions(rows=tuple(rows), rules={"perfect_scaling": tuple(perfect)}, pool=pool)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from ..errors import UsageError, near_names_hint
 from ..predict.measurements import Measurement
-from .evaluation import Bench, Predicted
+from .evaluation import Evaluator, HeldOutPredictions
 
-__all__ = ["HEADLINE", "SETTINGS", "Setting", "from_profile", "settings_named"]
+__all__ = ["HEADLINE", "SETTINGS", "EvaluationSetting", "build_profile_setting", "find_settings"]
 
 PROFET = "profet_keras_aws"
 TRANSFORMERS = ("bert", "mpt", "transformer", "transformer_xl")
@@ -19,7 +19,7 @@ PASCAL_TO_AMPERE = (*DATASHEET_CHIPS, "RTX3090")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class EvaluationSetting:
     """One way to be judged.
 
     Args:
@@ -33,8 +33,8 @@ class Setting:
     name: str
     title: str
     protocol: str
-    predict: Callable[[Bench], Predicted]
-    among: Callable[[Bench], Sequence[Predicted]] | None = None
+    predict: Callable[[Evaluator], HeldOutPredictions]
+    among: Callable[[Evaluator], Sequence[HeldOutPredictions]] | None = None
 
 
 def _is_profet(m: Measurement) -> bool:
@@ -53,13 +53,13 @@ def _is_one_host(m: Measurement) -> bool:
     return m.devices in (2, 4, 8) and m.hosts == 1
 
 
-def _from_datasheets(bench: Bench) -> Predicted:
+def _from_datasheets(bench: Evaluator) -> HeldOutPredictions:
     return bench.without_accelerator.where(lambda m: m.chip in DATASHEET_CHIPS)
 
 
-def from_profile(source: str) -> Setting:
+def build_profile_setting(source: str) -> EvaluationSetting:
     """Return the setting that knows of each architecture only what it took on one accelerator."""
-    return Setting(
+    return EvaluationSetting(
         name=f"from-{source.lower()}",
         title=f"From a profile on {source}, architecture left out",
         protocol=f"PROFET's rows on the other GPUs, each network predicted by coefficients fitted without it "
@@ -69,31 +69,31 @@ def from_profile(source: str) -> Setting:
     )
 
 
-SETTINGS: dict[str, Setting] = {
+SETTINGS: dict[str, EvaluationSetting] = {
     setting.name: setting
     for setting in (
-        Setting(
+        EvaluationSetting(
             name="architecture",
             title="PROFET's rows, architecture left out",
             protocol="Each of PROFET's nine Keras networks on K80, M60, T4 and V100, predicted by coefficients "
             "fitted on the training steps and inference calls of all other architectures on one GPU.",
             predict=lambda bench: bench.without_architecture.where(_is_profet),
         ),
-        Setting(
+        EvaluationSetting(
             name="profet",
             title="PROFET's rows alone, architecture left out",
             protocol="The same rows, predicted by coefficients fitted on PROFET's other eight networks only. "
             "Small enough that every test run recomputes it.",
             predict=lambda bench: bench.architecture_left_out(_is_profet),
         ),
-        Setting(
+        EvaluationSetting(
             name="all",
             title="Every row, architecture left out",
             protocol="Every single-device training row, predicted by coefficients fitted on the rows of all "
             "other architectures; those with few rows are left out several at a time.",
             predict=lambda bench: bench.without_architecture,
         ),
-        Setting(
+        EvaluationSetting(
             name="source",
             title="Source left out",
             protocol="Every single-device training row from Pascal to Ampere in fp32, TF32 or mixed precision "
@@ -102,7 +102,7 @@ SETTINGS: dict[str, Setting] = {
             predict=lambda bench: bench.without_source.where(_has_known_stack),
             among=lambda bench: (bench.without_source,),
         ),
-        Setting(
+        EvaluationSetting(
             name="accelerator",
             title="Accelerator left out",
             protocol="Every single-device training row on P100, V100, T4 and A100, predicted from the datasheet "
@@ -111,7 +111,7 @@ SETTINGS: dict[str, Setting] = {
             predict=_from_datasheets,
             among=lambda bench: (bench.without_accelerator,),
         ),
-        Setting(
+        EvaluationSetting(
             name="accelerator-new",
             title="One accelerator left out, the others known",
             protocol="The same rows and fits. Machines are chosen as by somebody to whom one chip is new: P100, "
@@ -120,22 +120,22 @@ SETTINGS: dict[str, Setting] = {
             predict=_from_datasheets,
             among=lambda bench: bench.with_one_chip_new(DATASHEET_CHIPS),
         ),
-        Setting(
+        EvaluationSetting(
             name="transformers",
             title="Transformers, architecture left out",
             protocol="BERT, MPT, Transformer and Transformer-XL, each predicted by coefficients fitted on the "
             "steps and calls of all other architectures on one GPU; BERT's heads are left out together.",
             predict=lambda bench: bench.without_architecture.where(_is_transformer),
         ),
-        Setting(
+        EvaluationSetting(
             name="transformers-accelerator",
             title="Transformers, accelerator left out",
             protocol="The same networks, predicted from the datasheet by coefficients fitted on the rows of all "
             "other chips.",
             predict=lambda bench: bench.without_accelerator.where(_is_transformer),
         ),
-        from_profile("T4"),
-        Setting(
+        build_profile_setting("T4"),
+        EvaluationSetting(
             name="from-each",
             title="From two batch sizes on any other GPU, architecture left out",
             protocol="The same for every ordered pair of PROFET's four GPUs, from the smallest and the largest "
@@ -143,7 +143,7 @@ SETTINGS: dict[str, Setting] = {
             predict=lambda bench: bench.from_profile(_is_profet, source=None, batches="two"),
             among=lambda bench: (bench.from_profile(_is_profet, source="T4", batches="two"),),
         ),
-        Setting(
+        EvaluationSetting(
             name="devices",
             title="2, 4 and 8 devices of one host, source left out",
             protocol="Every training step on 2, 4 or 8 devices of one host that average their gradients among "
@@ -151,7 +151,7 @@ SETTINGS: dict[str, Setting] = {
             "rows of all other publishers.",
             predict=lambda bench: bench.scaling_without_source(("all_reduce",)).where(_is_one_host),
         ),
-        Setting(
+        EvaluationSetting(
             name="devices-older",
             title="Parameter servers and one process for all devices, source left out",
             protocol="The same for parameter servers and for one process that splits each batch, which most "
@@ -160,7 +160,7 @@ SETTINGS: dict[str, Setting] = {
                 _is_one_host
             ),
         ),
-        Setting(
+        EvaluationSetting(
             name="devices-modelled",
             title="2, 4 and 8 devices of one host from the modelled step on one, source left out",
             protocol="The rows of averaged gradients once more, and those without a published step on one device: "
@@ -170,7 +170,7 @@ SETTINGS: dict[str, Setting] = {
                 _is_one_host
             ),
         ),
-        Setting(
+        EvaluationSetting(
             name="inference",
             title="Inference, architecture left out",
             protocol="Every published inference call on GPUs, one or several that each work for themselves, "
@@ -178,7 +178,7 @@ SETTINGS: dict[str, Setting] = {
             "other architectures on one GPU.",
             predict=lambda bench: bench.inference,
         ),
-        Setting(
+        EvaluationSetting(
             name="tpu",
             title="TPU slices, no TPU and not the architecture fitted",
             protocol="Every training step on a TPU v2-8 or v3-8, predicted from the chip's datasheet by "
@@ -191,7 +191,7 @@ SETTINGS: dict[str, Setting] = {
 HEADLINE = "architecture"
 
 
-def settings_named(names: Iterable[str]) -> tuple[Setting, ...]:
+def find_settings(names: Iterable[str]) -> tuple[EvaluationSetting, ...]:
     """Return settings by name, in the order of the register; all of them when none is named.
 
     UsageError for a name that is unknown.

@@ -9,40 +9,40 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from ..offers.rows import Accelerator
-from ..predict.interval.quantiles import around
+from ..predict.interval.quantiles import interval_around
 from ..predict.measurements import Measurement
-from ..predict.run_config import kind_of_stack, wait_factor
-from .cross_validation import HeldOut, predict_case, rules_held_out
-from .dataset import examples_of
-from .multi_device_data import Pair, pairs_of
-from .multi_device_fit import leave_out_scaling
+from ..predict.run_config import classify_stack, find_wait_factor
+from .cross_validation import CrossValidation, cross_validate_baselines, predict_sample_s
+from .dataset import build_samples
+from .multi_device_data import ScalingPair, pair_measurements
+from .multi_device_fit import cross_validate_scaling
 from .scores import ScoredRow
 
 __all__ = [
-    "infer_held_out",
-    "inference_rows",
-    "modelled_pairs",
-    "on_foreign_chips",
-    "several_gpus",
-    "tpu_rows",
+    "model_pairs",
+    "predict_inference",
+    "predict_new_accelerators",
+    "select_inference_rows",
+    "select_multi_gpu_rows",
+    "select_tpu_rows",
 ]
 
 Progress = Callable[[str], None]
 NameOf = Callable[[Measurement], str]
 
 
-def inference_rows(corpus: Sequence[Measurement]) -> list[Measurement]:
+def select_inference_rows(corpus: Sequence[Measurement]) -> list[Measurement]:
     """Return the inference calls on GPUs; several devices work each for itself, and exchange nothing."""
     return [m for m in corpus if m.mode == "infer" and m.accelerator != "CPU"]
 
 
-def several_gpus(corpus: Sequence[Measurement]) -> list[Measurement]:
+def select_multi_gpu_rows(corpus: Sequence[Measurement]) -> list[Measurement]:
     """Return the training steps on several GPUs."""
     others = ("CPU", "TPU")
     return [m for m in corpus if m.mode == "train" and m.devices > 1 and not m.accelerator.startswith(others)]
 
 
-def tpu_rows(corpus: Sequence[Measurement]) -> list[Measurement]:
+def select_tpu_rows(corpus: Sequence[Measurement]) -> list[Measurement]:
     """Return the training steps on TPU slices."""
     return [m for m in corpus if m.mode == "train" and m.accelerator.startswith("TPU")]
 
@@ -51,10 +51,10 @@ def _family(m: Measurement) -> str:
     return m.family
 
 
-def infer_held_out(
-    held_out: HeldOut, rows: Sequence[Measurement], accelerators: Mapping[str, Accelerator], *,
+def predict_inference(
+    held_out: CrossValidation, rows: Sequence[Measurement], accelerators: Mapping[str, Accelerator], *,
     progress: Progress,
-) -> HeldOut:  # fmt: skip
+) -> CrossValidation:  # fmt: skip
     """Predict the forward pass of every architecture by a fit without it.
 
     Args:
@@ -63,19 +63,22 @@ def infer_held_out(
         accelerators: The catalog's, by name.
         progress: Is told what is being done.
     """
-    examples = examples_of(rows, accelerators, progress=progress)
+    examples = build_samples(rows, accelerators, progress=progress)
     families = tuple(m.family for m in rows)
-    return HeldOut(
-        examples=tuple(examples), groups=families,
-        predicted_s=tuple(predict_case(e.case, held_out.fit_without(e.measurement, _family)) for e in examples),
-        naive_s=rules_held_out(examples, families) if len(set(families)) > 1 else {},
-    )  # fmt: skip
+    return CrossValidation(
+        examples=tuple(examples),
+        groups=families,
+        predicted_s=tuple(
+            predict_sample_s(e.case, held_out.fit_without(e.measurement, _family)) for e in examples
+        ),
+        naive_s=cross_validate_baselines(examples, families) if len(set(families)) > 1 else {},
+    )
 
 
-def modelled_pairs(
-    held_out: HeldOut, rows: Sequence[Measurement], accelerators: Mapping[str, Accelerator], *,
+def model_pairs(
+    held_out: CrossValidation, rows: Sequence[Measurement], accelerators: Mapping[str, Accelerator], *,
     name_of: NameOf, progress: Progress,
-) -> list[Pair]:  # fmt: skip
+) -> list[ScalingPair]:  # fmt: skip
     """Return steps on several devices with what the model says of one, by a fit without each row's name.
 
     Args:
@@ -85,17 +88,17 @@ def modelled_pairs(
         name_of: What is left out with a row: its source, or its architecture.
         progress: Is told what is being done.
     """
-    examples = examples_of(rows, accelerators, progress=progress)
+    examples = build_samples(rows, accelerators, progress=progress)
     single_s = {
-        id(e.measurement): predict_case(e.case, held_out.fit_without(e.measurement, name_of))
+        id(e.measurement): predict_sample_s(e.case, held_out.fit_without(e.measurement, name_of))
         for e in examples
     }
-    return pairs_of(rows, accelerators, single_s_of=lambda m: single_s[id(m)])[0]
+    return pair_measurements(rows, accelerators, single_s_of=lambda m: single_s[id(m)])[0]
 
 
-def on_foreign_chips(
-    held_out: HeldOut, rows: Sequence[Measurement], accelerators: Mapping[str, Accelerator], *,
-    scaling: Sequence[Pair], ends: Mapping[str, tuple[float, float]], progress: Progress,
+def predict_new_accelerators(
+    held_out: CrossValidation, rows: Sequence[Measurement], accelerators: Mapping[str, Accelerator], *,
+    scaling: Sequence[ScalingPair], ends: Mapping[str, tuple[float, float]], progress: Progress,
 ) -> list[ScoredRow]:  # fmt: skip
     """Predict steps on slices of chips that no fit has seen, from their datasheets.
 
@@ -107,13 +110,13 @@ def on_foreign_chips(
         ends: What a time from a datasheet may be off by, as log ratios, by stack.
         progress: Is told what is being done.
     """
-    judged = modelled_pairs(held_out, rows, accelerators, name_of=_family, progress=progress)
-    found = leave_out_scaling(scaling, judged=judged)
+    judged = model_pairs(held_out, rows, accelerators, name_of=_family, progress=progress)
+    found = cross_validate_scaling(scaling, judged=judged)
     return [
         ScoredRow(
             measurement=pair.measurement, basis="datasheet",
-            predicted_s=around(
-                mid_s * wait_factor(pair.measurement), *ends[kind_of_stack(pair.measurement)]
+            predicted_s=interval_around(
+                mid_s * find_wait_factor(pair.measurement), *ends[classify_stack(pair.measurement)]
             ),
         )
         for pair, mid_s in zip(judged, found.predicted_s, strict=True)

@@ -11,18 +11,37 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
-from ..predict.coefficients import Chip, Generation, Host, Shared, Stack, names_of
-from ..predict.device.kernel_times import device_parts_s, launches_of, step_s, with_libraries_of
+from ..predict.coefficients import (
+    AcceleratorLimits,
+    GenerationCoefficients,
+    HostCoefficients,
+    SharedCoefficients,
+    StackCoefficients,
+    field_names,
+)
+from ..predict.device.kernel_times import (
+    compute_kernel_parts_s,
+    compute_step_s,
+    count_dispatches,
+    with_software_year,
+)
 from ..predict.framework_versions import NEWEST_SOFTWARE
 from ..predict.kernels.table import CONTRACTIONS, KernelTable
-from ..predict.parameter_vector import RANGES, Fitted, Layout, bounds_of, fitted_of, robust_of
-from ..predict.priors import ERA_SPREAD_LOG, GROUPS, ROBUST_LOG, era_of
+from ..predict.parameter_vector import (
+    RANGES,
+    FittedCoefficients,
+    VectorLayout,
+    compute_bounds,
+    compute_robust_scales,
+    unpack_coefficients,
+)
+from ..predict.priors import ERA_SPREAD_LOG, GROUPS, ROBUST_LOG, era_sign
 
-__all__ = ["Case", "fit"]
+__all__ = ["FitSample", "fit"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class FitSample:
     """One measured step, ready to fit: its kernels, its chip and its time.
 
     Args:
@@ -38,7 +57,7 @@ class Case:
     """
 
     table: KernelTable
-    chip: Chip
+    chip: AcceleratorLimits
     generation: str
     stack: str
     host: str
@@ -50,7 +69,7 @@ class Case:
     software_year: float = NEWEST_SOFTWARE
 
 
-def _concatenate(cases: Sequence[Case]) -> tuple[KernelTable, Chip, Any]:
+def _concatenate(cases: Sequence[FitSample]) -> tuple[KernelTable, AcceleratorLimits, Any]:
     """Return all kernels of all cases as one table, the chip of each, and the case that each belongs to."""
     import numpy as np
 
@@ -69,32 +88,36 @@ def _concatenate(cases: Sequence[Case]) -> tuple[KernelTable, Chip, Any]:
     names = (
         "category", "count", "flops", "bytes_moved", "m", "n", "k", "batch", "winograd", "channels_first",
     )  # fmt: skip
-    chip_names = names_of(Chip)
+    chip_names = field_names(AcceleratorLimits)
     table = KernelTable(
         contractions=sum(case.table.contractions for case in cases), dtype=None, dtypes=(),
         **{name: of_tables(name) for name in names},
     )  # fmt: skip
-    return table, Chip(**{name: of_chips(name) for name in chip_names}), segment[order]
+    return table, AcceleratorLimits(**{name: of_chips(name) for name in chip_names}), segment[order]
 
 
-def _unpack(values: Any) -> tuple[Generation, Shared, Stack, Host]:
+def _unpack(
+    values: Any,
+) -> tuple[GenerationCoefficients, SharedCoefficients, StackCoefficients, HostCoefficients]:
     """Return named coefficients from local values, array of [len(RANGES), ...]."""
     found, start = [], 0
     for group in GROUPS:
-        names = names_of(group.kind)
+        names = field_names(group.kind)
         found.append(group.kind(**dict(zip(names, values[start : start + len(names)], strict=True))))
         start += len(names)
-    return cast("tuple[Generation, Shared, Stack, Host]", tuple(found))
+    return cast(
+        "tuple[GenerationCoefficients, SharedCoefficients, StackCoefficients, HostCoefficients]", tuple(found)
+    )
 
 
-def _log_step(cases: Sequence[Case]) -> Callable[[Any], Any]:
+def _log_step(cases: Sequence[FitSample]) -> Callable[[Any], Any]:
     """Return the function from local logs, [len(RANGES), cases], to log step times, [cases]."""
     import jax
     import jax.numpy as jnp
     import numpy as np
 
     table, chip, segment = _concatenate(cases)
-    launches = np.array([launches_of(case.table, compiled=case.compiled) for case in cases])
+    launches = np.array([count_dispatches(case.table, compiled=case.compiled) for case in cases])
     input_bytes = np.array([case.input_bytes for case in cases])
     pressure = np.array([case.pressure for case in cases])
     years = np.array([case.software_year for case in cases])[segment]
@@ -103,11 +126,11 @@ def _log_step(cases: Sequence[Case]) -> Callable[[Any], Any]:
         values = jnp.exp(logs)
         generation, shared, stack, _ = _unpack(values[:, segment])
         _, per_case, _, host = _unpack(values)
-        stack = with_libraries_of(years, stack, shared, xp=np)
-        kernels_s, _, _ = device_parts_s(table, chip, generation, stack, shared, xp=jnp)
+        stack = with_software_year(years, stack, shared, xp=np)
+        kernels_s, _, _ = compute_kernel_parts_s(table, chip, generation, stack, shared, xp=jnp)
         device_s = jax.ops.segment_sum(kernels_s, segment, num_segments=len(cases))
         return jnp.log(
-            step_s(
+            compute_step_s(
                 device_s=device_s, launches=launches, input_bytes=input_bytes, pressure=pressure, host=host,
                 shared=per_case, xp=jnp,
             )
@@ -116,7 +139,7 @@ def _log_step(cases: Sequence[Case]) -> Callable[[Any], Any]:
     return log_step
 
 
-def fit(cases: Sequence[Case]) -> Fitted:
+def fit(cases: Sequence[FitSample]) -> FittedCoefficients:
     """Fit all coefficients on the cases.
 
     Minimizes the soft-L1 loss of log(predicted / measured) plus the priors, with
@@ -128,13 +151,13 @@ def fit(cases: Sequence[Case]) -> Fitted:
     import numpy as np
     from jax import enable_x64
 
-    layout = Layout.of(cases)
+    layout = VectorLayout.of(cases)
     columns = np.array([layout.columns(case) for case in cases])
-    eras = np.array([era_of(case.year) for case in cases])
+    eras = np.array([era_sign(case.year) for case in cases])
     gains = slice(len(RANGES), len(RANGES) + len(ERA_SPREAD_LOG))
     measured = np.log([case.step_s for case in cases])
-    low, high, start, spread = bounds_of(layout)
-    robust = robust_of(layout)
+    low, high, start, spread = compute_bounds(layout)
+    robust = compute_robust_scales(layout)
     with enable_x64(False):
         value, slopes = _compiled(cases)
 
@@ -157,7 +180,7 @@ def fit(cases: Sequence[Case]) -> Fitted:
             return np.vstack([matrix, np.diag(pull)])
 
         found = _searched(residuals, jacobian, start, bounds=(low, high))
-    return fitted_of(found, layout)
+    return unpack_coefficients(found, layout)
 
 
 def _searched(
@@ -176,7 +199,7 @@ def _searched(
         return search(tr_solver="lsmr").x
 
 
-def _compiled(cases: Sequence[Case]) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+def _compiled(cases: Sequence[FitSample]) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
     """Return log step times, [cases], and their slopes to each local log, [len(RANGES), cases].
 
     A case depends on its own local logs alone, so one pass a local log gives the slopes of all cases.

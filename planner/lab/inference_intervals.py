@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..predict.interval.inference import Ends
+from ..predict.interval.inference import LogBounds
 from ..predict.measurements import STACKS
-from .cross_validation import HeldOut
+from .cross_validation import CrossValidation
 
-__all__ = ["inference_ends", "inference_to_json"]
+__all__ = ["compute_inference_bounds", "inference_to_json"]
 
 FORMAT = "gpuplan.inference/1"
 
 
-def inference_ends(sources: HeldOut) -> dict[str, Ends]:
+def compute_inference_bounds(sources: CrossValidation) -> dict[str, LogBounds]:
     """Return the 10th and 90th percentile of log(measured / predicted) of inference calls, by stack.
 
     Args:
@@ -24,6 +24,6 @@ def inference_ends(sources: HeldOut) -> dict[str, Ends]:
     return calls.intervals(kinds=STACKS) if calls.examples else {}
 
 
-def inference_to_json(ends: Mapping[str, Ends]) -> dict[str, Any]:
+def inference_to_json(ends: Mapping[str, LogBounds]) -> dict[str, Any]:
     """Return the ends as plain JSON types."""
     return {"schema": FORMAT, "intervals": {stack: list(pair) for stack, pair in ends.items()}}

@@ -16,20 +16,28 @@ from pathlib import Path
 from typing import Any
 
 from ..files import write_whole
-from ..predict.kernels.executed_ops import COPIES, ops_as_run, sweeps_of
-from ..predict.kernels.table import CATEGORIES, Kernel, kernels_of
+from ..predict.kernels.executed_ops import CORES_PER_CHIP, list_gradient_passes, select_executed_ops
+from ..predict.kernels.table import CATEGORIES, Kernel, build_kernels
 from ..predict.measurements import Measurement
-from ..predict.run_config import composed_by, library_of
+from ..predict.run_config import find_cudnn_layers, find_unfused_parts
 from ..workload.model import Workload
 
-__all__ = ["FORMAT", "Traced", "load_store", "packed_store", "run_key", "trace_of", "write_store"]
+__all__ = [
+    "FORMAT",
+    "TracedRun",
+    "build_run_key",
+    "build_traced_run",
+    "encode_store",
+    "load_store",
+    "write_store",
+]
 
 FORMAT = "gpuplan.kernels/2"
 FILE = "kernels.json.gz"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Traced:
+class TracedRun:
     """What the model of a step needs to know of a traced run.
 
     Args:
@@ -45,23 +53,26 @@ class Traced:
     memory_bytes: int
 
 
-def run_key(m: Measurement) -> str:
+def build_run_key(m: Measurement) -> str:
     """Return what a trace depends on, as text: equal keys, equal kernels."""
     policy = "float32" if m.precision == "tf32" else m.precision
-    apart = [f"{part} apart" for part in sorted(composed_by(m))]
-    how = " ".join(["xla" if m.compiled else "kernels", *apart, *sorted(library_of(m))])
+    apart = [f"{part} apart" for part in sorted(find_unfused_parts(m))]
+    how = " ".join(["xla" if m.compiled else "kernels", *apart, *sorted(find_cudnn_layers(m))])
     passes = m.accumulation or 1
-    where = f" on {COPIES[m.accelerator]} cores" if m.accelerator in COPIES else ""
+    where = f" on {CORES_PER_CHIP[m.accelerator]} cores" if m.accelerator in CORES_PER_CHIP else ""
     again = " twice" if m.recompute else ""
-    beside = "".join(f" {s.name} x{s.times:g}" for s in sweeps_of(m) if s.name != "add")
+    beside = "".join(f" {s.name} x{s.times:g}" for s in list_gradient_passes(m) if s.name != "add")
     return f"{m.model} {m.batch_size} {m.mode} {policy} {how} {m.work} /{passes}{beside}{again}{where}"
 
 
-def trace_of(m: Measurement, workload: Workload) -> Traced:
+def build_traced_run(m: Measurement, workload: Workload) -> TracedRun:
     """Return what a traced workload launches in the way that was measured."""
-    return Traced(
-        kernels=kernels_of(
-            ops_as_run(m, workload), compiled=m.compiled, library=library_of(m), primitives_of=composed_by(m)
+    return TracedRun(
+        kernels=build_kernels(
+            select_executed_ops(m, workload),
+            compiled=m.compiled,
+            library=find_cudnn_layers(m),
+            primitives_of=find_unfused_parts(m),
         ),
         input_bytes=workload.memory.input_bytes,
         gradient_bytes=workload.memory.gradient_bytes,
@@ -85,7 +96,7 @@ def _kernel(row: Sequence[Any]) -> Kernel:
     )  # fmt: skip
 
 
-def packed_store(traces: Mapping[str, Traced]) -> bytes:
+def encode_store(traces: Mapping[str, TracedRun]) -> bytes:
     """Return traces as the packaged file holds them; equal traces give equal bytes."""
     runs = {
         key: [t.input_bytes, t.gradient_bytes, t.memory_bytes, [_row(kernel) for kernel in t.kernels]]
@@ -95,18 +106,18 @@ def packed_store(traces: Mapping[str, Traced]) -> bytes:
     return gzip.compress(text.encode(), mtime=0)
 
 
-def write_store(path: Path, traces: Mapping[str, Traced]) -> None:
+def write_store(path: Path, traces: Mapping[str, TracedRun]) -> None:
     """Write traces: a reader sees the old file or the new one."""
-    write_whole(path, packed_store(traces))
+    write_whole(path, encode_store(traces))
 
 
 @cache
-def load_store() -> dict[str, Traced]:
-    """Read the packaged traces, by `run_key`."""
+def load_store() -> dict[str, TracedRun]:
+    """Read the packaged traces, by `build_run_key`."""
     packed = (resources.files("gpuplan.profiles.published") / FILE).read_bytes()
     runs = json.loads(gzip.decompress(packed))["runs"]
     return {
-        key: Traced(
+        key: TracedRun(
             kernels=tuple(_kernel(row) for row in rows), input_bytes=input_bytes,
             gradient_bytes=gradient_bytes, memory_bytes=memory_bytes,
         )

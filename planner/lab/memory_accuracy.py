@@ -23,17 +23,25 @@ from ..offers.catalog import load_catalog
 from ..offers.rows import Accelerator
 from ..plan.execution.memory import TIGHT_FROM, MemoryVerdict, available_bytes, memory_verdict
 from ..plan.execution.memory_parts import compute_batch_bytes
-from ..predict.measurements import Measurement, collection, packaged_corpus
-from ..predict.run_config import pressure_of
+from ..predict.measurements import Measurement, load_published_measurements, read_published_file
+from ..predict.run_config import compute_memory_pressure
 from ..workload.load import WorkloadOptions, load_workload
 from ..workload.model import Memory
-from .dataset import workload_of
-from .kernel_store import load_store, run_key
+from .dataset import load_measured_workload
+from .kernel_store import build_run_key, load_store
 from .multi_device_data import SHARDED
 
 __all__ = [
-    "RECORD", "SCHEMA", "Judged", "Stated", "beside_xla", "judged_limits", "judged_runs", "memory_board",
-    "recorded_memory", "worsened_memory",
+    "RECORD",
+    "SCHEMA",
+    "BatchVerdict",
+    "XlaComparison",
+    "build_memory_scores",
+    "compare_batch_limits",
+    "compare_published_runs",
+    "compare_with_xla",
+    "find_memory_regressions",
+    "load_recorded_memory",
 ]  # fmt: skip
 
 SCHEMA = "gpuplan.accuracy-memory/1"
@@ -47,7 +55,7 @@ Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stated:
+class XlaComparison:
     """A training step beside XLA's word: arguments, temporaries, results that replace no argument [bytes]."""
 
     model: str
@@ -64,7 +72,7 @@ class Stated:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class BatchVerdict:
     """One batch that ran, or did not, beside the verdict."""
 
     model: str
@@ -82,9 +90,13 @@ class Judged:
         return (self.verdict != "does not fit") is self.ran
 
 
-def memory_board(progress: Progress) -> dict[str, Any]:
+def build_memory_scores(progress: Progress) -> dict[str, Any]:
     """Return all three kinds of evidence with their summaries; the object behind `gpuplan accuracy --memory`."""
-    stated, limits, runs = beside_xla(progress), judged_limits(progress), judged_runs(progress)
+    stated, limits, runs = (
+        compare_with_xla(progress),
+        compare_batch_limits(progress),
+        compare_published_runs(progress),
+    )
     return {
         "xla": {
             "summary": _stated_summary(stated),
@@ -94,7 +106,9 @@ def memory_board(progress: Progress) -> dict[str, Any]:
     }
 
 
-def beside_xla(progress: Progress, *, rows: Iterable[dict[str, str]] | None = None) -> list[Stated]:
+def compare_with_xla(
+    progress: Progress, *, rows: Iterable[dict[str, str]] | None = None
+) -> list[XlaComparison]:
     """Return every recorded step (or some) beside what XLA states.
 
     UsageError outside of a clone: the models of these steps are not installed.
@@ -105,7 +119,7 @@ def beside_xla(progress: Progress, *, rows: Iterable[dict[str, str]] | None = No
     return [_stated(row, folder.parent, progress) for row in rows]
 
 
-def _stated(row: dict[str, str], base: Path, progress: Progress) -> Stated:
+def _stated(row: dict[str, str], base: Path, progress: Progress) -> XlaComparison:
     progress(row["model"])
     file = row["model"].split(":")[0]
     if file.endswith(".py") and not (base / file).is_file():
@@ -114,7 +128,7 @@ def _stated(row: dict[str, str], base: Path, progress: Progress) -> Stated:
     options = WorkloadOptions(batch_size=int(row["batch_size"]), precision=row["precision"])
     workload = load_workload(row["model"], options=options, base=base)
     part = {name: int(row[f"{name}_bytes"]) for name in ("argument", "temp", "output", "alias")}
-    return Stated(
+    return XlaComparison(
         model=row["model"], batch_size=int(row["batch_size"]), precision=row["precision"],
         accelerator=row["target"],
         stated_bytes=part["argument"] + part["temp"] + part["output"] - part["alias"],
@@ -122,10 +136,10 @@ def _stated(row: dict[str, str], base: Path, progress: Progress) -> Stated:
     )  # fmt: skip
 
 
-def judged_limits(progress: Progress) -> list[Judged]:
+def compare_batch_limits(progress: Progress) -> list[BatchVerdict]:
     """Return each largest batch that PROFET ran on images of 224 and 256 pixels, and the next that it did not."""
     largest: dict[tuple[str, str], Measurement] = {}
-    for m in collection("profet_keras_aws"):
+    for m in read_published_file("profet_keras_aws"):
         if "image_size=224" in m.model or "image_size=256" in m.model:
             known = largest.setdefault((m.model, m.accelerator), m)
             largest[m.model, m.accelerator] = max(known, m, key=lambda one: one.batch_size)
@@ -146,7 +160,7 @@ def judged_limits(progress: Progress) -> list[Judged]:
     return judged
 
 
-def judged_runs(progress: Progress, *, from_pressure: float = FROM_PRESSURE) -> list[Judged]:
+def compare_published_runs(progress: Progress, *, from_pressure: float = FROM_PRESSURE) -> list[BatchVerdict]:
     """Return the step of each network, GPU and precision that takes the most memory, of all other publishers.
 
     Args:
@@ -156,7 +170,7 @@ def judged_runs(progress: Progress, *, from_pressure: float = FROM_PRESSURE) -> 
     accelerators, judged = load_catalog().accelerators, []
     for m in _heaviest(from_pressure, accelerators):
         progress(m.model)
-        memory = workload_of(m).memory
+        memory = load_measured_workload(m).memory
         batch_bytes = memory.input_bytes + memory.activations_bytes(
             compiled=m.compiled, recompute=m.recompute
         )
@@ -168,12 +182,12 @@ def judged_runs(progress: Progress, *, from_pressure: float = FROM_PRESSURE) -> 
 def _heaviest(from_pressure: float, accelerators: dict[str, Accelerator]) -> list[Measurement]:
     traces = load_store()
     most: dict[tuple[str, ...], tuple[float, Measurement]] = {}
-    for m in packaged_corpus():
+    for m in load_published_measurements():
         chip = accelerators.get(m.accelerator)
         told = m.mode == "train" and m.origin != "profet_keras_aws" and m.distribution not in SHARDED
-        if not told or chip is None or chip.kind != "gpu" or run_key(m) not in traces:
+        if not told or chip is None or chip.kind != "gpu" or build_run_key(m) not in traces:
             continue
-        pressure = pressure_of(traces[run_key(m)].memory_bytes, chip)
+        pressure = compute_memory_pressure(traces[build_run_key(m)].memory_bytes, chip)
         key = (m.origin, m.model, m.accelerator, m.precision, str(m.compiled))
         if pressure >= max(from_pressure, most.get(key, (0.0, m))[0]):
             most[key] = (pressure, m)
@@ -187,21 +201,21 @@ def _verdict(memory: Memory, batch_bytes: int, batch_size: int, chip: Accelerato
     )  # fmt: skip
 
 
-def _judged(m: Measurement, batch_size: int, ran: bool, verdict: MemoryVerdict) -> Judged:
+def _judged(m: Measurement, batch_size: int, ran: bool, verdict: MemoryVerdict) -> BatchVerdict:
     share = verdict.needed_bytes / verdict.available_bytes if verdict.available_bytes else 0.0
-    return Judged(
+    return BatchVerdict(
         model=m.model, batch_size=batch_size, precision=m.precision, accelerator=m.accelerator, source=m.origin,
         ran=ran, needed_share=round(share, 4), verdict=verdict.verdict or "unknown",
     )  # fmt: skip
 
 
-def recorded_memory() -> dict[str, Any]:
+def load_recorded_memory() -> dict[str, Any]:
     """Return what was computed last, and ships with the program."""
     record = json.loads((resources.files("gpuplan.profiles") / RECORD).read_text(encoding="utf-8"))
     return {name: record[name] for name in ("xla", "limits", "ran")}
 
 
-def worsened_memory(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+def find_memory_regressions(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Return a line for each summary that is worse than in a record."""
     lines = []
     old, new = before["xla"]["summary"], now["xla"]["summary"]
@@ -216,7 +230,7 @@ def worsened_memory(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[s
     return lines
 
 
-def _stated_summary(rows: Sequence[Stated]) -> dict[str, Any]:
+def _stated_summary(rows: Sequence[XlaComparison]) -> dict[str, Any]:
     errors = [one.error for one in rows]
     return {
         "n": len(rows), "models": len({one.model for one in rows}),
@@ -226,7 +240,7 @@ def _stated_summary(rows: Sequence[Stated]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _judged_json(rows: Sequence[Judged]) -> dict[str, Any]:
+def _judged_json(rows: Sequence[BatchVerdict]) -> dict[str, Any]:
     chips = sorted({one.accelerator for one in rows})
     return {
         "summary": _count(rows),
@@ -235,7 +249,7 @@ def _judged_json(rows: Sequence[Judged]) -> dict[str, Any]:
     }
 
 
-def _count(rows: Sequence[Judged]) -> dict[str, int]:
+def _count(rows: Sequence[BatchVerdict]) -> dict[str, int]:
     ran = [one for one in rows if one.ran]
     return {
         "n": len(rows), "right": sum(one.is_right for one in rows),

@@ -15,16 +15,27 @@ from ..frozen import Frozen
 from ..offers.rows import Accelerator
 from ..predict.measurements import Measurement
 from ..predict.multi_device.data_parallel import IMAGE_BYTES
-from ..predict.multi_device.interconnect import MACHINES, UNKNOWN, Link, Machine, link_between
+from ..predict.multi_device.interconnect import HOST_SPECS, UNKNOWN_HOST, HostSpec, Link, find_slowest_link
 from ..workload.model import Workload
 
 __all__ = [
-    "FORMS", "Facts", "Form", "Pair", "Unpaired", "facts_in", "facts_of", "facts_to_json", "form_of", "machine_of",
-    "method_of", "packaged_facts", "pairs_of",
+    "EXCHANGE_FORMS",
+    "ExchangeForm",
+    "ScalingFacts",
+    "ScalingPair",
+    "UnpairedMeasurement",
+    "classify_exchange",
+    "compute_scaling_facts",
+    "find_host_spec",
+    "find_packaged_facts",
+    "index_scaling_facts",
+    "name_method",
+    "pair_measurements",
+    "scaling_facts_to_json",
 ]  # fmt: skip
 
-Form = Literal["all_reduce", "parameter_server", "one_process"]
-FORMS: tuple[Form, ...] = ("all_reduce", "parameter_server", "one_process")
+ExchangeForm = Literal["all_reduce", "parameter_server", "one_process"]
+EXCHANGE_FORMS: tuple[ExchangeForm, ...] = ("all_reduce", "parameter_server", "one_process")
 SERVERS = frozenset({"parameter_server", "distributed_replicated"})
 ONE_PROCESS = frozenset({"kvstore", "multi_gpu_model", "replicated"})  # under Keras
 SHARDED = frozenset({"fsdp"})
@@ -34,16 +45,16 @@ FACTS_FORMAT = "gpuplan.gradients/1"
 # Machines that a collection ran on where its rows do not name them: (collection, accelerator) -> machine.
 # The collections' own pages: Lambda's logs are named after two EPYC 7742 and after V100-SXM3 boards (DGX-2);
 # DLPerf's nodes hold eight V100-SXM2 and 100 Gbit/s InfiniBand [unverified].
-COLLECTION_MACHINES: Mapping[tuple[str, str], Machine] = {
-    ("lambda_tensorflow", "A100-40GB"): Machine(topology="switch", cpu_cores=128),
-    ("lambda_tensorflow", "A100-40GB-PCIe"): Machine(topology="pcie", cpu_cores=128),
-    ("lambda_tensorflow", "V100-SXM3-32GB"): MACHINES["DGX-2"],
-    ("dlperf", "V100-16GB"): Machine(topology="cube mesh", cpu_cores=40, network_gbit_per_s=100.0),
-    ("tensorpack_benchmarks", "P100-SXM2"): Machine(topology="cube mesh", cpu_cores=40),
+COLLECTION_MACHINES: Mapping[tuple[str, str], HostSpec] = {
+    ("lambda_tensorflow", "A100-40GB"): HostSpec(topology="switch", cpu_cores=128),
+    ("lambda_tensorflow", "A100-40GB-PCIe"): HostSpec(topology="pcie", cpu_cores=128),
+    ("lambda_tensorflow", "V100-SXM3-32GB"): HOST_SPECS["DGX-2"],
+    ("dlperf", "V100-16GB"): HostSpec(topology="cube mesh", cpu_cores=40, network_gbit_per_s=100.0),
+    ("tensorpack_benchmarks", "P100-SXM2"): HostSpec(topology="cube mesh", cpu_cores=40),
 }
 
 
-class Facts(Frozen):
+class ScalingFacts(Frozen):
     """What scaling needs of a workload; none of it depends on the batch size.
 
     Args:
@@ -57,12 +68,12 @@ class Facts(Frozen):
     sample_bytes: float
 
 
-def facts_of(workload: Workload) -> Facts:
+def compute_scaling_facts(workload: Workload) -> ScalingFacts:
     """Return the facts of a traced training step."""
     flops = dict.fromkeys(("forward", "backward", "update"), 0.0)
     for op in workload.ops:
         flops[op.phase] += op.flops * op.count
-    return Facts(
+    return ScalingFacts(
         gradient_bytes=float(workload.memory.gradient_bytes),
         backward_share=flops["backward"] / (sum(flops.values()) or 1.0),
         sample_bytes=workload.memory.input_bytes / workload.batch_size,
@@ -74,37 +85,39 @@ def _work(m: Measurement) -> tuple[str, str]:
 
 
 @cache
-def _packaged() -> Callable[[Measurement], Facts | None]:
-    return facts_in(json.loads((resources.files("gpuplan.profiles") / "gradients.json").read_text()))
+def _packaged() -> Callable[[Measurement], ScalingFacts | None]:
+    return index_scaling_facts(
+        json.loads((resources.files("gpuplan.profiles") / "gradients.json").read_text())
+    )
 
 
-def facts_in(data: Mapping[str, Any]) -> Callable[[Measurement], Facts | None]:
-    """Return a look-up of what `facts_to_json` gave."""
+def index_scaling_facts(data: Mapping[str, Any]) -> Callable[[Measurement], ScalingFacts | None]:
+    """Return a look-up of what `scaling_facts_to_json` gave."""
     known = {
-        (model, policy): Facts(gradient_bytes=gradient, backward_share=backward, sample_bytes=sample)
+        (model, policy): ScalingFacts(gradient_bytes=gradient, backward_share=backward, sample_bytes=sample)
         for model, policy, gradient, backward, sample in data["facts"]
     }
     return lambda measurement: known.get(_work(measurement))
 
 
-def packaged_facts(measurement: Measurement) -> Facts | None:
+def find_packaged_facts(measurement: Measurement) -> ScalingFacts | None:
     """Return the facts that ship for a published row; None for a model that has none."""
     return _packaged()(measurement)
 
 
-def facts_to_json(
+def scaling_facts_to_json(
     measurements: Iterable[Measurement], workload_of: Callable[[Measurement], Workload], *,
-    known: Callable[[Measurement], Facts | None] = lambda _: None,
+    known: Callable[[Measurement], ScalingFacts | None] = lambda _: None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Trace every distinct model of the measurements that is not known and return what `packaged_facts` reads."""
+    """Return the content of `gradients.json`: the known facts, and those of all other models, traced."""
     rows = []
     for work, measurement in sorted({_work(m): m for m in measurements}.items(), key=lambda item: item[0]):
-        facts = known(measurement) or facts_of(workload_of(measurement))
+        facts = known(measurement) or compute_scaling_facts(workload_of(measurement))
         rows.append([*work, facts.gradient_bytes, round(facts.backward_share, 4), facts.sample_bytes])
     return {"schema": FACTS_FORMAT, "facts": rows}
 
 
-class Pair(Frozen):
+class ScalingPair(Frozen):
     """A step on several devices and the step on one that was published beside it.
 
     ``single_s`` is the geometric mean where one circumstance was measured several times. ``form`` and ``method``
@@ -113,10 +126,10 @@ class Pair(Frozen):
 
     measurement: Measurement
     single_s: float
-    form: Form
+    form: ExchangeForm
     method: str
     link: Link
-    facts: Facts
+    facts: ScalingFacts
     decoded_samples: float | None
     cpu_cores: int | None
 
@@ -132,14 +145,14 @@ class Pair(Frozen):
         }  # fmt: skip
 
 
-class Unpaired(Frozen):
+class UnpairedMeasurement(Frozen):
     """A measurement on several devices that scaling cannot be judged on, and why."""
 
     measurement: Measurement
     reason: str
 
 
-def form_of(measurement: Measurement) -> Form:
+def classify_exchange(measurement: Measurement) -> ExchangeForm:
     """Return how gradients meet: an all-reduce, a server, or one process that splits the batch."""
     if measurement.distribution in SERVERS:
         return "parameter_server"
@@ -147,23 +160,23 @@ def form_of(measurement: Measurement) -> Form:
     return "one_process" if split else "all_reduce"
 
 
-def method_of(measurement: Measurement) -> str:
+def name_method(measurement: Measurement) -> str:
     """Return the name under which the constants of a row are fitted.
 
     `in_graph` is one TensorFlow graph (or another framework's own program) with its all-reduces inside,
     `mirrored` TensorFlow's MirroredStrategy under plain Keras.
     """
-    if form_of(measurement) != "all_reduce":
+    if classify_exchange(measurement) != "all_reduce":
         return measurement.distribution
     if measurement.distribution in ("ddp", "horovod"):
         return measurement.distribution
     return "mirrored" if measurement.stack == "keras" else "in_graph"
 
 
-def machine_of(measurement: Measurement) -> Machine:
+def find_host_spec(measurement: Measurement) -> HostSpec:
     """Return what is known of the host that a row was measured on."""
-    by_collection = COLLECTION_MACHINES.get((measurement.origin, measurement.accelerator), UNKNOWN)
-    return MACHINES.get(measurement.host, by_collection)
+    by_collection = COLLECTION_MACHINES.get((measurement.origin, measurement.accelerator), UNKNOWN_HOST)
+    return HOST_SPECS.get(measurement.host, by_collection)
 
 
 def _same_work(m: Measurement) -> tuple[Any, ...]:
@@ -196,11 +209,11 @@ def _beside_s(measurement: Measurement, candidates: Sequence[Measurement]) -> fl
     return math.exp(sum(math.log(single.step_s) for single in beside) / len(beside))
 
 
-def pairs_of(
+def pair_measurements(
     measurements: Sequence[Measurement], accelerators: Mapping[str, Accelerator], *,
-    facts: Callable[[Measurement], Facts | None] = packaged_facts,
+    facts: Callable[[Measurement], ScalingFacts | None] = find_packaged_facts,
     single_s_of: Callable[[Measurement], float | None] | None = None,
-) -> tuple[list[Pair], list[Unpaired]]:  # fmt: skip
+) -> tuple[list[ScalingPair], list[UnpairedMeasurement]]:  # fmt: skip
     """Return every training step on several devices with its step on one, and those that have none.
 
     Args:
@@ -215,36 +228,40 @@ def pairs_of(
     for m in trainings:
         if m.devices == 1:
             singles.setdefault(_same_work(m), []).append(m)
-    pairs: list[Pair] = []
-    unpaired: list[Unpaired] = []
+    pairs: list[ScalingPair] = []
+    unpaired: list[UnpairedMeasurement] = []
     for m in trainings:
         if m.devices > 1:
             single_s = single_s_of(m) if single_s_of else _beside_s(m, singles.get(_same_work(m), []))
             pair = _pair(m, single_s, accelerators[m.accelerator], facts)
-            (pairs if isinstance(pair, Pair) else unpaired).append(pair)  # type: ignore[arg-type]
+            (pairs if isinstance(pair, ScalingPair) else unpaired).append(pair)  # type: ignore[arg-type]
     return pairs, unpaired
 
 
 def _pair(
     m: Measurement, single_s: float | None, accelerator: Accelerator,
-    facts: Callable[[Measurement], Facts | None],
-) -> Pair | Unpaired:  # fmt: skip
+    facts: Callable[[Measurement], ScalingFacts | None],
+) -> ScalingPair | UnpairedMeasurement:  # fmt: skip
     if m.distribution in SHARDED:
-        return Unpaired(measurement=m, reason="shards its weights; no step on one device was published")
+        return UnpairedMeasurement(
+            measurement=m, reason="shards its weights; no step on one device was published"
+        )
     if m.hosts is None:
-        return Unpaired(measurement=m, reason="the number of machines was not published")
+        return UnpairedMeasurement(measurement=m, reason="the number of machines was not published")
     if single_s is None:
-        return Unpaired(measurement=m, reason="no step on one device with this batch was published beside it")
+        return UnpairedMeasurement(
+            measurement=m, reason="no step on one device with this batch was published beside it"
+        )
     known = facts(m)
     if known is None:
-        return Unpaired(measurement=m, reason="the size of its gradients is not known")
-    machine = machine_of(m)
-    link = link_between(accelerator, devices=m.devices, machine=machine, hosts=m.hosts)
+        return UnpairedMeasurement(measurement=m, reason="the size of its gradients is not known")
+    machine = find_host_spec(m)
+    link = find_slowest_link(accelerator, devices=m.devices, machine=machine, hosts=m.hosts)
     if link is None:
-        return Unpaired(measurement=m, reason="a link between its devices is not known")
+        return UnpairedMeasurement(measurement=m, reason="a link between its devices is not known")
     decodes = m.feed in DECODED and known.sample_bytes >= IMAGE_BYTES
-    return Pair(
-        measurement=m, form=form_of(m), method=method_of(m), link=link, facts=known,
+    return ScalingPair(
+        measurement=m, form=classify_exchange(m), method=name_method(m), link=link, facts=known,
         single_s=single_s,
         decoded_samples=float(m.batch_size) if decodes else None,
         cpu_cores=machine.cpu_cores * m.hosts if machine.cpu_cores else None,

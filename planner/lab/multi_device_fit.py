@@ -11,23 +11,27 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..predict.interval.quantiles import around, nested_interval
+from ..predict.interval.quantiles import compute_nested_log_bounds, interval_around
 from ..predict.measurements import Measurement
 from ..predict.multi_device.data_parallel import (
     ANY_METHOD,
     FORMAT,
-    Method,
-    Parallel,
-    Shares,
-    spread,
-    step_on_several_s,
+    ExchangeCoefficients,
+    MethodCoefficients,
+    ParallelCoefficients,
+    compute_parallel_step_s,
+    interval_spread,
 )
-from .multi_device_data import FORMS, Pair
+from .multi_device_data import EXCHANGE_FORMS, ScalingPair
 from .scores import ScoredRow
 
 __all__ = [
-    "HeldOutScaling", "calibrate_parallel", "fit_parallel", "leave_out_scaling", "parallel_to_json",
-    "predicted_s",
+    "ScalingCrossValidation",
+    "cross_validate_scaling",
+    "fit_exchange_forms",
+    "fit_parallel",
+    "parallel_to_json",
+    "predict_pair_s",
 ]  # fmt: skip
 
 # Starting point and prior spread in log units. Links: NCCL's own tests reach 0.8 of NVLink and half of PCIe on
@@ -46,14 +50,14 @@ EVALUATIONS = 60
 TOLERANCE = 1e-4  # of the cost: a step beyond it moves no prediction by a tenth of a percent
 
 
-def _unpack(logs: Any, methods: Sequence[str]) -> Parallel:
+def _unpack(logs: Any, methods: Sequence[str]) -> ParallelCoefficients:
     """Return constants from the vector of logs: links, shared ones, means of the methods, their additions."""
     values = [float(value) for value in logs]
     a, b, c = len(LINKS), len(LINKS) + len(SHARED), len(LINKS) + len(SHARED) + len(METHOD)
     means = values[b:c]
     own = {name: values[c + i * len(METHOD) :][: len(METHOD)] for i, name in enumerate(methods)}
-    return Parallel(
-        shares=Shares(
+    return ParallelCoefficients(
+        shares=ExchangeCoefficients(
             links={kind: math.exp(log) for kind, log in zip(LINKS, values[:a], strict=True)},
             **{name: math.exp(log) for name, log in zip(SHARED, values[a:b], strict=True)},
         ),
@@ -61,17 +65,17 @@ def _unpack(logs: Any, methods: Sequence[str]) -> Parallel:
     )
 
 
-def _method(means: Sequence[float], added: Sequence[float] = (0.0, 0.0, 0.0)) -> Method:
+def _method(means: Sequence[float], added: Sequence[float] = (0.0, 0.0, 0.0)) -> MethodCoefficients:
     slowdown, sync_s, overlap = (math.exp(m + a) for m, a in zip(means, added, strict=True))
-    return Method(slowdown=slowdown, sync_s=sync_s, overlap=min(overlap, 1.0))
+    return MethodCoefficients(slowdown=slowdown, sync_s=sync_s, overlap=min(overlap, 1.0))
 
 
-def predicted_s(pair: Pair, parallel: Parallel) -> float:
+def predict_pair_s(pair: ScalingPair, parallel: ParallelCoefficients) -> float:
     """Return the step of a pair's devices, from its step on one [s]."""
-    return step_on_several_s(parallel=parallel, **pair.circumstances)
+    return compute_parallel_step_s(parallel=parallel, **pair.circumstances)
 
 
-def fit_parallel(pairs: Sequence[Pair]) -> Parallel:
+def fit_parallel(pairs: Sequence[ScalingPair]) -> ParallelCoefficients:
     """Fit all constants of one form of exchange on pairs of it."""
     import numpy as np
     from scipy.optimize import least_squares
@@ -84,7 +88,7 @@ def fit_parallel(pairs: Sequence[Pair]) -> Parallel:
 
     def residuals(logs: Any) -> Any:
         parallel = _unpack(logs, methods)
-        errors = [math.log(predicted_s(pair, parallel) / pair.measurement.step_s) for pair in pairs]
+        errors = [math.log(predict_pair_s(pair, parallel) / pair.measurement.step_s) for pair in pairs]
         scaled = np.array(errors) / ROBUST_LOG
         soft = np.sign(scaled) * np.sqrt(2.0 * (np.sqrt(1.0 + scaled**2) - 1.0))
         return np.concatenate([soft, (logs - start) / spread])
@@ -94,39 +98,39 @@ def fit_parallel(pairs: Sequence[Pair]) -> Parallel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeldOutScaling:
+class ScalingCrossValidation:
     """Predictions of every pair by constants fitted without its group."""
 
-    pairs: tuple[Pair, ...]
+    pairs: tuple[ScalingPair, ...]
     groups: tuple[str, ...]
     predicted_s: tuple[float, ...]
 
     def interval(self, *, without: str | None = None) -> tuple[float, float]:
         """Return the 80 % interval of log(measured / predicted) at a spread of 1, leaving out one more group."""
         kept = [
-            (math.log(pair.measurement.step_s / mid) / spread(pair.measurement.devices), group)
+            (math.log(pair.measurement.step_s / mid) / interval_spread(pair.measurement.devices), group)
             for pair, mid, group in zip(self.pairs, self.predicted_s, self.groups, strict=True)
             if group != without
         ]
-        return nested_interval([log for log, _ in kept], [group for _, group in kept])
+        return compute_nested_log_bounds([log for log, _ in kept], [group for _, group in kept])
 
     def scored(self) -> list[ScoredRow]:
         """Return a row for each pair, its interval made of the errors on the *other* groups only."""
         ends = {group: self.interval(without=group) for group in set(self.groups)}
         rows = []
         for pair, mid, group in zip(self.pairs, self.predicted_s, self.groups, strict=True):
-            low, high = (end * spread(pair.measurement.devices) for end in ends[group])
-            interval = around(mid, low, high)
+            low, high = (end * interval_spread(pair.measurement.devices) for end in ends[group])
+            interval = interval_around(mid, low, high)
             rows.append(
                 ScoredRow(measurement=pair.measurement, predicted_s=interval, basis="measured on one")
             )
         return rows
 
 
-def leave_out_scaling(
-    pairs: Sequence[Pair], *, group_of: Callable[[Measurement], str] = lambda m: m.origin,
-    judged: Sequence[Pair] | None = None,
-) -> HeldOutScaling:  # fmt: skip
+def cross_validate_scaling(
+    pairs: Sequence[ScalingPair], *, group_of: Callable[[Measurement], str] = lambda m: m.origin,
+    judged: Sequence[ScalingPair] | None = None,
+) -> ScalingCrossValidation:  # fmt: skip
     """Fit once without each group (a source, say, or an architecture) and predict the group.
 
     Args:
@@ -140,20 +144,20 @@ def leave_out_scaling(
         group: fit_parallel([pair for pair in pairs if group_of(pair.measurement) != group])
         for group in sorted(set(groups))
     }
-    return HeldOutScaling(
+    return ScalingCrossValidation(
         pairs=tuple(judged), groups=groups,
-        predicted_s=tuple(predicted_s(pair, fits[group]) for pair, group in zip(judged, groups, strict=True)),
+        predicted_s=tuple(predict_pair_s(pair, fits[group]) for pair, group in zip(judged, groups, strict=True)),
     )  # fmt: skip
 
 
-def calibrate_parallel(pairs: Sequence[Pair]) -> dict[str, Parallel]:
+def fit_exchange_forms(pairs: Sequence[ScalingPair]) -> dict[str, ParallelCoefficients]:
     """Fit every form that was measured; intervals from the errors on sources that were left out."""
-    fitted: dict[str, Parallel] = {}
-    for form in FORMS:
+    fitted: dict[str, ParallelCoefficients] = {}
+    for form in EXCHANGE_FORMS:
         rows = [pair for pair in pairs if pair.form == form]
         if not rows:
             continue
-        held_out = leave_out_scaling(rows)
+        held_out = cross_validate_scaling(rows)
         fitted[form] = replace(
             fit_parallel(rows), interval=held_out.interval(),
             fitted_on={"rows": len(rows), "sources": sorted(set(held_out.groups))},
@@ -161,6 +165,6 @@ def calibrate_parallel(pairs: Sequence[Pair]) -> dict[str, Parallel]:
     return fitted
 
 
-def parallel_to_json(fitted: Mapping[str, Parallel]) -> dict[str, Any]:
+def parallel_to_json(fitted: Mapping[str, ParallelCoefficients]) -> dict[str, Any]:
     """Return what `parallel.load_parallel` reads."""
     return {"schema": FORMAT, "forms": {form: constants.to_json() for form, constants in fitted.items()}}

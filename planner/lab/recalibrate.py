@@ -10,15 +10,20 @@ from typing import Any
 from ..files import write_whole
 from ..offers.rows import Accelerator
 from ..predict.measurements import Measurement
-from .calibrate import calibrate, is_plain_fit, measured_index, rows_of_one_gpu
-from .dataset import examples_of, traces_of, workload_of
-from .inference_intervals import inference_ends, inference_to_json
-from .kernel_store import Traced, packed_store, run_key
-from .multi_device_data import facts_in, facts_to_json, packaged_facts, pairs_of
-from .multi_device_fit import calibrate_parallel, parallel_to_json
-from .transfer_score import fit_transfer
+from .calibrate import build_measured_index, calibrate, is_plain_fit, select_single_gpu_rows
+from .dataset import build_samples, load_measured_workload, trace_runs
+from .inference_intervals import compute_inference_bounds, inference_to_json
+from .kernel_store import TracedRun, build_run_key, encode_store
+from .multi_device_data import (
+    find_packaged_facts,
+    index_scaling_facts,
+    pair_measurements,
+    scaling_facts_to_json,
+)
+from .multi_device_fit import fit_exchange_forms, parallel_to_json
+from .transfer_score import fit_error_model
 
-__all__ = ["PARTS", "profiles_anew", "write_profiles"]
+__all__ = ["PARTS", "rebuild_profiles", "write_profiles"]
 
 Progress = Callable[[str], None]
 
@@ -34,7 +39,7 @@ PARTS: Mapping[str, str] = {
 }
 
 
-def profiles_anew(
+def rebuild_profiles(
     corpus: Sequence[Measurement], accelerators: Mapping[str, Accelerator], *, progress: Progress,
     part: Progress = lambda _: None, retrace: bool = False,
 ) -> dict[str, bytes]:  # fmt: skip
@@ -50,33 +55,37 @@ def profiles_anew(
     found: dict[str, bytes] = {}
     part("published/kernels.json.gz")
     traces = _traces(corpus, retrace=retrace, progress=progress)
-    found["published/kernels.json.gz"] = packed_store(traces)
+    found["published/kernels.json.gz"] = encode_store(traces)
     part("gradients.json")
     several = [m for m in corpus if m.mode == "train" and m.devices > 1]
-    gradients = facts_to_json(several, workload_of, known=(lambda _: None) if retrace else packaged_facts)
+    gradients = scaling_facts_to_json(
+        several, load_measured_workload, known=(lambda _: None) if retrace else find_packaged_facts
+    )
     found["gradients.json"] = _rows_apart(gradients)
     part("efficiency.json")
-    examples = examples_of(rows_of_one_gpu(corpus), accelerators, progress=progress, known=traces)
+    examples = build_samples(select_single_gpu_rows(corpus), accelerators, progress=progress, known=traces)
     calibration = calibrate(examples, progress=progress)
     found["efficiency.json"] = _json(calibration.coefficients.to_json(), indent=2)
     part("inference.json")
-    found["inference.json"] = _json(inference_to_json(inference_ends(calibration.sources)), indent=2)
+    found["inference.json"] = _json(
+        inference_to_json(compute_inference_bounds(calibration.sources)), indent=2
+    )
     part("measured_steps.json")
-    found["measured_steps.json"] = _json(measured_index(corpus, traces))
+    found["measured_steps.json"] = _json(build_measured_index(corpus, traces))
     part("transfer.json")
-    transfer = fit_transfer(calibration.models, calibration.fitted, keep=is_plain_fit)
+    transfer = fit_error_model(calibration.models, calibration.fitted, keep=is_plain_fit)
     found["transfer.json"] = _json(transfer.to_json())
     part("parallel.json")
-    pairs, _ = pairs_of(corpus, accelerators, facts=facts_in(gradients))
-    found["parallel.json"] = _json(parallel_to_json(calibrate_parallel(pairs)), indent=2)
+    pairs, _ = pair_measurements(corpus, accelerators, facts=index_scaling_facts(gradients))
+    found["parallel.json"] = _json(parallel_to_json(fit_exchange_forms(pairs)), indent=2)
     return found
 
 
-def _traces(corpus: Sequence[Measurement], *, retrace: bool, progress: Progress) -> dict[str, Traced]:
+def _traces(corpus: Sequence[Measurement], *, retrace: bool, progress: Progress) -> dict[str, TracedRun]:
     """Return traces of what ran on accelerators, and of nothing else; CPUs are not modelled by kernels."""
     rows = [m for m in corpus if m.accelerator != "CPU"]
-    traces = traces_of(rows, progress=progress, known={} if retrace else None)
-    return {key: traces[key] for key in map(run_key, rows)}
+    traces = trace_runs(rows, progress=progress, known={} if retrace else None)
+    return {key: traces[key] for key in map(build_run_key, rows)}
 
 
 def _json(data: Any, *, indent: int | None = None) -> bytes:

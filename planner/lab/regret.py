@@ -15,8 +15,17 @@ from ..predict.measurements import Measurement
 from .scores import ScoredRow, percentile
 
 __all__ = [
-    "Candidate", "ChoiceSummary", "Decision", "DecisionSummary", "candidates_of", "decide", "decide_all",
-    "rank_correlation", "regret", "summarize_decisions", "what_was_run",
+    "AcceleratorOption",
+    "ChoiceSummary",
+    "Decision",
+    "DecisionSummary",
+    "build_options",
+    "build_workload_key",
+    "evaluate_choice",
+    "evaluate_choices",
+    "rank_correlation",
+    "regret",
+    "summarize_decisions",
 ]  # fmt: skip
 
 FEWEST = 3  # accelerators that a workload must have been measured on
@@ -26,7 +35,7 @@ PriceOf = Callable[[str, int], float | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class AcceleratorOption:
     """One accelerator that a workload could run on.
 
     Args:
@@ -122,7 +131,7 @@ def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float |
     return sum(x * y for x, y in zip(a, b, strict=True)) / spread if spread else None
 
 
-def decide(candidates: Sequence[Candidate]) -> Decision:
+def evaluate_choice(candidates: Sequence[AcceleratorOption]) -> Decision:
     """Return what choosing among at least one candidate by prediction loses."""
     predicted = [c.predicted_s for c in candidates]
     measured = [c.measured_s for c in candidates]
@@ -138,7 +147,7 @@ def decide(candidates: Sequence[Candidate]) -> Decision:
     )  # fmt: skip
 
 
-def what_was_run(m: Measurement) -> Hashable:
+def build_workload_key(m: Measurement) -> Hashable:
     """Return all but the accelerator: what has to agree for times to be compared.
 
     TF32 is what float32 becomes by default on chips that have it, so the two are one choice.
@@ -150,7 +159,7 @@ def what_was_run(m: Measurement) -> Hashable:
     )  # fmt: skip
 
 
-def candidates_of(rows: Iterable[ScoredRow], price_of: PriceOf) -> list[tuple[Candidate, ...]]:
+def build_options(rows: Iterable[ScoredRow], price_of: PriceOf) -> list[tuple[AcceleratorOption, ...]]:
     """Return the candidates of every workload that was measured on three accelerators or more.
 
     Repeats on one accelerator count as one candidate, with the medians of their times.
@@ -162,7 +171,7 @@ def candidates_of(rows: Iterable[ScoredRow], price_of: PriceOf) -> list[tuple[Ca
     workloads: dict[Hashable, dict[str, list[ScoredRow]]] = {}
     for row in rows:
         if row.measurement.accelerator != CPU:
-            chips = workloads.setdefault(what_was_run(row.measurement), {})
+            chips = workloads.setdefault(build_workload_key(row.measurement), {})
             chips.setdefault(row.measurement.accelerator, []).append(row)
     return [
         tuple(_candidate(name, repeats, price_of) for name, repeats in chips.items())
@@ -171,9 +180,9 @@ def candidates_of(rows: Iterable[ScoredRow], price_of: PriceOf) -> list[tuple[Ca
     ]
 
 
-def _candidate(accelerator: str, repeats: Sequence[ScoredRow], price_of: PriceOf) -> Candidate:
+def _candidate(accelerator: str, repeats: Sequence[ScoredRow], price_of: PriceOf) -> AcceleratorOption:
     devices = repeats[0].measurement.devices
-    return Candidate(
+    return AcceleratorOption(
         accelerator=accelerator,
         devices=devices,
         measured_s=median(row.measurement.step_s for row in repeats),
@@ -182,9 +191,9 @@ def _candidate(accelerator: str, repeats: Sequence[ScoredRow], price_of: PriceOf
     )
 
 
-def decide_all(rows: Iterable[ScoredRow], price_of: PriceOf) -> list[Decision]:
+def evaluate_choices(rows: Iterable[ScoredRow], price_of: PriceOf) -> list[Decision]:
     """Return a decision for every workload that was measured on three accelerators or more."""
-    return [decide(candidates) for candidates in candidates_of(rows, price_of)]
+    return [evaluate_choice(candidates) for candidates in build_options(rows, price_of)]
 
 
 def _summary(regrets: Sequence[float]) -> ChoiceSummary | None:

@@ -15,12 +15,12 @@ from ..predict.framework_versions import SOFTWARE
 
 __all__ = [
     "FORMAT",
+    "build_record",
+    "find_regressions",
     "inputs_fingerprint",
-    "packaged_record",
+    "load_packaged_record",
     "read_record",
-    "record_of",
-    "rounded",
-    "worsened",
+    "round_digits",
 ]
 
 FORMAT = "gpuplan.accuracy-record/1"
@@ -34,17 +34,17 @@ NOISE_SHARE = 0.10
 NOISE_COVERAGE = 0.05
 
 
-def rounded(value: Any) -> Any:
+def round_digits(value: Any) -> Any:
     """Return the same structure with few digits in its numbers.
 
     Example:
-        >>> rounded({"mean_ape": 0.123456, "n": 123456})
+        >>> round_digits({"mean_ape": 0.123456, "n": 123456})
         {'mean_ape': 0.1235, 'n': 123456}
     """
     if isinstance(value, float):
         return float(f"{value:.{DIGITS}g}")
     if isinstance(value, Mapping):
-        return {key: rounded(item) for key, item in value.items()}
+        return {key: round_digits(item) for key, item in value.items()}
     return value
 
 
@@ -65,7 +65,7 @@ def inputs_fingerprint() -> str:
     return digest.hexdigest()[:16]
 
 
-def record_of(
+def build_record(
     settings: Mapping[str, Any], *, order: Iterable[str], before: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """Return a record of settings just scored, keeping from an earlier one those that were not.
@@ -76,7 +76,7 @@ def record_of(
         before: An earlier record.
     """
     fingerprint = inputs_fingerprint()
-    now = {name: {**rounded(scores), "inputs": fingerprint} for name, scores in settings.items()}
+    now = {name: {**round_digits(scores), "inputs": fingerprint} for name, scores in settings.items()}
     merged = {**(before or {}).get("settings", {}), **now}
     return {
         "schema": FORMAT,
@@ -98,12 +98,12 @@ def read_record(path: Path | Traversable) -> dict[str, Any]:
         ) from problem
 
 
-def packaged_record() -> dict[str, Any]:
+def load_packaged_record() -> dict[str, Any]:
     """Return the record that ships with the program."""
     return read_record(resources.files("gpuplan.profiles") / "accuracy.json")
 
 
-def worsened(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+def find_regressions(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Return a line for each score that is worse than in a record, by more than noise.
 
     Settings that are not in both are not compared: there is nothing to compare them with. Noise is a point

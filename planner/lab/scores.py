@@ -10,7 +10,15 @@ from typing import Any
 from ..predict.measurements import Measurement
 from ..units import MS_PER_S, Interval
 
-__all__ = ["ScoredRow", "Summary", "by", "mean_over", "percentile", "row_to_json", "summarize"]
+__all__ = [
+    "ScoredRow",
+    "Summary",
+    "average_over_groups",
+    "percentile",
+    "row_to_json",
+    "summarize",
+    "summarize_by",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,13 +91,13 @@ def summarize(rows: Sequence[ScoredRow]) -> Summary:
     )
 
 
-def by(rows: Sequence[ScoredRow], key: Callable[[Measurement], str]) -> dict[str, Summary]:
+def summarize_by(rows: Sequence[ScoredRow], key: Callable[[Measurement], str]) -> dict[str, Summary]:
     """Return a summary for each value of a key, sorted by it."""
     names = sorted({key(row.measurement) for row in rows})
     return {name: summarize([row for row in rows if key(row.measurement) == name]) for name in names}
 
 
-def mean_over(summaries: Mapping[str, Summary]) -> dict[str, float]:
+def average_over_groups(summaries: Mapping[str, Summary]) -> dict[str, float]:
     """Return the mean of the errors and of the coverage of some groups, each counting once however large."""
     names = ("median_ape", "mean_ape", "coverage_80")
     means = {name: sum(getattr(s, name) for s in summaries.values()) / len(summaries) for name in names}

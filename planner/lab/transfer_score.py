@@ -7,25 +7,25 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ..predict.from_profile.error_covariance import Step, points_of
-from ..predict.from_profile.error_model import Library, Profile, Transfer
-from ..predict.from_profile.error_model_fit import fit_law
-from ..predict.interval.quantiles import around, interval_of
+from ..predict.from_profile.error_covariance import StepSummary, build_features
+from ..predict.from_profile.error_model import BatchProfile, ErrorModel, TrainingErrors
+from ..predict.from_profile.error_model_fit import fit_error_covariance
+from ..predict.interval.quantiles import compute_log_bounds, interval_around
 from ..predict.measurements import Measurement
-from ..predict.parameter_vector import Fitted
-from .cross_validation import Example, HeldOut, model_case
+from ..predict.parameter_vector import FittedCoefficients
+from .cross_validation import CrossValidation, LabelledSample, model_sample
 from .scores import ScoredRow
 
 __all__ = [
     "Batches",
-    "Carried",
-    "carry_over",
-    "fit_transfer",
+    "TransferPrediction",
+    "fit_error_model",
+    "name_workload",
+    "predict_transfers",
     "score_transfer",
-    "scored",
-    "scored_rules",
-    "step_of",
-    "work_of",
+    "score_transfer_baselines",
+    "score_transfers",
+    "summarize_step",
 ]
 
 Batches = Literal["all", "two"]
@@ -33,25 +33,25 @@ Keep = Callable[[Measurement], bool]
 FEW, MANY = "few", "many"
 
 
-def work_of(m: Measurement) -> str:
+def name_workload(m: Measurement) -> str:
     """Return what a measurement ran, whatever the accelerator and the batch size."""
     return f"{m.collection} {m.model} {m.mode} {m.precision} {m.stack}{' xla' if m.compiled else ''}"
 
 
-def step_of(example: Example, fitted: Fitted) -> Step:
+def summarize_step(example: LabelledSample, fitted: FittedCoefficients) -> StepSummary:
     """Return the modelled step of an example; memory sizes of one chip count as one accelerator."""
     m, case = example.measurement, example.case
-    modelled = model_case(case, fitted)
-    return Step(
-        work=work_of(m), accelerator=m.chip, batch_size=m.batch_size,
+    modelled = model_sample(case, fitted)
+    return StepSummary(
+        work=name_workload(m), accelerator=m.chip, batch_size=m.batch_size,
         modelled_s=modelled.total_s, parts_s=modelled.parts_s, input_bytes=case.input_bytes,
         launches=float(case.table.count.sum()),
     )  # fmt: skip
 
 
-def _library(examples: Sequence[Example], fitted: Fitted) -> Library:
-    steps = tuple(step_of(example, fitted) for example in examples)
-    return Library(
+def _library(examples: Sequence[LabelledSample], fitted: FittedCoefficients) -> TrainingErrors:
+    steps = tuple(summarize_step(example, fitted) for example in examples)
+    return TrainingErrors(
         steps=steps,
         log_ratios=tuple(
             math.log(example.measurement.step_s / step.modelled_s)
@@ -60,14 +60,16 @@ def _library(examples: Sequence[Example], fitted: Fitted) -> Library:
     )
 
 
-def _learnt(examples: Sequence[Example], fitted: Fitted, ends: dict[str, tuple[float, float]]) -> Transfer:
+def _learnt(
+    examples: Sequence[LabelledSample], fitted: FittedCoefficients, ends: dict[str, tuple[float, float]]
+) -> ErrorModel:
     library = _library(examples, fitted)
-    law = fit_law(points_of(library.steps), library.log_ratios)
-    return Transfer(law=law, library=library, ends=ends)
+    law = fit_error_covariance(build_features(library.steps), library.log_ratios)
+    return ErrorModel(law=law, library=library, ends=ends)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Carried:
+class TransferPrediction:
     """A measured step, and what was predicted of it from a profile on another accelerator.
 
     Args:
@@ -92,25 +94,25 @@ class Carried:
         return math.log(self.measurement.step_s / self.mid_s) / self.spread
 
 
-def _profiled(rows: Sequence[int], examples: Sequence[Example], batches: Batches) -> list[int]:
+def _profiled(rows: Sequence[int], examples: Sequence[LabelledSample], batches: Batches) -> list[int]:
     """Return the rows of a profile by batch size: all of them, or those at the smallest and the largest."""
     ordered = sorted(rows, key=lambda row: examples[row].measurement.batch_size)
     return ordered if batches == "all" else sorted({ordered[0], ordered[-1]})
 
 
-def _works(examples: Sequence[Example]) -> Iterator[dict[str, list[int]]]:
+def _works(examples: Sequence[LabelledSample]) -> Iterator[dict[str, list[int]]]:
     """Yield, for each workload, the rows of each accelerator."""
     works: dict[str, dict[str, list[int]]] = {}
     for row, example in enumerate(examples):
         m = example.measurement
-        works.setdefault(work_of(m), {}).setdefault(m.accelerator, []).append(row)
+        works.setdefault(name_workload(m), {}).setdefault(m.accelerator, []).append(row)
     yield from works.values()
 
 
-def _by_datasheet(profiled: Sequence[Example], target: Example) -> dict[str, float]:
+def _by_datasheet(profiled: Sequence[LabelledSample], target: LabelledSample) -> dict[str, float]:
     """Return the measured time by the ratio of peaks, and of bandwidths, of the two chips [s]."""
     source, sizes = profiled[0], [(e.measurement.batch_size, e.measurement.step_s) for e in profiled]
-    profile = Profile(accelerator=source.measurement.accelerator, steps=tuple(sizes))
+    profile = BatchProfile(accelerator=source.measurement.accelerator, steps=tuple(sizes))
     there_s = profile.step_s(target.measurement.batch_size)
     here, there = target.case.chip, source.case.chip
     return {
@@ -120,11 +122,11 @@ def _by_datasheet(profiled: Sequence[Example], target: Example) -> dict[str, flo
 
 
 def _carry_group(
-    held: Sequence[Example], rest: Sequence[Example], fitted: Fitted, group: str, *,
+    held: Sequence[LabelledSample], rest: Sequence[LabelledSample], fitted: FittedCoefficients, group: str, *,
     source: str | None, batches: Batches,
-) -> Iterator[Carried]:  # fmt: skip
+) -> Iterator[TransferPrediction]:  # fmt: skip
     transfer = _learnt(rest, fitted, ends={})
-    steps = [step_of(example, fitted) for example in held]
+    steps = [summarize_step(example, fitted) for example in held]
     for by_accelerator in _works(held):
         for name in sorted(by_accelerator):
             if source not in (None, name):
@@ -138,15 +140,19 @@ def _carry_group(
             )
             for row, correction in zip(targets, found, strict=True):
                 mid_s = steps[row].modelled_s * math.exp(correction.log_ratio)
-                yield Carried(
+                yield TransferPrediction(
                     measurement=held[row].measurement, group=group, source=name, mid_s=mid_s,
                     spread=correction.spread, rules_s=_by_datasheet([held[i] for i in known], held[row]),
                 )  # fmt: skip
 
 
-def carry_over(
-    held_out: HeldOut, *, source: str | None = None, batches: Batches = "all", keep: Keep = lambda _: True
-) -> tuple[Carried, ...]:
+def predict_transfers(
+    held_out: CrossValidation,
+    *,
+    source: str | None = None,
+    batches: Batches = "all",
+    keep: Keep = lambda _: True,
+) -> tuple[TransferPrediction, ...]:
     """Predict every step that was held out from the profile of the same workload on other accelerators.
 
     Neither the fit of the model nor what is learnt about its errors has seen the group that is predicted: of
@@ -159,7 +165,7 @@ def carry_over(
         keep: Which rows take part.
     """
     pairs = [(e, g) for e, g in zip(held_out.examples, held_out.groups, strict=True) if keep(e.measurement)]
-    carried: list[Carried] = []
+    carried: list[TransferPrediction] = []
     for group in sorted({g for _, g in pairs}):
         held = [e for e, g in pairs if g == group]
         rest = [e for e, g in pairs if g != group]
@@ -169,18 +175,22 @@ def carry_over(
     return tuple(carried)
 
 
-def _ends(carried: Sequence[Carried]) -> tuple[float, float]:
-    return interval_of([c.scaled_error for c in carried], [c.group for c in carried])
+def _ends(carried: Sequence[TransferPrediction]) -> tuple[float, float]:
+    return compute_log_bounds([c.scaled_error for c in carried], [c.group for c in carried])
 
 
 def score_transfer(
-    held_out: HeldOut, *, source: str | None = None, batches: Batches = "all", keep: Keep = lambda _: True
+    held_out: CrossValidation,
+    *,
+    source: str | None = None,
+    batches: Batches = "all",
+    keep: Keep = lambda _: True,
 ) -> tuple[ScoredRow, ...]:
-    """Return `carry_over` as rows to score."""
-    return scored(carry_over(held_out, source=source, batches=batches, keep=keep))
+    """Return `predict_transfers` as rows to score."""
+    return score_transfers(predict_transfers(held_out, source=source, batches=batches, keep=keep))
 
 
-def scored(carried: Sequence[Carried]) -> tuple[ScoredRow, ...]:
+def score_transfers(carried: Sequence[TransferPrediction]) -> tuple[ScoredRow, ...]:
     """Return rows with an interval each, made of the errors on the *other* groups only.
 
     A row's ``basis`` names the accelerator that it was scaled from.
@@ -190,19 +200,24 @@ def scored(carried: Sequence[Carried]) -> tuple[ScoredRow, ...]:
     return tuple(
         ScoredRow(
             measurement=c.measurement, basis=f"scaled from {c.source}",
-            predicted_s=around(c.mid_s, *(end * c.spread for end in ends[c.group])),
+            predicted_s=interval_around(c.mid_s, *(end * c.spread for end in ends[c.group])),
         )
         for c in carried
     )  # fmt: skip
 
 
-def scored_rules(carried: Sequence[Carried]) -> dict[str, tuple[ScoredRow, ...]]:
+def score_transfer_baselines(carried: Sequence[TransferPrediction]) -> dict[str, tuple[ScoredRow, ...]]:
     """Return what rules of thumb make of the same profiles, by name of the rule."""
     rules = carried[0].rules_s if carried else {}
-    return {rule: scored([replace(c, mid_s=c.rules_s[rule], spread=1.0) for c in carried]) for rule in rules}
+    return {
+        rule: score_transfers([replace(c, mid_s=c.rules_s[rule], spread=1.0) for c in carried])
+        for rule in rules
+    }
 
 
-def fit_transfer(held_out: HeldOut, fitted: Fitted, *, keep: Keep = lambda _: True) -> Transfer:
+def fit_error_model(
+    held_out: CrossValidation, fitted: FittedCoefficients, *, keep: Keep = lambda _: True
+) -> ErrorModel:
     """Learn from everything that was measured what to store beside the coefficients of the model.
 
     Args:
@@ -211,7 +226,7 @@ def fit_transfer(held_out: HeldOut, fitted: Fitted, *, keep: Keep = lambda _: Tr
         keep: Which rows take part.
     """
     ends = {
-        FEW: _ends(carry_over(held_out, batches="two", keep=keep)),
-        MANY: _ends(carry_over(held_out, batches="all", keep=keep)),
+        FEW: _ends(predict_transfers(held_out, batches="two", keep=keep)),
+        MANY: _ends(predict_transfers(held_out, batches="all", keep=keep)),
     }
     return _learnt([e for e in held_out.examples if keep(e.measurement)], fitted, ends)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import GpuplanError, UsageError
 from ..predict.compile.compiled import CompiledStep, CompileFault
 from ..predict.compile.compiled_predictor import Compilation, CompiledPredictor
-from ..predict.compile.targets import Target, build_sharded_target, find_compiler_version, find_target
+from ..predict.compile.targets import CompileTarget, build_sharded_target, find_compiler_version, find_target
 from ..predict.compile.worker import CompileLimits, build_missing_compiler_fault, compile_step
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class StepCompiler:
         self,
         predictor: CompiledPredictor,
         workload: Workload,
-        target: Target,
+        target: CompileTarget,
         count: int,
         program: ProgramSource,
     ) -> None:
@@ -125,7 +125,12 @@ class StepCompiler:
         predictor.learn_laid_out(options.batch_size or 0, count, Compilation(whole or target, result))
 
     def learn(
-        self, predictor: CompiledPredictor, workload: Workload, *, target: Target, program: ProgramSource
+        self,
+        predictor: CompiledPredictor,
+        workload: Workload,
+        *,
+        target: CompileTarget,
+        program: ProgramSource,
     ) -> None:
         """Let a predictor know what a compiler says of a program at a workload's batch size."""
         result = self._one(target, workload, program)
@@ -158,7 +163,9 @@ class StepCompiler:
             self.tell(f"{target.accelerator}, batch {workload.batch_size}", done, len(wanted))
             self.learn(predictor, workload, target=target, program=program)
 
-    def _one(self, target: Target, workload: Workload, program: ProgramSource) -> CompiledStep | CompileFault:
+    def _one(
+        self, target: CompileTarget, workload: Workload, program: ProgramSource
+    ) -> CompiledStep | CompileFault:
         """Return what comes of compiling for one accelerator, whose cores share its batch."""
         if workload.batch_size % target.cores:
             message = f"{workload.batch_size} samples cannot be shared by the {target.cores} cores of a chip"
@@ -170,7 +177,7 @@ class StepCompiler:
         return self._compiled(target, workload, replace(program, options=options))
 
     def _compiled(
-        self, target: Target, workload: Workload, program: ProgramSource
+        self, target: CompileTarget, workload: Workload, program: ProgramSource
     ) -> CompiledStep | CompileFault:
         if not workload.compiled:
             return CompileFault(kind="failed", message="the step runs kernel by kernel, not as one program")
@@ -186,7 +193,7 @@ class StepCompiler:
         )  # fmt: skip
 
 
-def _targets(accelerators: Iterable[Accelerator]) -> tuple[Target, ...]:
+def _targets(accelerators: Iterable[Accelerator]) -> tuple[CompileTarget, ...]:
     distinct = {one.name: one for one in accelerators}
     return tuple(target for one in distinct.values() if (target := find_target(one)) is not None)
 
@@ -221,7 +228,7 @@ def _whole(counts: Iterable[float]) -> tuple[int, ...]:
     return tuple(int(count) for count in counts if count == int(count))
 
 
-def _lowered(target: Target, program: ProgramSource) -> Lowered:
+def _lowered(target: CompileTarget, program: ProgramSource) -> Lowered:
     from ..workload.build.lowering import lowered_step
 
     return lowered_step(program.model, options=program.options, platform=target.platform, argv=program.argv)

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
-from ..predict.from_profile.predictor import ProfiledPredictor, measurements_of
+from ..predict.from_profile.predictor import ProfiledPredictor, read_profile_rows
 from ..predict.predictor import Predictor
-from ..predict.step_time import StepTime, Unpredicted
+from ..predict.step_time import NoPrediction, StepTime
 from ..workload.model import Workload
 from .compilation import ProgramSource, StepCompiler
 from .execution.memory import available_bytes, memory_verdict, stated_verdict
@@ -53,7 +53,7 @@ def add_compiled(
         compiling: How.
     """
     known = ProfiledPredictor(
-        Predictor.load(), measurements_of(document, source="this profile"), own_cpu=None,
+        Predictor.load(), read_profile_rows(document, source="this profile"), own_cpu=None,
         accelerators=catalog.accelerators,
     )  # fmt: skip
     document["compiled"] = []
@@ -87,7 +87,7 @@ def _workload(document: dict[str, Any], number: int) -> Workload:
     return Workload.from_json(document["workloads"][document["rows"][number]["workload"]])
 
 
-def _answer(step: StepTime | Unpredicted, workload: Workload, accelerator: Accelerator) -> dict[str, Any]:
+def _answer(step: StepTime | NoPrediction, workload: Workload, accelerator: Accelerator) -> dict[str, Any]:
     verdict = memory_verdict(
         fixed_bytes=workload.memory.fixed_bytes, batch_bytes=compute_batch_bytes(workload),
         batch_size=workload.batch_size,
@@ -102,6 +102,6 @@ def _answer(step: StepTime | Unpredicted, workload: Workload, accelerator: Accel
         "accelerator": accelerator.name, "batch_size": workload.batch_size, "precision": workload.precision,
         "step_time_s": known.time_s.to_json() if known else None, "basis": known.basis if known else None,
         "limiter": known.limiter if known else None,
-        "note": step.reason if isinstance(step, Unpredicted) else step.note,
+        "note": step.reason if isinstance(step, NoPrediction) else step.note,
         "memory_bytes": verdict.needed_bytes, "memory_fits": verdict.fits,
     }  # fmt: skip

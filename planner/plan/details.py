@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..errors import NoAnswerError
-from ..predict.breakdown import Anatomy, anatomy_of
+from ..predict.breakdown import StepBreakdown, break_down_step
 from ..predict.coefficients import load_coefficients
 from ..predict.step_time import StepTime
 from .compare.breakeven import BreakevenQuery, build_cost_model
@@ -49,16 +49,16 @@ def build_report_details(ready: EstimateContext, estimate: Estimate, question: Q
     )  # fmt: skip
 
 
-def _steps(ready: EstimateContext, estimate: Estimate, shown: Sequence[int]) -> tuple[Anatomy, ...]:
+def _steps(ready: EstimateContext, estimate: Estimate, shown: Sequence[int]) -> tuple[StepBreakdown, ...]:
     """Return the first accelerators of some offers taken apart, each once, one device of it."""
     wanted = [estimate.offers[index].selected.accelerator for index in shown]
-    found: dict[str, Anatomy] = {}
+    found: dict[str, StepBreakdown] = {}
     for accelerator in sorted((one for one in wanted if one is not None), key=lambda one: one.kind == "cpu"):
         if accelerator.name in found:
             continue
         step = ready.predictor.step_time(ready.workload, accelerator, devices=1)
         if isinstance(step, StepTime):
-            taken = anatomy_of(ready.workload, accelerator, step, load_coefficients())
+            taken = break_down_step(ready.workload, accelerator, step, load_coefficients())
             found |= {} if taken is None else {accelerator.name: taken}
         if len(found) == ACCELERATORS_SHOWN:
             break

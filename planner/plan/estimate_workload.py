@@ -8,8 +8,8 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
-from ..predict.multi_device.interconnect import machine_joined
-from ..predict.step_time import StepTime, Unpredicted
+from ..predict.multi_device.interconnect import build_host_spec
+from ..predict.step_time import NoPrediction, StepTime
 from ..units import SECONDS_PER_HOUR
 from .assumptions import NO_TERMS, CostTerms
 from .compare.ranking import ranked, recommend
@@ -100,11 +100,11 @@ def project(
     share = spread.over(workload, offer.devices)
     run, each = share.run, share.workload or workload
     if accelerator is None:
-        step: StepTime | Unpredicted = Unpredicted(f"the catalog does not describe `{offer.accelerator}`")
+        step: StepTime | NoPrediction = NoPrediction(f"the catalog does not describe `{offer.accelerator}`")
     elif share.workload is None:
-        step = Unpredicted(f"a batch of {workload.batch_size} cannot be shared by {run.replicas} devices")
+        step = NoPrediction(f"a batch of {workload.batch_size} cannot be shared by {run.replicas} devices")
     else:
-        machine = machine_joined(selected.links)
+        machine = build_host_spec(selected.links)
         step = predictor.step_time(
             each, accelerator, devices=offer.devices, machine=machine, hosts=offer.hosts
         )

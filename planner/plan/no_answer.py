@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..errors import NoAnswerError
-from ..predict.step_time import Unpredicted
+from ..predict.step_time import NoPrediction
 from ..units import GIB, SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
@@ -42,9 +42,9 @@ def _nothing_fits(estimate: Estimate) -> NoAnswerError | None:
 def _nothing_predicted(estimate: Estimate) -> NoAnswerError | None:
     """Return that no step time is known at all."""
     steps = [one.projection.step_time for one in estimate.offers]
-    if any(not isinstance(step, Unpredicted) for step in steps):
+    if any(not isinstance(step, NoPrediction) for step in steps):
         return None
-    reason = next(step.reason for step in steps if isinstance(step, Unpredicted))
+    reason = next(step.reason for step in steps if isinstance(step, NoPrediction))
     return NoAnswerError(
         f"no step time can be given on any of {len(steps)} offers: {reason}",
         hint="ask for another `--precision` or other accelerators; see `gpuplan accelerators`",

@@ -21,7 +21,7 @@ from .select import Selection, select
 
 if TYPE_CHECKING:
     from ..offers.catalog import Catalog
-    from ..predict.from_profile.predictor import Measurement
+    from ..predict.from_profile.predictor import ProfileRow
     from ..predict.predictor import Predictor
     from ..workload.model import Workload
     from ..workload.options import WorkloadOptions
@@ -177,7 +177,7 @@ def _importing(module: str) -> Iterator[None]:
         thread.join()
 
 
-def _feed(measurements: Sequence[Measurement], workload: Workload) -> InputPipeline | None:
+def _feed(measurements: Sequence[ProfileRow], workload: Workload) -> InputPipeline | None:
     if not any(m.loading for m in measurements):
         return None
     from .execution.measured_feed import build_measured_pipeline
@@ -185,7 +185,7 @@ def _feed(measurements: Sequence[Measurement], workload: Workload) -> InputPipel
     return build_measured_pipeline(measurements, workload)
 
 
-def _measurements(model: Any, profiles: Sequence[Path]) -> tuple[Measurement, ...]:
+def _measurements(model: Any, profiles: Sequence[Path]) -> tuple[ProfileRow, ...]:
     """Return the measurements of the files, of the model when it is a profile, and of the saved runs."""
     from ..profile.run_store import own_measurements
     from ..settings import load_settings
@@ -197,11 +197,11 @@ def _measurements(model: Any, profiles: Sequence[Path]) -> tuple[Measurement, ..
     return (*named, *own_measurements(load_settings()))
 
 
-def _measured_in(path: Path) -> Sequence[Measurement]:
-    from ..predict.from_profile.predictor import measurements_of
+def _measured_in(path: Path) -> Sequence[ProfileRow]:
+    from ..predict.from_profile.predictor import read_profile_rows
     from ..profile.run_store import read_profile
 
-    return measurements_of(read_profile(path), source=path.name)
+    return read_profile_rows(read_profile(path), source=path.name)
 
 
 def _is_profile(path: Path) -> bool:
@@ -215,7 +215,7 @@ def _is_profile(path: Path) -> bool:
 
 
 def _with(
-    measurements: Sequence[Measurement], predictor: Predictor, catalog: Catalog, selection: Selection
+    measurements: Sequence[ProfileRow], predictor: Predictor, catalog: Catalog, selection: Selection
 ) -> StepPredictor:
     """Return a predictor that knows what was measured."""
     from ..offers.local import PROVIDER

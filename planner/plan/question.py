@@ -7,7 +7,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Protocol
 
 from ..frozen import Frozen
-from ..predict.multi_device.interconnect import UNKNOWN
+from ..predict.multi_device.interconnect import UNKNOWN_HOST
 from .compare.criteria import SortBy
 from .execution.scaling_mode import ScalingMode
 from .parsing import require_positive
@@ -17,8 +17,8 @@ from .spot.preemption import SpotTerms
 if TYPE_CHECKING:
     from ..offers.catalog import Catalog
     from ..offers.rows import Accelerator
-    from ..predict.multi_device.interconnect import Machine
-    from ..predict.step_time import StepTime, Unpredicted
+    from ..predict.multi_device.interconnect import HostSpec
+    from ..predict.step_time import NoPrediction, StepTime
     from ..workload.model import Workload
     from .assumptions import CostTerms
     from .execution.host_feed import InputPipeline
@@ -67,9 +67,9 @@ class StepPredictor(Protocol):
         accelerator: Accelerator,
         *,
         devices: float = 1,
-        machine: Machine = UNKNOWN,
+        machine: HostSpec = UNKNOWN_HOST,
         hosts: int = 1,
-    ) -> StepTime | Unpredicted:
+    ) -> StepTime | NoPrediction:
         """Return the time of one step, or the reason why none can be given."""
         ...
 

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from ..units import GIGA, TERA
 from .coefficients import Coefficients
-from .device.accelerator_limits import chip_of, generation_of, peak_tflop_per_s
-from .kernels.executed_ops import updated_on_each_core
-from .kernels.recurrent import by_library
-from .kernels.table import kernels_with_ops, moved_bytes, table_of
-from .predictor import kernel_times_s
+from .device.accelerator_limits import compute_limits, find_generation, peak_tflop_per_s
+from .kernels.executed_ops import repeat_updates_per_core
+from .kernels.recurrent import use_cudnn_rnn
+from .kernels.table import build_kernel_table, group_ops_by_kernel, moved_bytes
+from .predictor import compute_kernel_times_s
 from .priors import LAST_YEAR
-from .run_config import converted_by_keras, keras_library, mode_of
-from .step_time import StepTime, Unpredicted
+from .run_config import append_mode, find_keras_converted_dtypes, find_keras_cudnn_layers
+from .step_time import NoPrediction, StepTime
 
 if TYPE_CHECKING:
     from ..offers.rows import Accelerator
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..workload.ops import Op
     from .kernels.table import Kernel
 
-__all__ = ["Anatomy", "Part", "anatomy_of"]
+__all__ = ["BreakdownRow", "StepBreakdown", "break_down_step"]
 
 LAYERS_KEPT = 24  # the rest is one line
 OTHER_LAYERS = "other layers"
@@ -37,7 +37,7 @@ BUSY = ("compute", "memory bandwidth")  # the parts of a step that kernels are
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class BreakdownRow:
     """A share of a step.
 
     Args:
@@ -54,7 +54,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Anatomy:
+class StepBreakdown:
     """One device's step taken apart.
 
     Args:
@@ -76,8 +76,8 @@ class Anatomy:
     memory_bytes_per_s: float
     step_s: float
     parts_s: Mapping[str, float]
-    kinds: tuple[Part, ...]
-    layers: tuple[Part, ...]
+    kinds: tuple[BreakdownRow, ...]
+    layers: tuple[BreakdownRow, ...]
     source: str
     read_on: str
 
@@ -86,9 +86,9 @@ class Anatomy:
         return {**asdict(self), "parts_s": dict(self.parts_s)}
 
 
-def anatomy_of(
+def break_down_step(
     workload: Workload, accelerator: Accelerator, step: StepTime, coefficients: Coefficients
-) -> Anatomy | None:
+) -> StepBreakdown | None:
     """Return a step taken apart; None where the chip's peaks or the work are not known.
 
     Args:
@@ -97,9 +97,13 @@ def anatomy_of(
         step: What was predicted of it, by whatever basis; the kernels are scaled to it.
         coefficients: What was fitted.
     """
-    library = keras_library(accelerator, keras=workload.versions["keras"], compiled=workload.compiled)
-    dispatched, streamed = by_library(updated_on_each_core(workload.ops, accelerator.name), layers=library)
-    pairs = kernels_with_ops([*dispatched, *streamed], compiled=workload.compiled)
+    library = find_keras_cudnn_layers(
+        accelerator, keras=workload.versions["keras"], compiled=workload.compiled
+    )
+    dispatched, streamed = use_cudnn_rnn(
+        repeat_updates_per_core(workload.ops, accelerator.name), layers=library
+    )
+    pairs = group_ops_by_kernel([*dispatched, *streamed], compiled=workload.compiled)
     busy_s = _busy_s([kernel for kernel, _ in pairs], workload, accelerator, coefficients)
     dtype = _product_type(kernel for kernel, _ in pairs)
     peak, _ = peak_tflop_per_s(accelerator, dtype, tf32=workload.precision == "tf32")
@@ -108,10 +112,10 @@ def anatomy_of(
     scale = sum(step.parts_s.get(name, 0.0) for name in BUSY) / max(sum(busy_s), 1e-12)
     rows = list(_shares(pairs, [time_s * scale for time_s in busy_s], compiled=workload.compiled))
     idle = [
-        Part(name=name, time_s=time_s, flops=0.0, bytes_moved=0.0)
+        BreakdownRow(name=name, time_s=time_s, flops=0.0, bytes_moved=0.0)
         for name, time_s in step.parts_s.items() if name not in BUSY and time_s > 0
     ]  # fmt: skip
-    return Anatomy(
+    return StepBreakdown(
         accelerator=accelerator.name, dtype=dtype, peak_flop_per_s=peak * TERA,
         memory_bytes_per_s=accelerator.memory_gb_per_s * GIGA, step_s=step.time_s.mid, parts_s=step.parts_s,
         kinds=(*_summed((op.kind.value, part) for op, part in rows), *idle),
@@ -124,21 +128,23 @@ def _busy_s(
     kernels: Sequence[Kernel], workload: Workload, accelerator: Accelerator, coefficients: Coefficients
 ) -> list[float] | None:
     """Return how long each kernel runs, its launch gap apart; None where the chip is not known [s]."""
-    converted = converted_by_keras(accelerator, precision=workload.precision, compiled=workload.compiled)
-    table = table_of(kernels, converted=converted)
-    chip = chip_of(accelerator, table=table, precision=workload.precision)
-    if isinstance(chip, Unpredicted) or not kernels:
+    converted = find_keras_converted_dtypes(
+        accelerator, precision=workload.precision, compiled=workload.compiled
+    )
+    table = build_kernel_table(kernels, converted=converted)
+    chip = compute_limits(accelerator, table=table, precision=workload.precision)
+    if isinstance(chip, NoPrediction) or not kernels:
         return None
-    launch_s, total, _, _ = kernel_times_s(
-        table, chip, coefficients, generation=generation_of(accelerator),
-        year=accelerator.year or LAST_YEAR, stack=mode_of(KERAS, workload.mode),
+    launch_s, total, _, _ = compute_kernel_times_s(
+        table, chip, coefficients, generation=find_generation(accelerator),
+        year=accelerator.year or LAST_YEAR, stack=append_mode(KERAS, workload.mode),
     )  # fmt: skip
     return [float(time_s) for time_s in total - launch_s * table.count]
 
 
 def _shares(
     pairs: Sequence[tuple[Kernel, list[Op]]], busy_s: Sequence[float], *, compiled: bool
-) -> Iterator[tuple[Op, Part]]:
+) -> Iterator[tuple[Op, BreakdownRow]]:
     """Yield each row with its share of its kernel."""
     for (kernel, ops), time_s in zip(pairs, busy_s, strict=True):
         alone = len(ops) == 1
@@ -148,21 +154,24 @@ def _shares(
         whole = sum(moved)
         for op, size in zip(ops, moved, strict=True):
             share = size / whole if whole > 0 else 1.0 / len(ops)
-            yield op, Part(name="", time_s=time_s * share, flops=op.flops * op.count, bytes_moved=size)
+            yield (
+                op,
+                BreakdownRow(name="", time_s=time_s * share, flops=op.flops * op.count, bytes_moved=size),
+            )
 
 
-def _summed(rows: Iterable[tuple[str, Part]]) -> tuple[Part, ...]:
+def _summed(rows: Iterable[tuple[str, BreakdownRow]]) -> tuple[BreakdownRow, ...]:
     """Return the shares of equal names together, longest first."""
     sums: dict[str, list[float]] = {}
     for name, part in rows:
         found = sums.setdefault(name, [0.0, 0.0, 0.0])
         for place, value in enumerate((part.time_s, part.flops, part.bytes_moved)):
             found[place] += value
-    parts = (Part(name=n, time_s=t, flops=f, bytes_moved=b) for n, (t, f, b) in sums.items())
+    parts = (BreakdownRow(name=n, time_s=t, flops=f, bytes_moved=b) for n, (t, f, b) in sums.items())
     return tuple(sorted(parts, key=lambda part: -part.time_s))
 
 
-def _longest(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+def _longest(parts: tuple[BreakdownRow, ...]) -> tuple[BreakdownRow, ...]:
     """Return the longest by name, and the others as one."""
     rest = parts[LAYERS_KEPT:]
     if not rest:

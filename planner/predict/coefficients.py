@@ -17,13 +17,21 @@ from ..errors import UsageError
 from ..frozen import Frozen
 
 __all__ = [
-    "FORMAT", "Chip", "Coefficients", "Generation", "Host", "Shared", "Stack", "load_coefficients", "names_of",
+    "FORMAT",
+    "AcceleratorLimits",
+    "Coefficients",
+    "GenerationCoefficients",
+    "HostCoefficients",
+    "SharedCoefficients",
+    "StackCoefficients",
+    "field_names",
+    "load_coefficients",
 ]  # fmt: skip
 
 FORMAT = "gpuplan.efficiency/6"
 
 
-class Generation(Frozen):
+class GenerationCoefficients(Frozen):
     """How far one architecture generation gets, kernel category by kernel category.
 
     Args:
@@ -57,7 +65,7 @@ class Generation(Frozen):
     array_passes: float
 
 
-class Shared(Frozen):
+class SharedCoefficients(Frozen):
     """What all generations have in common.
 
     Args:
@@ -95,7 +103,7 @@ class Shared(Frozen):
     tensor_per_year: float
 
 
-class Stack(Frozen):
+class StackCoefficients(Frozen):
     """How a framework, as it was used, differs from the mean of all.
 
     Args:
@@ -108,7 +116,7 @@ class Stack(Frozen):
     stream: float
 
 
-class Host(Frozen):
+class HostCoefficients(Frozen):
     """What the host adds to a step.
 
     Args:
@@ -122,7 +130,7 @@ class Host(Frozen):
     feed_bytes_per_s: float
 
 
-class Chip(Frozen):
+class AcceleratorLimits(Frozen):
     """What the formulas need to know of one accelerator, at the precision of the step.
 
     Args:
@@ -162,11 +170,11 @@ class Chip(Frozen):
 class Coefficients(Frozen):
     """Everything that was fitted, and on what."""
 
-    generations: dict[str, Generation]  # "" is the mean, in the middle between both eras
+    generations: dict[str, GenerationCoefficients]  # "" is the mean, in the middle between both eras
     era: dict[str, float]  # what chips since Volta add to the log, and older ones take from it
-    shared: Shared
-    stacks: dict[str, Stack]
-    hosts: dict[str, Host]
+    shared: SharedCoefficients
+    stacks: dict[str, StackCoefficients]
+    hosts: dict[str, HostCoefficients]
     # basis -> stack -> 10th and 90th percentile of log(measured / predicted) on what was held out
     intervals: dict[str, dict[str, tuple[float, float]]]
     fitted_on: dict[str, Any]  # accelerators, rows, sources, date
@@ -179,11 +187,11 @@ class Coefficients(Frozen):
     def from_json(data: dict[str, Any]) -> Coefficients:
         """Read what `to_json` wrote; KeyError or TypeError on anything else."""
         return Coefficients(
-            generations={name: Generation(**row) for name, row in data["generations"].items()},
+            generations={name: GenerationCoefficients(**row) for name, row in data["generations"].items()},
             era=data["era"],
-            shared=Shared(**data["shared"]),
-            stacks={name: Stack(**row) for name, row in data["stacks"].items()},
-            hosts={name: Host(**row) for name, row in data["hosts"].items()},
+            shared=SharedCoefficients(**data["shared"]),
+            stacks={name: StackCoefficients(**row) for name, row in data["stacks"].items()},
+            hosts={name: HostCoefficients(**row) for name, row in data["hosts"].items()},
             intervals={
                 basis: {stack: (ends[0], ends[1]) for stack, ends in stacks.items()}
                 for basis, stacks in data["intervals"].items()
@@ -192,8 +200,12 @@ class Coefficients(Frozen):
         )
 
 
-def names_of(
-    kind: type[Generation] | type[Shared] | type[Stack] | type[Host] | type[Chip],
+def field_names(
+    kind: type[GenerationCoefficients]
+    | type[SharedCoefficients]
+    | type[StackCoefficients]
+    | type[HostCoefficients]
+    | type[AcceleratorLimits],
 ) -> tuple[str, ...]:
     """Return the field names of a group of coefficients, in order."""
     return tuple(field.name for field in fields(kind))

@@ -12,7 +12,13 @@ from ..errors import UsageError
 from ..frozen import Frozen
 from ..offers.aliases import chip_name
 
-__all__ = ["COLUMNS", "Measurement", "collection", "packaged_corpus", "read_measurements"]
+__all__ = [
+    "COLUMNS",
+    "Measurement",
+    "load_published_measurements",
+    "read_measurements",
+    "read_published_file",
+]
 
 COLUMNS = (
     "model",
@@ -203,18 +209,18 @@ def _row(row: dict[str, str], line: int, path: Path) -> Measurement:
         raise UsageError(f"{path}:{line}: {problem}") from problem
 
 
-def packaged_corpus() -> tuple[Measurement, ...]:
+def load_published_measurements() -> tuple[Measurement, ...]:
     """Return every published measurement that ships with the program."""
     folder = Path(str(resources.files("gpuplan.profiles.published")))
     paths = sorted(path for path in folder.glob("*.csv") if not path.name.startswith(LEFT_OUT))
     return tuple(row for path in paths for row in read_measurements(path))
 
 
-def collection(name: str) -> tuple[Measurement, ...]:
+def read_published_file(name: str) -> tuple[Measurement, ...]:
     """Return the rows of one published file.
 
     Example:
-        >>> len(collection("profet_keras_aws"))
+        >>> len(read_published_file("profet_keras_aws"))
         849
     """
     return read_measurements(Path(str(resources.files("gpuplan.profiles.published"))) / f"{name}.csv")

@@ -7,15 +7,28 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ..frozen import Frozen
-from .coefficients import Generation, Host, Shared, Stack, names_of
-from .priors import ERA_SPREAD_LOG, GROUPS, NEVER_LINEAR, NEVER_RISING, era_of
+from .coefficients import (
+    GenerationCoefficients,
+    HostCoefficients,
+    SharedCoefficients,
+    StackCoefficients,
+    field_names,
+)
+from .priors import ERA_SPREAD_LOG, GROUPS, NEVER_LINEAR, NEVER_RISING, era_sign
 
-__all__ = ["RANGES", "Fitted", "Layout", "bounds_of", "fitted_of", "robust_of"]
+__all__ = [
+    "RANGES",
+    "FittedCoefficients",
+    "VectorLayout",
+    "compute_bounds",
+    "compute_robust_scales",
+    "unpack_coefficients",
+]
 
 RANGES = tuple(bounds for group in GROUPS for bounds in group.ranges.values())
 
 
-class Member(Protocol):
+class CoefficientKeys(Protocol):
     """Whatever says which coefficients apply to it."""
 
     @property
@@ -31,18 +44,18 @@ class Member(Protocol):
     def year(self) -> int: ...
 
 
-class Fitted(Frozen):
+class FittedCoefficients(Frozen):
     """Coefficients that a fit found."""
 
-    generations: dict[str, Generation]
+    generations: dict[str, GenerationCoefficients]
     era: dict[str, float]
-    shared: Shared
-    stacks: dict[str, Stack]
-    hosts: dict[str, Host]
+    shared: SharedCoefficients
+    stacks: dict[str, StackCoefficients]
+    hosts: dict[str, HostCoefficients]
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class VectorLayout:
     """Columns of the vector of logs.
 
     The means first, then what the era adds to those of the generations, then what each member adds.
@@ -52,11 +65,11 @@ class Layout:
     years: dict[str, int]
 
     @staticmethod
-    def of(members: Iterable[Member]) -> Layout:
+    def of(members: Iterable[CoefficientKeys]) -> VectorLayout:
         """Return the layout for the members that occur in some cases."""
         cases = list(members)
         names = [group.name for group in GROUPS if group.name]
-        return Layout(
+        return VectorLayout(
             {name: tuple(sorted({getattr(case, name) for case in cases})) for name in names},
             {case.generation: case.year for case in cases},
         )
@@ -78,7 +91,7 @@ class Layout:
             + sum(len(self.members.get(g.name, ())) * len(g.ranges) for g in GROUPS)
         )
 
-    def columns(self, case: Member) -> list[int]:
+    def columns(self, case: CoefficientKeys) -> list[int]:
         """Return, for each coefficient of a case, the column of its own addition; -1 where there is none."""
         columns: list[int] = []
         for group in GROUPS:
@@ -91,7 +104,7 @@ class Layout:
         return columns
 
 
-def bounds_of(layout: Layout) -> tuple[Any, Any, Any, Any]:
+def compute_bounds(layout: VectorLayout) -> tuple[Any, Any, Any, Any]:
     """Return lowest, highest, start and prior spread of each column, in logs."""
     import numpy as np
 
@@ -111,7 +124,7 @@ def bounds_of(layout: Layout) -> tuple[Any, Any, Any, Any]:
     )
 
 
-def robust_of(layout: Layout) -> Any:
+def compute_robust_scales(layout: VectorLayout) -> Any:
     """Return how many prior spreads each column may be off before it counts linearly [-].
 
     One odd generation must not move the mean that stands for generations never measured; everything else is
@@ -126,7 +139,7 @@ def robust_of(layout: Layout) -> Any:
     return np.concatenate([means, *members])
 
 
-def fitted_of(logs: Any, layout: Layout) -> Fitted:
+def unpack_coefficients(logs: Any, layout: VectorLayout) -> FittedCoefficients:
     """Return named coefficients: the mean of each group under the empty name, and every member."""
     import numpy as np
 
@@ -142,13 +155,15 @@ def fitted_of(logs: Any, layout: Layout) -> Fitted:
             start = layout.first(group.name) + number * width
             own = mean + logs[start : start + width]
             if group.name == "generation":
-                own = own + gains * era_of(layout.years[member])
+                own = own + gains * era_sign(layout.years[member])
             named[member] = _named(group.kind, np.exp(own))
         found.append(named if group.name else named[""])
     generations, shared, stacks, hosts = found
     era = {name: float(f"{gain:.6g}") for name, gain in zip(ERA_SPREAD_LOG, gains, strict=True)}
-    return Fitted(generations=generations, era=era, shared=shared, stacks=stacks, hosts=hosts)
+    return FittedCoefficients(generations=generations, era=era, shared=shared, stacks=stacks, hosts=hosts)
 
 
 def _named(kind: Any, values: Any) -> Any:
-    return kind(**{name: float(f"{value:.6g}") for name, value in zip(names_of(kind), values, strict=True)})
+    return kind(
+        **{name: float(f"{value:.6g}") for name, value in zip(field_names(kind), values, strict=True)}
+    )

@@ -10,27 +10,33 @@ from typing import TYPE_CHECKING, Any, cast
 from ..frozen import Frozen
 from ..offers.rows import Accelerator
 from ..workload.model import Workload
-from .coefficients import Chip, Coefficients, Generation, load_coefficients
-from .device.accelerator_limits import chip_of, generation_of
-from .device.kernel_times import device_parts_s, launches_of, step_s, with_libraries_of
-from .device.measured_lookup import Measured, fingerprint, load_measured
+from .coefficients import AcceleratorLimits, Coefficients, GenerationCoefficients, load_coefficients
+from .device.accelerator_limits import compute_limits, find_generation
+from .device.kernel_times import compute_kernel_parts_s, compute_step_s, count_dispatches, with_software_year
+from .device.measured_lookup import MeasuredSteps, compute_fingerprint, load_measured_steps
 from .device.systolic_array import systolic_parts_s
 from .framework_versions import NEWEST_SOFTWARE
-from .interval.inference import inference_ends_of
-from .interval.quantiles import around
-from .interval.similarity import Makeup, makeup_of
-from .kernels.executed_ops import COPIES, updated_on_each_core
-from .kernels.table import KernelTable, kernels_of, table_of
-from .multi_device.data_parallel import several_devices
-from .multi_device.interconnect import UNKNOWN, Machine
-from .priors import LAST_YEAR, datasheet_of, era_of, kin_of
-from .run_config import converted_by_keras, keras_library, kind_of_run, mode_of, pressure_of
-from .step_time import Basis, Limiter, StepTime, Unpredicted
+from .interval.inference import inference_log_bounds
+from .interval.quantiles import interval_around
+from .interval.similarity import TimeBreakdown, compute_time_breakdown
+from .kernels.executed_ops import CORES_PER_CHIP, repeat_updates_per_core
+from .kernels.table import KernelTable, build_kernel_table, build_kernels
+from .multi_device.data_parallel import scale_to_devices
+from .multi_device.interconnect import UNKNOWN_HOST, HostSpec
+from .priors import LAST_YEAR, datasheet_interval_key, era_bucket, era_sign
+from .run_config import (
+    append_mode,
+    compute_memory_pressure,
+    find_keras_converted_dtypes,
+    find_keras_cudnn_layers,
+    name_run_kind,
+)
+from .step_time import Basis, Limiter, NoPrediction, StepTime
 
 if TYPE_CHECKING:
-    from .parameter_vector import Fitted
+    from .parameter_vector import FittedCoefficients
 
-__all__ = ["ModelledStep", "Predictor", "kernel_times_s", "model_step"]
+__all__ = ["ModelledStep", "Predictor", "compute_kernel_times_s", "model_step"]
 
 BITS_PER_BYTE = 8.0
 MEAN = ""  # of what was measured: what stands for everything that was not
@@ -52,16 +58,25 @@ class ModelledStep(Frozen):
     kernels_s: Any
 
     @property
-    def makeup(self) -> Makeup:
+    def makeup(self) -> TimeBreakdown:
         """What the step consists of; worked out when asked for, since an estimate never does."""
-        return makeup_of(self.category, self.kernels_s, step_s=self.total_s)
+        return compute_time_breakdown(self.category, self.kernels_s, step_s=self.total_s)
 
 
 def model_step(
-    table: KernelTable, chip: Chip, coefficients: Fitted | Coefficients, *, generation: str,
-    year: int, compiled: bool, input_bytes: float, pressure: float = 0.0, stack: str = MEAN, host: str = MEAN,
+    table: KernelTable,
+    chip: AcceleratorLimits,
+    coefficients: FittedCoefficients | Coefficients,
+    *,
+    generation: str,
+    year: int,
+    compiled: bool,
+    input_bytes: float,
+    pressure: float = 0.0,
+    stack: str = MEAN,
+    host: str = MEAN,
     software_year: float = NEWEST_SOFTWARE,
-) -> ModelledStep:  # fmt: skip
+) -> ModelledStep:
     """Return the modelled time of one step on one device.
 
     Args:
@@ -79,7 +94,7 @@ def model_step(
 
     shared = coefficients.shared
     machine = coefficients.hosts.get(host, coefficients.hosts[MEAN])
-    launch_s, total, compute, memory = kernel_times_s(
+    launch_s, total, compute, memory = compute_kernel_times_s(
         table, chip, coefficients, generation=generation, year=year, stack=stack, software_year=software_year
     )
     gaps_s = float(launch_s * table.count.sum())
@@ -88,8 +103,8 @@ def model_step(
     device_s = float(total.sum())
     feed_s = input_bytes / machine.feed_bytes_per_s
     whole_s = float(
-        step_s(
-            device_s=device_s, launches=launches_of(table, compiled=compiled), input_bytes=input_bytes,
+        compute_step_s(
+            device_s=device_s, launches=count_dispatches(table, compiled=compiled), input_bytes=input_bytes,
             pressure=pressure, host=machine, shared=shared, xp=np,
         )
     )  # fmt: skip
@@ -106,10 +121,16 @@ def model_step(
     )
 
 
-def kernel_times_s(
-    table: KernelTable, chip: Chip, coefficients: Fitted | Coefficients, *, generation: str, year: int,
-    stack: str = MEAN, software_year: float = NEWEST_SOFTWARE,
-) -> tuple[float, Any, Any, Any]:  # fmt: skip
+def compute_kernel_times_s(
+    table: KernelTable,
+    chip: AcceleratorLimits,
+    coefficients: FittedCoefficients | Coefficients,
+    *,
+    generation: str,
+    year: int,
+    stack: str = MEAN,
+    software_year: float = NEWEST_SOFTWARE,
+) -> tuple[float, Any, Any, Any]:
     """Return the gap of a launch, and of each kernel the total, arithmetic and memory time [s].
 
     See `model_step` for the arguments.
@@ -118,22 +139,24 @@ def kernel_times_s(
 
     if chip.lanes:
         return 0.0, *systolic_parts_s(table, chip, xp=np)
-    own = coefficients.generations.get(generation) or unmeasured(coefficients, year=year)
+    own = coefficients.generations.get(generation) or extrapolate_generation(coefficients, year=year)
     framework = coefficients.stacks.get(stack, coefficients.stacks[MEAN])
-    framework = with_libraries_of(software_year, framework, coefficients.shared, xp=np)
-    return own.launch_s, *device_parts_s(table, chip, own, framework, coefficients.shared, xp=np)
+    framework = with_software_year(software_year, framework, coefficients.shared, xp=np)
+    return own.launch_s, *compute_kernel_parts_s(table, chip, own, framework, coefficients.shared, xp=np)
 
 
-def unmeasured(coefficients: Fitted | Coefficients, *, year: int) -> Generation:
+def extrapolate_generation(
+    coefficients: FittedCoefficients | Coefficients, *, year: int
+) -> GenerationCoefficients:
     """Return what is expected of a generation of that year that was never measured."""
-    mean, era = coefficients.generations[MEAN], era_of(year)
-    return Generation(
+    mean, era = coefficients.generations[MEAN], era_sign(year)
+    return GenerationCoefficients(
         **{name: getattr(mean, name) * math.exp(gain * era) for name, gain in coefficients.era.items()}
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _WorkloadCache:
     """What was worked out of a workload (kept alive, so that its id stays its own)."""
 
     workload: Workload
@@ -141,7 +164,7 @@ class _Known:
     tables: dict[tuple[frozenset[str], int, frozenset[str]], KernelTable]
     fingerprint: str
     # by id of the accelerator, share of it, stack, feed; with the accelerator, so that its id stays its own
-    steps: dict[tuple[int, float, str, bool], tuple[Accelerator, StepTime | Unpredicted]]
+    steps: dict[tuple[int, float, str, bool], tuple[Accelerator, StepTime | NoPrediction]]
 
 
 @dataclass(frozen=True)
@@ -149,42 +172,46 @@ class Predictor:
     """Predicts steps; keeps what it worked out of a workload for the next accelerator."""
 
     coefficients: Coefficients
-    measured: Measured
+    measured: MeasuredSteps
 
     @classmethod
     def load(cls) -> Predictor:
         """Return the predictor of the packaged coefficients and measurements."""
-        return cls(load_coefficients(), load_measured())
+        return cls(load_coefficients(), load_measured_steps())
 
     @cached_property
-    def _known(self) -> dict[int, _Known]:
+    def _known(self) -> dict[int, _WorkloadCache]:
         return {}
 
-    def _work(self, workload: Workload) -> _Known:
+    def _work(self, workload: Workload) -> _WorkloadCache:
         if id(workload) not in self._known:
-            kernels = kernels_of(workload.ops, compiled=workload.compiled)
-            tables = {(frozenset[str](), 1, frozenset[str]()): table_of(kernels)}
-            self._known[id(workload)] = _Known(workload, tables, fingerprint(workload, kernels), {})
+            kernels = build_kernels(workload.ops, compiled=workload.compiled)
+            tables = {(frozenset[str](), 1, frozenset[str]()): build_kernel_table(kernels)}
+            self._known[id(workload)] = _WorkloadCache(
+                workload, tables, compute_fingerprint(workload, kernels), {}
+            )
         return self._known[id(workload)]
 
     def kernel_table(self, workload: Workload, accelerator: Accelerator) -> KernelTable:
         """Return the kernels of a workload's step on an accelerator, built once for all that run the same."""
         tables = self._work(workload).tables
-        library = keras_library(accelerator, keras=workload.versions["keras"], compiled=workload.compiled)
+        library = find_keras_cudnn_layers(
+            accelerator, keras=workload.versions["keras"], compiled=workload.compiled
+        )
         library &= {op.loop.layer for op in workload.ops if op.loop is not None}  # others change nothing
         compiled = workload.compiled
-        converted = converted_by_keras(accelerator, precision=workload.precision, compiled=compiled)
-        key = (library, COPIES.get(accelerator.name, 1), converted)
+        converted = find_keras_converted_dtypes(accelerator, precision=workload.precision, compiled=compiled)
+        key = (library, CORES_PER_CHIP.get(accelerator.name, 1), converted)
         if key not in tables:
-            ops = updated_on_each_core(workload.ops, accelerator.name)
-            kernels = kernels_of(ops, compiled=compiled, library=library)
-            tables[key] = table_of(kernels, converted=converted)
+            ops = repeat_updates_per_core(workload.ops, accelerator.name)
+            kernels = build_kernels(ops, compiled=compiled, library=library)
+            tables[key] = build_kernel_table(kernels, converted=converted)
         return tables[key]
 
     def step_time(
         self, workload: Workload, accelerator: Accelerator, *, devices: float = 1, look_up: bool = True,
-        stack: str = "keras", fed: bool = True, machine: Machine = UNKNOWN, hosts: int = 1,
-    ) -> StepTime | Unpredicted:  # fmt: skip
+        stack: str = "keras", fed: bool = True, machine: HostSpec = UNKNOWN_HOST, hosts: int = 1,
+    ) -> StepTime | NoPrediction:  # fmt: skip
         """Return the time of one step, every device working on ``workload.batch_size`` samples.
 
         Args:
@@ -200,12 +227,12 @@ class Predictor:
         single = self._measured(workload, accelerator) if look_up and devices >= 1 else None
         if single is None:
             modelled = self._modelled(workload, accelerator, share=min(devices, 1.0), stack=stack, fed=fed)
-            if isinstance(modelled, Unpredicted):
+            if isinstance(modelled, NoPrediction):
                 return modelled
             single = modelled
         if devices <= 1:
             return single
-        return several_devices(
+        return scale_to_devices(
             single, gradient_bytes=workload.memory.gradient_bytes, accelerator=accelerator, devices=devices,
             machine=machine, hosts=hosts,
         )  # fmt: skip
@@ -215,18 +242,20 @@ class Predictor:
         if found is None:
             return None
         modelled = self._modelled(workload, accelerator, share=1.0, stack="keras", fed=True)
-        if isinstance(modelled, Unpredicted):
+        if isinstance(modelled, NoPrediction):
             return None
         scale = found.step_s / modelled.time_s.mid
         return StepTime(
-            time_s=around(found.step_s, *self.coefficients.intervals["measured"]["keras"]), basis="measured",
-            limiter=modelled.limiter, note=f"measured: {found.source}",
+            time_s=interval_around(found.step_s, *self.coefficients.intervals["measured"]["keras"]),
+            basis="measured",
+            limiter=modelled.limiter,
+            note=f"measured: {found.source}",
             parts_s={name: part * scale for name, part in modelled.parts_s.items()},
-        )  # fmt: skip
+        )
 
     def _modelled(
         self, workload: Workload, accelerator: Accelerator, *, share: float, stack: str, fed: bool
-    ) -> StepTime | Unpredicted:
+    ) -> StepTime | NoPrediction:
         """Return the modelled step of one device, worked out once however many devices are asked for."""
         steps, key = self._work(workload).steps, (id(accelerator), share, stack, fed)
         if key not in steps:
@@ -236,21 +265,21 @@ class Predictor:
 
     def _worked_out(
         self, workload: Workload, accelerator: Accelerator, *, share: float, stack: str, fed: bool
-    ) -> StepTime | Unpredicted:
+    ) -> StepTime | NoPrediction:
         table = self.kernel_table(workload, accelerator)
-        chip = chip_of(accelerator, table=table, precision=workload.precision)
-        if isinstance(chip, Unpredicted):
+        chip = compute_limits(accelerator, table=table, precision=workload.precision)
+        if isinstance(chip, NoPrediction):
             return chip
-        ours = mode_of(stack, workload.mode)
+        ours = append_mode(stack, workload.mode)
         step = model_step(
-            table, _part_of(chip, share), self.coefficients, generation=generation_of(accelerator),
+            table, _part_of(chip, share), self.coefficients, generation=find_generation(accelerator),
             year=accelerator.year or LAST_YEAR, stack=ours, host=ours, compiled=workload.compiled,
             input_bytes=workload.memory.input_bytes if fed else 0.0,
-            pressure=pressure_of(workload.memory.total_bytes, accelerator, share=share),
+            pressure=compute_memory_pressure(workload.memory.total_bytes, accelerator, share=share),
         )  # fmt: skip
         basis, note = self._basis(workload, accelerator)
         return StepTime(
-            time_s=around(step.total_s, *self._ends(workload, basis, stack, accelerator)), basis=basis,
+            time_s=interval_around(step.total_s, *self._ends(workload, basis, stack, accelerator)), basis=basis,
             limiter=_limiter(step.parts_s), parts_s=step.parts_s, note=note,
         )  # fmt: skip
 
@@ -258,31 +287,31 @@ class Predictor:
         self, workload: Workload, basis: Basis, stack: str, accelerator: Accelerator
     ) -> tuple[float, float]:  # fmt: skip
         """Return by how much a time may be off, as log ratios."""
-        filed = datasheet_of(_kin_of(accelerator)) if basis == "datasheet" else basis
+        filed = datasheet_interval_key(_kin_of(accelerator)) if basis == "datasheet" else basis
         ends = self.coefficients.intervals[filed][stack]
         if workload.mode == "infer":
-            return inference_ends_of(ends, basis, stack)
+            return inference_log_bounds(ends, basis, stack)
         return ends
 
     def _basis(self, workload: Workload, accelerator: Accelerator) -> tuple[Basis, str]:
         """Return `modelled` where the fit has rows of this chip at this precision and way of running."""
-        kind = kind_of_run(accelerator.name, workload.precision, compiled=workload.compiled)
+        kind = name_run_kind(accelerator.name, workload.precision, compiled=workload.compiled)
         runs = self.coefficients.fitted_on["runs"]
-        if kind in runs or mode_of(kind, workload.mode) in runs:
+        if kind in runs or append_mode(kind, workload.mode) in runs:
             return "modelled", ""
         if accelerator.kind == "tpu":
             return "datasheet", f"no measurement of {kind} was fitted: the datasheet's rates on padded arrays"
-        known = generation_of(accelerator) in self.coefficients.generations
+        known = find_generation(accelerator) in self.coefficients.generations
         whose = f"of {accelerator.architecture}" if known else "the mean of all chips"
         return "datasheet", f"no measurement of {kind} was fitted: efficiencies are {whose}"
 
 
 def _kin_of(accelerator: Accelerator) -> str:
     """Return which measured chips an accelerator is one of; empty for none, as a TPU is."""
-    return kin_of(accelerator.year) if accelerator.kind == "gpu" and accelerator.year else ""
+    return era_bucket(accelerator.year) if accelerator.kind == "gpu" and accelerator.year else ""
 
 
-def _part_of(chip: Chip, share: float) -> Chip:
+def _part_of(chip: AcceleratorLimits, share: float) -> AcceleratorLimits:
     if share >= 1.0:
         return chip
     return replace(

@@ -9,7 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .coefficients import Generation, Host, Shared, Stack, names_of
+from .coefficients import (
+    GenerationCoefficients,
+    HostCoefficients,
+    SharedCoefficients,
+    StackCoefficients,
+    field_names,
+)
 
 __all__ = [
     "ERA_SPREAD_LOG",
@@ -20,14 +26,14 @@ __all__ = [
     "PRIOR_LOG",
     "ROBUST_LOG",
     "ROBUST_SPREADS",
-    "Group",
-    "Range",
-    "datasheet_of",
-    "era_of",
-    "kin_of",
+    "CoefficientGroup",
+    "StartAndBounds",
+    "datasheet_interval_key",
+    "era_bucket",
+    "era_sign",
 ]  # fmt: skip
 
-Range = tuple[float, float, float]  # start, lowest, highest
+StartAndBounds = tuple[float, float, float]  # start, lowest, highest
 PRIOR_LOG = 1.0  # prior spread of the means around their starting points, in log units
 ROBUST_SPREADS = 1.0  # members this many prior spreads off count linearly where they may be odd
 NEVER_LINEAR = 1e3  # a scale that no column reaches: what it deviates by counts squared
@@ -35,7 +41,7 @@ ROBUST_LOG = 0.15  # residuals beyond this count linearly (soft L1), so that odd
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class CoefficientGroup:
     """Coefficients that belong together.
 
     Args:
@@ -50,8 +56,13 @@ class Group:
     """
 
     name: str
-    kind: type[Generation] | type[Shared] | type[Stack] | type[Host]
-    ranges: dict[str, Range]
+    kind: (
+        type[GenerationCoefficients]
+        | type[SharedCoefficients]
+        | type[StackCoefficients]
+        | type[HostCoefficients]
+    )
+    ranges: dict[str, StartAndBounds]
     spread_log: float
     closer_log: dict[str, float] = field(default_factory=dict)
     surer_log: dict[str, float] = field(default_factory=dict)
@@ -73,14 +84,14 @@ class Group:
         return [ROBUST_SPREADS if name in self.odd else NEVER_LINEAR for name in self.ranges]
 
     def __post_init__(self) -> None:
-        if tuple(self.ranges) != names_of(self.kind):
+        if tuple(self.ranges) != field_names(self.kind):
             raise ValueError(f"the ranges of {self.kind.__name__} are not in the order of its fields")
 
 
 GROUPS = (
-    Group(
+    CoefficientGroup(
         "generation",
-        Generation,
+        GenerationCoefficients,
         {
             # Above 1 where fewer operations are done than are counted: FFT, larger tiles of Winograd.
             "conv_fprop": (0.6, 0.05, 2.5), "conv_dgrad": (0.6, 0.05, 2.5), "conv_wgrad": (0.5, 0.05, 2.5),
@@ -99,11 +110,11 @@ GROUPS = (
             ("conv_tensor", "dot_tensor", "conv_fprop", "conv_dgrad", "conv_wgrad", "dot", "winograd_gain"), 0.1
         ) | {"launch_s": 0.1, "filter_passes": 0.15, "array_passes": 0.15},
         {"conv_tensor": 0.1, "dot_tensor": 0.1, "dot": 0.1},
-        odd=frozenset(names_of(Generation)) - {"launch_s"},
+        odd=frozenset(field_names(GenerationCoefficients)) - {"launch_s"},
     ),
-    Group(
+    CoefficientGroup(
         "",
-        Shared,
+        SharedCoefficients,
         {
             "tile_exponent": (0.5, 0.05, 1.5), "quantization": (0.5, 0.01, 1.0), "split_cost": (0.1, 0.01, 1.0),
             "sharpness": (3.0, 1.0, 10.0), "dot_sharpness": (3.0, 1.0, 10.0), "host_sharpness": (6.0, 3.0, 20.0),
@@ -123,15 +134,15 @@ GROUPS = (
             "clock_headroom": 0.1, "tensor_per_year": 0.1, "inline_ecc": 0.05,
         },
     ),
-    Group(
+    CoefficientGroup(
         "stack",
-        Stack,
+        StackCoefficients,
         {"contraction": (1.0, 0.95, 1.05), "tensor": (1.0, 0.95, 1.05), "stream": (1.0, 0.95, 1.05)},
         0.25,
     ),
-    Group(
+    CoefficientGroup(
         "host",
-        Host,
+        HostCoefficients,
         {
             "fixed_s": (1e-3, 1e-5, 2e-2), "dispatch_s": (2e-5, 1e-6, 2e-4),
             "feed_bytes_per_s": (4e9, 3e8, 1e11),
@@ -157,21 +168,21 @@ ERA_BEGAN = 2017
 LAST_YEAR = 2020  # of the measured chips
 
 
-def era_of(year: int) -> float:
+def era_sign(year: int) -> float:
     """Return 1 for chips of Volta's year and later ones, -1 for older ones [-].
 
     Example:
-        >>> era_of(2016), era_of(2024)
+        >>> era_sign(2016), era_sign(2024)
         (-1.0, 1.0)
     """
     return 1.0 if year >= ERA_BEGAN else -1.0
 
 
-def kin_of(year: int) -> str:
+def era_bucket(year: int) -> str:
     """Return which measured chips a chip is one of, by when it came out; empty for one later than them all.
 
     Example:
-        >>> kin_of(2016), kin_of(2018), kin_of(2023)
+        >>> era_bucket(2016), era_bucket(2018), era_bucket(2023)
         ('before 2017', '2017 to 2020', '')
     """
     if year > LAST_YEAR:
@@ -179,11 +190,11 @@ def kin_of(year: int) -> str:
     return f"{ERA_BEGAN} to {LAST_YEAR}" if year >= ERA_BEGAN else f"before {ERA_BEGAN}"
 
 
-def datasheet_of(kin: str) -> str:
+def datasheet_interval_key(kin: str) -> str:
     """Return what intervals of a time from a datasheet are filed under.
 
     Example:
-        >>> datasheet_of(kin_of(2018)), datasheet_of(kin_of(2023))
+        >>> datasheet_interval_key(era_bucket(2018)), datasheet_interval_key(era_bucket(2023))
         ('datasheet, 2017 to 2020', 'datasheet')
     """
     return f"datasheet, {kin}" if kin else "datasheet"

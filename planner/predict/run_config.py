@@ -5,13 +5,27 @@ from __future__ import annotations
 from ..offers.rows import Accelerator
 from ..units import GIB
 from .device.accelerator_limits import tensor_dtypes
-from .kernels.unfused import Composed
+from .kernels.unfused import UnfusedPart
 from .measurements import Measurement
 
 __all__ = [
-    "CUDNN", "composed_by", "converted_by_keras", "converted_by_xla", "converted_dtypes", "host_of",
-    "is_fed_from_host", "keras_library", "kind_of_measured_run", "kind_of_run", "kind_of_stack", "library_of",
-    "mode_of", "name_and_mode", "pressure_of", "stack_of", "wait_factor",
+    "CUDNN",
+    "append_mode",
+    "classify_stack",
+    "compute_memory_pressure",
+    "find_converted_dtypes",
+    "find_cudnn_layers",
+    "find_keras_converted_dtypes",
+    "find_keras_cudnn_layers",
+    "find_unfused_parts",
+    "find_wait_factor",
+    "find_xla_converted_dtypes",
+    "is_fed_from_host",
+    "name_host",
+    "name_measured_run_kind",
+    "name_run_kind",
+    "name_stack",
+    "split_mode",
 ]  # fmt: skip
 
 # What crosses to the device in every step; data sets that a framework reads itself are copied while the step
@@ -27,12 +41,12 @@ HOPPER = 9.0  # compute capability
 CUDNN = frozenset({"lstm", "gru"})
 GONE = ("mxnet", "cntk", "tensorflow1")  # backends of Keras 1 and 2
 TENSORFLOW1_SCRIPT = "tf_cnn_benchmarks"
-# Family, framework, optimizer: `composed_by`.
+# Family, framework, optimizer: `find_unfused_parts`.
 PYTHON_UPDATES = (("bert", "tensorflow1", "adamw"), ("bert", "tensorflow1", "lamb"))
 FIRST_WITH_LSTM_ON_JAX = (3, 14)  # keras/src/backend/jax/rnn.py: `lstm` is a stub in 3.13, cuDNN in 3.14
 
 
-def library_of(m: Measurement) -> frozenset[str]:
+def find_cudnn_layers(m: Measurement) -> frozenset[str]:
     """Return the recurrent layers that a library ran whole in a measurement.
 
     PyTorch's LSTM and GRU are cuDNN's on every GPU, and so are those of Keras in TensorFlow 2 unless XLA compiles
@@ -42,7 +56,7 @@ def library_of(m: Measurement) -> frozenset[str]:
     return frozenset() if looped else CUDNN
 
 
-def keras_library(accelerator: Accelerator, *, keras: str, compiled: bool) -> frozenset[str]:
+def find_keras_cudnn_layers(accelerator: Accelerator, *, keras: str, compiled: bool) -> frozenset[str]:
     """Return the recurrent layers that today's Keras or PyTorch hands to a library on an accelerator.
 
     On PyTorch and TensorFlow (where Keras turns XLA off for a model that holds one) LSTM and GRU. On JAX the LSTM
@@ -62,7 +76,7 @@ def keras_library(accelerator: Accelerator, *, keras: str, compiled: bool) -> fr
     return frozenset({"lstm"}) if version >= FIRST_WITH_LSTM_ON_JAX else frozenset()
 
 
-def converted_by_xla(accelerator: Accelerator, *, precision: str) -> frozenset[str]:
+def find_xla_converted_dtypes(accelerator: Accelerator, *, precision: str) -> frozenset[str]:
     """Return the types of convolutions that XLA lays channels first though tensor units multiply them.
 
     Before Hopper it puts channels last for 16-bit types alone (openxla/xla@080da28
@@ -78,7 +92,9 @@ def converted_by_xla(accelerator: Accelerator, *, precision: str) -> frozenset[s
     return tensor_dtypes(accelerator, precision=precision) & {"float32"} if older else frozenset()
 
 
-def converted_by_keras(accelerator: Accelerator, *, precision: str, compiled: bool) -> frozenset[str]:
+def find_keras_converted_dtypes(
+    accelerator: Accelerator, *, precision: str, compiled: bool
+) -> frozenset[str]:
     """Return the types of convolutions that come to tensor units with channels first in today's Keras.
 
     Args:
@@ -86,10 +102,10 @@ def converted_by_keras(accelerator: Accelerator, *, precision: str, compiled: bo
         precision: Of the workload.
         compiled: Whether XLA lays arrays out; Keras on PyTorch has channels last.
     """
-    return converted_by_xla(accelerator, precision=precision) if compiled else frozenset()
+    return find_xla_converted_dtypes(accelerator, precision=precision) if compiled else frozenset()
 
 
-def converted_dtypes(m: Measurement, accelerator: Accelerator) -> frozenset[str]:
+def find_converted_dtypes(m: Measurement, accelerator: Accelerator) -> frozenset[str]:
     """Return the types of convolutions that came to tensor units with channels first, and were converted.
 
     XLA lays arrays out by itself. So does TensorFlow without it, by the same rule: its graph optimizer turns
@@ -103,18 +119,18 @@ def converted_dtypes(m: Measurement, accelerator: Accelerator) -> frozenset[str]
         accelerator: Where.
     """
     if m.framework in ("tensorflow1", "tensorflow2", "jax"):
-        return converted_by_xla(accelerator, precision=m.precision)
+        return find_xla_converted_dtypes(accelerator, precision=m.precision)
     if m.layout in CHANNELS_FIRST and not m.compiled:
         return tensor_dtypes(accelerator, precision=m.precision)
     return frozenset()
 
 
-def wait_factor(m: Measurement) -> float:
+def find_wait_factor(m: Measurement) -> float:
     """Return how much longer a step took because its loop waited for the one before [-]."""
     return WAIT_ON_TPU if m.waits and m.accelerator.startswith("TPU") else 1.0
 
 
-def composed_by(m: Measurement) -> frozenset[Composed]:
+def find_unfused_parts(m: Measurement) -> frozenset[UnfusedPart]:
     """Return where a framework launched every primitive, having no kernel for the whole.
 
     TensorFlow without XLA, in GELU and normalization of layers: BERT in mixed precision takes 349 ms there without
@@ -132,11 +148,11 @@ def composed_by(m: Measurement) -> frozenset[Composed]:
     calls = m.framework in ("tensorflow1", "tensorflow2") and not m.compiled
     loops = (m.framework, m.stack) == ("pytorch", "eager") and not m.compiled
     updates = loops or (m.family, m.framework, m.optimizer) in PYTHON_UPDATES
-    composed: dict[Composed, bool] = {"calls": calls, "updates": updates}
+    composed: dict[UnfusedPart, bool] = {"calls": calls, "updates": updates}
     return frozenset(part for part, is_so in composed.items() if is_so)
 
 
-def stack_of(m: Measurement) -> str:
+def name_stack(m: Measurement) -> str:
     """Return the name of the stack that ran a measurement: framework, how it was used, odd layouts apart.
 
     A script of TensorFlow 1 stays one on TensorFlow 2: `tf_cnn_benchmarks` builds a graph and runs it in a session
@@ -149,10 +165,10 @@ def stack_of(m: Measurement) -> str:
     framework = "tensorflow1" if TENSORFLOW1_SCRIPT in m.software else m.framework
     slow = (m.framework, m.layout, m.precision) == ("mxnet", "nhwc", "float32")
     layout = " nhwc" if slow else ""
-    return mode_of(f"{framework} {m.stack}{layout}", m.mode)
+    return append_mode(f"{framework} {m.stack}{layout}", m.mode)
 
 
-def kind_of_stack(m: Measurement) -> str:
+def classify_stack(m: Measurement) -> str:
     """Return which stacks a measurement's errors are like: `keras`, `eager`, `tuned`, or `older keras`.
 
     Keras on backends that are gone (MXNet, CNTK, TensorFlow 1) is no guide to Keras today: loops over time took
@@ -161,45 +177,45 @@ def kind_of_stack(m: Measurement) -> str:
     return f"older {m.stack}" if m.stack == "keras" and m.framework in GONE else m.stack
 
 
-def mode_of(name: str, mode: str) -> str:
+def append_mode(name: str, mode: str) -> str:
     """Return what a stack or a host is called at inference; for training it has its own name.
 
     Example:
-        >>> mode_of("keras", "train"), mode_of("keras", "infer")
+        >>> append_mode("keras", "train"), append_mode("keras", "infer")
         ('keras', 'keras infer')
     """
     return f"{name} {mode}" if mode == "infer" else name
 
 
-def name_and_mode(name: str) -> tuple[str, str]:
-    """Return what `mode_of` made a name of.
+def split_mode(name: str) -> tuple[str, str]:
+    """Return what `append_mode` made a name of.
 
     Example:
-        >>> name_and_mode("keras"), name_and_mode("keras infer")
+        >>> split_mode("keras"), split_mode("keras infer")
         (('keras', 'train'), ('keras', 'infer'))
     """
     trained = name.removesuffix(" infer")
     return trained, "train" if trained == name else "infer"
 
 
-def host_of(m: Measurement) -> str:
+def name_host(m: Measurement) -> str:
     """Return the name of the host: the instance type where Keras dispatched kernels, else the stack."""
-    return mode_of(m.host, m.mode) if m.stack == "keras" and m.host else stack_of(m)
+    return append_mode(m.host, m.mode) if m.stack == "keras" and m.host else name_stack(m)
 
 
-def kind_of_run(accelerator: str, precision: str, *, compiled: bool) -> str:
+def name_run_kind(accelerator: str, precision: str, *, compiled: bool) -> str:
     """Return what a fit has to have seen to call a prediction modelled.
 
     Example:
-        >>> kind_of_run("T4", "float32", compiled=True)
+        >>> name_run_kind("T4", "float32", compiled=True)
         'T4 float32 with XLA'
     """
     return f"{accelerator} {precision}{' with XLA' if compiled else ''}"
 
 
-def kind_of_measured_run(m: Measurement) -> str:
+def name_measured_run_kind(m: Measurement) -> str:
     """Return the kind of run that a measurement is one of."""
-    return mode_of(kind_of_run(m.accelerator, m.precision, compiled=m.compiled), m.mode)
+    return append_mode(name_run_kind(m.accelerator, m.precision, compiled=m.compiled), m.mode)
 
 
 def is_fed_from_host(m: Measurement) -> bool:
@@ -207,7 +223,7 @@ def is_fed_from_host(m: Measurement) -> bool:
     return m.feed in FED_FROM_HOST or (not m.feed and m.stack == "keras")
 
 
-def pressure_of(memory_bytes: float, accelerator: Accelerator, *, share: float = 1.0) -> float:
+def compute_memory_pressure(memory_bytes: float, accelerator: Accelerator, *, share: float = 1.0) -> float:
     """Return memory needed over memory usable [-]; 0 where the accelerator's memory is not known."""
     usable_gib = accelerator.usable_gib or accelerator.memory_gib
     return memory_bytes / (usable_gib * GIB * share) if usable_gib else 0.0

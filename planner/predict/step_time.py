@@ -8,7 +8,7 @@ from typing import Literal
 from ..frozen import Frozen
 from ..units import Interval
 
-__all__ = ["Basis", "Limiter", "StatedMemory", "StepTime", "Unpredicted", "notes_text"]
+__all__ = ["Basis", "Limiter", "NoPrediction", "StatedMemory", "StepTime", "join_notes"]
 
 Basis = Literal["measured", "compiled", "modelled", "datasheet"]
 Limiter = Literal["compute", "memory bandwidth", "launch", "input", "link"]
@@ -46,18 +46,18 @@ class StepTime(Frozen):
     memory: StatedMemory | None = None
 
 
-def notes_text(*notes: str) -> str:
+def join_notes(*notes: str) -> str:
     """Return several notes as one, those that say nothing left out.
 
     Example:
-        >>> notes_text("", "borrowed", "assumed")
+        >>> join_notes("", "borrowed", "assumed")
         'borrowed; assumed'
     """
     return "; ".join(filter(None, notes))
 
 
 @dataclass(frozen=True, slots=True)
-class Unpredicted:
+class NoPrediction:
     """Why no time can be given (an unknown peak, a precision that the chip lacks)."""
 
     reason: str

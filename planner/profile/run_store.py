@@ -12,7 +12,7 @@ from ..errors import UsageError
 from ..files import write_whole
 
 if TYPE_CHECKING:
-    from ..predict.from_profile.predictor import Measurement
+    from ..predict.from_profile.predictor import ProfileRow
     from ..settings import Settings
 
 __all__ = ["forget_runs", "keep_run", "own_measurements", "read_profile", "runs_folder"]
@@ -43,9 +43,9 @@ def read_profile(path: Path) -> dict[str, Any]:
         ) from error
     if not isinstance(document, dict) or "schema" not in document:
         raise UsageError(f"`{path}` is no profile", hint="write it with `gpuplan profile`")
-    from ..predict.from_profile.predictor import measurements_of
+    from ..predict.from_profile.predictor import read_profile_rows
 
-    measurements_of(document, source=path.name)
+    read_profile_rows(document, source=path.name)
     return document
 
 
@@ -71,17 +71,19 @@ def forget_runs(settings: Settings) -> int:
     return len(kept)
 
 
-def own_measurements(settings: Settings) -> tuple[Measurement, ...]:
+def own_measurements(settings: Settings) -> tuple[ProfileRow, ...]:
     """Return the measurements of all saved runs; damaged files are left out."""
     return tuple(_readable(runs_folder(settings)))
 
 
-def _readable(folder: Path) -> Iterator[Measurement]:
+def _readable(folder: Path) -> Iterator[ProfileRow]:
     for path in sorted(folder.glob(FILES)):
         try:
             document = read_profile(path)
         except UsageError:
             continue
-        from ..predict.from_profile.predictor import measurements_of
+        from ..predict.from_profile.predictor import read_profile_rows
 
-        yield from measurements_of(document, source=f"your own run of {document.get('created_at', '')[:10]}")
+        yield from read_profile_rows(
+            document, source=f"your own run of {document.get('created_at', '')[:10]}"
+        )

@@ -88,13 +88,13 @@ def test_a_second_run_measures_nothing_again(measured: tuple[Path, dict[str, Any
 
 def test_its_rows_are_traced_as_what_was_timed(measured: tuple[Path, dict[str, Any]]) -> None:
     """The CSV's reference leads gpuplan to a model of the same number of parameters, in the same precision."""
-    from gpuplan.lab.dataset import workload_of
+    from gpuplan.lab.dataset import load_measured_workload
     from gpuplan.predict.measurements import read_measurements
 
     folder, _ = measured
     profile = json.loads((folder / "cpu-jax.json").read_text())
     measurement = read_measurements(folder / "rows.csv")[0]
-    workload = workload_of(measurement)
+    workload = load_measured_workload(measurement)
 
     assert workload.parameters == profile["rows"][0]["prepare"]["parameters"]
     assert (workload.precision, workload.compiled, workload.batch_size) == (

@@ -12,7 +12,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from gpuplan.lab.memory_accuracy import beside_xla, recorded_memory, worsened_memory
+from gpuplan.lab.memory_accuracy import compare_with_xla, find_memory_regressions, load_recorded_memory
 
 Run = Callable[..., Any]
 ROOT = Path(__file__).parents[2]
@@ -22,7 +22,7 @@ BEGIN, END = "<!-- gpuplan accuracy --memory --recorded --markdown -->\n", "<!--
 @pytest.fixture(scope="module")
 def record() -> dict[str, Any]:
     """What ships."""
-    return recorded_memory()
+    return load_recorded_memory()
 
 
 def test_the_record_as_json_matches_the_schema(gpuplan: Run) -> None:
@@ -80,7 +80,7 @@ def test_every_step_that_xla_stated_is_in_the_record(record: dict[str, Any]) -> 
 def test_the_tracer_still_gives_what_is_recorded(name: str, record: dict[str, Any]) -> None:
     """Two small steps, traced now: within 2 % of the record, which other versions of Keras or JAX may move."""
     rows = csv.DictReader((resources.files("gpuplan.profiles") / "xla_memory.csv").read_text().splitlines())
-    (now,) = beside_xla(lambda _: None, rows=[row for row in rows if row["model"].endswith(f":{name}")])
+    (now,) = compare_with_xla(lambda _: None, rows=[row for row in rows if row["model"].endswith(f":{name}")])
     (then,) = (row for row in record["xla"]["rows"] if row["model"].endswith(f":{name}"))
     assert now.predicted_bytes == pytest.approx(then["predicted_bytes"], rel=0.02)
 
@@ -92,9 +92,9 @@ def test_what_got_worse_is_named(record: dict[str, Any]) -> None:
     worse["xla"]["summary"]["beyond_margin"] += 1
     worse["limits"]["summary"]["right"] -= 1
 
-    assert worsened_memory(record, record) == []
-    assert [line.split(":")[0] for line in worsened_memory(record, worse)] == ["xla", "xla", "limits"]
-    assert worsened_memory(worse, record) == []
+    assert find_memory_regressions(record, record) == []
+    assert [line.split(":")[0] for line in find_memory_regressions(record, worse)] == ["xla", "xla", "limits"]
+    assert find_memory_regressions(worse, record) == []
 
 
 @pytest.mark.parametrize(

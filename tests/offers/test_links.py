@@ -11,7 +11,12 @@ import pytest
 from gpuplan.offers.catalog import Catalog, find_links, load_catalog
 from gpuplan.offers.check import check_catalog
 from gpuplan.plan.select import Filters, select
-from gpuplan.predict.multi_device.interconnect import MACHINES, UNKNOWN, link_between, machine_joined
+from gpuplan.predict.multi_device.interconnect import (
+    HOST_SPECS,
+    UNKNOWN_HOST,
+    build_host_spec,
+    find_slowest_link,
+)
 
 CATALOG = load_catalog()
 AFTER_EVERY_READING = date(2026, 12, 31)
@@ -30,8 +35,8 @@ AFTER_EVERY_READING = date(2026, 12, 31)
 def test_links_of_instance_types(instance: str, kind: str, gb_per_s: float) -> None:
     """Data sheets of the chips over the topologies of catalog/links.toml."""
     offer = next(offer for offer in CATALOG.offers if offer.instance_type == instance)
-    machine = machine_joined(find_links(CATALOG, offer))
-    link = link_between(CATALOG.accelerators[offer.accelerator], devices=offer.devices, machine=machine)
+    machine = build_host_spec(find_links(CATALOG, offer))
+    link = find_slowest_link(CATALOG.accelerators[offer.accelerator], devices=offer.devices, machine=machine)
 
     assert link is not None
     assert (link.kind, link.bytes_per_s) == (kind, pytest.approx(gb_per_s * 1e9))
@@ -40,7 +45,7 @@ def test_links_of_instance_types(instance: str, kind: str, gb_per_s: float) -> N
 def test_machines_of_published_rows_are_wired_as_the_catalog_says() -> None:
     """What scaling was fitted on and what is predicted agree on instance types that both know."""
     for offer in CATALOG.offers:
-        fitted = MACHINES.get(offer.instance_type)
+        fitted = HOST_SPECS.get(offer.instance_type)
         links = find_links(CATALOG, offer)
         if fitted is not None and links is not None:
             assert links.topology == fitted.topology, offer.instance_type
@@ -62,7 +67,7 @@ def test_every_machine_with_several_gpus_of_the_big_clouds_is_described() -> Non
 
 def test_what_nobody_describes_is_unknown() -> None:
     """No row: the devices are joined as their kind usually is, and the network is not guessed."""
-    assert machine_joined(None) is UNKNOWN
+    assert build_host_spec(None) is UNKNOWN_HOST
 
 
 def test_the_selection_carries_the_links() -> None:

@@ -11,7 +11,7 @@ from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.execution.best_batch_search import add_best_batch
 from gpuplan.plan.question import Question
 from gpuplan.plan.result.best_batch import choose_batch_sizes, with_run_length_of
-from gpuplan.predict.step_time import StepTime, Unpredicted
+from gpuplan.predict.step_time import NoPrediction, StepTime
 from gpuplan.units import GIB, Interval
 from gpuplan.workload.model import Workload
 
@@ -26,7 +26,7 @@ SELECTION = make_selection(*((OFFERS[one.name], one) for one in (LARGE, MIDDLE, 
 class FakeStep:
     """Takes a tenth of a second and a hundredth for each sample; the T4 as long for each, whatever the batch."""
 
-    def step_time(self, workload: Workload, accelerator: object, **_: object) -> StepTime | Unpredicted:
+    def step_time(self, workload: Workload, accelerator: object, **_: object) -> StepTime | NoPrediction:
         """Return the time of one step."""
         fixed_s = 0.1 if accelerator.name != "T4" else 0.0
         growing_s = (

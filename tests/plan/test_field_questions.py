@@ -16,7 +16,7 @@ from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.question import EstimateContext, Question
 from gpuplan.plan.result.offer_estimate import OfferEstimate
 from gpuplan.plan.select import Filters, select
-from gpuplan.predict.step_time import StepTime, Unpredicted
+from gpuplan.predict.step_time import NoPrediction, StepTime
 from gpuplan.units import Interval
 from gpuplan.workload.model import Workload
 
@@ -36,11 +36,11 @@ class GivenSteps:
 
     def step_time(
         self, workload: Workload, accelerator: Accelerator, *, devices: float = 1, **_: object
-    ) -> StepTime | Unpredicted:
+    ) -> StepTime | NoPrediction:
         """Return the given time, 10 % either way."""
         mid = self.step_s.get((accelerator.name, devices))
         if mid is None:
-            return Unpredicted("not given")
+            return NoPrediction("not given")
         return StepTime(
             time_s=Interval(low=0.9 * mid, mid=mid, high=1.1 * mid), basis="measured", limiter="compute"
         )

@@ -16,8 +16,8 @@ from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.execution.multi_node import expand_hosts, rent_hosts
 from gpuplan.plan.question import Question
 from gpuplan.plan.select import Filters, Selection, select
-from gpuplan.predict.multi_device.data_parallel import several_devices
-from gpuplan.predict.step_time import StepTime, Unpredicted
+from gpuplan.predict.multi_device.data_parallel import scale_to_devices
+from gpuplan.predict.step_time import NoPrediction, StepTime
 from gpuplan.render.numbers import format_offer_name
 from gpuplan.units import Interval
 from gpuplan.workload.model import Workload
@@ -105,13 +105,13 @@ class FakeSingle:
 
     def step_time(
         self, workload: Workload, accelerator: Accelerator, **circumstances: Any
-    ) -> StepTime | Unpredicted:
+    ) -> StepTime | NoPrediction:
         """Return the step on the devices of one machine or more."""
         single = StepTime(
             time_s=Interval(low=0.1, mid=0.1, high=0.1), basis="modelled", limiter="compute",
             parts_s={"compute": 0.1},
         )  # fmt: skip
-        return several_devices(single, gradient_bytes=1e8, accelerator=accelerator, **circumstances)
+        return scale_to_devices(single, gradient_bytes=1e8, accelerator=accelerator, **circumstances)
 
 
 def test_the_network_joins_machines() -> None:

@@ -8,14 +8,14 @@ from gpuplan.plan.estimate_workload import project
 from gpuplan.plan.execution.host_feed import with_input_bottleneck
 from gpuplan.plan.execution.measured_feed import build_measured_pipeline
 from gpuplan.plan.select import OfferContext
-from gpuplan.predict.from_profile.predictor import Loading, Measurement
+from gpuplan.predict.from_profile.predictor import PipelineThroughput, ProfileRow
 from gpuplan.predict.step_time import StepTime
 
 FAST = make_accelerator("A100-40GB", tflop_per_s=10.0)  # 0.1 s for a batch of 32: 320 samples/s
 
 
-def measured(loading: Loading | None, **changes: object) -> Measurement:
-    return Measurement(
+def measured(loading: PipelineThroughput | None, **changes: object) -> ProfileRow:
+    return ProfileRow(
         workload=make_workload(**changes), accelerator="CPU", devices=1, step_s=1.0, low_s=None, high_s=None,
         source="profile.json", loading=loading,
     )  # fmt: skip
@@ -25,7 +25,7 @@ def measured(loading: Loading | None, **changes: object) -> Measurement:
 def test_vcpus_count_where_the_pipeline_has_workers(parallel: bool, per_s: float) -> None:
     """Closed form: 20 samples/s a core on 4 vCPUs are 80, or 20 in one thread; a batch is 32."""
     feed = build_measured_pipeline(
-        [measured(Loading(per_core=20.0, cores=0.9, parallel=parallel))], make_workload()
+        [measured(PipelineThroughput(per_core=20.0, cores=0.9, parallel=parallel))], make_workload()
     )
     offer = make_offer("A100-40GB", vcpus=4.0)
     assert feed is not None
@@ -42,7 +42,7 @@ def test_vcpus_count_where_the_pipeline_has_workers(parallel: bool, per_s: float
 
 def test_other_work_and_unknown_pipelines_limit_nothing() -> None:
     """Another model's pipeline is another pipeline; one that was not timed is none."""
-    fast = Loading(per_core=20.0, cores=1.0, parallel=True)
+    fast = PipelineThroughput(per_core=20.0, cores=1.0, parallel=True)
 
     assert build_measured_pipeline([measured(None)], make_workload()) is None
     assert build_measured_pipeline([measured(fast, parameters=1)], make_workload()) is None
@@ -51,7 +51,7 @@ def test_other_work_and_unknown_pipelines_limit_nothing() -> None:
 def test_the_machine_that_was_measured_has_waited_already() -> None:
     """Its step of `fit()` holds the wait: no ceiling on top."""
     feed = build_measured_pipeline(
-        [measured(Loading(per_core=1.0, cores=1.0, parallel=False))], make_workload()
+        [measured(PipelineThroughput(per_core=1.0, cores=1.0, parallel=False))], make_workload()
     )
     offer = make_offer("A100-40GB", provider="local", vcpus=4.0)
     own = project(make_workload(), OfferContext(offer, FAST), FakePredictor())

@@ -13,7 +13,7 @@ from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.execution.run_length import compute_strong_run_length, compute_weak_run_length
 from gpuplan.plan.execution.scaling_mode import BatchScaling
 from gpuplan.plan.question import Question
-from gpuplan.predict.step_time import StepTime, Unpredicted
+from gpuplan.predict.step_time import NoPrediction, StepTime
 from gpuplan.units import Interval
 from gpuplan.workload.model import Workload
 from hypothesis import given
@@ -29,7 +29,7 @@ MANY = make_offer("T4", instance_type="many_T4", devices=32.0, usd_per_hour=Deci
 class FakeStep:
     """Takes a tenth of a second and a hundredth for each sample of a device."""
 
-    def step_time(self, workload: Workload, accelerator: Accelerator, **_: object) -> StepTime | Unpredicted:
+    def step_time(self, workload: Workload, accelerator: Accelerator, **_: object) -> StepTime | NoPrediction:
         """Return the time of one step."""
         mid = 0.1 + 0.01 * workload.batch_size
         return StepTime(

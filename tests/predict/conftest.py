@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import pytest
-from gpuplan.lab.evaluation import Bench
+from gpuplan.lab.evaluation import Evaluator
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.predict.measurements import collection
+from gpuplan.predict.measurements import read_published_file
 
 
 @pytest.fixture(scope="session")
-def profet_bench() -> Bench:
+def profet_bench() -> Evaluator:
     """PROFET's rows: nine Keras networks on four GPUs. The fits without each network are made once."""
     catalog = load_catalog()
-    return Bench(
-        measurements=collection("profet_keras_aws"),
+    return Evaluator(
+        measurements=read_published_file("profet_keras_aws"),
         accelerators=catalog.accelerators,
         progress=lambda _: None,
     )

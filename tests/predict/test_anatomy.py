@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from factories import make_workload
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.predict.breakdown import OTHER_LAYERS, Anatomy, anatomy_of
+from gpuplan.predict.breakdown import OTHER_LAYERS, StepBreakdown, break_down_step
 from gpuplan.predict.coefficients import load_coefficients
 from gpuplan.predict.predictor import Predictor
 from gpuplan.predict.step_time import StepTime
@@ -32,12 +32,12 @@ def fused(layer: str, *, moved: float, group: int) -> Op:
     )  # fmt: skip
 
 
-def taken(workload: Workload, name: str = "T4") -> Anatomy:
+def taken(workload: Workload, name: str = "T4") -> StepBreakdown:
     """Return the workload's step on an accelerator taken apart."""
     accelerator = load_catalog().accelerators[name]
     step = Predictor.load().step_time(workload, accelerator)
     assert isinstance(step, StepTime)
-    found = anatomy_of(workload, accelerator, step, load_coefficients())
+    found = break_down_step(workload, accelerator, step, load_coefficients())
     assert found is not None
     return found
 

@@ -7,20 +7,20 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
-from gpuplan.lab.cross_validation import HeldOut, predict_case
-from gpuplan.lab.dataset import examples_of
+from gpuplan.lab.cross_validation import CrossValidation, predict_sample_s
+from gpuplan.lab.dataset import build_samples
 from gpuplan.lab.extrapolation import (
-    infer_held_out,
-    inference_rows,
-    modelled_pairs,
-    on_foreign_chips,
-    several_gpus,
-    tpu_rows,
+    model_pairs,
+    predict_inference,
+    predict_new_accelerators,
+    select_inference_rows,
+    select_multi_gpu_rows,
+    select_tpu_rows,
 )
-from gpuplan.lab.multi_device_data import pairs_of
+from gpuplan.lab.multi_device_data import pair_measurements
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.coefficients import Coefficients, load_coefficients
-from gpuplan.predict.measurements import Measurement, collection, packaged_corpus
+from gpuplan.predict.measurements import Measurement, load_published_measurements, read_published_file
 
 ACCELERATORS = load_catalog().accelerators
 SLOWER = 2.0
@@ -42,44 +42,52 @@ def slower(coefficients: Coefficients) -> Coefficients:
     return replace(coefficients, hosts=hosts)
 
 
-def held_out_by(name_of: Callable[[Measurement], str], marked: str) -> HeldOut:
+def held_out_by(name_of: Callable[[Measurement], str], marked: str) -> CrossValidation:
     """Return fits of Torch7's rows in which the one without a name can be told from the others."""
-    rows = [m for m in collection("cnn_benchmarks_cloud") if m.mode == "train"]
-    examples = tuple(examples_of(rows, ACCELERATORS, progress=quiet))
+    rows = [m for m in read_published_file("cnn_benchmarks_cloud") if m.mode == "train"]
+    examples = tuple(build_samples(rows, ACCELERATORS, progress=quiet))
     groups = tuple(name_of(m) for m in rows)
     packaged = load_coefficients()
     fits = {group: slower(packaged) if group == marked else packaged for group in {"", *groups}}
-    return HeldOut(
+    return CrossValidation(
         examples=examples, groups=groups, predicted_s=tuple(e.case.step_s for e in examples), naive_s={},
         fits=cast("dict[str, Any]", fits),
     )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def without_resnet50() -> HeldOut:
+def without_resnet50() -> CrossValidation:
     """Fits of which the one without ResNet-50 believes in hosts that are half as fast."""
     return held_out_by(lambda m: m.family, "resnet50")
 
 
-def test_each_architecture_is_inferred_by_the_fit_without_it(without_resnet50: HeldOut) -> None:
+def test_each_architecture_is_inferred_by_the_fit_without_it(without_resnet50: CrossValidation) -> None:
     """ResNet-50 by the marked fit, the others by theirs, one that was never fitted by the fit of everything."""
-    rows = [m for m in inference_rows(packaged_corpus()) if m.collection == "cnn_benchmarks_cloud"]
-    other = next(m for m in inference_rows(packaged_corpus()) if m.family == "inception_bn")
-    found = infer_held_out(without_resnet50, [*rows, other], ACCELERATORS, progress=quiet)
+    rows = [
+        m
+        for m in select_inference_rows(load_published_measurements())
+        if m.collection == "cnn_benchmarks_cloud"
+    ]
+    other = next(
+        m for m in select_inference_rows(load_published_measurements()) if m.family == "inception_bn"
+    )
+    found = predict_inference(without_resnet50, [*rows, other], ACCELERATORS, progress=quiet)
 
     packaged = load_coefficients()
     for example, predicted_s in zip(found.examples, found.predicted_s, strict=True):
         fit = slower(packaged) if example.measurement.family == "resnet50" else packaged
-        assert predicted_s == pytest.approx(predict_case(example.case, fit))
+        assert predicted_s == pytest.approx(predict_sample_s(example.case, fit))
     assert {m.family for m in rows} > {"resnet50"}
     assert set(found.naive_s) == {"flops_ratio", "bandwidth_ratio", "datasheet_roofline"}
 
 
-def test_inference_of_a_network_it_knows_is_a_third_of_training_or_less(without_resnet50: HeldOut) -> None:
+def test_inference_of_a_network_it_knows_is_a_third_of_training_or_less(
+    without_resnet50: CrossValidation,
+) -> None:
     """No backward pass and no optimizer are in the forward pass: it moves half the bytes at most."""
     known = {(e.measurement.model, e.measurement.accelerator): e for e in without_resnet50.examples}
-    rows = [m for m in collection("cnn_benchmarks_cloud") if m.mode == "infer"]
-    for example in examples_of(rows, ACCELERATORS, progress=quiet):
+    rows = [m for m in read_published_file("cnn_benchmarks_cloud") if m.mode == "infer"]
+    for example in build_samples(rows, ACCELERATORS, progress=quiet):
         training = known[example.measurement.model, example.measurement.accelerator].case.table
         table = example.case.table
         assert (table.flops * table.count).sum() < 0.4 * (training.flops * training.count).sum()
@@ -88,28 +96,36 @@ def test_inference_of_a_network_it_knows_is_a_third_of_training_or_less(without_
 
 def test_several_devices_begin_at_the_modelled_step_without_their_source() -> None:
     """Every pair's step on one device is what the fit without its publisher says, not what was published."""
-    rows = [m for m in several_gpus(packaged_corpus()) if m.collection == "tensorpack_benchmarks"]
+    rows = [
+        m
+        for m in select_multi_gpu_rows(load_published_measurements())
+        if m.collection == "tensorpack_benchmarks"
+    ]
     held_out = held_out_by(lambda m: "tensorpack_benchmarks", "tensorpack_benchmarks")
-    pairs = modelled_pairs(held_out, rows, ACCELERATORS, name_of=lambda m: m.origin, progress=quiet)
-    examples = {id(e.measurement): e for e in examples_of(rows, ACCELERATORS, progress=quiet)}
+    pairs = model_pairs(held_out, rows, ACCELERATORS, name_of=lambda m: m.origin, progress=quiet)
+    examples = {id(e.measurement): e for e in build_samples(rows, ACCELERATORS, progress=quiet)}
 
     assert len(pairs) > 10
     for pair in pairs:
-        modelled_s = predict_case(examples[id(pair.measurement)].case, load_coefficients())
+        modelled_s = predict_sample_s(examples[id(pair.measurement)].case, load_coefficients())
         assert pair.single_s == pytest.approx(modelled_s)
 
 
-def test_tpus_are_predicted_from_their_datasheets(without_resnet50: HeldOut) -> None:
+def test_tpus_are_predicted_from_their_datasheets(without_resnet50: CrossValidation) -> None:
     """All four rows, by the interval of datasheets; the batch of a chip, on four chips."""
-    corpus = packaged_corpus()
-    small = [pair for pair in pairs_of(corpus, ACCELERATORS)[0] if pair.measurement.origin == "dlperf"]
+    corpus = load_published_measurements()
+    small = [
+        pair for pair in pair_measurements(corpus, ACCELERATORS)[0] if pair.measurement.origin == "dlperf"
+    ]
     ends = {"keras": (-0.5, 0.4), "tuned": (-0.6, 0.3)}
-    found = on_foreign_chips(
-        without_resnet50, tpu_rows(corpus), ACCELERATORS, scaling=small, ends=ends, progress=quiet
+    found = predict_new_accelerators(
+        without_resnet50, select_tpu_rows(corpus), ACCELERATORS, scaling=small, ends=ends, progress=quiet
     )
 
-    rows = [replace(m, waits=False) for m in tpu_rows(corpus)]
-    awake = on_foreign_chips(without_resnet50, rows, ACCELERATORS, scaling=small, ends=ends, progress=quiet)
+    rows = [replace(m, waits=False) for m in select_tpu_rows(corpus)]
+    awake = predict_new_accelerators(
+        without_resnet50, rows, ACCELERATORS, scaling=small, ends=ends, progress=quiet
+    )
 
     assert {row.measurement.accelerator for row in found} == {"TPU-v2", "TPU-v3"}
     assert len(found) == 4

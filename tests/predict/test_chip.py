@@ -8,13 +8,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.predict.coefficients import Chip, load_coefficients
-from gpuplan.predict.device.accelerator_limits import chip_of
-from gpuplan.predict.device.kernel_times import clock_share, contraction_s, device_parts_s, with_libraries_of
+from gpuplan.predict.coefficients import AcceleratorLimits, load_coefficients
+from gpuplan.predict.device.accelerator_limits import compute_limits
+from gpuplan.predict.device.kernel_times import (
+    clock_share,
+    compute_contraction_s,
+    compute_kernel_parts_s,
+    with_software_year,
+)
 from gpuplan.predict.device.roofline import memory_traffic_s
 from gpuplan.predict.framework_versions import SOFTWARE_EPOCH
-from gpuplan.predict.kernels.table import Kernel, KernelTable, table_of
-from gpuplan.predict.step_time import Unpredicted
+from gpuplan.predict.kernels.table import Kernel, KernelTable, build_kernel_table
+from gpuplan.predict.step_time import NoPrediction
 
 SQUARE = Kernel(
     category="dot", dtype="float32", count=1, flops=2.0 * 4096**3, bytes_moved=12.0 * 4096**2, m=4096, n=4096,
@@ -22,12 +27,12 @@ SQUARE = Kernel(
 )  # fmt: skip
 STREAM = Kernel(category="stream", dtype="float32", count=1, flops=1e6, bytes_moved=1e9)
 DEPTHWISE = Kernel(category="depthwise", dtype="float32", count=1, flops=1e9, bytes_moved=1.0, m=8, n=1, k=9)
-TABLE = table_of([SQUARE, STREAM, DEPTHWISE])
+TABLE = build_kernel_table([SQUARE, STREAM, DEPTHWISE])
 
 
-def chip(name: str, *, table: KernelTable = TABLE, precision: str = "float32") -> Chip:
-    found = chip_of(load_catalog().accelerators[name], table=table, precision=precision)
-    assert not isinstance(found, Unpredicted)
+def chip(name: str, *, table: KernelTable = TABLE, precision: str = "float32") -> AcceleratorLimits:
+    found = compute_limits(load_catalog().accelerators[name], table=table, precision=precision)
+    assert not isinstance(found, NoPrediction)
     return found
 
 
@@ -64,7 +69,7 @@ def test_check_bits_take_room_in_gddr_and_none_in_hbm(name: str, inline: bool) -
 
 def test_tensor_units_are_as_dense_as_whitepapers_say() -> None:
     """FLOP per clock and SM: 1,024 on V100, 2,048 on A100, half of V100's on an RTX 3090 with float32 sums."""
-    half = table_of([replace(SQUARE, dtype="float16")])
+    half = build_kernel_table([replace(SQUARE, dtype="float16")])
     for name, per_clock in (("V100-16GB", 1024), ("A100-40GB", 2048), ("RTX3090", 512)):
         found = chip(name, table=half, precision="mixed_float16")
         assert found.tensor_density[0] * 1024 == pytest.approx(per_clock, rel=0.03)
@@ -82,7 +87,9 @@ def test_tensor_units_are_as_dense_as_whitepapers_say() -> None:
 )
 def test_scalar_units_take_pairs_where_vendors_say_so(name: str, float16: bool, bfloat16: bool) -> None:
     """V100: 31.4 TFLOP/s of float16 beside 15.7; A100: 39 of bfloat16 beside 19.5; no word of it for others."""
-    table = table_of([replace(DEPTHWISE, dtype=dtype) for dtype in ("float32", "float16", "bfloat16")])
+    table = build_kernel_table(
+        [replace(DEPTHWISE, dtype=dtype) for dtype in ("float32", "float16", "bfloat16")]
+    )
     found = chip(name, table=table, precision="mixed_float16")
     pairs = dict(zip(np.array(table.dtypes)[table.dtype], found.pairs, strict=True))
     assert pairs == {"float32": False, "float16": float16, "bfloat16": bfloat16}
@@ -102,7 +109,9 @@ def test_a_clock_that_falls_slows_arithmetic_and_no_traffic() -> None:
     shared = replace(coefficients.shared, clock_headroom=1.0)
     generation, stack = coefficients.generations["Volta"], coefficients.stacks["keras"]
     parts = [
-        device_parts_s(TABLE, replace(chip("V100-16GB"), clock_ratio=ratio), generation, stack, shared, xp=np)
+        compute_kernel_parts_s(
+            TABLE, replace(chip("V100-16GB"), clock_ratio=ratio), generation, stack, shared, xp=np
+        )
         for ratio in (0.5, 0.25)
     ]
     (_, full_s, traffic_s), (_, half_s, same_traffic_s) = parts
@@ -130,10 +139,10 @@ def test_a_depthwise_kernel_runs_on_scalar_units_and_is_not_padded_to_tiles(
         coefficients.stacks["keras"],
         coefficients.shared,
     )
-    table = table_of([replace(DEPTHWISE, dtype=dtype)], converted=converted)
+    table = build_kernel_table([replace(DEPTHWISE, dtype=dtype)], converted=converted)
     v100 = chip("V100-16GB", table=table, precision="mixed_float16")
     rate = 15.7e12 * at_a_time * generation.depthwise * stack.contraction * clock_share(v100, shared)
-    _, compute_s, _ = device_parts_s(table, v100, generation, stack, shared, xp=np)
+    _, compute_s, _ = compute_kernel_parts_s(table, v100, generation, stack, shared, xp=np)
     assert compute_s[0] == pytest.approx(1e9 / rate, rel=0.01)
 
 
@@ -143,10 +152,10 @@ def test_dense_tensor_units_are_fed_worse_in_convolutions_alone(category: str, t
     coefficients = load_coefficients()
     generation = replace(coefficients.generations["Ampere"], step_latency_s=1e-12, array_passes=1e-9)
     stack = replace(coefficients.stacks["tuned"], tensor=0.2)
-    table = table_of([replace(SQUARE, category=category, dtype="float16")])
+    table = build_kernel_table([replace(SQUARE, category=category, dtype="float16")])
     a100 = chip("A100-40GB", table=table, precision="mixed_float16")
     flat_s, steep_s = (
-        float(contraction_s(table, a100, generation, stack, shared, xp=np)[0])
+        float(compute_contraction_s(table, a100, generation, stack, shared, xp=np)[0])
         for shared in (replace(coefficients.shared, tensor_density=power) for power in (1e-9, 1.0))
     )
     assert steep_s == pytest.approx(times * flat_s, rel=0.01)
@@ -165,11 +174,11 @@ def test_issue_bounds_products_on_kepler_and_no_convolutions(category: str, time
     """By hand: two thirds of the lanes take half as long again."""
     coefficients = load_coefficients()
     generation = replace(coefficients.generations["Kepler"], step_latency_s=1e-12)
-    table = table_of([replace(SQUARE, category=category)])
+    table = build_kernel_table([replace(SQUARE, category=category)])
     k80 = chip("K80", table=table)
     stack, shared = coefficients.stacks["keras"], coefficients.shared
     one_s, other_s = (
-        float(contraction_s(table, board, generation, stack, shared, xp=np)[0])
+        float(compute_contraction_s(table, board, generation, stack, shared, xp=np)[0])
         for board in (k80, replace(k80, issue_share=1.0))
     )
     assert one_s == pytest.approx(times * other_s, rel=0.01)
@@ -200,8 +209,8 @@ def test_tensor_units_gain_with_the_years_of_the_libraries() -> None:
     """By hand: two years at 1.1 a year, none before the epoch; scalar units and memory stay what they were."""
     coefficients = load_coefficients()
     stack, shared = coefficients.stacks["keras"], replace(coefficients.shared, tensor_per_year=1.1)
-    later = with_libraries_of(SOFTWARE_EPOCH + 2, stack, shared, xp=np)
-    assert with_libraries_of(SOFTWARE_EPOCH - 2, stack, shared, xp=np).tensor == stack.tensor
+    later = with_software_year(SOFTWARE_EPOCH + 2, stack, shared, xp=np)
+    assert with_software_year(SOFTWARE_EPOCH - 2, stack, shared, xp=np).tensor == stack.tensor
     assert later.tensor == pytest.approx(stack.tensor * 1.21)
     assert (later.contraction, later.stream) == (stack.contraction, stack.stream)
 
@@ -210,9 +219,9 @@ def test_tensor_units_never_do_more_than_their_peak() -> None:
     """However much a framework gains on the mean, a large product takes as long as at the peak under load."""
     coefficients = load_coefficients()
     stack = replace(coefficients.stacks["keras"], tensor=5.0)
-    table = table_of([replace(SQUARE, dtype="float16")])
+    table = build_kernel_table([replace(SQUARE, dtype="float16")])
     v100 = chip("V100-16GB", table=table, precision="mixed_float16")
     generation, shared = coefficients.generations["Volta"], coefficients.shared
-    _, compute_s, _ = device_parts_s(table, v100, generation, stack, shared, xp=np)
+    _, compute_s, _ = compute_kernel_parts_s(table, v100, generation, stack, shared, xp=np)
     at_peak_s = 2 * 4096**3 / (125e12 * clock_share(v100, shared))
     assert at_peak_s <= compute_s[0] <= 1.2 * at_peak_s

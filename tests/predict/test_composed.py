@@ -7,11 +7,11 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
-from gpuplan.lab.kernel_store import run_key
-from gpuplan.predict.kernels.table import Kernel, kernels_of
-from gpuplan.predict.kernels.unfused import Composed
-from gpuplan.predict.measurements import collection
-from gpuplan.predict.run_config import composed_by
+from gpuplan.lab.kernel_store import build_run_key
+from gpuplan.predict.kernels.table import Kernel, build_kernels
+from gpuplan.predict.kernels.unfused import UnfusedPart
+from gpuplan.predict.measurements import read_published_file
+from gpuplan.predict.run_config import find_unfused_parts
 from gpuplan.workload.load import workload_of_model
 from gpuplan.workload.model import Workload
 from gpuplan.workload.options import WorkloadOptions
@@ -33,8 +33,8 @@ def network(activation: str) -> Workload:
     return workload_of_model(model, options=WorkloadOptions(batch_size=BATCH, mode="infer", compiled=False))
 
 
-def launched(workload: Workload, *primitives_of: Composed) -> list[Kernel]:
-    return list(kernels_of(workload.ops, compiled=False, primitives_of=primitives_of))
+def launched(workload: Workload, *primitives_of: UnfusedPart) -> list[Kernel]:
+    return list(build_kernels(workload.ops, compiled=False, primitives_of=primitives_of))
 
 
 def arrays_moved(kernels: list[Kernel]) -> float:
@@ -91,30 +91,34 @@ def test_an_optimizer_of_primitives(optimizer: str, kernels: int, arrays: int) -
 
 def test_what_a_framework_composes() -> None:
     """TensorFlow calls, PyTorch's own optimizers updates, and nobody what XLA compiles; each has its own trace."""
-    (row, *_) = (m for m in collection("dlperf_language") if m.framework == "tensorflow2" and not m.compiled)
+    (row, *_) = (
+        m for m in read_published_file("dlperf_language") if m.framework == "tensorflow2" and not m.compiled
+    )
     compiled, eager = replace(row, compiled=True), replace(row, framework="pytorch", stack="eager")
     tuned = replace(eager, stack="tuned")
-    found = [composed_by(m) for m in (row, eager, tuned, compiled)]
+    found = [find_unfused_parts(m) for m in (row, eager, tuned, compiled)]
     assert found == [{"calls"}, {"updates"}, set(), set()]
-    assert len({run_key(m) for m in (row, eager, tuned, compiled)}) == 4
+    assert len({build_run_key(m) for m in (row, eager, tuned, compiled)}) == 4
 
 
 def test_updates_by_reference_stay_apart_beside_xla() -> None:
     """BERT's own optimizers on TensorFlow 1: XLA compiles the rest; without it calls are apart too."""
     rows = [
-        m for m in collection("nvidia_dle_language") if m.framework == "tensorflow1" and "bert" in m.model
+        m
+        for m in read_published_file("nvidia_dle_language")
+        if m.framework == "tensorflow1" and "bert" in m.model
     ]
     assert {m.optimizer for m in rows if m.mode == "train"} == {"adamw", "lamb"}
     (compiled, *_) = (m for m in rows if m.compiled and m.optimizer == "adamw")
-    assert composed_by(compiled) == {"updates"}
-    assert composed_by(replace(compiled, compiled=False)) == {"calls", "updates"}
-    assert composed_by(replace(compiled, optimizer="adam")) == set()
+    assert find_unfused_parts(compiled) == {"updates"}
+    assert find_unfused_parts(replace(compiled, compiled=False)) == {"calls", "updates"}
+    assert find_unfused_parts(replace(compiled, optimizer="adam")) == set()
 
 
 def test_transformer_xl_has_its_updates_compiled_and_nothing_else() -> None:
     """Its script on TensorFlow 1 turns XLA on for the optimizer alone (`jit_optimizer`): calls stay apart."""
-    rows = [m for m in collection("nvidia_dle_language") if m.family == "transformer_xl"]
-    found = {composed_by(m) for m in rows if m.framework == "tensorflow1"}
+    rows = [m for m in read_published_file("nvidia_dle_language") if m.family == "transformer_xl"]
+    found = {find_unfused_parts(m) for m in rows if m.framework == "tensorflow1"}
     assert found == {frozenset({"calls"})}
 
 
@@ -126,8 +130,8 @@ def test_updates_apart_beside_xla_are_kernels_of_their_own() -> None:
     model.compile(optimizer="adam", loss="mse")
     ops = workload_of_model(model, options=WorkloadOptions(batch_size=1, compiled=True)).ops
 
-    def large(*apart: Composed) -> list[Kernel]:
-        kernels = kernels_of(ops, compiled=True, primitives_of=apart)
+    def large(*apart: UnfusedPart) -> list[Kernel]:
+        kernels = build_kernels(ops, compiled=True, primitives_of=apart)
         return [k for k in kernels if k.category == "stream" and k.bytes_moved > 1.5 * ARRAY_BYTES]
 
     assert (launches(large()), arrays_moved(large())) == (1, pytest.approx(7, rel=0.02))

@@ -8,16 +8,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gpuplan.lab.dataset import examples_of
+from gpuplan.lab.dataset import build_samples
 from gpuplan.lab.kernel_store import load_store
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.coefficients import load_coefficients
-from gpuplan.predict.device.accelerator_limits import chip_of, tensor_dtypes
-from gpuplan.predict.device.kernel_times import device_parts_s
-from gpuplan.predict.kernels.table import CATEGORIES, Kernel, table_of
-from gpuplan.predict.measurements import Measurement, collection
-from gpuplan.predict.run_config import converted_by_keras, converted_by_xla, converted_dtypes
-from gpuplan.predict.step_time import Unpredicted
+from gpuplan.predict.device.accelerator_limits import compute_limits, tensor_dtypes
+from gpuplan.predict.device.kernel_times import compute_kernel_parts_s
+from gpuplan.predict.kernels.table import CATEGORIES, Kernel, build_kernel_table
+from gpuplan.predict.measurements import Measurement, read_published_file
+from gpuplan.predict.run_config import (
+    find_converted_dtypes,
+    find_keras_converted_dtypes,
+    find_xla_converted_dtypes,
+)
+from gpuplan.predict.step_time import NoPrediction
 
 ACCELERATORS = load_catalog().accelerators
 CONVOLUTION = Kernel(
@@ -39,10 +43,10 @@ def parts_s(
     kernels: Iterable[Kernel], precision: str = "tf32", converted: Collection[str] = ()
 ) -> tuple[Any, Any, Any]:
     """Return total, arithmetic and memory time of each kernel in Keras on an A100 [s]."""
-    table, board = table_of(kernels, converted=converted), ACCELERATORS["A100-40GB"]
-    chip, found = chip_of(board, table=table, precision=precision), load_coefficients()
-    assert not isinstance(chip, Unpredicted)
-    return device_parts_s(
+    table, board = build_kernel_table(kernels, converted=converted), ACCELERATORS["A100-40GB"]
+    chip, found = compute_limits(board, table=table, precision=precision), load_coefficients()
+    assert not isinstance(chip, NoPrediction)
+    return compute_kernel_parts_s(
         table, chip, found.generations["Ampere"], found.stacks["keras"], found.shared, xp=np
     )
 
@@ -50,7 +54,9 @@ def parts_s(
 def test_convolutions_alone_are_converted() -> None:
     """Of the types that tensor units multiply; nothing else about them changes."""
     kernels = (CONVOLUTION, DEPTHWISE, PRODUCT)
-    plain, marked, other = (table_of(kernels, converted=dtypes) for dtypes in ((), FLOAT32, {"float16"}))
+    plain, marked, other = (
+        build_kernel_table(kernels, converted=dtypes) for dtypes in ((), FLOAT32, {"float16"})
+    )
 
     assert marked.converted.tolist() == [True, False, False]
     assert other.converted.tolist() == plain.converted.tolist() == [False, False, False]
@@ -115,7 +121,7 @@ def test_which_types_tensor_units_multiply(name: str, precision: str, dtypes: se
 @pytest.fixture(scope="module")
 def pair() -> tuple[Measurement, Measurement]:
     """timm's ResNet-50 on an RTX 3090 with channels first and last."""
-    rows = [m for m in collection("timm_train_rtx3090") if m.architecture.startswith("resnet50")]
+    rows = [m for m in read_published_file("timm_train_rtx3090") if m.architecture.startswith("resnet50")]
     by_layout = {m.layout: m for m in rows}
     return by_layout["nchw"], by_layout["nhwc"]
 
@@ -125,11 +131,11 @@ def test_a_framework_keeps_the_layout_that_it_is_given(pair: tuple[Measurement, 
     first, last = pair
     board = ACCELERATORS[first.accelerator]
 
-    assert converted_dtypes(first, board) == {"float16", "bfloat16"}
-    assert not converted_dtypes(last, board)
-    assert not converted_dtypes(replace(first, compiled=True), board)
-    assert converted_dtypes(replace(first, framework="mxnet"), board)
-    assert not converted_dtypes(replace(first, layout="unknown"), board)
+    assert find_converted_dtypes(first, board) == {"float16", "bfloat16"}
+    assert not find_converted_dtypes(last, board)
+    assert not find_converted_dtypes(replace(first, compiled=True), board)
+    assert find_converted_dtypes(replace(first, framework="mxnet"), board)
+    assert not find_converted_dtypes(replace(first, layout="unknown"), board)
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -141,9 +147,9 @@ def test_tensorflow_and_xla_lay_float32_channels_first(
     run = replace(pair[0], framework="tensorflow2", layout=layout, compiled=compiled)
     ampere = ACCELERATORS["A100-40GB"]
 
-    assert converted_dtypes(replace(run, precision="tf32"), ampere) == {"float32"}
-    assert not converted_dtypes(replace(run, precision="float32"), ampere)
-    assert not converted_dtypes(replace(run, precision="mixed_float16"), ampere)
+    assert find_converted_dtypes(replace(run, precision="tf32"), ampere) == {"float32"}
+    assert not find_converted_dtypes(replace(run, precision="float32"), ampere)
+    assert not find_converted_dtypes(replace(run, precision="mixed_float16"), ampere)
 
 
 @pytest.mark.parametrize(
@@ -153,16 +159,16 @@ def test_tensorflow_and_xla_lay_float32_channels_first(
 )  # fmt: skip
 def test_xla_lays_channels_last_from_hopper_on(name: str, dtypes: set[str]) -> None:
     """TF32 begins with Ampere; a TPU has no cuDNN."""
-    assert converted_by_xla(ACCELERATORS[name], precision="tf32") == dtypes
-    assert converted_by_keras(ACCELERATORS[name], precision="tf32", compiled=True) == dtypes
-    assert not converted_by_keras(ACCELERATORS[name], precision="tf32", compiled=False)
+    assert find_xla_converted_dtypes(ACCELERATORS[name], precision="tf32") == dtypes
+    assert find_keras_converted_dtypes(ACCELERATORS[name], precision="tf32", compiled=True) == dtypes
+    assert not find_keras_converted_dtypes(ACCELERATORS[name], precision="tf32", compiled=False)
 
 
 def test_an_example_with_channels_first_is_marked(pair: tuple[Measurement, Measurement]) -> None:
     """At one batch size the kernels are those of channels last, but for what has to be converted."""
     first, last = (replace(m, batch_size=pair[1].batch_size) for m in pair)
     converted, plain = (
-        e.case.table for e in examples_of([first, last], ACCELERATORS, progress=lambda _: None)
+        e.case.table for e in build_samples([first, last], ACCELERATORS, progress=lambda _: None)
     )
 
     convolutions = converted.category < CATEGORIES.index("depthwise")

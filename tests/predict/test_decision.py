@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from gpuplan.lab.accuracy import Prices, decision_json
+from gpuplan.lab.accuracy import MachinePrices, build_decision_json
 from gpuplan.lab.regret import (
-    Candidate,
+    AcceleratorOption,
     Decision,
-    candidates_of,
-    decide,
-    decide_all,
+    build_options,
+    evaluate_choice,
+    evaluate_choices,
     rank_correlation,
     regret,
     summarize_decisions,
@@ -23,8 +23,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 
-def candidate(name: str, measured_s: float, predicted_s: float, usd: float | None) -> Candidate:
-    return Candidate(accelerator=name, measured_s=measured_s, predicted_s=predicted_s, usd_per_hour=usd)
+def candidate(name: str, measured_s: float, predicted_s: float, usd: float | None) -> AcceleratorOption:
+    return AcceleratorOption(
+        accelerator=name, measured_s=measured_s, predicted_s=predicted_s, usd_per_hour=usd
+    )
 
 
 def row(accelerator: str, measured_s: float, predicted_s: float, **other: object) -> ScoredRow:
@@ -46,7 +48,7 @@ def test_a_wrong_choice_costs_what_the_measurements_say() -> None:
 
     So the K80 is chosen, and costs a third more than the T4. By time the V100 is chosen, and is fastest.
     """
-    decision = decide(
+    decision = evaluate_choice(
         [candidate("K80", 2.0, 1.0, 1.0), candidate("T4", 1.0, 1.0, 1.5), candidate("V100", 0.5, 0.5, 4.0)]
     )
     assert decision.cheapest == pytest.approx(2.0 / 1.5 - 1.0)
@@ -58,7 +60,7 @@ def test_the_fastest_choice_by_hand() -> None:
 
     Ranks of predictions 0, 1, 2 and of measurements 1, 0, 2: Spearman 1 - 6 x 2 / (3 x 8) = 0.5.
     """
-    decision = decide(
+    decision = evaluate_choice(
         [candidate("A", 3.0, 1.0, None), candidate("B", 2.0, 1.5, None), candidate("C", 4.0, 4.0, None)]
     )
     assert decision.fastest == pytest.approx(0.5)
@@ -67,7 +69,9 @@ def test_the_fastest_choice_by_hand() -> None:
 
 def test_without_three_prices_there_is_no_cheapest() -> None:
     """Unknown, not zero; the fastest is still known."""
-    decision = decide([candidate("A", 1, 1, 1.0), candidate("B", 2, 2, 1.0), candidate("C", 3, 3, None)])
+    decision = evaluate_choice(
+        [candidate("A", 1, 1, 1.0), candidate("B", 2, 2, 1.0), candidate("C", 3, 3, None)]
+    )
     assert decision.cheapest is None
     assert decision.fastest == 0.0
 
@@ -75,7 +79,7 @@ def test_without_three_prices_there_is_no_cheapest() -> None:
 def test_an_accelerator_without_price_is_not_chosen_as_cheapest() -> None:
     """The fourth is fastest by far, but nobody sells it: the choice is among the other three."""
     rows = [candidate("A", 1, 2, 1.0), candidate("B", 2, 1, 1.0), candidate("C", 3, 3, 1.0)]
-    assert decide([*rows, candidate("D", 0.1, 0.1, None)]).cheapest == pytest.approx(1.0)
+    assert evaluate_choice([*rows, candidate("D", 0.1, 0.1, None)]).cheapest == pytest.approx(1.0)
 
 
 def test_rank_correlation_with_ties_by_hand() -> None:
@@ -104,28 +108,28 @@ def test_regret_is_never_negative_and_at_most_the_worst(truth: list[float], data
 def test_only_workloads_on_three_accelerators_are_choices() -> None:
     """Two accelerators are none; other batch sizes, sources or stacks are other workloads; a CPU is no choice."""
     pair = [row("T4", 1, 1), row("K80", 2, 2)]
-    assert candidates_of(pair, no_price) == []
+    assert build_options(pair, no_price) == []
     for other in (
         {"batch_size": 64},
         {"collection": "x"},
         {"stack": "eager"},
         {"precision": "mixed_float16"},
     ):
-        assert candidates_of([*pair, row("M60", 3, 3, **other)], no_price) == []
-    assert candidates_of([*pair, row("CPU", 3, 3)], no_price) == []
-    assert len(candidates_of([*pair, row("M60", 3, 3)], no_price)) == 1
-    assert len(candidates_of([*pair, row("A100-40GB", 3, 3, precision="tf32")], no_price)) == 1
+        assert build_options([*pair, row("M60", 3, 3, **other)], no_price) == []
+    assert build_options([*pair, row("CPU", 3, 3)], no_price) == []
+    assert len(build_options([*pair, row("M60", 3, 3)], no_price)) == 1
+    assert len(build_options([*pair, row("A100-40GB", 3, 3, precision="tf32")], no_price)) == 1
 
 
 def test_repeats_count_once_and_prices_are_asked_by_devices() -> None:
     """Three repeats on the T4 measured at 1, 2 and 9 s are one candidate of 2 s."""
     rows = [row("T4", s, 1, devices=2) for s in (1.0, 2.0, 9.0)]
     rows += [row("K80", 3, 3, devices=2), row("M60", 4, 4, devices=2)]
-    (chips,) = candidates_of(rows, lambda name, devices: 10.0 * devices if name == "T4" else None)
+    (chips,) = build_options(rows, lambda name, devices: 10.0 * devices if name == "T4" else None)
     assert [(c.accelerator, c.measured_s, c.usd_per_hour) for c in chips] == [
         ("T4", 2.0, 20.0), ("K80", 3.0, None), ("M60", 4.0, None),
     ]  # fmt: skip
-    assert [d.accelerators for d in decide_all(rows, no_price)] == [3]
+    assert [d.accelerators for d in evaluate_choices(rows, no_price)] == [3]
 
 
 def test_decisions_are_summed_up_by_hand() -> None:
@@ -155,7 +159,7 @@ def test_each_group_of_rows_is_a_choice_of_its_own() -> None:
     """By hand: one workload predicted twice, once so that what takes twice as long is chosen: 0 and 1."""
     right = [row("T4", 1, 1), row("K80", 2, 2), row("M60", 3, 3)]
     wrong = [row("T4", 1, 9), row("K80", 2, 2), row("M60", 3, 3)]
-    found = decision_json([right, wrong], Prices(anybody={}, clouds={}))
+    found = build_decision_json([right, wrong], MachinePrices(anybody={}, clouds={}))
 
     assert found["cheapest"] is None
     assert (found["fastest"]["n"], found["fastest"]["mean_regret"]) == (2, 0.5)

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import pytest
 from gpuplan.offers.aliases import chip_name
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.predict.from_profile.error_covariance import Law, Step
-from gpuplan.predict.from_profile.error_model import Correction, Library, Transfer, load_transfer
-from gpuplan.predict.from_profile.predictor import Measurement, ProfiledPredictor
-from gpuplan.predict.kernels.table import kernels_of
+from gpuplan.predict.from_profile.error_covariance import ErrorCovariance, StepSummary
+from gpuplan.predict.from_profile.error_model import Correction, ErrorModel, TrainingErrors, load_error_model
+from gpuplan.predict.from_profile.predictor import ProfiledPredictor, ProfileRow
+from gpuplan.predict.kernels.table import build_kernels
 from gpuplan.predict.predictor import Predictor
 from gpuplan.predict.step_time import StepTime
 from gpuplan.workload.load import workload_of_model
@@ -24,7 +24,7 @@ CATALOG = load_catalog()
 ENDS = {"few": (-1.3, 1.3), "many": (-1.2, 1.2)}
 NOTHING = (0.0, 0.0, 0.0, 0.0)
 # The only error possible is that of one chip: it is carried over to the same chip in full, and to no other.
-OWN_ONLY = Law(
+OWN_ONLY = ErrorCovariance(
     common=NOTHING, own=(1.0, 1.0, 1.0, 1.0), level=0.0, wiggle_common=0.0, wiggle_own=0.0, noise=1e-6,
     alike_common=0.0, alike_own=0.0,
 )  # fmt: skip
@@ -57,9 +57,11 @@ def modelled_s(workload: Workload, accelerator: str) -> float:
     return found.time_s.mid
 
 
-def profiled(workload: Workload, accelerator: str, *, step_s: float, transfer: Transfer) -> ProfiledPredictor:
+def profiled(
+    workload: Workload, accelerator: str, *, step_s: float, transfer: ErrorModel
+) -> ProfiledPredictor:
     """A predictor with one measured step."""
-    measured = Measurement(
+    measured = ProfileRow(
         workload=workload, accelerator=accelerator, devices=1, step_s=step_s, low_s=None, high_s=None,
         source="made up",
     )  # fmt: skip
@@ -82,7 +84,7 @@ def test_the_error_of_a_chip_is_carried_to_its_variants_alone(
     dense: Workload, measured_on: str, asked_for: str, carried: bool
 ) -> None:
     """1.5 times as long as modelled: so on another memory size of the chip, and not on another chip."""
-    transfer = Transfer(law=OWN_ONLY, library=Library(), ends=ENDS)
+    transfer = ErrorModel(law=OWN_ONLY, library=TrainingErrors(), ends=ENDS)
     predictor = profiled(dense, measured_on, step_s=1.5 * modelled_s(dense, measured_on), transfer=transfer)
     found = predictor.step_time(dense, CATALOG.accelerators[asked_for])
 
@@ -90,13 +92,13 @@ def test_the_error_of_a_chip_is_carried_to_its_variants_alone(
     assert found.time_s.mid / modelled_s(dense, asked_for) == pytest.approx(1.5 if carried else 1.0, rel=0.1)
 
 
-class RecordingTransfer(Transfer):
+class RecordingTransfer(ErrorModel):
     """Corrects nothing, and keeps the steps that it was asked about."""
 
-    asked: list[Step]
+    asked: list[StepSummary]
 
     def corrections(
-        self, profiled: Sequence[Step], measured_s: Sequence[float], targets: Sequence[Step]
+        self, profiled: Sequence[StepSummary], measured_s: Sequence[float], targets: Sequence[StepSummary]
     ) -> list[Correction]:
         """Keep the steps."""
         vars(self).setdefault("asked", []).extend([*profiled, *targets])
@@ -105,10 +107,10 @@ class RecordingTransfer(Transfer):
 
 def test_launches_are_those_of_the_kernels_that_were_predicted(lstm: Workload) -> None:
     """cuDNN runs the LSTM whole: its launches are counted, not those of the loop that was traced."""
-    transfer = RecordingTransfer(law=Law(), library=Library(), ends=ENDS)
+    transfer = RecordingTransfer(law=ErrorCovariance(), library=TrainingErrors(), ends=ENDS)
     profiled(lstm, "T4", step_s=0.01, transfer=transfer).step_time(lstm, CATALOG.accelerators["V100-16GB"])
-    library = sum(kernel.count for kernel in kernels_of(lstm.ops, compiled=False, library={"lstm"}))
-    loop = sum(kernel.count for kernel in kernels_of(lstm.ops, compiled=False))
+    library = sum(kernel.count for kernel in build_kernels(lstm.ops, compiled=False, library={"lstm"}))
+    loop = sum(kernel.count for kernel in build_kernels(lstm.ops, compiled=False))
 
     assert [step.launches for step in transfer.asked] == [pytest.approx(library)] * 2
     assert library < loop
@@ -117,7 +119,7 @@ def test_launches_are_those_of_the_kernels_that_were_predicted(lstm: Workload) -
 def test_the_packaged_library_names_chips() -> None:
     """What a profile is compared with has the names that its own chips have."""
     chips = {chip_name(name) for name in CATALOG.accelerators}
-    assert {step.accelerator for step in load_transfer().library.steps} <= chips
+    assert {step.accelerator for step in load_error_model().library.steps} <= chips
 
 
 def test_only_memory_size_and_form_factor_are_left_out_of_a_chip() -> None:

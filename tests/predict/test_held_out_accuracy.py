@@ -7,10 +7,10 @@ from importlib import resources
 
 import jsonschema
 import pytest
-from gpuplan.lab.accuracy import Prices, Scoreboard, evaluate
-from gpuplan.lab.evaluation import Bench
-from gpuplan.lab.evaluation_protocols import settings_named
-from gpuplan.lab.score_record import packaged_record, worsened
+from gpuplan.lab.accuracy import MachinePrices, Scoreboard, evaluate_settings
+from gpuplan.lab.evaluation import Evaluator
+from gpuplan.lab.evaluation_protocols import find_settings
+from gpuplan.lab.score_record import find_regressions, load_packaged_record
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.render.accuracy import build_scoreboard_rows, build_setting_rows
 
@@ -22,8 +22,10 @@ RECOMPUTED = "profet"
 
 
 @pytest.fixture(scope="module")
-def board(profet_bench: Bench) -> Scoreboard:
-    return evaluate(profet_bench, settings_named([RECOMPUTED]), Prices.of(load_catalog().offers))
+def board(profet_bench: Evaluator) -> Scoreboard:
+    return evaluate_settings(
+        profet_bench, find_settings([RECOMPUTED]), MachinePrices.of(load_catalog().offers)
+    )
 
 
 def test_architectures_left_out_one_by_one(board: Scoreboard) -> None:
@@ -36,10 +38,10 @@ def test_architectures_left_out_one_by_one(board: Scoreboard) -> None:
 
 
 def test_nothing_got_worse_than_was_recorded(board: Scoreboard) -> None:
-    """Median, mean, coverage and regret, by more than the noise that `worsened` states."""
-    recorded = packaged_record()["settings"]
+    """Median, mean, coverage and regret, by more than the noise that `find_regressions` states."""
+    recorded = load_packaged_record()["settings"]
     assert RECOMPUTED in recorded
-    assert worsened(recorded, board.settings) == []
+    assert find_regressions(recorded, board.settings) == []
 
 
 def test_rules_of_thumb_are_far_behind(board: Scoreboard) -> None:

@@ -9,8 +9,8 @@ import pytest
 from factories import make_workload
 from gpuplan.lab import accuracy
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.predict.measurements import Measurement, collection
-from gpuplan.predict.multi_device.interconnect import MACHINES, UNKNOWN
+from gpuplan.predict.measurements import Measurement, read_published_file
+from gpuplan.predict.multi_device.interconnect import HOST_SPECS, UNKNOWN_HOST
 from gpuplan.predict.step_time import StepTime
 from gpuplan.units import Interval
 
@@ -31,16 +31,16 @@ class FakeAsked:
 
 def asked(monkeypatch: pytest.MonkeyPatch, *rows: Measurement) -> list[dict[str, Any]]:
     """Return what the predictor is asked for rows."""
-    monkeypatch.setattr(accuracy, "workload_of", lambda _: make_workload())
+    monkeypatch.setattr(accuracy, "load_measured_workload", lambda _: make_workload())
     fake = FakeAsked()
-    accuracy.judge(rows, CATALOG.accelerators.__getitem__, fake, progress=lambda _: None)
+    accuracy.score_measurements(rows, CATALOG.accelerators.__getitem__, fake, progress=lambda _: None)
     return fake.circumstances
 
 
 def test_a_named_machine_is_known_and_others_are_not_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
     """p3.16xlarge is a cube mesh with a network; of two machines of an unknown kind no network is invented."""
-    row = replace(collection("profet_keras_aws")[0], accelerator="V100-16GB", devices=16, hosts=2)
+    row = replace(read_published_file("profet_keras_aws")[0], accelerator="V100-16GB", devices=16, hosts=2)
     known, unknown = asked(monkeypatch, replace(row, host="p3.16xlarge"), replace(row, host="a rig"))
 
-    assert (known["machine"], known["hosts"]) == (MACHINES["p3.16xlarge"], 2)
-    assert (unknown["machine"], unknown["hosts"]) == (UNKNOWN, 1)
+    assert (known["machine"], known["hosts"]) == (HOST_SPECS["p3.16xlarge"], 2)
+    assert (unknown["machine"], unknown["hosts"]) == (UNKNOWN_HOST, 1)

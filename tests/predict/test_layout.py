@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from gpuplan.predict.coefficients import Generation, names_of
-from gpuplan.predict.parameter_vector import RANGES, Layout, robust_of
+from gpuplan.predict.coefficients import GenerationCoefficients, field_names
+from gpuplan.predict.parameter_vector import RANGES, VectorLayout, compute_robust_scales
 from gpuplan.predict.priors import ERA_SPREAD_LOG, NEVER_LINEAR, ROBUST_SPREADS
 
 
@@ -24,8 +24,8 @@ CASES = (Run("Kepler", 2014), Run("Volta", 2017))
 
 def test_an_odd_generation_counts_linearly_but_for_its_launches() -> None:
     """Two generations: all coefficients of both but `launch_s` may be odd; means and other members may not."""
-    scale = robust_of(Layout.of(CASES))
-    names = names_of(Generation)
+    scale = compute_robust_scales(VectorLayout.of(CASES))
+    names = field_names(GenerationCoefficients)
     first = len(RANGES) + len(ERA_SPREAD_LOG)
     own = scale[first : first + 2 * len(names)].reshape(2, len(names))
     launches = names.index("launch_s")

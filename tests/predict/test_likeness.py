@@ -6,37 +6,39 @@ import math
 from dataclasses import replace
 
 import pytest
-from gpuplan.lab.cross_validation import Example, HeldOut, model_case
-from gpuplan.lab.dataset import examples_of
+from gpuplan.lab.cross_validation import CrossValidation, LabelledSample, model_sample
+from gpuplan.lab.dataset import build_samples
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.coefficients import load_coefficients
-from gpuplan.predict.interval.similarity import Makeup, likeness
-from gpuplan.predict.measurements import packaged_corpus
-from gpuplan.predict.predictor import kernel_times_s
+from gpuplan.predict.interval.similarity import TimeBreakdown, similarity_weight
+from gpuplan.predict.measurements import load_published_measurements
+from gpuplan.predict.predictor import compute_kernel_times_s
 
-CONVOLUTIONS = Makeup(convolutions=0.8, products=0.0, traffic=0.2, waiting=0.0)
-PRODUCTS = Makeup(convolutions=0.0, products=0.7, traffic=0.3, waiting=0.0)
-WAITING = Makeup(convolutions=0.0, products=0.0, traffic=0.0, waiting=1.0)
+CONVOLUTIONS = TimeBreakdown(convolutions=0.8, products=0.0, traffic=0.2, waiting=0.0)
+PRODUCTS = TimeBreakdown(convolutions=0.0, products=0.7, traffic=0.3, waiting=0.0)
+WAITING = TimeBreakdown(convolutions=0.0, products=0.0, traffic=0.0, waiting=1.0)
 
 
 @pytest.fixture(scope="module")
-def examples() -> dict[str, Example]:
+def examples() -> dict[str, LabelledSample]:
     """A published step of each of three networks on a V100."""
     wanted = ("vgg16", "bert", "temporal_fusion_transformer")
-    rows = [m for m in packaged_corpus() if m.chip == "V100" and m.devices == 1 and m.mode == "train"]
+    rows = [
+        m for m in load_published_measurements() if m.chip == "V100" and m.devices == 1 and m.mode == "train"
+    ]
     first = [next(m for m in rows if m.family == family) for family in wanted]
-    found = examples_of(first, load_catalog().accelerators, progress=lambda _: None)
+    found = build_samples(first, load_catalog().accelerators, progress=lambda _: None)
     return dict(zip(wanted, found, strict=True))
 
 
-def test_the_shares_of_a_step_add_up(examples: dict[str, Example]) -> None:
+def test_the_shares_of_a_step_add_up(examples: dict[str, LabelledSample]) -> None:
     """They are those of its kernels' modelled times; what no kernel takes of the step is waiting."""
     fitted = load_coefficients()
     for example in examples.values():
         case = example.case
-        step = model_case(case, fitted)
+        step = model_sample(case, fitted)
         makeup = step.makeup
-        _, kernels_s, _, _ = kernel_times_s(
+        _, kernels_s, _, _ = compute_kernel_times_s(
             case.table, case.chip, fitted, generation=case.generation, stack=case.stack, year=case.year,
             software_year=case.software_year,
         )  # fmt: skip
@@ -45,21 +47,25 @@ def test_the_shares_of_a_step_add_up(examples: dict[str, Example]) -> None:
         assert 1.0 - makeup.waiting == pytest.approx(float(kernels_s.sum()) / step.total_s)
 
 
-def test_networks_are_told_apart_by_their_makeup(examples: dict[str, Example]) -> None:
+def test_networks_are_told_apart_by_their_makeup(examples: dict[str, LabelledSample]) -> None:
     """VGG-16 is convolutions, BERT is products; BERT is more like another Transformer than like VGG-16."""
-    makeups = {name: model_case(one.case, load_coefficients()).makeup for name, one in examples.items()}
+    makeups = {name: model_sample(one.case, load_coefficients()).makeup for name, one in examples.items()}
     assert makeups["vgg16"].convolutions > 0.5 > makeups["vgg16"].products
     assert makeups["bert"].products > makeups["bert"].convolutions == 0.0
     bert = makeups["bert"]
-    assert likeness(bert, bert) == 1.0
+    assert similarity_weight(bert, bert) == 1.0
     others = (makeups["temporal_fusion_transformer"], makeups["vgg16"])
-    assert likeness(bert, others[0]) > likeness(bert, others[1]) == likeness(others[1], bert)
+    assert (
+        similarity_weight(bert, others[0])
+        > similarity_weight(bert, others[1])
+        == similarity_weight(others[1], bert)
+    )
 
 
-def judged(example: Example, made: list[tuple[str, float, Makeup]]) -> HeldOut:
+def judged(example: LabelledSample, made: list[tuple[str, float, TimeBreakdown]]) -> CrossValidation:
     """One step as often as there are groups, each with a made-up error and makeup."""
     step_s = example.case.step_s
-    return HeldOut(
+    return CrossValidation(
         examples=(example,) * len(made), groups=tuple(name for name, _, _ in made), naive_s={},
         predicted_s=tuple(step_s / math.exp(log) for _, log, _ in made),
         makeups=tuple(makeup for _, _, makeup in made),
@@ -72,12 +78,12 @@ MADE = [
 ]  # fmt: skip
 
 
-def widths(held_out: HeldOut) -> list[float]:
+def widths(held_out: CrossValidation) -> list[float]:
     """The width of each row's interval, in log units."""
     return [math.log(row.predicted_s.high / row.predicted_s.low) for row in held_out.scored()]
 
 
-def test_errors_on_steps_alike_make_the_interval(examples: dict[str, Example]) -> None:
+def test_errors_on_steps_alike_make_the_interval(examples: dict[str, LabelledSample]) -> None:
     """Products were off by a twentieth, convolutions by a half: neither widens or narrows the other's interval."""
     held_out = judged(examples["bert"], MADE)
     by_makeup, by_all = widths(held_out), widths(replace(held_out, makeups=()))
@@ -87,7 +93,7 @@ def test_errors_on_steps_alike_make_the_interval(examples: dict[str, Example]) -
     assert min(by_all[3:]) > 0.5
 
 
-def test_a_chip_takes_the_errors_of_its_kin_on_steps_alike(examples: dict[str, Example]) -> None:
+def test_a_chip_takes_the_errors_of_its_kin_on_steps_alike(examples: dict[str, LabelledSample]) -> None:
     """Each chip was off by half on convolutions and by a twentieth on products, and so is the next."""
     chips = {"P": 0.5, "V": -0.4, "T": 0.6, "A": 0.3}
     made = [(chip, log, CONVOLUTIONS) for chip, log in chips.items()]
@@ -100,7 +106,7 @@ def test_a_chip_takes_the_errors_of_its_kin_on_steps_alike(examples: dict[str, E
     assert min(by_all[4:]) > 0.5
 
 
-def test_a_step_like_no_other_takes_the_errors_of_all(examples: dict[str, Example]) -> None:
+def test_a_step_like_no_other_takes_the_errors_of_all(examples: dict[str, LabelledSample]) -> None:
     """One that only waits is like none of the others, and its interval holds what they were off by."""
     held_out = judged(examples["bert"], [*MADE, ("new", 0.0, WAITING)])
     alone, of_all = widths(held_out)[-1], widths(replace(held_out, makeups=()))[-1]
@@ -108,7 +114,7 @@ def test_a_step_like_no_other_takes_the_errors_of_all(examples: dict[str, Exampl
     assert alone == of_all > 0.8
 
 
-def test_somebody_elses_predictions_know_no_makeup(examples: dict[str, Example]) -> None:
+def test_somebody_elses_predictions_know_no_makeup(examples: dict[str, LabelledSample]) -> None:
     """Rules of thumb are judged by the errors on all other groups alike."""
     held_out = judged(examples["bert"], MADE)
     theirs = held_out.scored(held_out.predicted_s)

@@ -5,22 +5,22 @@ from __future__ import annotations
 import math
 
 import pytest
-from gpuplan.lab.calibrate import is_training, means_of_classes
-from gpuplan.lab.cross_validation import HeldOut, leave_out
-from gpuplan.lab.dataset import examples_of
-from gpuplan.lab.inference_intervals import inference_ends
+from gpuplan.lab.calibrate import compute_class_means, is_training
+from gpuplan.lab.cross_validation import CrossValidation, cross_validate
+from gpuplan.lab.dataset import build_samples
+from gpuplan.lab.inference_intervals import compute_inference_bounds
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.predict.coefficients import Stack, load_coefficients
-from gpuplan.predict.measurements import collection
+from gpuplan.predict.coefficients import StackCoefficients, load_coefficients
+from gpuplan.predict.measurements import read_published_file
 
 
-def rates(value: float) -> Stack:
-    return Stack(contraction=value, tensor=value, stream=value)
+def rates(value: float) -> StackCoefficients:
+    return StackCoefficients(contraction=value, tensor=value, stream=value)
 
 
 def test_a_class_that_nobody_inferred_with_is_the_mean_of_the_others() -> None:
     """By hand: Keras on TensorFlow 1 is no guide to Keras today; 1 and 4 have the mean 2 where 3 was trained."""
-    found = means_of_classes({
+    found = compute_class_means({
         "": rates(9.0), "tensorflow2 keras": rates(3.0), "pytorch eager": rates(1.5), "mxnet tuned": rates(2.0),
         "tensorflow1 keras infer": rates(7.0), "pytorch eager infer": rates(1.0), "mxnet tuned infer": rates(4.0),
     })  # fmt: skip
@@ -39,14 +39,14 @@ def test_the_packaged_rates_tell_training_from_inference() -> None:
 
 
 @pytest.fixture(scope="module")
-def torch7() -> HeldOut:
+def torch7() -> CrossValidation:
     """Torch7's rows of two networks, each predicted by a fit of the other: training and inference together."""
-    rows = [m for m in collection("cnn_benchmarks_cloud") if m.family in ("resnet50", "vgg16")]
-    examples = examples_of(rows, load_catalog().accelerators, progress=lambda _: None)
-    return leave_out(examples, group_of=lambda e: e.measurement.family, progress=lambda _: None)
+    rows = [m for m in read_published_file("cnn_benchmarks_cloud") if m.family in ("resnet50", "vgg16")]
+    examples = build_samples(rows, load_catalog().accelerators, progress=lambda _: None)
+    return cross_validate(examples, group_of=lambda e: e.measurement.family, progress=lambda _: None)
 
 
-def test_what_is_left_out_is_left_out_in_both_modes(torch7: HeldOut) -> None:
+def test_what_is_left_out_is_left_out_in_both_modes(torch7: CrossValidation) -> None:
     """A fit without a network has seen neither its steps nor its calls: both have the group's fit."""
     modes = {(group, e.measurement.mode) for group, e in zip(torch7.groups, torch7.examples, strict=True)}
     assert modes == {(family, mode) for family in ("resnet50", "vgg16") for mode in ("train", "infer")}
@@ -54,19 +54,19 @@ def test_what_is_left_out_is_left_out_in_both_modes(torch7: HeldOut) -> None:
     assert {"torch7 eager", "torch7 eager infer"} < set(torch7.fits["vgg16"].stacks)
 
 
-def test_intervals_of_steps_and_of_calls_are_made_of_their_own_errors(torch7: HeldOut) -> None:
+def test_intervals_of_steps_and_of_calls_are_made_of_their_own_errors(torch7: CrossValidation) -> None:
     """Neither holds what only the other was off by."""
     steps, calls = torch7.where(is_training), torch7.where(lambda m: m.mode == "infer")
     assert len(steps.examples) + len(calls.examples) == len(torch7.examples)
     for part in (steps, calls):
         ((low, high),) = set(part.intervals().values())
         assert min(part.log_ratios) - 1e-9 <= low <= high <= max(part.log_ratios) + 1e-9
-    ends = inference_ends(torch7)
+    ends = compute_inference_bounds(torch7)
     assert set(ends) == {"keras", "eager", "tuned"}
     assert ends["eager"] == calls.intervals()["eager"]
 
 
-def test_a_rule_of_thumb_has_a_constant_for_each_mode(torch7: HeldOut) -> None:
+def test_a_rule_of_thumb_has_a_constant_for_each_mode(torch7: CrossValidation) -> None:
     """By hand: FLOPs over peak of the one network, times the other's median ratio at the same mode."""
     for mode in ("train", "infer"):
 

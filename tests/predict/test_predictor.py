@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.coefficients import Coefficients, load_coefficients
-from gpuplan.predict.measurements import packaged_corpus
+from gpuplan.predict.measurements import load_published_measurements
 from gpuplan.predict.predictor import Predictor
-from gpuplan.predict.step_time import StepTime, Unpredicted
+from gpuplan.predict.step_time import NoPrediction, StepTime
 from gpuplan.workload.load import load_workload
 from gpuplan.workload.model import Workload
 from gpuplan.workload.options import WorkloadOptions
 
-MODELS = packaged_corpus()[0].base
+MODELS = load_published_measurements()[0].base
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def test_an_unknown_peak_is_unknown(workload: Workload) -> None:
     """Without a bandwidth there is no time, and the reason names it."""
     blank = replace(load_catalog().accelerators["T4"], name="X", memory_gb_per_s=None)
     found = Predictor.load().step_time(workload, blank)
-    assert isinstance(found, Unpredicted)
+    assert isinstance(found, NoPrediction)
     assert "bandwidth" in found.reason
 
 

@@ -11,16 +11,16 @@ from typing import Any, cast
 
 import pytest
 from gpuplan.lab import recalibrate
-from gpuplan.lab.calibrate import Calibration, is_plain_fit, measured_index
-from gpuplan.lab.cross_validation import Example, HeldOut, predict_case
-from gpuplan.lab.kernel_store import load_store, packed_store
-from gpuplan.lab.multi_device_data import facts_to_json, packaged_facts
-from gpuplan.lab.recalibrate import PARTS, profiles_anew, write_profiles
+from gpuplan.lab.calibrate import Calibration, build_measured_index, is_plain_fit
+from gpuplan.lab.cross_validation import CrossValidation, LabelledSample, predict_sample_s
+from gpuplan.lab.kernel_store import encode_store, load_store
+from gpuplan.lab.multi_device_data import find_packaged_facts, scaling_facts_to_json
+from gpuplan.lab.recalibrate import PARTS, rebuild_profiles, write_profiles
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.coefficients import load_coefficients
-from gpuplan.predict.from_profile.error_model import load_transfer
-from gpuplan.predict.measurements import Measurement, collection, packaged_corpus
-from gpuplan.predict.multi_device.data_parallel import load_parallel
+from gpuplan.predict.from_profile.error_model import load_error_model
+from gpuplan.predict.measurements import Measurement, load_published_measurements, read_published_file
+from gpuplan.predict.multi_device.data_parallel import load_parallel_coefficients
 
 PROFILES = Path(str(resources.files("gpuplan.profiles")))
 
@@ -28,20 +28,20 @@ PROFILES = Path(str(resources.files("gpuplan.profiles")))
 def few_rows() -> list[Measurement]:
     """Return two networks on two GPUs at two batch sizes, and a collection of steps on several GPUs."""
     chosen = [
-        m for m in collection("profet_keras_aws")
+        m for m in read_published_file("profet_keras_aws")
         if m.architecture in ("mnist_cnn", "lenet5") and m.accelerator in ("T4", "V100-16GB")
         and m.batch_size in (16, 256)
     ]  # fmt: skip
-    return [*chosen, *collection("tensorpack_benchmarks")]
+    return [*chosen, *read_published_file("tensorpack_benchmarks")]
 
 
-def fake_calibration(examples: Sequence[Example], **_: object) -> Calibration:
+def fake_calibration(examples: Sequence[LabelledSample], **_: object) -> Calibration:
     """Return the packaged coefficients as if they had been fitted, with and without each architecture."""
     packaged = load_coefficients()
     groups = tuple(e.measurement.family for e in examples)
-    models = HeldOut(
+    models = CrossValidation(
         examples=tuple(examples), groups=groups, naive_s={},
-        predicted_s=tuple(predict_case(e.case, packaged) for e in examples),
+        predicted_s=tuple(predict_sample_s(e.case, packaged) for e in examples),
         fits=cast("Any", dict.fromkeys(groups, packaged)),
     )  # fmt: skip
     return Calibration(coefficients=packaged, fitted=cast("Any", packaged), models=models, sources=models)
@@ -56,8 +56,8 @@ def test_the_packaged_index_is_of_the_packaged_rows() -> None:
 
     It is not: a vendor's container, PyTorch, several devices, inference, a CPU.
     """
-    corpus = packaged_corpus()
-    index = measured_index(corpus, load_store())
+    corpus = load_published_measurements()
+    index = build_measured_index(corpus, load_store())
     assert index == json.loads((PROFILES / "measured_steps.json").read_text())
     assert {m.collection for m in corpus if is_plain_fit(m)} == {"profet_keras_aws"}
 
@@ -65,11 +65,13 @@ def test_the_packaged_index_is_of_the_packaged_rows() -> None:
 def test_the_packaged_kernels_and_gradients_come_out_again() -> None:
     """Written from what was read, both are the same to the byte."""
     packed = (PROFILES / "published" / "kernels.json.gz").read_bytes()
-    assert gzip.decompress(packed_store(load_store())) == gzip.decompress(packed)
+    assert gzip.decompress(encode_store(load_store())) == gzip.decompress(packed)
 
-    several = [m for m in packaged_corpus() if m.mode == "train" and m.devices > 1]
+    several = [m for m in load_published_measurements() if m.mode == "train" and m.devices > 1]
     gradients = json.loads((PROFILES / "gradients.json").read_text())
-    assert facts_to_json(several, lambda m: pytest.fail(m.model), known=packaged_facts) == gradients
+    assert (
+        scaling_facts_to_json(several, lambda m: pytest.fail(m.model), known=find_packaged_facts) == gradients
+    )
 
 
 def test_one_command_makes_everything_that_belongs_together_with_a_fake_fit(
@@ -81,14 +83,14 @@ def test_one_command_makes_everything_that_belongs_together_with_a_fake_fit(
     """
     monkeypatch.setattr(recalibrate, "calibrate", fake_calibration)
     begun: list[str] = []
-    files = profiles_anew(few_rows(), load_catalog().accelerators, progress=quiet, part=begun.append)
+    files = rebuild_profiles(few_rows(), load_catalog().accelerators, progress=quiet, part=begun.append)
     assert begun == list(files) == list(PARTS)
 
     write_profiles(files, tmp_path)
     coefficients = load_coefficients(tmp_path / "efficiency.json")
     assert coefficients.shared == load_coefficients().shared
-    assert load_transfer(tmp_path / "transfer.json").library.steps
-    assert load_parallel(tmp_path / "parallel.json")["all_reduce"].fitted_on["rows"] > 0
+    assert load_error_model(tmp_path / "transfer.json").library.steps
+    assert load_parallel_coefficients(tmp_path / "parallel.json")["all_reduce"].fitted_on["rows"] > 0
     kernels = json.loads(gzip.decompress((tmp_path / "published" / "kernels.json.gz").read_bytes()))
     assert set(kernels["runs"]) < set(load_store())
     assert not list(tmp_path.rglob(".*"))

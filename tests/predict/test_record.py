@@ -11,23 +11,23 @@ from typing import Any
 import jsonschema
 import pytest
 from gpuplan.errors import UsageError
-from gpuplan.lab.cross_validation import predict_case
-from gpuplan.lab.dataset import examples_of
+from gpuplan.lab.cross_validation import predict_sample_s
+from gpuplan.lab.dataset import build_samples
 from gpuplan.lab.evaluation_protocols import SETTINGS
 from gpuplan.lab.score_record import (
     FORMAT,
+    build_record,
+    find_regressions,
     inputs_fingerprint,
-    packaged_record,
+    load_packaged_record,
     read_record,
-    record_of,
-    rounded,
-    worsened,
+    round_digits,
 )
 from gpuplan.lab.scores import ScoredRow, summarize
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.coefficients import Coefficients, load_coefficients
-from gpuplan.predict.interval.quantiles import around
-from gpuplan.predict.measurements import collection
+from gpuplan.predict.interval.quantiles import interval_around
+from gpuplan.predict.measurements import read_published_file
 from gpuplan.render.accuracy_page import format_accuracy_page
 
 ROOT = Path(__file__).parents[2]
@@ -47,38 +47,41 @@ def scores(
 
 def test_noise_is_a_point_or_a_tenth_of_the_error() -> None:
     """8 % may become 8.9 but not 9.1; 40 % may become 43.9 but not 44.1."""
-    assert worsened(scores(median=0.08), scores(median=0.089)) == []
-    assert worsened(scores(median=0.08), scores(median=0.091)) == ["s: median_ape was 0.0800, is 0.0910"]
-    assert worsened(scores(mean=0.40), scores(mean=0.439)) == []
-    assert len(worsened(scores(mean=0.40), scores(mean=0.441))) == 1
+    assert find_regressions(scores(median=0.08), scores(median=0.089)) == []
+    assert find_regressions(scores(median=0.08), scores(median=0.091)) == [
+        "s: median_ape was 0.0800, is 0.0910"
+    ]
+    assert find_regressions(scores(mean=0.40), scores(mean=0.439)) == []
+    assert len(find_regressions(scores(mean=0.40), scores(mean=0.441))) == 1
 
 
 def test_coverage_may_go_neither_way() -> None:
     """From 80 %, five points either way are noise, six are not; coming closer to 80 is never worse."""
-    assert worsened(scores(coverage=0.8), scores(coverage=0.76)) == []
-    assert len(worsened(scores(coverage=0.8), scores(coverage=0.74))) == 1
-    assert len(worsened(scores(coverage=0.8), scores(coverage=0.86))) == 1
-    assert worsened(scores(coverage=0.6), scores(coverage=0.8)) == []
+    assert find_regressions(scores(coverage=0.8), scores(coverage=0.76)) == []
+    assert len(find_regressions(scores(coverage=0.8), scores(coverage=0.74))) == 1
+    assert len(find_regressions(scores(coverage=0.8), scores(coverage=0.86))) == 1
+    assert find_regressions(scores(coverage=0.6), scores(coverage=0.8)) == []
 
 
 def test_regret_may_grow_by_a_point() -> None:
     """1 % may become 1.9 but not 2.1, for dollars and for hours; unknown is not compared."""
-    assert worsened(scores(regret=0.01), scores(regret=0.019)) == []
-    assert len(worsened(scores(regret=0.01), scores(regret=0.021))) == 2
-    assert worsened(scores(regret=None), scores(regret=0.5)) == []
+    assert find_regressions(scores(regret=0.01), scores(regret=0.019)) == []
+    assert len(find_regressions(scores(regret=0.01), scores(regret=0.021))) == 2
+    assert find_regressions(scores(regret=None), scores(regret=0.5)) == []
 
 
 def in_sample(coefficients: Coefficients) -> Any:
     """Return how coefficients do on PROFET's rows, which they were fitted on."""
-    rows = collection("profet_keras_aws")
-    examples = examples_of(rows, load_catalog().accelerators, progress=lambda _: None)
+    rows = read_published_file("profet_keras_aws")
+    examples = build_samples(rows, load_catalog().accelerators, progress=lambda _: None)
     scored = [
         ScoredRow(
-            measurement=e.measurement, predicted_s=around(predict_case(e.case, coefficients), -0.15, 0.15),
+            measurement=e.measurement,
+            predicted_s=interval_around(predict_sample_s(e.case, coefficients), -0.15, 0.15),
             basis="modelled",
         )
         for e in examples
-    ]  # fmt: skip
+    ]
     decision = {"cheapest": None, "fastest": None}
     return {"profet": {"summary": summarize(scored).to_json(), "decision": decision}}
 
@@ -90,21 +93,21 @@ def test_one_coefficient_off_by_a_fifth_is_noticed() -> None:
     off = replace(packaged, generations={name: replace(g, stream=g.stream * 0.8) for name, g in known})
     before, now = in_sample(packaged), in_sample(off)
 
-    assert worsened(before, before) == []
-    lines = worsened(before, now)
+    assert find_regressions(before, before) == []
+    lines = find_regressions(before, now)
     assert any("median_ape" in line for line in lines)
     assert any("mean_ape" in line for line in lines)
 
 
 def test_better_is_never_worse() -> None:
     """All errors gone."""
-    assert worsened(scores(), scores(median=0.0, mean=0.0, regret=0.0)) == []
+    assert find_regressions(scores(), scores(median=0.0, mean=0.0, regret=0.0)) == []
 
 
 def test_a_record_keeps_what_was_not_computed_again() -> None:
     """Settings come in the register's order; one that is no longer there is dropped; digits are cut."""
     before = {"settings": {"b": {"n": 1}, "gone": {"n": 2}, "a": {"n": 3}}}
-    record = record_of({"a": {"n": 4, "x": 0.123456}}, order=["a", "b", "c"], before=before)
+    record = build_record({"a": {"n": 4, "x": 0.123456}}, order=["a", "b", "c"], before=before)
     assert record["schema"] == FORMAT
     assert list(record["settings"]) == ["a", "b"]
     assert record["settings"]["a"] == {"n": 4, "x": 0.1235, "inputs": inputs_fingerprint()}
@@ -128,13 +131,13 @@ def test_the_packaged_record_is_of_these_rows_and_coefficients() -> None:
 
     Run `gpuplan accuracy --output profiles/accuracy.json` when this fails.
     """
-    recorded = {name: scores["inputs"] for name, scores in packaged_record()["settings"].items()}
+    recorded = {name: scores["inputs"] for name, scores in load_packaged_record()["settings"].items()}
     assert recorded == dict.fromkeys(recorded, inputs_fingerprint())
 
 
 def test_the_packaged_record_is_valid() -> None:
     """Every setting in it is in the register and matches the schema of the JSON contract."""
-    settings = packaged_record()["settings"]
+    settings = load_packaged_record()["settings"]
     assert "profet" in settings
     assert set(settings) <= set(SETTINGS)
     assert [(s["title"], s["protocol"]) for s in settings.values()] == [
@@ -143,7 +146,7 @@ def test_the_packaged_record_is_valid() -> None:
     schema = json.loads((resources.files("gpuplan.schemas") / "gpuplan.accuracy.json").read_text())
     for setting in settings.values():
         jsonschema.validate(setting, {"$defs": schema["$defs"], "$ref": "#/$defs/setting"})
-    assert rounded(settings) == settings
+    assert round_digits(settings) == settings
 
 
 def test_the_page_is_what_the_record_says() -> None:
@@ -151,13 +154,13 @@ def test_the_page_is_what_the_record_says() -> None:
 
     Run `gpuplan accuracy --recorded --markdown > docs/accuracy.md` when this fails.
     """
-    page = format_accuracy_page(packaged_record()["settings"])
+    page = format_accuracy_page(load_packaged_record()["settings"])
     assert (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8") == page
 
 
 def test_the_page_names_every_setting_with_its_rows_and_rules() -> None:
     """A heading, the protocol, the command and the number of rows for each; the rules beside it."""
-    settings = packaged_record()["settings"]
+    settings = load_packaged_record()["settings"]
     page = format_accuracy_page(settings)
     for name, setting in settings.items():
         assert f"## {setting['title']}\n" in page

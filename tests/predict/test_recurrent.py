@@ -8,14 +8,14 @@ from functools import cache
 from typing import Literal
 
 import pytest
-from gpuplan.lab.kernel_store import run_key
+from gpuplan.lab.kernel_store import build_run_key
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.rows import Accelerator
-from gpuplan.predict.device.kernel_times import launches_of
-from gpuplan.predict.kernels.table import Kernel, kernels_of, table_of
-from gpuplan.predict.measurements import collection
+from gpuplan.predict.device.kernel_times import count_dispatches
+from gpuplan.predict.kernels.table import Kernel, build_kernel_table, build_kernels
+from gpuplan.predict.measurements import read_published_file
 from gpuplan.predict.predictor import Predictor
-from gpuplan.predict.run_config import CUDNN, composed_by, keras_library, library_of
+from gpuplan.predict.run_config import CUDNN, find_cudnn_layers, find_keras_cudnn_layers, find_unfused_parts
 from gpuplan.workload.load import workload_of_model
 from gpuplan.workload.model import Workload
 from gpuplan.workload.ops import OpKind
@@ -46,7 +46,9 @@ def accelerator(name: str) -> Accelerator:
 
 def inner(workload: Workload) -> list[Kernel]:
     """Return what the library launches by itself."""
-    return [kernel for kernel in kernels_of(workload.ops, compiled=False, library=CUDNN) if kernel.streamed]
+    return [
+        kernel for kernel in build_kernels(workload.ops, compiled=False, library=CUDNN) if kernel.streamed
+    ]
 
 
 def test_a_step_of_an_lstm_is_a_product_and_a_pointwise_kernel() -> None:
@@ -67,7 +69,7 @@ def test_a_step_of_an_lstm_is_a_product_and_a_pointwise_kernel() -> None:
 
 def test_what_waits_for_no_step_is_done_for_all_at_once() -> None:
     """By hand: the input's product and its mirror have 12 x 16 rows; each weight's gradient sums over as many."""
-    kernels = kernels_of(network("lstm").ops, compiled=False, library=CUDNN)
+    kernels = build_kernels(network("lstm").ops, compiled=False, library=CUDNN)
     ours = {
         (k.m, k.n, k.k) for k in kernels if k.category == "dot" and k.count == 1 and 128 in (k.m, k.n, k.k)
     }
@@ -78,7 +80,7 @@ def test_what_waits_for_no_step_is_done_for_all_at_once() -> None:
 def test_both_ways_do_the_same_products(layer: str) -> None:
     """Batching moves fewer bytes in fewer launches, and multiplies as much."""
     workload = network(layer)
-    looped, whole = (kernels_of(workload.ops, compiled=False, library=how) for how in ((), CUDNN))
+    looped, whole = (build_kernels(workload.ops, compiled=False, library=how) for how in ((), CUDNN))
 
     def total(kernels: tuple[Kernel, ...], what: str) -> float:
         return sum(getattr(k, what) * k.count for k in kernels if k.category == "dot")
@@ -94,7 +96,9 @@ def test_the_host_acts_as_often_for_long_sequences_as_for_short_ones(layer: str)
 
     def dispatches(steps: int, library: frozenset[str]) -> float:
         ops = network(layer, steps=steps).ops
-        return launches_of(table_of(kernels_of(ops, compiled=False, library=library)), compiled=False)
+        return count_dispatches(
+            build_kernel_table(build_kernels(ops, compiled=False, library=library)), compiled=False
+        )
 
     assert dispatches(12, CUDNN) == dispatches(48, CUDNN)
     assert dispatches(48, frozenset()) > 3 * dispatches(12, frozenset())
@@ -111,7 +115,7 @@ def test_a_network_without_recurrent_layers_is_the_same_either_way() -> None:
     """Nothing to hand over."""
     ops = network("none").ops
     assert all(op.loop is None for op in ops)
-    looped, whole = (kernels_of(ops, compiled=True, library=how) for how in ((), CUDNN))
+    looped, whole = (build_kernels(ops, compiled=True, library=how) for how in ((), CUDNN))
     assert looped == whole
 
 
@@ -126,11 +130,11 @@ def test_who_ran_recurrent_layers_by_a_library(
     framework: str, compiled: bool, library: frozenset[str]
 ) -> None:
     """The ways have different keys in the store of kernels, whatever else is equal."""
-    row = replace(collection("profet_keras_aws")[0], framework=framework, compiled=compiled)
-    assert library_of(row) == library
+    row = replace(read_published_file("profet_keras_aws")[0], framework=framework, compiled=compiled)
+    assert find_cudnn_layers(row) == library
     other = replace(row, framework="tensorflow1")
-    alike = not library and composed_by(row) == composed_by(other)
-    assert (run_key(row) == run_key(other)) == alike
+    alike = not library and find_unfused_parts(row) == find_unfused_parts(other)
+    assert (build_run_key(row) == build_run_key(other)) == alike
 
 
 @pytest.mark.parametrize(
@@ -142,7 +146,7 @@ def test_who_ran_recurrent_layers_by_a_library(
 )  # fmt: skip
 def test_what_keras_hands_to_a_library(name: str, keras: str, compiled: bool, library: set[str]) -> None:
     """Keras's backends: JAX has cuDNN's LSTM since 3.14; PyTorch and TensorFlow have both; TPUs have neither."""
-    assert keras_library(accelerator(name), keras=keras, compiled=compiled) == library
+    assert find_keras_cudnn_layers(accelerator(name), keras=keras, compiled=compiled) == library
 
 
 def test_a_prediction_follows_the_keras_that_runs() -> None:
@@ -160,5 +164,5 @@ def test_a_prediction_follows_the_keras_that_runs() -> None:
 def test_the_loop_keeps_its_steps_beside_a_library() -> None:
     """Only the named kinds of layer are handed over."""
     ops = network("lstm").ops
-    assert kernels_of(ops, compiled=False, library={"gru"}) == kernels_of(ops, compiled=False)
+    assert build_kernels(ops, compiled=False, library={"gru"}) == build_kernels(ops, compiled=False)
     assert {op.count for op in ops if op.loop and op.kind is OpKind.DOT} == {12.0}

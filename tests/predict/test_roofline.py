@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from gpuplan.predict.device.roofline import TILES, best_tiling_s, soft_max, tile_rate, tiling_s
-from gpuplan.predict.interval.quantiles import around, equal_weights, weighted_quantile
+from gpuplan.predict.interval.quantiles import equal_weights, interval_around, weighted_quantile
 from gpuplan.predict.multi_device.collectives import ring_all_reduce_s
 from hypothesis import given
 from hypothesis import strategies as st
@@ -128,5 +128,5 @@ def test_groups_weigh_the_same_however_many_rows_they_have() -> None:
 @given(st.floats(1e-6, 1e3), st.floats(-2, 2), st.floats(-2, 2))
 def test_an_interval_never_excludes_its_middle(mid: float, low: float, high: float) -> None:
     """Law: low <= mid <= high, whatever the quantiles of a biased fit."""
-    interval = around(mid, low, high)
+    interval = interval_around(mid, low, high)
     assert interval.low <= interval.mid <= interval.high

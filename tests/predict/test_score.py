@@ -6,8 +6,14 @@ from pathlib import Path
 
 import pytest
 from gpuplan.errors import UsageError
-from gpuplan.lab.scores import ScoredRow, by, row_to_json, summarize
-from gpuplan.predict.measurements import COLUMNS, Measurement, collection, packaged_corpus, read_measurements
+from gpuplan.lab.scores import ScoredRow, row_to_json, summarize, summarize_by
+from gpuplan.predict.measurements import (
+    COLUMNS,
+    Measurement,
+    load_published_measurements,
+    read_measurements,
+    read_published_file,
+)
 from gpuplan.units import Interval
 
 
@@ -37,7 +43,9 @@ def test_summary_by_hand() -> None:
 
 def test_groups_are_sorted_and_complete() -> None:
     """A summary for each accelerator, none lost."""
-    groups = by([scored(1, 1, "T4"), scored(1, 1, "K80"), scored(1, 1, "T4")], lambda m: m.accelerator)
+    groups = summarize_by(
+        [scored(1, 1, "T4"), scored(1, 1, "K80"), scored(1, 1, "T4")], lambda m: m.accelerator
+    )
     assert [(name, s.n) for name, s in groups.items()] == [("K80", 1), ("T4", 2)]
 
 
@@ -52,7 +60,7 @@ def test_a_row_has_the_keys_of_the_contract() -> None:
 
 def test_the_packaged_corpus_is_large() -> None:
     """At least 1,200 single-device training rows, 300 on several devices, 250 of inference; nothing twice."""
-    corpus = packaged_corpus()
+    corpus = load_published_measurements()
     training = [m for m in corpus if m.mode == "train"]
     assert sum(m.devices == 1 for m in training) >= 1200
     assert sum(m.devices > 1 for m in training) >= 300
@@ -62,7 +70,7 @@ def test_the_packaged_corpus_is_large() -> None:
 
 def test_profet_is_whole() -> None:
     """849 rows of nine architectures on four GPUs, as published."""
-    corpus = collection("profet_keras_aws")
+    corpus = read_published_file("profet_keras_aws")
     assert len(corpus) == 849
     assert len({m.architecture for m in corpus}) == 9
     assert {m.accelerator for m in corpus} == {"K80", "M60", "T4", "V100-16GB"}

@@ -7,17 +7,17 @@ from collections import Counter
 
 import pytest
 from gpuplan.errors import UsageError
-from gpuplan.lab.evaluation import Bench, judged_rows
-from gpuplan.lab.evaluation_protocols import HEADLINE, SETTINGS, settings_named
+from gpuplan.lab.evaluation import Evaluator, judged_rows
+from gpuplan.lab.evaluation_protocols import HEADLINE, SETTINGS, find_settings
 from gpuplan.lab.scores import summarize
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.predict.measurements import FAMILIES, collection, packaged_corpus
+from gpuplan.predict.measurements import FAMILIES, load_published_measurements, read_published_file
 
 
 def test_one_network_under_several_names_is_left_out_as_one() -> None:
     """ResNet-50 of six sources is one family, so is BERT with its heads; ResNet-18 is another."""
     names: dict[str, set[str]] = {}
-    for m in packaged_corpus():
+    for m in load_published_measurements():
         names.setdefault(m.family, set()).add(m.architecture)
     assert names["resnet50"] == {
         "resnet50", "resnet50_keras", "resnet50_mxnet", "resnet50_v1", "resnet50_v15",
@@ -28,7 +28,7 @@ def test_one_network_under_several_names_is_left_out_as_one() -> None:
 
 def test_no_family_is_made_up() -> None:
     """Every name in the table begins the name of an architecture of the corpus."""
-    names = {m.architecture for m in packaged_corpus()}
+    names = {m.architecture for m in load_published_measurements()}
     assert all(any(name.startswith(family) for name in names) for family in FAMILIES)
 
 
@@ -39,7 +39,7 @@ def test_no_other_network_hides_under_two_names() -> None:
     """
     told_apart = {"inception_v1", "inception_v4"}
     families: dict[str, set[str]] = {}
-    for m in packaged_corpus():
+    for m in load_published_measurements():
         if m.architecture not in told_apart:
             stem = re.sub(
                 r"(_(keras|mxnet|tensorpack|bvlc|cifar|tf_benchmarks|v1|v2|v15))+$", "", m.architecture
@@ -50,7 +50,7 @@ def test_no_other_network_hides_under_two_names() -> None:
 
 def test_files_of_one_publisher_are_one_source() -> None:
     """NVIDIA's three files are left out together; every source keeps all its rows."""
-    corpus = packaged_corpus()
+    corpus = load_published_measurements()
     assert {m.collection for m in corpus if m.origin == "nvidia_dle"} == {
         "nvidia_dle_vision", "nvidia_dle_language", "nvidia_dle_infer",
     }  # fmt: skip
@@ -67,20 +67,24 @@ def test_rows_that_are_fitted_on_are_those_of_one_gpu() -> None:
 
 def test_settings_come_by_name_in_their_order() -> None:
     """All without a name; an unknown one is a usage error that says what may have been meant."""
-    assert [s.name for s in settings_named([])] == list(SETTINGS)
+    assert [s.name for s in find_settings([])] == list(SETTINGS)
     assert HEADLINE in SETTINGS
-    assert [s.name for s in settings_named(["source", "architecture"])] == ["architecture", "source"]
+    assert [s.name for s in find_settings(["source", "architecture"])] == ["architecture", "source"]
     with pytest.raises(UsageError, match="unknown setting `sorce`") as raised:
-        settings_named(["sorce"])
+        find_settings(["sorce"])
     assert "`source`" in (raised.value.hint or "")
 
 
 def test_nothing_is_predicted_when_nothing_is_left_to_fit_on() -> None:
     """One architecture of one source on one chip: no setting has rows."""
     rows = [
-        m for m in collection("profet_keras_aws") if (m.architecture, m.accelerator) == ("mnist_cnn", "T4")
+        m
+        for m in read_published_file("profet_keras_aws")
+        if (m.architecture, m.accelerator) == ("mnist_cnn", "T4")
     ]
-    bench = Bench(measurements=rows[:1], accelerators=load_catalog().accelerators, progress=lambda _: None)
+    bench = Evaluator(
+        measurements=rows[:1], accelerators=load_catalog().accelerators, progress=lambda _: None
+    )
     assert {name: setting.predict(bench).rows for name, setting in SETTINGS.items()} == dict.fromkeys(
         SETTINGS, ()
     )
@@ -91,9 +95,9 @@ def test_scaling_is_judged_on_sources_left_out() -> None:
 
     Parameter servers are judged apart: no row is in both settings.
     """
-    bench = Bench(
+    bench = Evaluator(
         measurements=(),
-        corpus=packaged_corpus(),
+        corpus=load_published_measurements(),
         accelerators=load_catalog().accelerators,
         progress=lambda _: None,
     )

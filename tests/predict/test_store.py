@@ -7,21 +7,21 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from gpuplan.lab.calibrate import rows_of_one_gpu
-from gpuplan.lab.cross_validation import packed
-from gpuplan.lab.dataset import workload_of
-from gpuplan.lab.kernel_store import load_store, run_key, trace_of
-from gpuplan.predict.kernels.executed_ops import ops_as_run
+from gpuplan.lab.calibrate import select_single_gpu_rows
+from gpuplan.lab.cross_validation import assign_folds
+from gpuplan.lab.dataset import load_measured_workload
+from gpuplan.lab.kernel_store import build_run_key, build_traced_run, load_store
+from gpuplan.predict.kernels.executed_ops import select_executed_ops
 from gpuplan.predict.kernels.table import moved_bytes
-from gpuplan.predict.measurements import Measurement, collection, packaged_corpus
-from gpuplan.predict.run_config import kind_of_run, stack_of
+from gpuplan.predict.measurements import Measurement, load_published_measurements, read_published_file
+from gpuplan.predict.run_config import name_run_kind, name_stack
 from gpuplan.workload.ops import OpKind
 
 SAMPLE = 4
 
 
 def every_run() -> dict[str, Measurement]:
-    return {run_key(m): m for m in packaged_corpus() if m.accelerator != "CPU"}
+    return {build_run_key(m): m for m in load_published_measurements() if m.accelerator != "CPU"}
 
 
 def test_every_measured_run_is_packaged() -> None:
@@ -34,25 +34,25 @@ def test_a_sample_traced_again_is_the_same() -> None:
     runs, store = every_run(), load_store()
     for key in random.Random(len(runs)).sample(sorted(runs), SAMPLE):
         m = runs[key]
-        assert trace_of(m, workload_of(m)) == store[key], key
+        assert build_traced_run(m, load_measured_workload(m)) == store[key], key
 
 
 @pytest.fixture(scope="module")
 def row() -> Measurement:
-    return next(m for m in collection("profet_keras_aws") if m.architecture == "mnist_cnn")
+    return next(m for m in read_published_file("profet_keras_aws") if m.architecture == "mnist_cnn")
 
 
 def test_a_pass_without_optimizer_has_no_update(row: Measurement) -> None:
     """Forward and backward only; an accumulated pass carries its share; recomputation repeats the forward."""
-    workload = workload_of(row)
-    phases = {op.phase for op in ops_as_run(replace(row, work="forward_backward"), workload)}
+    workload = load_measured_workload(row)
+    phases = {op.phase for op in select_executed_ops(replace(row, work="forward_backward"), workload)}
     assert phases == {"forward", "backward"}
 
     def updates(m: Measurement) -> float:
-        return sum(op.count for op in ops_as_run(m, workload) if op.phase == "update")
+        return sum(op.count for op in select_executed_ops(m, workload) if op.phase == "update")
 
     def forwards(m: Measurement) -> float:
-        return sum(op.count for op in ops_as_run(m, workload) if op.phase == "forward")
+        return sum(op.count for op in select_executed_ops(m, workload) if op.phase == "forward")
 
     assert updates(replace(row, accumulation=4)) == pytest.approx(updates(row) / 4)
     assert forwards(replace(row, recompute=True)) == pytest.approx(2 * forwards(row))
@@ -85,13 +85,13 @@ def test_what_scripts_do_to_gradients_beside_the_update(
 ) -> None:
     """A norm reads all gradients; clipping and taking out a loss scale read and write them."""
     assert swept(row, **changes) == arrays
-    assert run_key(replace(row, **changes)) != run_key(row)
+    assert build_run_key(replace(row, **changes)) != build_run_key(row)
 
 
 def swept(row: Measurement, **changes: Any) -> dict[str, float]:
     """Return what rows beyond those of a plain step move in a pass, in sizes of all gradients, by name."""
-    workload = workload_of(row)
-    whole, passes = (ops_as_run(m, workload) for m in (row, replace(row, **changes)))
+    workload = load_measured_workload(row)
+    whole, passes = (select_executed_ops(m, workload) for m in (row, replace(row, **changes)))
     added = passes[len(whole) :]
     assert {(op.kind, op.phase) for op in added} == {(OpKind.ELEMENTWISE, "backward")}
     assert all(op.count == 1 for op in added if op.name == "add")
@@ -105,16 +105,16 @@ def swept(row: Measurement, **changes: Any) -> dict[str, float]:
 
 def test_names_of_stacks_and_runs(row: Measurement) -> None:
     """MXNet channels last is a stack of its own; XLA makes another run of it."""
-    assert stack_of(row) == "tensorflow2 keras"
+    assert name_stack(row) == "tensorflow2 keras"
     odd = replace(row, framework="mxnet", stack="tuned", layout="nhwc")
-    assert stack_of(odd) == "mxnet tuned nhwc"
-    assert kind_of_run("T4", "tf32", compiled=False) == "T4 tf32"
+    assert name_stack(odd) == "mxnet tuned nhwc"
+    assert name_run_kind("T4", "tf32", compiled=False) == "T4 tf32"
 
 
 def test_families_are_left_out_whole() -> None:
     """All of BERT, all of ResNet-50, in whatever source, fall into one fold."""
-    rows = rows_of_one_gpu(packaged_corpus())
-    folds = packed([m.family for m in rows], alone_from=85, folds=5)
+    rows = select_single_gpu_rows(load_published_measurements())
+    folds = assign_folds([m.family for m in rows], alone_from=85, folds=5)
     assert folds["resnet50"] == "resnet50"
     assert {m.family for m in rows if "bert" in m.architecture} == {"bert"}
     assert {m.origin for m in rows if "nvidia" in m.collection} == {"nvidia_dle"}
@@ -122,5 +122,9 @@ def test_families_are_left_out_whole() -> None:
 
 def test_a_script_of_tensorflow_1_stays_one_on_tensorflow_2() -> None:
     """tf_cnn_benchmarks ran under TensorFlow 2.3 as the graph that it was; Keras there is another stack."""
-    rows = [m for m in packaged_corpus() if m.origin == "lambda_tensorflow" and m.framework == "tensorflow2"]
-    assert {stack_of(m) for m in rows} == {"tensorflow1 tuned", "tensorflow1 tuned infer"}
+    rows = [
+        m
+        for m in load_published_measurements()
+        if m.origin == "lambda_tensorflow" and m.framework == "tensorflow2"
+    ]
+    assert {name_stack(m) for m in rows} == {"tensorflow1 tuned", "tensorflow1 tuned infer"}

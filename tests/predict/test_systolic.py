@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.predict.coefficients import Chip
-from gpuplan.predict.device.accelerator_limits import chip_of
+from gpuplan.predict.coefficients import AcceleratorLimits
+from gpuplan.predict.device.accelerator_limits import compute_limits
 from gpuplan.predict.device.systolic_array import padded_flops, systolic_parts_s
-from gpuplan.predict.kernels.executed_ops import updated_on_each_core
-from gpuplan.predict.kernels.table import Kernel, KernelTable, kernels_of, table_of
+from gpuplan.predict.kernels.executed_ops import repeat_updates_per_core
+from gpuplan.predict.kernels.table import Kernel, KernelTable, build_kernel_table, build_kernels
 from gpuplan.workload.ops import Op, OpKind
 
 
@@ -18,12 +18,12 @@ def product(m: int, n: int, k: int) -> KernelTable:
         category="dot", dtype="bfloat16", count=1.0, flops=2.0 * m * n * k, m=m, n=n, k=k,
         bytes_moved=2.0 * (m * k + k * n + m * n),
     )  # fmt: skip
-    return table_of([kernel])
+    return build_kernel_table([kernel])
 
 
-def chip(name: str, table: KernelTable) -> Chip:
-    found = chip_of(load_catalog().accelerators[name], table=table, precision="mixed_bfloat16")
-    assert isinstance(found, Chip)
+def chip(name: str, table: KernelTable) -> AcceleratorLimits:
+    found = compute_limits(load_catalog().accelerators[name], table=table, precision="mixed_bfloat16")
+    assert isinstance(found, AcceleratorLimits)
     return found
 
 
@@ -48,7 +48,9 @@ def test_a_large_product_runs_at_the_datasheets_peak_and_a_copy_at_its_bandwidth
     total, compute, _ = systolic_parts_s(table, chip("TPU-v3", table), xp=np)
     assert compute[0] == pytest.approx(2 * 8192**3 / 123e12)
     assert total[0] == pytest.approx(compute[0], rel=0.01)
-    copy = table_of([Kernel(category="stream", dtype="bfloat16", count=2.0, flops=0.0, bytes_moved=0.9e9)])
+    copy = build_kernel_table(
+        [Kernel(category="stream", dtype="bfloat16", count=2.0, flops=0.0, bytes_moved=0.9e9)]
+    )
     total, _, memory = systolic_parts_s(copy, chip("TPU-v3", copy), xp=np)
     assert memory[0] == pytest.approx(2e-3)
     assert total[0] == pytest.approx(2e-3)
@@ -72,5 +74,7 @@ def test_each_core_of_an_old_chip_updates_its_own_weights(name: str, copies: int
            fused_group=number, layer_group=number)
         for number, phase in enumerate(("forward", "update"))
     )  # fmt: skip
-    moved = sum(k.bytes_moved * k.count for k in kernels_of(updated_on_each_core(ops, name), compiled=True))
+    moved = sum(
+        k.bytes_moved * k.count for k in build_kernels(repeat_updates_per_core(ops, name), compiled=True)
+    )
     assert moved == 8.0 + 8.0 * copies

@@ -10,19 +10,26 @@ from pathlib import Path
 import numpy as np
 import pytest
 from gpuplan.errors import UsageError
-from gpuplan.lab.evaluation import Bench
+from gpuplan.lab.evaluation import Evaluator
 from gpuplan.lab.evaluation_protocols import SETTINGS
 from gpuplan.lab.scores import summarize
-from gpuplan.predict.from_profile.error_covariance import PARTS, Law, Step, condition, covariance, points_of
+from gpuplan.predict.from_profile.error_covariance import (
+    PARTS,
+    ErrorCovariance,
+    StepSummary,
+    build_features,
+    covariance,
+    posterior,
+)
 from gpuplan.predict.from_profile.error_model import (
-    Library,
-    Profile,
-    Transfer,
-    load_transfer,
+    BatchProfile,
+    ErrorModel,
+    TrainingErrors,
+    load_error_model,
     predict_from_profile,
     split_fixed_per_sample,
 )
-from gpuplan.predict.from_profile.error_model_fit import WINSOR_LOG, fit_law, winsorized
+from gpuplan.predict.from_profile.error_model_fit import WINSOR_LOG, fit_error_covariance, winsorize
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,7 +39,7 @@ pytestmark = pytest.mark.xdist_group("held out")
 NOTHING = (0.0, 0.0, 0.0, 0.0)
 ENDS = {"few": (-1.3, 1.3), "many": (-1.2, 1.2)}
 # One error for the whole workload, the same on every accelerator, and all but exact measurements.
-LEVEL_ONLY = Law(
+LEVEL_ONLY = ErrorCovariance(
     common=NOTHING, own=NOTHING, level=1.0, wiggle_common=0.0, wiggle_own=0.0, noise=1e-6,
     alike_common=0.0, alike_own=0.0,
 )  # fmt: skip
@@ -41,16 +48,16 @@ LEVEL_ONLY = Law(
 def step(
     accelerator: str = "T4", *, batch_size: int = 16, modelled_s: float = 0.1,
     parts: tuple[float, ...] = (0.7, 0.2, 0.05, 0.05), work: str = "net",
-) -> Step:  # fmt: skip
-    return Step(
+) -> StepSummary:  # fmt: skip
+    return StepSummary(
         work=work, accelerator=accelerator, batch_size=batch_size, modelled_s=modelled_s,
         parts_s={name: modelled_s * share for name, share in zip(PARTS, parts, strict=True)},
         input_bytes=1e6, launches=100.0,
     )  # fmt: skip
 
 
-def transfer(law: Law, library: Library | None = None) -> Transfer:
-    return Transfer(law=law, library=library or Library(), ends=ENDS)
+def transfer(law: ErrorCovariance, library: TrainingErrors | None = None) -> ErrorModel:
+    return ErrorModel(law=law, library=library or TrainingErrors(), ends=ENDS)
 
 
 def test_fixed_and_per_sample_parts_of_two_batch_sizes() -> None:
@@ -68,11 +75,11 @@ def test_no_part_of_a_step_is_negative() -> None:
 def test_one_batch_size_cannot_be_split() -> None:
     """A line needs two points; a rule of thumb then takes the step as proportional to the batch."""
     assert split_fixed_per_sample([16], [0.02]) is None
-    assert Profile(accelerator="T4", steps=((16, 0.02),)).step_s(64) == pytest.approx(0.08)
+    assert BatchProfile(accelerator="T4", steps=((16, 0.02),)).step_s(64) == pytest.approx(0.08)
 
 
-@pytest.mark.parametrize("law", [Law(), LEVEL_ONLY])
-def test_a_model_that_was_right_is_not_corrected(law: Law) -> None:
+@pytest.mark.parametrize("law", [ErrorCovariance(), LEVEL_ONLY])
+def test_a_model_that_was_right_is_not_corrected(law: ErrorCovariance) -> None:
     """Measured as modelled on T4: the prediction for V100 is what was modelled."""
     found = transfer(law).corrections([step(batch_size=16), step(batch_size=64)], [0.1, 0.1], [step("V100")])
     assert found[0].log_ratio == pytest.approx(0.0, abs=1e-12)
@@ -116,7 +123,7 @@ def test_an_error_of_the_host_does_not_reach_a_step_without_host_time() -> None:
 def test_what_alike_steps_of_others_were_off_by_is_expected_of_a_new_one() -> None:
     """One workload with the same features was 1.2 times slower on V100: so is this one, but for noise."""
     law = replace(LEVEL_ONLY, level=0.0, alike_own=0.2, noise=0.02)
-    library = Library(steps=(step("V100", work="other"),), log_ratios=(math.log(1.2),))
+    library = TrainingErrors(steps=(step("V100", work="other"),), log_ratios=(math.log(1.2),))
     mean, _ = transfer(law, library).before([step("V100"), step("T4")])
     assert mean[0] == pytest.approx(math.log(1.2) * 0.2**2 / (0.2**2 + 0.02**2))
     assert mean[1] == 0.0
@@ -124,7 +131,7 @@ def test_what_alike_steps_of_others_were_off_by_is_expected_of_a_new_one() -> No
 
 def test_odd_measurements_count_as_large_ones() -> None:
     """Errors are cut off, so that one row that is ten times too slow does not set the rest."""
-    assert winsorized([-9.0, 0.1, 2.3]).tolist() == [-WINSOR_LOG, 0.1, WINSOR_LOG]
+    assert winsorize([-9.0, 0.1, 2.3]).tolist() == [-WINSOR_LOG, 0.1, WINSOR_LOG]
 
 
 @given(
@@ -138,7 +145,7 @@ def test_correction_is_linear_in_the_errors(logs: list[float], factor: float) ->
 
     def corrected(errors: list[float]) -> list[float]:
         measured = [s.modelled_s * math.exp(error) for s, error in zip(profiled, errors, strict=True)]
-        return [c.log_ratio for c in transfer(Law()).corrections(profiled, measured, targets)]
+        return [c.log_ratio for c in transfer(ErrorCovariance()).corrections(profiled, measured, targets)]
 
     once, scaled = corrected(logs), corrected([factor * log for log in logs])
     assert scaled == pytest.approx([factor * value for value in once], abs=1e-9)
@@ -150,9 +157,11 @@ def test_a_longer_profile_is_never_less_certain(count: int) -> None:
     profiled = [step(batch_size=16 * 2**i) for i in range(count)]
     times, target = [0.11] * count, [step("V100", batch_size=64)]
     shorter = (
-        transfer(Law()).corrections(profiled[:-1], times[:-1], target)[0].spread if count > 1 else math.inf
+        transfer(ErrorCovariance()).corrections(profiled[:-1], times[:-1], target)[0].spread
+        if count > 1
+        else math.inf
     )
-    assert transfer(Law()).corrections(profiled, times, target)[0].spread <= shorter + 1e-12
+    assert transfer(ErrorCovariance()).corrections(profiled, times, target)[0].spread <= shorter + 1e-12
 
 
 def test_covariance_is_symmetric_and_positive() -> None:
@@ -161,15 +170,15 @@ def test_covariance_is_symmetric_and_positive() -> None:
         step(chip, batch_size=size, modelled_s=0.01 * size, work=work)
         for chip in ("T4", "V100", "K80") for size in (16, 64, 256) for work in ("net", "other")
     ]  # fmt: skip
-    points = points_of(steps)
-    matrix = covariance(Law(), points, points)
+    points = build_features(steps)
+    matrix = covariance(ErrorCovariance(), points, points)
     assert np.allclose(matrix, matrix.T)
     assert np.linalg.eigvalsh(matrix).min() > -1e-9
 
 
 def test_what_was_measured_without_noise_is_known() -> None:
     """Mean as measured, variance gone."""
-    mean, spread = condition(np.zeros(2), np.array([[1.0, 0.5], [0.5, 1.0]]), [0], [0.4], noise=0.0)
+    mean, spread = posterior(np.zeros(2), np.array([[1.0, 0.5], [0.5, 1.0]]), [0], [0.4], noise=0.0)
     assert mean.tolist() == [0.4, 0.2]
     assert spread.tolist() == [[0.0, 0.0], [0.0, 0.75]]
 
@@ -182,9 +191,12 @@ def test_the_law_learns_what_carries_over() -> None:
     steps = [step(chip, work=str(work), parts=compute) for work in range(40) for chip in chips]
     common = np.repeat(random.normal(0.0, 0.25, 40), len(chips))
     own = random.normal(0.0, 0.25, 40 * len(chips))
-    shared, apart = fit_law(points_of(steps), list(common)), fit_law(points_of(steps), list(own))
+    shared, apart = (
+        fit_error_covariance(build_features(steps), list(common)),
+        fit_error_covariance(build_features(steps), list(own)),
+    )
 
-    def carried(law: Law) -> float:
+    def carried(law: ErrorCovariance) -> float:
         errors = transfer(law).corrections([steps[0]], [0.1 * math.exp(0.2)], [steps[1]])
         return errors[0].log_ratio / 0.2
 
@@ -195,10 +207,10 @@ def test_the_law_learns_what_carries_over() -> None:
 
 def test_a_prediction_says_what_it_rests_on() -> None:
     """Parts add up to the estimate, which lies in its interval; the note names accelerator, sizes and parts."""
-    profile = Profile(accelerator="T4", steps=((16, 0.020), (64, 0.050)))
+    profile = BatchProfile(accelerator="T4", steps=((16, 0.020), (64, 0.050)))
     profiled = [step(modelled_s=0.02), step(batch_size=64, modelled_s=0.04)]
     found = predict_from_profile(
-        profile, profiled=profiled, target=step("V100", modelled_s=0.01), transfer=transfer(Law())
+        profile, profiled=profiled, target=step("V100", modelled_s=0.01), transfer=transfer(ErrorCovariance())
     )
     assert sum(found.parts_s.values()) == pytest.approx(found.time_s.mid)
     assert found.time_s.low < found.time_s.mid < found.time_s.high
@@ -211,11 +223,11 @@ def test_a_prediction_says_what_it_rests_on() -> None:
 
 def test_transfer_coefficients_survive_a_file(tmp_path: Path) -> None:
     """Written and read, they predict the same to the digits that are kept."""
-    library = Library(steps=(step("V100", work="other"),), log_ratios=(0.2,))
-    written = transfer(Law(), library)
+    library = TrainingErrors(steps=(step("V100", work="other"),), log_ratios=(0.2,))
+    written = transfer(ErrorCovariance(), library)
     path = tmp_path / "transfer.json"
     path.write_text(json.dumps(written.to_json()))
-    read = load_transfer(path)
+    read = load_error_model(path)
     assert read.to_json() == written.to_json()
     assert read.law == written.law
     profiled, targets = [step()], [step("V100"), step("K80")]
@@ -233,11 +245,11 @@ def test_a_file_that_is_none_is_named(tmp_path: Path) -> None:
     path = tmp_path / "transfer.json"
     path.write_text("{}")
     with pytest.raises(UsageError, match=r"transfer\.json") as raised:
-        load_transfer(path)
+        load_error_model(path)
     assert "calibrate" in (raised.value.hint or "")
 
 
-def test_from_a_profile_on_t4_to_architectures_left_out(profet_bench: Bench) -> None:
+def test_from_a_profile_on_t4_to_architectures_left_out(profet_bench: Evaluator) -> None:
     """PROFET's rows on K80, M60 and V100, beside 11.8 % mean that PROFET publishes for its own predictions."""
     predicted = SETTINGS["from-t4"].predict(profet_bench)
     scores = summarize(predicted.rows)
@@ -249,7 +261,7 @@ def test_from_a_profile_on_t4_to_architectures_left_out(profet_bench: Bench) -> 
         assert summarize(rows).mean_ape > 2 * scores.mean_ape
 
 
-def test_from_two_batch_sizes_on_any_other_gpu(profet_bench: Bench) -> None:
+def test_from_two_batch_sizes_on_any_other_gpu(profet_bench: Evaluator) -> None:
     """All twelve ordered pairs, beside 13.6 % mean for PROFET itself; no pair is hopeless."""
     rows = SETTINGS["from-each"].predict(profet_bench).rows
     scores = summarize(rows)

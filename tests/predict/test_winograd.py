@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from gpuplan.lab.kernel_store import load_store
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.predict.coefficients import Chip, load_coefficients
-from gpuplan.predict.device.accelerator_limits import chip_of
+from gpuplan.predict.coefficients import AcceleratorLimits, load_coefficients
+from gpuplan.predict.device.accelerator_limits import compute_limits
 from gpuplan.predict.device.roofline import transforms_s
-from gpuplan.predict.kernels.table import Kernel, KernelTable, table_of
-from gpuplan.predict.step_time import Unpredicted
+from gpuplan.predict.kernels.table import Kernel, KernelTable, build_kernel_table
+from gpuplan.predict.step_time import NoPrediction
 
 ACCELERATORS = load_catalog().accelerators
 VOLTA = replace(load_coefficients().generations["Volta"], filter_passes=10.0, array_passes=2.0)
@@ -27,14 +27,14 @@ OF_WEIGHTS = replace(CONVOLUTION, category="conv_wgrad", m=ACROSS, k=PIXELS)
 BANDWIDTH_BYTES_PER_S = 700e9
 
 
-def board(name: str, table: KernelTable, precision: str = "float32") -> Chip:
-    chip = chip_of(ACCELERATORS[name], table=table, precision=precision)
-    assert not isinstance(chip, Unpredicted)
+def board(name: str, table: KernelTable, precision: str = "float32") -> AcceleratorLimits:
+    chip = compute_limits(ACCELERATORS[name], table=table, precision=precision)
+    assert not isinstance(chip, NoPrediction)
     return chip
 
 
 def found_s(*kernels: Kernel, name: str = "V100-16GB", precision: str = "float32", clock: float = 1.0) -> Any:
-    table = table_of(kernels)
+    table = build_kernel_table(kernels)
     return transforms_s(
         table, board(name, table, precision), VOLTA, bandwidth_bytes_per_s=BANDWIDTH_BYTES_PER_S, clock=clock,
         xp=np,

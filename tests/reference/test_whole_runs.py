@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from gpuplan.lab.end_to_end import SAMPLES, Judged, judge_runs, published_runs
+from gpuplan.lab.end_to_end import SAMPLES, PredictedRun, load_published_runs, predict_runs
 from gpuplan.offers.catalog import load_catalog
 
 # MLPerf training v0.5, closed division, ResNet-50: seconds from start to target, median of five runs.
@@ -16,16 +16,16 @@ PUBLISHED_S = {
 
 
 @pytest.fixture(scope="module")
-def judged() -> list[Judged]:
+def judged() -> list[PredictedRun]:
     """The runs on GPUs that are for rent or were, from the kernels that ship with the program."""
-    return judge_runs(
-        [run for run in published_runs() if run.step.accelerator.startswith("V100")], load_catalog()
+    return predict_runs(
+        [run for run in load_published_runs() if run.step.accelerator.startswith("V100")], load_catalog()
     )
 
 
 def test_every_published_run_is_looked_at() -> None:
     """None is left out, however wrong it is predicted; epochs are what fits in the time at the published epoch."""
-    runs = published_runs()
+    runs = load_published_runs()
     assert sorted(run.run_s for run in runs) == sorted(PUBLISHED_S.values())
     for run in runs:
         if run.step.accelerator != "CPU":
@@ -33,7 +33,7 @@ def test_every_published_run_is_looked_at() -> None:
             assert 0.97 < run.step.step_s * steps * run.epochs / run.run_s <= 1.0
 
 
-def test_gpu_runs_are_as_far_off_as_the_docs_say(judged: list[Judged]) -> None:
+def test_gpu_runs_are_as_far_off_as_the_docs_say(judged: list[PredictedRun]) -> None:
     """MXNet on DGX-1, DGX-2, DGX-2H a twentieth to a sixth; TensorFlow on Google's 8 V100 a half."""
     errors = {one.run.step.host: one.error for one in judged}
     assert set(errors) == {"DGX-1", "GCE 8xV100", "DGX-2", "DGX-2H"}
@@ -42,7 +42,7 @@ def test_gpu_runs_are_as_far_off_as_the_docs_say(judged: list[Judged]) -> None:
     assert abs(errors["GCE 8xV100"]) <= 0.52
 
 
-def test_the_bill_follows_from_the_step(judged: list[Judged]) -> None:
+def test_the_bill_follows_from_the_step(judged: list[PredictedRun]) -> None:
     """By hand: steps x step time, evaluation, the price of an hour; what surrounds it adds, and all adds up."""
     dgx = next(one for one in judged if one.run.step.host == "DGX-1")
     steps = math.ceil(SAMPLES / (208 * 8)) * 64

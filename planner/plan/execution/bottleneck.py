@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...frozen import Frozen
-from ...predict.step_time import StepTime, Unpredicted
+from ...predict.step_time import NoPrediction, StepTime
 from .memory import MemoryVerdict
 
 __all__ = ["WHY", "StepBottleneck", "find_step_bottleneck"]
@@ -33,7 +33,7 @@ class StepBottleneck(Frozen):
     why: str
 
 
-def find_step_bottleneck(step: StepTime | Unpredicted, memory: MemoryVerdict) -> StepBottleneck | None:
+def find_step_bottleneck(step: StepTime | NoPrediction, memory: MemoryVerdict) -> StepBottleneck | None:
     """Return the bottleneck of a step; None when its time is unknown."""
     if memory.fits is False:
         return StepBottleneck(

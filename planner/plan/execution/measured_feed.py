@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...offers.local import PROVIDER
-from ...predict.from_profile.predictor import same_work
+from ...predict.from_profile.predictor import is_same_work
 from .host_feed import InputPipeline
 
 if TYPE_CHECKING:
-    from ...predict.from_profile.predictor import Measurement
+    from ...predict.from_profile.predictor import ProfileRow
     from ...workload.model import Workload
 
 __all__ = ["build_measured_pipeline"]
@@ -20,7 +20,7 @@ __all__ = ["build_measured_pipeline"]
 OTHER_HOSTS = 1.5
 
 
-def build_measured_pipeline(measurements: Sequence[Measurement], workload: Workload) -> InputPipeline | None:
+def build_measured_pipeline(measurements: Sequence[ProfileRow], workload: Workload) -> InputPipeline | None:
     """Return how fast the script's own pipeline makes samples ready; None when no profile of the work timed it.
 
     Samples per second of a core, times the vCPUs that it can use: all of them where it runs in several workers,
@@ -30,7 +30,7 @@ def build_measured_pipeline(measurements: Sequence[Measurement], workload: Workl
         measurements: Of any work; the last one that fits counts.
         workload: What is to be fed.
     """
-    fitting = [m for m in measurements if m.loading is not None and same_work(m.workload, workload)]
+    fitting = [m for m in measurements if m.loading is not None and is_same_work(m.workload, workload)]
     if not fitting or fitting[-1].loading is None:
         return None
     loading, source = fitting[-1].loading, fitting[-1].source

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ...predict.multi_device.interconnect import machine_joined
+from ...predict.multi_device.interconnect import build_host_spec
 from ..execution.host_feed import InputPipeline, with_input_bottleneck
 from ..result.device_estimate import DeviceEstimate
 from ..result.offer_estimate import OfferEstimate
@@ -174,4 +174,4 @@ def _projection_key(selected: OfferContext) -> object:
     offer, accelerator = selected.offer, selected.accelerator
     if accelerator is None or accelerator.kind == "cpu" or offer.provider == "local":
         return (offer.provider, offer.instance_type)
-    return (accelerator.name, offer.devices, offer.hosts, machine_joined(selected.links))
+    return (accelerator.name, offer.devices, offer.hosts, build_host_spec(selected.links))

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Any
 
 from ...frozen import Frozen
-from ...predict.step_time import StepTime, Unpredicted
+from ...predict.step_time import NoPrediction, StepTime
 from ...units import Interval
 from ..execution.bottleneck import StepBottleneck, find_step_bottleneck
 from ..execution.memory import MemoryVerdict
@@ -30,7 +30,7 @@ class DeviceEstimate(Frozen):
     """
 
     run: RunLength
-    step_time: StepTime | Unpredicted
+    step_time: StepTime | NoPrediction
     train_time_s: Interval | None
     memory: MemoryVerdict
     remedies: tuple[Remedy, ...] = ()

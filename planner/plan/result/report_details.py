@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ...predict.breakdown import Anatomy
+    from ...predict.breakdown import StepBreakdown
     from ..compare.crossover import Crossover
     from .offer_estimate import OfferEstimate
 
@@ -47,7 +47,7 @@ class ReportDetails:
         colab: Where paid Colab becomes cheaper or dearer than one other way that is paid for.
     """
 
-    steps: tuple[Anatomy, ...]
+    steps: tuple[StepBreakdown, ...]
     bills: tuple[int, ...]
     curves: tuple[CostCurve, ...]
     turns: tuple[Crossover, ...]

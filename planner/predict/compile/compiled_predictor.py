@@ -9,17 +9,17 @@ from typing import Protocol, cast
 from ...offers.rows import Accelerator
 from ...units import GIGA, MEGA, MS_PER_S
 from ...workload.model import Workload
-from ..interval.quantiles import around
-from ..multi_device.data_parallel import several_devices
-from ..multi_device.interconnect import UNKNOWN, Machine
-from ..run_config import mode_of
-from ..step_time import Limiter, StatedMemory, StepTime, Unpredicted, notes_text
+from ..interval.quantiles import interval_around
+from ..multi_device.data_parallel import scale_to_devices
+from ..multi_device.interconnect import UNKNOWN_HOST, HostSpec
+from ..run_config import append_mode
+from ..step_time import Limiter, NoPrediction, StatedMemory, StepTime, join_notes
 from .compiled import CompiledStep, CompileFault
 from .constants import Constants, load_constants
 from .cuda import compute_gpu_parts_s
 from .interpolate import interpolate_step
 from .sharded import build_sharded_step, build_uncompiled_step
-from .targets import Target
+from .targets import CompileTarget
 from .tpu import compute_core_s, compute_slice_parts_s
 
 __all__ = ["Compilation", "CompiledPredictor"]
@@ -31,9 +31,14 @@ class UncompiledPredictor(Protocol):
     """Interface of predictors that work without a compiler."""
 
     def step_time(
-        self, workload: Workload, accelerator: Accelerator, *, devices: float = 1, machine: Machine = UNKNOWN,
+        self,
+        workload: Workload,
+        accelerator: Accelerator,
+        *,
+        devices: float = 1,
+        machine: HostSpec = UNKNOWN_HOST,
         hosts: int = 1,
-    ) -> StepTime | Unpredicted:  # fmt: skip
+    ) -> StepTime | NoPrediction:
         """Return the time of one step, or the reason for its absence."""
         ...
 
@@ -42,14 +47,14 @@ class UncompiledPredictor(Protocol):
 class Compilation:
     """Compilation of one workload for one target, with its result."""
 
-    target: Target
+    target: CompileTarget
     result: CompiledStep | CompileFault
 
 
 @dataclass(frozen=True, slots=True)
 class _DeviceGroup:
     devices: float
-    machine: Machine
+    machine: HostSpec
     hosts: int
 
 
@@ -95,14 +100,19 @@ class CompiledPredictor:
         self._laid_out[outcome.target.accelerator, devices] = batch_size, outcome
 
     @property
-    def targets(self) -> tuple[Target, ...]:
+    def targets(self) -> tuple[CompileTarget, ...]:
         """Compilation targets."""
         return tuple(next(iter(points.values())).outcome.target for points in self._points.values())
 
     def step_time(
-        self, workload: Workload, accelerator: Accelerator, *, devices: float = 1, machine: Machine = UNKNOWN,
+        self,
+        workload: Workload,
+        accelerator: Accelerator,
+        *,
+        devices: float = 1,
+        machine: HostSpec = UNKNOWN_HOST,
         hosts: int = 1,
-    ) -> StepTime | Unpredicted:  # fmt: skip
+    ) -> StepTime | NoPrediction:
         """Return the time of one step, every device processing ``workload.batch_size`` samples."""
         plain = self.inner.step_time(workload, accelerator, devices=devices, machine=machine, hosts=hosts)
         points = self._points.get(accelerator.name, {})
@@ -125,8 +135,8 @@ class CompiledPredictor:
 
 def _build_step(
     point: _Point, workload: Workload, accelerator: Accelerator, several: _DeviceGroup,
-    plain: StepTime | Unpredicted,
-) -> StepTime | Unpredicted:  # fmt: skip
+    plain: StepTime | NoPrediction,
+) -> StepTime | NoPrediction:  # fmt: skip
     outcome = point.outcome
     if isinstance(outcome.result, CompileFault):
         return build_uncompiled_step(outcome.result, plain, outcome.target, accelerator)
@@ -134,8 +144,8 @@ def _build_step(
 
 
 def _build_step_outside_range(
-    batch_size: int, points: Mapping[int, _Point], accelerator: Accelerator, plain: StepTime | Unpredicted
-) -> StepTime | Unpredicted:
+    batch_size: int, points: Mapping[int, _Point], accelerator: Accelerator, plain: StepTime | NoPrediction
+) -> StepTime | NoPrediction:
     """Return the step at a batch size outside the compiled range: prediction without compiler, and the
     reason.
     """
@@ -163,8 +173,8 @@ def _find_neighbors(batch_size: int, points: Mapping[int, _Point]) -> tuple[_Poi
 
 def _build_compiled_step(
     outcome: Compilation, result: CompiledStep, workload: Workload, accelerator: Accelerator, *,
-    several: _DeviceGroup, plain: StepTime | Unpredicted,
-) -> StepTime | Unpredicted:  # fmt: skip
+    several: _DeviceGroup, plain: StepTime | NoPrediction,
+) -> StepTime | NoPrediction:  # fmt: skip
     target, devices = outcome.target, several.devices
     if isinstance(plain, StepTime) and plain.basis == "measured":
         return replace(plain, memory=_build_memory(target, result))
@@ -173,29 +183,29 @@ def _build_compiled_step(
     if parts_s is None:
         return _build_memory_only_step(plain, target, result, "its time cannot be computed")
     found = StepTime(
-        time_s=around(sum(parts_s.values()), *constants.interval), basis="compiled", parts_s=parts_s,
+        time_s=interval_around(sum(parts_s.values()), *constants.interval), basis="compiled", parts_s=parts_s,
         limiter=cast("Limiter", max(parts_s, key=lambda name: parts_s[name])),
         memory=_build_memory(target, result),
-        note=notes_text(_format_note(target, result, devices), target.note, _format_calibration_note(constants)),
+        note=join_notes(_format_note(target, result, devices), target.note, _format_calibration_note(constants)),
     )  # fmt: skip
     if target.platform == "cuda" and not constants.checked and isinstance(plain, StepTime):
         return _build_memory_only_step(
             plain, target, result, f"its kernels take {found.time_s.mid * MS_PER_S:.3g} ms, unchecked"
         )
     if target.platform == "cuda" and devices > 1:
-        shared = several_devices(
+        shared = scale_to_devices(
             found, gradient_bytes=workload.memory.gradient_bytes, accelerator=accelerator, devices=devices,
             machine=several.machine, hosts=several.hosts,
         )  # fmt: skip
-        if isinstance(shared, Unpredicted):
+        if isinstance(shared, NoPrediction):
             return shared
         found = shared
     notes = (found.note, format_disagreement(found, plain, result))
-    return replace(found, note=notes_text(*notes))
+    return replace(found, note=join_notes(*notes))
 
 
 def _compute_parts_s(
-    target: Target, result: CompiledStep, workload: Workload, accelerator: Accelerator, devices: float
+    target: CompileTarget, result: CompiledStep, workload: Workload, accelerator: Accelerator, devices: float
 ) -> dict[str, float] | None:
     if target.platform == "tpu":
         return _compute_tpu_parts_s(target, result, workload, accelerator, devices)
@@ -204,33 +214,33 @@ def _compute_parts_s(
     found = compute_gpu_parts_s(
         result.kernels, accelerator, precision=workload.precision,
         input_bytes=float(workload.memory.input_bytes), needed_bytes=result.needed_bytes,
-        slowdown=load_constants()["cuda"].slowdown, stack=mode_of("keras", workload.mode),
+        slowdown=load_constants()["cuda"].slowdown, stack=append_mode("keras", workload.mode),
     )  # fmt: skip
-    return None if isinstance(found, Unpredicted) else found
+    return None if isinstance(found, NoPrediction) else found
 
 
 def _build_memory_only_step(
-    plain: StepTime | Unpredicted, target: Target, result: CompiledStep, why: str
-) -> StepTime | Unpredicted:
+    plain: StepTime | NoPrediction, target: CompileTarget, result: CompiledStep, why: str
+) -> StepTime | NoPrediction:
     """Return a step with the compiler's memory, and the reason for the missing time."""
-    if isinstance(plain, Unpredicted):
+    if isinstance(plain, NoPrediction):
         return plain
     note = f"memory as compiled for {target.accelerator}; {why}"
     notes = (plain.note, note, target.note)
-    return replace(plain, memory=_build_memory(target, result), note=notes_text(*notes))
+    return replace(plain, memory=_build_memory(target, result), note=join_notes(*notes))
 
 
 def _format_calibration_note(constants: Constants) -> str:
     return "" if constants.checked else "the compiler's estimate as it is, its interval assumed"
 
 
-def _build_memory(target: Target, result: CompiledStep) -> StatedMemory:
+def _build_memory(target: CompileTarget, result: CompiledStep) -> StatedMemory:
     fits = True if target.platform == "tpu" else None  # the TPU compiler rejects steps that do not fit
     return StatedMemory(needed_bytes=result.needed_bytes * target.cores, fits=fits)
 
 
 def _compute_tpu_parts_s(
-    target: Target, result: CompiledStep, workload: Workload, accelerator: Accelerator, devices: float
+    target: CompileTarget, result: CompiledStep, workload: Workload, accelerator: Accelerator, devices: float
 ) -> dict[str, float] | None:
     """Return the parts of a step on TPU chips; None if clock or estimates are missing."""
     if not accelerator.boost_mhz or not result.cycles:
@@ -245,15 +255,15 @@ def _compute_tpu_parts_s(
     )  # fmt: skip
 
 
-def _format_note(target: Target, result: CompiledStep, devices: float) -> str:
+def _format_note(target: CompileTarget, result: CompiledStep, devices: float) -> str:
     cores = devices * target.cores
     shared = f", gradients of {cores:g} cores summed" if target.platform == "tpu" and cores > 1 else ""
     return f"compiled for {target.accelerator} by {result.compiler.split(' jax')[0]}{shared}"
 
 
-def format_disagreement(found: StepTime, plain: StepTime | Unpredicted, result: CompiledStep) -> str:
+def format_disagreement(found: StepTime, plain: StepTime | NoPrediction, result: CompiledStep) -> str:
     """Describe the model's time and the largest share of the compiler's if they disagree; else empty."""
-    if isinstance(plain, Unpredicted):
+    if isinstance(plain, NoPrediction):
         return ""
     one, other = found.time_s, plain.time_s
     if one.low <= other.high and other.low <= one.high:

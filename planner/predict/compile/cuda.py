@@ -7,13 +7,13 @@ from typing import Any
 
 from ...offers.rows import Accelerator
 from ..coefficients import load_coefficients
-from ..device.accelerator_limits import chip_of, generation_of
+from ..device.accelerator_limits import compute_limits, find_generation
 from ..framework_versions import NEWEST_SOFTWARE
-from ..kernels.table import Kernel, table_of
+from ..kernels.table import Kernel, build_kernel_table
 from ..predictor import model_step
 from ..priors import LAST_YEAR
-from ..run_config import converted_by_xla, pressure_of
-from ..step_time import Unpredicted
+from ..run_config import compute_memory_pressure, find_xla_converted_dtypes
+from ..step_time import NoPrediction
 
 __all__ = ["compute_gpu_parts_s"]
 
@@ -21,7 +21,7 @@ __all__ = ["compute_gpu_parts_s"]
 def compute_gpu_parts_s(
     rows: Iterable[Mapping[str, Any]], accelerator: Accelerator, *, precision: str, input_bytes: float,
     needed_bytes: int, slowdown: float, stack: str = "keras", software_year: float = NEWEST_SOFTWARE,
-) -> dict[str, float] | Unpredicted:  # fmt: skip
+) -> dict[str, float] | NoPrediction:  # fmt: skip
     """Return the time of a step on one GPU by additive part [s].
 
     Fusions, padding and algorithms are the compiler's; efficiencies are those fitted for modelled kernels,
@@ -37,14 +37,14 @@ def compute_gpu_parts_s(
         stack: `keras`, or a vendor's `tuned` container.
         software_year: Release date of the framework [years].
     """
-    converted = converted_by_xla(accelerator, precision=precision)
-    table = table_of((Kernel(**row) for row in rows), converted=converted)
-    chip = chip_of(accelerator, table=table, precision=precision)
-    if isinstance(chip, Unpredicted):
+    converted = find_xla_converted_dtypes(accelerator, precision=precision)
+    table = build_kernel_table((Kernel(**row) for row in rows), converted=converted)
+    chip = compute_limits(accelerator, table=table, precision=precision)
+    if isinstance(chip, NoPrediction):
         return chip
     step = model_step(
-        table, chip, load_coefficients(), generation=generation_of(accelerator), stack=stack, host=stack,
+        table, chip, load_coefficients(), generation=find_generation(accelerator), stack=stack, host=stack,
         year=accelerator.year or LAST_YEAR, compiled=True, input_bytes=input_bytes,
-        pressure=pressure_of(needed_bytes, accelerator, share=1.0), software_year=software_year,
+        pressure=compute_memory_pressure(needed_bytes, accelerator, share=1.0), software_year=software_year,
     )  # fmt: skip
     return {name: part_s * slowdown for name, part_s in step.parts_s.items()}

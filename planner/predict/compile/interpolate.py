@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import cast
 
 from ...units import Interval
-from ..step_time import Limiter, StatedMemory, StepTime, Unpredicted, notes_text
+from ..step_time import Limiter, NoPrediction, StatedMemory, StepTime, join_notes
 
 __all__ = ["interpolate_linearly", "interpolate_step"]
 
@@ -26,11 +26,11 @@ def interpolate_linearly(low: float, high: float, *, share: float) -> float:
 
 
 def interpolate_step(
-    plain: StepTime | Unpredicted,
-    ends: Sequence[StepTime | Unpredicted],
+    plain: StepTime | NoPrediction,
+    ends: Sequence[StepTime | NoPrediction],
     sizes: Sequence[int],
     batch_size: int,
-) -> StepTime | Unpredicted:
+) -> StepTime | NoPrediction:
     """Interpolate a step between two compiled batch sizes.
 
     Args:
@@ -40,13 +40,13 @@ def interpolate_step(
         batch_size: Requested batch size [-].
     """
     low, high = ends
-    if not isinstance(low, StepTime) or not isinstance(high, StepTime) or isinstance(plain, Unpredicted):
+    if not isinstance(low, StepTime) or not isinstance(high, StepTime) or isinstance(plain, NoPrediction):
         return plain
     share = (batch_size - sizes[0]) / (sizes[1] - sizes[0])
     memory = _interpolate_memory(low.memory, high.memory, share)
     note = f"interpolated between the compiled batch sizes {sizes[0]} and {sizes[1]}"
     if plain.basis == "measured" or low.basis != "compiled" or high.basis != "compiled":
-        return replace(plain, memory=memory, note=notes_text(plain.note, f"memory {note}"))
+        return replace(plain, memory=memory, note=join_notes(plain.note, f"memory {note}"))
     names = dict.fromkeys([*low.parts_s, *high.parts_s])
     parts_s = {
         name: interpolate_linearly(low.parts_s.get(name, 0.0), high.parts_s.get(name, 0.0), share=share)
@@ -55,7 +55,7 @@ def interpolate_step(
     return StepTime(
         time_s=_build_interval(sum(parts_s.values()), low), basis="compiled", parts_s=parts_s, memory=memory,
         limiter=cast("Limiter", max(parts_s, key=lambda name: parts_s[name])),
-        note=notes_text(low.note, note),
+        note=join_notes(low.note, note),
     )  # fmt: skip
 
 

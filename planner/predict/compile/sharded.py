@@ -7,11 +7,11 @@ from typing import cast
 
 from ...offers.rows import Accelerator
 from ...units import GIGA, MEGA
-from ..interval.quantiles import around
-from ..step_time import Limiter, StatedMemory, StepTime, Unpredicted, notes_text
+from ..interval.quantiles import interval_around
+from ..step_time import Limiter, NoPrediction, StatedMemory, StepTime, join_notes
 from .compiled import CompiledStep, CompileFault
 from .constants import load_constants
-from .targets import Target
+from .targets import CompileTarget
 from .tpu import LINK_SHARE, compute_core_s
 
 __all__ = ["build_sharded_step", "build_uncompiled_step"]
@@ -20,11 +20,11 @@ BITS_PER_BYTE = 8.0
 
 
 def build_sharded_step(
-    plain: StepTime | Unpredicted,
-    target: Target,
+    plain: StepTime | NoPrediction,
+    target: CompileTarget,
     result: CompiledStep | CompileFault,
     accelerator: Accelerator,
-) -> StepTime | Unpredicted:
+) -> StepTime | NoPrediction:
     """Return the step of all devices together from one device's program and the data it sends.
 
     Every device runs the same program on its share of weights and batch. Collectives are not overlapped with
@@ -44,10 +44,10 @@ def build_sharded_step(
     about = f"sharded over {target.devices} devices by the model's own code"
     link = accelerator.ici_gbit_per_s_per_direction
     if not result.cycles or not accelerator.boost_mhz or (result.sent_bytes and not link):
-        if isinstance(plain, Unpredicted):
+        if isinstance(plain, NoPrediction):
             return plain
         note = f"memory of one device, {about}; the time assumes a whole model on each device"
-        return replace(plain, memory=memory, note=notes_text(plain.note, note))
+        return replace(plain, memory=memory, note=join_notes(plain.note, note))
     constants = load_constants()["tpu"]
     parts_s = {
         "compute": compute_core_s(cycles=result.total_cycles, clock_hz=accelerator.boost_mhz * MEGA)
@@ -56,7 +56,7 @@ def build_sharded_step(
         "link": result.sent_bytes / ((link or 1.0) / BITS_PER_BYTE * GIGA * LINK_SHARE),
     }
     return StepTime(
-        time_s=around(sum(parts_s.values()), *constants.interval), basis="compiled", parts_s=parts_s,
+        time_s=interval_around(sum(parts_s.values()), *constants.interval), basis="compiled", parts_s=parts_s,
         limiter=cast("Limiter", max(parts_s, key=lambda name: parts_s[name])), memory=memory,
         note=f"compiled for {target.topology} by {result.compiler.split(' jax')[0]}, {about}; the compiler's "
         "estimate as it is, its interval assumed",
@@ -64,15 +64,15 @@ def build_sharded_step(
 
 
 def build_uncompiled_step(
-    fault: CompileFault, plain: StepTime | Unpredicted, target: Target, accelerator: Accelerator
-) -> StepTime | Unpredicted:
+    fault: CompileFault, plain: StepTime | NoPrediction, target: CompileTarget, accelerator: Accelerator
+) -> StepTime | NoPrediction:
     """Return the prediction without a compiler, with the reason for the failed compilation."""
     note = f"not compiled: {fault.message}"
-    if isinstance(plain, Unpredicted):
-        return Unpredicted(f"{plain.reason}; {note}")
+    if isinstance(plain, NoPrediction):
+        return NoPrediction(f"{plain.reason}; {note}")
     memory = plain.memory
     if fault.kind == "does not fit":
         note = f"memory: does not fit according to the compiler for {accelerator.name}"
         needed = fault.needed_bytes
         memory = StatedMemory(needed_bytes=None if needed is None else needed * target.cores, fits=False)
-    return replace(plain, memory=memory, note=notes_text(plain.note, note))
+    return replace(plain, memory=memory, note=join_notes(plain.note, note))

@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 from ...offers.rows import Accelerator
-from ..kernels.executed_ops import COPIES
+from ..kernels.executed_ops import CORES_PER_CHIP
 from .gpu_targets import STAND_IN_CAPABILITY, build_description
 
-__all__ = ["INSTALL", "Target", "build_sharded_target", "find_compiler_version", "find_target"]
+__all__ = ["INSTALL", "CompileTarget", "build_sharded_target", "find_compiler_version", "find_target"]
 
 Platform = Literal["tpu", "cuda"]
 
@@ -40,7 +40,7 @@ SHAPES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class CompileTarget:
     """Target of a compilation.
 
     Args:
@@ -70,12 +70,12 @@ class Target:
         return hashlib.sha256(json.dumps(seen, sort_keys=True).encode()).hexdigest()
 
 
-def find_target(accelerator: Accelerator) -> Target | None:
+def find_target(accelerator: Accelerator) -> CompileTarget | None:
     """Return the compilation target of an accelerator; None if no compiler supports it."""
     if accelerator.name in SLICES:
-        return Target(
+        return CompileTarget(
             accelerator=accelerator.name, platform="tpu", topology=SLICES[accelerator.name],
-            cores=COPIES.get(accelerator.name, 1),
+            cores=CORES_PER_CHIP.get(accelerator.name, 1),
         )  # fmt: skip
     description = build_description(accelerator) if accelerator.vendor == "NVIDIA" else None
     if description is None:
@@ -86,16 +86,16 @@ def find_target(accelerator: Accelerator) -> Target | None:
         if stand_in
         else ""
     )
-    return Target(
+    return CompileTarget(
         accelerator=accelerator.name, platform="cuda", topology="1x1x1", description=description, note=note
     )
 
 
-def build_sharded_target(target: Target, accelerators: int) -> Target | None:
+def build_sharded_target(target: CompileTarget, accelerators: int) -> CompileTarget | None:
     """Return a target of several accelerators that run one program; None if there is no such slice.
 
     Example:
-        >>> v3 = Target(accelerator="TPU-v3", platform="tpu", topology="v3:2x2", cores=2)
+        >>> v3 = CompileTarget(accelerator="TPU-v3", platform="tpu", topology="v3:2x2", cores=2)
         >>> whole = build_sharded_target(v3, 16)
         >>> whole.topology, whole.devices, build_sharded_target(v3, 8)
         ('v3:4x4', 32, None)

@@ -25,7 +25,7 @@ from .compiled import (
     parse_result,
     store_result,
 )
-from .targets import INSTALL, Target, find_compiler_version
+from .targets import INSTALL, CompileTarget, find_compiler_version
 
 __all__ = ["CompileLimits", "build_missing_compiler_fault", "compile_step"]
 
@@ -56,9 +56,16 @@ class _Options:
 
 
 def compile_step(
-    module: Path, *, digest: str, target: Target, limits: CompileLimits | None = None, use_cache: bool = True,
-    tell: Callable[[float], None] = lambda _: None, child: str = MODULE, mesh: Mesh = (),
-) -> CompiledStep | CompileFault:  # fmt: skip
+    module: Path,
+    *,
+    digest: str,
+    target: CompileTarget,
+    limits: CompileLimits | None = None,
+    use_cache: bool = True,
+    tell: Callable[[float], None] = lambda _: None,
+    child: str = MODULE,
+    mesh: Mesh = (),
+) -> CompiledStep | CompileFault:
     """Compile a lowered step, or return the cached result.
 
     Args:
@@ -87,13 +94,15 @@ def compile_step(
     return result
 
 
-def build_missing_compiler_fault(target: Target) -> CompileFault:
+def build_missing_compiler_fault(target: CompileTarget) -> CompileFault:
     """Return the fault for a missing compiler, with the command to install it."""
     message = f"no compiler for {target.accelerator} is installed"
     return CompileFault(kind="missing", message=message, hint=f"`{INSTALL[target.platform]}`")
 
 
-def _run_child(module: Path, target: Target, compiler: str, how: _Options) -> CompiledStep | CompileFault:
+def _run_child(
+    module: Path, target: CompileTarget, compiler: str, how: _Options
+) -> CompiledStep | CompileFault:
     with tempfile.TemporaryDirectory(prefix="gpuplan-compile-") as folder:
         request, answer, said = (Path(folder, name) for name in ("request.json", "answer.json", "said.txt"))
         facts = {"module": str(module), "compiler": compiler, "kept": how.kept, "mesh": how.mesh}
@@ -162,7 +171,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _build_exit_fault(code: int, target: Target, said: Path) -> CompileFault:
+def _build_exit_fault(code: int, target: CompileTarget, said: Path) -> CompileFault:
     lines = said.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     if code < 0:
         return _build_signal_fault(-code, target, lines)
@@ -171,7 +180,7 @@ def _build_exit_fault(code: int, target: Target, said: Path) -> CompileFault:
     return CompileFault(kind="failed", message=message)
 
 
-def _build_signal_fault(number: int, target: Target, lines: Sequence[str]) -> CompileFault:
+def _build_signal_fault(number: int, target: CompileTarget, lines: Sequence[str]) -> CompileFault:
     """Return the fault for a compiler ended by a signal, its own (SIGABRT, SIGSEGV) or an external one."""
     name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
     checks = [line.strip() for line in lines if "Check fail" in line]

@@ -7,11 +7,11 @@ from typing import Any
 
 from ...offers.rows import Accelerator
 from ...units import GIGA, MEGA, MIB, TERA
-from ..coefficients import Chip
+from ..coefficients import AcceleratorLimits
 from ..kernels.table import CONTRACTIONS, KernelTable
-from ..step_time import Unpredicted
+from ..step_time import NoPrediction
 
-__all__ = ["chip_of", "generation_of", "peak_tflop_per_s", "tensor_dtypes"]
+__all__ = ["compute_limits", "find_generation", "peak_tflop_per_s", "tensor_dtypes"]
 
 # A TPU's vector unit has 8 x 128 lanes and 2 operations a lane against a 128 x 128 matrix unit (Jouppi et al.,
 # "Ten Lessons From Three Generations Shaped Google's TPUv4i", ISCA 2021, doi:10.1109/ISCA52012.2021.00010).
@@ -24,7 +24,7 @@ USUAL_LANES = 128
 _SIXTEEN_BIT = ("float16", "bfloat16")
 
 
-def generation_of(accelerator: Accelerator) -> str:
+def find_generation(accelerator: Accelerator) -> str:
     """Return what shares its efficiencies: the architecture; NVIDIA's GA10x apart from the GA100.
 
     Both are called Ampere; GA10x (compute capability 8.6) has two float32 units where GA100 has one and
@@ -164,7 +164,9 @@ def _has_inline_ecc(accelerator: Accelerator) -> bool:
     return bool(gddr and usable and nominal and usable / nominal < 0.96)
 
 
-def chip_of(accelerator: Accelerator, *, table: KernelTable, precision: str) -> Chip | Unpredicted:
+def compute_limits(
+    accelerator: Accelerator, *, table: KernelTable, precision: str
+) -> AcceleratorLimits | NoPrediction:
     """Return the chip as these kernels see it, or why it cannot be known.
 
     Args:
@@ -178,9 +180,9 @@ def chip_of(accelerator: Accelerator, *, table: KernelTable, precision: str) -> 
     peaks = [peak_tflop_per_s(accelerator, dtype, tf32=precision == "tf32") for dtype in dtypes]
     for dtype, (peak, _) in zip(dtypes, peaks, strict=True):
         if peak is None and dtype in (*_SIXTEEN_BIT, "float32", "float64"):
-            return Unpredicted(f"no published peak for {dtype} on {accelerator.name}")
+            return NoPrediction(f"no published peak for {dtype} on {accelerator.name}")
     if accelerator.memory_gb_per_s is None:
-        return Unpredicted(f"no published memory bandwidth for {accelerator.name}")
+        return NoPrediction(f"no published memory bandwidth for {accelerator.name}")
     vector = accelerator.fp32_tflop_per_s or max(peak or 0.0 for peak, _ in peaks) * VECTOR_SHARE
     attainable = [(peak or vector) * TERA for peak, _ in peaks]
     winograd = [_has_winograd(accelerator, dtype) for dtype in dtypes]
@@ -189,7 +191,7 @@ def chip_of(accelerator: Accelerator, *, table: KernelTable, precision: str) -> 
         for dtype, (_, tensor) in zip(dtypes, peaks, strict=True)
     ]
     contraction = table.category < len(CONTRACTIONS)
-    return Chip(
+    return AcceleratorLimits(
         peak_flop_per_s=np.array(attainable)[table.dtype],
         winograd=np.array(winograd)[table.dtype],
         tensor=np.array([tensor for _, tensor in peaks])[table.dtype] & contraction,

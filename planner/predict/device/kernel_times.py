@@ -5,13 +5,24 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
-from ..coefficients import Chip, Generation, Host, Shared, Stack
+from ..coefficients import (
+    AcceleratorLimits,
+    GenerationCoefficients,
+    HostCoefficients,
+    SharedCoefficients,
+    StackCoefficients,
+)
 from ..framework_versions import SOFTWARE_EPOCH
 from ..kernels.table import CATEGORIES, CONTRACTIONS, KernelTable
 from .roofline import best_tiling_s, memory_traffic_s, soft_max, soft_min, transforms_s
 
 __all__ = [
-    "clock_share", "contraction_s", "device_parts_s", "launches_of", "step_s", "with_libraries_of",
+    "clock_share",
+    "compute_contraction_s",
+    "compute_kernel_parts_s",
+    "compute_step_s",
+    "count_dispatches",
+    "with_software_year",
 ]  # fmt: skip
 
 # Elements of the k loop that a tile loads at a time: CUTLASS's defaults for kernels of float32 on scalar units,
@@ -30,7 +41,7 @@ _PEAK_SHARPNESS = 6.0
 _CONVERTED = 3  # arrays of a convolution: two operands and the result
 
 
-def _by_category(generation: Generation, names: tuple[str, ...], category: Any, xp: Any) -> Any:
+def _by_category(generation: GenerationCoefficients, names: tuple[str, ...], category: Any, xp: Any) -> Any:
     chosen = getattr(generation, names[0])
     for code, name in enumerate(names[1:], start=1):
         chosen = xp.where(category == code, getattr(generation, name), chosen)
@@ -44,7 +55,7 @@ def _of_rows(coefficients: Any, rows: Any) -> Any:
     return replace(coefficients, **cut) if cut else coefficients
 
 
-def clock_share(chip: Chip, shared: Shared) -> Any:
+def clock_share(chip: AcceleratorLimits, shared: SharedCoefficients) -> Any:
     """Return the clock under load over the boost clock, which datasheet peaks are of [-].
 
     A vendor's base clock is what the heaviest load leaves within the board's power. Training draws less and runs
@@ -53,7 +64,9 @@ def clock_share(chip: Chip, shared: Shared) -> Any:
     return soft_min(1.0, shared.clock_headroom * chip.clock_ratio, sharpness=_CLOCK_SHARPNESS)
 
 
-def with_libraries_of(software_year: Any, stack: Stack, shared: Shared, *, xp: Any) -> Stack:
+def with_software_year(
+    software_year: Any, stack: StackCoefficients, shared: SharedCoefficients, *, xp: Any
+) -> StackCoefficients:
     """Return a framework with the libraries of a year: tensor units are used better every year since 2019.
 
     Args:
@@ -66,13 +79,19 @@ def with_libraries_of(software_year: Any, stack: Stack, shared: Shared, *, xp: A
     return replace(stack, tensor=stack.tensor * gain)
 
 
-def _sharpness(table: KernelTable, shared: Shared, xp: Any) -> Any:
+def _sharpness(table: KernelTable, shared: SharedCoefficients, xp: Any) -> Any:
     """Return how sharply the larger of two times rules: products hide less than convolutions do [-]."""
     return xp.where(table.category == _DOT, shared.dot_sharpness, shared.sharpness)
 
 
-def contraction_s(
-    table: KernelTable, chip: Chip, generation: Generation, stack: Stack, shared: Shared, *, xp: Any
+def compute_contraction_s(
+    table: KernelTable,
+    chip: AcceleratorLimits,
+    generation: GenerationCoefficients,
+    stack: StackCoefficients,
+    shared: SharedCoefficients,
+    *,
+    xp: Any,
 ) -> Any:
     """Return the time of one launch of each contraction, its own traffic aside [s], array of [table.contractions].
 
@@ -111,20 +130,26 @@ def contraction_s(
     return xp.where(table.category == _DEPTHWISE, sliding_s, tiled_s + around_s)
 
 
-def device_parts_s(
-    table: KernelTable, chip: Chip, generation: Generation, stack: Stack, shared: Shared, *, xp: Any
+def compute_kernel_parts_s(
+    table: KernelTable,
+    chip: AcceleratorLimits,
+    generation: GenerationCoefficients,
+    stack: StackCoefficients,
+    shared: SharedCoefficients,
+    *,
+    xp: Any,
 ) -> tuple[Any, Any, Any]:
     """Return total time, arithmetic time and memory time of each row, all launches together [s].
 
     The total of a launch is the soft maximum of arithmetic and memory, plus the launch gap. Convolutions that have
-    channels first where tensor units want them last go the faster of two ways: see `_either_way_s`.
+    channels first where tensor units want them last go the faster of two ways: see `_layout_conversion_s`.
     """
     compute_s, memory_s = _busy_s(table, chip, generation, stack, shared, xp=xp)
     total_s = (
         soft_max(compute_s, memory_s, sharpness=_sharpness(table, shared, xp), xp=xp) + generation.launch_s
     )
     if table.converted.any():
-        compute_s, total_s = _either_way_s(
+        compute_s, total_s = _layout_conversion_s(
             table, chip, generation, stack, shared,
             compute_s=compute_s, memory_s=memory_s, total_s=total_s, xp=xp,
         )  # fmt: skip
@@ -132,19 +157,33 @@ def device_parts_s(
 
 
 def _busy_s(
-    table: KernelTable, chip: Chip, generation: Generation, stack: Stack, shared: Shared, *, xp: Any
+    table: KernelTable,
+    chip: AcceleratorLimits,
+    generation: GenerationCoefficients,
+    stack: StackCoefficients,
+    shared: SharedCoefficients,
+    *,
+    xp: Any,
 ) -> tuple[Any, Any]:
     """Return arithmetic and memory time of one launch of each row [s]."""
     clock = clock_share(chip, shared)
     elementwise_s = (table.flops / (chip.vector_flop_per_s * clock))[table.contractions :]
-    products_s = contraction_s(table, chip, generation, stack, shared, xp=xp)
+    products_s = compute_contraction_s(table, chip, generation, stack, shared, xp=xp)
     compute_s = xp.concatenate([products_s, elementwise_s])
     streams = ("stream",) * len(CONTRACTIONS) + ("stream", "pool", "irregular")
     share = _by_category(generation, streams, table.category, xp)
     return compute_s, _traffic_s(table.bytes_moved, chip, stack, shared, share=share, xp=xp)
 
 
-def _traffic_s(bytes_moved: Any, chip: Chip, stack: Stack, shared: Shared, *, share: Any, xp: Any) -> Any:
+def _traffic_s(
+    bytes_moved: Any,
+    chip: AcceleratorLimits,
+    stack: StackCoefficients,
+    shared: SharedCoefficients,
+    *,
+    share: Any,
+    xp: Any,
+) -> Any:
     """Return how long memory takes for some bytes, of a share of its bandwidth [s]."""
     return memory_traffic_s(
         bytes_moved=bytes_moved, l2_bytes=chip.l2_bytes, l2_reuse=shared.l2_reuse,
@@ -152,16 +191,26 @@ def _traffic_s(bytes_moved: Any, chip: Chip, stack: Stack, shared: Shared, *, sh
     )  # fmt: skip
 
 
-def _bandwidth_bytes_per_s(chip: Chip, stack: Stack, shared: Shared, *, share: Any, xp: Any) -> Any:
+def _bandwidth_bytes_per_s(
+    chip: AcceleratorLimits, stack: StackCoefficients, shared: SharedCoefficients, *, share: Any, xp: Any
+) -> Any:
     """Return what memory gives a kind of kernel that reaches a share of its bandwidth [bytes/s]."""
     ecc = xp.where(chip.inline_ecc, shared.inline_ecc, 1.0)
     return chip.memory_bytes_per_s * ecc * share * stack.stream / chip.memory_density**shared.memory_density
 
 
-def _either_way_s(
-    table: KernelTable, chip: Chip, generation: Generation, stack: Stack, shared: Shared, *,
-    compute_s: Any, memory_s: Any, total_s: Any, xp: Any,
-) -> tuple[Any, Any]:  # fmt: skip
+def _layout_conversion_s(
+    table: KernelTable,
+    chip: AcceleratorLimits,
+    generation: GenerationCoefficients,
+    stack: StackCoefficients,
+    shared: SharedCoefficients,
+    *,
+    compute_s: Any,
+    memory_s: Any,
+    total_s: Any,
+    xp: Any,
+) -> tuple[Any, Any]:
     """Return arithmetic and total time of a launch of each row, channels first going the faster way [s].
 
     Tensor units multiply with channels last: cuDNN converts both operands and the result, each read and written
@@ -184,7 +233,7 @@ def _either_way_s(
     array_bytes = 2.0 * converted.bytes_moved / _CONVERTED
     one_s = _traffic_s(array_bytes, board, framework, common, share=own.stream, xp=xp) + own.launch_s
     by_tensor_s = total_s[rows] + _CONVERTED * one_s
-    sums_s = contraction_s(converted, scalar, own, framework, common, xp=xp)
+    sums_s = compute_contraction_s(converted, scalar, own, framework, common, xp=xp)
     sharpness = _sharpness(converted, common, xp)
     by_scalar_s = soft_max(sums_s, memory_s[rows], sharpness=sharpness, xp=xp) + own.launch_s
     place = (among.cumsum() - 1).clip(0)  # of a converted row among them
@@ -196,15 +245,22 @@ def _either_way_s(
     )
 
 
-def launches_of(table: KernelTable, *, compiled: bool) -> float:
+def count_dispatches(table: KernelTable, *, compiled: bool) -> float:
     """Return how often the host has to act in a step: once for a compiled program, else for every kernel that
     no library launches by itself.
     """
     return 1.0 if compiled else table.dispatched
 
 
-def step_s(
-    *, device_s: Any, launches: Any, input_bytes: Any, pressure: Any, host: Host, shared: Shared, xp: Any
+def compute_step_s(
+    *,
+    device_s: Any,
+    launches: Any,
+    input_bytes: Any,
+    pressure: Any,
+    host: HostCoefficients,
+    shared: SharedCoefficients,
+    xp: Any,
 ) -> Any:
     """Return the step's wall time [s]: device work and host dispatch overlap, the rest adds.
 

@@ -12,12 +12,12 @@ from typing import Protocol
 
 from ..kernels.table import Kernel
 
-__all__ = ["FORMAT", "Measured", "MeasuredStep", "fingerprint", "load_measured"]
+__all__ = ["FORMAT", "MeasuredStep", "MeasuredSteps", "compute_fingerprint", "load_measured_steps"]
 
 FORMAT = "gpuplan.measured-steps/1"
 
 
-class Work(Protocol):
+class RunIdentity(Protocol):
     """What runs: a traced workload, or a published measurement."""
 
     @property
@@ -37,7 +37,7 @@ class Work(Protocol):
         """Samples in a step."""
 
 
-def fingerprint(workload: Work, kernels: Iterable[Kernel]) -> str:
+def compute_fingerprint(workload: RunIdentity, kernels: Iterable[Kernel]) -> str:
     """Return a name for the work of a step: equal kernels, precision, mode and way of running, equal name.
 
     Args:
@@ -61,7 +61,7 @@ class MeasuredStep:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredSteps:
     """Measured steps by fingerprint."""
 
     steps: dict[str, tuple[MeasuredStep, ...]]
@@ -74,11 +74,11 @@ class Measured:
 
 
 @cache
-def load_measured() -> Measured:
+def load_measured_steps() -> MeasuredSteps:
     """Read the packaged index of published steps."""
     packaged = resources.files("gpuplan.profiles") / "measured_steps.json"
     data = json.loads(packaged.read_text())
-    return Measured(
+    return MeasuredSteps(
         {
             name: tuple(
                 MeasuredStep(accelerator=accelerator, step_s=step_s, source=data["sources"][source])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..coefficients import Chip, Generation
+from ..coefficients import AcceleratorLimits, GenerationCoefficients
 from ..kernels.table import CONVOLUTIONS, KernelTable
 
 __all__ = [
@@ -158,7 +158,13 @@ _FILTER_BYTES = 4.0  # an element; cuDNN has these algorithms on scalar units fo
 
 
 def transforms_s(
-    table: KernelTable, chip: Chip, generation: Generation, *, bandwidth_bytes_per_s: Any, clock: Any, xp: Any
+    table: KernelTable,
+    chip: AcceleratorLimits,
+    generation: GenerationCoefficients,
+    *,
+    bandwidth_bytes_per_s: Any,
+    clock: Any,
+    xp: Any,
 ) -> Any:
     """Return the time of the transforms around one launch of each contraction [s], array of [kernels].
 

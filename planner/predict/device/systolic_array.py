@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..coefficients import Chip
+from ..coefficients import AcceleratorLimits
 from ..kernels.table import CATEGORIES, KernelTable
 from .roofline import soft_max
 
@@ -44,7 +44,7 @@ def padded_flops(*, m: Any, n: Any, k: Any, batch: Any, lanes: Any, xp: Any) -> 
     return 2.0 * batch * xp.minimum(held_n, held_m) * xp.ceil(k / lanes) * lanes
 
 
-def systolic_parts_s(table: KernelTable, chip: Chip, *, xp: Any) -> tuple[Any, Any, Any]:
+def systolic_parts_s(table: KernelTable, chip: AcceleratorLimits, *, xp: Any) -> tuple[Any, Any, Any]:
     """Return total time, arithmetic time and memory time of each row, all launches together [s].
 
     A step is one program whose kernels follow each other without the host: there is no launch gap.

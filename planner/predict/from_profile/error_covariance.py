@@ -16,7 +16,15 @@ from collections.abc import Sequence
 from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
-__all__ = ["PARTS", "Law", "Points", "Step", "condition", "covariance", "points_of"]
+__all__ = [
+    "PARTS",
+    "ErrorCovariance",
+    "StepFeatures",
+    "StepSummary",
+    "build_features",
+    "covariance",
+    "posterior",
+]
 
 PARTS = ("compute", "memory bandwidth", "launch", "input")
 
@@ -26,7 +34,7 @@ LOG_STEP, LOG_BATCH, LOG_SAMPLE, LOG_LAUNCHES, SHARE = 1.0, 1.0, 1.4, 1.4, 0.33
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class StepSummary:
     """A modelled step, and what it is like.
 
     Args:
@@ -49,7 +57,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Points:
+class StepFeatures:
     """Steps as arrays: `shares` [steps, 4], `features` [steps, features], the others [steps]."""
 
     work: Any
@@ -58,9 +66,9 @@ class Points:
     shares: Any
     features: Any
 
-    def __getitem__(self, rows: Any) -> Points:
+    def __getitem__(self, rows: Any) -> StepFeatures:
         """Return some of the steps, by index array."""
-        return Points(
+        return StepFeatures(
             self.work[rows], self.accelerator[rows], self.log_batch[rows], self.shares[rows],
             self.features[rows],
         )  # fmt: skip
@@ -70,7 +78,7 @@ class Points:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Law:
+class ErrorCovariance:
     """Standard deviations of the errors, in log units, and lengths over which they change.
 
     Args:
@@ -104,16 +112,16 @@ class Law:
         return asdict(self)
 
     @staticmethod
-    def from_json(data: dict[str, Any]) -> Law:
+    def from_json(data: dict[str, Any]) -> ErrorCovariance:
         """Read what `to_json` wrote; TypeError on anything else."""
-        return Law(**{**data, "common": tuple(data["common"]), "own": tuple(data["own"])})
+        return ErrorCovariance(**{**data, "common": tuple(data["common"]), "own": tuple(data["own"])})
 
     def values(self) -> tuple[Any, ...]:
         """Return the numbers in order, the tuples whole."""
         return astuple(self)
 
 
-def points_of(steps: Sequence[Step]) -> Points:
+def build_features(steps: Sequence[StepSummary]) -> StepFeatures:
     """Return steps as NumPy arrays."""
     import numpy as np
 
@@ -127,14 +135,14 @@ def points_of(steps: Sequence[Step]) -> Points:
         np.log(np.maximum(sample_bytes, 1.0)) / LOG_SAMPLE,
         np.log(np.maximum([step.launches for step in steps], 1.0)) / LOG_LAUNCHES,
     ]
-    return Points(
+    return StepFeatures(
         work=np.array([step.work for step in steps]),
         accelerator=np.array([step.accelerator for step in steps]),
         log_batch=np.log(batch), shares=shares, features=np.column_stack([*columns, shares / SHARE]),
     )  # fmt: skip
 
 
-def within_work(law: Law, first: Points, second: Points) -> Any:
+def within_workload_covariance(law: ErrorCovariance, first: StepFeatures, second: StepFeatures) -> Any:
     """Return the covariance of steps of one workload, [..., first, second]; leading axes are workloads."""
     import numpy as np
 
@@ -146,7 +154,7 @@ def within_work(law: Law, first: Points, second: Points) -> Any:
     return mixed[0] + same_chip * mixed[1] + wiggle + law.level**2
 
 
-def covariance(law: Law, first: Points, second: Points) -> Any:
+def covariance(law: ErrorCovariance, first: StepFeatures, second: StepFeatures) -> Any:
     """Return the covariance of the errors of two lists of steps, without noise, array of [first, second]."""
     import numpy as np
 
@@ -155,12 +163,12 @@ def covariance(law: Law, first: Points, second: Points) -> Any:
     a, b = first.features, second.features
     squared = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1)[None, :] - 2.0 * a @ b.T
     alike = np.exp(-0.5 * np.maximum(squared, 0.0) / law.alike_length**2)
-    return same_work * within_work(law, first, second) + alike * (
+    return same_work * within_workload_covariance(law, first, second) + alike * (
         law.alike_common**2 + same_chip * law.alike_own**2
     )
 
 
-def condition(mean: Any, spread: Any, known: Sequence[int], values: Any, *, noise: float) -> tuple[Any, Any]:
+def posterior(mean: Any, spread: Any, known: Sequence[int], values: Any, *, noise: float) -> tuple[Any, Any]:
     """Return mean and covariance of errors after some became known up to noise.
 
     Args:

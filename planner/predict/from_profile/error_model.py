@@ -13,13 +13,27 @@ from typing import Any, cast
 
 from ...errors import UsageError
 from ...units import MS_PER_S
-from ..interval.quantiles import around
+from ..interval.quantiles import interval_around
 from ..step_time import Limiter, StepTime
-from .error_covariance import PARTS, Law, Points, Step, condition, covariance, points_of
-from .error_model_fit import winsorized
+from .error_covariance import (
+    PARTS,
+    ErrorCovariance,
+    StepFeatures,
+    StepSummary,
+    build_features,
+    covariance,
+    posterior,
+)
+from .error_model_fit import winsorize
 
 __all__ = [
-    "FORMAT", "Correction", "Library", "Profile", "Transfer", "load_transfer", "predict_from_profile",
+    "FORMAT",
+    "BatchProfile",
+    "Correction",
+    "ErrorModel",
+    "TrainingErrors",
+    "load_error_model",
+    "predict_from_profile",
     "split_fixed_per_sample",
 ]  # fmt: skip
 
@@ -52,7 +66,7 @@ def split_fixed_per_sample(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Profile:
+class BatchProfile:
     """Measured steps of one workload on one accelerator.
 
     Args:
@@ -69,7 +83,7 @@ class Profile:
         Proportional to the batch size when only one other was measured.
 
         Example:
-            >>> profile = Profile(accelerator="T4", steps=((16, 0.020), (64, 0.050)))
+            >>> profile = BatchProfile(accelerator="T4", steps=((16, 0.020), (64, 0.050)))
             >>> round(profile.step_s(32), 6), round(profile.step_s(64), 6)
             (0.03, 0.05)
         """
@@ -99,15 +113,15 @@ class Correction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Library:
+class TrainingErrors:
     """Steps of other workloads that were measured, and log(measured / modelled) of each; may be empty."""
 
-    steps: tuple[Step, ...] = ()
+    steps: tuple[StepSummary, ...] = ()
     log_ratios: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Transfer:
+class ErrorModel:
     """What errors have in common, learnt from workloads that were measured on several accelerators.
 
     Args:
@@ -117,13 +131,13 @@ class Transfer:
             (error - expected error) / its spread, on architectures that were left out.
     """
 
-    law: Law
-    library: Library
+    law: ErrorCovariance
+    library: TrainingErrors
     ends: dict[str, tuple[float, float]]
 
     @cached_property
-    def _library_points(self) -> Points:
-        return points_of(self.library.steps)
+    def _library_points(self) -> StepFeatures:
+        return build_features(self.library.steps)
 
     @cached_property
     def _precision(self) -> Any:
@@ -133,20 +147,20 @@ class Transfer:
         points = self._library_points
         return np.linalg.inv(covariance(self.law, points, points) + self.law.noise**2 * np.eye(len(points)))
 
-    def before(self, steps: Sequence[Step]) -> tuple[Any, Any]:
+    def before(self, steps: Sequence[StepSummary]) -> tuple[Any, Any]:
         """Return mean and covariance of the errors of some steps, from what the library holds alone."""
         import numpy as np
 
-        points = points_of(steps)
+        points = build_features(steps)
         own = covariance(self.law, points, points)
         if not self.library.steps:
             return np.zeros(len(steps)), own
         gain = covariance(self.law, points, self._library_points) @ self._precision
-        mean = gain @ winsorized(self.library.log_ratios)
+        mean = gain @ winsorize(self.library.log_ratios)
         return mean, own - gain @ covariance(self.law, self._library_points, points)
 
     def corrections(
-        self, profiled: Sequence[Step], measured_s: Sequence[float], targets: Sequence[Step]
+        self, profiled: Sequence[StepSummary], measured_s: Sequence[float], targets: Sequence[StepSummary]
     ) -> list[Correction]:
         """Return the errors to expect of some steps of a workload that was measured elsewhere.
 
@@ -159,12 +173,12 @@ class Transfer:
 
         errors = np.log([m / step.modelled_s for m, step in zip(measured_s, profiled, strict=True)])
         mean, spread = self.before([*profiled, *targets])
-        mean, spread = condition(mean, spread, range(len(profiled)), errors, noise=self.law.noise)
+        mean, spread = posterior(mean, spread, range(len(profiled)), errors, noise=self.law.noise)
         variance = np.maximum(np.diag(spread), 0.0) + self.law.noise**2
         found = list(zip(mean, np.sqrt(variance), strict=True))[len(profiled) :]
         return [Correction(log_ratio=float(log), spread=float(sd)) for log, sd in found]
 
-    def ends_for(self, profiled: Sequence[Step]) -> tuple[float, float]:
+    def ends_for(self, profiled: Sequence[StepSummary]) -> tuple[float, float]:
         """Return the ends of the interval for a profile of that many batch sizes, in units of the spread."""
         return self.ends["few" if len(profiled) <= 2 else "many"]
 
@@ -175,12 +189,12 @@ class Transfer:
         return {"schema": FORMAT, "law": self.law.to_json(), "ends": self.ends, "library": rows}
 
     @staticmethod
-    def from_json(data: dict[str, Any]) -> Transfer:
+    def from_json(data: dict[str, Any]) -> ErrorModel:
         """Read what `to_json` wrote; KeyError, TypeError or ValueError on anything else."""
         rows = data["library"]
-        return Transfer(
-            law=Law.from_json(data["law"]),
-            library=Library(
+        return ErrorModel(
+            law=ErrorCovariance.from_json(data["law"]),
+            library=TrainingErrors(
                 steps=tuple(_step(row[:-1]) for row in rows), log_ratios=tuple(row[-1] for row in rows)
             ),
             ends={name: (low, high) for name, (low, high) in data["ends"].items()},
@@ -191,7 +205,7 @@ def _short(value: float) -> float:
     return float(f"{value:.5g}")
 
 
-def _row(step: Step) -> list[Any]:
+def _row(step: StepSummary) -> list[Any]:
     parts = [_short(step.parts_s[name]) for name in PARTS]
     return [
         step.work, step.accelerator, step.batch_size, _short(step.modelled_s), parts, step.input_bytes,
@@ -199,14 +213,14 @@ def _row(step: Step) -> list[Any]:
     ]  # fmt: skip
 
 
-def _step(row: Sequence[Any]) -> Step:
+def _step(row: Sequence[Any]) -> StepSummary:
     names = ("work", "accelerator", "batch_size", "modelled_s", "parts_s", "input_bytes", "launches")
     values = dict(zip(names, row, strict=True))
-    return Step(**{**values, "parts_s": dict(zip(PARTS, values["parts_s"], strict=True))})
+    return StepSummary(**{**values, "parts_s": dict(zip(PARTS, values["parts_s"], strict=True))})
 
 
 def predict_from_profile(
-    profile: Profile, *, profiled: Sequence[Step], target: Step, transfer: Transfer
+    profile: BatchProfile, *, profiled: Sequence[StepSummary], target: StepSummary, transfer: ErrorModel
 ) -> StepTime:
     """Return the time of a step on an accelerator, from measured steps of the same workload on another.
 
@@ -222,13 +236,13 @@ def predict_from_profile(
     low, high = (end * correction.spread for end in transfer.ends_for(profiled))
     parts = {name: part * scale for name, part in target.parts_s.items()}
     return StepTime(
-        time_s=around(target.modelled_s * scale, low, high), basis="modelled",
+        time_s=interval_around(target.modelled_s * scale, low, high), basis="modelled",
         limiter=cast("Limiter", max(parts, key=lambda name: parts[name])), parts_s=parts, note=profile.note(),
     )  # fmt: skip
 
 
 @cache
-def load_transfer(path: Path | None = None) -> Transfer:
+def load_error_model(path: Path | None = None) -> ErrorModel:
     """Read the packaged transfer coefficients, or a file that `gpuplan calibrate` wrote.
 
     Raises:
@@ -236,7 +250,7 @@ def load_transfer(path: Path | None = None) -> Transfer:
     """
     packaged = resources.files("gpuplan.profiles") / "transfer.json"
     try:
-        return Transfer.from_json(json.loads((path or packaged).read_text()))
+        return ErrorModel.from_json(json.loads((path or packaged).read_text()))
     except (OSError, KeyError, TypeError, ValueError) as problem:
         raise UsageError(
             f"cannot read transfer coefficients from `{path or packaged}`: {problem!r}",

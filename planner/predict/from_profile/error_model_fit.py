@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from .error_covariance import Law, Points, within_work
+from .error_covariance import ErrorCovariance, StepFeatures, within_workload_covariance
 
-__all__ = ["WINSOR_LOG", "fit_law", "winsorized"]
+__all__ = ["WINSOR_LOG", "fit_error_covariance", "winsorize"]
 
 WINSOR_LOG = 0.6  # errors beyond this count as this: a few odd measurements do not set the spread of all
 PRIOR_LOG = 1.0  # prior spread of each standard deviation around its start, in log units
@@ -17,26 +17,28 @@ LEARNT = ("level", "wiggle_common", "wiggle_own", "wiggle_length", "noise")
 FLOOR = 1e-9  # keeps a covariance invertible [log units squared]
 
 
-def winsorized(log_ratios: Any) -> Any:
+def winsorize(log_ratios: Any) -> Any:
     """Return errors cut off at `WINSOR_LOG` on both sides."""
     import numpy as np
 
     return np.clip(np.asarray(log_ratios, float), -WINSOR_LOG, WINSOR_LOG)
 
 
-def _pack(law: Law) -> Any:
+def _pack(law: ErrorCovariance) -> Any:
     import numpy as np
 
     return np.log([*law.common, *law.own, *(getattr(law, name) for name in LEARNT)])
 
 
-def _unpack(logs: Any) -> Law:
+def _unpack(logs: Any) -> ErrorCovariance:
     values = [math.exp(value) for value in logs]
     a, b, c, d, e, f, g, h, *rest = values
-    return replace(Law(), common=(a, b, c, d), own=(e, f, g, h), **dict(zip(LEARNT, rest, strict=True)))
+    return replace(
+        ErrorCovariance(), common=(a, b, c, d), own=(e, f, g, h), **dict(zip(LEARNT, rest, strict=True))
+    )
 
 
-def _by_size(points: Points, errors: Any) -> list[tuple[Points, Any]]:
+def _by_size(points: StepFeatures, errors: Any) -> list[tuple[StepFeatures, Any]]:
     """Return the workloads stacked with others of as many steps: arrays of [workloads, steps, ...]."""
     import numpy as np
 
@@ -48,18 +50,18 @@ def _by_size(points: Points, errors: Any) -> list[tuple[Points, Any]]:
     return [(points[rows], errors[rows]) for rows in stacks]
 
 
-def _negative_log_likelihood(law: Law, points: Points, errors: Any) -> float:
+def _negative_log_likelihood(law: ErrorCovariance, points: StepFeatures, errors: Any) -> float:
     """Return it for stacked workloads, each on its own (Rasmussen & Williams 2006, equation 2.30)."""
     import numpy as np
 
     size = errors.shape[-1]
-    spread = within_work(law, points, points) + (law.noise**2 + FLOOR) * np.eye(size)
+    spread = within_workload_covariance(law, points, points) + (law.noise**2 + FLOOR) * np.eye(size)
     root = np.linalg.cholesky(spread)
     scaled = np.linalg.solve(root, errors[..., None])
     return float(0.5 * (scaled**2).sum() + np.log(np.diagonal(root, axis1=-2, axis2=-1)).sum())
 
 
-def fit_law(points: Points, log_ratios: Sequence[float]) -> Law:
+def fit_error_covariance(points: StepFeatures, log_ratios: Sequence[float]) -> ErrorCovariance:
     """Fit how far errors spread within a workload; the reach between workloads is not fitted.
 
     Every workload counts as if it were the only one known, which is what a new one is: its errors are not
@@ -72,8 +74,8 @@ def fit_law(points: Points, log_ratios: Sequence[float]) -> Law:
     import numpy as np
     from scipy.optimize import minimize
 
-    stacks = _by_size(points, winsorized(log_ratios))
-    start = _pack(Law())
+    stacks = _by_size(points, winsorize(log_ratios))
+    start = _pack(ErrorCovariance())
 
     def loss(logs: Any) -> float:
         law = _unpack(logs)
@@ -86,8 +88,8 @@ def fit_law(points: Points, log_ratios: Sequence[float]) -> Law:
     return _rounded(_unpack(np.asarray(found.x)))
 
 
-def _rounded(law: Law) -> Law:
+def _rounded(law: ErrorCovariance) -> ErrorCovariance:
     def short(value: Any) -> Any:
         return tuple(map(short, value)) if isinstance(value, list | tuple) else float(f"{value:.4g}")
 
-    return Law(**{name: short(value) for name, value in law.to_json().items()})
+    return ErrorCovariance(**{name: short(value) for name, value in law.to_json().items()})

@@ -11,18 +11,25 @@ from ...errors import UsageError
 from ...offers.aliases import chip_name
 from ...units import Interval
 from ...workload.model import Workload
-from ..interval.quantiles import around
-from ..multi_device.data_parallel import several_devices
-from ..multi_device.interconnect import UNKNOWN, Machine
+from ..interval.quantiles import interval_around
+from ..multi_device.data_parallel import scale_to_devices
+from ..multi_device.interconnect import UNKNOWN_HOST, HostSpec
 from ..predictor import Predictor
-from ..step_time import Limiter, StepTime, Unpredicted
-from .error_covariance import Step
-from .error_model import Profile, Transfer, load_transfer
+from ..step_time import Limiter, NoPrediction, StepTime
+from .error_covariance import StepSummary
+from .error_model import BatchProfile, ErrorModel, load_error_model
 
 if TYPE_CHECKING:
     from ...offers.rows import Accelerator
 
-__all__ = ["SCHEMA", "Loading", "Measurement", "ProfiledPredictor", "measurements_of", "same_work"]
+__all__ = [
+    "SCHEMA",
+    "PipelineThroughput",
+    "ProfileRow",
+    "ProfiledPredictor",
+    "is_same_work",
+    "read_profile_rows",
+]
 
 SCHEMA = "gpuplan.profile/1"
 SAME_WORK = (
@@ -33,7 +40,7 @@ REPEATABLE = 0.03  # medians of repeated profiles lie within this of each other 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loading:
+class PipelineThroughput:
     """What the script's own data pipeline delivers when nothing waits for a device.
 
     Args:
@@ -48,7 +55,7 @@ class Loading:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measurement:
+class ProfileRow:
     """A measured step.
 
     Args:
@@ -70,7 +77,7 @@ class Measurement:
     high_s: float | None
     source: str
     device_s: float | None = None
-    loading: Loading | None = None
+    loading: PipelineThroughput | None = None
 
     @property
     def computing_s(self) -> float:
@@ -78,7 +85,7 @@ class Measurement:
         return self.step_s if self.device_s is None else self.device_s
 
 
-def measurements_of(document: Mapping[str, Any], *, source: str) -> tuple[Measurement, ...]:
+def read_profile_rows(document: Mapping[str, Any], *, source: str) -> tuple[ProfileRow, ...]:
     """Return the rows of a profile that were measured, traced, and measured on a known accelerator.
 
     Args:
@@ -95,7 +102,7 @@ def measurements_of(document: Mapping[str, Any], *, source: str) -> tuple[Measur
             )
         workloads = [Workload.from_json(data) for data in document["workloads"]]
         return tuple(
-            Measurement(
+            ProfileRow(
                 workload=workloads[row["workload"]], accelerator=document["accelerator"],
                 devices=document["devices"], step_s=row["fit"]["median_s"], low_s=row["fit"].get("low_s"),
                 high_s=row["fit"].get("high_s"), source=source, loading=_loading(row),
@@ -111,20 +118,20 @@ def measurements_of(document: Mapping[str, Any], *, source: str) -> tuple[Measur
         ) from error
 
 
-def _loading(row: Mapping[str, Any]) -> Loading | None:
+def _loading(row: Mapping[str, Any]) -> PipelineThroughput | None:
     """Return what a row says of the pipeline; None where it says nothing."""
     timed = [one for one in row.get("pipeline") or () if one["samples_per_s_per_core"]]
     if not timed:
         return None
     best = max(timed, key=lambda one: float(one["samples_per_s"]))
     workers = any(one["workers"] is not None for one in timed)
-    return Loading(
+    return PipelineThroughput(
         per_core=float(best["samples_per_s_per_core"]), cores=float(timed[0]["cores"]),
         parallel=workers or timed[0]["cores"] > SEVERAL_CORES,
     )  # fmt: skip
 
 
-def same_work(one: Workload, other: Workload) -> bool:
+def is_same_work(one: Workload, other: Workload) -> bool:
     """Return whether two workloads differ in nothing but the batch size and the length of the run."""
     facts = ("mode", "precision", "compiled", "parameters", "trainable_parameters")
     if any(getattr(one, name) != getattr(other, name) for name in facts):
@@ -142,8 +149,8 @@ class ProfiledPredictor:
     """
 
     def __init__(
-        self, predictor: Predictor, measurements: Sequence[Measurement], *, own_cpu: Accelerator | None,
-        accelerators: Mapping[str, Accelerator], transfer: Transfer | None = None,
+        self, predictor: Predictor, measurements: Sequence[ProfileRow], *, own_cpu: Accelerator | None,
+        accelerators: Mapping[str, Accelerator], transfer: ErrorModel | None = None,
     ) -> None:  # fmt: skip
         """Take a predictor and what was measured.
 
@@ -160,12 +167,12 @@ class ProfiledPredictor:
 
     def step_time(
         self, workload: Workload, accelerator: Accelerator, *, devices: float = 1,
-        machine: Machine = UNKNOWN, hosts: int = 1,
-    ) -> StepTime | Unpredicted:  # fmt: skip
+        machine: HostSpec = UNKNOWN_HOST, hosts: int = 1,
+    ) -> StepTime | NoPrediction:  # fmt: skip
         """Return the time of one step, every device working on ``workload.batch_size`` samples."""
-        mine = [m for m in self.measurements if same_work(m.workload, workload)]
+        mine = [m for m in self.measurements if is_same_work(m.workload, workload)]
         plain = self.predictor.step_time(workload, accelerator, devices=devices, machine=machine, hosts=hosts)
-        if not mine or devices < 1 or isinstance(plain, Unpredicted):
+        if not mine or devices < 1 or isinstance(plain, NoPrediction):
             return plain
         here = [m for m in mine if m.devices == devices and hosts == 1 and self._is(m, accelerator)]
         if here:
@@ -176,23 +183,23 @@ class ProfiledPredictor:
             return plain
         if devices == 1:
             return found
-        return several_devices(
+        return scale_to_devices(
             found, gradient_bytes=workload.memory.gradient_bytes, accelerator=accelerator, devices=devices,
             machine=machine, hosts=hosts,
         )  # fmt: skip
 
-    def _is(self, measurement: Measurement, accelerator: Accelerator) -> bool:
+    def _is(self, measurement: ProfileRow, accelerator: Accelerator) -> bool:
         if accelerator.kind == "cpu":
             return accelerator == self.own_cpu and measurement.accelerator == accelerator.name
         return measurement.accelerator == accelerator.name
 
     def _single(
-        self, workload: Workload, accelerator: Accelerator, mine: Sequence[Measurement]
+        self, workload: Workload, accelerator: Accelerator, mine: Sequence[ProfileRow]
     ) -> StepTime | None:
         """Return the time on one device, from one that was measured."""
         here = [m for m in mine if self._is(m, accelerator)]
         plain = self.predictor.step_time(workload, accelerator, devices=1)
-        if isinstance(plain, Unpredicted):
+        if isinstance(plain, NoPrediction):
             return None
         if here:
             return _measured(workload, here, plain)
@@ -201,7 +208,7 @@ class ProfiledPredictor:
         return self._carried_over(workload, accelerator, mine)
 
     def _carried_over(
-        self, workload: Workload, accelerator: Accelerator, mine: Sequence[Measurement]
+        self, workload: Workload, accelerator: Accelerator, mine: Sequence[ProfileRow]
     ) -> StepTime | None:
         target = self._step(workload, accelerator)
         known = [m for m in mine if m.accelerator in self.accelerators and m.accelerator != "CPU"]
@@ -209,25 +216,25 @@ class ProfiledPredictor:
         profiled = [(m, step) for m, step in pairs if step is not None]
         if target is None or not profiled:
             return None
-        transfer = self._transfer or load_transfer()
+        transfer = self._transfer or load_error_model()
         steps = [step for _, step in profiled]
         correction = transfer.corrections(steps, [m.computing_s for m, _ in profiled], [target])[0]
         scale = math.exp(correction.log_ratio)
         low, high = (end * correction.spread for end in transfer.ends_for(steps))
         parts_s = {name: part_s * scale for name, part_s in target.parts_s.items()}
         return StepTime(
-            time_s=around(target.modelled_s * scale, low, high), basis="modelled", parts_s=parts_s,
+            time_s=interval_around(target.modelled_s * scale, low, high), basis="modelled", parts_s=parts_s,
             limiter=cast("Limiter", max(parts_s, key=lambda name: parts_s[name])),
             note="; ".join(_notes([m for m, _ in profiled])),
         )  # fmt: skip
 
-    def _step(self, workload: Workload, accelerator: Accelerator) -> Step | None:
+    def _step(self, workload: Workload, accelerator: Accelerator) -> StepSummary | None:
         """Return the modelled step, without any measurement, as the transfer law takes it."""
         modelled = self.predictor.step_time(workload, accelerator, look_up=False)
-        if isinstance(modelled, Unpredicted):
+        if isinstance(modelled, NoPrediction):
             return None
         table = self.predictor.kernel_table(workload, accelerator)
-        return Step(
+        return StepSummary(
             work=f"profile {workload.parameters} {workload.mode} {workload.precision}",
             accelerator=chip_name(accelerator.name), batch_size=workload.batch_size,
             modelled_s=modelled.time_s.mid, parts_s=modelled.parts_s, launches=float(table.count.sum()),
@@ -235,22 +242,22 @@ class ProfiledPredictor:
         )  # fmt: skip
 
 
-def _notes(measurements: Sequence[Measurement]) -> list[str]:
+def _notes(measurements: Sequence[ProfileRow]) -> list[str]:
     """Return a sentence for each accelerator that a prediction was scaled from."""
     names = dict.fromkeys(m.accelerator for m in measurements)
     return [_profile([m for m in measurements if m.accelerator == name]).note() for name in names]
 
 
-def _profile(measurements: Sequence[Measurement]) -> Profile:
+def _profile(measurements: Sequence[ProfileRow]) -> BatchProfile:
     """Return the steps of one accelerator; of a batch size that was measured often, the middle one."""
     by_size: dict[int, list[float]] = {}
     for m in measurements:
         by_size.setdefault(m.workload.batch_size, []).append(m.step_s)
     steps = tuple((size, sorted(times)[(len(times) - 1) // 2]) for size, times in sorted(by_size.items()))
-    return Profile(accelerator=measurements[0].accelerator, steps=steps)
+    return BatchProfile(accelerator=measurements[0].accelerator, steps=steps)
 
 
-def _measured(workload: Workload, here: Sequence[Measurement], plain: StepTime) -> StepTime:
+def _measured(workload: Workload, here: Sequence[ProfileRow], plain: StepTime) -> StepTime:
     """Return the step that was measured on this accelerator, there or at other batch sizes."""
     profile, size = _profile(here), workload.batch_size
     step_s = profile.step_s(size)
@@ -268,7 +275,7 @@ def _measured(workload: Workload, here: Sequence[Measurement], plain: StepTime) 
     )  # fmt: skip
 
 
-def _interval(step_s: float, exact: Sequence[Measurement], profile: Profile, size: int) -> Interval:
+def _interval(step_s: float, exact: Sequence[ProfileRow], profile: BatchProfile, size: int) -> Interval:
     """Return an interval: of the median and of repeated runs; wider where the batch size was not measured."""
     if exact:
         lows = [m.low_s for m in exact if m.low_s is not None]
@@ -278,4 +285,4 @@ def _interval(step_s: float, exact: Sequence[Measurement], profile: Profile, siz
     sizes = [known for known, _ in profile.steps]
     reach = abs(math.log(size / min(sizes, key=lambda known: abs(math.log(size / known)))))
     log = math.log1p(REPEATABLE) + 0.1 * reach  # a tenth for each factor e away from a measured batch size
-    return around(step_s, -log, log)
+    return interval_around(step_s, -log, log)

@@ -8,21 +8,21 @@ from importlib import resources
 
 from ..step_time import Basis
 
-__all__ = ["FILE", "Ends", "inference_ends_of", "load_inference"]
+__all__ = ["FILE", "LogBounds", "inference_log_bounds", "load_inference_intervals"]
 
 FILE = "inference.json"
 
-Ends = tuple[float, float]
+LogBounds = tuple[float, float]
 
 
 @cache
-def load_inference() -> dict[str, Ends]:
+def load_inference_intervals() -> dict[str, LogBounds]:
     """Return the packaged ends, by stack."""
     text = (resources.files("gpuplan.profiles") / FILE).read_text(encoding="utf-8")
     return {stack: (low, high) for stack, (low, high) in json.loads(text)["intervals"].items()}
 
 
-def inference_ends_of(training: Ends, basis: Basis, stack: str) -> Ends:
+def inference_log_bounds(training: LogBounds, basis: Basis, stack: str) -> LogBounds:
     """Return by how much the time of an inference call may be off.
 
     Args:
@@ -30,7 +30,7 @@ def inference_ends_of(training: Ends, basis: Basis, stack: str) -> Ends:
         basis: How the time is known; one from a datasheet may be off by what both kinds were off.
         stack: What runs it.
     """
-    low, high = load_inference().get(stack, training)
+    low, high = load_inference_intervals().get(stack, training)
     if basis == "modelled":
         return low, high
     return min(low, training[0]), max(high, training[1])

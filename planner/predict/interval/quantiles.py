@@ -9,7 +9,15 @@ from typing import Any
 
 from ...units import Interval
 
-__all__ = ["LEVEL", "around", "equal_weights", "interval_of", "nested_interval", "outer", "weighted_quantile"]
+__all__ = [
+    "LEVEL",
+    "compute_log_bounds",
+    "compute_nested_log_bounds",
+    "equal_weights",
+    "interval_around",
+    "union",
+    "weighted_quantile",
+]
 
 LEVEL = 0.8
 TAIL = (1.0 - LEVEL) / 2.0
@@ -49,24 +57,24 @@ def equal_weights(groups: Iterable[str]) -> list[float]:
     return [1.0 / sizes[name] for name in names]
 
 
-def around(mid_s: float, log_low: float, log_high: float) -> Interval:
+def interval_around(mid_s: float, log_low: float, log_high: float) -> Interval:
     """Return the interval whose ends are off by log ratios of measured to predicted, ``mid_s`` always inside."""
     return Interval(
         low=mid_s * math.exp(min(log_low, 0.0)), mid=mid_s, high=mid_s * math.exp(max(log_high, 0.0))
     )
 
 
-def outer(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
+def union(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
     """Return the ends of the smallest interval that holds both.
 
     Example:
-        >>> outer((-0.1, 0.3), (-0.2, 0.1))
+        >>> union((-0.1, 0.3), (-0.2, 0.1))
         (-0.2, 0.3)
     """
     return min(one[0], other[0]), max(one[1], other[1])
 
 
-def interval_of(
+def compute_log_bounds(
     log_ratios: Sequence[float], groups: Sequence[str], *, tail: float = TAIL, alike: Sequence[float] = ()
 ) -> tuple[float, float]:
     """Return the 10th and 90th percentile of log ratios, every group weighing the same.
@@ -88,7 +96,7 @@ def interval_of(
 def _ends(
     logs: Sequence[float], groups: Sequence[str], tail: float, alike: Sequence[float]
 ) -> tuple[float, float]:
-    return outer((0.0, 0.0), interval_of(logs, groups, tail=tail, alike=alike))
+    return union((0.0, 0.0), compute_log_bounds(logs, groups, tail=tail, alike=alike))
 
 
 def _coverages(logs: Sequence[float], groups: Sequence[str], alike: Sequence[float]) -> list[float]:
@@ -119,7 +127,7 @@ def _quantiles(values: Any, weights: Any) -> Any:
     return values[order][np.minimum(np.searchsorted(reached, targets), len(order) - 1)]
 
 
-def nested_interval(
+def compute_nested_log_bounds(
     log_ratios: Sequence[float], groups: Sequence[str], *, alike: Sequence[float] = ()
 ) -> tuple[float, float]:
     """Return the interval of log ratios that holds 80 % of a group that is not among these.
@@ -132,9 +140,9 @@ def nested_interval(
     Args:
         log_ratios: log(measured / predicted) [-].
         groups: Which group each belongs to; all groups weigh the same.
-        alike: See `interval_of`; a group that is left out once more counts by the mean of its rows. Rows that
-            count less than `NEAR` are left aside (where there are no others, all count the same): the ends of few
-            groups are extremes, in which a row would count in full however little it weighs [-].
+        alike: See `compute_log_bounds`. A held-out group is weighted by the mean of its rows. Rows with a weight
+            below `NEAR` are ignored (if there are no others, all rows have equal weight): the bounds of a few
+            groups are extremes, where a row counts in full however small its weight [-].
     """
     near = [row for row in zip(log_ratios, groups, alike, strict=True) if row[2] >= NEAR] if alike else []
     if near:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from ..kernels.table import CATEGORIES, CONTRACTIONS
 
-__all__ = ["Makeup", "likeness", "makeup_of"]
+__all__ = ["TimeBreakdown", "compute_time_breakdown", "similarity_weight"]
 
 _DOT = CATEGORIES.index("dot")
 # How far apart two makeups are before their errors say little of each other. Of seven distances from 0.15 to 1
@@ -17,7 +17,7 @@ _DOT = CATEGORIES.index("dot")
 DISTANCE = 0.25
 
 
-class Makeup(NamedTuple):
+class TimeBreakdown(NamedTuple):
     """Shares of a modelled step, adding up to 1 [-].
 
     Args:
@@ -33,7 +33,7 @@ class Makeup(NamedTuple):
     waiting: float
 
 
-def makeup_of(category: Any, kernels_s: Any, *, step_s: float) -> Makeup:
+def compute_time_breakdown(category: Any, kernels_s: Any, *, step_s: float) -> TimeBreakdown:
     """Return what a step's time goes into.
 
     Args:
@@ -45,15 +45,15 @@ def makeup_of(category: Any, kernels_s: Any, *, step_s: float) -> Makeup:
     of_device_s = [float(kernels_s[of].sum()) for of in (~is_product & ~is_rest, is_product, is_rest)]
     all_s = max(step_s, sum(of_device_s))
     convolutions, products, traffic = (part_s / all_s for part_s in of_device_s)
-    return Makeup(convolutions, products, traffic, waiting=1.0 - sum(of_device_s) / all_s)
+    return TimeBreakdown(convolutions, products, traffic, waiting=1.0 - sum(of_device_s) / all_s)
 
 
-def likeness(one: Makeup, other: Makeup) -> float:
+def similarity_weight(one: TimeBreakdown, other: TimeBreakdown) -> float:
     """Return the weight of an error on one step for the interval of another, 0..1 [-].
 
     Example:
-        >>> same = Makeup(0.5, 0.5, 0.0, 0.0)
-        >>> likeness(same, same), round(likeness(same, Makeup(1.0, 0.0, 0.0, 0.0)), 3)
+        >>> same = TimeBreakdown(0.5, 0.5, 0.0, 0.0)
+        >>> similarity_weight(same, same), round(similarity_weight(same, TimeBreakdown(1.0, 0.0, 0.0, 0.0)), 3)
         (1.0, 0.018)
     """
     apart = math.dist(one, other) / DISTANCE

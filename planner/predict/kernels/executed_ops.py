@@ -10,14 +10,20 @@ from ...workload.model import Workload
 from ...workload.ops import Op, OpKind
 from ..measurements import Measurement
 
-__all__ = ["COPIES", "Sweep", "ops_as_run", "sweeps_of", "updated_on_each_core"]
+__all__ = [
+    "CORES_PER_CHIP",
+    "GradientPass",
+    "list_gradient_passes",
+    "repeat_updates_per_core",
+    "select_executed_ops",
+]
 
 # Cores of a chip that are devices of their own, each with a share of the batch and all of the weights; the two
 # cores of a v4 or v5p chip work as one ("megacore": docs.cloud.google.com/tpu/docs/v4).
-COPIES = {"TPU-v2": 2, "TPU-v3": 2}
+CORES_PER_CHIP = {"TPU-v2": 2, "TPU-v3": 2}
 
 
-class Sweep(NamedTuple):
+class GradientPass(NamedTuple):
     """Something that is done to all gradients, one after the other.
 
     Args:
@@ -32,7 +38,7 @@ class Sweep(NamedTuple):
     times: float
 
 
-def sweeps_of(m: Measurement) -> tuple[Sweep, ...]:
+def list_gradient_passes(m: Measurement) -> tuple[GradientPass, ...]:
     """Return what a pass does to its gradients that is no part of an update as Keras has it.
 
     Where passes are accumulated, each adds its gradients to a sum. TensorFlow takes the loss scale of float16 out
@@ -46,37 +52,37 @@ def sweeps_of(m: Measurement) -> tuple[Sweep, ...]:
     scaled = m.precision == "mixed_float16" and m.framework in ("tensorflow1", "tensorflow2")
     found = []
     if passes > 1:
-        found.append(Sweep("add", 2, 1, 1.0))
+        found.append(GradientPass("add", 2, 1, 1.0))
         if scaled:
-            found.append(Sweep("unscale", 1, 1, 1.0))
+            found.append(GradientPass("unscale", 1, 1, 1.0))
         if scaled and m.framework == "tensorflow1":
-            found.append(Sweep("is_finite", 1, 0, 1.0))
+            found.append(GradientPass("is_finite", 1, 0, 1.0))
     if m.clipping:
         often = 1.0 if m.clipping == "pass" else 1.0 / passes
-        found += [Sweep("norm", 1, 0, often), Sweep("clip", 1, 1, often)]
+        found += [GradientPass("norm", 1, 0, often), GradientPass("clip", 1, 1, often)]
     return tuple(found)
 
 
-def ops_as_run(m: Measurement, workload: Workload) -> tuple[Op, ...]:
+def select_executed_ops(m: Measurement, workload: Workload) -> tuple[Op, ...]:
     """Return the ops that a measured pass really ran.
 
     No optimizer where only forward and backward were timed; its share of the optimizer step where passes are
     accumulated; what is done to gradients beside it; the forward pass twice where activations are recomputed.
     """
-    ops = updated_on_each_core(workload.ops, m.accelerator)
+    ops = repeat_updates_per_core(workload.ops, m.accelerator)
     if m.work == "forward_backward":
         ops = tuple(op for op in ops if op.phase != "update")
     if m.accumulation is not None and m.accumulation > 1:
         passes = m.accumulation
         ops = tuple(replace(op, count=op.count / passes) if op.phase == "update" else op for op in ops)
-    for sweep in sweeps_of(m):
+    for sweep in list_gradient_passes(m):
         ops = (*ops, _over_gradients(sweep, ops, gradient_bytes=workload.memory.gradient_bytes))
     if m.recompute:
         ops = tuple(replace(op, count=op.count * 2) if op.phase == "forward" else op for op in ops)
     return ops
 
 
-def _over_gradients(sweep: Sweep, ops: Sequence[Op], *, gradient_bytes: float) -> Op:
+def _over_gradients(sweep: GradientPass, ops: Sequence[Op], *, gradient_bytes: float) -> Op:
     """Return the row that stands for a sweep over all gradients, a kernel of its own however kernels are made."""
     read, written = float(sweep.read * gradient_bytes), float(sweep.written * gradient_bytes)
     return Op(
@@ -87,9 +93,9 @@ def _over_gradients(sweep: Sweep, ops: Sequence[Op], *, gradient_bytes: float) -
     )  # fmt: skip
 
 
-def updated_on_each_core(ops: tuple[Op, ...], accelerator: str) -> tuple[Op, ...]:
+def repeat_updates_per_core(ops: tuple[Op, ...], accelerator: str) -> tuple[Op, ...]:
     """Return the ops of a step on a chip, the optimizer's once for each core that holds the weights."""
-    copies = COPIES.get(accelerator, 1)
+    copies = CORES_PER_CHIP.get(accelerator, 1)
     if copies == 1:
         return ops
     return tuple(replace(op, count=op.count * copies) if op.phase == "update" else op for op in ops)

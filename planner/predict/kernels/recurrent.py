@@ -19,7 +19,7 @@ from itertools import count
 
 from ...workload.ops import Op, OpKind
 
-__all__ = ["by_library"]
+__all__ = ["use_cudnn_rnn"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ _CELLS = {
 }
 
 
-def by_library(ops: Sequence[Op], *, layers: Collection[str]) -> tuple[list[Op], list[Op]]:
+def use_cudnn_rnn(ops: Sequence[Op], *, layers: Collection[str]) -> tuple[list[Op], list[Op]]:
     """Return the ops that the host dispatches, and those that a library launches by itself.
 
     Args:

@@ -8,12 +8,19 @@ from operator import attrgetter
 from typing import Any
 
 from ...workload.ops import Op, OpKind
-from .recurrent import by_library
-from .unfused import Composed, composed_apart
+from .recurrent import use_cudnn_rnn
+from .unfused import UnfusedPart, split_unfused
 
 __all__ = [
-    "CATEGORIES", "CONTRACTIONS", "WINOGRAD_FILTERS", "Kernel", "KernelTable", "kernels_of", "kernels_with_ops",
-    "moved_bytes", "table_of",
+    "CATEGORIES",
+    "CONTRACTIONS",
+    "WINOGRAD_FILTERS",
+    "Kernel",
+    "KernelTable",
+    "build_kernel_table",
+    "build_kernels",
+    "group_ops_by_kernel",
+    "moved_bytes",
 ]  # fmt: skip
 
 CONVOLUTIONS = ("conv_fprop", "conv_dgrad", "conv_wgrad")
@@ -150,12 +157,12 @@ def _one_kernel(members: list[Op], *, compiled: bool) -> Kernel:
     )  # fmt: skip
 
 
-def kernels_of(
+def build_kernels(
     ops: Sequence[Op],
     *,
     compiled: bool,
     library: Collection[str] = (),
-    primitives_of: Collection[Composed] = (),
+    primitives_of: Collection[UnfusedPart] = (),
 ) -> tuple[Kernel, ...]:
     """Return what is launched in a step, equal kernels merged into one row with a count.
 
@@ -166,8 +173,8 @@ def kernels_of(
         primitives_of: Where the framework launches every primitive: in `calls` that it has no kernel for, in
             `updates` of variables that are not compiled with the rest.
     """
-    dispatched, streamed = by_library(ops, layers=library)
-    dispatched, apart = composed_apart(dispatched, parts=primitives_of)
+    dispatched, streamed = use_cudnn_rnn(ops, layers=library)
+    dispatched, apart = split_unfused(dispatched, parts=primitives_of)
     inner = (replace(kernel, streamed=True) for kernel in _launched(streamed, compiled=compiled))
     alike: dict[object, list[Kernel]] = {}
     primitives = (kernel for op in apart for kernel in _primitives(op))
@@ -201,10 +208,10 @@ def _as_one(kernels: Sequence[Kernel]) -> Kernel:
 
 
 def _launched(ops: Sequence[Op], *, compiled: bool) -> list[Kernel]:
-    return [kernel for kernel, _ in kernels_with_ops(ops, compiled=compiled)]
+    return [kernel for kernel, _ in group_ops_by_kernel(ops, compiled=compiled)]
 
 
-def kernels_with_ops(ops: Sequence[Op], *, compiled: bool) -> list[tuple[Kernel, list[Op]]]:
+def group_ops_by_kernel(ops: Sequence[Op], *, compiled: bool) -> list[tuple[Kernel, list[Op]]]:
     """Return what is launched in a step, each kernel with the rows that it runs, contractions first.
 
     Args:
@@ -219,7 +226,7 @@ def kernels_with_ops(ops: Sequence[Op], *, compiled: bool) -> list[tuple[Kernel,
     ]
 
 
-def table_of(kernels: Iterable[Kernel], *, converted: Collection[str] = ()) -> KernelTable:
+def build_kernel_table(kernels: Iterable[Kernel], *, converted: Collection[str] = ()) -> KernelTable:
     """Return the kernels as NumPy arrays.
 
     Args:

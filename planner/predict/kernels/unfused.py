@@ -7,13 +7,13 @@ from typing import Literal
 
 from ...workload.ops import Op, OpKind
 
-__all__ = ["Composed", "composed_apart"]
+__all__ = ["UnfusedPart", "split_unfused"]
 
-Composed = Literal["calls", "updates"]
+UnfusedPart = Literal["calls", "updates"]
 _PRODUCTS = (OpKind.CONV, OpKind.DEPTHWISE, OpKind.DOT)
 
 
-def composed_apart(ops: Sequence[Op], *, parts: Collection[Composed]) -> tuple[list[Op], list[Op]]:
+def split_unfused(ops: Sequence[Op], *, parts: Collection[UnfusedPart]) -> tuple[list[Op], list[Op]]:
     """Return the rows whose kernels are whole, and those that are launched primitive by primitive.
 
     Products are whole, each in a group of its own.

@@ -20,13 +20,25 @@ from ...errors import UsageError
 from ...frozen import Frozen
 from ...offers.rows import Accelerator
 from ...units import Interval
-from ..step_time import Limiter, StepTime, Unpredicted, notes_text
+from ..step_time import Limiter, NoPrediction, StepTime, join_notes
 from .collectives import exposed_s, ring_all_reduce_s
-from .interconnect import UNKNOWN, Link, LinkKind, Machine, link_between
+from .interconnect import UNKNOWN_HOST, HostSpec, Link, LinkKind, find_slowest_link
 
 __all__ = [
-    "ANY_METHOD", "BACKWARD_SHARE", "FORMAT", "IMAGE_BYTES", "Method", "Parallel", "Shares", "load_parallel",
-    "overhead_parts_s", "several_devices", "spread", "step_on_several_s", "strong_scaling", "weak_scaling",
+    "ANY_METHOD",
+    "BACKWARD_SHARE",
+    "FORMAT",
+    "IMAGE_BYTES",
+    "ExchangeCoefficients",
+    "MethodCoefficients",
+    "ParallelCoefficients",
+    "compute_overhead_parts_s",
+    "compute_parallel_step_s",
+    "interval_spread",
+    "load_parallel_coefficients",
+    "scale_to_devices",
+    "strong_scaling",
+    "weak_scaling",
 ]  # fmt: skip
 
 FORMAT = "gpuplan.parallel/1"
@@ -38,7 +50,7 @@ IMAGE_BYTES = 20_000  # a sample of this size and more is decoded and augmented 
 BACKWARD_SHARE = 2.0 / 3.0  # of a step's arithmetic: gradients to inputs and to weights, after forward
 
 
-class Method(Frozen):
+class MethodCoefficients(Frozen):
     """How one way of keeping devices together behaves.
 
     Args:
@@ -53,7 +65,7 @@ class Method(Frozen):
     overlap: float
 
 
-class Shares(Frozen):
+class ExchangeCoefficients(Frozen):
     """What all methods of one form of exchange have in common.
 
     Args:
@@ -67,42 +79,42 @@ class Shares(Frozen):
     sharpness: float
 
 
-class Parallel(Frozen):
+class ParallelCoefficients(Frozen):
     """Everything that was fitted for one form of exchange, and on what.
 
     ``interval`` holds the ends of the 80 % interval of log(measured / predicted), on sources left out, of the
-    ratio of the steps on several devices and on one, at a `spread` of 1.
+    ratio of the steps on several devices and on one, at a `interval_spread` of 1.
     """
 
-    shares: Shares
-    methods: dict[str, Method]
+    shares: ExchangeCoefficients
+    methods: dict[str, MethodCoefficients]
     interval: tuple[float, float] = (0.0, 0.0)
     fitted_on: dict[str, Any] = field(default_factory=dict)
 
-    def method(self, name: str) -> Method:
+    def method(self, name: str) -> MethodCoefficients:
         """Return a fitted method; unknown ones behave as the mean."""
         return self.methods.get(name, self.methods[ANY_METHOD])
 
     def ends(self, devices: float) -> tuple[float, float]:
         """Return the ends of the interval of log(measured / predicted) for so many devices."""
-        return self.interval[0] * spread(devices), self.interval[1] * spread(devices)
+        return self.interval[0] * interval_spread(devices), self.interval[1] * interval_spread(devices)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON types."""
         return asdict(self)
 
     @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Parallel:
+    def from_json(data: Mapping[str, Any]) -> ParallelCoefficients:
         """Read what `to_json` wrote; KeyError or TypeError on anything else."""
-        return Parallel(
-            shares=Shares(**data["shares"]),
-            methods={name: Method(**row) for name, row in data["methods"].items()},
+        return ParallelCoefficients(
+            shares=ExchangeCoefficients(**data["shares"]),
+            methods={name: MethodCoefficients(**row) for name, row in data["methods"].items()},
             interval=(data["interval"][0], data["interval"][1]), fitted_on=data["fitted_on"],
         )  # fmt: skip
 
 
 @cache
-def load_parallel(path: Path | None = None) -> dict[str, Parallel]:
+def load_parallel_coefficients(path: Path | None = None) -> dict[str, ParallelCoefficients]:
     """Read the packaged constants by form of scaling (`all_reduce`, `parameter_server`, `one_process`).
 
     Raises:
@@ -111,7 +123,7 @@ def load_parallel(path: Path | None = None) -> dict[str, Parallel]:
     packaged = resources.files("gpuplan.profiles") / "parallel.json"
     try:
         data = json.loads(path.read_text() if path else packaged.read_text())
-        return {name: Parallel.from_json(row) for name, row in data["forms"].items()}
+        return {name: ParallelCoefficients.from_json(row) for name, row in data["forms"].items()}
     except (OSError, KeyError, TypeError, ValueError) as problem:
         raise UsageError(
             f"cannot read constants of several devices from `{path or packaged}`: {problem!r}",
@@ -119,8 +131,8 @@ def load_parallel(path: Path | None = None) -> dict[str, Parallel]:
         ) from problem
 
 
-def overhead_parts_s(
-    *, single_s: float, devices: float, gradient_bytes: float, link: Link, parallel: Parallel,
+def compute_overhead_parts_s(
+    *, single_s: float, devices: float, gradient_bytes: float, link: Link, parallel: ParallelCoefficients,
     method: str = ANY_METHOD, backward_share: float = BACKWARD_SHARE, accumulation: int = 1,
     decoded_samples: float | None = None, cpu_cores: float | None = None,
 ) -> dict[str, float]:  # fmt: skip
@@ -150,17 +162,19 @@ def overhead_parts_s(
     return {"link": link_s, "input": _beyond(single_s + link_s, feed_s, parallel.shares.sharpness)}
 
 
-def spread(devices: float) -> float:
+def interval_spread(devices: float) -> float:
     """Return how much wider than on a few devices the interval is, in log units: with the doublings beyond four.
 
     Example:
-        >>> spread(2), spread(4), spread(16)
+        >>> interval_spread(2), interval_spread(4), interval_spread(16)
         (1.0, 1.0, 2.0)
     """
     return max(1.0, math.log2(devices) / 2.0)
 
 
-def _feed_s(devices: float, decoded_samples: float | None, cpu_cores: float | None, shares: Shares) -> float:
+def _feed_s(
+    devices: float, decoded_samples: float | None, cpu_cores: float | None, shares: ExchangeCoefficients
+) -> float:
     if decoded_samples is None or cpu_cores is None:
         return 0.0
     return devices * decoded_samples / (shares.decoded_per_s_per_core * cpu_cores)
@@ -172,16 +186,24 @@ def _beyond(device_s: float, feed_s: float, sharpness: float) -> float:
     return device_s * float((1.0 + share**sharpness) ** (1.0 / sharpness) - 1.0)
 
 
-def step_on_several_s(*, single_s: float, **circumstances: Any) -> float:
-    """Return the step on several devices, each with the batch of the one [s]; see `overhead_parts_s`."""
-    return single_s + sum(overhead_parts_s(single_s=single_s, **circumstances).values())
+def compute_parallel_step_s(*, single_s: float, **circumstances: Any) -> float:
+    """Return the step on several devices, each with the batch of the one [s]; see `compute_overhead_parts_s`."""
+    return single_s + sum(compute_overhead_parts_s(single_s=single_s, **circumstances).values())
 
 
-def several_devices(
-    single: StepTime, *, gradient_bytes: float, accelerator: Accelerator, devices: float,
-    parallel: Parallel | None = None, machine: Machine = UNKNOWN, hosts: int = 1, method: str = ANY_METHOD,
-    backward_share: float = BACKWARD_SHARE, accumulation: int = 1,
-) -> StepTime | Unpredicted:  # fmt: skip
+def scale_to_devices(
+    single: StepTime,
+    *,
+    gradient_bytes: float,
+    accelerator: Accelerator,
+    devices: float,
+    parallel: ParallelCoefficients | None = None,
+    machine: HostSpec = UNKNOWN_HOST,
+    hosts: int = 1,
+    method: str = ANY_METHOD,
+    backward_share: float = BACKWARD_SHARE,
+    accumulation: int = 1,
+) -> StepTime | NoPrediction:
     """Return the step on several devices, each working on the batch of the single one.
 
     Without gradients (predictions) there is nothing to exchange and nobody to wait for: the single step.
@@ -195,16 +217,16 @@ def several_devices(
         parallel: Fitted constants; None: the packaged ones of an all-reduce.
         machine: How the devices of a host are joined; by default as the accelerator usually is.
         hosts: Machines [-].
-        method, backward_share, accumulation: See `overhead_parts_s`.
+        method, backward_share, accumulation: See `compute_overhead_parts_s`.
     """
     if devices <= 1 or not gradient_bytes:
         return single
-    link = link_between(accelerator, devices=devices, machine=machine, hosts=hosts)
+    link = find_slowest_link(accelerator, devices=devices, machine=machine, hosts=hosts)
     if link is None:
         where = f"{hosts} such machines" if hosts > 1 else f"{accelerator.name} devices"
-        return Unpredicted(f"the rate of the link between {where} is not known")
-    constants = parallel or load_parallel()["all_reduce"]
-    added = overhead_parts_s(
+        return NoPrediction(f"the rate of the link between {where} is not known")
+    constants = parallel or load_parallel_coefficients()["all_reduce"]
+    added = compute_overhead_parts_s(
         single_s=single.time_s.mid, devices=devices, gradient_bytes=gradient_bytes, link=link,
         parallel=constants, method=method, backward_share=backward_share, accumulation=accumulation,
     )  # fmt: skip
@@ -215,7 +237,7 @@ def several_devices(
     return StepTime(
         time_s=_widened(single.time_s, mid, constants.ends(devices)), basis=single.basis, parts_s=parts,
         limiter=cast("Limiter", max(parts, key=lambda name: parts[name])),
-        note=notes_text(single.note, _note(link.kind, devices, hosts)),
+        note=join_notes(single.note, _note(link.kind, devices, hosts)),
         memory=single.memory,
     )  # fmt: skip
 

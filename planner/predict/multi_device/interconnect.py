@@ -23,7 +23,15 @@ from ...frozen import Frozen
 from ...offers.rows import Accelerator, MachineLinks, Topology
 from ...units import GIGA
 
-__all__ = ["MACHINES", "UNKNOWN", "Link", "LinkKind", "Machine", "link_between", "machine_joined"]
+__all__ = [
+    "HOST_SPECS",
+    "UNKNOWN_HOST",
+    "HostSpec",
+    "Link",
+    "LinkKind",
+    "build_host_spec",
+    "find_slowest_link",
+]
 
 BITS_PER_BYTE = 8.0
 
@@ -38,7 +46,7 @@ DIES_PER_SLOT = {"K80": 2}
 BRIDGED = frozenset({"A30", "A40", "A6000", "RTX3090", "H100-NVL", "GH200"})  # no NVLink among many
 
 
-class Machine(Frozen):
+class HostSpec(Frozen):
     """What is known of a host beyond its accelerators; None where it is unknown.
 
     Args:
@@ -52,29 +60,29 @@ class Machine(Frozen):
     network_gbit_per_s: float | None = None
 
 
-UNKNOWN = Machine()
-MACHINES: Mapping[str, Machine] = {
-    "DGX-1": Machine(topology="cube mesh", cpu_cores=40, network_gbit_per_s=400.0),
-    "DGX-2": Machine(topology="switch", cpu_cores=48, network_gbit_per_s=800.0),
-    "DGX-2H": Machine(topology="switch", cpu_cores=48, network_gbit_per_s=800.0),
-    "DGX A100": Machine(topology="switch", cpu_cores=128, network_gbit_per_s=1600.0),
-    "p2.8xlarge": Machine(topology="pcie", cpu_cores=16, network_gbit_per_s=10.0),
-    "p2.16xlarge": Machine(topology="pcie", cpu_cores=32, network_gbit_per_s=25.0),
-    "p3.8xlarge": Machine(topology="cube mesh", cpu_cores=16, network_gbit_per_s=10.0),
-    "p3.16xlarge": Machine(topology="cube mesh", cpu_cores=32, network_gbit_per_s=25.0),
-    "p3dn.24xlarge": Machine(topology="cube mesh", cpu_cores=48, network_gbit_per_s=100.0),
-    "p4d.24xlarge": Machine(topology="switch", cpu_cores=48, network_gbit_per_s=400.0),
-    "g4dn.12xlarge": Machine(topology="pcie", cpu_cores=24, network_gbit_per_s=50.0),
-    "n1-standard-32-k80x8": Machine(topology="pcie", cpu_cores=16, network_gbit_per_s=16.0),
-    "GCE 8xV100": Machine(topology="cube mesh", cpu_cores=48, network_gbit_per_s=32.0),
+UNKNOWN_HOST = HostSpec()
+HOST_SPECS: Mapping[str, HostSpec] = {
+    "DGX-1": HostSpec(topology="cube mesh", cpu_cores=40, network_gbit_per_s=400.0),
+    "DGX-2": HostSpec(topology="switch", cpu_cores=48, network_gbit_per_s=800.0),
+    "DGX-2H": HostSpec(topology="switch", cpu_cores=48, network_gbit_per_s=800.0),
+    "DGX A100": HostSpec(topology="switch", cpu_cores=128, network_gbit_per_s=1600.0),
+    "p2.8xlarge": HostSpec(topology="pcie", cpu_cores=16, network_gbit_per_s=10.0),
+    "p2.16xlarge": HostSpec(topology="pcie", cpu_cores=32, network_gbit_per_s=25.0),
+    "p3.8xlarge": HostSpec(topology="cube mesh", cpu_cores=16, network_gbit_per_s=10.0),
+    "p3.16xlarge": HostSpec(topology="cube mesh", cpu_cores=32, network_gbit_per_s=25.0),
+    "p3dn.24xlarge": HostSpec(topology="cube mesh", cpu_cores=48, network_gbit_per_s=100.0),
+    "p4d.24xlarge": HostSpec(topology="switch", cpu_cores=48, network_gbit_per_s=400.0),
+    "g4dn.12xlarge": HostSpec(topology="pcie", cpu_cores=24, network_gbit_per_s=50.0),
+    "n1-standard-32-k80x8": HostSpec(topology="pcie", cpu_cores=16, network_gbit_per_s=16.0),
+    "GCE 8xV100": HostSpec(topology="cube mesh", cpu_cores=48, network_gbit_per_s=32.0),
 }
 
 
-def machine_joined(links: MachineLinks | None) -> Machine:
+def build_host_spec(links: MachineLinks | None) -> HostSpec:
     """Return what the catalog says of an instance type's links; None: nothing."""
     if links is None:
-        return UNKNOWN
-    return Machine(topology=links.topology, network_gbit_per_s=links.network_gbit_per_s)
+        return UNKNOWN_HOST
+    return HostSpec(topology=links.topology, network_gbit_per_s=links.network_gbit_per_s)
 
 
 class Link(Frozen):
@@ -89,8 +97,8 @@ class Link(Frozen):
     bytes_per_s: float
 
 
-def link_between(
-    accelerator: Accelerator, *, devices: float, machine: Machine = UNKNOWN, hosts: int = 1
+def find_slowest_link(
+    accelerator: Accelerator, *, devices: float, machine: HostSpec = UNKNOWN_HOST, hosts: int = 1
 ) -> Link | None:
     """Return the slowest link of a ring over all devices; None when a rate on the way is unknown.
 
@@ -105,7 +113,7 @@ def link_between(
     return min(inside, network, key=lambda link: link.bytes_per_s)
 
 
-def _inside(accelerator: Accelerator, *, devices: float, machine: Machine) -> Link | None:
+def _inside(accelerator: Accelerator, *, devices: float, machine: HostSpec) -> Link | None:
     topology = machine.topology or _usual_topology(accelerator)
     if topology == "ici" and accelerator.ici_gbit_per_s_per_direction:
         rate = accelerator.ici_gbit_per_s_per_direction / BITS_PER_BYTE * GIGA

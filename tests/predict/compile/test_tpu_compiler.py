@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from gpuplan.predict.compile.compiled import CompiledStep, CompileFault
-from gpuplan.predict.compile.targets import Target
+from gpuplan.predict.compile.targets import CompileTarget
 from gpuplan.predict.compile.worker import compile_step
 from gpuplan.workload.build.lowering import Lowered, lowered_step
 from gpuplan.workload.options import WorkloadOptions
@@ -20,7 +20,7 @@ from keras import layers
 def perceptron(width=512):
     return keras.Sequential([keras.Input((width,)), layers.Dense(width, "relu"), layers.Dense(8, "softmax")])
 """
-V5E = Target(accelerator="TPU-v5e", platform="tpu", topology="v5e:2x2")
+V5E = CompileTarget(accelerator="TPU-v5e", platform="tpu", topology="v5e:2x2")
 
 
 def lowered(folder: Path, width: int) -> Lowered:

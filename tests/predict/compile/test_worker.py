@@ -14,11 +14,11 @@ from gpuplan.predict.compile.compiled import (
     load_result,
     store_result,
 )
-from gpuplan.predict.compile.targets import Target
+from gpuplan.predict.compile.targets import CompileTarget
 from gpuplan.predict.compile.worker import CompileLimits, compile_step
 from gpuplan.units import MIB
 
-TPU = Target(accelerator="TPU-v3", platform="tpu", topology="v3:2x2", cores=2)
+TPU = CompileTarget(accelerator="TPU-v3", platform="tpu", topology="v3:2x2", cores=2)
 GOOD = """
 import json, sys
 facts = {"compiler": "c", "compile_s": 1.0, "needed_bytes": 5, "cycles": {"k": 7.0}, "kernels": []}
