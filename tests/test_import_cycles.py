@@ -64,7 +64,7 @@ def test_no_import_circles() -> None:
 def test_an_inference_prediction_loads_nothing_of_the_fit() -> None:
     """Estimates need the packaged coefficients alone: neither corpus nor fit nor cross-validation."""
     code = (
-        "import sys; from gpuplan.predict.interval.inference import inference_ends_of as ends;"
+        "import sys; from gpuplan.predict.interval.inference import inference_log_bounds as ends;"
         "import gpuplan.predict.predictor; ends((-0.1, 0.1), 'datasheet', 'keras'); print(*sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)

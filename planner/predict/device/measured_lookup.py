@@ -42,7 +42,7 @@ def compute_fingerprint(workload: RunIdentity, kernels: Iterable[Kernel]) -> str
 
     Args:
         workload: What runs.
-        kernels: `kernels_of` it, as it runs.
+        kernels: `build_kernels` it, as it runs.
     """
     rows = sorted(
         (k.category, k.dtype, k.count, k.flops, k.bytes_moved, k.m, k.n, k.k, k.batch) for k in kernels

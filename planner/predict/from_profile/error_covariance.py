@@ -93,7 +93,7 @@ class ErrorCovariance:
 
     The last three are chosen, not fitted, by comparing a few on PROFET's rows: of 0.1 to 0.3, 0.1 to 0.3 and
     1 to 2, none moves the mean error of what was left out by more than half a point. The
-    others' defaults are where `fit_law` starts.
+    others' defaults are where `fit_error_covariance` starts.
     """
 
     common: tuple[float, float, float, float] = (0.3, 0.2, 0.3, 0.3)
