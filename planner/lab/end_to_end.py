@@ -70,7 +70,7 @@ class PredictedRun:
 
     run: PublishedRun
     step_s: float
-    predict_pair_s: float
+    predicted_s: float
     billed: OfferEstimate | None
 
     @property
@@ -136,7 +136,7 @@ def _judged(run: PublishedRun, step_s: float, catalog: Catalog) -> PredictedRun:
     steps = -(-SAMPLES // (run.step.batch_size * run.step.devices)) * run.epochs
     evaluated = VALIDATION_SAMPLES_AN_EPOCH / SAMPLES * FORWARD_SHARE
     return PredictedRun(
-        run=run, step_s=step_s, predict_pair_s=step_s * steps * (1.0 + evaluated),
+        run=run, step_s=step_s, predicted_s=step_s * steps * (1.0 + evaluated),
         billed=None if run.offer is None else _billed(run, step_s, catalog),
     )  # fmt: skip
 
