@@ -211,9 +211,9 @@ def _take_turn(**said: Any) -> None:
 def _measured_epochs(reference: str, batch_size: int, samples: int, most_s: float) -> None:
     """Measure as `gpuplan profile` does, each epoch in its turn."""
     from gpuplan.profile import measure_model, recorder
-    from gpuplan.profile.document import epoch_of
+    from gpuplan.profile.document import compute_epoch
     from gpuplan.profile.windows import MeasurementRules
-    from gpuplan.workload.build.materialize import Concrete
+    from gpuplan.workload.build.materialize import ExecutableModel
 
     epochs = EPOCHS_OF_A_TURN[os.environ["KERAS_BACKEND"]]
 
@@ -230,7 +230,7 @@ def _measured_epochs(reference: str, batch_size: int, samples: int, most_s: floa
                 self.epochs.pop()  # of sleeping threads: what lies beside its steps is not a plain one's
             super().on_epoch_begin(epoch, logs)
 
-    def use(concrete: Concrete) -> None:
+    def use(concrete: ExecutableModel) -> None:
         subject = measure_model.MeasuredModel(
             model=concrete.model, data=_data(concrete, samples), batch_size=batch_size,
             backend=os.environ["KERAS_BACKEND"],
@@ -239,7 +239,7 @@ def _measured_epochs(reference: str, batch_size: int, samples: int, most_s: floa
         row = measure_model.measure_model(
             subject, rules=MeasurementRules(least_s=enough_s, most_s=enough_s), tell=lambda *_: None
         )
-        row["epoch"] |= epoch_of(row, samples=samples, batch_size=batch_size)
+        row["epoch"] |= compute_epoch(row, samples=samples, batch_size=batch_size)
         print(json.dumps({"more": False, "row": row}), flush=True)
         os._exit(0)
 
@@ -251,7 +251,7 @@ def _measured_epochs(reference: str, batch_size: int, samples: int, most_s: floa
 def _plain_epochs(reference: str, batch_size: int, samples: int, most_s: float) -> None:
     """Run epochs of a plain fit() in turn, and report the time of the last one."""
     import keras
-    from gpuplan.workload.build.materialize import Concrete
+    from gpuplan.workload.build.materialize import ExecutableModel
 
     epochs = EPOCHS_OF_A_TURN[os.environ["KERAS_BACKEND"]]
 
@@ -268,7 +268,7 @@ def _plain_epochs(reference: str, batch_size: int, samples: int, most_s: float) 
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
             self.took_s = time.perf_counter() - self.began_s
 
-    def use(concrete: Concrete) -> None:
+    def use(concrete: ExecutableModel) -> None:
         x, y, _ = _data(concrete, samples)
         concrete.model.fit(x, y, batch_size=batch_size, epochs=10**6, verbose=0, callbacks=[InTurn()])
 
@@ -279,19 +279,19 @@ ROLES = {"--measured-epochs": _measured_epochs, "--plain-epochs": _plain_epochs}
 
 
 def _data(concrete: Any, samples: int) -> tuple[Any, Any, None]:
-    from gpuplan.workload.build.synthetic import synthetic_inputs, synthetic_targets
+    from gpuplan.workload.build.synthetic import draw_inputs, draw_targets
 
-    x = synthetic_inputs(concrete.x, samples=samples, model=concrete.model)
-    return x, synthetic_targets(concrete.y, samples=samples, output=concrete.output), None
+    x = draw_inputs(concrete.x, samples=samples, model=concrete.model)
+    return x, draw_targets(concrete.y, samples=samples, output=concrete.output), None
 
 
 def _with_model(reference: str, batch_size: int, use: Any) -> None:
-    from gpuplan.workload.build.materialize import with_concrete
+    from gpuplan.workload.build.materialize import build_and_use
     from gpuplan.workload.options import WorkloadOptions
     from gpuplan.workload.reference import parse_reference
 
     options = WorkloadOptions(batch_size=batch_size)
-    with_concrete(parse_reference(reference, base=ROOT), use, base=ROOT, options=options)
+    build_and_use(parse_reference(reference, base=ROOT), use, base=ROOT, options=options)
 
 
 def summarize(rows: list[dict[str, Any]]) -> None:

@@ -22,7 +22,7 @@ from gpuplan.predict.compile.targets import find_target
 from gpuplan.predict.compile.tpu import compute_core_s
 from gpuplan.predict.compile.worker import CompileLimits, compile_step
 from gpuplan.units import MEGA
-from gpuplan.workload.build.lowering import lowered_step
+from gpuplan.workload.build.lowering import load_or_lower_step
 from gpuplan.workload.options import WorkloadOptions
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -39,7 +39,7 @@ def step(model: str, accelerator: str, batch_size: int) -> tuple[float, int]:
     row = load_catalog().accelerators[accelerator]
     target = find_target(row)
     assert target is not None
-    lowered = lowered_step(
+    lowered = load_or_lower_step(
         model, options=WorkloadOptions(batch_size=batch_size), platform=target.platform, base=ROOT
     )
     found = compile_step(

@@ -39,9 +39,9 @@ COPIES = 4 * 4  # bytes a weight: itself, its gradient and Adam's two moments, i
 
 def once(ask: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
     """Return an answer, from the notes of a run that was stopped where it is there."""
-    from gpuplan.files import cache_folder
+    from gpuplan.files import get_cache_folder
 
-    folder = cache_folder("compiled_memory")
+    folder = get_cache_folder("compiled_memory")
     folder.mkdir(parents=True, exist_ok=True)
     key = " ".join(map(str, (ask.__name__, *arguments)))
     path = folder / f"{hashlib.sha256(key.encode()).hexdigest()}.json"

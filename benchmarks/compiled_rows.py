@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuplan.errors import GpuplanError
-from gpuplan.files import write_whole
+from gpuplan.files import write_atomically
 from gpuplan.lab.kernel_store import TracedRun, build_run_key, load_store
 from gpuplan.lab.multi_device_data import pair_measurements
 from gpuplan.lab.multi_device_fit import predict_pair_s
@@ -56,8 +56,8 @@ from gpuplan.predict.run_config import (
     is_fed_from_host,
 )
 from gpuplan.units import GIB, GIGA, MEGA
-from gpuplan.workload.build.lowering import lowered_step
-from gpuplan.workload.options import WorkloadOptions, keras_policy
+from gpuplan.workload.build.lowering import load_or_lower_step
+from gpuplan.workload.options import WorkloadOptions, get_keras_policy
 
 ROOT = Path(__file__).resolve().parents[1]
 OUTPUT = ROOT / "profiles" / "compiled.json"
@@ -122,7 +122,7 @@ def name_of(m: Measurement) -> str:
 
     What was compiled for one is taken for the other only where the step fits in the smaller (`known`).
     """
-    return f"{m.model} {m.batch_size} {keras_policy(m.precision)} {m.accelerator} {m.devices}"
+    return f"{m.model} {m.batch_size} {get_keras_policy(m.precision)} {m.accelerator} {m.devices}"
 
 
 def programs() -> dict[str, Any]:
@@ -147,8 +147,10 @@ def compile_row(m: Measurement) -> tuple[CompileTarget, CompiledStep | CompileFa
     """Compile a published step; a core's share of it on a TPU."""
     target = find_target(load_catalog().accelerators[m.accelerator])
     assert target is not None
-    options = WorkloadOptions(batch_size=m.batch_size // target.cores, precision=keras_policy(m.precision))
-    lowered = lowered_step(m.model, options=options, platform=target.platform, base=m.base)
+    options = WorkloadOptions(
+        batch_size=m.batch_size // target.cores, precision=get_keras_policy(m.precision)
+    )
+    lowered = load_or_lower_step(m.model, options=options, platform=target.platform, base=m.base)
     return target, compile_step(lowered.path, digest=lowered.digest, target=target, limits=LIMITS)
 
 
@@ -343,7 +345,9 @@ def _compile_and_keep(m: Measurement, kept: dict[str, Any]) -> None:
     print(f"{name_of(m)}: {said}, all in all {time.monotonic() - started_s:.0f} s", flush=True)
     if isinstance(result, CompiledStep):
         kept[name_of(m)] = result_to_json(result)
-        write_whole(PROGRAMS, gzip.compress(json.dumps(kept, sort_keys=True, indent=0).encode(), mtime=0))
+        write_atomically(
+            PROGRAMS, gzip.compress(json.dumps(kept, sort_keys=True, indent=0).encode(), mtime=0)
+        )
 
 
 def _finish(kept: dict[str, Any], *, write: bool) -> None:

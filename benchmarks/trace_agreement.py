@@ -16,7 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from gpuplan.workload.capture.tracing_process import run_child
+from gpuplan.workload.capture.tracing_process import trace_in_child
 from gpuplan.workload.model import Workload
 from gpuplan.workload.options import WorkloadOptions
 
@@ -39,7 +39,7 @@ ALLOWED = 0.03
 def traced(model: str, backend: str) -> Workload:
     """Return the step of a model, traced on a backend."""
     batch_size = None if model.endswith(".py") else 16
-    answer = run_child(
+    answer = trace_in_child(
         model, base=ROOT, options=WorkloadOptions(batch_size=batch_size), argv=(), backend=backend
     )
     return Workload.from_json(answer["workload"])

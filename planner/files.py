@@ -10,14 +10,19 @@ from contextvars import ContextVar
 from pathlib import Path
 
 __all__ = [
-    "cache_dir_restored", "cache_folder", "data_folder", "keep_newest", "set_cache_dir", "sync_folder",
-    "write_whole",
+    "cache_dir_restored",
+    "delete_oldest",
+    "get_cache_folder",
+    "get_data_folder",
+    "set_cache_dir",
+    "sync_folder",
+    "write_atomically",
 ]  # fmt: skip
 
 _cache_dir: ContextVar[Path | None] = ContextVar("cache_dir", default=None)
 
 
-def cache_folder(part: str) -> Path:
+def get_cache_folder(part: str) -> Path:
     """Return the folder of a cache: in `GPUPLAN_CACHE_DIR`, the configured folder, or the platform's cache
     folder.
 
@@ -51,7 +56,7 @@ def cache_dir_restored() -> Iterator[None]:
         _cache_dir.reset(token)
 
 
-def data_folder(setting: Path | None = None) -> Path:
+def get_data_folder(setting: Path | None = None) -> Path:
     """Return the folder of refreshed prices: the setting, `GPUPLAN_DATA_DIR`, or the platform's data folder."""
     if setting is not None:
         return setting
@@ -62,7 +67,7 @@ def data_folder(setting: Path | None = None) -> Path:
     return Path(platformdirs.user_data_path("gpuplan")) / "catalog"
 
 
-def write_whole(path: Path, data: str | bytes, *, durable: bool = False, private: bool = False) -> None:
+def write_atomically(path: Path, data: str | bytes, *, durable: bool = False, private: bool = False) -> None:
     """Write a temporary file and move it into place, so that readers see the old file or the new one.
 
     Args:
@@ -93,7 +98,9 @@ def write_whole(path: Path, data: str | bytes, *, durable: bool = False, private
         sync_folder(path.parent)
 
 
-def keep_newest(folder: Path, pattern: str, *, files: float = math.inf, size_bytes: float = math.inf) -> None:
+def delete_oldest(
+    folder: Path, pattern: str, *, files: float = math.inf, size_bytes: float = math.inf
+) -> None:
     """Delete the oldest files of a folder until the limits are met; safe with concurrent processes.
 
     Args:

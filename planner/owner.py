@@ -12,7 +12,7 @@ from pathlib import Path
 from .errors import UsageError
 from .files import sync_folder
 
-__all__ = ["OWNER_FILE", "installation_owner", "kept_owner", "require_owner", "user_label"]
+__all__ = ["OWNER_FILE", "load_or_create_owner", "load_owner", "read_user_label", "require_owner"]
 
 OWNER_FILE = "owner"
 _OWN = re.compile(r"own-[0-9a-f]{16}")
@@ -20,7 +20,7 @@ _TAG = re.compile(r"[a-z][a-z0-9-]{0,62}")  # valid in the tags of every cloud
 RANDOM_BYTES = 8
 
 
-def installation_owner(data_dir: Path) -> str:
+def load_or_create_owner(data_dir: Path) -> str:
     """Return the ID of this installation, creating it if necessary.
 
     Args:
@@ -44,7 +44,7 @@ def installation_owner(data_dir: Path) -> str:
         finally:
             Path(temporary).unlink()
         sync_folder(data_dir)
-    owner = kept_owner(data_dir)
+    owner = load_owner(data_dir)
     if owner is None:
         raise UsageError(
             f"{path} contains no owner's ID",
@@ -53,7 +53,7 @@ def installation_owner(data_dir: Path) -> str:
     return owner
 
 
-def kept_owner(data_dir: Path) -> str | None:
+def load_owner(data_dir: Path) -> str | None:
     """Return the ID of this installation; None if it was not created yet or is invalid."""
     try:
         text = (data_dir / OWNER_FILE).read_text(encoding="utf-8").strip()
@@ -69,7 +69,7 @@ def require_owner(text: str) -> str:
     return text
 
 
-def user_label() -> str:
+def read_user_label() -> str:
     """Return the account's name in characters valid in every cloud's tags; empty if there is none."""
     try:
         name = getpass.getuser()

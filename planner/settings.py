@@ -33,9 +33,16 @@ from .errors import UsageError, near_names_hint
 from .frozen import Frozen
 
 if TYPE_CHECKING:
-    from .settings_own import Committed, Discount, ExchangeRate, Machine, Tax
+    from .settings_own import CommittedPrice, Discount, ExchangeRate, OwnMachine, Tax
 
-__all__ = ["NAMES", "Setting", "Settings", "load_settings", "project_file", "state_folder"]
+__all__ = [
+    "ENVIRONMENT_NAMES",
+    "Setting",
+    "Settings",
+    "find_project_file",
+    "get_state_folder",
+    "load_settings",
+]
 
 ENVIRONMENT_PREFIX = "GPUPLAN_"
 DOCUMENTATION = "gpuplan --help"
@@ -81,8 +88,8 @@ class Settings(Frozen):
     tax: Tax | None = None
     exchange_rate: Mapping[str, ExchangeRate] = field(default_factory=dict)
     discount: tuple[Discount, ...] = ()
-    committed: tuple[Committed, ...] = ()
-    machine: tuple[Machine, ...] = ()
+    committed: tuple[CommittedPrice, ...] = ()
+    machine: tuple[OwnMachine, ...] = ()
     origins: Mapping[str, str]
 
 
@@ -160,8 +167,8 @@ _OWN: dict[str, Callable[[object, str], Any]] = {
     key: _own(key) for key in ("tax", "exchange_rate", "discount", "committed", "machine")
 }
 _OWN["endpoint"] = _addresses
-NAMES = tuple(_READERS)  # settings that the environment can set
-_FILE_NAMES = (*NAMES, *_OWN)
+ENVIRONMENT_NAMES = tuple(_READERS)  # settings that the environment can set
+_FILE_NAMES = (*ENVIRONMENT_NAMES, *_OWN)
 _DEFAULTS: dict[str, Any] = {
     "cache_dir": None, "data_dir": None, "catalog_dir": None, "state_dir": None, "owner": "",
     "providers": (), "regions": (), "currency": "USD", "script_timeout": "10m",
@@ -204,7 +211,7 @@ def load_settings(
     return Settings(**values, origins={name: setting.origin for name, setting in found.items()})
 
 
-def state_folder(settings: Settings) -> Path:
+def get_state_folder(settings: Settings) -> Path:
     """Return the folder of launched runs: the setting, or the platform's state folder."""
     if settings.state_dir is not None:
         return settings.state_dir
@@ -213,7 +220,7 @@ def state_folder(settings: Settings) -> Path:
     return Path(platformdirs.user_state_path("gpuplan"))
 
 
-def project_file(folder: Path) -> tuple[Path, dict[str, Any]] | None:
+def find_project_file(folder: Path) -> tuple[Path, dict[str, Any]] | None:
     """Find the nearest project file with gpuplan settings, from a folder upward, and its content.
 
     In one folder, `gpuplan.toml` takes precedence over `[tool.gpuplan]` in `pyproject.toml`.
@@ -243,13 +250,13 @@ def _require_exchange_rate(found: Mapping[str, Setting]) -> None:
 
 def _layers(*, environ: Mapping[str, str], folder: Path, user_file: Path) -> Iterator[dict[str, Setting]]:
     """Yield the settings of each source, in order of precedence."""
-    variables = {name: environ.get(ENVIRONMENT_PREFIX + name.upper()) for name in NAMES}
+    variables = {name: environ.get(ENVIRONMENT_PREFIX + name.upper()) for name in ENVIRONMENT_NAMES}
     yield {
         name: Setting(_READERS[name](value, variable), variable)
         for name, value in variables.items()
         if value and (variable := ENVIRONMENT_PREFIX + name.upper())
     }
-    project = project_file(folder)
+    project = find_project_file(folder)
     if project is not None:
         yield _from_table(project[1], project[0])
     if user_file.is_file():

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from .errors import UsageError, near_names_hint
-from .settings_own import Committed, CurrencyCode, Discount, ExchangeRate, Machine, Tax
+from .settings_own import CommittedPrice, CurrencyCode, Discount, ExchangeRate, OwnMachine, Tax
 
 __all__ = ["read_own"]
 
@@ -15,12 +15,16 @@ _TYPES: dict[str, Any] = {
     "tax": Tax,
     "exchange_rate": dict[CurrencyCode, ExchangeRate],
     "discount": tuple[Discount, ...],
-    "committed": tuple[Committed, ...],
-    "machine": tuple[Machine, ...],
+    "committed": tuple[CommittedPrice, ...],
+    "machine": tuple[OwnMachine, ...],
 }
 _ROWS: dict[str, type[BaseModel]] = {
-    "tax": Tax, "exchange_rate": ExchangeRate, "discount": Discount, "committed": Committed, "machine": Machine,
-}  # fmt: skip
+    "tax": Tax,
+    "exchange_rate": ExchangeRate,
+    "discount": Discount,
+    "committed": CommittedPrice,
+    "machine": OwnMachine,
+}
 
 
 def read_own(key: str, value: object, where: str) -> Any:
@@ -60,7 +64,7 @@ def _usage_error(key: str, error: ValidationError, where: str) -> UsageError:
     )
 
 
-def _require_unique_names(machines: tuple[Machine, ...], where: str) -> None:
+def _require_unique_names(machines: tuple[OwnMachine, ...], where: str) -> None:
     """Raise UsageError if two machines have the same name."""
     names = [machine.name for machine in machines]
     for name in names:

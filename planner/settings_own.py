@@ -40,8 +40,8 @@ from typing import Annotated, Literal, Protocol
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 __all__ = [
-    "USD", "Committed", "Discount", "ExchangeRate", "Machine", "Priced", "Tax", "committed_for",
-    "discount_for",
+    "USD", "CommittedPrice", "Discount", "ExchangeRate", "OwnMachine", "Priced", "Tax", "find_committed_price",
+    "find_discount",
 ]  # fmt: skip
 
 USD = "USD"
@@ -96,7 +96,7 @@ class _Which(_Entry):
     until: date | None = None  # last day of validity
     note: str = ""
 
-    def holds_for(self, offer: Priced, *, today: date) -> bool:
+    def applies_to(self, offer: Priced, *, today: date) -> bool:
         """Return whether the entry selects an offer and is valid."""
         if self.until is not None and today > self.until:
             return False
@@ -112,18 +112,18 @@ class Discount(_Which):
     purchase: Purchase | None = None  # None: both
     percent: Annotated[Decimal, Field(gt=0, lt=100)]
 
-    def holds_for(self, offer: Priced, *, today: date) -> bool:
+    def applies_to(self, offer: Priced, *, today: date) -> bool:
         """Return whether the discount applies to an offer and is valid."""
-        return self.purchase in (None, offer.purchase) and super().holds_for(offer, today=today)
+        return self.purchase in (None, offer.purchase) and super().applies_to(offer, today=today)
 
 
-class Committed(_Which):
+class CommittedPrice(_Which):
     """A reserved or committed price that replaces the on-demand price of the selected offers."""
 
     usd_per_hour: Annotated[Decimal, Field(gt=0)]
 
 
-class Machine(_Entry):
+class OwnMachine(_Entry):
     """A machine owned by the user, with its running cost per hour (power, fees; not the purchase)."""
 
     name: Name
@@ -135,18 +135,20 @@ class Machine(_Entry):
     note: str = ""
 
 
-def discount_for(offer: Priced, discounts: Iterable[Discount], *, today: date) -> Discount | None:
+def find_discount(offer: Priced, discounts: Iterable[Discount], *, today: date) -> Discount | None:
     """Return the largest valid discount for an offer (discounts are not added); None if there is none.
 
-    No discount applies to a committed price: call this only if ``committed_for`` returns None.
+    No discount applies to a committed price: call this only if ``find_committed_price`` returns None.
     """
-    fitting = [entry for entry in discounts if entry.holds_for(offer, today=today)]
+    fitting = [entry for entry in discounts if entry.applies_to(offer, today=today)]
     return max(fitting, key=lambda entry: entry.percent, default=None)
 
 
-def committed_for(offer: Priced, committed: Iterable[Committed], *, today: date) -> Committed | None:
+def find_committed_price(
+    offer: Priced, committed: Iterable[CommittedPrice], *, today: date
+) -> CommittedPrice | None:
     """Return the lowest valid committed price for an on-demand offer; None if there is none."""
     if offer.purchase != "on_demand":
         return None
-    fitting = [entry for entry in committed if entry.holds_for(offer, today=today)]
+    fitting = [entry for entry in committed if entry.applies_to(offer, today=today)]
     return min(fitting, key=lambda entry: entry.usd_per_hour, default=None)

@@ -157,18 +157,18 @@ class StepTimer(StepRecorder):
             write_text(self.path, format_profile_json(self.document))
 
     def _profile(self, status: str) -> dict[str, Any]:
-        from .profile.document import empty_document, finished, row_of
+        from .profile.document import complete_profile, create_profile, create_row
 
         backend = keras.backend.backend()
         devices = _devices()
-        document = empty_document(
+        document = create_profile(
             model=self.name or self._model.name, mode="train", backend=backend, data="script",
             rules={**self.meter.rules.to_json(), "most_s": None}, source="step_timer",
         )  # fmt: skip
         found = describe_environment(backend)
         document |= {"status": status, "environment": found, "devices": devices, "run": self._run()}
         document["accelerator"] = self.accelerator or _known_accelerator(found["device"])
-        row = row_of(status="measured", batch_size=self.batch_size and max(1, self.batch_size // devices))
+        row = create_row(status="measured", batch_size=self.batch_size and max(1, self.batch_size // devices))
         row |= {
             "precision": str(self._model.dtype_policy.name), "fit": self._timing(),
             "prepare": {"first_step_s": self.first_step_s, "parameters": self._model.count_params()},
@@ -182,7 +182,7 @@ class StepTimer(StepRecorder):
             row["load"] = busy.to_json()
             row["findings"] = find_caveats(row, busy=busy, rules=RULES)
         document["rows"] = [row]
-        return finished(document)
+        return complete_profile(document)
 
     def _timing(self) -> dict[str, Any]:
         """Return the windows; in a run too short for any, the mean of an epoch's steps without its first."""
@@ -221,9 +221,9 @@ def _devices() -> int:
 
 
 def _known_accelerator(device: dict[str, Any]) -> str | None:
-    from .profile.document import accelerator_of
+    from .profile.document import find_accelerator_name
 
-    return accelerator_of(device)
+    return find_accelerator_name(device)
 
 
 def _duration_text(seconds: float) -> str:

@@ -9,25 +9,25 @@ from pathlib import Path
 
 import pytest
 from gpuplan.errors import UsageError
-from gpuplan.owner import installation_owner, kept_owner, require_owner
+from gpuplan.owner import load_or_create_owner, load_owner, require_owner
 
 
 def test_the_id_is_made_once_and_is_private(tmp_path: Path) -> None:
     """64 random bits; the file is its owner's only; nothing is left beside it."""
-    assert kept_owner(tmp_path / "data") is None
-    owner = installation_owner(tmp_path / "data")
+    assert load_owner(tmp_path / "data") is None
+    owner = load_or_create_owner(tmp_path / "data")
 
     assert re.fullmatch("own-[0-9a-f]{16}", owner)
-    assert installation_owner(tmp_path / "data") == kept_owner(tmp_path / "data") == owner
+    assert load_or_create_owner(tmp_path / "data") == load_owner(tmp_path / "data") == owner
     (file,) = (tmp_path / "data").iterdir()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert installation_owner(tmp_path / "other") != owner
+    assert load_or_create_owner(tmp_path / "other") != owner
 
 
 def test_whoever_asks_at_the_same_time_gets_the_same_id(tmp_path: Path) -> None:
     """Of many that find no file, one links its own."""
     with ThreadPoolExecutor(16) as pool:
-        owners = set(pool.map(lambda _: installation_owner(tmp_path), range(64)))
+        owners = set(pool.map(lambda _: load_or_create_owner(tmp_path), range(64)))
 
     assert len(owners) == 1
 
@@ -36,7 +36,7 @@ def test_a_file_that_holds_something_else_is_not_replaced(tmp_path: Path) -> Non
     """Machines carry the old id: a new one would hide them."""
     (tmp_path / "owner").write_text("root")
     with pytest.raises(UsageError, match="contains no owner's ID"):
-        installation_owner(tmp_path)
+        load_or_create_owner(tmp_path)
     assert (tmp_path / "owner").read_text() == "root"
 
 

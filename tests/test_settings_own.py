@@ -11,7 +11,7 @@ from factories import make_offer
 from gpuplan.errors import UsageError
 from gpuplan.offers.catalog import load_user_catalog
 from gpuplan.settings import Settings, load_settings
-from gpuplan.settings_own import committed_for, discount_for
+from gpuplan.settings_own import find_committed_price, find_discount
 
 NOWHERE = Path("/nonexistent/gpuplan.toml")
 TODAY = date(2026, 11, 21)
@@ -78,7 +78,7 @@ def test_the_largest_discount_that_fits_holds(
     tmp_path: Path, changes: dict[str, str], percent: Decimal | None
 ) -> None:
     """Patterns in any case; one discount an offer."""
-    found = discount_for(make_offer(**changes), read(tmp_path).discount, today=TODAY)
+    found = find_discount(make_offer(**changes), read(tmp_path).discount, today=TODAY)
 
     assert (found.percent if found else None) == percent
 
@@ -89,15 +89,15 @@ def test_what_has_run_out_holds_no_more(tmp_path: Path) -> None:
     p4d = make_offer(provider="aws", instance_type="p4d.24xlarge")
     g5 = make_offer(provider="aws", instance_type="g5.xlarge", region="us-east-1")
 
-    last = discount_for(p4d, settings.discount, today=date(2026, 12, 31))
-    after = discount_for(p4d, settings.discount, today=date(2027, 1, 1))
+    last = find_discount(p4d, settings.discount, today=date(2026, 12, 31))
+    after = find_discount(p4d, settings.discount, today=date(2027, 1, 1))
 
     assert last is not None
     assert last.percent == Decimal("12.5")
     assert after is not None
     assert after.percent == Decimal(5)
-    assert committed_for(g5, settings.committed, today=date(2027, 6, 30)) is not None
-    assert committed_for(g5, settings.committed, today=date(2027, 7, 1)) is None
+    assert find_committed_price(g5, settings.committed, today=date(2027, 6, 30)) is not None
+    assert find_committed_price(g5, settings.committed, today=date(2027, 7, 1)) is None
 
 
 def test_committed_prices_and_own_machines_are_among_the_offers(tmp_path: Path) -> None:

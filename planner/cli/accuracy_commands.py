@@ -31,14 +31,14 @@ def record_accuracy(profiles: Path) -> None:
 
     GpuplanError if scoring fails, after its messages on standard error.
     """
-    from ..files import write_whole
+    from ..files import write_atomically
 
     record = profiles / "accuracy.json"
     _gpuplan("accuracy", "--output", str(record))
     typer.echo(f"wrote {record}", err=True)
     page = profiles.resolve().parent / "docs" / "accuracy.md"
     if page.parent.is_dir():
-        write_whole(page, _gpuplan("accuracy", "--recorded", "--markdown"))
+        write_atomically(page, _gpuplan("accuracy", "--recorded", "--markdown"))
         typer.echo(f"wrote {page}", err=True)
 
 

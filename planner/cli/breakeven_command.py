@@ -84,7 +84,7 @@ def breakeven(
     asked = offers.wanted(limits, spot).resolve()
     with show_estimate_progress(model) as tell:
         ready = prepare(
-            model, asked.question, options=options.telling(tell), script_arguments=script_arguments or (),
+            model, asked.question, options=options.with_callback(tell), script_arguments=script_arguments or (),
             catalog=asked.catalog, terms=asked.terms,
         )  # fmt: skip
         result = compare_alternatives(ready, rivalry, question=asked.question)

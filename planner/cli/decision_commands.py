@@ -109,7 +109,11 @@ def rig(
         options = work.options(script)
         with show_estimate_progress(model) as tell:
             ready = prepare(
-                model, asked.question, options=options.telling(tell), catalog=asked.catalog, terms=asked.terms
+                model,
+                asked.question,
+                options=options.with_callback(tell),
+                catalog=asked.catalog,
+                terms=asked.terms,
             )
             rivals = find_rentals_for_work(ready, Question(), accelerator=name, devices=machine.devices)
     verdicts = compare_buy_rent(owned, accelerator=name, rivals=rivals)
@@ -154,7 +158,7 @@ def sweep_command(
     asked = offers.wanted(limits, spot).resolve()
     options = work.options(script)
     with show_estimate_progress(model) as tell:
-        options = options.telling(tell)
+        options = options.with_callback(tell)
         ready = prepare(
             model, asked.question, options=options, script_arguments=script_arguments or (),
             catalog=asked.catalog, terms=asked.terms,

@@ -81,7 +81,7 @@ def estimate(
     asked = offers.wanted(limits, spot).resolve()
     with show_estimate_progress(model) as tell:
         result = ask(
-            model, asked.question, options=options.telling(tell), script_arguments=script_arguments or (),
+            model, asked.question, options=options.with_callback(tell), script_arguments=script_arguments or (),
             catalog=asked.catalog, terms=asked.terms, profiles=profile or (),
             detailed=out.output is not None, best_batch=best_batch,
             compiling=compiling(tell) if compile else None,

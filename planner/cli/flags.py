@@ -17,7 +17,7 @@ from . import completion
 if TYPE_CHECKING:
     from ..plan.request import EstimateRequest
     from ..plan.spot.preemption import SpotTerms
-    from ..workload.capture.terms import ScriptTerms
+    from ..workload.capture.terms import ScriptOptions
     from ..workload.options import WorkloadOptions
 
 __all__ = [
@@ -60,7 +60,7 @@ class ScriptFlags(Frozen):
         ),
     ] = None
 
-    def terms(self) -> ScriptTerms:
+    def terms(self) -> ScriptOptions:
         """Convert the flags; UsageError for an invalid duration or an unset variable."""
         from ..plan.request import build_script_terms
 

@@ -16,7 +16,7 @@ from .next_step import suggest_next, typed
 
 if TYPE_CHECKING:
     from ..profile.pooling import ProcessLimits
-    from ..profile.run import Request
+    from ..profile.run import ProfileRequest
     from ..profile.windows import MeasurementRules
 
 __all__ = ["register"]
@@ -95,7 +95,7 @@ def profile(  # noqa: PLR0917 - one argument a flag
 
       gpuplan profile train.py --compile --accelerator TPU-v5e
     """
-    from ..profile.run import Request, profile
+    from ..profile.run import ProfileRequest, profile
     from ..render.output_files import require_writable
     from ..render.profile import emit_profile, show_progress
     from ..workload.options import WorkloadOptions
@@ -103,7 +103,7 @@ def profile(  # noqa: PLR0917 - one argument a flag
     if output is not None:
         require_writable(output, flag="-o")
     several = _several(processes)
-    request = Request(
+    request = ProfileRequest(
         model=model, batch_sizes=tuple(batch_size or ()), precisions=tuple(precision or ()), backend=backend,
         device=device, data=data,
         options=WorkloadOptions(mode=mode, loss=loss, optimizer=optimizer, script=script.terms()),
@@ -124,7 +124,7 @@ def profile(  # noqa: PLR0917 - one argument a flag
     suggest_next(step, as_json=json_)
 
 
-def _require_sensible(request: Request) -> None:
+def _require_sensible(request: ProfileRequest) -> None:
     """Raise UsageError for an invalid batch size, precision or combination, before anything starts."""
     from ..errors import UsageError
     from ..workload.options import WorkloadOptions
@@ -141,7 +141,7 @@ def _require_sensible(request: Request) -> None:
 
 def _compiler(
     accelerators: Sequence[str], *, asked: bool
-) -> Callable[[dict[str, Any], Request], None] | None:
+) -> Callable[[dict[str, Any], ProfileRequest], None] | None:
     """Build the function that adds compiler results to a profile; UsageError before anything starts."""
     from ..errors import UsageError
 
@@ -157,7 +157,7 @@ def _compiler(
     catalog = load_catalog()
     named = resolve_accelerators(accelerators, catalog)
 
-    def add(document: dict[str, Any], request: Request) -> None:
+    def add(document: dict[str, Any], request: ProfileRequest) -> None:
         with status(f"compiling {request.model}") as tell:
             add_compiled(document, request, catalog=catalog, accelerators=named, compiling=compiling(tell))
 
@@ -244,7 +244,7 @@ def reconcile(
     from ..errors import UsageError
     from ..profile.end_to_end import read_plan
     from ..profile.end_to_end import reconcile as compare
-    from ..profile.run_store import forget_runs, keep_run, runs_folder
+    from ..profile.run_store import delete_runs, get_runs_folder, save_run
     from ..render.profile import emit_reconciled
     from ..render.progress import status
     from ..settings import load_settings
@@ -253,7 +253,7 @@ def reconcile(
     if forget:
         if plan is not None:
             raise UsageError("--forget takes no files", hint="leave out the files, or `--forget`")
-        typer.echo(f"forgot {forget_runs(settings)} runs ({runs_folder(settings)})", err=True)
+        typer.echo(f"forgot {delete_runs(settings)} runs ({get_runs_folder(settings)})", err=True)
         suggest_next(typed("estimate", "MODEL"))
         return
     if plan is None or profile is None:
@@ -263,7 +263,7 @@ def reconcile(
         document = _profile_of(profile, model=planned["workload"]["model"], script=script, tell=tell)
     result = compare(planned, document)
     if keep:
-        typer.echo(f"kept for later estimates: {keep_run(document, settings)}", err=True)
+        typer.echo(f"kept for later estimates: {save_run(document, settings)}", err=True)
     emit_reconciled(result, as_json=json_)
     for finding in result["findings"]:
         typer.echo(finding, err=True)

@@ -58,7 +58,7 @@ def refresh(
 
     Example: gpuplan catalog refresh --provider azure
     """
-    from ..files import data_folder
+    from ..files import get_data_folder
     from ..offers.catalog import load_catalog
     from ..offers.refresh.http import HttpClient
     from ..offers.refresh.jobs import build_jobs
@@ -73,7 +73,7 @@ def refresh(
         load_catalog(), providers=sellers, regions=region or (), environ=os.environ,
         endpoints=settings.endpoint, accept_moves=accept_moves, file=file,
     ) if sellers or not provider else []  # fmt: skip
-    store = PriceStore(data_folder(settings.data_dir))
+    store = PriceStore(get_data_folder(settings.data_dir))
     outcomes = []
     http = HttpClient()
     try:
@@ -283,11 +283,11 @@ def path() -> None:
 
 def _store() -> PriceStore:
     """Return the store of refreshed prices in the settings."""
-    from ..files import data_folder
+    from ..files import get_data_folder
     from ..offers.refresh.store import PriceStore
     from ..settings import load_settings
 
-    return PriceStore(data_folder(load_settings().data_dir))
+    return PriceStore(get_data_folder(load_settings().data_dir))
 
 
 def _catalog() -> Catalog:

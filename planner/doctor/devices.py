@@ -16,8 +16,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ..profile.worker import child_environment
-from ..workload.capture.terms import ScriptTerms
+from ..profile.worker import build_child_environment
+from ..workload.capture.terms import ScriptOptions
 
 __all__ = ["BACKENDS", "BackendReport", "find_installed_backends", "probe_backends"]
 
@@ -60,7 +60,7 @@ def _probe(name: str, timeout_s: float) -> BackendReport:
         with tempfile.TemporaryDirectory(prefix="gpuplan-") as folder:
             done = subprocess.run(
                 command, capture_output=True, text=True, timeout=timeout_s, check=False,
-                env=child_environment(name, None, terms=ScriptTerms(), folder=Path(folder)),
+                env=build_child_environment(name, None, terms=ScriptOptions(), folder=Path(folder)),
                 stdin=subprocess.DEVNULL,
             )  # fmt: skip
     except subprocess.TimeoutExpired:

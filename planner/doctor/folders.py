@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..files import cache_dir_restored, cache_folder, data_folder, set_cache_dir
+from ..files import cache_dir_restored, get_cache_folder, get_data_folder, set_cache_dir
 from .finding import InstallationFinding
 
 if TYPE_CHECKING:
@@ -38,15 +38,15 @@ class DataFolder:
 @cache_dir_restored()
 def list_folders(settings: Settings) -> list[DataFolder]:
     """Return the folders used with given settings."""
-    from ..profile.run_store import runs_folder
-    from ..settings import state_folder
+    from ..profile.run_store import get_runs_folder
+    from ..settings import get_state_folder
 
     set_cache_dir(settings.cache_dir)
     places = {
-        "traced workloads": cache_folder("workloads"),
-        "refreshed prices": data_folder(settings.data_dir),
-        "measured runs": runs_folder(settings),
-        "launched runs": state_folder(settings),
+        "traced workloads": get_cache_folder("workloads"),
+        "refreshed prices": get_data_folder(settings.data_dir),
+        "measured runs": get_runs_folder(settings),
+        "launched runs": get_state_folder(settings),
     }
     return [_inspect(name, path) for name, path in places.items()]
 

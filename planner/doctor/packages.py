@@ -67,8 +67,8 @@ def read_versions() -> dict[str, str | None]:
     required = {
         name: _read_version(name) for name in parse_required_packages(metadata.requires("gpuplan") or ())
     }
-    telling = {name: found for name in OPTIONAL_PACKAGES if (found := _read_version(name)) is not None}
-    return required | telling
+    optional = {name: found for name in OPTIONAL_PACKAGES if (found := _read_version(name)) is not None}
+    return required | optional
 
 
 def parse_required_packages(requirements: Iterable[str]) -> Iterator[str]:

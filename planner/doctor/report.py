@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import GpuplanError
-from ..files import data_folder
+from ..files import get_data_folder
 from ..offers.catalog import Catalog, load_user_catalog
 from ..offers.local import probe_local_offer
-from ..offers.staleness import REFUSED_AFTER_DAYS, age_days, summarize_ages
-from ..owner import kept_owner
+from ..offers.staleness import REFUSED_AFTER_DAYS, compute_age_days, summarize_ages
+from ..owner import load_owner
 from ..profile.machine import read_device_state, read_host_facts
 from ..settings import Settings, load_settings
 from .credentials import CredentialLocation, find_credential_problems, find_credentials
@@ -123,7 +123,7 @@ def examine_installation(
         machine=None if catalog is None else _describe_machine(catalog), backends=backends,
         credentials=find_credentials(environ=environ, home=Path.home()),
         catalog=None if catalog is None else _describe_catalog(catalog, today),
-        owner=kept_owner(data_folder(settings.data_dir)), folders=kept,
+        owner=load_owner(get_data_folder(settings.data_dir)), folders=kept,
         settings={
             name: _format_origin(origin) for name, origin in settings.origins.items() if origin != "default"
         },
@@ -227,7 +227,7 @@ def _find_backend_problems(
 def _find_age_problems(catalog: Catalog | None, today: date) -> Iterator[InstallationFinding]:
     """Yield a warning on providers whose newest price is too old to spend money on."""
     groups = [] if catalog is None else summarize_ages(catalog.offers, today=today)
-    old = [g["provider"] for g in groups if age_days(g["newest"], today=today) > REFUSED_AFTER_DAYS]
+    old = [g["provider"] for g in groups if compute_age_days(g["newest"], today=today) > REFUSED_AFTER_DAYS]
     if old:
         text = f"prices older than {REFUSED_AFTER_DAYS} days for all offers: {', '.join(dict.fromkeys(old))}"
         yield InstallationFinding(level="warning", text=text, hint="gpuplan catalog refresh")

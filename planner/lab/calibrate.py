@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from ..files import write_whole
+from ..files import write_atomically
 from ..predict.coefficients import Coefficients
 from ..predict.device.measured_lookup import FORMAT as MEASURED_FORMAT
 from ..predict.device.measured_lookup import compute_fingerprint
@@ -205,4 +205,4 @@ def build_measured_index(
 
 def write_json(path: Path, data: Any, *, indent: int | None = 2) -> None:
     """Write a JSON file: a reader sees the old one or the new one."""
-    write_whole(path, json.dumps(data, indent=indent) + "\n")
+    write_atomically(path, json.dumps(data, indent=indent) + "\n")

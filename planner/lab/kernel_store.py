@@ -15,7 +15,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from ..files import write_whole
+from ..files import write_atomically
 from ..predict.kernels.executed_ops import CORES_PER_CHIP, list_gradient_passes, select_executed_ops
 from ..predict.kernels.table import CATEGORIES, Kernel, build_kernels
 from ..predict.measurements import Measurement
@@ -108,7 +108,7 @@ def encode_store(traces: Mapping[str, TracedRun]) -> bytes:
 
 def write_store(path: Path, traces: Mapping[str, TracedRun]) -> None:
     """Write traces: a reader sees the old file or the new one."""
-    write_whole(path, encode_store(traces))
+    write_atomically(path, encode_store(traces))
 
 
 @cache

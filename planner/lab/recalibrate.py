@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..files import write_whole
+from ..files import write_atomically
 from ..offers.rows import Accelerator
 from ..predict.measurements import Measurement
 from .calibrate import build_measured_index, calibrate, is_plain_fit, select_single_gpu_rows
@@ -102,4 +102,4 @@ def write_profiles(files: Mapping[str, bytes], folder: Path) -> None:
     """Write all files, each whole or not at all; nothing is written before everything is there to be written."""
     for name, data in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        write_whole(folder / name, data)
+        write_atomically(folder / name, data)

@@ -10,8 +10,8 @@ from typing import Any
 
 from ..errors import GpuplanError, UsageError
 from ..plan.pricing.money import rental_usd
-from ..profile.document import empty_document, finished, row_of
-from ..workload.capture.terms import ScriptTerms
+from ..profile.document import complete_profile, create_profile, create_row
+from ..workload.capture.terms import ScriptOptions
 from .core.cloud_adapter import Outcome
 from .core.history import AttemptHistory, History
 from .core.request import RunSpec
@@ -26,7 +26,7 @@ NOTCH = (
 
 
 def profile_of_run(
-    launcher: Launcher, run: str, *, model: str, terms: ScriptTerms | None = None
+    launcher: Launcher, run: str, *, model: str, terms: ScriptOptions | None = None
 ) -> dict[str, Any]:
     """Return the profile of a run that has ended.
 
@@ -58,7 +58,7 @@ def profile_of_run(
             hint="its log says more: `gpuplan ps`",
         )
     return _with_workload(
-        _document(history, current, outcome, model=model), current.plan.request.spec, terms or ScriptTerms()
+        _document(history, current, outcome, model=model), current.plan.request.spec, terms or ScriptOptions()
     )
 
 
@@ -84,7 +84,7 @@ def median_ends_s(quartiles_s: tuple[float, float, float], *, steps: int) -> tup
 def _document(history: History, current: AttemptHistory, outcome: Outcome, *, model: str) -> dict[str, Any]:
     """Return the profile, without the table of operations."""
     candidate = current.attempt.candidate
-    document = empty_document(
+    document = create_profile(
         model=model,
         mode="train",
         backend=outcome.backend or "unknown",
@@ -93,7 +93,9 @@ def _document(history: History, current: AttemptHistory, outcome: Outcome, *, mo
         source="launch",
     )
     devices = max(1, int(candidate.devices))
-    row = row_of(status="measured", batch_size=outcome.batch_size and max(1, outcome.batch_size // devices))
+    row = create_row(
+        status="measured", batch_size=outcome.batch_size and max(1, outcome.batch_size // devices)
+    )
     row |= {"precision": outcome.precision, "fit": _timing(outcome)}
     lived_s = _lived_s(history, outcome)
     paid = rental_usd(duration_s=lived_s, usd_per_hour=candidate.usd_per_hour)
@@ -108,7 +110,7 @@ def _document(history: History, current: AttemptHistory, outcome: Outcome, *, mo
             "compute_usd": float(paid), "status": outcome.status,
         },
     }  # fmt: skip
-    return finished(document)
+    return complete_profile(document)
 
 
 def _timing(outcome: Outcome) -> dict[str, Any]:
@@ -143,7 +145,7 @@ def _lived_s(history: History, outcome: Outcome) -> float:
     return float(lived)
 
 
-def _with_workload(document: dict[str, Any], spec: RunSpec, terms: ScriptTerms) -> dict[str, Any]:
+def _with_workload(document: dict[str, Any], spec: RunSpec, terms: ScriptOptions) -> dict[str, Any]:
     """Return the profile with the workload that ran, traced again; no later estimate can use it without."""
     from ..workload.load import load_workload
     from ..workload.options import WorkloadOptions

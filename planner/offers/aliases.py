@@ -10,7 +10,7 @@ from functools import cached_property
 from ..errors import UsageError, near_names_hint
 from .rows import CPU
 
-__all__ = ["AcceleratorNames", "chip_name"]
+__all__ = ["AcceleratorNames", "get_chip_name"]
 
 _SEE_ALL = "gpuplan accelerators"
 _VENDORS = ("nvidia", "tesla", "geforce", "quadro", "amd", "instinct", "google", "cloud", "aws")
@@ -18,12 +18,12 @@ _VENDORS = ("nvidia", "tesla", "geforce", "quadro", "amd", "instinct", "google",
 _VARIANT = re.compile(r"(-(\d+GB|PCIe|SXM\d*|NVL|board))+$")
 
 
-def chip_name(accelerator: str) -> str:
+def get_chip_name(accelerator: str) -> str:
     """Return the chip of an accelerator: its canonical name without memory size and form factor.
 
     Example:
-        >>> chip_name("V100-16GB"), chip_name("V100-SXM3-32GB"), chip_name("TPU-v3"), chip_name("TPU-v5e")
-        ('V100', 'V100', 'TPU-v3', 'TPU-v5e')
+        >>> get_chip_name("V100-SXM3-32GB"), get_chip_name("TPU-v3"), get_chip_name("TPU-v5e")
+        ('V100', 'TPU-v3', 'TPU-v5e')
     """
     return _VARIANT.sub("", accelerator)
 

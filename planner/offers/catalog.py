@@ -36,7 +36,7 @@ from .user_prices import apply_committed_prices, build_own_offers
 
 if TYPE_CHECKING:
     from ..settings import Settings
-    from ..settings_own import Committed, Machine
+    from ..settings_own import CommittedPrice, OwnMachine
 
 __all__ = [
     "Catalog",
@@ -66,8 +66,8 @@ class Catalog:
 
     folder: Traversable
     refreshed: Path | None = None
-    machines: tuple[Machine, ...] = ()
-    committed: tuple[Committed, ...] = ()
+    machines: tuple[OwnMachine, ...] = ()
+    committed: tuple[CommittedPrice, ...] = ()
     today: date = date.min
 
     @cached_property
@@ -192,10 +192,10 @@ def load_user_catalog(settings: Settings, *, today: date | None = None) -> Catal
     Refreshed prices replace those of the packaged catalog only, not those of a user's folder. UsageError if
     the user's folder does not exist.
     """
-    from ..files import data_folder
+    from ..files import get_data_folder
 
     catalog = load_catalog(settings.catalog_dir)
-    folder = data_folder(settings.data_dir)
+    folder = get_data_folder(settings.data_dir)
     is_there = any((folder / part).is_dir() for part in ("prices", "notebooks"))
     refreshed = folder if settings.catalog_dir is None and is_there else None
     if not (settings.machine or settings.committed or refreshed):

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from .._version import __version__
-from ..files import cache_folder, keep_newest, write_whole
+from ..files import delete_oldest, get_cache_folder, write_atomically
 from .rows import Row
 
 __all__ = ["cache_rows", "cache_table"]
@@ -88,7 +88,7 @@ def _load_or_make(
     decode: Callable[[Any], T],
 ) -> T:
     name = f"{kind}-{_compute_digest(_fingerprint_code(), kind, *texts)}"
-    path = cache_folder("catalog") / name
+    path = get_cache_folder("catalog") / name
     try:
         stated, _, body = path.read_text(encoding="utf-8").partition("\n")
         if stated == _compute_digest(body):
@@ -104,8 +104,8 @@ def _write_entry(path: Path, kind: str, body: str) -> None:
     """Write a cache entry; ignore a folder that cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, f"{_compute_digest(body)}\n{body}")
-        keep_newest(path.parent, f"{kind}-*", files=MAX_ENTRIES_PER_KIND)
+        write_atomically(path, f"{_compute_digest(body)}\n{body}")
+        delete_oldest(path.parent, f"{kind}-*", files=MAX_ENTRIES_PER_KIND)
     except OSError:
         pass
 

@@ -13,7 +13,7 @@ from importlib.resources.abc import Traversable
 from typing import Annotated, Literal
 
 from ..frozen import Frozen
-from .aliases import chip_name
+from .aliases import get_chip_name
 from .catalog_files import load_rows, load_table, read_table, read_text_table
 from .row_cache import cache_rows
 from .rows import Confidence, Constraint, Offer, PartialDate, Row
@@ -125,7 +125,7 @@ class PreemptionData:
         found: dict[tuple[str, str], list[ZoneTrace]] = {}
         for trace in self.traces:
             if trace.preemptions >= MIN_PREEMPTIONS:
-                found.setdefault((trace.provider, chip_name(trace.accelerator)), []).append(trace)
+                found.setdefault((trace.provider, get_chip_name(trace.accelerator)), []).append(trace)
         return found
 
 
@@ -214,7 +214,7 @@ def _find_observed(offer: Offer, facts: PreemptionData) -> tuple[float, float, f
     Zones are pooled: mean lifetime = Σ up hours / Σ preemptions. The median is the median of zone medians
     weighted by preemptions.
     """
-    chip = chip_name(offer.accelerator)
+    chip = get_chip_name(offer.accelerator)
     alike = facts.watched.get((offer.provider, chip))
     if alike is None:
         return None

@@ -19,10 +19,10 @@ __all__ = [
     "REFUSED_AFTER_DAYS",
     "HasPriceDate",
     "OldPrices",
-    "age_days",
+    "compute_age_days",
     "count_old_prices",
     "format_age_warning",
-    "latest_day",
+    "get_last_day",
     "require_recent_prices",
     "summarize_ages",
 ]  # fmt: skip
@@ -54,11 +54,11 @@ class OldPrices:
     oldest_days: int
 
 
-def latest_day(as_of: str) -> date:
+def get_last_day(as_of: str) -> date:
     """Return the last day covered by a partial date. ValueError if the text is not a date.
 
     Example:
-        >>> latest_day("2026-02"), latest_day("2019-2023")
+        >>> get_last_day("2026-02"), get_last_day("2019-2023")
         (datetime.date(2026, 2, 28), datetime.date(2023, 12, 31))
     """
     if re.fullmatch(r"\d{4}-\d{4}", as_of):
@@ -68,14 +68,14 @@ def latest_day(as_of: str) -> date:
     return date(year, month, rest[1] if len(rest) > 1 else monthrange(year, month)[1])
 
 
-def age_days(as_of: str, *, today: date) -> int:
+def compute_age_days(as_of: str, *, today: date) -> int:
     """Return the minimum age of a price [days]; 0 for a month that has not ended."""
-    return max(0, (today - latest_day(as_of)).days)
+    return max(0, (today - get_last_day(as_of)).days)
 
 
 def count_old_prices(offers: Iterable[HasPriceDate], *, today: date) -> OldPrices:
     """Count the prices older than 30 days; undated prices (the user's own machine) are skipped."""
-    ages = [age_days(offer.price_as_of, today=today) for offer in offers if offer.price_as_of]
+    ages = [compute_age_days(offer.price_as_of, today=today) for offer in offers if offer.price_as_of]
     return OldPrices(
         old=sum(1 for age in ages if age > OLD_AFTER_DAYS), dated=len(ages), oldest_days=max(ages, default=0)
     )
@@ -114,8 +114,8 @@ def summarize_ages(offers: Iterable[Offer], *, today: date) -> list[dict[str, An
             "prices": len(dates),
             "newest": max(dates),
             "oldest": min(dates),
-            "over_30_days": sum(age_days(day, today=today) > OLD_AFTER_DAYS for day in dates),
-            "over_90_days": sum(age_days(day, today=today) > REFUSED_AFTER_DAYS for day in dates),
+            "over_30_days": sum(compute_age_days(day, today=today) > OLD_AFTER_DAYS for day in dates),
+            "over_90_days": sum(compute_age_days(day, today=today) > REFUSED_AFTER_DAYS for day in dates),
         }
         for (provider, purchase), dates in sorted(groups.items())
     ]

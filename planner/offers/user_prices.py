@@ -11,7 +11,7 @@ from .aliases import AcceleratorNames
 from .rows import Offer
 
 if TYPE_CHECKING:
-    from ..settings_own import Committed, Machine
+    from ..settings_own import CommittedPrice, OwnMachine
 
 __all__ = ["OWN_PROVIDER", "OWN_SOURCE", "apply_committed_prices", "build_own_offers"]
 
@@ -19,7 +19,7 @@ OWN_PROVIDER = "own"
 OWN_SOURCE = "gpuplan.toml of the user"
 
 
-def build_own_offers(machines: Iterable[Machine], names: AcceleratorNames) -> tuple[Offer, ...]:
+def build_own_offers(machines: Iterable[OwnMachine], names: AcceleratorNames) -> tuple[Offer, ...]:
     """Build offers of the provider ``own`` from the user's machines.
 
     UsageError if an accelerator is not in the catalog.
@@ -45,7 +45,7 @@ def build_own_offers(machines: Iterable[Machine], names: AcceleratorNames) -> tu
 
 
 def apply_committed_prices(
-    offers: Sequence[Offer], committed: Sequence[Committed], *, today: date
+    offers: Sequence[Offer], committed: Sequence[CommittedPrice], *, today: date
 ) -> tuple[Offer, ...]:
     """Replace list prices by committed ones; the note keeps the list price."""
     if not committed:
@@ -53,11 +53,11 @@ def apply_committed_prices(
     return tuple(_apply_commitment(offer, committed, today) for offer in offers)
 
 
-def _apply_commitment(offer: Offer, committed: Sequence[Committed], today: date) -> Offer:
+def _apply_commitment(offer: Offer, committed: Sequence[CommittedPrice], today: date) -> Offer:
     """Return an offer at its committed price, or unchanged."""
-    from ..settings_own import committed_for
+    from ..settings_own import find_committed_price
 
-    entry = committed_for(offer, committed, today=today)
+    entry = find_committed_price(offer, committed, today=today)
     if entry is None:
         return offer
     listed = "no list price" if offer.usd_per_hour is None else f"list price {offer.usd_per_hour} USD/h"

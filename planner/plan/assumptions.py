@@ -127,16 +127,16 @@ class CostTerms(Frozen):
         row = None if self.costs is None else self.costs.regions.get((provider, region))
         return None if row is None else row.g_co2_per_kwh
 
-    def discount_for(self, offer: Offer) -> Discount | None:
+    def find_discount(self, offer: Offer) -> Discount | None:
         """Return the discount on an offer's list price; None on a committed price or one's own machine."""
         if not self.discounts:
             return None
         from ..offers.user_prices import OWN_SOURCE
-        from ..settings_own import discount_for
+        from ..settings_own import find_discount
 
         if offer.price_source == OWN_SOURCE:
             return None
-        return discount_for(offer, self.discounts, today=self.today)
+        return find_discount(offer, self.discounts, today=self.today)
 
     def to_json(self) -> dict[str, Any]:
         """Return what was assumed, as it was used."""

@@ -15,7 +15,7 @@ from ..predict.compile.worker import CompileLimits, build_missing_compiler_fault
 
 if TYPE_CHECKING:
     from ..offers.rows import Accelerator
-    from ..workload.build.lowering import Lowered
+    from ..workload.build.lowering import LoweredStep
     from ..workload.model import Workload
     from ..workload.options import WorkloadOptions
     from .question import Question, StepPredictor
@@ -228,7 +228,9 @@ def _whole(counts: Iterable[float]) -> tuple[int, ...]:
     return tuple(int(count) for count in counts if count == int(count))
 
 
-def _lowered(target: CompileTarget, program: ProgramSource) -> Lowered:
-    from ..workload.build.lowering import lowered_step
+def _lowered(target: CompileTarget, program: ProgramSource) -> LoweredStep:
+    from ..workload.build.lowering import load_or_lower_step
 
-    return lowered_step(program.model, options=program.options, platform=target.platform, argv=program.argv)
+    return load_or_lower_step(
+        program.model, options=program.options, platform=target.platform, argv=program.argv
+    )

@@ -18,7 +18,7 @@ from .execution.memory_parts import compute_batch_bytes
 if TYPE_CHECKING:
     from ..offers.catalog import Catalog
     from ..offers.rows import Accelerator
-    from ..profile.run import Request
+    from ..profile.run import ProfileRequest
 
 __all__ = ["add_compiled", "resolve_accelerators"]
 
@@ -38,7 +38,7 @@ def resolve_accelerators(names: Sequence[str], catalog: Catalog) -> tuple[Accele
 
 
 def add_compiled(
-    document: dict[str, Any], request: Request, *, catalog: Catalog, accelerators: Sequence[Accelerator],
+    document: dict[str, Any], request: ProfileRequest, *, catalog: Catalog, accelerators: Sequence[Accelerator],
     compiling: StepCompiler,
 ) -> None:  # fmt: skip
     """Add `compiled` to a profile: each measured step on each accelerator.

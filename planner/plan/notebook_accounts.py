@@ -24,12 +24,12 @@ def refresh_notebook_accounts(settings: Settings, *, timeout_s: float = PATIENCE
         settings: Where readings are kept, and which programs to ask.
         timeout_s: How long one command may take [s].
     """
-    from ..files import data_folder
+    from ..files import get_data_folder
     from ..offers.refresh.source import RefreshRequest
     from ..offers.refresh.sources.notebook_clients import NOTEBOOK_PROVIDERS, refresh_notebooks
     from ..offers.refresh.store import PriceStore
 
-    store = PriceStore(data_folder(settings.data_dir))
+    store = PriceStore(get_data_folder(settings.data_dir))
     request = RefreshRequest(environ=os.environ, endpoints=settings.endpoint)
     for provider in NOTEBOOK_PROVIDERS:
         outcome = refresh_notebooks(provider, store=store, request=request, timeout_s=timeout_s)

@@ -187,14 +187,14 @@ def _feed(measurements: Sequence[ProfileRow], workload: Workload) -> InputPipeli
 
 def _measurements(model: Any, profiles: Sequence[Path]) -> tuple[ProfileRow, ...]:
     """Return the measurements of the files, of the model when it is a profile, and of the saved runs."""
-    from ..profile.run_store import own_measurements
+    from ..profile.run_store import load_own_measurements
     from ..settings import load_settings
 
     files = [Path(path) for path in profiles]
     if isinstance(model, str) and model.endswith(".json") and _is_profile(Path(model)):
         files.append(Path(model))
     named = [m for path in dict.fromkeys(files) for m in _measured_in(path)]
-    return (*named, *own_measurements(load_settings()))
+    return (*named, *load_own_measurements(load_settings()))
 
 
 def _measured_in(path: Path) -> Sequence[ProfileRow]:
@@ -246,6 +246,6 @@ def _workload(model: Any, *, options: WorkloadOptions, script_arguments: Sequenc
         from ..workload.load import load_workload
 
         return load_workload(model, options=options, argv=script_arguments)
-    from ..workload.load import workload_of_model
+    from ..workload.load import trace_keras_model
 
-    return workload_of_model(model, options=options)
+    return trace_keras_model(model, options=options)

@@ -12,7 +12,7 @@ from ..frozen import Frozen
 from ..settings import load_settings
 from ..units import SECONDS_PER_HOUR
 from ..workload.capture.environment import require_variables
-from ..workload.capture.terms import ScriptTerms
+from ..workload.capture.terms import ScriptOptions
 from .assumptions import CostTerms, build_cost_terms
 from .compare.criteria import SortBy
 from .execution.scaling_mode import ScalingMode
@@ -156,7 +156,7 @@ def build_spot_terms(
 FLAG = "--script-timeout"
 
 
-def build_script_terms(*, timeout: str | float | None, variables: Sequence[str]) -> ScriptTerms:
+def build_script_terms(*, timeout: str | float | None, variables: Sequence[str]) -> ScriptOptions:
     """Return the terms on which a script runs.
 
     Args:
@@ -173,4 +173,4 @@ def build_script_terms(*, timeout: str | float | None, variables: Sequence[str])
         timeout, flag = settings.script_timeout, f"script_timeout ({settings.origins['script_timeout']})"
     timeout_s = parse_duration_s(timeout, flag=flag) if isinstance(timeout, str) else timeout
     require_positive(timeout_s, what=flag, example="10m")
-    return ScriptTerms(timeout_s=timeout_s, variables=tuple(variables))
+    return ScriptOptions(timeout_s=timeout_s, variables=tuple(variables))

@@ -10,7 +10,7 @@ from typing import Any, Literal, cast
 
 from ..errors import UsageError
 from ..frozen import Frozen
-from ..offers.aliases import chip_name
+from ..offers.aliases import get_chip_name
 
 __all__ = [
     "COLUMNS",
@@ -118,7 +118,7 @@ class Measurement(Frozen):
     @property
     def chip(self) -> str:
         """Chip of the accelerator: the group of rows that is left out together."""
-        return chip_name(self.accelerator)
+        return get_chip_name(self.accelerator)
 
 
 PARTS_OF_A_SOURCE = ("_vision", "_language", "_infer")  # files that hold one publisher's rows between them

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import IO, Any, NoReturn
 
 from ..errors import GpuplanError, UsageError
-from ..workload.build.materialize import Concrete, set_precision, with_concrete
-from ..workload.capture.watch import Watch, end_with_parent
-from ..workload.errors import one_line
+from ..workload.build.materialize import ExecutableModel, build_and_use, set_precision
+from ..workload.capture.watch import PositionReporter, end_with_parent
+from ..workload.errors import to_one_line
 from ..workload.options import WorkloadOptions
 from ..workload.reference import parse_reference
 from .measure_model import MeasuredModel, is_out_of_memory, measure_model
@@ -71,7 +71,9 @@ def _fail(out: IO[str], error: Exception) -> NoReturn:
     """Tell of an error, its traceback on stderr."""
     traceback.print_exception(error)
     kind = "out_of_memory" if is_out_of_memory(error) else "failed"
-    _finish(out, event="failed", kind=kind, message=f"{type(error).__name__}: {one_line(error)}", hint=None)
+    _finish(
+        out, event="failed", kind=kind, message=f"{type(error).__name__}: {to_one_line(error)}", hint=None
+    )
 
 
 def _answer(request: dict[str, Any], out: IO[str], folder: Path) -> None:
@@ -85,10 +87,10 @@ def _answer(request: dict[str, Any], out: IO[str], folder: Path) -> None:
     _require_device(request["backend"], request["device"])
     set_precision(options.precision)
     facts |= _set_products(request["backend"], options.precision)
-    watch = Watch(folder, own=str(reference.folder(base)))
+    watch = PositionReporter(folder, own=str(reference.folder(base)))
     started_s = time.perf_counter()
 
-    def use(concrete: Concrete) -> NoReturn:
+    def use(concrete: ExecutableModel) -> NoReturn:
         facts["build_s"] = time.perf_counter() - started_s
         watch.stop()  # nothing else runs here while it measures
         try:
@@ -99,7 +101,7 @@ def _answer(request: dict[str, Any], out: IO[str], folder: Path) -> None:
             _fail(out, error)
         _finish(out, event="done", row=row)
 
-    with_concrete(reference, use, base=base, options=options, argv=request["argv"])
+    build_and_use(reference, use, base=base, options=options, argv=request["argv"])
 
 
 def _require_device(backend: str, wanted: str | None) -> None:
@@ -136,7 +138,7 @@ def _set_products(backend: str, precision: str | None) -> dict[str, Any]:
 
 
 def _measured(
-    concrete: Concrete, request: dict[str, Any], out: IO[str], facts: dict[str, Any]
+    concrete: ExecutableModel, request: dict[str, Any], out: IO[str], facts: dict[str, Any]
 ) -> dict[str, Any]:
     from .machine import describe_environment
 
@@ -179,17 +181,22 @@ def _policy_of(model: Any) -> str:
     return str(model.dtype_policy.name)
 
 
-def _arrays(concrete: Concrete, *, few: bool) -> tuple[Any, Any, Any]:
+def _arrays(concrete: ExecutableModel, *, few: bool) -> tuple[Any, Any, Any]:
     """Return random x, y and sample weights; one batch when the loop is fed by the script."""
-    from ..workload.build.synthetic import sample_bytes, samples_to_draw, synthetic_inputs, synthetic_targets
+    from ..workload.build.synthetic import (
+        compute_sample_bytes,
+        compute_samples_to_draw,
+        draw_inputs,
+        draw_targets,
+    )
 
-    size = sample_bytes(concrete.x, concrete.y, concrete.sample_weight)
+    size = compute_sample_bytes(concrete.x, concrete.y, concrete.sample_weight)
     count = concrete.batch_size
     if not few:
-        count = samples_to_draw(batch_size=count, bytes_per_sample=size, known=concrete.samples)
-    x = synthetic_inputs(concrete.x, samples=count, model=concrete.model)
-    y = synthetic_targets(concrete.y, samples=count, output=concrete.output)
-    weight = synthetic_targets(concrete.sample_weight, samples=count, output=concrete.output)
+        count = compute_samples_to_draw(batch_size=count, bytes_per_sample=size, known=concrete.samples)
+    x = draw_inputs(concrete.x, samples=count, model=concrete.model)
+    y = draw_targets(concrete.y, samples=count, output=concrete.output)
+    weight = draw_targets(concrete.sample_weight, samples=count, output=concrete.output)
     return x, y, weight
 
 

@@ -49,11 +49,11 @@ def _predicted(document: dict[str, Any], batch_size: int, model: Any) -> StepTim
     from ..offers.local import probe_local_offer
     from ..offers.rows import CPU
     from ..predict.predictor import Predictor
-    from ..workload.load import workload_of_model
+    from ..workload.load import trace_keras_model
     from ..workload.options import WorkloadOptions
 
     catalog = load_catalog()
-    workload = workload_of_model(model, options=WorkloadOptions(batch_size=batch_size))
+    workload = trace_keras_model(model, options=WorkloadOptions(batch_size=batch_size))
     document["workloads"] = [workload.to_json()]
     document["rows"][0] |= {"workload": 0, "precision": workload.precision}
     name = document["accelerator"]

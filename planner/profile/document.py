@@ -12,17 +12,23 @@ from .background_load import combine_uses
 from .findings import find_bottleneck, find_caveats
 from .pooling import pool_timings
 from .windows import MeasurementRules
-from .worker import Outcome
+from .worker import ProcessResult
 
 __all__ = [
-    "SCHEMA", "accelerator_of", "empty_document", "epoch_of", "finished", "row_of", "row_of_processes",
+    "SCHEMA",
+    "build_row",
+    "complete_profile",
+    "compute_epoch",
+    "create_profile",
+    "create_row",
+    "find_accelerator_name",
 ]  # fmt: skip
 
 SCHEMA = "gpuplan.profile/1"
 MEASURED = ("fit", "step", "epoch", "memory", "pipeline", "state_while_timed")
 
 
-def empty_document(
+def create_profile(
     *, model: str, mode: str, backend: str, data: str, rules: dict[str, Any], source: str
 ) -> dict[str, Any]:
     """Return a profile without rows.
@@ -42,7 +48,7 @@ def empty_document(
     }  # fmt: skip
 
 
-def row_of(*, status: str, batch_size: int | None) -> dict[str, Any]:
+def create_row(*, status: str, batch_size: int | None) -> dict[str, Any]:
     """Return a row in which nothing is known yet."""
     return {
         "batch_size": batch_size, "precision": None, "asked_precision": None, "status": status, "message": None,
@@ -50,8 +56,8 @@ def row_of(*, status: str, batch_size: int | None) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def row_of_processes(
-    outcomes: Sequence[Outcome], *, asked: dict[str, Any], rules: MeasurementRules, options: str
+def build_row(
+    outcomes: Sequence[ProcessResult], *, asked: dict[str, Any], rules: MeasurementRules, options: str
 ) -> dict[str, Any]:
     """Return the row of a configuration that several processes measured, one after the other.
 
@@ -63,7 +69,7 @@ def row_of_processes(
     """
     first = outcomes[0]
     prepare = first.row.get("prepare", {})
-    row = row_of(status=first.status, batch_size=first.row.get("batch_size") or asked["batch_size"])
+    row = create_row(status=first.status, batch_size=first.row.get("batch_size") or asked["batch_size"])
     row |= {name: first.row.get(name) for name in ("pipeline", "state_while_timed")}
     busy = combine_uses([outcome.busy for outcome in outcomes if outcome.busy is not None])
     row |= {
@@ -79,13 +85,13 @@ def row_of_processes(
     if epochs:
         beside = [epoch["beside_steps_s"] for epoch in epochs if epoch["beside_steps_s"] is not None]
         row["epoch"] = {"beside_steps_s": statistics.median(beside) if beside else None}
-        row["epoch"] |= epoch_of(row, samples=prepare.get("samples"), batch_size=row["batch_size"])
+        row["epoch"] |= compute_epoch(row, samples=prepare.get("samples"), batch_size=row["batch_size"])
     if row["fit"] is not None:
         row["findings"] = find_caveats(row, busy=busy, rules=rules, options=options)
     return row
 
 
-def _message(outcomes: Sequence[Outcome]) -> str | None:
+def _message(outcomes: Sequence[ProcessResult]) -> str | None:
     """Return why a process measured nothing, with its number where others measured; None when all did."""
     for number, outcome in enumerate(outcomes, start=1):
         if outcome.message is not None:
@@ -103,7 +109,7 @@ def _largest(memories: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     }
 
 
-def epoch_of(row: dict[str, Any], *, samples: int | None, batch_size: int) -> dict[str, Any]:
+def compute_epoch(row: dict[str, Any], *, samples: int | None, batch_size: int) -> dict[str, Any]:
     """Return how many steps an epoch has, and how long all of it takes; None where that is not known."""
     steps = None if samples is None else -(-samples // batch_size)
     step_s, beside_s = row["fit"]["median_s"], row["epoch"]["beside_steps_s"]
@@ -111,7 +117,7 @@ def epoch_of(row: dict[str, Any], *, samples: int | None, batch_size: int) -> di
     return {"steps": steps, "total_s": steps * step_s + beside_s if known else None}
 
 
-def accelerator_of(device: dict[str, Any]) -> str | None:
+def find_accelerator_name(device: dict[str, Any]) -> str | None:
     """Return the catalog's name of a device; None for one that the catalog does not know."""
     from ..offers.catalog import load_catalog
     from ..offers.rows import CPU
@@ -124,7 +130,7 @@ def accelerator_of(device: dict[str, Any]) -> str | None:
         return None
 
 
-def finished(document: dict[str, Any]) -> dict[str, Any]:
+def complete_profile(document: dict[str, Any]) -> dict[str, Any]:
     """Return the document with what follows from all of its rows; what was given stays as it is."""
     splits = list(_splits(document["rows"]))
     rows = [_limited(row, splits) for row in document["rows"]]

@@ -13,12 +13,12 @@ from typing import Any, Literal
 from ..errors import GpuplanError, UsageError
 from ..workload.options import WorkloadOptions
 from ..workload.reference import parse_reference
-from .document import accelerator_of, empty_document, finished, row_of_processes
+from .document import build_row, complete_profile, create_profile, find_accelerator_name
 from .pooling import ProcessLimits, is_enough
 from .windows import MeasurementRules
-from .worker import Outcome, Worker
+from .worker import MeasuringProcess, ProcessResult
 
-__all__ = ["BACKENDS", "Request", "profile"]
+__all__ = ["BACKENDS", "ProfileRequest", "profile"]
 
 BACKENDS = ("jax", "tensorflow", "torch")
 SWEEP = 4  # the default sweep's other batch is this many times smaller [-]
@@ -27,7 +27,7 @@ Keep = Callable[[dict[str, Any]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class ProfileRequest:
     """What is to be measured.
 
     Args:
@@ -60,7 +60,7 @@ class Request:
 
 
 def profile(
-    request: Request, *, on_event: OnEvent = lambda message: None, keep: Keep = lambda doc: None
+    request: ProfileRequest, *, on_event: OnEvent = lambda message: None, keep: Keep = lambda doc: None
 ) -> dict[str, Any]:
     """Measure every configuration and return the profile.
 
@@ -78,7 +78,7 @@ def profile(
     if reference.kind == "json":
         raise UsageError(f"`{request.model}` is a file of results", hint="give the model that it was made of")
     backend = _backend(request.backend)
-    document = empty_document(
+    document = create_profile(
         model=request.model, mode=request.options.mode, backend=backend, data=request.data,
         rules=request.rules.to_json() | {"processes": request.several.to_json()}, source="profile",
     )  # fmt: skip
@@ -92,12 +92,12 @@ def profile(
             raise
         finally:
             if configuration.outcomes:
-                configuration.row = row_of_processes(
+                configuration.row = build_row(
                     configuration.outcomes, asked=configuration.asked, rules=request.rules, options=request.typed
                 )  # fmt: skip
                 document["rows"] = [one.row for one in configurations]
                 _tell_machine(document, configuration.outcomes[-1])
-                keep(finished(document))
+                keep(complete_profile(document))
 
     for asked in _asked(request, document):
         configurations.append(_Configuration(asked))
@@ -109,7 +109,7 @@ def profile(
     document["status"] = "complete"
     if request.trace:
         _trace(document, request, base, on_event)
-    return finished(document)
+    return complete_profile(document)
 
 
 @dataclass(slots=True)
@@ -124,16 +124,16 @@ class _Configuration:
     """
 
     asked: dict[str, Any]
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[ProcessResult] = field(default_factory=list)
     row: dict[str, Any] = field(default_factory=dict)
     took_s: float = 0.0
 
-    def run(self, request: Request, *, backend: str, base: Path, on_event: OnEvent) -> None:
+    def run(self, request: ProfileRequest, *, backend: str, base: Path, on_event: OnEvent) -> None:
         """Let one more process measure; what had arrived is an outcome too when the user interrupts."""
         on_event({"event": "begin", "process": len(self.outcomes) + 1, **self.asked})
         child = _child_request(request, backend, self.asked, base) | {"pipeline": not self.outcomes}
         began_s = time.monotonic()
-        worker = Worker(child, on_event, request.options.script)
+        worker = MeasuringProcess(child, on_event, request.options.script)
         try:
             self.outcomes.append(worker.run())
         except KeyboardInterrupt:
@@ -144,7 +144,7 @@ class _Configuration:
             worker.stop()
             self.took_s += time.monotonic() - began_s
 
-    def is_due(self, request: Request) -> bool:
+    def is_due(self, request: ProfileRequest) -> bool:
         """Return whether another process is to measure."""
         if any(outcome.status != "measured" for outcome in self.outcomes):
             return False
@@ -155,14 +155,14 @@ class _Configuration:
         )  # fmt: skip
 
 
-def _tell_machine(document: dict[str, Any], outcome: Outcome) -> None:
+def _tell_machine(document: dict[str, Any], outcome: ProcessResult) -> None:
     """Add what a process said of the machine, once."""
     if outcome.environment is not None and document["environment"] is None:
         document["environment"] = outcome.environment
-        document["accelerator"] = accelerator_of(outcome.environment["device"])
+        document["accelerator"] = find_accelerator_name(outcome.environment["device"])
 
 
-def _trace(document: dict[str, Any], request: Request, base: Path, on_event: OnEvent) -> None:
+def _trace(document: dict[str, Any], request: ProfileRequest, base: Path, on_event: OnEvent) -> None:
     """Add what each measured row computes, so that the plan knows the work; compare the memory.
 
     Run after everything was measured, for tracing takes a processor. What cannot be traced is a note.
@@ -175,7 +175,7 @@ def _trace(document: dict[str, Any], request: Request, base: Path, on_event: OnE
         options = replace(
             request.options, batch_size=row["batch_size"], precision=row["asked_precision"],
             compiled=False if document["backend"] == "torch" else None,
-        ).telling(lambda line: on_event({"event": "script", "at": line}))  # fmt: skip
+        ).with_callback(lambda line: on_event({"event": "script", "at": line}))  # fmt: skip
         try:
             workload = load_workload(request.model, options=options, base=base, argv=request.argv)
         except GpuplanError as error:
@@ -206,7 +206,7 @@ def _backend(wanted: str | None) -> str:
     return name
 
 
-def _asked(request: Request, document: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _asked(request: ProfileRequest, document: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield batch sizes and precisions; without batch sizes, the model's own tells the other one."""
     for precision in request.precisions or (None,):
         tried: set[int] = set()
@@ -235,7 +235,7 @@ def _unless_too_big(
 
 
 def _child_request(
-    request: Request, backend: str, configuration: dict[str, Any], base: Path
+    request: ProfileRequest, backend: str, configuration: dict[str, Any], base: Path
 ) -> dict[str, Any]:
     options = replace(request.options, **configuration)
     # The median of all windows is surer than that of one process's, by the root of their number.

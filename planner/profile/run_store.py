@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
-from ..files import write_whole
+from ..files import write_atomically
 
 if TYPE_CHECKING:
     from ..predict.from_profile.predictor import ProfileRow
     from ..settings import Settings
 
-__all__ = ["forget_runs", "keep_run", "own_measurements", "read_profile", "runs_folder"]
+__all__ = ["delete_runs", "get_runs_folder", "load_own_measurements", "read_profile", "save_run"]
 
 FILES = "*.profile.json"
 
 
-def runs_folder(settings: Settings) -> Path:
+def get_runs_folder(settings: Settings) -> Path:
     """Return the folder of saved runs: in `data_dir`, or in the platform's data folder."""
     if settings.data_dir is not None:
         return settings.data_dir / "runs"
@@ -49,31 +49,31 @@ def read_profile(path: Path) -> dict[str, Any]:
     return document
 
 
-def keep_run(document: Mapping[str, Any], settings: Settings) -> Path:
+def save_run(document: Mapping[str, Any], settings: Settings) -> Path:
     """Save a profile under the hash of its content, so that saving it twice changes nothing.
 
     Returns:
         The file.
     """
     text = json.dumps(document, sort_keys=True)
-    folder = runs_folder(settings)
+    folder = get_runs_folder(settings)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.profile.json"
-    write_whole(path, text)
+    write_atomically(path, text)
     return path
 
 
-def forget_runs(settings: Settings) -> int:
+def delete_runs(settings: Settings) -> int:
     """Delete all saved runs; return their number."""
-    kept = list(runs_folder(settings).glob(FILES))
+    kept = list(get_runs_folder(settings).glob(FILES))
     for path in kept:
         path.unlink(missing_ok=True)
     return len(kept)
 
 
-def own_measurements(settings: Settings) -> tuple[ProfileRow, ...]:
+def load_own_measurements(settings: Settings) -> tuple[ProfileRow, ...]:
     """Return the measurements of all saved runs; damaged files are left out."""
-    return tuple(_readable(runs_folder(settings)))
+    return tuple(_readable(get_runs_folder(settings)))
 
 
 def _readable(folder: Path) -> Iterator[ProfileRow]:

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import GpuplanError, UsageError
-from ..workload.capture.process import ScriptProcess, environment_of
-from ..workload.capture.terms import ScriptTerms
+from ..workload.capture.process import ScriptProcess, build_process_environment
+from ..workload.capture.terms import ScriptOptions
 from ..workload.reference import parse_reference
 from .background_load import LoadMonitor, ProcessorUse
 from .statistics import summarize
 
-__all__ = ["Outcome", "Worker", "child_environment"]
+__all__ = ["MeasuringProcess", "ProcessResult", "build_child_environment"]
 
 POLL_S = 0.2
 MEMORY_RESERVE = 0.05  # of the host's memory, left to everybody else [-]
@@ -29,7 +29,7 @@ PLATFORMS = {"cpu": "cpu", "gpu": "cuda,cpu", "tpu": "tpu,cpu"}
 
 
 @dataclass(slots=True)
-class Outcome:
+class ProcessResult:
     """What came of one configuration.
 
     Args:
@@ -47,8 +47,8 @@ class Outcome:
     message: str | None = None
 
 
-def child_environment(
-    backend: str, device: str | None, *, terms: ScriptTerms, folder: Path
+def build_child_environment(
+    backend: str, device: str | None, *, terms: ScriptOptions, folder: Path
 ) -> dict[str, str]:
     """Return the environment of a measuring process: backend, device, memory taken as needed.
 
@@ -58,7 +58,7 @@ def child_environment(
         terms: On which the user's code runs.
         folder: A temporary one.
     """
-    environment = environment_of(terms, folder)
+    environment = build_process_environment(terms, folder)
     environment |= {"KERAS_BACKEND": backend, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     environment.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
@@ -69,11 +69,11 @@ def child_environment(
     return environment
 
 
-class Worker:
+class MeasuringProcess:
     """One process for one configuration."""
 
     def __init__(
-        self, request: Mapping[str, Any], on_event: Callable[[dict[str, Any]], None], terms: ScriptTerms
+        self, request: Mapping[str, Any], on_event: Callable[[dict[str, Any]], None], terms: ScriptOptions
     ) -> None:
         """Start it; `run` listens, `stop` ends it.
 
@@ -88,17 +88,19 @@ class Worker:
         path = folder / "request.json"
         path.write_text(json.dumps(request), encoding="utf-8")
         self._log = (folder / "log").open("w+", encoding="utf-8", errors="replace")
-        environment = child_environment(request["backend"], request["device"], terms=terms, folder=folder)
-        telling = replace(terms, tell=lambda line: on_event({"event": "script", "at": line}))
+        environment = build_child_environment(
+            request["backend"], request["device"], terms=terms, folder=folder
+        )
+        reporting = replace(terms, tell=lambda line: on_event({"event": "script", "at": line}))
         self._child = ScriptProcess(
-            f"{__package__}.child", [path], name=reference, terms=telling, environment=environment,
+            f"{__package__}.child", [path], name=reference, terms=reporting, environment=environment,
             own=parse_reference(reference, base=base).folder(base), stdout=subprocess.PIPE, stderr=self._log,
         )  # fmt: skip
         self.process = self._child.process
         self._lines: queue.Queue[str | None] = queue.Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        self.outcome = Outcome()
+        self.outcome = ProcessResult()
         self._windows: dict[str, list[tuple[float, int]]] = {}
         self._watch: LoadMonitor | None = None
 
@@ -108,7 +110,7 @@ class Worker:
                 self._lines.put(line)
         self._lines.put(None)
 
-    def run(self) -> Outcome:
+    def run(self) -> ProcessResult:
         """Listen until the process is done or dead."""
         while True:
             try:
@@ -154,12 +156,12 @@ class Worker:
             return True
         return False
 
-    def _ended(self, status: str, message: str | None) -> Outcome:
+    def _ended(self, status: str, message: str | None) -> ProcessResult:
         self.outcome.status, self.outcome.message = status, message
         self.outcome.busy = self._watch.stop() if self._watch is not None else None
         return self.outcome
 
-    def _died(self) -> Outcome:
+    def _died(self) -> ProcessResult:
         code = self.process.wait()
         self._log.seek(0)
         said = self._log.read().strip().splitlines()
@@ -181,7 +183,7 @@ class Worker:
             return bool(own > memory.available)
         return False
 
-    def interrupted(self) -> Outcome:
+    def interrupted(self) -> ProcessResult:
         """Return what had arrived."""
         for phase, windows in self._windows.items():
             steps_s, counts = [list(column) for column in zip(*windows, strict=True)]

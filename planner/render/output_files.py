@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from ..errors import UsageError
-from ..files import write_whole
+from ..files import write_atomically
 
 __all__ = ["require_writable", "write_text"]
 
@@ -31,4 +31,4 @@ def require_writable(path: Path, *, flag: str) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write a file atomically."""
-    write_whole(path, text)
+    write_atomically(path, text)

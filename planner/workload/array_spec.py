@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["ArraySpec", "SpecTree", "map_specs", "spec_leaves"]
+__all__ = ["ArraySpec", "SpecTree", "iter_specs", "map_specs"]
 
 # An ArraySpec, or dicts, lists and tuples of them, nested like the data; None if not given.
 SpecTree = Any
@@ -41,18 +41,18 @@ def map_specs(function: Callable[[ArraySpec], Any], tree: SpecTree) -> Any:
     return None
 
 
-def spec_leaves(tree: SpecTree) -> Iterator[ArraySpec]:
+def iter_specs(tree: SpecTree) -> Iterator[ArraySpec]:
     """Yield every spec of a nested structure, in order.
 
     Example:
-        >>> [leaf.dtype for leaf in spec_leaves((ArraySpec((), "int32"), [ArraySpec((3,), "float32")]))]
+        >>> [leaf.dtype for leaf in iter_specs((ArraySpec((), "int32"), [ArraySpec((3,), "float32")]))]
         ['int32', 'float32']
     """
     if isinstance(tree, ArraySpec):
         yield tree
     elif isinstance(tree, dict):
         for value in tree.values():
-            yield from spec_leaves(value)
+            yield from iter_specs(value)
     elif isinstance(tree, (list, tuple)):
         for value in tree:
-            yield from spec_leaves(value)
+            yield from iter_specs(value)

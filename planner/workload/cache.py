@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..files import cache_folder, keep_newest, write_whole
+from ..files import delete_oldest, get_cache_folder, write_atomically
 from ..units import MIB
 from .options import WorkloadOptions
 from .reference import Reference
 
-__all__ = ["entry_key", "hash_file", "read_entry", "write_entry"]
+__all__ = ["compute_entry_key", "hash_file", "read_entry", "write_entry"]
 
 SCHEMA = "gpuplan.cache/2"
 LARGEST_CACHE_BYTES = 256 * MIB
@@ -32,7 +32,9 @@ def hash_file(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def entry_key(reference: Reference, *, base: Path, options: WorkloadOptions, argv: Sequence[str]) -> str:
+def compute_entry_key(
+    reference: Reference, *, base: Path, options: WorkloadOptions, argv: Sequence[str]
+) -> str:
     """Return the key of an entry: a digest of everything the result depends on except file contents."""
     facts = {
         "reference": reference.text,
@@ -71,7 +73,7 @@ def _sources() -> str:
 
 def read_entry(key: str) -> dict[str, Any] | None:
     """Return the workload (as JSON) of an entry whose files are unchanged; None if there is none."""
-    path = cache_folder("workloads") / f"{key}.json"
+    path = get_cache_folder("workloads") / f"{key}.json"
     try:
         entry = json.loads(path.read_bytes())
         if entry["schema"] != SCHEMA or not _unchanged(entry["files"]):
@@ -92,11 +94,11 @@ def _unchanged(files: dict[str, str]) -> bool:
 def write_entry(key: str, *, workload: dict[str, Any], files: dict[str, str]) -> None:
     """Store a workload; if the folder is not writable, only print a warning."""
     entry = {"schema": SCHEMA, "files": files, "workload": workload}
-    folder = cache_folder("workloads")
+    folder = get_cache_folder("workloads")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_whole(folder / f"{key}.json", json.dumps(entry, separators=(",", ":")))
-        keep_newest(folder, "*.json", size_bytes=LARGEST_CACHE_BYTES)
+        write_atomically(folder / f"{key}.json", json.dumps(entry, separators=(",", ":")))
+        delete_oldest(folder, "*.json", size_bytes=LARGEST_CACHE_BYTES)
     except OSError as error:
         _warn(f"the trace is not cached: {error.strerror or error} ({folder})")
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-__all__ = ["Mesh", "distribution_name", "mesh_of_devices", "show_devices"]
+__all__ = ["Mesh", "get_device_mesh", "get_distribution_name", "list_devices_of_any_type"]
 
 Mesh = tuple[tuple[str, int], ...]  # axes of the devices: name and length
 
 
-def distribution_name() -> str:
+def get_distribution_name() -> str:
     """Return the name of the distribution (`DataParallel`, ...); empty if none is set."""
     import keras
 
@@ -15,7 +15,7 @@ def distribution_name() -> str:
     return "" if known is None else type(known).__name__
 
 
-def mesh_of_devices() -> Mesh:
+def get_device_mesh() -> Mesh:
     """Return the device mesh of the distribution; empty on one device."""
     import keras
 
@@ -26,7 +26,7 @@ def mesh_of_devices() -> Mesh:
     return tuple((str(name), int(size)) for name, size in zip(mesh.axis_names, mesh.shape, strict=True))
 
 
-def show_devices() -> None:
+def list_devices_of_any_type() -> None:
     """Let `keras.distribution.list_devices()` return this process's devices for any device type."""
     from keras.src.backend import distribution_lib
 

@@ -10,7 +10,13 @@ from pathlib import Path
 from ..errors import GpuplanError
 
 __all__ = [
-    "TRACED_ON", "BackendError", "CaptureError", "fault_in_user_code", "is_own_file", "line_of_fault", "one_line",
+    "TRACED_ON",
+    "BackendError",
+    "CaptureError",
+    "build_user_code_error",
+    "find_user_line",
+    "is_own_file",
+    "to_one_line",
 ]  # fmt: skip
 
 # Backend of the tracing child; the user's code may have changed KERAS_BACKEND.
@@ -39,13 +45,13 @@ class BackendError(CaptureError):
         self.backend = backend
 
 
-def one_line(text: object) -> str:
+def to_one_line(text: object) -> str:
     """Return the start of a message as one line of bounded length."""
     flat = " ".join(str(text).split())
     return flat if len(flat) <= LONGEST_MESSAGE else flat[: LONGEST_MESSAGE - 1] + "…"
 
 
-def line_of_fault(error: BaseException, folders: Sequence[str]) -> str | None:
+def find_user_line(error: BaseException, folders: Sequence[str]) -> str | None:
     """Return `file.py, line N` of the innermost frame in the user's folders."""
     where = None
     for frame in traceback.extract_tb(error.__traceback__):
@@ -62,7 +68,7 @@ def is_own_file(filename: str, folder: str) -> bool:
     return path.startswith(folder.rstrip(os.sep) + os.sep)
 
 
-def fault_in_user_code(
+def build_user_code_error(
     error: BaseException, *, name: str, doing: str, folders: Sequence[str]
 ) -> CaptureError:
     """Convert an exception of the user's code to a one-line error with a hint.
@@ -73,7 +79,7 @@ def fault_in_user_code(
         doing: Progress of the code (`failed before fit()`).
         folders: Folders of the user's files, to locate the line of the error.
     """
-    line = line_of_fault(error, folders)
+    line = find_user_line(error, folders)
     where, script = line or name, name.split("?", 1)[0]
     backend = _foreign_backend(error, folders)
     if backend is not None:
@@ -82,11 +88,11 @@ def fault_in_user_code(
         return CaptureError(f"{where}: {_syntax(error)}", hint="correct the syntax error, then run again")
     if isinstance(error, ModuleNotFoundError):
         return CaptureError(
-            f"{where}: {one_line(error)}",
+            f"{where}: {to_one_line(error)}",
             hint=f"install `{error.name}` where gpuplan is installed{_or_function(script)}",
         )
     at = f" ({line})" if line is not None else ""
-    fault = f"{type(error).__name__}: {one_line(error)}"
+    fault = f"{type(error).__name__}: {to_one_line(error)}"
     return CaptureError(f"{name} {doing}{at}: {fault}", hint=_way_out(error, script))
 
 
@@ -156,7 +162,7 @@ def _needs_backend(backend: str, error: BaseException, *, where: str, name: str)
             hint=f"`pip install 'gpuplan[{backend}]'`{_or_function(name)} without it",
         )
     return BackendError(
-        f"{where}: needs the {backend} backend: {one_line(error)}",
+        f"{where}: needs the {backend} backend: {to_one_line(error)}",
         hint="write that part with `keras.ops`, which runs on every backend, or as a Keras layer",
         backend=backend,
     )

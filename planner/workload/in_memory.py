@@ -14,13 +14,13 @@ from typing import Any
 from ..errors import UsageError
 from .array_spec import SpecTree
 from .build.abstract_init import NOT_ABSTRACT, abstract_variables
-from .build.assemble import Run, assemble_workload
-from .build.fit_inputs import Feed
-from .build.saved import with_policy
-from .capture.tracing_process import run_child
-from .errors import one_line
+from .build.assemble import RunProperties, assemble_workload
+from .build.fit_inputs import FitInputs
+from .build.saved import replace_dtype_policy
+from .capture.tracing_process import trace_in_child
+from .errors import to_one_line
 from .model import Workload
-from .options import WorkloadOptions, keras_policy
+from .options import WorkloadOptions, get_keras_policy
 
 __all__ = ["trace_model"]
 
@@ -31,7 +31,7 @@ NOT_SERIALIZABLE = (NotImplementedError, TypeError, ValueError, KeyError, Attrib
 def trace_model(
     model: Any, *, options: WorkloadOptions, input_spec: SpecTree, target_spec: SpecTree
 ) -> Workload:
-    """Trace a `keras.Model` to a workload; see `workload_of_model`.
+    """Trace a `keras.Model` to a workload; see `trace_keras_model`.
 
     A copy without weights is built from the model's configuration. A model without a configuration is traced
     itself. On other backends than JAX, the configuration is traced in a child process.
@@ -44,11 +44,11 @@ def trace_model(
         )
     if keras.backend.backend() != "jax":
         return _trace_elsewhere(model, options)
-    feed = None if input_spec is None else Feed(x=input_spec, y=target_spec)
+    feed = None if input_spec is None else FitInputs(x=input_spec, y=target_spec)
     with abstract_variables() as works, _policy(options.precision):
         notes = () if works else (NOT_ABSTRACT,)
         subject = _copy(model, options)
-        run = Run(text=model.name, feed=feed, notes=notes)
+        run = RunProperties(text=model.name, feed=feed, notes=notes)
         return assemble_workload(subject, run=run, options=options)
 
 
@@ -59,7 +59,7 @@ def _policy(precision: str | None) -> Iterator[None]:
 
     before = keras.config.dtype_policy()
     if precision is not None:
-        keras.config.set_dtype_policy(keras_policy(precision))
+        keras.config.set_dtype_policy(get_keras_policy(precision))
     try:
         yield
     finally:
@@ -72,7 +72,7 @@ def _copy(model: Any, options: WorkloadOptions) -> Any:
     try:
         config = keras.saving.serialize_keras_object(model)
         if options.precision is not None:
-            config = with_policy(config, keras_policy(options.precision))
+            config = replace_dtype_policy(config, get_keras_policy(options.precision))
         known = {type(layer).__name__: type(layer) for layer in model._flatten_layers()}
         return keras.saving.deserialize_keras_object(config, custom_objects=known, safe_mode=False)
     except NOT_SERIALIZABLE as error:
@@ -83,7 +83,7 @@ def _as_it_is(model: Any, options: WorkloadOptions, error: Exception) -> Any:
     """Return the model itself if tracing has no side effects on it."""
     if options.precision is not None or options.loss or options.optimizer:
         raise UsageError(
-            f"`{model.name}` cannot be copied, so it cannot be changed: {one_line(error)}",
+            f"`{model.name}` cannot be copied, so it cannot be changed: {to_one_line(error)}",
             hint="build it with the intended precision, loss and optimizer, or add a get_config() method",
         ) from error
     if options.mode == "train" and not model.compiled:
@@ -99,12 +99,12 @@ def _trace_elsewhere(model: Any, options: WorkloadOptions) -> Workload:
         config = json.dumps(keras.saving.serialize_keras_object(model))
     except NOT_SERIALIZABLE as error:
         raise UsageError(
-            f"`{model.name}` needs the {backend} backend, which this version cannot trace: {one_line(error)}",
+            f"`{model.name}` needs the {backend} backend, which this version cannot trace: {to_one_line(error)}",
             hint="run with KERAS_BACKEND=jax, or add a get_config() method to the model",
         ) from error
     with tempfile.TemporaryDirectory(prefix="gpuplan-") as folder:
         path = Path(folder, "model.keras")
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr("config.json", config)
-        answer = run_child(str(path), base=Path(folder), options=options, argv=())
+        answer = trace_in_child(str(path), base=Path(folder), options=options, argv=())
     return replace(Workload.from_json(answer["workload"]), model=model.name)

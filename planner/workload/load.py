@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from .cache import entry_key, read_entry, write_entry
-from .capture.tracing_process import run_child
-from .errors import one_line
+from .cache import compute_entry_key, read_entry, write_entry
+from .capture.tracing_process import trace_in_child
+from .errors import to_one_line
 from .model import FORMAT, Workload
-from .options import WorkloadOptions, keras_policy, steps_of_run
+from .options import WorkloadOptions, compute_run_steps, get_keras_policy
 from .reference import Reference, parse_reference
 
 PROFILE = "gpuplan.profile/1"
 
-__all__ = ["PROFILE", "WorkloadOptions", "load_workload", "workload_of_model"]
+__all__ = ["PROFILE", "WorkloadOptions", "load_workload", "trace_keras_model"]
 
 
 def load_workload(
@@ -55,10 +55,10 @@ def _trace_or_recall(
 ) -> Workload:
     # Run length and compilation do not affect the trace: one entry serves all.
     traced = replace(options, samples=None, epochs=None, steps=None, compiled=None)
-    key = entry_key(reference, base=base, options=traced, argv=argv)
+    key = compute_entry_key(reference, base=base, options=traced, argv=argv)
     known = read_entry(key) if options.use_cache else None
     if known is None:
-        answer = run_child(reference.text, base=base, options=traced, argv=argv)
+        answer = trace_in_child(reference.text, base=base, options=traced, argv=argv)
         known = answer["workload"]
         if options.use_cache:
             write_entry(key, workload=answer["workload"], files=answer["files"])
@@ -73,7 +73,7 @@ def _require_syntax(path: Path) -> None:
             f"{path.name}, line {error.lineno}: syntax error: {error.msg}", hint="correct it, then run again"
         ) from None
     except (OSError, ValueError) as error:
-        raise UsageError(f"cannot read `{path.name}`: {one_line(error)}", hint="give a script") from None
+        raise UsageError(f"cannot read `{path.name}`: {to_one_line(error)}", hint="give a script") from None
 
 
 # --- saved workloads --------------------------------------------------------------------------------------
@@ -87,7 +87,7 @@ def _read_saved(reference: Reference, options: WorkloadOptions) -> Workload:
         schema = data["schema"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(
-            f"`{path.name}` is not a saved workload: {one_line(error)}",
+            f"`{path.name}` is not a saved workload: {to_one_line(error)}",
             hint=f"give a file of schema `{FORMAT}`",
         ) from None
     if schema == PROFILE:
@@ -97,7 +97,7 @@ def _read_saved(reference: Reference, options: WorkloadOptions) -> Workload:
     try:
         workload = Workload.from_json(data)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UsageError(f"`{path.name}` is corrupt: {one_line(error)}", hint="save it again") from None
+        raise UsageError(f"`{path.name}` is corrupt: {to_one_line(error)}", hint="save it again") from None
     _require_as_traced(workload, options, name=path.name)
     return _as_asked(workload, options)
 
@@ -128,14 +128,14 @@ def _require_as_traced(workload: Workload, options: WorkloadOptions, *, name: st
 
 
 def _policy(precision: str | None) -> str | None:
-    return None if precision is None else keras_policy(precision)
+    return None if precision is None else get_keras_policy(precision)
 
 
 def _as_asked(workload: Workload, options: WorkloadOptions) -> Workload:
     """Return the workload with the requested run length and execution mode."""
     samples = options.samples or workload.samples
     epochs = replace(options, mode=workload.mode).passes or workload.epochs
-    counted = steps_of_run(samples=samples, batch_size=workload.batch_size, epochs=epochs)
+    counted = compute_run_steps(samples=samples, batch_size=workload.batch_size, epochs=epochs)
     changed = options.samples is not None or options.epochs is not None
     steps = options.steps or (counted if changed else workload.steps)
     compiled = workload.compiled if options.compiled is None else options.compiled
@@ -148,7 +148,7 @@ def _as_asked(workload: Workload, options: WorkloadOptions) -> Workload:
 # --- models in this process -------------------------------------------------------------------------------
 
 
-def workload_of_model(
+def trace_keras_model(
     model: Any, *, options: WorkloadOptions, input_spec: Any = None, target_spec: Any = None
 ) -> Workload:
     """Trace a `keras.Model` of this process, without modifying it.

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from ..errors import UsageError, near_names_hint
 from ..frozen import Frozen
-from .capture.terms import ScriptTerms
+from .capture.terms import ScriptOptions
 
-__all__ = ["DEFAULT_BATCH_SIZE", "PRECISIONS", "WorkloadOptions", "keras_policy", "steps_of_run"]
+__all__ = ["DEFAULT_BATCH_SIZE", "PRECISIONS", "WorkloadOptions", "compute_run_steps", "get_keras_policy"]
 
 PRECISIONS = ("float32", "tf32", "mixed_float16", "mixed_bfloat16", "float16", "bfloat16")
 DEFAULT_BATCH_SIZE = 32  # default of `fit()`
@@ -49,7 +49,7 @@ class WorkloadOptions(Frozen):
     optimizer: str | None = None
     use_cache: bool = True
     devices: int | None = None
-    script: ScriptTerms = ScriptTerms()
+    script: ScriptOptions = ScriptOptions()
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "samples", "epochs", "steps", "devices"):
@@ -76,7 +76,7 @@ class WorkloadOptions(Frozen):
         """Return the options as plain JSON types, without how the user's code is run."""
         return {name: value for name, value in vars(self).items() if name != "script"}
 
-    def telling(self, tell: Callable[[str], None]) -> WorkloadOptions:
+    def with_callback(self, tell: Callable[[str], None]) -> WorkloadOptions:
         """Return the options with a function that is told where the user's code is."""
         return replace(self, script=replace(self.script, tell=tell))
 
@@ -94,23 +94,23 @@ def _require_positive(name: str, value: int | None) -> None:
         raise UsageError(f"{flag} must be a whole number of at least 1, not {value}", hint=f"try `{flag} 1`")
 
 
-def keras_policy(precision: str) -> str:
+def get_keras_policy(precision: str) -> str:
     """Return the Keras dtype policy of a precision; TF32 affects only products of float32.
 
     Example:
-        >>> keras_policy("tf32"), keras_policy("mixed_bfloat16")
+        >>> get_keras_policy("tf32"), get_keras_policy("mixed_bfloat16")
         ('float32', 'mixed_bfloat16')
     """
     return "float32" if precision == "tf32" else precision
 
 
-def steps_of_run(*, samples: int | None, batch_size: int, epochs: int | None) -> int | None:
+def compute_run_steps(*, samples: int | None, batch_size: int, epochs: int | None) -> int | None:
     """Return the optimizer steps of a run [-]: ceil(samples / batch_size) × epochs; None if unknown.
 
     A smaller last batch of an epoch counts as a step, as in `fit()`.
 
     Example:
-        >>> steps_of_run(samples=60_000, batch_size=128, epochs=10)
+        >>> compute_run_steps(samples=60_000, batch_size=128, epochs=10)
         4690
     """
     if samples is None or epochs is None:

@@ -15,7 +15,7 @@ from gpuplan.plan import compilation
 from gpuplan.predict.compile import targets
 from gpuplan.predict.compile.compiled import CompiledStep, CompileFault
 from gpuplan.units import GIB
-from gpuplan.workload.build.lowering import Lowered
+from gpuplan.workload.build.lowering import LoweredStep
 from gpuplan.workload.ops import Op, OpKind
 
 Run = Callable[..., Any]
@@ -80,7 +80,7 @@ def test_rows_rest_on_what_a_fake_compiler_says(
     gpuplan: Run, saved: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """1.5 million cycles at 1.5 GHz are a millisecond; 3 GiB are the compiler's, and not the model's."""
-    lowered = Lowered(digest="d", path=tmp_path, batch_size=32)
+    lowered = LoweredStep(digest="d", path=tmp_path, batch_size=32)
     result = CompiledStep(
         compiler="libtpu 0 jax 0", compile_s=1.0, needed_bytes=3 * GIB, cycles={"kOutput": 1.5e6}
     )
@@ -108,7 +108,9 @@ def test_a_fake_compilers_refusal_is_a_row_that_does_not_fit(
 ) -> None:
     refusal = CompileFault(kind="does not fit", message="does not fit", needed_bytes=20 * GIB)
     monkeypatch.setitem(targets.PACKAGES, "tpu", ("pytest",))
-    monkeypatch.setattr(compilation, "_lowered", lambda *_: Lowered(digest="d", path=tmp_path, batch_size=32))
+    monkeypatch.setattr(
+        compilation, "_lowered", lambda *_: LoweredStep(digest="d", path=tmp_path, batch_size=32)
+    )
     monkeypatch.setattr(compilation, "compile_step", lambda *_, **__: refusal)
 
     done = gpuplan("estimate", saved, "--compile", "--accelerator", "TPU-v5e", "--json")

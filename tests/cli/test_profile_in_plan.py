@@ -10,7 +10,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from gpuplan.profile.document import empty_document, row_of
+from gpuplan.profile.document import create_profile, create_row
 
 from .conftest import Done
 
@@ -25,21 +25,21 @@ def data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def factories(saved: str, tmp_path: Path) -> Callable[..., str]:
+def invented_profile(saved: str, tmp_path: Path) -> Callable[..., str]:
     """Return a function that writes a made-up profile of the MNIST example."""
 
     def write(
         accelerator: str, step_s: float, *, run: dict[str, Any] | None = None, **columns: Any
     ) -> str:  # fmt: skip
         workload = json.loads(Path(saved).read_text())
-        document = empty_document(
+        document = create_profile(
             model="made up", mode="train", backend="jax", data="synthetic", rules={}, source="profile"
         )
         timing = {
             "median_s": step_s, "low_s": 0.99 * step_s, "high_s": 1.01 * step_s, "windows_s": [step_s],
             "steps_per_window": [1], "warm_up": {"windows_s": [], "settled": True}, "stopped": "converged",
         }  # fmt: skip
-        row = row_of(status="measured", batch_size=workload["batch_size"])
+        row = create_row(status="measured", batch_size=workload["batch_size"])
         row |= {"precision": "float32", "fit": timing, "workload": 0, **columns}
         document |= {"status": "complete", "accelerator": accelerator, "rows": [row], "workloads": [workload]}
         document["run"] = run
@@ -66,11 +66,11 @@ def steps(done: Done) -> dict[str, dict[str, Any]]:
 
 
 def test_the_measured_accelerator_is_measured_and_the_others_corrected(
-    saved: str, gpuplan: Callable[..., Done], factories: Callable[..., str]
+    saved: str, gpuplan: Callable[..., Done], invented_profile: Callable[..., str]
 ) -> None:
     """A T4 that takes three times as long as modelled: its row says so, and a V100's goes up, by less."""
     before = steps(gpuplan("estimate", saved, *ACCELERATORS, "--json"))
-    profile = factories("T4", 3 * before["T4"]["s"])
+    profile = invented_profile("T4", 3 * before["T4"]["s"])
     after = steps(gpuplan("estimate", saved, "--profile", profile, *ACCELERATORS, "--json"))
 
     assert after["T4"]["basis"] == "measured"
@@ -79,20 +79,22 @@ def test_the_measured_accelerator_is_measured_and_the_others_corrected(
     assert after["local"] == before["local"]
 
 
-def test_a_profile_is_a_model(gpuplan: Callable[..., Done], factories: Callable[..., str]) -> None:
+def test_a_profile_is_a_model(gpuplan: Callable[..., Done], invented_profile: Callable[..., str]) -> None:
     """`gpuplan estimate profile.json` knows the work and what it took."""
-    after = steps(gpuplan("estimate", factories("T4", 0.25), *ACCELERATORS, "--json"))
+    after = steps(gpuplan("estimate", invented_profile("T4", 0.25), *ACCELERATORS, "--json"))
 
     assert after["T4"]["s"] == 0.25
     assert after["T4"]["high"] / after["T4"]["low"] < 1.1
 
 
 def test_a_cpu_tells_of_itself_alone(
-    saved: str, gpuplan: Callable[..., Done], factories: Callable[..., str]
+    saved: str, gpuplan: Callable[..., Done], invented_profile: Callable[..., str]
 ) -> None:
     """This machine's row becomes measured; GPUs stay as they were, for no published set has both."""
     before = steps(gpuplan("estimate", saved, *ACCELERATORS, "--json"))
-    after = steps(gpuplan("estimate", saved, "--profile", factories("CPU", 0.125), *ACCELERATORS, "--json"))
+    after = steps(
+        gpuplan("estimate", saved, "--profile", invented_profile("CPU", 0.125), *ACCELERATORS, "--json")
+    )
 
     assert after["local"]["s"] == 0.125
     assert after["local"]["basis"] == "measured"
@@ -102,7 +104,7 @@ def test_a_cpu_tells_of_itself_alone(
 
 
 def test_a_slow_pipeline_is_a_ceiling_elsewhere(
-    saved: str, gpuplan: Callable[..., Done], factories: Callable[..., str]
+    saved: str, gpuplan: Callable[..., Done], invented_profile: Callable[..., str]
 ) -> None:
     """A generator of 100 samples/s: a batch of 128 takes 1.28 s on every GPU, unless `--feed` says otherwise.
 
@@ -112,7 +114,7 @@ def test_a_slow_pipeline_is_a_ceiling_elsewhere(
     pipeline = [{"workers": None, "samples_per_s": 100.0, "cores": 1.0, "samples_per_s_per_core": 100.0}]
     step = {"median_s": before["T4"]["s"], "windows_s": [], "steps_per_window": [], "stopped": "converged"}
     step["warm_up"] = {"windows_s": [], "settled": True}
-    slow = factories("T4", 1.28, pipeline=pipeline, step=step, limit="input")
+    slow = invented_profile("T4", 1.28, pipeline=pipeline, step=step, limit="input")
     after = steps(gpuplan("estimate", saved, "--profile", slow, *ACCELERATORS, "--json"))
     said = steps(gpuplan("estimate", saved, "--profile", slow, "--feed", "arrays", *ACCELERATORS, "--json"))
 
@@ -122,13 +124,17 @@ def test_a_slow_pipeline_is_a_ceiling_elsewhere(
 
 
 def test_runs_are_kept_and_forgotten(
-    saved: str, gpuplan: Callable[..., Done], factories: Callable[..., str], tmp_path: Path, data_folder: Path
+    saved: str,
+    gpuplan: Callable[..., Done],
+    invented_profile: Callable[..., str],
+    tmp_path: Path,
+    data_folder: Path,
 ) -> None:
     """What reconcile keeps corrects later estimates; `--forget` takes it back."""
     plan = tmp_path / "plan.json"
     before = steps(gpuplan("estimate", saved, *ACCELERATORS, "--json", "-o", str(plan)))
     step_s = 2 * before["T4"]["high"]
-    done = gpuplan("reconcile", str(plan), factories("T4", step_s), "--json")
+    done = gpuplan("reconcile", str(plan), invented_profile("T4", step_s), "--json")
     result = json.loads(done.out)
     schema = json.loads(files("gpuplan.schemas").joinpath("gpuplan.reconcile.json").read_text())
     jsonschema.validate(result, schema)
@@ -145,13 +151,13 @@ def test_runs_are_kept_and_forgotten(
 
 
 def test_the_whole_run_is_compared(
-    saved: str, gpuplan: Callable[..., Done], factories: Callable[..., str], tmp_path: Path
+    saved: str, gpuplan: Callable[..., Done], invented_profile: Callable[..., str], tmp_path: Path
 ) -> None:
     """15 epochs of 422 steps each, 10 s of training and 2 s of validation an epoch: by hand 150 s and 30 s."""
     plan = tmp_path / "plan.json"
     gpuplan("estimate", saved, *ACCELERATORS, "-o", str(plan))
     run = {"epochs_s": [12.0] * 15, "validation_s": [2.0] * 15, "steps": [422] * 15}
-    done = gpuplan("reconcile", str(plan), factories("T4", 0.02, run=run), "--no-keep", "--json")
+    done = gpuplan("reconcile", str(plan), invented_profile("T4", 0.02, run=run), "--no-keep", "--json")
     parts = {part["part"]: part for part in json.loads(done.out)["parts"]}
 
     assert parts["training"]["actual"] == pytest.approx(150.0)
@@ -173,7 +179,7 @@ def test_the_whole_run_is_compared(
     ],
 )
 def test_wrong_files_are_told(  # noqa: PLR0917 - fixtures
-    saved: str, gpuplan: Callable[..., Done], factories: Callable[..., str], tmp_path: Path,
+    saved: str, gpuplan: Callable[..., Done], invented_profile: Callable[..., str], tmp_path: Path,
     arguments: list[str], code: int, message: str,
 ) -> None:  # fmt: skip
     """One line: which file, and what it is not."""
@@ -182,8 +188,8 @@ def test_wrong_files_are_told(  # noqa: PLR0917 - fixtures
     names = {
         "saved": saved,
         "plan": plan,
-        "profile": factories("T4", 0.1),
-        "other": factories("A100-80GB", 0.1),
+        "profile": invented_profile("T4", 0.1),
+        "other": invented_profile("A100-80GB", 0.1),
     }
     done = gpuplan(*(argument.format(**names) for argument in arguments))
 

@@ -11,7 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from gpuplan.files import cache_folder
+from gpuplan.files import get_cache_folder
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.row_cache import cache_rows, cache_table
 from gpuplan.offers.rows import Row
@@ -46,7 +46,7 @@ rows = st.builds(
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache of its own."""
     monkeypatch.setenv("GPUPLAN_CACHE_DIR", str(tmp_path))
-    return cache_folder("catalog")
+    return get_cache_folder("catalog")
 
 
 def never() -> Iterator[Made]:

@@ -7,7 +7,7 @@ from datetime import date
 import pytest
 from factories import make_offer
 from gpuplan.errors import NoAnswerError
-from gpuplan.offers.staleness import age_days, format_age_warning, require_recent_prices
+from gpuplan.offers.staleness import compute_age_days, format_age_warning, require_recent_prices
 
 TODAY = date(2026, 11, 21)
 
@@ -19,7 +19,7 @@ TODAY = date(2026, 11, 21)
 )  # fmt: skip
 def test_a_partial_date_is_as_young_as_it_can_be(as_of: str, days: int) -> None:
     """Counted by hand from the last day that the date can mean; nothing is younger than today."""
-    assert age_days(as_of, today=TODAY) == days
+    assert compute_age_days(as_of, today=TODAY) == days
 
 
 def test_a_warning_from_the_31st_day() -> None:

@@ -12,7 +12,7 @@ from gpuplan.predict.kernels.table import Kernel, build_kernels
 from gpuplan.predict.kernels.unfused import UnfusedPart
 from gpuplan.predict.measurements import read_published_file
 from gpuplan.predict.run_config import find_unfused_parts
-from gpuplan.workload.load import workload_of_model
+from gpuplan.workload.load import trace_keras_model
 from gpuplan.workload.model import Workload
 from gpuplan.workload.options import WorkloadOptions
 
@@ -30,7 +30,7 @@ def network(activation: str) -> Workload:
     inputs = keras.Input((FEATURES,))
     hidden = keras.layers.Activation(activation, name="asked")(keras.layers.ReLU()(inputs))
     model = keras.Model(inputs, keras.layers.ReLU()(hidden))
-    return workload_of_model(model, options=WorkloadOptions(batch_size=BATCH, mode="infer", compiled=False))
+    return trace_keras_model(model, options=WorkloadOptions(batch_size=BATCH, mode="infer", compiled=False))
 
 
 def launched(workload: Workload, *primitives_of: UnfusedPart) -> list[Kernel]:
@@ -65,7 +65,7 @@ def test_layer_normalization_apart_moves_six_times_as_much() -> None:
     inputs = keras.Input((FEATURES,))
     model = keras.Model(inputs, keras.layers.LayerNormalization()(inputs))
     options = WorkloadOptions(batch_size=BATCH, mode="infer", compiled=False)
-    workload = workload_of_model(model, options=options)
+    workload = trace_keras_model(model, options=options)
     assert arrays_moved(launched(workload)) == pytest.approx(3, rel=0.01)
     assert arrays_moved(launched(workload, "calls")) == pytest.approx(18, rel=0.01)
 
@@ -83,7 +83,7 @@ def test_an_optimizer_of_primitives(optimizer: str, kernels: int, arrays: int) -
     kinds = {"sgd": keras.optimizers.SGD(), "momentum": keras.optimizers.SGD(momentum=0.9)}
     model = keras.Sequential([keras.Input((BATCH,)), keras.layers.Dense(FEATURES, use_bias=False)])
     model.compile(optimizer=kinds.get(optimizer, optimizer), loss="mse")
-    workload = workload_of_model(model, options=WorkloadOptions(batch_size=1, compiled=False))
+    workload = trace_keras_model(model, options=WorkloadOptions(batch_size=1, compiled=False))
     found = [kernel for kernel in launched(workload, "updates") if kernel.bytes_moved > 1.5 * ARRAY_BYTES]
     assert (launches(found), arrays_moved(found)) == (kernels, pytest.approx(arrays, rel=0.01))
     assert sum(kernel.count for kernel in found if not kernel.streamed) == 1
@@ -128,7 +128,7 @@ def test_updates_apart_beside_xla_are_kernels_of_their_own() -> None:
 
     model = keras.Sequential([keras.Input((BATCH,)), keras.layers.Dense(FEATURES, use_bias=False)])
     model.compile(optimizer="adam", loss="mse")
-    ops = workload_of_model(model, options=WorkloadOptions(batch_size=1, compiled=True)).ops
+    ops = trace_keras_model(model, options=WorkloadOptions(batch_size=1, compiled=True)).ops
 
     def large(*apart: UnfusedPart) -> list[Kernel]:
         kernels = build_kernels(ops, compiled=True, primitives_of=apart)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 
 import pytest
-from gpuplan.offers.aliases import chip_name
+from gpuplan.offers.aliases import get_chip_name
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.from_profile.error_covariance import ErrorCovariance, StepSummary
 from gpuplan.predict.from_profile.error_model import Correction, ErrorModel, TrainingErrors, load_error_model
@@ -14,7 +14,7 @@ from gpuplan.predict.from_profile.predictor import ProfiledPredictor, ProfileRow
 from gpuplan.predict.kernels.table import build_kernels
 from gpuplan.predict.predictor import Predictor
 from gpuplan.predict.step_time import StepTime
-from gpuplan.workload.load import workload_of_model
+from gpuplan.workload.load import trace_keras_model
 from gpuplan.workload.model import Workload
 from gpuplan.workload.options import WorkloadOptions
 
@@ -37,7 +37,7 @@ def lstm() -> Workload:
 
     model = keras.Sequential([keras.Input((12, 24)), keras.layers.LSTM(32), keras.layers.Dense(1)])
     model.compile(optimizer="sgd", loss="mse")
-    return workload_of_model(model, options=WorkloadOptions(batch_size=16, compiled=False))
+    return trace_keras_model(model, options=WorkloadOptions(batch_size=16, compiled=False))
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def dense() -> Workload:
     model = keras.Sequential([keras.Input((512,)), keras.layers.Dense(512)])
     model.compile(optimizer="sgd", loss="mse")
     options = WorkloadOptions(batch_size=256, precision="mixed_bfloat16", compiled=True)
-    return workload_of_model(model, options=options)
+    return trace_keras_model(model, options=options)
 
 
 def modelled_s(workload: Workload, accelerator: str) -> float:
@@ -118,7 +118,7 @@ def test_launches_are_those_of_the_kernels_that_were_predicted(lstm: Workload) -
 
 def test_the_packaged_library_names_chips() -> None:
     """What a profile is compared with has the names that its own chips have."""
-    chips = {chip_name(name) for name in CATALOG.accelerators}
+    chips = {get_chip_name(name) for name in CATALOG.accelerators}
     assert {step.accelerator for step in load_error_model().library.steps} <= chips
 
 
@@ -126,11 +126,13 @@ def test_only_memory_size_and_form_factor_are_left_out_of_a_chip() -> None:
     """Accelerators of one chip are of one architecture, vendor and kind; TPU generations are apart."""
     chips: dict[str, list[str]] = {}
     for name in CATALOG.accelerators:
-        chips.setdefault(chip_name(name), []).append(name)
+        chips.setdefault(get_chip_name(name), []).append(name)
     several = {chip: names for chip, names in chips.items() if len(names) > 1}
 
     assert set(several) == {"K80", "P100", "V100", "A100", "H100"}
     for names in several.values():
         rows = [CATALOG.accelerators[name] for name in names]
         assert len({(row.architecture, row.vendor, row.kind) for row in rows}) == 1
-    assert all(row.name == chip_name(row.name) for row in CATALOG.accelerators.values() if row.kind == "tpu")
+    assert all(
+        row.name == get_chip_name(row.name) for row in CATALOG.accelerators.values() if row.kind == "tpu"
+    )

@@ -16,7 +16,7 @@ from gpuplan.predict.kernels.table import Kernel, build_kernel_table, build_kern
 from gpuplan.predict.measurements import read_published_file
 from gpuplan.predict.predictor import Predictor
 from gpuplan.predict.run_config import CUDNN, find_cudnn_layers, find_keras_cudnn_layers, find_unfused_parts
-from gpuplan.workload.load import workload_of_model
+from gpuplan.workload.load import trace_keras_model
 from gpuplan.workload.model import Workload
 from gpuplan.workload.ops import OpKind
 from gpuplan.workload.options import WorkloadOptions
@@ -37,7 +37,7 @@ def network(layer: str, *, steps: int = 12, mode: Literal["train", "infer"] = "t
     kinds = {"lstm": keras.layers.LSTM, "gru": keras.layers.GRU, "none": keras.layers.Dense}
     model = keras.Model(inputs, kinds[layer](UNITS)(hidden))
     model.compile(optimizer="sgd", loss="mse")
-    return workload_of_model(model, options=WorkloadOptions(batch_size=BATCH, mode=mode, compiled=False))
+    return trace_keras_model(model, options=WorkloadOptions(batch_size=BATCH, mode=mode, compiled=False))
 
 
 def accelerator(name: str) -> Accelerator:

@@ -12,7 +12,7 @@ import pytest
 from gpuplan.profile.background_load import LoadMonitor, OtherProcess, ProcessorUse
 from gpuplan.profile.findings import find_bottleneck, find_caveats
 from gpuplan.profile.pooling import ProcessLimits
-from gpuplan.profile.run import Request, profile
+from gpuplan.profile.run import ProfileRequest, profile
 from gpuplan.profile.windows import MeasurementRules, Meter
 
 RULES = MeasurementRules(most_s=1.0, least_s=0.5)
@@ -141,7 +141,7 @@ def test_what_the_caller_runs_beside_a_profile_is_not_the_profile(tmp_path: Path
     busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
         found = profile(
-            Request(
+            ProfileRequest(
                 model=f"{model}:tiny", batch_sizes=(32,), backend="jax", device="cpu", rules=rules, trace=False,
                 several=ProcessLimits(fewest=1, most=1),
             )

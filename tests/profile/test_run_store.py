@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from gpuplan.profile.run_store import forget_runs, keep_run, runs_folder
+from gpuplan.profile.run_store import delete_runs, get_runs_folder, save_run
 from gpuplan.settings import Settings, load_settings
 
 DOCUMENT = {"schema": "gpuplan.profile/1", "rows": []}
@@ -22,10 +22,10 @@ def settings_of(folder: Path) -> Settings:
 def test_runs_are_saved_in_data_dir_of_the_project_file(tmp_path: Path) -> None:
     """`data_dir` holds whether the environment or a file sets it."""
     settings = settings_of(tmp_path)
-    path = keep_run(DOCUMENT, settings)
+    path = save_run(DOCUMENT, settings)
 
-    assert path.parent == tmp_path / "numbers" / "runs" == runs_folder(settings)
-    assert forget_runs(settings) == 1
+    assert path.parent == tmp_path / "numbers" / "runs" == get_runs_folder(settings)
+    assert delete_runs(settings) == 1
     assert not path.exists()
 
 
@@ -38,6 +38,6 @@ def test_a_run_that_cannot_be_saved_leaves_no_file(tmp_path: Path, monkeypatch: 
     settings = settings_of(tmp_path)
     monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(OSError, match="made up"):
-        keep_run(DOCUMENT, settings)
+        save_run(DOCUMENT, settings)
 
-    assert not list(runs_folder(settings).iterdir())
+    assert not list(get_runs_folder(settings).iterdir())

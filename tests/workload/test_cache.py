@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpuplan.files import cache_folder
+from gpuplan.files import get_cache_folder
 from gpuplan.workload import cache, load
 from gpuplan.workload.load import WorkloadOptions, load_workload
 
@@ -38,10 +38,10 @@ def children(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def counted(text: str, **kwargs: Any) -> dict[str, Any]:
         started.append(text)
-        return run_child(text, **kwargs)
+        return trace_in_child(text, **kwargs)
 
-    run_child = load.run_child
-    monkeypatch.setattr(load, "run_child", counted)
+    trace_in_child = load.trace_in_child
+    monkeypatch.setattr(load, "trace_in_child", counted)
     return started
 
 
@@ -69,7 +69,7 @@ def test_a_change_of_an_imported_module_is_noticed(script: Path, children: list[
 
     assert (before.parameters, after.parameters) == (4 * 3 + 3, 4 * 9 + 9)
     assert len(children) == 2
-    (entry,) = cache_folder("workloads").glob("*.json")
+    (entry,) = get_cache_folder("workloads").glob("*.json")
     assert {Path(f).name for f in json.loads(entry.read_text())["files"]} == {"train.py", "widths.py"}
 
 
@@ -78,7 +78,7 @@ def test_other_options_and_arguments_are_other_entries(script: Path) -> None:
     reference = load.parse_reference("train.py", base=script)
 
     def key(*argv: str, **options: Any) -> str:
-        return cache.entry_key(reference, base=script, options=WorkloadOptions(**options), argv=argv)
+        return cache.compute_entry_key(reference, base=script, options=WorkloadOptions(**options), argv=argv)
 
     keys = [key(), key("--x"), key(batch_size=1), key(precision="tf32"), key(mode="infer"), key(loss="mae")]
     assert len(set(keys)) == len(keys)
@@ -128,7 +128,7 @@ def test_a_read_only_cache_folder_costs_one_warning(
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": "gpuplan.cache/1"}', "null"])
 def test_a_damaged_entry_is_a_miss(text: str) -> None:
     """Half-written or foreign files are never taken for a trace."""
-    folder = cache_folder("workloads")
+    folder = get_cache_folder("workloads")
     folder.mkdir(parents=True)
     (folder / "key.json").write_text(text, encoding="utf-8")
 

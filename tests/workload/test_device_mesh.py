@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from gpuplan.predict.compile.parse import parse_facts
-from gpuplan.workload.build.lowering import Lowered, lowered_step
+from gpuplan.workload.build.lowering import LoweredStep, load_or_lower_step
 from gpuplan.workload.load import load_workload
 from gpuplan.workload.options import WorkloadOptions
 
@@ -54,19 +54,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def lowered(folder: Path) -> Lowered:
-    return lowered_step("stack.py", options=OPTIONS, platform="cpu", base=folder)
+def lowered(folder: Path) -> LoweredStep:
+    return load_or_lower_step("stack.py", options=OPTIONS, platform="cpu", base=folder)
 
 
 def test_a_script_that_lays_its_model_out_is_traced_and_says_so(folder: Path) -> None:
     assert load_workload("stack.py", options=OPTIONS, base=folder).distribution == "ModelParallel"
 
 
-def test_the_layout_comes_with_the_step(lowered: Lowered) -> None:
+def test_the_layout_comes_with_the_step(lowered: LoweredStep) -> None:
     assert (lowered.mesh, lowered.batch_size) == ((("batch", 1), ("model", 4)), 16)
 
 
-def test_a_device_holds_its_share_of_the_weights_and_sends_partial_sums(lowered: Lowered) -> None:
+def test_a_device_holds_its_share_of_the_weights_and_sends_partial_sums(lowered: LoweredStep) -> None:
     """Two kernels of 64 x 256 float32 and Adam's two moments of each are shared by four; x, y and scalars are not.
 
     The second product is summed over the devices, 16 x 64 float32 at least, each of which sends 2 x 3 / 4 of it.

@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from gpuplan.workload.array_spec import ArraySpec
-from gpuplan.workload.build.fit_inputs import Feed, read_feed
+from gpuplan.workload.build.fit_inputs import FitInputs, read_fit_inputs
 from gpuplan.workload.errors import CaptureError
 
 
-def feed_of(x: Any, y: Any = None, **arguments: Any) -> Feed:
+def feed_of(x: Any, y: Any = None, **arguments: Any) -> FitInputs:
     """Read the feed of a call of fit() with defaults for what is not given."""
-    return read_feed({"x": x, "y": y, "batch_size": None, "sample_weight": None, **arguments})
+    return read_fit_inputs({"x": x, "y": y, "batch_size": None, "sample_weight": None, **arguments})
 
 
 def test_arrays_take_the_default_batch_size_of_fit() -> None:

@@ -8,7 +8,7 @@ import keras
 import pytest
 from gpuplan.errors import GpuplanError, UsageError
 from gpuplan.workload.array_spec import ArraySpec
-from gpuplan.workload.load import WorkloadOptions, workload_of_model
+from gpuplan.workload.load import WorkloadOptions, trace_keras_model
 
 
 def dense(*, activation: str | None = None, units: int = 3) -> Any:
@@ -21,7 +21,7 @@ def test_the_model_stays_as_it_was() -> None:
     """Neither compiled nor changed: a copy is traced."""
     model = dense(activation="softmax")
     before = [weight.copy() for weight in model.get_weights()]
-    workload = workload_of_model(model, options=WorkloadOptions(batch_size=16))
+    workload = trace_keras_model(model, options=WorkloadOptions(batch_size=16))
 
     assert not model.compiled
     assert all((a == b).all() for a, b in zip(before, model.get_weights(), strict=True))
@@ -34,7 +34,7 @@ def test_a_compiled_model_keeps_its_optimizer_unbuilt() -> None:
     """Slots of the user's optimizer are left for the user's own first step."""
     model = dense()
     model.compile(optimizer="adam", loss="mse", metrics=["mae"])
-    workload_of_model(model, options=WorkloadOptions(batch_size=2))
+    trace_keras_model(model, options=WorkloadOptions(batch_size=2))
 
     assert not model.optimizer.built
 
@@ -42,7 +42,7 @@ def test_a_compiled_model_keeps_its_optimizer_unbuilt() -> None:
 def test_precision_applies_to_the_copy_alone() -> None:
     """A bfloat16 estimate leaves the model and the global policy in float32."""
     model = dense()
-    workload = workload_of_model(model, options=WorkloadOptions(batch_size=2, precision="mixed_bfloat16"))
+    workload = trace_keras_model(model, options=WorkloadOptions(batch_size=2, precision="mixed_bfloat16"))
 
     assert workload.precision == "mixed_bfloat16"
     assert model.layers[-1].compute_dtype == "float32"
@@ -63,24 +63,24 @@ def test_a_model_without_configuration_is_traced_as_it_is() -> None:
     model = Plain(4)
     spec = {"input_spec": ArraySpec((6,), "float32"), "target_spec": ArraySpec((4,), "float32")}
     with pytest.raises(UsageError, match="not compiled"):
-        workload_of_model(model, options=WorkloadOptions(batch_size=2), **spec)
+        trace_keras_model(model, options=WorkloadOptions(batch_size=2), **spec)
 
     model.compile(loss="mse")
-    workload = workload_of_model(model, options=WorkloadOptions(batch_size=2), **spec)
+    workload = trace_keras_model(model, options=WorkloadOptions(batch_size=2), **spec)
     assert workload.parameters == 6 * 4 + 4
 
 
 def test_what_is_no_model_is_refused() -> None:
     """A layer is not a model."""
     with pytest.raises(UsageError, match=r"Dense is not a keras\.Model"):
-        workload_of_model(keras.layers.Dense(1), options=WorkloadOptions())
+        trace_keras_model(keras.layers.Dense(1), options=WorkloadOptions())
 
 
 @pytest.mark.parametrize(("name", "option"), [("adamm", "optimizer"), ("mean_square", "loss")])
 def test_unknown_losses_and_optimizers_are_refused_with_near_names(name: str, option: str) -> None:
     """Keras's own message lists everything; ours what may have been meant."""
     with pytest.raises(UsageError, match=name) as caught:
-        workload_of_model(dense(), options=WorkloadOptions(batch_size=1, **{option: name}))
+        trace_keras_model(dense(), options=WorkloadOptions(batch_size=1, **{option: name}))
 
     assert "did you mean" in str(caught.value.hint)
 
@@ -96,10 +96,10 @@ def test_unknown_losses_and_optimizers_are_refused_with_near_names(name: str, op
 def test_the_loss_fits_the_output(activation: str | None, units: int, loss: str) -> None:
     """An uncompiled model's step is that of the model compiled by hand with the fitting loss and Adam."""
     options = WorkloadOptions(batch_size=4)
-    by_default = workload_of_model(dense(activation=activation, units=units), options=options)
+    by_default = trace_keras_model(dense(activation=activation, units=units), options=options)
     compiled = dense(activation=activation, units=units)
     compiled.compile(optimizer="adam", loss=loss)
-    by_hand = workload_of_model(compiled, options=options)
+    by_hand = trace_keras_model(compiled, options=options)
 
     assert by_default.flops_per_step == by_hand.flops_per_step > 0
     assert by_default.memory == by_hand.memory
@@ -111,6 +111,6 @@ def test_variable_length_inputs_ask_for_a_length() -> None:
     model = keras.Model(inputs, keras.layers.LSTM(3)(inputs))
 
     with pytest.raises(GpuplanError, match="no fixed shape") as caught:
-        workload_of_model(model, options=WorkloadOptions(batch_size=1))
+        trace_keras_model(model, options=WorkloadOptions(batch_size=1))
 
     assert caught.value.hint

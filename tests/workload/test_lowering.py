@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from gpuplan.errors import UsageError
 from gpuplan.workload.build import lowering
-from gpuplan.workload.build.lowering import Lowered, lowered_step
+from gpuplan.workload.build.lowering import LoweredStep, load_or_lower_step
 from gpuplan.workload.options import WorkloadOptions
 
 OPTIONS = WorkloadOptions(batch_size=2)
@@ -31,13 +31,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def lowered(folder: Path) -> Lowered:
+def lowered(folder: Path) -> LoweredStep:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GPUPLAN_CACHE_DIR", str(folder / "cache"))
-        return lowered_step("line.py:line", options=OPTIONS, platform="cpu", base=folder)
+        return load_or_lower_step("line.py:line", options=OPTIONS, platform="cpu", base=folder)
 
 
-def test_the_module_does_one_step_of_gradient_descent(lowered: Lowered) -> None:
+def test_the_module_does_one_step_of_gradient_descent(lowered: LoweredStep) -> None:
     """From weights of zero: the gradient is -2/2 x^T y, so that half of it moves them by x^T y / 2."""
     import jax
     import numpy as np
@@ -58,14 +58,14 @@ def test_the_module_does_one_step_of_gradient_descent(lowered: Lowered) -> None:
 
 
 def test_the_same_content_is_lowered_once(
-    folder: Path, lowered: Lowered, monkeypatch: pytest.MonkeyPatch
+    folder: Path, lowered: LoweredStep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: object, **__: object) -> None:
         raise AssertionError("lowered again")
 
     monkeypatch.setenv("GPUPLAN_CACHE_DIR", str(folder / "cache"))
-    monkeypatch.setattr(lowering, "run_child", fails)
-    again = lowered_step("line.py:line", options=OPTIONS, platform="cpu", base=folder)
+    monkeypatch.setattr(lowering, "trace_in_child", fails)
+    again = load_or_lower_step("line.py:line", options=OPTIONS, platform="cpu", base=folder)
 
     assert again == lowered
 
@@ -74,4 +74,4 @@ def test_a_saved_workload_cannot_be_lowered(tmp_path: Path) -> None:
     (tmp_path / "saved.json").write_text("{}")
 
     with pytest.raises(UsageError, match="no program"):
-        lowered_step("saved.json", options=WorkloadOptions(), platform="tpu", base=tmp_path)
+        load_or_lower_step("saved.json", options=WorkloadOptions(), platform="tpu", base=tmp_path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from gpuplan.errors import UsageError
-from gpuplan.workload.options import WorkloadOptions, steps_of_run
+from gpuplan.workload.options import WorkloadOptions, compute_run_steps
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,13 +46,13 @@ def test_predictions_go_over_their_samples_once() -> None:
 
 def test_steps_count_the_smaller_last_batch() -> None:
     """60,000 digits in batches of 128: 468 full ones and one of 96, ten times."""
-    assert steps_of_run(samples=60_000, batch_size=128, epochs=10) == 469 * 10
+    assert compute_run_steps(samples=60_000, batch_size=128, epochs=10) == 469 * 10
 
 
 @given(samples=COUNTS, batch_size=COUNTS, epochs=st.integers(min_value=1, max_value=1000))
 def test_steps_cover_every_sample_and_no_step_is_empty(samples: int, batch_size: int, epochs: int) -> None:
     """An epoch's steps hold all samples, and one step fewer would not."""
-    steps = steps_of_run(samples=samples, batch_size=batch_size, epochs=epochs)
+    steps = compute_run_steps(samples=samples, batch_size=batch_size, epochs=epochs)
 
     assert steps is not None
     per_epoch, remainder = divmod(steps, epochs)
@@ -62,5 +62,5 @@ def test_steps_cover_every_sample_and_no_step_is_empty(samples: int, batch_size:
 
 def test_unknown_stays_unknown() -> None:
     """Without samples or epochs there is no number of steps, and certainly not 0."""
-    assert steps_of_run(samples=None, batch_size=1, epochs=1) is None
-    assert steps_of_run(samples=1, batch_size=1, epochs=None) is None
+    assert compute_run_steps(samples=None, batch_size=1, epochs=1) is None
+    assert compute_run_steps(samples=1, batch_size=1, epochs=None) is None

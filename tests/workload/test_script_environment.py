@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from gpuplan.errors import UsageError
-from gpuplan.workload.capture.environment import require_variables, script_environment
-from gpuplan.workload.capture.terms import ScriptTerms
+from gpuplan.workload.capture.environment import build_script_environment, require_variables
+from gpuplan.workload.capture.terms import ScriptOptions
 from gpuplan.workload.load import WorkloadOptions, load_workload
 
 PLANTED = "planted-credential"
@@ -86,7 +86,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def seen_by(folder: Path, *variables: str) -> dict[str, dict[str, str | bool]]:
     """Return what a script sees that is traced with some variables let through."""
     (folder / "train.py").write_text(LOOK + MODEL)
-    options = WorkloadOptions(use_cache=False, script=ScriptTerms(variables=variables))
+    options = WorkloadOptions(use_cache=False, script=ScriptOptions(variables=variables))
     load_workload("train.py", options=options, base=folder)
     seen: dict[str, dict[str, str | bool]] = json.loads((folder / "seen.json").read_text())
     return seen
@@ -95,7 +95,7 @@ def seen_by(folder: Path, *variables: str) -> dict[str, dict[str, str | bool]]:
 def test_no_credential_is_seen_and_everything_needed_is(tmp_path: Path) -> None:
     """The rule itself, on an environment that holds both."""
     environ = dict.fromkeys(CREDENTIALS, PLANTED) | NEEDED
-    seen = script_environment(empty=tmp_path, environ=environ)
+    seen = build_script_environment(empty=tmp_path, environ=environ)
 
     assert PLANTED not in json.dumps(seen)
     assert {name: seen.get(name) for name in NEEDED} == NEEDED
@@ -139,7 +139,7 @@ def test_a_proxy_is_passed_on_without_its_password(tmp_path: Path) -> None:
         "HTTPS_PROXY": "http://me:pw@proxy.example:3128", "http_proxy": "me:pw@proxy.example:3128",
         "ALL_PROXY": "socks5://proxy.example:1080",
     }  # fmt: skip
-    seen = script_environment(empty=tmp_path, environ=environ)
+    seen = build_script_environment(empty=tmp_path, environ=environ)
 
     assert {name: seen[name] for name in environ} == {
         "HTTPS_PROXY": "http://proxy.example:3128", "http_proxy": "proxy.example:3128",
@@ -160,7 +160,7 @@ def test_another_value_is_traced_again(tmp_path: Path, monkeypatch: pytest.Monke
     width_seen = "int(__import__('os').environ['WIDTH'])"
     model = MODEL.replace("Dense(1)", f"Dense({width_seen})").replace("(8, 1)", f"(8, {width_seen})")
     (tmp_path / "train.py").write_text(model)
-    options = WorkloadOptions(script=ScriptTerms(variables=("WIDTH",)))
+    options = WorkloadOptions(script=ScriptOptions(variables=("WIDTH",)))
     parameters = []
     for width in ("3", "6"):
         monkeypatch.setenv("WIDTH", width)

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 from gpuplan.cli.app import run
-from gpuplan.workload.capture.terms import ScriptTerms
+from gpuplan.workload.capture.terms import ScriptOptions
 from gpuplan.workload.errors import CaptureError
 from gpuplan.workload.load import WorkloadOptions, load_workload
 
@@ -44,7 +44,7 @@ LIMIT_S = 6.0
 def timed_out(folder: Path, script: str) -> CaptureError:
     """Run a script that never gets to `fit()`, and return the error."""
     (folder / "train.py").write_text(script)
-    options = WorkloadOptions(use_cache=False, script=ScriptTerms(timeout_s=LIMIT_S))
+    options = WorkloadOptions(use_cache=False, script=ScriptOptions(timeout_s=LIMIT_S))
     with pytest.raises(CaptureError, match="took longer than 6s") as caught:
         load_workload("train.py", options=options, base=folder)
     return caught.value

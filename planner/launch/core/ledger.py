@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import GpuplanError, UsageError, near_names_hint
-from ...files import write_whole
+from ...files import write_atomically
 from .clock import Clock
 from .history import History
 from .launch_plan import LaunchPlan
@@ -45,7 +45,7 @@ class RunLog:
     def save_plan(self, plan: LaunchPlan) -> None:
         """Keep a plan: what was begun is finished by the same object."""
         text = json.dumps(plan.to_json(), indent=1)
-        write_whole(self.folder / f"plan-{plan.request.attempt}.json", text, durable=True, private=True)
+        write_atomically(self.folder / f"plan-{plan.request.attempt}.json", text, durable=True, private=True)
 
     def history(self) -> History:
         """Return what the records say."""

@@ -8,11 +8,11 @@ from decimal import Decimal
 from pathlib import Path
 
 from ...errors import NoAnswerError, UsageError
-from ...files import data_folder
+from ...files import get_data_folder
 from ...offers.catalog import Catalog
 from ...offers.local import probe_local_offer
-from ...owner import installation_owner, user_label
-from ...settings import Settings, state_folder
+from ...owner import load_or_create_owner, read_user_label
+from ...settings import Settings, get_state_folder
 from ...units import SECONDS_PER_HOUR
 from ..core.clock import SystemClock
 from ..core.cloud_adapter import Adapter
@@ -45,11 +45,11 @@ def launcher_of(
         tell: Takes each event.
         owner: Whose machines are ended by their tags; None: this installation's.
     """
-    state_dir = state_folder(settings)
+    state_dir = get_state_folder(settings)
     clock = SystemClock()
     ledger = Ledger(
-        state_dir, owner=installation_owner(data_folder(settings.data_dir)), clock=clock,
-        owner_name=settings.owner or user_label(),
+        state_dir, owner=load_or_create_owner(get_data_folder(settings.data_dir)), clock=clock,
+        owner_name=settings.owner or read_user_label(),
     )  # fmt: skip
     return Launcher(ledger=ledger, state_dir=state_dir, clock=clock, tell=tell, owner=owner)
 

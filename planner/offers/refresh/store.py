@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import GpuplanError, UsageError
-from ...files import write_whole
+from ...files import write_atomically
 from ..catalog_files import CatalogError, Finding
 from ..rows import Offer
 
@@ -244,4 +244,4 @@ def _ensure_folder(folder: Path) -> Path:
 def _write_file(path: Path, text: str) -> None:
     """Write a file durably, creating its folder if needed."""
     _ensure_folder(path.parent)
-    write_whole(path, text, durable=True)
+    write_atomically(path, text, durable=True)

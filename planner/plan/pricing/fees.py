@@ -59,7 +59,7 @@ class FeeCalculator:
         charges = self._by_provider.get(key)
         if charges is None:
             charges = self._by_provider[key] = self._of_provider(*key)
-        discount = self.terms.discount_for(offer) if self.terms.discounts else None
+        discount = self.terms.find_discount(offer) if self.terms.discounts else None
         if discount is None:
             return charges
         discounted = (*key, id(discount))

@@ -45,7 +45,7 @@ class Pricer:
     def kind_of(self, offer: Offer) -> object:
         """Return the key of an offer's lease beside its machine: purchase option, interruptions and discount."""
         purchase = offer.purchase
-        discount = id(self.terms.discount_for(offer)) if self.terms.discounts else None
+        discount = id(self.terms.find_discount(offer)) if self.terms.discounts else None
         if purchase != "spot" or self._outlooks is None:
             return purchase if discount is None else (purchase, discount)
         return (discount, self._outlooks.find_interruption_bucket(offer))

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ...files import write_whole
+from ...files import write_atomically
 from .compiled import CompiledStep, CompileFault, result_to_json
 
 __all__ = ["main"]
@@ -38,7 +38,7 @@ def main(request_path: str, answer_path: str) -> None:
         answer: CompiledStep | CompileFault = _build_compiled(request)
     except Exception as error:
         answer = _build_fault(error)
-    write_whole(Path(answer_path), json.dumps(result_to_json(answer)))
+    write_atomically(Path(answer_path), json.dumps(result_to_json(answer)))
 
 
 def _build_compiled(request: Mapping[str, Any]) -> CompiledStep:
@@ -71,7 +71,7 @@ def _run_compiler(request: Mapping[str, Any]) -> dict[str, Any]:
     if request["kept"]:
         with suppress(OSError):
             Path(request["kept"]).parent.mkdir(parents=True, exist_ok=True)
-            write_whole(Path(request["kept"]), gzip.compress(json.dumps(said).encode(), compresslevel=6))
+            write_atomically(Path(request["kept"]), gzip.compress(json.dumps(said).encode(), compresslevel=6))
     return said
 
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from ...files import cache_folder, keep_newest, write_whole
+from ...files import delete_oldest, get_cache_folder, write_atomically
 
 __all__ = [
     "CompileFault",
@@ -86,7 +86,7 @@ def build_answer_path(*, module: str, target: str, compiler: str) -> Path:
 
 def drop_oldest() -> None:
     """Delete the oldest compiler answers; results parsed from them stay."""
-    keep_newest(_folder(), "*.answer.gz", files=ANSWERS_KEPT)
+    delete_oldest(_folder(), "*.answer.gz", files=ANSWERS_KEPT)
 
 
 def compute_result_key(*, module: str, target: str, compiler: str) -> str:
@@ -100,7 +100,7 @@ def compute_result_key(*, module: str, target: str, compiler: str) -> str:
 
 
 def _folder() -> Path:
-    return cache_folder("compiled")
+    return get_cache_folder("compiled")
 
 
 def _build_path(key: str) -> Path:
@@ -122,7 +122,7 @@ def store_result(key: str, result: CompiledStep | CompileFault) -> None:
     path = _build_path(key)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, json.dumps(result_to_json(result)))
+        write_atomically(path, json.dumps(result_to_json(result)))
     except OSError:
         return
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from ...errors import UsageError
-from ...offers.aliases import chip_name
+from ...offers.aliases import get_chip_name
 from ...units import Interval
 from ...workload.model import Workload
 from ..interval.quantiles import interval_around
@@ -236,7 +236,7 @@ class ProfiledPredictor:
         table = self.predictor.kernel_table(workload, accelerator)
         return StepSummary(
             work=f"profile {workload.parameters} {workload.mode} {workload.precision}",
-            accelerator=chip_name(accelerator.name), batch_size=workload.batch_size,
+            accelerator=get_chip_name(accelerator.name), batch_size=workload.batch_size,
             modelled_s=modelled.time_s.mid, parts_s=modelled.parts_s, launches=float(table.count.sum()),
             input_bytes=float(workload.memory.input_bytes),
         )  # fmt: skip

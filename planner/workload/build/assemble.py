@@ -10,23 +10,29 @@ from typing import Any
 
 from ...errors import GpuplanError, UsageError
 from ..array_spec import ArraySpec, SpecTree, map_specs
-from ..device_mesh import distribution_name
-from ..errors import fault_in_user_code
+from ..device_mesh import get_distribution_name
+from ..errors import build_user_code_error
 from ..model import Workload
-from ..options import DEFAULT_BATCH_SIZE, WorkloadOptions, steps_of_run
-from .fit_inputs import Feed
-from .targets import fitting_loss, target_specs, validate_names
+from ..options import DEFAULT_BATCH_SIZE, WorkloadOptions, compute_run_steps
+from .fit_inputs import FitInputs
+from .targets import build_target_specs, choose_loss, validate_names
 
 __all__ = [
-    "Run", "assemble_workload", "batch_size_of", "build_training_state", "compile_model", "input_specs",
-    "on_one_device", "symbolic_output",
+    "RunProperties",
+    "assemble_workload",
+    "build_symbolic_output",
+    "build_training_state",
+    "compile_model",
+    "read_input_specs",
+    "resolve_batch_size",
+    "without_device_pinning",
 ]  # fmt: skip
 
 PACKAGES_OF = {"tensorflow": ("tensorflow", "tensorflow-cpu"), "torch": ("torch",)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class RunProperties:
     """Properties of a run besides the model.
 
     Args:
@@ -39,14 +45,14 @@ class Run:
     """
 
     text: str
-    feed: Feed | None = None
+    feed: FitInputs | None = None
     epochs: int | None = None
     folders: tuple[str, ...] = ()
     compiled: bool | None = None
     notes: tuple[str, ...] = ()
 
 
-def assemble_workload(model: Any, *, run: Run, options: WorkloadOptions) -> Workload:
+def assemble_workload(model: Any, *, run: RunProperties, options: WorkloadOptions) -> Workload:
     """Trace one step of a model and build the workload; its variables may be abstract.
 
     Raises:
@@ -55,29 +61,29 @@ def assemble_workload(model: Any, *, run: Run, options: WorkloadOptions) -> Work
     """
     validate_names(loss=options.loss, optimizer=options.optimizer)
     notes = list(run.notes)
-    batch_size = batch_size_of(model, run, options, notes)
+    batch_size = resolve_batch_size(model, run, options, notes)
     try:
         return _assemble(model, run=run, options=options, batch_size=batch_size, notes=notes)
     except (GpuplanError, MemoryError):
         raise
     except Exception as error:
         doing = "cannot be traced"
-        raise fault_in_user_code(error, name=run.text, doing=doing, folders=run.folders) from error
+        raise build_user_code_error(error, name=run.text, doing=doing, folders=run.folders) from error
 
 
 def _assemble(
-    model: Any, *, run: Run, options: WorkloadOptions, batch_size: int, notes: list[str]
+    model: Any, *, run: RunProperties, options: WorkloadOptions, batch_size: int, notes: list[str]
 ) -> Workload:
     from ..trace import trace_on_backend
 
-    x = run.feed.x if run.feed is not None else input_specs(model, run.text)
+    x = run.feed.x if run.feed is not None else read_input_specs(model, run.text)
     y = run.feed.y if run.feed is not None else None
     weight = run.feed.sample_weight if run.feed is not None else None
-    output = symbolic_output(model, x, batch_size)
+    output = build_symbolic_output(model, x, batch_size)
     if options.mode == "train":
         y = compile_model(model, output, y, options=options, given=run.feed is not None, notes=notes)
         build_training_state(model, y, output)
-    with on_one_device(model):
+    with without_device_pinning(model):
         traced = trace_on_backend(
             model, x_spec=x, y_spec=y, sample_weight_spec=weight, batch_size=batch_size, mode=options.mode
         )
@@ -99,14 +105,14 @@ def _assemble(
         unmodelled=traced.unmodelled,
         notes=(*notes, *traced.notes),
         versions=_versions(),
-        distribution=distribution_name(),
+        distribution=get_distribution_name(),
     )
 
 
 # --- input ------------------------------------------------------------------------------------------------
 
 
-def batch_size_of(model: Any, run: Run, options: WorkloadOptions, notes: list[str]) -> int:
+def resolve_batch_size(model: Any, run: RunProperties, options: WorkloadOptions, notes: list[str]) -> int:
     """Return the batch size: as requested, else captured, else fixed by the model, else Keras's default."""
     fixed = _fixed_batch_size(model)
     if fixed is not None and options.batch_size not in (None, fixed):
@@ -126,7 +132,7 @@ def _fixed_batch_size(model: Any) -> int | None:
     return next((tensor.shape[0] for tensor in inputs if tensor.shape[0] is not None), None)
 
 
-def input_specs(model: Any, text: str) -> SpecTree:
+def read_input_specs(model: Any, text: str) -> SpecTree:
     import keras
 
     tensors = _attribute(model, "input")
@@ -168,7 +174,7 @@ def _attribute(model: Any, name: str) -> Any:
 
 
 def _length_of_run(
-    run: Run, options: WorkloadOptions, batch_size: int
+    run: RunProperties, options: WorkloadOptions, batch_size: int
 ) -> tuple[int | None, int | None, int | None]:
     """Return samples, epochs and steps, as requested or else captured."""
     feed = run.feed
@@ -179,13 +185,13 @@ def _length_of_run(
     as_captured = feed is not None and options.samples is None and batch_size == feed.batch_size
     if feed is not None and as_captured and feed.steps_per_epoch is not None and epochs is not None:
         return samples, epochs, feed.steps_per_epoch * epochs
-    return samples, epochs, steps_of_run(samples=samples, batch_size=batch_size, epochs=epochs)
+    return samples, epochs, compute_run_steps(samples=samples, batch_size=batch_size, epochs=epochs)
 
 
 # --- building ---------------------------------------------------------------------------------------------
 
 
-def symbolic_output(model: Any, x: SpecTree, batch_size: int) -> Any:
+def build_symbolic_output(model: Any, x: SpecTree, batch_size: int) -> Any:
     """Return the model's output as KerasTensors, building the model if necessary."""
     import keras
 
@@ -207,9 +213,9 @@ def compile_model(
         optimizer = options.optimizer or (model.optimizer if model.compiled else None)
         if not model.compiled:
             notes.append(_compile_note(loss, optimizer))
-        chosen = loss or fitting_loss(model, output, y)
+        chosen = loss or choose_loss(model, output, y)
         model.compile(optimizer=optimizer or "adam", loss=chosen)
-    return y if given else target_specs(model, output)
+    return y if given else build_target_specs(model, output)
 
 
 def _compile_note(loss: Any, optimizer: Any) -> str:
@@ -238,7 +244,7 @@ def build_training_state(model: Any, y: SpecTree, output: Any) -> None:
 
 
 @contextmanager
-def on_one_device(model: Any) -> Iterator[None]:
+def without_device_pinning(model: Any) -> Iterator[None]:
     """Keep older Keras (e.g. 3.9) from pinning results to the devices of the variables' values.
 
     Abstract variables have no value, and therefore no device.
@@ -266,7 +272,7 @@ def _precision(model: Any) -> str:
     return str(name if count else model.dtype_policy.name)
 
 
-def _compiled(model: Any, run: Run, options: WorkloadOptions) -> bool:
+def _compiled(model: Any, run: RunProperties, options: WorkloadOptions) -> bool:
     if options.compiled is not None:
         return options.compiled
     if run.compiled is not None:

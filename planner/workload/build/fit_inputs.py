@@ -9,17 +9,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..array_spec import ArraySpec, SpecTree
-from ..errors import CaptureError, one_line
+from ..errors import CaptureError, to_one_line
 from ..options import DEFAULT_BATCH_SIZE
 
-__all__ = ["Feed", "read_feed"]
+__all__ = ["FitInputs", "read_fit_inputs"]
 
 EVERY_KIND = "arrays, a keras.utils.PyDataset, a tf.data.Dataset, a torch DataLoader, a generator of batches"
 NARROW = {"float64": "float32", "int64": "int32", "uint64": "uint32", "complex128": "complex64"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Feed:
+class FitInputs:
     """Input of a training run, without the data.
 
     Args:
@@ -39,7 +39,7 @@ class Feed:
     validation_samples: int | None = None
 
 
-def read_feed(arguments: dict[str, Any]) -> Feed:
+def read_fit_inputs(arguments: dict[str, Any]) -> FitInputs:
     """Describe the data arguments of a `fit()` call.
 
     Args:
@@ -80,13 +80,13 @@ def _leaves(data: Any) -> Iterable[Any]:
         yield data
 
 
-def _from_arrays(data: Any, arguments: dict[str, Any]) -> Feed:
+def _from_arrays(data: Any, arguments: dict[str, Any]) -> FitInputs:
     batch_size = arguments.get("batch_size") or DEFAULT_BATCH_SIZE
     samples = _samples_after_split(_length(data), arguments)
     steps = arguments.get("steps_per_epoch")
     if steps:
         samples = steps * batch_size
-    return Feed(
+    return FitInputs(
         x=_specs(data),
         y=_specs(arguments.get("y")),
         sample_weight=_specs(arguments.get("sample_weight")),
@@ -129,7 +129,7 @@ def _samples_after_split(samples: int, arguments: dict[str, Any]) -> int:
 # --- batches ----------------------------------------------------------------------------------------------
 
 
-def _from_batches(data: Any, *, steps_per_epoch: int | None) -> Feed:
+def _from_batches(data: Any, *, steps_per_epoch: int | None) -> FitInputs:
     import keras
 
     batch, batches = _first_batch(data)
@@ -138,7 +138,7 @@ def _from_batches(data: Any, *, steps_per_epoch: int | None) -> Feed:
         raise CaptureError(f"fit() was given batches of {type(x).__name__}", hint=f"pass {EVERY_KIND}")
     batch_size = _length(x)
     steps = steps_per_epoch or batches
-    return Feed(
+    return FitInputs(
         x=_specs(x),
         y=_specs(y),
         sample_weight=_specs(sample_weight),
@@ -164,7 +164,7 @@ def _first_batch(data: Any) -> tuple[Any, int | None]:
         raise CaptureError("the data given to fit() has no batch", hint=f"pass {EVERY_KIND}") from None
     except TypeError as error:
         raise CaptureError(
-            f"cannot read the data given to fit() ({type(data).__name__}): {one_line(error)}",
+            f"cannot read the data given to fit() ({type(data).__name__}): {to_one_line(error)}",
             hint=f"pass {EVERY_KIND}",
         ) from error
 

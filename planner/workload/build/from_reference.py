@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from ...errors import GpuplanError, UsageError, near_names_hint
-from ..errors import CaptureError, fault_in_user_code
+from ..errors import CaptureError, build_user_code_error
 from ..reference import Reference
 
 __all__ = ["build_application", "build_function"]
@@ -38,7 +38,9 @@ def build_application(reference: Reference) -> Any:
     try:
         return constructor(**arguments)
     except (ValueError, TypeError) as error:
-        raise fault_in_user_code(error, name=reference.text, doing="cannot be built", folders=()) from error
+        raise build_user_code_error(
+            error, name=reference.text, doing="cannot be built", folders=()
+        ) from error
 
 
 def _application_names(applications: ModuleType) -> list[str]:
@@ -68,7 +70,7 @@ def build_function(reference: Reference, *, folder: Path) -> Any:
         raise CaptureError(f"{reference.text} ended the program (exit {error.code})") from error
     except Exception as error:
         folders = (str(home),)
-        raise fault_in_user_code(error, name=reference.text, doing="failed", folders=folders) from error
+        raise build_user_code_error(error, name=reference.text, doing="failed", folders=folders) from error
     return _require_model(model, reference.text)
 
 

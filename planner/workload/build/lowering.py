@@ -10,23 +10,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import GpuplanError, UsageError
-from ...files import cache_folder, keep_newest, write_whole
-from ..cache import entry_key, hash_file, read_entry, write_entry
-from ..capture.tracing_process import run_child
-from ..device_mesh import Mesh, mesh_of_devices
+from ...files import delete_oldest, get_cache_folder, write_atomically
+from ..cache import compute_entry_key, hash_file, read_entry, write_entry
+from ..capture.tracing_process import trace_in_child
+from ..device_mesh import Mesh, get_device_mesh
 from ..options import WorkloadOptions
 from ..reference import Reference, parse_reference
 
 if TYPE_CHECKING:
-    from .assemble import Run
+    from .assemble import RunProperties
 
-__all__ = ["Lowered", "answer_for", "lowered_step"]
+__all__ = ["LoweredStep", "build_answer", "load_or_lower_step"]
 
 MODULES_KEPT = 32  # 0.1 to 3 MB each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lowered:
+class LoweredStep:
     """A step lowered for a platform.
 
     Args:
@@ -42,9 +42,9 @@ class Lowered:
     mesh: Mesh = ()
 
 
-def lowered_step(
+def load_or_lower_step(
     reference: str, *, options: WorkloadOptions, platform: str, base: Path | None = None, argv: Sequence[str] = ()
-) -> Lowered:  # fmt: skip
+) -> LoweredStep:  # fmt: skip
     """Lower the step of a MODEL argument for a platform, or load it from the cache.
 
     Args:
@@ -66,12 +66,12 @@ def lowered_step(
             hint="give the model or the script",
         )
     kept = replace(options, samples=None, epochs=None, steps=None, compiled=None)
-    key = f"{platform}-{entry_key(parsed, base=folder, options=kept, argv=argv)}"
+    key = f"{platform}-{compute_entry_key(parsed, base=folder, options=kept, argv=argv)}"
     found = _known(read_entry(key)) if options.use_cache else None
     return found or _lower(parsed, options=kept, platform=platform, base=folder, argv=argv, key=key)
 
 
-def _known(entry: Mapping[str, Any] | None) -> Lowered | None:
+def _known(entry: Mapping[str, Any] | None) -> LoweredStep | None:
     if entry is None:
         return None
     path = _modules() / f"{entry['digest']}.bin"
@@ -79,20 +79,20 @@ def _known(entry: Mapping[str, Any] | None) -> Lowered | None:
     if not known:
         return None
     mesh = tuple((name, size) for name, size in entry["mesh"])
-    return Lowered(digest=entry["digest"], path=path, batch_size=entry["batch_size"], mesh=mesh)
+    return LoweredStep(digest=entry["digest"], path=path, batch_size=entry["batch_size"], mesh=mesh)
 
 
 def _modules() -> Path:
-    return cache_folder("lowered")
+    return get_cache_folder("lowered")
 
 
 def _lower(
     reference: Reference, *, options: WorkloadOptions, platform: str, base: Path, argv: Sequence[str], key: str
-) -> Lowered:  # fmt: skip
+) -> LoweredStep:  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="gpuplan-") as folder:
         path = Path(folder, "module.bin")
         wanted = {"platform": platform, "path": str(path)}
-        answer = run_child(reference.text, base=base, options=options, argv=argv, lower=wanted)
+        answer = trace_in_child(reference.text, base=base, options=options, argv=argv, lower=wanted)
         module = path.read_bytes()
     mesh = tuple((name, size) for name, size in answer["lowered"]["mesh"])
     lowered = _keep(module, batch_size=answer["lowered"]["batch_size"], mesh=mesh)
@@ -102,26 +102,26 @@ def _lower(
     return lowered
 
 
-def _keep(module: bytes, *, batch_size: int, mesh: Mesh) -> Lowered:
+def _keep(module: bytes, *, batch_size: int, mesh: Mesh) -> LoweredStep:
     digest = hashlib.sha256(module).hexdigest()
     path = _modules() / f"{digest}.bin"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, module)
-        keep_newest(path.parent, "*.bin", files=MODULES_KEPT)
+        write_atomically(path, module)
+        delete_oldest(path.parent, "*.bin", files=MODULES_KEPT)
     except OSError as error:
         raise GpuplanError(
             f"the lowered step cannot be written: {error.strerror or error} ({path.parent})",
             hint="set GPUPLAN_CACHE_DIR to a writable folder",
         ) from error
-    return Lowered(digest=digest, path=path, batch_size=batch_size, mesh=mesh)
+    return LoweredStep(digest=digest, path=path, batch_size=batch_size, mesh=mesh)
 
 
 # --- in the child -----------------------------------------------------------------------------------------
 
 
-def answer_for(
-    model: Any, *, run: Run, options: WorkloadOptions, request: Mapping[str, Any]
+def build_answer(
+    model: Any, *, run: RunProperties, options: WorkloadOptions, request: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the child's answer: the traced workload, or the lowered step (written to its path)."""
     from .assemble import assemble_workload
@@ -131,21 +131,21 @@ def answer_for(
         return {"workload": assemble_workload(model, run=run, options=options).to_json()}
     module, batch_size = _lowered(model, run=run, options=options, platform=wanted["platform"])
     Path(wanted["path"]).write_bytes(module)
-    return {"lowered": {"batch_size": batch_size, "mesh": mesh_of_devices()}}
+    return {"lowered": {"batch_size": batch_size, "mesh": get_device_mesh()}}
 
 
-def _lowered(model: Any, *, run: Run, options: WorkloadOptions, platform: str) -> tuple[bytes, int]:
-    from ..errors import fault_in_user_code
+def _lowered(model: Any, *, run: RunProperties, options: WorkloadOptions, platform: str) -> tuple[bytes, int]:
+    from ..errors import build_user_code_error
     from ..trace.jax.stablehlo import lower_step
-    from .assemble import build_training_state, on_one_device
-    from .materialize import concrete_of
+    from .assemble import build_training_state, without_device_pinning
+    from .materialize import build_executable
 
-    ready = concrete_of(model, run, options, None)
+    ready = build_executable(model, run, options, None)
     specs = (ready.x, ready.y, ready.sample_weight)
     try:
         if options.mode == "train":
             build_training_state(ready.model, ready.y, ready.output)
-        with on_one_device(ready.model):
+        with without_device_pinning(ready.model):
             module = lower_step(
                 ready.model, specs=specs, batch_size=ready.batch_size, mode=options.mode, platform=platform
             )
@@ -153,5 +153,5 @@ def _lowered(model: Any, *, run: Run, options: WorkloadOptions, platform: str) -
         raise
     except Exception as error:
         doing = f"cannot be lowered for {platform}"
-        raise fault_in_user_code(error, name=run.text, doing=doing, folders=run.folders) from error
+        raise build_user_code_error(error, name=run.text, doing=doing, folders=run.folders) from error
     return module, ready.batch_size

@@ -9,18 +9,24 @@ from typing import Any, NoReturn
 
 from ...errors import GpuplanError
 from ..array_spec import SpecTree
-from ..errors import fault_in_user_code
-from ..options import WorkloadOptions, keras_policy
+from ..errors import build_user_code_error
+from ..options import WorkloadOptions, get_keras_policy
 from ..reference import Reference
-from .assemble import Run, batch_size_of, compile_model, input_specs, symbolic_output
-from .fit_inputs import read_feed
+from .assemble import (
+    RunProperties,
+    build_symbolic_output,
+    compile_model,
+    read_input_specs,
+    resolve_batch_size,
+)
+from .fit_inputs import read_fit_inputs
 from .targets import validate_names
 
-__all__ = ["Concrete", "concrete_of", "set_precision", "with_concrete"]
+__all__ = ["ExecutableModel", "build_and_use", "build_executable", "set_precision"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Concrete:
+class ExecutableModel:
     """An executable model.
 
     Args:
@@ -50,16 +56,16 @@ def set_precision(precision: str | None) -> None:
         return
     import keras
 
-    keras.config.set_dtype_policy(keras_policy(precision))
+    keras.config.set_dtype_policy(get_keras_policy(precision))
     for module in (keras.config, keras.mixed_precision):
         for name in ("set_dtype_policy", "set_global_policy"):
             if hasattr(module, name):
                 setattr(module, name, lambda policy: None)
 
 
-def with_concrete(
+def build_and_use(
     reference: Reference,
-    use: Callable[[Concrete], NoReturn],
+    use: Callable[[ExecutableModel], NoReturn],
     *,
     base: Path,
     options: WorkloadOptions,
@@ -87,8 +93,8 @@ def with_concrete(
     if reference.kind == "script" and reference.path is not None:
 
         def on_fit(model: Any, arguments: dict[str, Any]) -> NoReturn:
-            run = Run(text=reference.text, feed=read_feed(arguments), folders=(str(folder),))
-            use(concrete_of(model, run, options, arguments))
+            run = RunProperties(text=reference.text, feed=read_fit_inputs(arguments), folders=(str(folder),))
+            use(build_executable(model, run, options, arguments))
 
         run_until_fit(reference.path, text=reference.text, argv=argv, on_fit=on_fit)
     if reference.kind == "application":
@@ -97,27 +103,29 @@ def with_concrete(
         model = build_saved_model(reference.path, precision=options.precision)
     else:
         model = build_function(reference, folder=base)
-    use(concrete_of(model, Run(text=reference.text, folders=(str(folder),)), options, None))
+    use(build_executable(model, RunProperties(text=reference.text, folders=(str(folder),)), options, None))
 
 
-def concrete_of(model: Any, run: Run, options: WorkloadOptions, arguments: dict[str, Any] | None) -> Concrete:
+def build_executable(
+    model: Any, run: RunProperties, options: WorkloadOptions, arguments: dict[str, Any] | None
+) -> ExecutableModel:
     """Build an executable model, compiled if necessary; `arguments` are those of the script's fit()."""
     notes: list[str] = []
-    batch_size = batch_size_of(model, run, options, notes)
+    batch_size = resolve_batch_size(model, run, options, notes)
     feed = run.feed
     try:
-        x = feed.x if feed is not None else input_specs(model, run.text)
+        x = feed.x if feed is not None else read_input_specs(model, run.text)
         y = feed.y if feed is not None else None
-        output = symbolic_output(model, x, batch_size)
+        output = build_symbolic_output(model, x, batch_size)
         if options.mode == "train":
             y = compile_model(model, output, y, options=options, given=feed is not None, notes=notes)
     except (GpuplanError, MemoryError):
         raise
     except Exception as error:
-        raise fault_in_user_code(
+        raise build_user_code_error(
             error, name=run.text, doing="cannot be built", folders=run.folders
         ) from error
-    return Concrete(
+    return ExecutableModel(
         model=model, x=x, y=y, sample_weight=feed.sample_weight if feed is not None else None, output=output,
         batch_size=batch_size, samples=options.samples or (feed.samples if feed is not None else None),
         arguments=arguments, notes=tuple(notes),

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import UsageError
-from ..errors import one_line
-from ..options import keras_policy
+from ..errors import to_one_line
+from ..options import get_keras_policy
 
-__all__ = ["build_saved_model", "refuse_code", "with_policy"]
+__all__ = ["build_saved_model", "replace_dtype_policy", "require_no_code"]
 
 TRUSTED_PACKAGES = ("keras", "keras_hub", "keras_cv", "keras_nlp", "builtins")
 NOT_MODELING = ("keras.config", "keras.utils", "keras.saving", "keras.export", "keras.datasets")
@@ -32,15 +32,15 @@ def build_saved_model(path: Path, *, precision: str | None) -> Any:
     """
     config, training = _read_hdf5(path) if path.suffix != ".keras" else (_read_archive(path), None)
     for part in (config, training):
-        refuse_code(part, name=path.name)
+        require_no_code(part, name=path.name)
     if precision is not None:
-        config = with_policy(config, keras_policy(precision))
+        config = replace_dtype_policy(config, get_keras_policy(precision))
     try:
         if path.suffix == ".keras":
             return _from_config(config)
         return _from_legacy_config(config, training)
     except (ValueError, TypeError, KeyError, AttributeError, ImportError) as error:
-        raise UsageError(f"`{path.name}` cannot be built: {one_line(error)}", hint=BY_FUNCTION) from error
+        raise UsageError(f"`{path.name}` cannot be built: {to_one_line(error)}", hint=BY_FUNCTION) from error
 
 
 def _read_archive(path: Path) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def _read_archive(path: Path) -> dict[str, Any]:
             config = json.loads(archive.read("config.json"))
     except (zipfile.BadZipFile, KeyError, ValueError, OSError) as error:
         raise UsageError(
-            f"`{path.name}` is not a .keras file: {one_line(error)}", hint=BY_FUNCTION
+            f"`{path.name}` is not a .keras file: {to_one_line(error)}", hint=BY_FUNCTION
         ) from error
     return _require_object(config, path)
 
@@ -61,7 +61,9 @@ def _read_hdf5(path: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
         with h5py.File(path, "r") as file:
             config, training = file.attrs.get("model_config"), file.attrs.get("training_config")
     except OSError as error:
-        raise UsageError(f"`{path.name}` is not an HDF5 file: {one_line(error)}", hint=BY_FUNCTION) from error
+        raise UsageError(
+            f"`{path.name}` is not an HDF5 file: {to_one_line(error)}", hint=BY_FUNCTION
+        ) from error
     if config is None:
         raise UsageError(f"`{path.name}` contains only weights, no model", hint=BY_FUNCTION)
     return _require_object(json.loads(config), path), None if training is None else json.loads(training)
@@ -73,7 +75,7 @@ def _require_object(config: Any, path: Path) -> dict[str, Any]:
     return config
 
 
-def refuse_code(config: Any, *, name: str) -> None:
+def require_no_code(config: Any, *, name: str) -> None:
     """Raise UsageError if a saved configuration contains code or refers to anything outside Keras.
 
     This check is stricter than Keras's safe mode, which is also enabled, and precedes any class lookup.
@@ -104,7 +106,7 @@ def _objects(config: Any) -> Iterator[dict[str, Any]]:
             pending.extend(node)
 
 
-def with_policy(config: dict[str, Any], policy: str) -> dict[str, Any]:
+def replace_dtype_policy(config: dict[str, Any], policy: str) -> dict[str, Any]:
     """Return the configuration with every layer's dtype policy replaced; types of inputs and metrics are
     kept.
     """

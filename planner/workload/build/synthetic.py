@@ -6,35 +6,33 @@ from math import prod
 from typing import Any
 
 from ...units import MIB
-from ..array_spec import ArraySpec, SpecTree, map_specs, spec_leaves
+from ..array_spec import ArraySpec, SpecTree, iter_specs, map_specs
 
-__all__ = ["LARGEST_BYTES", "sample_bytes", "samples_to_draw", "synthetic_inputs", "synthetic_targets"]
+__all__ = ["LARGEST_BYTES", "compute_sample_bytes", "compute_samples_to_draw", "draw_inputs", "draw_targets"]
 
 LARGEST_BYTES = 128 * MIB  # far larger than CPU caches, so that batches are read from memory as in real runs
 FEWEST_BATCHES = 8
 MOST_BATCHES = 2000
 
 
-def sample_bytes(*trees: SpecTree) -> int:
+def compute_sample_bytes(*trees: SpecTree) -> int:
     """Return the size of one sample [bytes].
 
     Example:
-        >>> sample_bytes(ArraySpec((28, 28), "float32"), ArraySpec((), "int32"))
+        >>> compute_sample_bytes(ArraySpec((28, 28), "float32"), ArraySpec((), "int32"))
         3140
     """
     import numpy as np
 
-    sizes = [
-        prod(spec.shape) * _numpy_type(spec, np).itemsize for tree in trees for spec in spec_leaves(tree)
-    ]
+    sizes = [prod(spec.shape) * _numpy_type(spec, np).itemsize for tree in trees for spec in iter_specs(tree)]
     return max(1, int(sum(sizes)))
 
 
-def samples_to_draw(*, batch_size: int, bytes_per_sample: int, known: int | None) -> int:
+def compute_samples_to_draw(*, batch_size: int, bytes_per_sample: int, known: int | None) -> int:
     """Return the number of samples to draw: whole batches up to the run's, within `LARGEST_BYTES`.
 
     Example:
-        >>> samples_to_draw(batch_size=128, bytes_per_sample=3140, known=54_000), samples_to_draw(
+        >>> compute_samples_to_draw(batch_size=128, bytes_per_sample=3140, known=54_000), compute_samples_to_draw(
         ...     batch_size=32, bytes_per_sample=602_116, known=1_281_167)
         (42624, 256)
     """
@@ -43,7 +41,7 @@ def samples_to_draw(*, batch_size: int, bytes_per_sample: int, known: int | None
     return batch_size * max(FEWEST_BATCHES, min(wanted, room, MOST_BATCHES))
 
 
-def synthetic_inputs(specs: SpecTree, *, samples: int, model: Any, seed: int = 0) -> Any:
+def draw_inputs(specs: SpecTree, *, samples: int, model: Any, seed: int = 0) -> Any:
     """Draw random inputs nested like the specs: numbers around 0, image bytes, valid tokens.
 
     Zeros are avoided, since some processors are faster on zeros. Text has no padding.
@@ -61,7 +59,7 @@ def synthetic_inputs(specs: SpecTree, *, samples: int, model: Any, seed: int = 0
     return map_specs(lambda spec: _draw(spec, samples, random, below=below), specs)
 
 
-def synthetic_targets(specs: SpecTree, *, samples: int, output: Any, seed: int = 1) -> Any:
+def draw_targets(specs: SpecTree, *, samples: int, output: Any, seed: int = 1) -> Any:
     """Draw random targets: class numbers below the output's width, and numbers between 0 and 1.
 
     Args:
@@ -75,7 +73,7 @@ def synthetic_targets(specs: SpecTree, *, samples: int, output: Any, seed: int =
 
     random = np.random.default_rng(seed)
     widths = [int(out.shape[-1]) if out.shape else 2 for out in keras.tree.flatten(output)]
-    leaves = list(spec_leaves(specs))
+    leaves = list(iter_specs(specs))
     if len(widths) != len(leaves):
         widths = [min(widths, default=2)] * len(leaves)
     ordered = iter(widths)

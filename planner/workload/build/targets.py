@@ -7,12 +7,12 @@ from typing import Any
 from ...errors import UsageError, near_names_hint
 from ..array_spec import ArraySpec, SpecTree
 
-__all__ = ["fitting_loss", "target_specs", "validate_names"]
+__all__ = ["build_target_specs", "choose_loss", "validate_names"]
 
 LOSS_BY_ACTIVATION = {"softmax": "sparse_categorical_crossentropy", "sigmoid": "binary_crossentropy"}
 
 
-def fitting_loss(model: Any, output: Any, target: SpecTree = None) -> Any:
+def choose_loss(model: Any, output: Any, target: SpecTree = None) -> Any:
     """Return loss names nested like the output: cross-entropy after softmax or sigmoid, else squared error.
 
     Args:
@@ -52,7 +52,7 @@ def _activation(model: Any, output: Any) -> str:
     return getattr(getattr(layer, "activation", None), "__name__", "")
 
 
-def target_specs(model: Any, output: Any) -> SpecTree:
+def build_target_specs(model: Any, output: Any) -> SpecTree:
     """Return the targets of the compiled loss, nested like the output; None without a loss.
 
     Sparse losses take one integer per row of probabilities; all others an array of the output's shape.

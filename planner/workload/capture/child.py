@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...errors import GpuplanError, UsageError
 from ..cache import hash_file
-from ..errors import BackendError, one_line
+from ..errors import BackendError, to_one_line
 from ..options import WorkloadOptions
 from ..reference import Reference, parse_reference
-from .watch import Watch, end_with_parent
+from .watch import PositionReporter, end_with_parent
 
 if TYPE_CHECKING:
-    from ..build.fit_inputs import Feed
+    from ..build.fit_inputs import FitInputs
 
 __all__ = ["main"]
 
@@ -65,7 +65,7 @@ def _finish(answer: dict[str, Any], result_path: Path) -> NoReturn:
 def _answer(request: dict[str, Any], result_path: Path) -> dict[str, Any]:
     from ..build.abstract_init import NOT_ABSTRACT, abstract_variables
     from ..build.materialize import set_precision
-    from ..device_mesh import show_devices
+    from ..device_mesh import list_devices_of_any_type
 
     options = WorkloadOptions.from_json(request["options"])
     base = Path(request["base"])
@@ -73,9 +73,9 @@ def _answer(request: dict[str, Any], result_path: Path) -> dict[str, Any]:
     on_jax = request["trace_on"] == "jax"
     _import_keras(request["trace_on"], request["backend"])
     set_precision(options.precision)
-    Watch(result_path.parent, own=str(reference.folder(base)))
+    PositionReporter(result_path.parent, own=str(reference.folder(base)))
     if on_jax and options.devices is not None:
-        show_devices()
+        list_devices_of_any_type()
     with abstract_variables() if on_jax else contextlib.nullcontext(False) as works:
         notes = () if works else (NOT_ABSTRACT if on_jax else ELSEWHERE,)
         if reference.kind == "script":
@@ -122,9 +122,9 @@ def _run_script(
     notes: tuple[str, ...],
     result_path: Path,
 ) -> NoReturn:
-    from ..build.assemble import Run
-    from ..build.fit_inputs import read_feed
-    from ..build.lowering import answer_for
+    from ..build.assemble import RunProperties
+    from ..build.fit_inputs import read_fit_inputs
+    from ..build.lowering import build_answer
     from .run_script import run_until_fit, skip_pretrained_weights
 
     path = reference.path or Path()
@@ -132,8 +132,8 @@ def _run_script(
 
     def on_fit(model: Any, arguments: dict[str, Any]) -> NoReturn:
         backend, compiled = _backend_note()
-        feed = read_feed(arguments)
-        run = Run(
+        feed = read_fit_inputs(arguments)
+        run = RunProperties(
             text=reference.text,
             feed=feed,
             epochs=max(1, arguments["epochs"] - (arguments.get("initial_epoch") or 0)),
@@ -146,13 +146,13 @@ def _run_script(
                 *((PRETRAINED,) if skipped() else ()),
             ),
         )
-        answer = answer_for(model, run=run, options=options, request=request)
+        answer = build_answer(model, run=run, options=options, request=request)
         _finish({**answer, "files": _local_files(reference)}, result_path)
 
     run_until_fit(path, text=reference.text, argv=request["argv"], on_fit=on_fit)
 
 
-def _fit_notes(model: Any, arguments: dict[str, Any], feed: Feed) -> tuple[str, ...]:
+def _fit_notes(model: Any, arguments: dict[str, Any], feed: FitInputs) -> tuple[str, ...]:
     notes = []
     validated = arguments.get("validation_data") is not None or arguments.get("validation_split")
     if validated and feed.validation_samples is None:
@@ -165,19 +165,19 @@ def _fit_notes(model: Any, arguments: dict[str, Any], feed: Feed) -> tuple[str, 
 def _describe_model(
     reference: Reference, request: dict[str, Any], options: WorkloadOptions, notes: tuple[str, ...]
 ) -> dict[str, Any]:
-    from ..build.assemble import Run
-    from ..build.lowering import answer_for
+    from ..build.assemble import RunProperties
+    from ..build.lowering import build_answer
 
     base = Path(request["base"])
     model, extra = _build(reference, base=base, options=options)
     backend, compiled = _backend_note()
-    run = Run(
+    run = RunProperties(
         text=reference.text,
         folders=(str(reference.folder(base)),),
         compiled=compiled,
         notes=(*notes, backend, *extra),
     )
-    answer = answer_for(model, run=run, options=options, request=request)
+    answer = build_answer(model, run=run, options=options, request=request)
     return {**answer, "files": _local_files(reference)}
 
 
@@ -218,5 +218,5 @@ if __name__ == "__main__":
     try:
         main(*sys.argv[1:3])
     except MemoryError as error:
-        sys.stderr.write(f"out of memory: {one_line(error)}\n")
+        sys.stderr.write(f"out of memory: {to_one_line(error)}\n")
         os._exit(1)

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from ...errors import UsageError
 
-__all__ = ["require_variables", "script_environment"]
+__all__ = ["build_script_environment", "require_variables"]
 
 _NAMES = frozenset({
     "COLUMNS", "FORCE_COLOR", "HOME", "LANG", "LANGUAGE", "LINES", "LOGNAME", "NO_COLOR", "PATH", "PWD", "SHELL",
@@ -41,7 +41,7 @@ _SECRET = re.compile(
 )
 
 
-def script_environment(
+def build_script_environment(
     *, variables: tuple[str, ...] = (), empty: Path, environ: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
     """Return the environment variables that the user's code sees.

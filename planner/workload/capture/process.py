@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..errors import WAY_OUT, CaptureError, is_own_file
-from .environment import script_environment
-from .terms import DEFAULT_TIMEOUT_S, ScriptTerms, typed_duration
+from .environment import build_script_environment
+from .terms import DEFAULT_TIMEOUT_S, ScriptOptions, format_typed_duration
 from .watch import ASK, STUCK, WHERE
 
-__all__ = ["ScriptProcess", "ScriptTimeoutError", "environment_of"]
+__all__ = ["ScriptProcess", "ScriptTimeoutError", "build_process_environment"]
 
 SHOWN_AFTER_S = 15.0
 REFRESH_S = 2.0
@@ -37,18 +37,18 @@ class ScriptTimeoutError(CaptureError):
     """The user's code took longer than its limit and was stopped. Exit code 1."""
 
 
-def environment_of(terms: ScriptTerms, folder: Path) -> dict[str, str]:
+def build_process_environment(terms: ScriptOptions, folder: Path) -> dict[str, str]:
     """Return the environment of a process that runs the user's code; `folder`: its own temporary one."""
     empty = folder / "no-credentials"
     empty.mkdir(exist_ok=True)
-    return script_environment(variables=terms.variables, empty=empty)
+    return build_script_environment(variables=terms.variables, empty=empty)
 
 
 class ScriptProcess:
     """A process that runs the user's code, in a session of its own: it and all that it started end together."""
 
     def __init__(
-        self, module: str, arguments: Sequence[Path], *, name: str, own: Path, terms: ScriptTerms,
+        self, module: str, arguments: Sequence[Path], *, name: str, own: Path, terms: ScriptOptions,
         environment: dict[str, str], stdout: int, stderr: int | IO[Any],
     ) -> None:  # fmt: skip
         """Start it; `wait` or `check` watch over it, `stop` ends it.
@@ -59,7 +59,7 @@ class ScriptProcess:
             name: MODEL reference, for messages.
             own: Folder of the user's own files.
             terms: Limit of time and progress.
-            environment: See `environment_of`.
+            environment: See `build_process_environment`.
             stdout, stderr: As `subprocess.Popen` takes them.
         """
         self._name, self._own, self._terms = name, str(own), terms
@@ -112,7 +112,7 @@ class ScriptProcess:
 
     def _start_timeout(self) -> ScriptTimeoutError:
         return ScriptTimeoutError(
-            f"Keras was not loaded within {typed_duration(LONGEST_START_S)}, to run `{self._name}`",
+            f"Keras was not loaded within {format_typed_duration(LONGEST_START_S)}, to run `{self._name}`",
             hint=f"`{sys.executable} -c 'import keras'` shows what it waits for",
         )
 
@@ -121,9 +121,9 @@ class ScriptProcess:
         script = self._name.split("?", 1)[0]
         other = f", or {WAY_OUT.format(name=script)}" if script.endswith(".py") else ""
         return ScriptTimeoutError(
-            f"`{self._name}` took longer than {typed_duration(limit_s)} and was stopped"
+            f"`{self._name}` took longer than {format_typed_duration(limit_s)} and was stopped"
             + (f"; it was at {place}" if place else ""),
-            hint=f"`--script-timeout {typed_duration(LONGER * limit_s)}` gives it more time{other}",
+            hint=f"`--script-timeout {format_typed_duration(LONGER * limit_s)}` gives it more time{other}",
         )
 
     def place(self) -> str:

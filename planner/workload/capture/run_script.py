@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from ...errors import GpuplanError
-from ..errors import WAY_OUT, CaptureError, fault_in_user_code
+from ..errors import WAY_OUT, CaptureError, build_user_code_error
 
 __all__ = ["FitCall", "run_until_fit", "skip_pretrained_weights"]
 
@@ -45,7 +45,7 @@ def run_until_fit(path: Path, *, text: str, argv: Sequence[str], on_fit: FitCall
     except Exception as error:
         _raise_first(faults)
         folders = (str(path.parent),)
-        raise fault_in_user_code(error, name=text, doing="failed before fit()", folders=folders) from error
+        raise build_user_code_error(error, name=text, doing="failed before fit()", folders=folders) from error
     finally:
         undo()
     _raise_first(faults)

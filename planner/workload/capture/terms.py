@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from ...frozen import Frozen
 
-__all__ = ["DEFAULT_TIMEOUT_S", "ScriptTerms", "typed_duration"]
+__all__ = ["DEFAULT_TIMEOUT_S", "ScriptOptions", "format_typed_duration"]
 
 DEFAULT_TIMEOUT_S = 600.0
 _MINUTE_S = 60.0
@@ -16,7 +16,7 @@ def _silent(line: str) -> None:
     """Show nothing."""
 
 
-class ScriptTerms(Frozen):
+class ScriptOptions(Frozen):
     """The terms on which a process runs the user's code.
 
     Args:
@@ -30,11 +30,11 @@ class ScriptTerms(Frozen):
     tell: Callable[[str], None] = _silent
 
 
-def typed_duration(duration_s: float) -> str:
+def format_typed_duration(duration_s: float) -> str:
     """Return a duration as it is typed on the command line.
 
     Example:
-        >>> typed_duration(600.0), typed_duration(90.0), typed_duration(0.5)
+        >>> format_typed_duration(600.0), format_typed_duration(90.0), format_typed_duration(0.5)
         ('10m', '90s', '0.5s')
     """
     minutes, rest_s = divmod(duration_s, _MINUTE_S)

@@ -14,15 +14,15 @@ from ...errors import GpuplanError, UsageError
 from ..errors import TRACED_ON, BackendError, CaptureError
 from ..options import WorkloadOptions
 from ..reference import parse_reference
-from .process import ScriptProcess, environment_of
+from .process import ScriptProcess, build_process_environment
 
-__all__ = ["run_child"]
+__all__ = ["trace_in_child"]
 
 STDERR = 2
 INTERRUPTED = 130
 
 
-def run_child(
+def trace_in_child(
     text: str, *, base: Path, options: WorkloadOptions, argv: Sequence[str], backend: str | None = None,
     lower: dict[str, str] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
@@ -93,7 +93,7 @@ def _run(child: ScriptProcess) -> int:
 
 def _environment(backend: str, options: WorkloadOptions, folder: Path) -> dict[str, str]:
     """Return what the child sees: the backend to trace on, no accelerator, as many devices as asked for."""
-    environment = environment_of(options.script, folder)
+    environment = build_process_environment(options.script, folder)
     environment |= {"KERAS_BACKEND": backend, "JAX_PLATFORMS": "cpu", TRACED_ON: backend}
     if backend != "jax":
         environment["CUDA_VISIBLE_DEVICES"] = "-1"

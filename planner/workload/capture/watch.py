@@ -19,7 +19,7 @@ from types import FrameType
 
 from ..errors import is_own_file
 
-__all__ = ["ASK", "STUCK", "WHERE", "Watch", "end_with_parent"]
+__all__ = ["ASK", "STUCK", "WHERE", "PositionReporter", "end_with_parent"]
 
 WHERE, STUCK = "where.json", "stuck.txt"
 ASK = signal.SIGURG  # ignored where nothing handles it
@@ -44,7 +44,7 @@ def _wait_for_end(lifeline: int) -> None:
     os._exit(1)
 
 
-class Watch:
+class PositionReporter:
     """Writes when the user's code began, and where the main thread is until it is stopped."""
 
     def __init__(self, folder: Path, *, own: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 from gpuplan.predict.compile.compiled import CompiledStep, CompileFault
 from gpuplan.predict.compile.targets import CompileTarget
 from gpuplan.predict.compile.worker import compile_step
-from gpuplan.workload.build.lowering import Lowered, lowered_step
+from gpuplan.workload.build.lowering import LoweredStep, load_or_lower_step
 from gpuplan.workload.options import WorkloadOptions
 
 pytest.importorskip("libtpu", reason="`pip install 'gpuplan[tpu-compile]'` brings the TPUs' compiler")
@@ -23,10 +23,12 @@ def perceptron(width=512):
 V5E = CompileTarget(accelerator="TPU-v5e", platform="tpu", topology="v5e:2x2")
 
 
-def lowered(folder: Path, width: int) -> Lowered:
+def lowered(folder: Path, width: int) -> LoweredStep:
     (folder / "net.py").write_text(MODEL)
     options = WorkloadOptions(batch_size=256)
-    return lowered_step(f"net.py:perceptron?width={width}", options=options, platform="tpu", base=folder)
+    return load_or_lower_step(
+        f"net.py:perceptron?width={width}", options=options, platform="tpu", base=folder
+    )
 
 
 def test_a_step_compiles_for_a_tpu_that_is_not_there(tmp_path: Path) -> None:

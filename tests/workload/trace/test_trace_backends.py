@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from gpuplan.workload.capture.tracing_process import run_child
+from gpuplan.workload.capture.tracing_process import trace_in_child
 from gpuplan.workload.errors import BackendError
 from gpuplan.workload.load import WorkloadOptions, load_workload
 from gpuplan.workload.model import Workload
@@ -28,7 +28,7 @@ def test_the_same_flops_as_on_jax(backend: str, example: str) -> None:
     if find_spec(backend) is None:
         pytest.skip(f"{backend} is not installed; the extra `test` brings it")
     options = WorkloadOptions(batch_size=None if example.endswith(".py") else 16)
-    answer = run_child(str(EXAMPLES / example), base=EXAMPLES, options=options, argv=(), backend=backend)
+    answer = trace_in_child(str(EXAMPLES / example), base=EXAMPLES, options=options, argv=(), backend=backend)
     counted = Workload.from_json(answer["workload"])
     traced = load_workload(str(EXAMPLES / example), options=options)
 
@@ -92,6 +92,6 @@ def test_what_tensorflow_says_of_a_tensor_of_jax_is_understood(tmp_path: Path) -
     options = WorkloadOptions(batch_size=4)
 
     with pytest.raises(BackendError, match="_error_repr") as caught:
-        run_child("spectral.py:build", base=tmp_path, options=options, argv=(), backend="jax")
+        trace_in_child("spectral.py:build", base=tmp_path, options=options, argv=(), backend="jax")
     assert caught.value.backend == "tensorflow"
     assert load_workload("spectral.py:build", options=options, base=tmp_path).parameters == 3 * 33 + 3

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ....files import write_whole
+from ....files import write_atomically
 from ...core.errors import CloudFault, FaultKind
 from ...core.run_files import locked
 
@@ -44,10 +44,12 @@ class LocalMachines:
             if state.exists() and not _is_alive(place):
                 raise CloudFault(FaultKind.SPENT_TOKEN, "Ended", params["id"])
             if not state.exists():
-                write_whole(asked, json.dumps(params), durable=True)
-                write_whole(place / "params.json", json.dumps(params["job"]), durable=True)
+                write_atomically(asked, json.dumps(params), durable=True)
+                write_atomically(place / "params.json", json.dumps(params["job"]), durable=True)
                 # From here on the token is used, even if the next line is never reached.
-                write_whole(state, json.dumps({"started": datetime.now(tz=UTC).isoformat()}), durable=True)
+                write_atomically(
+                    state, json.dumps({"started": datetime.now(tz=UTC).isoformat()}), durable=True
+                )
                 _spawn(place, params["program"])
             return {"id": params["id"], **json.loads(state.read_text(encoding="utf-8"))}
 

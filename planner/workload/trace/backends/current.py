@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from ...array_spec import SpecTree, spec_leaves
+from ...array_spec import SpecTree, iter_specs
 from ...ops import Op
 from ..graph.liveness import MemoryPeaks
 from ..jax.step import TracedStep, compute_array_bytes, compute_memory, trace_step
@@ -32,7 +32,7 @@ def trace_on_backend(
     if backend == "jax":
         return trace_step(model, **given)
     train = mode == "train"
-    fed = spec_leaves(specs if train else x_spec)
+    fed = iter_specs(specs if train else x_spec)
     inputs = sum(compute_array_bytes((batch_size, *spec.shape), spec.dtype) for spec in fed)
     ops = _trace_ops(backend, model, given)
     bound = _compute_activation_bytes(ops, train=train)

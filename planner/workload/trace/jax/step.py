@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal
 
-from ...array_spec import ArraySpec, SpecTree, map_specs, spec_leaves
+from ...array_spec import ArraySpec, SpecTree, iter_specs, map_specs
 from ...model import Memory, Unmodelled
 from ...ops import Op
 from ..graph.fusion import fuse
@@ -68,7 +68,7 @@ def trace_step(
         ops = tabulate(graph, layers, fusion)
         peaks = compute_peaks(graph, layers, fusion, donated=train)
         missing = find_unmodelled(graph)
-    fed = spec_leaves(specs if train else x_spec)
+    fed = iter_specs(specs if train else x_spec)
     inputs = sum(compute_array_bytes((batch_size, *spec.shape), spec.dtype) for spec in fed)
     memory = compute_memory(model, train=train, input_bytes=inputs, peaks=peaks)
     return TracedStep(ops, memory, missing, tuple(dict.fromkeys(remark.text for remark in graph.remarks)))

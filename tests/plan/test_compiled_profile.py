@@ -19,11 +19,11 @@ from gpuplan.plan.compiled_profile import add_compiled, resolve_accelerators
 from gpuplan.plan.execution.best_batch_search import choose_workloads_to_compile
 from gpuplan.predict.compile import targets
 from gpuplan.predict.compile.compiled import CompiledStep
-from gpuplan.profile.document import empty_document, row_of
-from gpuplan.profile.run import Request
+from gpuplan.profile.document import create_profile, create_row
+from gpuplan.profile.run import ProfileRequest
 from gpuplan.render.profile import iter_summary_sentences
 from gpuplan.units import GIB
-from gpuplan.workload.build.lowering import Lowered
+from gpuplan.workload.build.lowering import LoweredStep
 from gpuplan.workload.ops import Op, OpKind
 
 CATALOG = load_catalog()
@@ -41,12 +41,12 @@ TIMING = {
 @pytest.fixture
 def document() -> dict[str, Any]:
     """A profile of one model at three batch sizes."""
-    found = empty_document(
+    found = create_profile(
         model="net.py:net", mode="train", backend="jax", data="synthetic", rules={}, source="profile"
     )
     for number, size in enumerate((64, 16, 32)):
         found["rows"].append(
-            row_of(status="measured", batch_size=size)
+            create_row(status="measured", batch_size=size)
             | {"precision": "float32", "workload": number, "fit": TIMING}
         )
         found["workloads"].append(make_workload(batch_size=size, ops=(PRODUCT,)).to_json())
@@ -58,9 +58,9 @@ def compiled_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Let a fake compiler state a millisecond and a GiB for every 16 samples; return what it was asked."""
     asked: list[int] = []
 
-    def lowered(_: Any, program: Any) -> Lowered:
+    def lowered(_: Any, program: Any) -> LoweredStep:
         asked.append(program.options.batch_size)
-        return Lowered(digest=str(asked[-1]), path=tmp_path, batch_size=asked[-1])
+        return LoweredStep(digest=str(asked[-1]), path=tmp_path, batch_size=asked[-1])
 
     def compile_step(*_: Any, digest: str, **__: Any) -> CompiledStep:
         share = int(digest) / 16
@@ -76,7 +76,7 @@ def compiled_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_three_batch_sizes_take_two_compilations(document: dict[str, Any], compiled_for: list[int]) -> None:
     add_compiled(
-        document, Request(model="net.py:net"), catalog=CATALOG, compiling=StepCompiler(),
+        document, ProfileRequest(model="net.py:net"), catalog=CATALOG, compiling=StepCompiler(),
         accelerators=resolve_accelerators(["v5e"], CATALOG),
     )  # fmt: skip
     schema = json.loads((Path(str(files("gpuplan.schemas"))) / "gpuplan.profile.json").read_text())
@@ -103,7 +103,7 @@ def test_a_profile_without_a_compiler_says_so_and_is_modelled(
     monkeypatch.setitem(targets.PACKAGES, "cuda", ("no-such-package-at-all",))
     said: list[str] = []
     add_compiled(
-        document, Request(model="net.py:net"), catalog=CATALOG, compiling=StepCompiler(warn=said.append),
+        document, ProfileRequest(model="net.py:net"), catalog=CATALOG, compiling=StepCompiler(warn=said.append),
         accelerators=resolve_accelerators(["T4"], CATALOG),
     )  # fmt: skip
 
