@@ -90,8 +90,7 @@ def nano_text(nano: int) -> str:
     """
     if nano < 0:
         return f"-{nano_text(-nano)}"
-    digits = f"{nano:010d}"
-    return f"{digits[:-9]}.{digits[-9:]}"
+    return f"{nano // NANO}.{nano % NANO:09d}"
 
 
 def usd_interval_of(nano: Nano) -> UsdInterval:

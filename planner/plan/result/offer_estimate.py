@@ -10,7 +10,7 @@ from ...units import SECONDS_PER_HOUR, Interval
 from ..assumptions import Bounds
 from ..pricing.bill import Bill
 from ..pricing.carbon import co2_kg
-from ..pricing.money import rental_nano, usd_of
+from ..pricing.money import nano_text, rental_nano, usd_of
 from ..pricing.timeline import Timeline
 from .device_estimate import DeviceEstimate
 from .serving import usd_per_million
@@ -178,7 +178,7 @@ class OfferEstimate:
         """Return one entry of `offers[]`; its bill with ranges and reasons when a breakdown is wanted."""
         offer, bill, run_time_s = self.offer, self.bill, self.run_time_s
         energy, spot, scaling = self.energy_kwh, self.spot, self.scaling
-        co2 = self.co2_of(energy)
+        co2, per_1000 = self.co2_of(energy), self.nano_per_1000_steps
         return {
             "provider": offer.provider,
             "instance_type": offer.instance_type,
@@ -200,7 +200,7 @@ class OfferEstimate:
             "cost_usd": bill.total_json() if bill else None,
             "bill": bill.lines_json(detailed=breakdown) if bill else [],
             "unbilled": list(self.unbilled),
-            "usd_per_1000_steps": _money(self.usd_per_1000_steps),
+            "usd_per_1000_steps": None if per_1000 is None else nano_text(per_1000),
             "scaling": scaling and scaling.to_json(),
             "serving": self.serving and self.serving.to_json(),
             "best_batch": self.best_batch and self.best_batch.to_json(),
@@ -215,8 +215,3 @@ class OfferEstimate:
 def _float(usd: Decimal | None) -> float | None:
     """Return an amount for arithmetic that has no need of exactness."""
     return None if usd is None else float(usd)
-
-
-def _money(usd: Decimal | None) -> str | None:
-    """Return an amount as text."""
-    return None if usd is None else format(usd, "f")

@@ -7,7 +7,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...plan.assumptions import USD
 from ...units import GIB, MS_PER_S
@@ -20,10 +20,9 @@ from ..numbers import (
     format_short,
     format_usd,
 )
-from ..output import Column, JsonText, emit_json, emit_rows, format_json
+from ..output import Column, emit_json, emit_rows, format_json
 from .bill import emit_breakdown, iter_breakdown_lines
 from .footnotes import format_footnotes
-from .json_text import OfferJsonWriter
 from .summary import format_summary_lines, format_usd_per_million
 from .tsv import TSV_COLUMNS, build_tsv_row
 
@@ -63,7 +62,7 @@ def emit_estimate(
         breakdown: Add itemized bills, each item with its basis.
     """
     if as_json:
-        document = _build_document(estimate, breakdown=breakdown)
+        document = estimate.document(breakdown=breakdown)
         emit_json(document.pop("schema"), document)
     elif sys.stdout.isatty():
         width = shutil.get_terminal_size(FALLBACK_SIZE).columns
@@ -78,17 +77,8 @@ def emit_estimate(
 
 def format_estimate_json(estimate: Estimate) -> str:
     """Format an estimate as one JSON object, with one offer per line."""
-    document = _build_document(estimate)
+    document = estimate.document()
     return format_json(document.pop("schema"), document)
-
-
-def _build_document(estimate: Estimate, *, breakdown: bool = False) -> dict[str, Any]:
-    """Return the JSON document of an estimate; offers are preformatted unless bills are itemized."""
-    document = estimate.document(breakdown=breakdown)
-    if not breakdown:
-        text = OfferJsonWriter().of
-        document["offers"] = (JsonText(text(one)) for one in estimate.offers)
-    return document
 
 
 def _emit_table(estimate: Estimate, *, show_all: bool, width: int) -> None:
