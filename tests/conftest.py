@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -23,19 +25,66 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+DURATIONS = Path(__file__).parent / "durations.json"
+SHORTEST_KEPT_S = 1.0
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--update-golden`, which writes the golden files anew instead of comparing."""
+    """Add `--update-golden` and `--update-durations`, which write files instead of comparing or reading them."""
     parser.addoption("--update-golden", action="store_true", help="write golden files instead of comparing")
+    parser.addoption("--update-durations", action="store_true", help="write tests/durations.json")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Record durations where they are asked for, in the process that hears of every test."""
+    if config.getoption("--update-durations") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(DurationRecorder())
+
+
+class DurationRecorder:
+    """Writes `durations.json`: seconds of set-up, call and tear-down of every test of a second or more."""
+
+    def __init__(self) -> None:
+        self.seconds: Counter[str] = Counter()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Add one phase of one test."""
+        self.seconds[report.nodeid.partition("@")[0]] += report.duration  # type: ignore[assignment]
+
+    def pytest_sessionfinish(self) -> None:
+        """Write the file, and keep what was recorded of tests that were not selected."""
+        known = json.loads(DURATIONS.read_text(encoding="utf-8")) if DURATIONS.exists() else {}
+        kept = {
+            name: round(seconds, 1) for name, seconds in self.seconds.items() if seconds >= SHORTEST_KEPT_S
+        }
+        rest = {name: seconds for name, seconds in known.items() if name not in self.seconds}
+        DURATIONS.write_text(json.dumps(rest | kept, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep tests that share a module's fixture in one worker, so that it is worked out once."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep tests that share a module's fixture in one worker, so that it is computed once."""
     for item in items:
         if isinstance(item, pytest.Function) and item.get_closest_marker("xdist_group") is None:
             known = item._fixtureinfo.name2fixturedefs.values()
             if any(fixture.scope == "module" for fixtures in known for fixture in fixtures):
                 item.add_marker(pytest.mark.xdist_group(item.module.__name__))
+    if hasattr(config, "workerinput") and DURATIONS.exists():
+        _put_longest_first(items)
+
+
+def _put_longest_first(items: list[pytest.Item]) -> None:
+    """Sort tests by the recorded duration of their group, so that no worker is left with a long one at the end."""
+    seconds = json.loads(DURATIONS.read_text(encoding="utf-8"))
+
+    def group_of(item: pytest.Item) -> str:
+        marker = item.get_closest_marker("xdist_group")
+        return str(marker.args[0]) if marker else item.nodeid
+
+    total: Counter[str] = Counter()
+    for item in items:
+        total[group_of(item)] += seconds.get(item.nodeid, 0.0)
+    items.sort(key=lambda item: -total[group_of(item)])
 
 
 @pytest.fixture(scope="session", autouse=True)
