@@ -15,6 +15,8 @@ from measuring.models import ROOT
 from measuring.plan import Configuration
 from measuring.rounds import Limits, Outcome, run_round
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = ROOT / "benchmarks" / "measure_device.py"
 RULES = {"window_s": 0.005, "windows": 3, "windows_most": 3, "warm_up_steps": 4}
 TINY = "benchmarks/workloads.py:mlp?width=16&depth=1"

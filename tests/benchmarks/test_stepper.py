@@ -6,7 +6,7 @@ import pytest
 from measuring.models import batch_for, build
 from measuring.stepper import JaxStepper, told_precision
 
-pytestmark = pytest.mark.usefixtures("keras_as_found")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("keras_as_found")]
 CNN = "benchmarks/workloads.py:cifar_cnn?width=4&image_size=16"
 MLP = "benchmarks/workloads.py:mlp?width=32&depth=2&features=8"
 

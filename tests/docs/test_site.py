@@ -13,6 +13,8 @@ import man
 import pytest
 from commands import commands
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 

@@ -8,6 +8,8 @@ import pytest
 import transcripts
 from transcript_worlds import WORLDS
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("name", list(WORLDS))
 def test_the_page_shows_what_is_printed(name: str) -> None:

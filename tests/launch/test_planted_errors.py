@@ -9,6 +9,8 @@ from launch.planted_errors import AWS_PLANTED_ERRORS, PLANTED_ERRORS
 from launch.test_fault_sequences import run
 from launch.worlds import AwsWorld, FakeWorld
 
+pytestmark = pytest.mark.slow
+
 SEQUENCES, STEPS = 50, 16
 
 

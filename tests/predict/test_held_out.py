@@ -11,6 +11,8 @@ from gpuplan.lab.evaluation import Evaluator
 from gpuplan.lab.fit import fit
 from gpuplan.predict.priors import era_bucket
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def few(profet_bench: Evaluator) -> list[LabelledSample]:

@@ -15,7 +15,7 @@ from gpuplan.offers.catalog import load_catalog
 from gpuplan.render.accuracy import build_scoreboard_rows, build_setting_rows
 
 # One process works out what both files look at.
-pytestmark = pytest.mark.xdist_group("held out")
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("held out")]
 
 # The setting that every test run recomputes; `gpuplan accuracy --check` does so for all of them.
 RECOMPUTED = "profet"

@@ -13,6 +13,8 @@ from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.coefficients import StackCoefficients, load_coefficients
 from gpuplan.predict.measurements import read_published_file
 
+pytestmark = pytest.mark.slow
+
 
 def rates(value: float) -> StackCoefficients:
     return StackCoefficients(contraction=value, tensor=value, stream=value)

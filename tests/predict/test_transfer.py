@@ -249,6 +249,7 @@ def test_a_file_that_is_none_is_named(tmp_path: Path) -> None:
     assert "calibrate" in (raised.value.hint or "")
 
 
+@pytest.mark.slow
 def test_from_a_profile_on_t4_to_architectures_left_out(profet_bench: Evaluator) -> None:
     """PROFET's rows on K80, M60 and V100, beside 11.8 % mean that PROFET publishes for its own predictions."""
     predicted = SETTINGS["from-t4"].predict(profet_bench)
@@ -261,6 +262,7 @@ def test_from_a_profile_on_t4_to_architectures_left_out(profet_bench: Evaluator)
         assert summarize(rows).mean_ape > 2 * scores.mean_ape
 
 
+@pytest.mark.slow
 def test_from_two_batch_sizes_on_any_other_gpu(profet_bench: Evaluator) -> None:
     """All twelve ordered pairs, beside 13.6 % mean for PROFET itself; no pair is hopeless."""
     rows = SETTINGS["from-each"].predict(profet_bench).rows

@@ -14,6 +14,8 @@ from typing import Any
 import jsonschema
 import pytest
 
+pytestmark = pytest.mark.slow
+
 BACKENDS = ("jax", "tensorflow", "torch")
 RUNS = Path(__file__).with_name("run_on_backend.py")
 

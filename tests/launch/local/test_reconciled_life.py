@@ -11,7 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import pytest
 from launch.local.test_local_life import TRAIN, eventually
+
+pytestmark = pytest.mark.slow
 
 SCHEMAS = Path(__file__).parents[3] / "schemas"
 

@@ -27,7 +27,10 @@ from launch.onboard.ordered_fits import (
     train_interrupted,
 )
 
-pytestmark = pytest.mark.filterwarnings("ignore:Your input ran out of data:UserWarning")  # of unknown length
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:Your input ran out of data:UserWarning"),  # of unknown length
+]
 RANDOM = {"pydataset-secret", "tfdata-secret", "generator-random"}  # no seed decides their order
 KNOWN = sorted(SOURCES.keys() - RANDOM)
 KERAS_DIFFERS = {"pydataset-workers", "pydataset-shuffled-workers"}  # Keras trains prefetched batches twice

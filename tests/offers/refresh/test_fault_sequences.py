@@ -22,6 +22,8 @@ from offers.refresh.test_aws_and_azure import CATALOG, packaged
 from vendors import aws, azure
 from vendors.server import Asked, Vendor, impatient, vendor
 
+pytestmark = pytest.mark.slow
+
 REGIONS = {"azure": ("eastus", "westus3"), "aws": ("us-east-1", "us-west-2")}
 LISTED = {
     name: [offer for region in regions for offer in packaged(name, region=region, purchase="on_demand")[-9:]]

@@ -16,6 +16,8 @@ import pytest
 from gpuplan.render.report.page import build_report_html
 from hostile import HOSTILE
 
+pytestmark = pytest.mark.slow
+
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "microsoft-edge")

@@ -11,6 +11,8 @@ from gpuplan.workload.errors import BackendError
 from gpuplan.workload.load import WorkloadOptions, load_workload
 from gpuplan.workload.model import Workload
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = Path(__file__).parents[3] / "examples"
 CASES = [
     ("tensorflow", "mnist_cnn.py"),
