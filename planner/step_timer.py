@@ -15,7 +15,7 @@ from typing import Any
 
 import keras
 
-from .launch.agent.step_info import batch_size_of_fit
+from .launch.agent.step_info import find_batch_size
 from .profile.background_load import LoadMonitor
 from .profile.findings import find_caveats
 from .profile.machine import describe_environment, read_device_peak_bytes, read_resident_peak_bytes
@@ -65,7 +65,7 @@ class StepTimer(StepRecorder):
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Start the clock, and look up how large a batch is."""
-        self.batch_size = self.batch_size or batch_size_of_fit()
+        self.batch_size = self.batch_size or find_batch_size()
         self._watch = LoadMonitor([os.getpid()])
         super().on_train_begin(logs)
         self._kept_s = self.clock()

@@ -12,7 +12,7 @@ from .flags import Rank, Requirements, Script, ScriptArguments
 from .next_step import WITHOUT_DRY_RUN, suggest_next
 
 if TYPE_CHECKING:
-    from ..launch.prepare.arguments import Asked
+    from ..launch.prepare.arguments import LaunchArgs
 
 __all__ = ["hand_over_to_sky", "register"]
 
@@ -51,7 +51,7 @@ def export(  # noqa: PLR0917 - one argument a flag
     Example: gpuplan export plan.json --to kubernetes --source git:https://host/me/repo@main
     """
     from ..launch.export.engines import exported
-    from ..launch.prepare.arguments import Asked
+    from ..launch.prepare.arguments import LaunchArgs
     from ..render.export import format_export
     from ..render.output import emit_json, emit_text
     from ..render.output_files import require_writable, write_text
@@ -59,7 +59,7 @@ def export(  # noqa: PLR0917 - one argument a flag
     if output is not None:
         require_writable(output, flag="-o")
     payload = exported(
-        Asked(
+        LaunchArgs(
             path=plan, rank=rank, script=script, arguments=tuple(script_arguments or ()), source=source,
             requirements=requirements, max_usd=max_usd, max_hours=max_hours, options={}, name=name,
         ),
@@ -77,11 +77,11 @@ def export(  # noqa: PLR0917 - one argument a flag
 
 
 def hand_over_to_sky(
-    asked: Asked, *, dry_run: bool, output: Path | None, confirm: Callable[[str], None]
+    asked: LaunchArgs, *, dry_run: bool, output: Path | None, confirm: Callable[[str], None]
 ) -> None:
     """Write the plan's offer as a SkyPilot task and start it with `sky`; a dry run prints the task."""
     from ..launch.export.engines import exported
-    from ..launch.export.sky import hand_over, require_sky
+    from ..launch.export.sky import launch_with_sky, require_sky
     from ..render.export import format_export
     from ..render.output import emit_text
     from ..render.output_files import write_text
@@ -96,5 +96,5 @@ def hand_over_to_sky(
     typer.echo(format_export(task), err=True, nl=False)
     confirm(f"let `sky` start it, for ${task['worst_case_usd']:.2f} and what SkyPilot adds?")
     write_text(file, format_export(task))
-    hand_over(task, file)
+    launch_with_sky(task, file)
     typer.echo(f"handed over; `sky status` shows it, `{task['stop']}` ends it", err=True)

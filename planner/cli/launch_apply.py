@@ -10,7 +10,7 @@ from ..errors import GpuplanError
 from .next_step import suggest_next, typed
 
 if TYPE_CHECKING:
-    from ..launch.core.cloud_adapter import Outcome
+    from ..launch.core.cloud_adapter import RunOutcome
     from ..launch.core.launch_plan import LaunchPlan
     from ..launch.core.service import Launcher
 
@@ -44,13 +44,13 @@ def apply_plan(plan: LaunchPlan, launcher: Launcher, *, wait: bool, as_json: boo
     suggest_next(typed("reconcile", "PLAN", plan.run), as_json=as_json)
 
 
-def _show_end(launcher: Launcher, run: str, outcome: Outcome, *, as_json: bool) -> None:
+def _show_end(launcher: Launcher, run: str, outcome: RunOutcome, *, as_json: bool) -> None:
     """Print how a run ended, beside what was planned; one that was not done is an error."""
-    from ..launch.core.wait import compared
+    from ..launch.core.wait import compare_with_plan
     from ..render.launch import COMPARISON_COLUMNS
     from ..render.output import emit_json, emit_rows
 
-    rows = [line.to_json() for line in compared(launcher.ledger.peek(run), outcome)]
+    rows = [line.to_json() for line in compare_with_plan(launcher.ledger.peek(run), outcome)]
     if as_json:
         emit_json(
             "gpuplan.launch-end/1", {"run": run, "outcome": outcome.model_dump(mode="json"), "lines": rows}

@@ -99,8 +99,8 @@ def launch(  # noqa: PLR0917 - one argument a flag
 
     Example: gpuplan launch plan.json --max-usd 5 --yes
     """
-    from ..launch.prepare.arguments import Asked
-    from ..launch.prepare.build_plan import plan_of
+    from ..launch.prepare.arguments import LaunchArgs
+    from ..launch.prepare.build_plan import build_launch_plan
     from ..offers.catalog import load_user_catalog
     from ..plan.parsing import parse_duration_s
     from ..render.launch import plan_text
@@ -111,7 +111,7 @@ def launch(  # noqa: PLR0917 - one argument a flag
 
     if output is not None:
         require_writable(output, flag="-o")
-    asked = Asked(
+    asked = LaunchArgs(
         path=plan, rank=rank, fallbacks=fallbacks, script=script, arguments=tuple(script_arguments or ()),
         source=source, requirements=requirements, max_usd=max_usd, max_hours=max_hours,
         stop_loss=stop_loss,
@@ -128,7 +128,9 @@ def launch(  # noqa: PLR0917 - one argument a flag
         return
     launcher = _launcher(as_json=json_)
     with status("planning the launch"):
-        made = plan_of(asked, launcher, catalog=load_user_catalog(load_settings()), look=not dry_run)
+        made = build_launch_plan(
+            asked, launcher, catalog=load_user_catalog(load_settings()), look=not dry_run
+        )
     payload = made.to_json()
     schema = payload.pop("schema")
     if output is not None:
@@ -261,7 +263,7 @@ def reap(
 def _launcher(*, as_json: bool, owner: str | None = None) -> Launcher:
     """Return the launcher of this installation."""
     from ..launch.core.events import LaunchEvent
-    from ..launch.prepare.build_plan import launcher_of
+    from ..launch.prepare.build_plan import create_launcher
     from ..owner import require_owner
     from ..render.launch import event_line
     from ..render.progress import say
@@ -274,7 +276,9 @@ def _launcher(*, as_json: bool, owner: str | None = None) -> Launcher:
         else:
             say(event_line(data, as_json=False))
 
-    return launcher_of(load_settings(), tell=tell, owner=None if owner is None else require_owner(owner))
+    return create_launcher(
+        load_settings(), notify=tell, owner=None if owner is None else require_owner(owner)
+    )
 
 
 def _confirm(question: str, *, yes: bool) -> None:

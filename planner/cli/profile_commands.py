@@ -276,11 +276,11 @@ def _profile_of(name: str, *, model: str, script: ScriptFlags, tell: Callable[[s
 
     if name.endswith(".json") or Path(name).exists():
         return read_profile(Path(name))
-    from ..launch.prepare.build_plan import launcher_of
+    from ..launch.prepare.build_plan import create_launcher
     from ..launch.reconcile import profile_of_run
     from ..settings import load_settings
 
     return profile_of_run(
-        launcher_of(load_settings(), tell=lambda event: None), name, model=model,
+        create_launcher(load_settings(), notify=lambda event: None), name, model=model,
         terms=replace(script.terms(), tell=tell),
     )  # fmt: skip

@@ -9,9 +9,9 @@ from decimal import Decimal
 from typing import Any
 
 from ..plan.pricing.money import rental_usd
-from .core.cloud_adapter import Adapter, Machine
+from .core.cloud_adapter import Adapter, CloudMachine
 from .core.history import AttemptHistory, History
-from .prepare.error_messages import Failures, machines_of
+from .prepare.error_messages import Failures, list_machines
 
 __all__ = ["ListedMachine", "from_cloud", "from_ledger", "listed"]
 
@@ -74,9 +74,9 @@ def listed(
         now: By this computer's clock, for what only the ledger knows.
         failures: Takes the errors of providers that do not answer; of those, the ledger's rows are shown.
     """
-    seen: list[Machine] = []
+    seen: list[CloudMachine] = []
     for adapter in adapters.values():
-        seen += machines_of(adapter, regions, failures)
+        seen += list_machines(adapter, regions, failures)
     known = [one for history in histories for one in history.attempts() if one.begun]
     rows = [from_cloud(machine, in_ledger=any(one.made(machine) for one in known)) for machine in seen]
     for history in histories:
@@ -88,7 +88,7 @@ def listed(
     return sorted(rows, key=lambda row: (row.run, row.attempt, row.id))
 
 
-def from_cloud(machine: Machine, *, in_ledger: bool) -> ListedMachine:
+def from_cloud(machine: CloudMachine, *, in_ledger: bool) -> ListedMachine:
     """Return a machine as its cloud shows it."""
     lived_s = (machine.seen_at - machine.started_at).total_seconds()
     price = machine.usd_per_hour

@@ -12,11 +12,11 @@ from ..errors import GpuplanError, UsageError
 from ..plan.pricing.money import rental_usd
 from ..profile.document import complete_profile, create_profile, create_row
 from ..workload.capture.terms import ScriptOptions
-from .core.cloud_adapter import Outcome
+from .core.cloud_adapter import RunOutcome
 from .core.history import AttemptHistory, History
 from .core.request import RunSpec
 from .core.service import Launcher
-from .core.wait import outcome_of
+from .core.wait import read_outcome
 
 __all__ = ["median_ends_s", "profile_of_run"]
 
@@ -51,7 +51,7 @@ def profile_of_run(
         raise UsageError(
             f"run `{run}` is not over yet", hint="`gpuplan launch PLAN --wait` waits for its end"
         )
-    outcome = outcome_of(launcher, history)
+    outcome = read_outcome(launcher, history)
     if outcome.step_s is None:
         raise GpuplanError(
             f"run `{run}` timed no steps: it ended as `{outcome.status}`",
@@ -81,7 +81,9 @@ def median_ends_s(quartiles_s: tuple[float, float, float], *, steps: int) -> tup
     return median - half, median + half
 
 
-def _document(history: History, current: AttemptHistory, outcome: Outcome, *, model: str) -> dict[str, Any]:
+def _document(
+    history: History, current: AttemptHistory, outcome: RunOutcome, *, model: str
+) -> dict[str, Any]:
     """Return the profile, without the table of operations."""
     candidate = current.attempt.candidate
     document = create_profile(
@@ -113,7 +115,7 @@ def _document(history: History, current: AttemptHistory, outcome: Outcome, *, mo
     return complete_profile(document)
 
 
-def _timing(outcome: Outcome) -> dict[str, Any]:
+def _timing(outcome: RunOutcome) -> dict[str, Any]:
     """Return the steps as a profile has them; they were timed one by one, not in windows."""
     found: dict[str, Any] = {
         "median_s": outcome.step_s, "windows_s": [], "steps_per_window": [],
@@ -125,7 +127,7 @@ def _timing(outcome: Outcome) -> dict[str, Any]:
     return found
 
 
-def _run(outcome: Outcome) -> dict[str, Any]:
+def _run(outcome: RunOutcome) -> dict[str, Any]:
     """Return the last attempt's training as a whole; validation is within it."""
     return {
         "finished_at": datetime.now(UTC).isoformat(timespec="seconds"), "epochs_planned": None,
@@ -134,7 +136,7 @@ def _run(outcome: Outcome) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _lived_s(history: History, outcome: Outcome) -> float:
+def _lived_s(history: History, outcome: RunOutcome) -> float:
     """Return how long all machines of the run lived: the last by its own clock, others by the cloud's [s]."""
     lived = Decimal(0)
     for one in history.attempts():

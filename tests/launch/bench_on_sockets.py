@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 from gpuplan.launch.core.api_call import Call
-from gpuplan.launch.core.clock import Pace
+from gpuplan.launch.core.clock import BackoffPolicy
 from gpuplan.launch.core.cloud_adapter import Adapter
 from gpuplan.launch.core.events import LaunchEvent
 from gpuplan.launch.core.launch_plan import LaunchPlan
 from gpuplan.launch.core.ledger import Ledger
-from gpuplan.launch.core.providers import adapter_of
-from gpuplan.launch.core.request import Candidate, LaunchRequest, RunSpec, Seconds
+from gpuplan.launch.core.providers import create_adapter
+from gpuplan.launch.core.request import LaunchCandidate, LaunchRequest, RunSpec, Seconds
 from gpuplan.launch.core.service import Launcher
 from gpuplan.launch.prepare.planning import make_plan
 from launch.cloud_server import ServerProcess
@@ -46,7 +46,7 @@ class Bench:
     server: ServerProcess
     provider: str
     options: dict[str, str]
-    base: Candidate
+    base: LaunchCandidate
     create: str = ""  # the operation that makes its machine
     events: list[LaunchEvent] = field(default_factory=list)
     kill_at: int | None = None
@@ -59,14 +59,14 @@ class Bench:
     def restart(self) -> None:
         """A new process: nothing is left but the files and the cloud."""
         self.kill_at = None
-        self.adapter = self._mortal(adapter_of(self.provider, state_dir=self.folder, clock=self.clock))
+        self.adapter = self._mortal(create_adapter(self.provider, state_dir=self.folder, clock=self.clock))
         self.launcher = Launcher(
             ledger=Ledger(self.folder, owner="me", clock=self.clock), state_dir=self.folder, clock=self.clock,
-            tell=self.events.append, pace=Pace(tries=3), _adapters={self.provider: self.adapter},
+            notify=self.events.append, backoff=BackoffPolicy(tries=3), _adapters={self.provider: self.adapter},
         )  # fmt: skip
 
     def plan(
-        self, *candidates: Candidate, run: str = "r1", attempt: int = 1, owner: str = "me"
+        self, *candidates: LaunchCandidate, run: str = "r1", attempt: int = 1, owner: str = "me"
     ) -> LaunchPlan:
         request = LaunchRequest(
             run=run, attempt=attempt, owner=owner, made_at=self.clock.now(), provider=self.provider,
@@ -113,9 +113,11 @@ def without_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def candidate(instance_type: str, region: str, *, purchase: str = "on_demand", usd: str = "1.5") -> Candidate:
+def candidate(
+    instance_type: str, region: str, *, purchase: str = "on_demand", usd: str = "1.5"
+) -> LaunchCandidate:
     """Return an offer whose run takes about half an hour, capped at an hour."""
-    return Candidate(
+    return LaunchCandidate(
         rank=1, instance_type=instance_type, accelerator="any", devices=1, region=region, purchase=purchase,
         usd_per_hour=Decimal(usd), price_as_of="2026-11", run_s=None, step_s=Seconds(low=0.1, mid=0.2, high=0.3),
         cap_s=3600,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpuplan.launch.core.clock import Pace
+from gpuplan.launch.core.clock import BackoffPolicy
 from gpuplan.launch.core.events import LaunchEvent
 from gpuplan.launch.core.launch_plan import LaunchPlan
 from gpuplan.launch.core.ledger import Ledger
@@ -41,8 +41,8 @@ class Bench:
             ledger=Ledger(self.folder, owner=owner, clock=self.clock),
             state_dir=self.folder,
             clock=self.clock,
-            tell=self.events.append,
-            pace=Pace(tries=3),
+            notify=self.events.append,
+            backoff=BackoffPolicy(tries=3),
             _adapters={"fake": self.adapter},
         )
 

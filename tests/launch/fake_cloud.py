@@ -10,18 +10,18 @@ from typing import Any
 
 from gpuplan.launch.core.api_call import Call
 from gpuplan.launch.core.cloud_adapter import (
+    CloudMachine,
     Leftover,
     Listing,
     LivePrice,
-    Machine,
     MachineRef,
-    Outcome,
-    gathered,
+    RunOutcome,
+    collect_machines,
 )
-from gpuplan.launch.core.errors import CloudFault, FaultKind
-from gpuplan.launch.core.launch_plan import Attempt, CapLayer, Terms
-from gpuplan.launch.core.request import Candidate, LaunchRequest
-from gpuplan.launch.core.resource_names import resource_name, tags_of, token_of, usd_from_tag
+from gpuplan.launch.core.errors import CloudError, ErrorKind
+from gpuplan.launch.core.launch_plan import Attempt, CapLayer, CostTerms
+from gpuplan.launch.core.request import LaunchCandidate, LaunchRequest
+from gpuplan.launch.core.resource_names import build_tags, build_token, resource_name, usd_from_tag
 
 START = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 BOOT_S = 30.0  # from the start of billing until the guest sets its own timer
@@ -81,7 +81,7 @@ class FakeCloud:
     groups: dict[str, str] = field(default_factory=dict)
     group_tags: dict[str, dict[str, str]] = field(default_factory=dict)
     schedules: dict[str, dict[str, Any]] = field(default_factory=dict)
-    faults: dict[str, list[tuple[str, FaultKind | None]]] = field(default_factory=dict)
+    faults: dict[str, list[tuple[str, ErrorKind | None]]] = field(default_factory=dict)
     sent: list[str] = field(default_factory=list)
     invisible_s: float = 0.0
     hang: bool = False
@@ -108,7 +108,7 @@ class FakeCloud:
         known = self.by_token.get(params["token"])
         if known is not None:
             if self.rented[known].ended is not None:
-                raise CloudFault(FaultKind.SPENT_TOKEN, "Spent", "the machine of this token has ended")
+                raise CloudError(ErrorKind.SPENT_TOKEN, "Spent", "the machine of this token has ended")
             return self.rented[known]
         now, timer_s = self.clock.true_time(), params.get("timer_s")
         timer_at = None if self.hang or timer_s is None else now + timedelta(seconds=BOOT_S + timer_s)
@@ -129,8 +129,8 @@ class FakeAdapter:
         self.cloud = cloud
         self.before_send: Any = lambda operation: None
 
-    def terms(self, candidate: Candidate, options: Mapping[str, str]) -> Terms:
-        return Terms(slack_s=SLACK_S, max_usd_per_hour=candidate.usd_per_hour)
+    def terms(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> CostTerms:
+        return CostTerms(slack_s=SLACK_S, max_usd_per_hour=candidate.usd_per_hour)
 
     def attempts(self, request: LaunchRequest) -> tuple[Attempt, ...]:
         return tuple(
@@ -138,7 +138,7 @@ class FakeAdapter:
             for number, candidate in enumerate(request.candidates, start=request.attempt)
         )
 
-    def _attempt(self, request: LaunchRequest, candidate: Candidate, number: int) -> Attempt:
+    def _attempt(self, request: LaunchRequest, candidate: LaunchCandidate, number: int) -> Attempt:
         name, guest_only = resource_name(request, number), request.options.get("layers") == "guest"
         timer = CapLayer(
             name="timer", where="machine", fires_after_s=candidate.cap_s + BOOT_S, how="the guest's timer"
@@ -181,15 +181,15 @@ class FakeAdapter:
         cloud.sent.append(call.operation)
         when, kind = (cloud.faults.get(call.operation) or [("", None)]).pop(0)
         if kind is not None and when == "before":
-            raise CloudFault(kind, kind.name, "on request, before it was done")
+            raise CloudError(kind, kind.name, "on request, before it was done")
         reply = getattr(self, f"_{call.operation}")(dict(params))
         if kind is not None:
-            raise CloudFault(kind, kind.name, "on request, after it was done")
+            raise CloudError(kind, kind.name, "on request, after it was done")
         return reply
 
     def _create_group(self, params: dict[str, Any]) -> dict[str, Any]:
         if params["name"] in self.cloud.groups.values():
-            raise CloudFault(FaultKind.EXISTS, "Duplicate", params["name"])
+            raise CloudError(ErrorKind.EXISTS, "Duplicate", params["name"])
         identity = f"g-{len(self.cloud.sent)}"
         self.cloud.groups[identity] = params["name"]
         self.cloud.group_tags[identity] = params["tags"]
@@ -199,13 +199,13 @@ class FakeAdapter:
         for identity, name in self.cloud.groups.items():
             if name == params["name"]:
                 return {"id": identity}
-        raise CloudFault(FaultKind.ABSENT, "NotFound", params["name"])
+        raise CloudError(ErrorKind.ABSENT, "NotFound", params["name"])
 
     def _delete_group(self, params: dict[str, Any]) -> dict[str, Any]:
         if any(one.params["group"] == params["id"] for one in self.cloud.alive()):
-            raise CloudFault(FaultKind.TRANSIENT, "InUse", params["id"])
+            raise CloudError(ErrorKind.TRANSIENT, "InUse", params["id"])
         if self.cloud.groups.pop(params["id"], None) is None:
-            raise CloudFault(FaultKind.ABSENT, "NotFound", params["id"])
+            raise CloudError(ErrorKind.ABSENT, "NotFound", params["id"])
         return {}
 
     def _create_machine(self, params: dict[str, Any]) -> dict[str, Any]:
@@ -214,7 +214,7 @@ class FakeAdapter:
 
     def _create_schedule(self, params: dict[str, Any]) -> dict[str, Any]:
         if params["name"] in self.cloud.schedules:
-            raise CloudFault(FaultKind.EXISTS, "Duplicate", params["name"])
+            raise CloudError(ErrorKind.EXISTS, "Duplicate", params["name"])
         at = datetime.fromisoformat(params["at"]).replace(tzinfo=UTC)
         self.cloud.schedules[params["name"]] = {**params, "at": at}
         if params["target"] in self.cloud.rented:
@@ -224,19 +224,19 @@ class FakeAdapter:
     def _get_schedule(self, params: dict[str, Any]) -> dict[str, Any]:
         found = self.cloud.schedules.get(params["name"])
         if found is None:
-            raise CloudFault(FaultKind.ABSENT, "NotFound", params["name"])
+            raise CloudError(ErrorKind.ABSENT, "NotFound", params["name"])
         return {"name": params["name"], "target": found["target"], "at": f"{found['at']:{AT}}"}
 
     def _delete_schedule(self, params: dict[str, Any]) -> dict[str, Any]:
         if self.cloud.schedules.pop(params["name"], None) is None:
-            raise CloudFault(FaultKind.ABSENT, "NotFound", params["name"])
+            raise CloudError(ErrorKind.ABSENT, "NotFound", params["name"])
         return {}
 
     def _get_machine(self, params: dict[str, Any]) -> dict[str, Any]:
         one = self.cloud.rented[params["id"]]
         self.cloud.alive()
         if one.ended is not None:
-            raise CloudFault(FaultKind.SPENT_TOKEN, "Ended", one.id)
+            raise CloudError(ErrorKind.SPENT_TOKEN, "Ended", one.id)
         return {"state": "running"}
 
     def _end_machine(self, params: dict[str, Any]) -> dict[str, Any]:
@@ -255,9 +255,9 @@ class FakeAdapter:
         self.before_send(question)
         when, kind = (self.cloud.faults.get(question) or [("", None)]).pop(0)
         if kind is not None:
-            raise CloudFault(kind, kind.name, f"on request, {when}")
+            raise CloudError(kind, kind.name, f"on request, {when}")
 
-    def look(self, machine: MachineRef) -> Machine | None:
+    def look(self, machine: MachineRef) -> CloudMachine | None:
         self._asked("look")
         self._require_up(machine.region)
         self.cloud.alive()
@@ -267,12 +267,12 @@ class FakeAdapter:
     def machines(self, regions: Sequence[str] | None) -> Listing:
         """List region by region; those in `down` do not answer."""
         self._asked("list")
-        return gathered(regions or self.cloud.regions, self._machines_in)
+        return collect_machines(regions or self.cloud.regions, self._machines_in)
 
-    def _machines_in(self, region: str) -> list[Machine]:
+    def _machines_in(self, region: str) -> list[CloudMachine]:
         self._require_up(region)
         if region in self.cloud.down:
-            raise CloudFault(FaultKind.UNKNOWN, "Down", region)
+            raise CloudError(ErrorKind.UNKNOWN, "Down", region)
         return [
             self._machine(one)
             for one in self.cloud.alive()
@@ -283,17 +283,17 @@ class FakeAdapter:
 
     def _require_up(self, region: str) -> None:
         if region in self.cloud.out_of_reach:
-            raise CloudFault(FaultKind.UNKNOWN, "OutOfReach", region)
+            raise CloudError(ErrorKind.UNKNOWN, "OutOfReach", region)
 
     def _is_visible(self, one: Rented) -> bool:
         age = self.cloud.clock.true_time() - one.started
         return age >= timedelta(seconds=self.cloud.invisible_s)
 
-    def leftovers(self, regions: Sequence[str] | None) -> tuple[list[Leftover], dict[str, CloudFault]]:
+    def leftovers(self, regions: Sequence[str] | None) -> tuple[list[Leftover], dict[str, CloudError]]:
         """List groups and schedules; a region that is down is a failure."""
         self._asked("leftovers")
         failed = {
-            region: CloudFault(FaultKind.UNKNOWN, "Down", region)
+            region: CloudError(ErrorKind.UNKNOWN, "Down", region)
             for region in regions or self.cloud.regions if region in self.cloud.down | self.cloud.out_of_reach
         }  # fmt: skip
         made = [
@@ -308,14 +308,14 @@ class FakeAdapter:
     def _group_tags(self) -> list[tuple[str, dict[str, str]]]:
         return [(identity, self.cloud.group_tags[identity]) for identity in self.cloud.groups]
 
-    def live_price(self, candidate: Candidate, options: Mapping[str, str]) -> LivePrice:
+    def live_price(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> LivePrice:
         self._asked("price")
         price = self.cloud.prices.get(candidate.region, candidate.usd_per_hour)
         return LivePrice(usd_per_hour=price, source="fake prices", read_at=self.cloud.clock.true_time())
 
-    def _machine(self, one: Rented) -> Machine:
+    def _machine(self, one: Rented) -> CloudMachine:
         tags = one.params["tags"]
-        return Machine(
+        return CloudMachine(
             id=one.id,
             provider="fake",
             region=one.params["region"],
@@ -331,7 +331,7 @@ class FakeAdapter:
             usd_per_hour=usd_from_tag(tags.get("gpuplan-microusd-per-hour")),
         )
 
-    def outcome(self, request: LaunchRequest) -> Outcome | None:
+    def outcome(self, request: LaunchRequest) -> RunOutcome | None:
         return None
 
 
@@ -339,19 +339,19 @@ MACHINE = {"$ref": "machine.id"}
 AT = "%Y-%m-%dT%H:%M:%S"
 
 
-def _call(candidate: Candidate, step: str, operation: str, params: dict[str, Any], **more: Any) -> Call:
+def _call(candidate: LaunchCandidate, step: str, operation: str, params: dict[str, Any], **more: Any) -> Call:
     """Return a call of the fake service in a candidate's region."""
     return Call(
         step=step, service="fake", operation=operation, region=candidate.region, params=params, **more
     )
 
 
-def _own_tags(request: LaunchRequest, candidate: Candidate, number: int) -> dict[str, str]:
+def _own_tags(request: LaunchRequest, candidate: LaunchCandidate, number: int) -> dict[str, str]:
     """Return the tags of a side resource: a machine's, and the region."""
-    return {**tags_of(request=request, number=number, candidate=candidate), "region": candidate.region}
+    return {**build_tags(request=request, number=number, candidate=candidate), "region": candidate.region}
 
 
-def _group_call(request: LaunchRequest, candidate: Candidate, number: int) -> Call:
+def _group_call(request: LaunchRequest, candidate: LaunchCandidate, number: int) -> Call:
     """Return the call that makes the group of an attempt."""
     name = resource_name(request, number)
     tags = _own_tags(request, candidate, number)
@@ -362,12 +362,12 @@ def _group_call(request: LaunchRequest, candidate: Candidate, number: int) -> Ca
     )  # fmt: skip
 
 
-def _machine_call(request: LaunchRequest, candidate: Candidate, number: int) -> Call:
+def _machine_call(request: LaunchRequest, candidate: LaunchCandidate, number: int) -> Call:
     """Return the call that makes the machine; its guest sets a timer once it has booted."""
-    token = token_of(request=request, number=number, candidate=candidate, zone=None)
+    token = build_token(request=request, number=number, candidate=candidate, zone=None)
     params = {
         "token": token, "type": candidate.instance_type, "region": candidate.region, "group": {"$ref": "group.id"},
-        "timer_s": candidate.cap_s, "tags": tags_of(request=request, number=number, candidate=candidate),
+        "timer_s": candidate.cap_s, "tags": build_tags(request=request, number=number, candidate=candidate),
     }  # fmt: skip
     return _call(
         candidate, "machine", "create_machine", params, makes="machine", token=token,
@@ -375,7 +375,7 @@ def _machine_call(request: LaunchRequest, candidate: Candidate, number: int) -> 
     )  # fmt: skip
 
 
-def _schedule_calls(request: LaunchRequest, candidate: Candidate, number: int) -> tuple[Call, ...]:
+def _schedule_calls(request: LaunchRequest, candidate: LaunchCandidate, number: int) -> tuple[Call, ...]:
     """Return the calls that have the cloud end the machine at its cap, and that read this back."""
     name = resource_name(request, number)
     at = {"$time": {"from": "machine.started", "plus_s": candidate.cap_s + SLACK_S, "format": AT}}
@@ -399,9 +399,9 @@ def _leftover(kind: str, operation: str, params: dict[str, Any], tags: dict[str,
     )  # fmt: skip
 
 
-def candidate(region: str = "here", instance_type: str = "big", usd_per_hour: str = "1.5") -> Candidate:
+def candidate(region: str = "here", instance_type: str = "big", usd_per_hour: str = "1.5") -> LaunchCandidate:
     """Return an offer whose run takes about half an hour."""
-    return Candidate(
+    return LaunchCandidate(
         rank=1,
         instance_type=instance_type,
         accelerator="T4",

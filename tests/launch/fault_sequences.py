@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuplan.errors import GpuplanError
-from gpuplan.launch.core.errors import CloudFault
+from gpuplan.launch.core.errors import CloudError
 from gpuplan.launch.core.events import LaunchEvent
 from gpuplan.launch.core.history import AttemptHistory
 from gpuplan.launch.core.ledger import Ledger
@@ -48,7 +48,7 @@ RUNS = ("r00000001-1", "r00000002-1")
 def require_helpful(error: GpuplanError) -> None:
     """Assert that an error has a hint and is not a cloud's bare fault."""
     assert error.hint, error
-    assert not isinstance(error, CloudFault), error
+    assert not isinstance(error, CloudError), error
 
 
 class FaultSequences(RuleBasedStateMachine):
@@ -77,7 +77,8 @@ class FaultSequences(RuleBasedStateMachine):
         mortal = Mortal(self.world.adapter(self.folder))
         ledger = Ledger(self.folder, owner=self.owner, clock=self.world.clock)
         launcher = Launcher(
-            ledger=ledger, state_dir=self.folder, clock=self.world.clock, tell=self.heard, pace=self.world.pace,
+            ledger=ledger, state_dir=self.folder, clock=self.world.clock, notify=self.heard,
+            backoff=self.world.backoff,
             _adapters={self.world.provider: mortal},
         )  # fmt: skip
         return launcher, mortal
@@ -217,7 +218,7 @@ class FaultSequences(RuleBasedStateMachine):
         self.tally["every answer lost, machine not visible yet"] += 1
         self.launched.add(run)
         for fault in self.world.losing:
-            for _ in range(self.world.pace.tries):
+            for _ in range(self.world.backoff.tries):
                 self.world.fault(*fault)
         if self.world.places and data.draw(st.booleans()):
             self.a_place_is_out_of_reach(data)

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from gpuplan.launch.core.clock import Clock, Pace
+from gpuplan.launch.core.clock import BackoffPolicy, Clock
 from gpuplan.launch.core.cloud_adapter import Adapter
-from gpuplan.launch.core.request import Candidate, RunSpec
+from gpuplan.launch.core.request import LaunchCandidate, RunSpec
 
 __all__ = [
     "OWNERS", "CapMode", "KilledError", "Metered", "Mortal", "Resource", "World", "kill_for_real", "kill_inside",
@@ -82,10 +82,10 @@ class World(Protocol):
     spec: RunSpec
     regions: list[str] | None
     clock: Clock
-    pace: Pace
+    backoff: BackoffPolicy
 
     def adapter(self, state_dir: Path) -> Adapter: ...
-    def candidates(self) -> tuple[Candidate, ...]: ...
+    def candidates(self) -> tuple[LaunchCandidate, ...]: ...
     def asked(self) -> dict[str, Any]: ...  # fields of the request that the mode decides
     def begin(self, mode: CapMode) -> None: ...
     def hang_guests(self, hang: bool) -> None: ...

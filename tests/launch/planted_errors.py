@@ -19,15 +19,15 @@ import gpuplan.launch.core.service as service_module
 import gpuplan.launch.core.upkeep as upkeep_module
 import pytest
 from gpuplan.launch.core.api_call import Call
-from gpuplan.launch.core.cloud_adapter import Machine, MachineRef
+from gpuplan.launch.core.cloud_adapter import CloudMachine, MachineRef
 from gpuplan.launch.core.engine import _Run
-from gpuplan.launch.core.errors import CloudFault, FaultKind
+from gpuplan.launch.core.errors import CloudError, ErrorKind
 from gpuplan.launch.core.history import AttemptHistory
 from gpuplan.launch.core.launch_plan import LaunchPlan
 from gpuplan.launch.core.ledger import RunLog
-from gpuplan.launch.core.request import Candidate, LaunchRequest
+from gpuplan.launch.core.request import LaunchCandidate, LaunchRequest
 from gpuplan.launch.core.service import Launcher
-from gpuplan.launch.core.teardown import Ender
+from gpuplan.launch.core.teardown import Teardown
 from launch.fake_cloud import FakeAdapter
 
 from launch import fake_cloud
@@ -54,14 +54,14 @@ def planted(plant: Callable[[Patch], None]) -> Callable[[Patch], None]:
 @planted
 def only_machines_are_cleaned_up(patch: Patch) -> None:
     """Leave groups, schedules and everything else of an ended attempt."""
-    patch.setattr(Ender, "_remove_resources", lambda self, past: None)
+    patch.setattr(Teardown, "_remove_resources", lambda self, past: None)
 
 
 @planted
 def the_schedule_names_another_machine(patch: Patch) -> None:
     """Aim the cloud's cap at an instance that is not the attempt's, and read back nothing but its name."""
 
-    def wrong(request: LaunchRequest, candidate: Candidate, number: int) -> tuple[Call, ...]:
+    def wrong(request: LaunchRequest, candidate: LaunchCandidate, number: int) -> tuple[Call, ...]:
         create, read = right(request, candidate, number)
         params = {**create.params, "target": "m-9999"}
         return create.model_copy(update={"params": params}), read.model_copy(update={"expects": {}})
@@ -74,7 +74,7 @@ def the_schedule_names_another_machine(patch: Patch) -> None:
 def the_schedule_is_ten_times_late(patch: Patch) -> None:
     """End machines by the cloud at ten times their cap."""
 
-    def wrong(request: LaunchRequest, candidate: Candidate, number: int) -> tuple[Call, ...]:
+    def wrong(request: LaunchRequest, candidate: LaunchCandidate, number: int) -> tuple[Call, ...]:
         return right(request, candidate.model_copy(update={"cap_s": candidate.cap_s * 10}), number)
 
     right = fake_cloud._schedule_calls
@@ -85,7 +85,7 @@ def the_schedule_is_ten_times_late(patch: Patch) -> None:
 def the_guest_timer_is_ten_times_late(patch: Patch) -> None:
     """Set the guest's timer to ten times the cap."""
 
-    def wrong(request: LaunchRequest, candidate: Candidate, number: int) -> Call:
+    def wrong(request: LaunchRequest, candidate: LaunchCandidate, number: int) -> Call:
         call = right(request, candidate, number)
         return call.model_copy(update={"params": {**call.params, "timer_s": candidate.cap_s * 10}})
 
@@ -100,7 +100,7 @@ def a_cap_that_cannot_be_armed_is_ignored(patch: Patch) -> None:
     def wrong(self: _Run, attempt: Any, call: Call, known: Mapping[str, Any]) -> dict[str, Any]:
         try:
             return right(self, attempt, call, known)
-        except CloudFault:
+        except CloudError:
             if call.step.startswith("cap"):
                 return {}
             raise
@@ -113,7 +113,7 @@ def a_cap_that_cannot_be_armed_is_ignored(patch: Patch) -> None:
 def stop_filters_by_todays_owner(patch: Patch) -> None:
     """Look for machines of the present owner only, instead of the recorded id and the plan's owner."""
 
-    def wrong(self: Ender, past: AttemptHistory) -> float | None:
+    def wrong(self: Teardown, past: AttemptHistory) -> float | None:
         listed = self._listed([past.attempt.candidate.region], number=past.attempt.number)
         for machine in listed:
             if (machine.run, machine.attempt, machine.owner) == (
@@ -131,22 +131,22 @@ def stop_filters_by_todays_owner(patch: Patch) -> None:
     owner = [""]
     right = Launcher._end
     patch.setattr(Launcher, "_end", launcher)
-    patch.setattr(Ender, "_end_machine", wrong)
+    patch.setattr(Teardown, "_end_machine", wrong)
 
 
 @planted
 def an_attempt_is_over_once_the_order_to_end_was_sent(patch: Patch) -> None:
     """Write down the end without asking the cloud about the machine; the order itself may be lost."""
 
-    def wrong(self: Ender, ref: MachineRef, *, doubt_s: float, number: int) -> None:
+    def wrong(self: Teardown, ref: MachineRef, *, doubt_s: float, number: int) -> None:
         for call in self.sender.adapter.ending(ref):
             try:
                 self.send_unless_absent(call, {}, number=number)
-            except CloudFault:
+            except CloudError:
                 return
 
-    patch.setattr(Ender, "_end", wrong)
-    patch.setattr(Ender, "_remove_resources", lambda self, past: None)
+    patch.setattr(Teardown, "_end", wrong)
+    patch.setattr(Teardown, "_remove_resources", lambda self, past: None)
 
 
 @planted
@@ -166,7 +166,7 @@ def each_try_has_a_token_of_its_own(patch: Patch) -> None:
 def machines_are_made_without_tags(patch: Patch) -> None:
     """Forget the run's tag in the call that makes a machine."""
 
-    def wrong(request: LaunchRequest, candidate: Candidate, number: int) -> Call:
+    def wrong(request: LaunchRequest, candidate: LaunchCandidate, number: int) -> Call:
         call = right(request, candidate, number)
         tags = {name: value for name, value in call.params["tags"].items() if name != "gpuplan-run"}
         return call.model_copy(update={"params": {**call.params, "tags": tags}})
@@ -193,7 +193,7 @@ def reap_trusts_this_computers_clock(patch: Patch) -> None:
 def machines_of_others_are_ended(patch: Patch) -> None:
     """Take every machine with our tags for one's own."""
 
-    def wrong(self: FakeAdapter, one: Any) -> Machine:
+    def wrong(self: FakeAdapter, one: Any) -> CloudMachine:
         return right(self, one).model_copy(update={"owner": "own-00000000000000a1"})
 
     right = FakeAdapter._machine
@@ -207,9 +207,9 @@ def an_unknown_outcome_is_taken_for_a_refusal(patch: Patch) -> None:
     def wrong(self: FakeAdapter, call: Call, params: Mapping[str, Any]) -> dict[str, Any]:
         try:
             return right(self, call, params)
-        except CloudFault as fault:
-            if call.makes == "machine" and fault.kind is FaultKind.UNKNOWN:
-                raise CloudFault(FaultKind.CAPACITY, fault.code, "taken for a refusal") from fault
+        except CloudError as fault:
+            if call.makes == "machine" and fault.kind is ErrorKind.UNKNOWN:
+                raise CloudError(ErrorKind.CAPACITY, fault.code, "taken for a refusal") from fault
             raise
 
     right = FakeAdapter.send
@@ -245,8 +245,8 @@ def what_is_read_back_is_not_compared(patch: Patch) -> None:
     right = FakeAdapter._create_schedule
     patch.setattr(FakeAdapter, "_create_schedule", stale)
     for module in (calls_module, sending_module):
-        if hasattr(module, "unmet"):
-            patch.setattr(module, "unmet", lambda expects, reply, known: "")
+        if hasattr(module, "find_unmet_expectation"):
+            patch.setattr(module, "find_unmet_expectation", lambda expects, reply, known: "")
 
 
 @planted
@@ -269,8 +269,8 @@ def a_repeated_launch_plans_a_new_attempt(patch: Patch) -> None:
             adapter=self.adapter(plan.request.provider),
             log=log,
             clock=self.clock,
-            pace=self.pace,
-            tell=self.tell,
+            backoff=self.backoff,
+            notify=self.notify,
         )
 
     patch.setattr(Launcher, "launch", wrong)
@@ -286,8 +286,8 @@ def eventbridge_ends_another_instance(patch: Patch) -> None:
         create = create.model_copy(update={"params": {**create.params, "Target": target}})
         return [create, read.model_copy(update={"expects": {}})]
 
-    right = aws_attempt.schedule_calls
-    patch.setattr(aws_attempt, "schedule_calls", wrong)
+    right = aws_attempt.build_schedule_calls
+    patch.setattr(aws_attempt, "build_schedule_calls", wrong)
 
 
 @planted_in_aws
@@ -304,4 +304,4 @@ def shutdown_is_ten_times_late(patch: Patch) -> None:
 @planted_in_aws
 def groups_and_schedules_stay(patch: Patch) -> None:
     """Leave everything but instances behind."""
-    patch.setattr(Ender, "_remove_resources", lambda self, past: None)
+    patch.setattr(Teardown, "_remove_resources", lambda self, past: None)

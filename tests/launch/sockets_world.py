@@ -6,7 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from gpuplan.launch.core.clock import Pace
+from gpuplan.launch.core.clock import BackoffPolicy
 from launch.bench_on_sockets import SPEC, CloudClock
 from launch.cloud_server import ServerProcess
 from launch.fault_world import OWNERS, CapMode, Metered, Resource
@@ -25,7 +25,7 @@ class SocketsWorld:
     disarming: tuple[tuple[str, str, str], ...] = ()
     spec = SPEC
     provider = ""
-    pace = Pace(tries=3, first_wait_s=0.5, longest_wait_s=2.0, poll_s=5.0)
+    backoff = BackoffPolicy(tries=3, first_wait_s=0.5, longest_wait_s=2.0, poll_s=5.0)
 
     def __init__(self, server: ServerProcess) -> None:
         self.server = server

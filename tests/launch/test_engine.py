@@ -8,8 +8,8 @@ from datetime import timedelta
 import pytest
 from gpuplan.errors import CredentialsError, GpuplanError, NoAnswerError, UsageError
 from gpuplan.launch.core.api_call import Call
-from gpuplan.launch.core.cloud_adapter import Leftover, Outcome
-from gpuplan.launch.core.errors import CloudFault, FaultKind
+from gpuplan.launch.core.cloud_adapter import Leftover, RunOutcome
+from gpuplan.launch.core.errors import CloudError, ErrorKind
 from gpuplan.launch.listing import listed
 from gpuplan.launch.prepare.error_messages import Failures
 from launch.conftest import Bench
@@ -44,7 +44,7 @@ def test_launching_again_starts_nothing_twice(bench: Bench) -> None:
 
 def test_no_capacity_goes_on_to_the_next_region_and_leaves_nothing(bench: Bench) -> None:
     """In the plan's order, with another token, the first group removed."""
-    bench.cloud.faults["create_machine"] = [("before", FaultKind.CAPACITY)]
+    bench.cloud.faults["create_machine"] = [("before", ErrorKind.CAPACITY)]
     up = bench.launcher.launch(bench.plan("here", "there"))
 
     assert up.attempt.candidate.region == "there"
@@ -53,7 +53,7 @@ def test_no_capacity_goes_on_to_the_next_region_and_leaves_nothing(bench: Bench)
 
 def test_a_quota_of_the_account_skips_every_other_candidate(bench: Bench) -> None:
     """Another region would answer the same; the answer is no, with the quota's name."""
-    bench.cloud.faults["create_machine"] = [("before", FaultKind.QUOTA)] * 2
+    bench.cloud.faults["create_machine"] = [("before", ErrorKind.QUOTA)] * 2
     with pytest.raises(NoAnswerError, match="none of 2 candidates is to be had") as caught:
         bench.launcher.launch(bench.plan("here", "there"))
 
@@ -61,8 +61,8 @@ def test_a_quota_of_the_account_skips_every_other_candidate(bench: Bench) -> Non
     assert bench.cloud.groups == {}
 
 
-@pytest.mark.parametrize("kind", [FaultKind.UNKNOWN, FaultKind.THROTTLED])
-def test_a_lost_answer_is_asked_for_again_with_the_same_token(bench: Bench, kind: FaultKind) -> None:
+@pytest.mark.parametrize("kind", [ErrorKind.UNKNOWN, ErrorKind.THROTTLED])
+def test_a_lost_answer_is_asked_for_again_with_the_same_token(bench: Bench, kind: ErrorKind) -> None:
     """One machine, although two requests arrived."""
     bench.cloud.faults["create_machine"] = [("after", kind)]
     bench.launcher.launch(bench.plan())
@@ -73,7 +73,7 @@ def test_a_lost_answer_is_asked_for_again_with_the_same_token(bench: Bench, kind
 
 def test_a_machine_nobody_answered_for_is_found_by_its_tags(bench: Bench) -> None:
     """Every answer is lost: after the last try it is looked for, and shows up late."""
-    bench.cloud.faults["create_machine"] = [("after", FaultKind.UNKNOWN)] * 3
+    bench.cloud.faults["create_machine"] = [("after", ErrorKind.UNKNOWN)] * 3
     bench.cloud.invisible_s = 30.0
     bench.launcher.launch(bench.plan())
 
@@ -83,7 +83,7 @@ def test_a_machine_nobody_answered_for_is_found_by_its_tags(bench: Bench) -> Non
 
 def test_while_an_outcome_is_unknown_nothing_else_is_started(bench: Bench) -> None:
     """No answer and no machine: the run stays open, the second region is not tried, stop settles it."""
-    bench.cloud.faults["create_machine"] = [("before", FaultKind.UNKNOWN)] * 3
+    bench.cloud.faults["create_machine"] = [("before", ErrorKind.UNKNOWN)] * 3
     with pytest.raises(GpuplanError, match="nobody can say whether"):
         bench.launcher.launch(bench.plan("here", "there"))
     assert bench.cloud.rented == {}
@@ -97,7 +97,7 @@ def test_while_an_outcome_is_unknown_nothing_else_is_started(bench: Bench) -> No
 
 def test_a_layer_that_does_not_arm_ends_the_machine_at_once(bench: Bench) -> None:
     """The cap cannot be read back: machine and group go, and the error says so."""
-    bench.cloud.faults["get_machine"] = [("before", FaultKind.INVALID)]
+    bench.cloud.faults["get_machine"] = [("before", ErrorKind.INVALID)]
     with pytest.raises(GpuplanError, match="fake refused"):
         bench.launcher.launch(bench.plan())
 
@@ -107,8 +107,8 @@ def test_a_layer_that_does_not_arm_ends_the_machine_at_once(bench: Bench) -> Non
 
 def test_expired_credentials_name_the_machine_and_the_way_to_end_it(bench: Bench) -> None:
     """Nothing can be undone without credentials; the cap holds, and a later command goes on."""
-    bench.cloud.faults["get_machine"] = [("before", FaultKind.CREDENTIALS)]
-    bench.cloud.faults["look"] = [("before", FaultKind.CREDENTIALS)]
+    bench.cloud.faults["get_machine"] = [("before", ErrorKind.CREDENTIALS)]
+    bench.cloud.faults["look"] = [("before", ErrorKind.CREDENTIALS)]
     with pytest.raises(
         CredentialsError, match="m-1 ends by itself after 3600 s; by hand: fake end gpuplan-r1-1"
     ):
@@ -122,7 +122,7 @@ def test_expired_credentials_name_the_machine_and_the_way_to_end_it(bench: Bench
 
 def test_a_cap_that_one_may_not_give_ends_the_machine_at_once(bench: Bench) -> None:
     """The credentials are good, but not for the call that arms a layer."""
-    bench.cloud.faults["get_machine"] = [("before", FaultKind.CREDENTIALS)]
+    bench.cloud.faults["get_machine"] = [("before", ErrorKind.CREDENTIALS)]
     with pytest.raises(CredentialsError, match="fake refused"):
         bench.launcher.launch(bench.plan())
 
@@ -178,14 +178,14 @@ def test_a_kill_after_the_machine_was_made_is_ended_by_stop(bench: Bench) -> Non
     assert bench.cloud.alive() == []
 
 
-@pytest.mark.parametrize("kind", [FaultKind.CAPACITY, FaultKind.QUOTA, FaultKind.INVALID])
+@pytest.mark.parametrize("kind", [ErrorKind.CAPACITY, ErrorKind.QUOTA, ErrorKind.INVALID])
 def test_a_no_to_whoever_asks_again_after_a_kill_says_nothing_of_the_machine_before(
-    bench: Bench, kind: FaultKind
+    bench: Bench, kind: ErrorKind
 ) -> None:
     """It was made, its answer died with the process: it is looked for by its tags and ended first."""
     die_after_creating(bench, "here", "there")
     bench.cloud.faults["create_machine"] = [("before", kind)]
-    if kind is FaultKind.INVALID:
+    if kind is ErrorKind.INVALID:
         with pytest.raises(GpuplanError, match="fake refused"):
             bench.launcher.launch(bench.plan("here", "there"))
     else:
@@ -193,7 +193,7 @@ def test_a_no_to_whoever_asks_again_after_a_kill_says_nothing_of_the_machine_bef
 
     alive = bench.cloud.alive()
     assert bench.cloud.rented["m-1"].ended is not None
-    assert [one.params["region"] for one in alive] == ([] if kind is FaultKind.INVALID else ["there"])
+    assert [one.params["region"] for one in alive] == ([] if kind is ErrorKind.INVALID else ["there"])
     assert len(bench.cloud.groups) == len(alive)
 
 
@@ -252,7 +252,7 @@ def test_stop_that_is_not_let_in_says_what_exists_and_how_to_end_it_by_hand(
 ) -> None:
     """Never the cloud's bare words: which machine, when it ends, the way without us; then it works."""
     bench.launcher.launch(bench.plan())
-    bench.cloud.faults[operation] = [("before", FaultKind.CREDENTIALS)]
+    bench.cloud.faults[operation] = [("before", ErrorKind.CREDENTIALS)]
     with pytest.raises(
         CredentialsError, match=r"fake answered .*; m-1 ends by itself after 3600 s; by hand: fake end"
     ) as caught:
@@ -267,7 +267,7 @@ def test_stop_that_is_not_let_in_says_what_exists_and_how_to_end_it_by_hand(
 def test_a_provider_that_does_not_answer_keeps_no_other_machine_from_being_ended(bench: Bench) -> None:
     """One fails to list, and is told of at the end; what the ledger knows is stopped all the same."""
     bench.launcher.launch(bench.plan())
-    bench.cloud.faults["list"] = [("before", FaultKind.CREDENTIALS)]
+    bench.cloud.faults["list"] = [("before", ErrorKind.CREDENTIALS)]
     failures = Failures()
     (target,) = bench.launcher.to_stop([], providers=["fake"], regions=None, failures=failures)
     bench.launcher.stop(target)
@@ -283,7 +283,7 @@ def test_reap_goes_on_after_a_machine_that_cannot_be_ended(bench: Bench, again: 
     for run in ("r1", "r2"):
         bench.launcher.launch(bench.plan(run=run))
     bench.clock.sleep(3605)  # past their caps, before the cloud's own end of them
-    refusal, none = ("before", FaultKind.INVALID), ("", None)
+    refusal, none = ("before", ErrorKind.INVALID), ("", None)
     bench.cloud.faults["end_machine"] = [refusal, none, refusal if again else none]
     if again:
         with pytest.raises(GpuplanError, match="m-1 ends by itself"):
@@ -302,11 +302,11 @@ def test_how_a_run_ended_is_looked_for_until_it_was_read(
     for one in bench.cloud.alive():
         one.ended = bench.clock.true_time()
     bench.clock.sleep(120)
-    answers = iter([CloudFault(FaultKind.UNKNOWN, "reset", ""), Outcome(attempt=1, status="done")])
+    answers = iter([CloudError(ErrorKind.UNKNOWN, "reset", ""), RunOutcome(attempt=1, status="done")])
 
-    def outcome(_: object) -> Outcome:
+    def outcome(_: object) -> RunOutcome:
         answer = next(answers)
-        if isinstance(answer, CloudFault):
+        if isinstance(answer, CloudError):
             raise answer
         return answer
 
@@ -481,7 +481,7 @@ def test_a_named_owner_leaves_this_installations_runs_alone(bench: Bench) -> Non
 def groups_as_leftovers(bench: Bench, monkeypatch: pytest.MonkeyPatch, *, failed: bool = False) -> None:
     """Let the adapter list the groups of the cloud in memory, or say that a region did not answer."""
 
-    def leftovers(regions: object) -> tuple[list[Leftover], dict[str, CloudFault]]:
+    def leftovers(regions: object) -> tuple[list[Leftover], dict[str, CloudError]]:
         found = [
             Leftover(
                 kind="group", id=identity, region="here", run="r1", attempt=1, owner="me",
@@ -490,7 +490,7 @@ def groups_as_leftovers(bench: Bench, monkeypatch: pytest.MonkeyPatch, *, failed
             )
             for identity in bench.cloud.groups
         ]  # fmt: skip
-        return found, {"there": CloudFault(FaultKind.UNKNOWN, "Down", "there")} if failed else {}
+        return found, {"there": CloudError(ErrorKind.UNKNOWN, "Down", "there")} if failed else {}
 
     monkeypatch.setattr(bench.adapter, "leftovers", leftovers)
 

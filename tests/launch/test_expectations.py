@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from gpuplan.launch.core.api_call import Call
-from gpuplan.launch.core.clock import Pace
-from gpuplan.launch.core.errors import CloudFault, FaultKind
+from gpuplan.launch.core.clock import BackoffPolicy
+from gpuplan.launch.core.errors import CloudError, ErrorKind
 from gpuplan.launch.core.ledger import Ledger
-from gpuplan.launch.core.retry import Sender, unmet
+from gpuplan.launch.core.retry import CallRunner, find_unmet_expectation
 from launch.fake_cloud import FakeClock
 
 KNOWN = {"machine": {"id": "i-1", "started": "2026-11-21T12:00:00+00:00"}}
@@ -37,7 +37,7 @@ AT = {"from": "machine.started", "plus_s": 60, "format": "%Y-%m-%dT%H:%M:%S+00:0
 )
 def test_an_expectation_is_resolved_and_then_compared(expected: Any, found: Any, holds: bool) -> None:
     """References stand for what earlier calls kept; what does not hold is named with both values."""
-    amiss = unmet({"a.b": expected}, {"a": {"b": found}}, KNOWN)
+    amiss = find_unmet_expectation({"a.b": expected}, {"a": {"b": found}}, KNOWN)
 
     assert (amiss == "") == holds
     assert holds or amiss.startswith(f"a.b is {found!r}, not ")
@@ -48,7 +48,7 @@ class FakeService:
 
     provider = "fake"
 
-    def __init__(self, *answers: tuple[str, Mapping[str, Any] | CloudFault]) -> None:
+    def __init__(self, *answers: tuple[str, Mapping[str, Any] | CloudError]) -> None:
         self.answers = list(answers)
         self.sent: list[str] = []
 
@@ -56,7 +56,7 @@ class FakeService:
         self.sent.append(call.operation)
         operation, answer = self.answers.pop(0)
         assert operation == call.operation
-        if isinstance(answer, CloudFault):
+        if isinstance(answer, CloudError):
             raise answer
         return dict(answer)
 
@@ -67,23 +67,25 @@ def settled(folder: Path, service: FakeService, **more: Any) -> dict[str, Any]:
         step="thing", service="s", operation="get", region="here", params={}, keeps={"id": "Id"},
         expects={"Of": {"$ref": "machine.id"}},
     )  # fmt: skip
-    maker = Call(
+    builder = Call(
         step="thing", service="s", operation="make", region="here", params={}, keeps={"id": "Id"}, find=reader,
         **more,
     )  # fmt: skip
     clock = FakeClock()
     log = Ledger(folder, owner="me", clock=clock).open_run("r1")
     with log.held():
-        sender = Sender(adapter=service, log=log, clock=clock, pace=Pace(tries=2), tell=lambda event: None)
-        return sender.settle(maker, KNOWN, number=1)
+        sender = CallRunner(
+            adapter=service, log=log, clock=clock, backoff=BackoffPolicy(tries=2), notify=lambda event: None
+        )
+        return sender.settle(builder, KNOWN, number=1)
 
 
 def test_what_exists_is_adopted_only_when_it_is_what_was_wanted(tmp_path: Path) -> None:
     """The same name with other content is a refusal that names the difference."""
-    exists = ("make", CloudFault(FaultKind.EXISTS, "Exists", ""))
+    exists = ("make", CloudError(ErrorKind.EXISTS, "Exists", ""))
 
     assert settled(tmp_path, FakeService(exists, ("get", {"Id": 7, "Of": "i-1"}))) == {"id": 7}
-    with pytest.raises(CloudFault, match="Of is 'i-9', not 'i-1'"):
+    with pytest.raises(CloudError, match="Of is 'i-9', not 'i-1'"):
         settled(tmp_path, FakeService(exists, ("get", {"Id": 7, "Of": "i-9"})))
 
 
@@ -93,11 +95,11 @@ def test_a_thing_that_is_there_is_not_made(tmp_path: Path) -> None:
     assert settled(tmp_path, there, find_first=True) == {"id": 7}
     assert there.sent == ["get"]
 
-    absent = FakeService(("get", CloudFault(FaultKind.ABSENT, "NoSuchEntity", "")), ("make", {"Id": 8}))
+    absent = FakeService(("get", CloudError(ErrorKind.ABSENT, "NoSuchEntity", "")), ("make", {"Id": 8}))
     assert settled(tmp_path, absent, find_first=True) == {"id": 8}
 
-    denied = FakeService(("get", CloudFault(FaultKind.CREDENTIALS, "AccessDenied", "")))
-    with pytest.raises(CloudFault, match="AccessDenied"):
+    denied = FakeService(("get", CloudError(ErrorKind.CREDENTIALS, "AccessDenied", "")))
+    with pytest.raises(CloudError, match="AccessDenied"):
         settled(tmp_path, denied, find_first=True)
 
 
@@ -105,10 +107,10 @@ def test_patience_waits_out_what_a_call_needs(tmp_path: Path) -> None:
     """A role that cannot be taken on yet: the call is sent again for as long as its patience lasts."""
     busy = (
         "make",
-        CloudFault(FaultKind.TRANSIENT, "ValidationException", "must allow ... to assume the role"),
+        CloudError(ErrorKind.TRANSIENT, "ValidationException", "must allow ... to assume the role"),
     )
     service = FakeService(*[busy] * 7, ("make", {"Id": 9}))
 
     assert settled(tmp_path, service, patience_s=120.0) == {"id": 9}
-    with pytest.raises(CloudFault, match="assume"):
+    with pytest.raises(CloudError, match="assume"):
         settled(tmp_path, FakeService(*[busy] * 7))

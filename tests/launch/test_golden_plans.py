@@ -27,7 +27,7 @@ STEP = Seconds(low=0.08, mid=0.1, high=0.12)
 SECRETS = re.compile(r"AKIA|aws_secret|PRIVATE KEY|password|token=|hf_|ghp_", re.IGNORECASE)
 
 
-def plan_of(provider: str, **options: str) -> LaunchPlan:
+def build_launch_plan(provider: str, **options: str) -> LaunchPlan:
     """Return a provider's plan of the same run."""
     if provider == "local":
         adapter: Any = LocalAdapter(state_dir=STATE, clock=SystemClock())
@@ -55,7 +55,7 @@ AWS_OPTIONS = {"scheduler_role": "arn:aws:iam::123456789012:role/gpuplan-end", "
 
 @pytest.fixture(scope="module")
 def aws_plan() -> LaunchPlan:
-    return plan_of("aws", **AWS_OPTIONS)
+    return build_launch_plan("aws", **AWS_OPTIONS)
 
 
 @pytest.mark.parametrize("provider", ["local", "aws"])
@@ -64,7 +64,7 @@ def test_the_printed_plan_is_the_reviewed_one(
 ) -> None:
     """`--dry-run` as text, to the letter; a change shows up in the diff of a golden file."""
     monkeypatch.setattr("sys.executable", "/usr/bin/python3")
-    plan = plan_of(provider, **(AWS_OPTIONS if provider == "aws" else {}))
+    plan = build_launch_plan(provider, **(AWS_OPTIONS if provider == "aws" else {}))
 
     golden(f"launch-{provider}.txt", plan_text(plan.to_json()))
 
@@ -111,7 +111,7 @@ def test_aws_opens_no_port_and_takes_no_identity_that_was_not_given(aws_plan: La
     assert machine["IamInstanceProfile"] == {"Name": "gpuplan-machine"}
     assert machine["BlockDeviceMappings"][0]["Ebs"]["DeleteOnTermination"] is True
     assert machine["BlockDeviceMappings"][0]["Ebs"]["Encrypted"] is True
-    assert "IamInstanceProfile" not in params(plan_of("aws"), "machine")
+    assert "IamInstanceProfile" not in params(build_launch_plan("aws"), "machine")
     assert "KeyName" not in machine
 
 
@@ -136,7 +136,7 @@ def test_no_secret_is_in_a_plan(provider: str, monkeypatch: pytest.MonkeyPatch) 
     """Nothing of the environment, and nothing that looks like a key."""
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "do-not-show-this")
     monkeypatch.setenv("HF_TOKEN", "do-not-show-this")
-    text = json.dumps(plan_of(provider).to_json())
+    text = json.dumps(build_launch_plan(provider).to_json())
 
     assert "do-not-show-this" not in text
     assert not SECRETS.search(re.sub(r"[A-Za-z0-9+/=]{200,}", "", text))

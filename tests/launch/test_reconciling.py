@@ -8,13 +8,13 @@ from pathlib import Path
 import jsonschema
 import pytest
 from gpuplan.errors import GpuplanError, UsageError
-from gpuplan.launch.core.cloud_adapter import Outcome
+from gpuplan.launch.core.cloud_adapter import RunOutcome
 from gpuplan.launch.reconcile import profile_of_run
 from gpuplan.profile.end_to_end import reconcile
 from launch.conftest import Bench
 
 SCHEMAS = Path(__file__).parents[2] / "schemas"
-OUTCOME = Outcome(
+OUTCOME = RunOutcome(
     attempt=1, status="done", exit_code=0, ran_s=1800.0, train_s=1500.0, steps=1000, step_s=0.2, timed_steps=400,
     step_s_quartiles=(0.19, 0.2, 0.21), batch_size=64, precision="float32", backend="jax",
 )  # fmt: skip
@@ -34,7 +34,7 @@ PLAN = {
 }  # fmt: skip
 
 
-def ended(bench: Bench, outcome: Outcome | None, run: str = "r1") -> None:
+def ended(bench: Bench, outcome: RunOutcome | None, run: str = "r1") -> None:
     """Launch a run and let it come to its end."""
     bench.adapter.outcome = lambda request: outcome  # type: ignore[method-assign]
     bench.launcher.launch(bench.plan(run=run))

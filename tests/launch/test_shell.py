@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from gpuplan.errors import UsageError
 from gpuplan.launch.core.request import LaunchRequest, RunSpec
-from gpuplan.launch.prepare.fetch_code import require_plain
-from gpuplan.launch.prepare.shell import quoted, quoted_all
-from gpuplan.launch.prepare.startup import Boot, startup_script
+from gpuplan.launch.prepare.fetch_code import require_plain_source
+from gpuplan.launch.prepare.shell import quote, quote_all
+from gpuplan.launch.prepare.startup import BootConfig, startup_script
 from gpuplan.launch.prepare.supervisor_bundle import HOME
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -24,7 +24,7 @@ RECORD = """#!/bin/bash
 printf '%s\\0' "${{0##*/}}" "$@" > {log}/$$-$RANDOM
 {more}
 """
-BOOT = Boot(
+BOOT = BootConfig(
     timer="shutdown -h +60", end="shutdown -h now", packages=("keras",), notices=None,
     copy_="aws s3 sync {source} {target}", unpack="aws s3 cp {source} -", bucket="s3://my runs",
 )  # fmt: skip
@@ -37,7 +37,7 @@ NASTY = st.sampled_from(
 WORD = st.one_of(TEXT, NASTY)
 
 
-class Machine:
+class CloudMachine:
     """A folder that stands for a machine, whose programs only write down how they were called."""
 
     def __init__(self, folder: Path) -> None:
@@ -68,8 +68,8 @@ class Machine:
 
 
 @pytest.fixture(scope="module")
-def machine(tmp_path_factory: pytest.TempPathFactory) -> Machine:
-    return Machine(tmp_path_factory.mktemp("machine"))
+def machine(tmp_path_factory: pytest.TempPathFactory) -> CloudMachine:
+    return CloudMachine(tmp_path_factory.mktemp("machine"))
 
 
 def script_of(**spec: object) -> str:
@@ -90,7 +90,7 @@ def called(calls: list[list[str]], *first: str) -> list[list[str]]:
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(script=WORD, arguments=st.lists(WORD, max_size=3), place=st.tuples(WORD, WORD), requirements=WORD)
 def test_a_machine_calls_what_it_was_told_and_nothing_else(
-    machine: Machine, script: str, arguments: list[str], place: tuple[str, str], requirements: str
+    machine: CloudMachine, script: str, arguments: list[str], place: tuple[str, str], requirements: str
 ) -> None:
     """Script, arguments, address, revision and requirements are anything; nothing of them is ever run."""
     url, reference = place
@@ -112,7 +112,7 @@ def test_a_machine_calls_what_it_was_told_and_nothing_else(
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(image=WORD, bucket=WORD)
-def test_a_container_and_a_bucket_are_single_words(machine: Machine, image: str, bucket: str) -> None:
+def test_a_container_and_a_bucket_are_single_words(machine: CloudMachine, image: str, bucket: str) -> None:
     """The name of an image, and the address of an archive in a bucket."""
     calls = machine.run(script_of(source=f"image:{image}"))
     assert called(calls, "docker", "pull") == [["-q", image]]
@@ -125,15 +125,15 @@ def test_a_container_and_a_bucket_are_single_words(machine: Machine, image: str,
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(words=st.lists(WORD, min_size=1, max_size=5))
-def test_quoted_words_come_back_as_they_were(machine: Machine, words: list[str]) -> None:
+def test_quoted_words_come_back_as_they_were(machine: CloudMachine, words: list[str]) -> None:
     """Through bash and back."""
-    assert machine.run(f"git {quoted_all(words)}\n") == [["git", *words]]
+    assert machine.run(f"git {quote_all(words)}\n") == [["git", *words]]
 
 
 def test_what_no_program_can_be_given_is_refused() -> None:
     """NUL ends an argument."""
     with pytest.raises(UsageError, match="NUL"):
-        quoted("a\0b")
+        quote("a\0b")
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_what_no_program_can_be_given_is_refused() -> None:
 def test_an_address_with_a_secret_or_a_trick_is_refused(source: str) -> None:
     """And the secret is not repeated."""
     with pytest.raises(UsageError) as caught:
-        require_plain(source)
+        require_plain_source(source)
 
     assert "secret" not in str(caught.value)
 
@@ -160,4 +160,4 @@ def test_an_address_with_a_secret_or_a_trick_is_refused(source: str) -> None:
 )  # fmt: skip
 def test_a_plain_address_is_taken(source: str) -> None:
     """As they are on the hosts of repositories."""
-    require_plain(source)
+    require_plain_source(source)

@@ -8,7 +8,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from gpuplan.launch.prepare.upload import LEFT_OUT, archive, files_of
+from gpuplan.launch.prepare.upload import LEFT_OUT, archive, list_upload_files
 
 SECRETS = (
     ".netrc", "certs/server.pem", "deploy/tls.key", "keys/id_rsa", "keys/id_ed25519.pub", ".env", ".env.local",
@@ -29,7 +29,7 @@ def written(folder: Path, *names: str, text: str = "x") -> Path:
 
 def names(folder: Path) -> list[str]:
     """Return the relative names of the files that an upload of a folder holds."""
-    return [path.relative_to(folder).as_posix() for path in files_of(folder)]
+    return [path.relative_to(folder).as_posix() for path in list_upload_files(folder)]
 
 
 @pytest.mark.parametrize("secret", SECRETS)

@@ -16,13 +16,13 @@ from gpuplan.launch.clouds.aws.adapter import AwsAdapter
 from gpuplan.launch.clouds.local.adapter import LocalAdapter
 from gpuplan.launch.core.clock import SystemClock
 from gpuplan.launch.core.cloud_adapter import LivePrice
-from gpuplan.launch.core.errors import CloudFault, FaultKind
+from gpuplan.launch.core.errors import CloudError, ErrorKind
 from gpuplan.launch.core.launch_plan import LaunchPlan
 from gpuplan.launch.core.ledger import Ledger
 from gpuplan.launch.core.request import LaunchRequest, RunSpec, Seconds
 from gpuplan.launch.core.service import Launcher
-from gpuplan.launch.prepare.arguments import Asked
-from gpuplan.launch.prepare.build_plan import plan_of
+from gpuplan.launch.prepare.arguments import LaunchArgs
+from gpuplan.launch.prepare.build_plan import build_launch_plan
 from gpuplan.launch.prepare.planning import make_plan
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.render.launch import plan_text
@@ -49,7 +49,7 @@ class SilentAws(AwsAdapter):
 
     def live_price(self, candidate: Any, options: Any) -> LivePrice:
         if self.price is None:
-            raise CloudFault(FaultKind.UNKNOWN, "Down", "the price list")
+            raise CloudError(ErrorKind.UNKNOWN, "Down", "the price list")
         return LivePrice(usd_per_hour=self.price, source="price list", read_at=datetime.now(tz=UTC))
 
 
@@ -61,7 +61,7 @@ class Desk:
         clock, state = SystemClock(), folder / "state"
         self.aws = SilentAws(state_dir=state, clock=clock)
         self.launcher = Launcher(
-            ledger=Ledger(state, owner=OWNER, clock=clock), state_dir=state, clock=clock, tell=print,
+            ledger=Ledger(state, owner=OWNER, clock=clock), state_dir=state, clock=clock, notify=print,
             _adapters={"aws": self.aws, "local": LocalAdapter(state_dir=state, clock=clock)},
         )  # fmt: skip
 
@@ -84,8 +84,8 @@ class Desk:
     def read(self, data: Any, *, look: bool = False, **flags: Any) -> LaunchPlan:
         """Write a file and return the plan that `gpuplan launch` makes of it."""
         self.file.write_text(data if isinstance(data, str) else json.dumps(data))
-        asked = Asked(path=self.file, **{"options": {}, **flags})
-        return plan_of(asked, self.launcher, catalog=load_catalog(), look=look)
+        asked = LaunchArgs(path=self.file, **{"options": {}, **flags})
+        return build_launch_plan(asked, self.launcher, catalog=load_catalog(), look=look)
 
 
 @pytest.fixture
@@ -267,7 +267,7 @@ def test_typed_limits_hold_for_a_run_that_was_begun(desk: Desk) -> None:
 def test_a_limit_that_is_none_is_refused(flag: str, value: float) -> None:
     """One line, wherever it is typed."""
     with pytest.raises(UsageError, match="is no limit"):
-        Asked(path=Path("plan.json"), options={}, **{flag: value})
+        LaunchArgs(path=Path("plan.json"), options={}, **{flag: value})
 
 
 def test_a_launch_counts_with_the_price_of_now(desk: Desk) -> None:

@@ -13,9 +13,9 @@ from typing import Any
 
 from gpuplan.launch.clouds.aws.adapter import BOOT_ALLOWANCE_S, AwsAdapter
 from gpuplan.launch.clouds.local.adapter import LocalAdapter
-from gpuplan.launch.core.clock import Pace, SystemClock
-from gpuplan.launch.core.errors import FaultKind
-from gpuplan.launch.core.request import Candidate, RunSpec
+from gpuplan.launch.core.clock import BackoffPolicy, SystemClock
+from gpuplan.launch.core.errors import ErrorKind
+from gpuplan.launch.core.request import LaunchCandidate, RunSpec
 from launch.aws_world import AwsServer, ServerClock
 from launch.fake_cloud import SLACK_S, FakeAdapter, FakeClock, FakeCloud, candidate
 from launch.fault_world import OWNERS, CapMode, Metered, Resource
@@ -25,7 +25,7 @@ _OTHERS = (
     "create_group", "delete_group", "end_machine", "get_machine", "create_schedule", "get_schedule",
     "delete_schedule", "leftovers",
 )  # fmt: skip
-QUICK = Pace(tries=3, first_wait_s=0.5, longest_wait_s=2.0, poll_s=5.0)
+QUICK = BackoffPolicy(tries=3, first_wait_s=0.5, longest_wait_s=2.0, poll_s=5.0)
 
 
 class FakeWorld:
@@ -38,9 +38,9 @@ class FakeWorld:
     places = ("here", "there", "listing of here", "listing of there")
     regions = None
     spec = RunSpec(script="train.py", source="folder:/nowhere")
-    pace = QUICK
+    backoff = QUICK
     faults = (
-        *(("create_machine", "before", kind.name) for kind in FaultKind if kind is not FaultKind.ABSENT),
+        *(("create_machine", "before", kind.name) for kind in ErrorKind if kind is not ErrorKind.ABSENT),
         ("create_machine", "after", "UNKNOWN"),
         *product(_OTHERS, ("before", "after"), ("UNKNOWN",)),
         ("list", "before", "UNKNOWN"), ("list", "before", "CREDENTIALS"), ("look", "before", "UNKNOWN"),
@@ -69,14 +69,14 @@ class FakeWorld:
     def adapter(self, state_dir: Path) -> Any:
         return FakeAdapter(self.cloud)
 
-    def candidates(self) -> tuple[Candidate, ...]:
+    def candidates(self) -> tuple[LaunchCandidate, ...]:
         return (candidate("here"), candidate("there"))
 
     def fault(self, operation: str, when: str, what: str) -> None:
         if operation == "invisible":
             self.cloud.invisible_s = float(what)
         else:
-            self.cloud.faults.setdefault(operation, []).append((when, FaultKind[what]))
+            self.cloud.faults.setdefault(operation, []).append((when, ErrorKind[what]))
 
     def cut_off(self, place: str) -> None:
         region = place.removeprefix("listing of ")
@@ -138,7 +138,7 @@ class AwsWorld:
     slack_s = BOOT_ALLOWANCE_S + 60
     regions = ["us-east-1", "us-west-2"]  # noqa: RUF012
     spec = RunSpec(script="train.py", source="git:https://example.org/x@main")
-    pace = QUICK
+    backoff = QUICK
     faults = (
         *product(("RunInstances",), ("before",), (
             "InsufficientInstanceCapacity", "VcpuLimitExceeded", "MaxSpotInstanceCountExceeded",
@@ -194,7 +194,7 @@ class AwsWorld:
         adapter._clients = self._clients
         return adapter
 
-    def candidates(self) -> tuple[Candidate, ...]:
+    def candidates(self) -> tuple[LaunchCandidate, ...]:
         return (aws_candidate("us-east-1", "spot"), aws_candidate("us-west-2", "on_demand"))
 
     def fault(self, operation: str, when: str, what: str) -> None:
@@ -251,7 +251,7 @@ class LocalWorld:
     places: tuple[str, ...] = ()
     slack_s = 4.0  # arming, a loaded machine
     regions = None
-    pace = Pace(tries=3, first_wait_s=0.05, longest_wait_s=0.1, poll_s=0.2)
+    backoff = BackoffPolicy(tries=3, first_wait_s=0.05, longest_wait_s=0.1, poll_s=0.2)
     faults = (("start", "before", "UNKNOWN"), ("start", "after", "UNKNOWN"), ("end", "after", "UNKNOWN"),
               ("describe", "before", "INVALID"), ("start", "before", "CAPACITY"))  # fmt: skip
     keeps_nothing_here = False
@@ -275,7 +275,7 @@ class LocalWorld:
         raise NotImplementedError(place)
 
     def begin(self, mode: CapMode) -> None:
-        self.wanted: dict[str, list[tuple[str, FaultKind]]] = {}
+        self.wanted: dict[str, list[tuple[str, ErrorKind]]] = {}
         self.seen: dict[str, tuple[float, float]] = {}
         self.folders: set[Path] = set()
 
@@ -283,11 +283,11 @@ class LocalWorld:
         self.folders.add(state_dir)
         return _Faulty(LocalAdapter(state_dir=state_dir, clock=self.clock), self.wanted)
 
-    def candidates(self) -> tuple[Candidate, ...]:
+    def candidates(self) -> tuple[LaunchCandidate, ...]:
         return (candidate("local", "this-machine", "0").model_copy(update={"cap_s": self.CAP_S}),)
 
     def fault(self, operation: str, when: str, what: str) -> None:
-        self.wanted.setdefault(operation, []).append((when, FaultKind[what]))
+        self.wanted.setdefault(operation, []).append((when, ErrorKind[what]))
 
     def clear(self) -> None:
         self.wanted.clear()
@@ -350,22 +350,22 @@ class LocalWorld:
 class _Faulty:
     """An adapter that goes wrong on request; what it answers otherwise is the real one's."""
 
-    def __init__(self, adapter: LocalAdapter, wanted: dict[str, list[tuple[str, FaultKind]]]) -> None:
+    def __init__(self, adapter: LocalAdapter, wanted: dict[str, list[tuple[str, ErrorKind]]]) -> None:
         self._adapter, self._wanted = adapter, wanted
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._adapter, name)
 
     def send(self, call: Any, params: Any) -> Any:
-        from gpuplan.launch.core.errors import CloudFault
+        from gpuplan.launch.core.errors import CloudError
 
         wanted = self._wanted.get(call.operation)
         when, kind = wanted.pop(0) if wanted else ("", None)
         if kind is not None and when == "before":
-            raise CloudFault(kind, kind.name, "on request, before")
+            raise CloudError(kind, kind.name, "on request, before")
         reply = self._adapter.send(call, params)
         if kind is not None:
-            raise CloudFault(kind, kind.name, "on request, after")
+            raise CloudError(kind, kind.name, "on request, after")
         return reply
 
 
@@ -376,9 +376,9 @@ def _ends_after_s(one: dict[str, Any]) -> float | None:
     return (min(ends) - started).total_seconds() if ends else None
 
 
-def aws_candidate(region: str, purchase: Any) -> Candidate:
+def aws_candidate(region: str, purchase: Any) -> LaunchCandidate:
     """Return a T4 at AWS for an hour."""
-    return Candidate(
+    return LaunchCandidate(
         rank=1, instance_type="g4dn.xlarge", accelerator="T4", devices=1, region=region, purchase=purchase,
         usd_per_hour=Decimal("0.526"), price_as_of="2026-11", run_s=None, step_s=None, cap_s=3600,
     )  # fmt: skip

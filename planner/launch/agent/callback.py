@@ -16,17 +16,17 @@ from typing import Any
 import keras
 
 from .checkpoint import Checkpoints, Progress
-from .control_flags import LEAVE, Wishes
+from .control_flags import LEAVE, ControlFlags
 from .order import BatchOrder
 from .state import SavedState, build_model, restore_metrics, restore_model, save_model
-from .step_info import facts_of, iterator_of_fit
+from .step_info import collect_fit_info, find_epoch_iterator
 from .timing import StepClock
 
-__all__ = ["Guard"]
+__all__ = ["CheckpointCallback"]
 
 
 @dataclass
-class _Place:
+class _Position:
     """Where training is."""
 
     epoch: int
@@ -35,7 +35,7 @@ class _Place:
     history: dict[str, list[float]] = field(default_factory=dict)
 
 
-class Guard(keras.callbacks.Callback):  # type: ignore[misc]
+class CheckpointCallback(keras.callbacks.Callback):  # type: ignore[misc]
     """Callback that `fit` gets in front of the user's own.
 
     Args:
@@ -55,16 +55,16 @@ class Guard(keras.callbacks.Callback):  # type: ignore[misc]
         start: Progress,
         state: SavedState | None,
         order: BatchOrder,
-        wishes: Wishes,
+        control: ControlFlags,
         clock: StepClock,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__()
-        self.checkpoints, self.order, self.wishes, self.clock = checkpoints, order, wishes, clock
+        self.checkpoints, self.order, self.control, self.clock = checkpoints, order, control, clock
         self.partial = False
         self._monotonic = monotonic
         self.start, self._state = start, state
-        self._place = _Place(start.epoch, start.batch, start.steps, dict(start.history))
+        self._place = _Position(start.epoch, start.batch, start.steps, dict(start.history))
         self._steps_per_epoch = start.steps_per_epoch
         self._saved_at = monotonic()
         self._saved_within = False
@@ -82,14 +82,14 @@ class Guard(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Load the checkpoint: by now the model and its optimizer have their variables."""
-        iterator = iterator_of_fit()
+        iterator = find_epoch_iterator()
         if self._state is not None:
             build_model(self.model, iterator)
             if self.start.batch and not self.checkpoints.begins():
                 self._save(Progress(epoch=self.start.epoch, batch=0, steps=0))
             restore_model(self.model, self._state)
         self.order.attach(iterator, self.model)
-        self.clock.facts = facts_of(self.model)
+        self.clock.facts = collect_fit_info(self.model)
         if self._steps_per_epoch is None:
             self._steps_per_epoch = self.params.get("steps")
 
@@ -117,7 +117,7 @@ class Guard(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
         """Leave during validation too: the epoch is trained, and its validation is begun again afterwards."""
-        if self.wishes.leave:
+        if self.control.leave:
             self._steps_per_epoch = self._place.batch
             self._save_or_leave()
 
@@ -147,8 +147,8 @@ class Guard(keras.callbacks.Callback):  # type: ignore[misc]
 
     def _save_or_leave(self, *, due: bool = False) -> None:
         """Save when it is time to, and leave when told."""
-        leave = self.wishes.leave
-        if due or leave or self._monotonic() - self._saved_at >= self.wishes.every_s:
+        leave = self.control.leave
+        if due or leave or self._monotonic() - self._saved_at >= self.control.every_s:
             self._save(self.progress)
             self._saved_at, self._saved_within = self._monotonic(), True
             self.clock.pause()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["LEAVE", "Wishes"]
+__all__ = ["LEAVE", "ControlFlags"]
 
 LEAVE = 75  # "try again later": sysexits.h, EX_TEMPFAIL
 
 
 @dataclass(slots=True)
-class Wishes:
+class ControlFlags:
     """What signals and the stop-loss set, and training looks at after each batch.
 
     Args:

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Stream", "noted_dataset"]
+__all__ = ["BatchStream", "fingerprint_dataset"]
 
 SAMPLED = 4096  # elements of an array that are hashed, spread over all of it
 EVERY = 16  # of the batches that lie on an accelerator: reading one waits for the steps before it
 
 
-class Stream:
+class BatchStream:
     """The batches that one iterator over the data has given out.
 
     `marks` holds the chain after batches 1, 2, 4, 8 and so on, so that another order is found early.
@@ -64,7 +64,7 @@ def _sample(array: Any, *, read: bool) -> bytes:
     return shape + (repr(values.tolist()).encode() if values.dtype.kind == "O" else values.tobytes())
 
 
-def noted_dataset(dataset: Any, stream: Stream) -> Any:
+def fingerprint_dataset(dataset: Any, stream: BatchStream) -> Any:
     """Return a `tf.data.Dataset` of the same elements that notes each one in a stream as it is given out."""
     import tensorflow as tf
 

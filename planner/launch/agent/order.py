@@ -15,8 +15,8 @@ from types import GeneratorType
 from typing import Any
 
 from .checkpoint import Progress
-from .fingerprint import Stream, noted_dataset
-from .randomness import random_states, restore_random_states
+from .fingerprint import BatchStream, fingerprint_dataset
+from .randomness import capture_random_states, restore_random_states
 
 __all__ = ["BatchOrder", "OrderChangedError"]
 
@@ -39,11 +39,11 @@ class BatchOrder:
     def __init__(
         self, start: Progress, *, first: int, states: Mapping[str, Mapping[str, Any]] | None = None
     ) -> None:
-        self.stream = Stream()
+        self.stream = BatchStream()
         self.streams = 0
         self.position = 0
         self.dry = False
-        self.states: dict[str, Mapping[str, Any]] = {"fit": random_states(), **(states or {})}
+        self.states: dict[str, Mapping[str, Any]] = {"fit": capture_random_states(), **(states or {})}
         self._start, self._passed, self._pending = start, start.epoch - first, states is not None
         self.drawn = 0  # from a generator
         self.on_found: Callable[[], None] = lambda: None
@@ -70,7 +70,7 @@ class BatchOrder:
         for name in ("get_jax_iterator", "get_torch_dataloader"):
             setattr(self._adapter, name, self._noted(getattr(self._adapter, name)))
         if dataset is not None:
-            iterator._get_iterator = lambda: noted_dataset(dataset, self._begin_stream())
+            iterator._get_iterator = lambda: fingerprint_dataset(dataset, self._begin_stream())
         self._drop_prefetched()
 
     def trained(self, batches: int) -> None:
@@ -87,7 +87,7 @@ class BatchOrder:
 
     def states_now(self, *, within_epoch: bool) -> dict[str, Mapping[str, Any]]:
         """Return the random states by moment; the next epoch begins with those of now."""
-        now = {} if within_epoch else {"begin": random_states(self._loader)}
+        now = {} if within_epoch else {"begin": capture_random_states(self._loader)}
         return {**self.states, **now}
 
     def counted(self, x: Any) -> Any:
@@ -127,10 +127,10 @@ class BatchOrder:
             except queue.Empty:
                 return
 
-    def _begin_stream(self) -> Stream:
+    def _begin_stream(self) -> BatchStream:
         """Count an iterator over the data that begins."""
         self.streams += 1
-        self.position, self.stream = 0, Stream()
+        self.position, self.stream = 0, BatchStream()
         return self.stream
 
     def _noted(self, get: Callable[[], Any]) -> Callable[[], Iterator[Any]]:
@@ -148,7 +148,7 @@ class BatchOrder:
 
     def _end_epoch(self) -> None:
         """Keep the random states with which `on_epoch_end` may shuffle."""
-        self.states["end"] = random_states(self._loader)
+        self.states["end"] = capture_random_states(self._loader)
         self._on_epoch_end()
 
     def _epoch(self) -> Iterator[tuple[int, int, Any]]:
@@ -159,7 +159,7 @@ class BatchOrder:
             restore_random_states(self.states.get("begin", {}), self._loader)
             yield from self._rest()
         else:
-            self.states["begin"] = random_states(self._loader)
+            self.states["begin"] = capture_random_states(self._loader)
             yield from self._steps()
 
     def _pass_epochs(self) -> None:

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["random_states", "restore_random_states"]
+__all__ = ["capture_random_states", "restore_random_states"]
 
 
-def random_states(loader: Any = None) -> dict[str, Any]:
+def capture_random_states(loader: Any = None) -> dict[str, Any]:
     """Return the states as arrays, by name.
 
     Args:
@@ -35,7 +35,7 @@ def random_states(loader: Any = None) -> dict[str, Any]:
 
 
 def restore_random_states(states: Mapping[str, Any], loader: Any = None) -> None:
-    """Set back what `random_states` returned; what is missing there or here stays as it is."""
+    """Set back what `capture_random_states` returned; what is missing there or here stays as it is."""
     if "python" in states:
         version, *words, gauss = states["python"].tolist()
         random.setstate(

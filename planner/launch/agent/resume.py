@@ -20,9 +20,9 @@ from pathlib import Path
 from types import GeneratorType
 from typing import Any
 
-from .callback import Guard
+from .callback import CheckpointCallback
 from .checkpoint import Checkpoints, Progress, write_json
-from .control_flags import Wishes
+from .control_flags import ControlFlags
 from .order import BatchOrder, OrderChangedError
 from .randomness import restore_random_states
 from .state import load_state
@@ -33,7 +33,7 @@ __all__ = ["wrap_fit"]
 RESUMED = "resumed.json"
 
 
-def wrap_fit(folder: Path, *, wishes: Wishes, clock: StepClock) -> None:
+def wrap_fit(folder: Path, *, control: ControlFlags, clock: StepClock) -> None:
     """Let every outermost `fit` of this process resume and keep checkpoints.
 
     Args:
@@ -44,7 +44,7 @@ def wrap_fit(folder: Path, *, wishes: Wishes, clock: StepClock) -> None:
     import keras
 
     original = keras.Model.fit
-    wrapped = _Fits(original, folder, wishes, clock)
+    wrapped = _ResumableFit(original, folder, control, clock)
 
     @functools.wraps(original)
     def fit(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -53,24 +53,26 @@ def wrap_fit(folder: Path, *, wishes: Wishes, clock: StepClock) -> None:
     keras.Model.fit = fit
 
 
-class _Fits:
+class _ResumableFit:
     """The calls of `fit` of this process, counted."""
 
-    def __init__(self, original: Callable[..., Any], folder: Path, wishes: Wishes, clock: StepClock) -> None:
-        self._original, self._folder, self._wishes, self._clock = original, folder, wishes, clock
+    def __init__(
+        self, original: Callable[..., Any], folder: Path, control: ControlFlags, clock: StepClock
+    ) -> None:
+        self._original, self._folder, self._control, self._clock = original, folder, control, clock
         self._count = 0
 
     def __call__(self, model: Any, *args: Any, **kwargs: Any) -> Any:
         """Run a call of `fit`."""
-        if self._wishes.in_fit:
+        if self._control.in_fit:
             return self._original(model, *args, **kwargs)
-        self._wishes.in_fit = True
+        self._control.in_fit = True
         try:
             folder = self._folder / f"fit-{self._count}"
             self._count += 1
             return self._resumed(model, Checkpoints(folder), *args, **kwargs)
         finally:
-            self._wishes.in_fit = False
+            self._control.in_fit = False
 
     def _resumed(self, model: Any, checkpoints: Checkpoints, *args: Any, **kwargs: Any) -> Any:
         """Run `fit` from where it was left, or from the beginning of an epoch where that cannot be found again."""
@@ -78,19 +80,21 @@ class _Fits:
         bound.apply_defaults()
         given = dict(bound.arguments)
         given.pop("self", None)
-        guard = self._guard(checkpoints, given, replay=True)
-        if guard.start.finished:
-            return self._loaded(model, guard, given)
+        callback = self._build_callback(checkpoints, given, replay=True)
+        if callback.start.finished:
+            return self._loaded(model, callback, given)
         try:
-            return self._trained(model, guard, given)
+            return self._trained(model, callback, given)
         except OrderChangedError:
-            guard.order.close()
+            callback.order.close()
             checkpoints.back_to_begin()
-            again = self._guard(checkpoints, given, replay=False)
-            self._say(_restarted(guard.start, again.start))
-            return self._trained(model, again, {**given, "x": guard.order.rewound(given["x"])})
+            again = self._build_callback(checkpoints, given, replay=False)
+            self._say(_restarted(callback.start, again.start))
+            return self._trained(model, again, {**given, "x": callback.order.rewound(given["x"])})
 
-    def _guard(self, checkpoints: Checkpoints, given: dict[str, Any], *, replay: bool) -> Guard:
+    def _build_callback(
+        self, checkpoints: Checkpoints, given: dict[str, Any], *, replay: bool
+    ) -> CheckpointCallback:
         """Return the callback that loads the newest checkpoint and goes on from it."""
         first = int(given["initial_epoch"])
         start, weights = checkpoints.load() or (Progress(epoch=first, batch=0, steps=0), None)
@@ -98,32 +102,32 @@ class _Fits:
         states = state.random if replay and state is not None else None
         restore_random_states((states or {}).get("fit", {}))
         order = BatchOrder(start, first=first, states=states)
-        guard = Guard(
-            checkpoints, start=start, state=state, order=order, wishes=self._wishes, clock=self._clock
+        callback = CheckpointCallback(
+            checkpoints, start=start, state=state, order=order, control=self._control, clock=self._clock
         )
-        order.on_found = lambda: self._say(_continued(start, partial=guard.partial))
-        return guard
+        order.on_found = lambda: self._say(_continued(start, partial=callback.partial))
+        return callback
 
-    def _loaded(self, model: Any, guard: Guard, given: dict[str, Any]) -> Any:
+    def _loaded(self, model: Any, callback: CheckpointCallback, given: dict[str, Any]) -> Any:
         """Run no epoch at all: the model is built, the weights are loaded, a generator is brought to its place."""
-        order, x = guard.order, given["x"]
-        nothing = {"x": order.counted(x), "epochs": int(given["initial_epoch"]), "callbacks": [guard]}
+        order, x = callback.order, given["x"]
+        nothing = {"x": order.counted(x), "epochs": int(given["initial_epoch"]), "callbacks": [callback]}
         result = self._original(model, **{**given, **nothing})
         if isinstance(x, GeneratorType):
-            for _ in itertools.islice(x, max(0, guard.start.drawn - order.drawn)):
+            for _ in itertools.islice(x, max(0, callback.start.drawn - order.drawn)):
                 pass
         restore_random_states(order.states.get("begin", {}))
-        return _with_history(result, guard.start)
+        return _with_history(result, callback.start)
 
-    def _trained(self, model: Any, guard: Guard, given: dict[str, Any]) -> Any:
+    def _trained(self, model: Any, callback: CheckpointCallback, given: dict[str, Any]) -> Any:
         """Run the epochs that are left."""
         rest = {
-            "x": guard.order.counted(given["x"]), "callbacks": _in_front(guard, given["callbacks"]),
-            "initial_epoch": min(guard.start.epoch, given["epochs"]),
+            "x": callback.order.counted(given["x"]), "callbacks": _in_front(callback, given["callbacks"]),
+            "initial_epoch": min(callback.start.epoch, given["epochs"]),
         }  # fmt: skip
         result = self._original(model, **{**given, **rest})
-        guard.finish()
-        return _with_history(result, guard.progress)
+        callback.finish()
+        return _with_history(result, callback.progress)
 
     def _say(self, text: str) -> None:
         """Say in the log how training went on, and keep it for the outcome."""
@@ -167,16 +171,18 @@ def _restarted(lost: Progress, start: Progress) -> str:
     )
 
 
-def _in_front(guard: Guard, callbacks: Any) -> Any:
+def _in_front(callback: CheckpointCallback, callbacks: Any) -> Any:
     """Return the user's callbacks with the guard before them."""
     import keras
 
     if isinstance(callbacks, keras.callbacks.CallbackList):
-        others = [callback for callback in callbacks.callbacks if not isinstance(callback, Guard)]
-        callbacks.callbacks = [guard, *others]
+        others = [
+            callback for callback in callbacks.callbacks if not isinstance(callback, CheckpointCallback)
+        ]
+        callbacks.callbacks = [callback, *others]
         return callbacks
     others = list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks] if callbacks else []
-    return [guard, *others]
+    return [callback, *others]
 
 
 def _with_history(result: Any, progress: Progress) -> Any:

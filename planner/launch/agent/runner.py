@@ -20,8 +20,8 @@ from types import ModuleType
 from typing import Any
 
 from .checkpoint import write_json
-from .control_flags import LEAVE, Wishes
-from .timing import StepClock, judge
+from .control_flags import LEAVE, ControlFlags
+from .timing import StepClock, check_step_times
 
 __all__ = ["main"]
 
@@ -33,18 +33,18 @@ def main(folder: Path) -> None:
     die_with_parent()
     params = json.loads((folder / "params.json").read_text(encoding="utf-8"))
     work = Path(params["work"])
-    wishes = Wishes(every_s=params["checkpoint_every_s"])
-    clock = StepClock(on_step=_StopLoss(params, wishes))
+    control = ControlFlags(every_s=params["checkpoint_every_s"])
+    clock = StepClock(on_step=_StopLossMonitor(params, control))
 
     def leave(*_: object) -> None:
-        wishes.leave = True
-        if not wishes.in_fit:
+        control.leave = True
+        if not control.in_fit:
             raise SystemExit(LEAVE)
 
     def wrap(_: ModuleType) -> None:
         from .resume import wrap_fit
 
-        wrap_fit(work / "checkpoints", wishes=wishes, clock=clock)
+        wrap_fit(work / "checkpoints", control=control, clock=clock)
 
     signal.signal(signal.SIGTERM, leave)
     choose_backend()
@@ -110,11 +110,11 @@ class _AfterImport:
         return spec
 
 
-class _StopLoss:
+class _StopLossMonitor:
     """Looks once at the first steps: are they what was planned?"""
 
-    def __init__(self, params: dict[str, Any], wishes: Wishes) -> None:
-        self._rule, self._planned, self._wishes = params["stop_loss"], params["step_s"], wishes
+    def __init__(self, params: dict[str, Any], control: ControlFlags) -> None:
+        self._rule, self._planned, self._control = params["stop_loss"], params["step_s"], control
         self._report = Path(params["work"]) / "stop_loss.json"
 
     def __call__(self, times_s: list[float]) -> None:
@@ -122,12 +122,12 @@ class _StopLoss:
         if self._planned is None or self._rule["action"] == "off" or len(times_s) != self._rule["steps"]:
             return
         low_s, high_s = self._planned["low"], self._planned["high"]
-        verdict = judge(times_s, low_s=low_s, high_s=high_s, factor=self._rule["factor"])
+        verdict = check_step_times(times_s, low_s=low_s, high_s=high_s, factor=self._rule["factor"])
         stopped = bool(verdict) and self._rule["action"] == "stop" and statistics.median(times_s) > high_s
         write_json(self._report, {"verdict": verdict, "stopped": stopped})
         if verdict:
             print(f"gpuplan: {verdict}{'; stopping' if stopped else ''}", file=sys.stderr, flush=True)  # noqa: T201
-        self._wishes.leave = self._wishes.leave or stopped
+        self._control.leave = self._control.leave or stopped
 
 
 if __name__ == "__main__":

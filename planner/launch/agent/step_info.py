@@ -5,10 +5,10 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-__all__ = ["batch_size_of_fit", "facts_of", "iterator_of_fit"]
+__all__ = ["collect_fit_info", "find_batch_size", "find_epoch_iterator"]
 
 
-def iterator_of_fit() -> Any:
+def find_epoch_iterator() -> Any:
     """Return the `EpochIterator` of the `fit()` that is calling; None without one.
 
     Keras does not hand it to callbacks, so it is read from the calling frames.
@@ -22,18 +22,18 @@ def iterator_of_fit() -> Any:
     return None
 
 
-def batch_size_of_fit() -> int | None:
+def find_batch_size() -> int | None:
     """Return the batch size of the `fit()` that is calling."""
-    size = getattr(getattr(iterator_of_fit(), "data_adapter", None), "batch_size", None)
+    size = getattr(getattr(find_epoch_iterator(), "data_adapter", None), "batch_size", None)
     return int(size) if size else None
 
 
-def facts_of(model: Any) -> dict[str, Any]:
+def collect_fit_info(model: Any) -> dict[str, Any]:
     """Return batch size, precision and backend of the `fit()` that is calling."""
     import keras
 
     return {
-        "batch_size": batch_size_of_fit(),
+        "batch_size": find_batch_size(),
         "precision": str(model.dtype_policy.name),
         "backend": str(keras.backend.backend()),
     }

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["StepClock", "judge"]
+__all__ = ["StepClock", "check_step_times"]
 
 WARM_UP_STEPS = 5  # the first compile, and the next few still allocate
 KEPT_STEPS = 10_000
@@ -69,7 +69,7 @@ class StepClock:
         }
 
 
-def judge(times_s: list[float], *, low_s: float, high_s: float, factor: float) -> str:
+def check_step_times(times_s: list[float], *, low_s: float, high_s: float, factor: float) -> str:
     """Return what is wrong with the first steps, in a line; empty when they are within what was planned.
 
     Args:
@@ -78,9 +78,9 @@ def judge(times_s: list[float], *, low_s: float, high_s: float, factor: float) -
         factor: How far outside is too far [-].
 
     Example:
-        >>> judge([0.3] * 50, low_s=0.1, high_s=0.12, factor=2.0)
+        >>> check_step_times([0.3] * 50, low_s=0.1, high_s=0.12, factor=2.0)
         'a step takes 0.3 s, 2.5 times the upper end of the plan (0.12 s)'
-        >>> judge([0.2] * 50, low_s=0.1, high_s=0.12, factor=2.0)
+        >>> check_step_times([0.2] * 50, low_s=0.1, high_s=0.12, factor=2.0)
         ''
     """
     median_s = statistics.median(times_s)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Protocol
 
-__all__ = ["Clock", "CloudTime", "Pace", "SystemClock"]
+__all__ = ["BackoffPolicy", "Clock", "ServerDateClock", "SystemClock"]
 
 
 class Clock(Protocol):
@@ -45,7 +45,7 @@ class SystemClock:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class BackoffPolicy:
     """How patient the engine is.
 
     Args:
@@ -69,12 +69,12 @@ class Pace:
         ceiling = min(self.longest_wait_s, self.first_wait_s * 2.0**tries)
         return random.uniform(0.5, 1.0) * ceiling
 
-    def look_s(self, looks: int) -> float:
+    def poll_delay_s(self, looks: int) -> float:
         """Return how long to wait after so many looks at something that takes its time [s]."""
         return float(min(self.poll_s, 0.1 * 2.0**looks))
 
 
-class CloudTime:
+class ServerDateClock:
     """Knows nothing before the first answer."""
 
     def __init__(self) -> None:

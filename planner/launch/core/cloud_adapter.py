@@ -7,9 +7,9 @@ The **pure half** needs no credentials, no network and no SDK; the same argument
 * ``terms``: what an offer costs at most an hour, and how long after its cap billing can still run.
 * ``attempts``: for each candidate (and each zone, if the provider wants to be told) one ``Attempt``, the
   calls as data (`calls.Call`). Exactly one call has ``makes="machine"``. In that very call stand
-    - the idempotency token ``token_of(...)`` of `names`, wherever the provider takes one, also in
+    - the idempotency token ``build_token(...)`` of `names`, wherever the provider takes one, also in
       ``Call.token``;
-    - the tags ``tags_of(...)`` of `names`, never added afterwards: after a crash in between the machine
+    - the tags ``build_tags(...)`` of `names`, never added afterwards: after a crash in between the machine
       could not be found;
     - whatever cap the provider itself knows, and the start-up script, whose first line arms the timer.
   A call that creates something else that must go later has ``makes="resource"`` and an ``undo``.
@@ -23,7 +23,7 @@ The **pure half** needs no credentials, no network and no SDK; the same argument
 The **other half** talks to the cloud, importing the SDK inside its functions:
 
 * ``send``: one call, one try, no retries of the SDK's own for the call that makes the machine. Returns the
-  reply as plain JSON types. Raises ``CloudFault`` for everything else, sorted into the kinds of
+  reply as plain JSON types. Raises ``CloudError`` for everything else, sorted into the kinds of
   `faults.FaultKind`: capacity, quota (with its scope), credentials, invalid, throttled, transient,
   **unknown** (reset, timeout, truncated or garbled answer, 5xx without a promise), spent token, exists,
   absent. When in doubt: unknown. An answer that reports an asynchronous failure (an operation with an error,
@@ -33,8 +33,8 @@ The **other half** talks to the cloud, importing the SDK inside its functions:
   computer's clock.
 * ``look``: one machine by its identity. The only ground on which a machine on record is called gone.
 * ``machines``: every machine that carries our tags and still costs money, of every owner, in the given
-  regions (None: all that the account can use), never one without our tags. ``Machine.seen_at`` is the
-  cloud's clock. A place that does not answer is named in ``Listing.failed`` (`gathered`).
+  regions (None: all that the account can use), never one without our tags. ``CloudMachine.seen_at`` is the
+  cloud's clock. A place that does not answer is named in ``Listing.failed`` (`collect_machines`).
 * ``leftovers``: what carries our tags or names and is no machine.
 * ``live_price``: today's price of an offer, asked with the credentials that launch it.
 * ``outcome``: what the supervisor on the machine left where the run's files are (its exit code, how long it
@@ -56,20 +56,20 @@ from typing import Any, Literal, Protocol
 from pydantic import Field
 
 from .api_call import Call, Data
-from .errors import CloudFault
-from .launch_plan import Attempt, Terms
-from .request import Candidate, LaunchRequest
+from .errors import CloudError
+from .launch_plan import Attempt, CostTerms
+from .request import LaunchCandidate, LaunchRequest
 
 __all__ = [
     "Adapter",
+    "CloudMachine",
     "Leftover",
     "Listing",
     "LivePrice",
-    "Machine",
     "MachineRef",
     "MachineState",
-    "Outcome",
-    "gathered",
+    "RunOutcome",
+    "collect_machines",
 ]
 
 MachineState = Literal["starting", "running", "ending", "stopped", "ended"]
@@ -91,7 +91,7 @@ class MachineRef(Data):
     details: dict[str, str] = Field(default_factory=dict)
 
 
-class Machine(Data):
+class CloudMachine(Data):
     """A machine as its cloud describes it; run, owner and price are read from its tags.
 
     Args:
@@ -137,25 +137,25 @@ class Listing:
         answered: The places that did.
     """
 
-    machines: tuple[Machine, ...] = ()
-    failed: Mapping[str, CloudFault] = field(default_factory=dict)
+    machines: tuple[CloudMachine, ...] = ()
+    failed: Mapping[str, CloudError] = field(default_factory=dict)
     answered: tuple[str, ...] = ()
 
 
-def gathered(places: Iterable[str], ask: Callable[[str], Iterable[Machine]]) -> Listing:
+def collect_machines(places: Iterable[str], ask: Callable[[str], Iterable[CloudMachine]]) -> Listing:
     """Return the machines of several places; one that does not answer keeps no other from being listed.
 
     Args:
         places: Regions, zones, projects or subscriptions.
         ask: Returns the machines of one; CloudFault when it does not answer.
     """
-    found: list[Machine] = []
-    failed: dict[str, CloudFault] = {}
+    found: list[CloudMachine] = []
+    failed: dict[str, CloudError] = {}
     answered: list[str] = []
     for place in places:
         try:
             found += list(ask(place))
-        except CloudFault as fault:
+        except CloudError as fault:
             failed[place] = fault
         else:
             answered.append(place)
@@ -196,12 +196,12 @@ class LivePrice(Data):
     read_at: datetime
 
 
-class Outcome(Data):
+class RunOutcome(Data):
     """What a run left behind when it came to its end.
 
     Args:
         attempt: Which attempt wrote it.
-        status: `done`, `failed` (the script's own fault), `preempted`, `capped` or `stopped`.
+        status: `done`, `failed` (the script's own fault), `preempted`, `apply_cap` or `stopped`.
         exit_code: Of the script; None when it did not end by itself.
         ran_s: From the machine's first second to the end [s].
         train_s: Within `fit`, of this attempt [s]; None when it never got there.
@@ -237,7 +237,7 @@ class Adapter(Protocol):
     remote: bool  # False: asking costs nothing and needs nobody's permission (this machine)
     visibility_s: float  # after which a machine that does not show up by its tags does not exist [s]
 
-    def terms(self, candidate: Candidate, options: Mapping[str, str]) -> Terms:
+    def terms(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> CostTerms:
         """Return what an offer costs at most, disk included. Pure; ``cap_s`` of the candidate is not set yet."""
         ...
 
@@ -261,7 +261,7 @@ class Adapter(Protocol):
         """Return the cloud's time as of its last answer, moved on by a steady clock; None before the first."""
         ...
 
-    def look(self, machine: MachineRef) -> Machine | None:
+    def look(self, machine: MachineRef) -> CloudMachine | None:
         """Return one machine as its cloud describes it now.
 
         `ended` when the cloud says that it has ended; None when it does not know the id; CloudFault when
@@ -276,14 +276,14 @@ class Adapter(Protocol):
         """
         ...
 
-    def leftovers(self, regions: Sequence[str] | None) -> tuple[list[Leftover], dict[str, CloudFault]]:
+    def leftovers(self, regions: Sequence[str] | None) -> tuple[list[Leftover], dict[str, CloudError]]:
         """Return what carries our tags or names and is no machine, and the places that did not answer."""
         ...
 
-    def live_price(self, candidate: Candidate, options: Mapping[str, str]) -> LivePrice:
+    def live_price(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> LivePrice:
         """Return what an offer costs now; CloudFault when that cannot be read."""
         ...
 
-    def outcome(self, request: LaunchRequest) -> Outcome | None:
+    def outcome(self, request: LaunchRequest) -> RunOutcome | None:
         """Return what the run left behind when it ended; None when it left nothing that can be read."""
         ...

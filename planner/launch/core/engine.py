@@ -12,21 +12,21 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...errors import CredentialsError, GpuplanError, NoAnswerError
-from ..prepare.error_messages import ending, locked_out, way_on
+from ..prepare.error_messages import build_access_error, describe_retry, ending
 from .api_call import Call
-from .clock import Clock, Pace
-from .cloud_adapter import Adapter, Machine
-from .errors import CloudFault, FaultKind
+from .clock import BackoffPolicy, Clock
+from .cloud_adapter import Adapter, CloudMachine
+from .errors import CloudError, ErrorKind
 from .events import LaunchEvent
 from .history import AttemptHistory
 from .launch_plan import Attempt, LaunchPlan
 from .ledger import RunLog
-from .retry import Sender
-from .teardown import Ender
+from .retry import CallRunner
+from .teardown import Teardown
 
 __all__ = ["apply"]
 
-_NEXT_CANDIDATE = {FaultKind.CAPACITY, FaultKind.QUOTA, FaultKind.SPENT_TOKEN}
+_NEXT_CANDIDATE = {ErrorKind.CAPACITY, ErrorKind.QUOTA, ErrorKind.SPENT_TOKEN}
 
 
 def apply(
@@ -35,8 +35,8 @@ def apply(
     adapter: Adapter,
     log: RunLog,
     clock: Clock,
-    pace: Pace | None = None,
-    tell: Callable[[LaunchEvent], None],
+    backoff: BackoffPolicy | None = None,
+    notify: Callable[[LaunchEvent], None],
 ) -> AttemptHistory:
     """Run a plan and return the attempt that came up.
 
@@ -52,22 +52,24 @@ def apply(
         CredentialsError: The provider does not let us; what exists is named, with the way to end it by hand.
         GpuplanError: Refused for another reason (what was made is removed), or nobody can say what exists.
     """
-    sender = Sender(adapter=adapter, log=log, clock=clock, pace=pace or Pace(), tell=tell)
+    sender = CallRunner(
+        adapter=adapter, log=log, clock=clock, backoff=backoff or BackoffPolicy(), notify=notify
+    )
     return _Run(plan, sender).go()
 
 
 class _Run:
     """One plan being applied."""
 
-    def __init__(self, plan: LaunchPlan, sender: Sender) -> None:
+    def __init__(self, plan: LaunchPlan, sender: CallRunner) -> None:
         self.plan = plan
         self.sender = sender
-        self.ender = Ender(sender, owner=plan.request.owner)
+        self.ender = Teardown(sender, owner=plan.request.owner)
 
     def go(self) -> AttemptHistory:
         """Try one attempt after the other."""
         self.sender.log.save_plan(self.plan)
-        refusals: list[CloudFault] = []
+        refusals: list[CloudError] = []
         skipped_scopes: set[str] = set()
         for attempt in self.plan.attempts:
             past = self._past(attempt)
@@ -79,10 +81,10 @@ class _Run:
                 continue
             try:
                 self._bring_up(attempt, past)
-            except CloudFault as fault:
+            except CloudError as fault:
                 refusals.append(fault)
                 self._give_up(attempt, fault)
-                if fault.kind is FaultKind.QUOTA:
+                if fault.kind is ErrorKind.QUOTA:
                     scope = fault.scope
                     skipped_scopes.add(
                         "account" if scope == "account" else f"region {attempt.candidate.region}"
@@ -94,19 +96,19 @@ class _Run:
     def _bring_up(self, attempt: Attempt, past: AttemptHistory) -> None:
         """Send the calls of an attempt that are not done yet."""
         sender, number = self.sender, attempt.number
-        sender.tell("attempt", _described(attempt), number=number)
+        sender.notify("attempt", _described(attempt), number=number)
         known: dict[str, Mapping[str, Any]] = dict(past.kept)
         for call in attempt.calls:
             if call.step in known:
                 continue
-            sender.tell("sending", f"{call.service}.{call.operation}", number=number, step=call.step)
+            sender.notify("sending", f"{call.service}.{call.operation}", number=number, step=call.step)
             known[call.step] = self._settled(attempt, call, known)
             kept = known[call.step]
-            sender.tell("done", _outcome(call, kept), number=number, step=call.step, **kept)
+            sender.notify("done", _outcome(call, kept), number=number, step=call.step, **kept)
             if call.arms:
-                sender.tell("armed", call.arms, number=number, step=call.step)
+                sender.notify("armed", call.arms, number=number, step=call.step)
         sender.log.record("up", attempt=number)
-        sender.tell("up", f"run {self.plan.run} is up", number=number)
+        sender.notify("up", f"run {self.plan.run} is up", number=number)
 
     def _settled(
         self, attempt: Attempt, call: Call, known: Mapping[str, Mapping[str, Any]]
@@ -114,35 +116,37 @@ class _Run:
         """Send one call; when nobody can say whether it made a machine, look for the machine."""
         try:
             return self.sender.settle(call, known, number=attempt.number)
-        except CloudFault as fault:
-            if call.makes != "machine" or fault.kind is not FaultKind.UNKNOWN:
+        except CloudError as fault:
+            if call.makes != "machine" or fault.kind is not ErrorKind.UNKNOWN:
                 raise
             machine = self.ender.find(self._past(attempt))
             if machine is None:
                 raise self._unsettled(attempt, fault) from fault
             return self._adopted(attempt, call, machine)
 
-    def _adopted(self, attempt: Attempt, call: Call, machine: Machine) -> dict[str, Any]:
+    def _adopted(self, attempt: Attempt, call: Call, machine: CloudMachine) -> dict[str, Any]:
         """Take a machine that was found by its tags for the answer that never came."""
         kept = {"id": machine.id, "started": machine.started_at.isoformat()}
         self.sender.log.record("done", attempt=attempt.number, step=call.step, kept=kept)
-        self.sender.tell("adopted", f"found {machine.id} by its tags", number=attempt.number, step=call.step)
+        self.sender.notify(
+            "adopted", f"found {machine.id} by its tags", number=attempt.number, step=call.step
+        )
         return kept
 
-    def _give_up(self, attempt: Attempt, fault: CloudFault) -> None:
+    def _give_up(self, attempt: Attempt, fault: CloudError) -> None:
         """Clear away what an attempt made, then raise unless another candidate may do."""
         sender = self.sender
-        sender.tell("refused", str(fault), number=attempt.number, kind=fault.kind, code=fault.code)
+        sender.notify("refused", str(fault), number=attempt.number, kind=fault.kind, code=fault.code)
         past = self._past(attempt)
-        if fault.kind is FaultKind.CREDENTIALS and not self._is_let_in(past):
-            raise locked_out(past, fault) from fault
+        if fault.kind is ErrorKind.CREDENTIALS and not self._is_let_in(past):
+            raise build_access_error(past, fault) from fault
         with ending(past):
             self.ender.end_attempt(past, why=str(fault))
         if fault.kind not in _NEXT_CANDIDATE:
-            error = CredentialsError if fault.kind is FaultKind.CREDENTIALS else GpuplanError
+            error = CredentialsError if fault.kind is ErrorKind.CREDENTIALS else GpuplanError
             raise error(
                 f"{self.plan.request.provider} refused: {fault}",
-                hint=f"what had been made for it is removed; {way_on(fault)} the same command",
+                hint=f"what had been made for it is removed; {describe_retry(fault)} the same command",
             ) from fault
 
     def _is_let_in(self, past: AttemptHistory) -> bool:
@@ -151,7 +155,7 @@ class _Run:
             return False
         try:
             self.sender.adapter.look(past.ref)
-        except CloudFault:
+        except CloudError:
             return False
         return True
 
@@ -160,7 +164,7 @@ class _Run:
         attempts = self.sender.log.history().attempts()
         return next(one for one in reversed(attempts) if one.attempt.number == attempt.number)
 
-    def _unsettled(self, attempt: Attempt, fault: CloudFault) -> GpuplanError:
+    def _unsettled(self, attempt: Attempt, fault: CloudError) -> GpuplanError:
         """Return the error of an outcome that nobody knows."""
         return GpuplanError(
             f"nobody can say whether the {attempt.candidate.instance_type} of {self.plan.run} started: {fault}",
@@ -180,7 +184,7 @@ def _outcome(call: Call, kept: Mapping[str, Any]) -> str:
     return f"{call.step}: {kept['id']}" if kept.get("id") else call.step
 
 
-def _nothing_to_be_had(refusals: list[CloudFault]) -> GpuplanError:
+def _nothing_to_be_had(refusals: list[CloudError]) -> GpuplanError:
     """Return the error of a plan that came to its end."""
     if not refusals:
         return GpuplanError(
@@ -189,7 +193,7 @@ def _nothing_to_be_had(refusals: list[CloudFault]) -> GpuplanError:
         )
     last = refusals[-1]
     hint = "ask for another offer: `--rank N`, `--fallbacks N`"
-    if last.kind is FaultKind.QUOTA:
+    if last.kind is ErrorKind.QUOTA:
         hint = f"ask the provider to raise the quota that it names ({last.code}), or take another region"
     return NoAnswerError(
         f"none of {len(refusals)} candidates is to be had; the last answer was {last}", hint=hint

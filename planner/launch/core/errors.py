@@ -6,10 +6,10 @@ from enum import StrEnum
 
 from ...errors import CredentialsError, GpuplanError
 
-__all__ = ["RETRIED", "CloudFault", "FaultKind"]
+__all__ = ["RETRIED", "CloudError", "ErrorKind"]
 
 
-class FaultKind(StrEnum):
+class ErrorKind(StrEnum):
     """What a refusal means for what comes next.
 
     CAPACITY: None to be had here now; nothing was made. The next candidate is tried.
@@ -37,10 +37,10 @@ class FaultKind(StrEnum):
     ABSENT = "absent"
 
 
-RETRIED = frozenset({FaultKind.THROTTLED, FaultKind.TRANSIENT, FaultKind.UNKNOWN})
+RETRIED = frozenset({ErrorKind.THROTTLED, ErrorKind.TRANSIENT, ErrorKind.UNKNOWN})
 
 
-class CloudFault(GpuplanError):  # noqa: N818 - the field says fault
+class CloudError(GpuplanError):
     """A call did not bring what it should.
 
     Args:
@@ -52,11 +52,11 @@ class CloudFault(GpuplanError):  # noqa: N818 - the field says fault
     """
 
     def __init__(
-        self, kind: FaultKind, code: str, message: str, *, scope: str = "region", way_out: str = ""
+        self, kind: ErrorKind, code: str, message: str, *, scope: str = "region", way_out: str = ""
     ) -> None:
         super().__init__(f"{code}: {message}" if message else code)
         self.kind = kind
-        if kind is FaultKind.CREDENTIALS:
+        if kind is ErrorKind.CREDENTIALS:
             self.exit_code = CredentialsError.exit_code
         self.code = code
         self.scope = scope

@@ -8,8 +8,8 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, Literal
 
-from .cloud_adapter import Machine, MachineRef
-from .errors import RETRIED, FaultKind
+from .cloud_adapter import CloudMachine, MachineRef
+from .errors import RETRIED, ErrorKind
 from .launch_plan import Attempt, LaunchPlan
 
 __all__ = ["AttemptHistory", "History", "RunState"]
@@ -86,7 +86,7 @@ class AttemptHistory:
             id=self.machine_id, region=attempt.candidate.region, zone=attempt.zone, details=attempt.details
         )
 
-    def made(self, machine: Machine) -> bool:
+    def made(self, machine: CloudMachine) -> bool:
         """Whether a machine is this attempt's: by its id, or by its tags while no id is on record."""
         request = self.plan.request
         if machine.provider != request.provider:
@@ -105,8 +105,8 @@ class AttemptHistory:
         """
         kinds = [record["kind"] for record in self._all("fault") if record["step"] == self.machine_step]
         asked = sum(record["step"] == self.machine_step for record in self._all("intent"))
-        no_doubt = asked == 1 and FaultKind.UNKNOWN not in kinds
-        return bool(kinds) and no_doubt and FaultKind(kinds[-1]) not in RETRIED
+        no_doubt = asked == 1 and ErrorKind.UNKNOWN not in kinds
+        return bool(kinds) and no_doubt and ErrorKind(kinds[-1]) not in RETRIED
 
     @property
     def may_have_machine(self) -> bool:

@@ -6,10 +6,10 @@ import fcntl
 import os
 from pathlib import Path
 
-__all__ = ["Remembered"]
+__all__ = ["KnownAccounts"]
 
 
-class Remembered:
+class KnownAccounts:
     """Names of accounts (projects, subscriptions) in a file, one a line, and the one that the environment names.
 
     Args:

@@ -9,9 +9,9 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field
 
 from .api_call import Call, Data
-from .request import Candidate, LaunchRequest
+from .request import LaunchCandidate, LaunchRequest
 
-__all__ = ["Attempt", "CapLayer", "LaunchPlan", "Terms"]
+__all__ = ["Attempt", "CapLayer", "CostTerms", "LaunchPlan"]
 
 
 class CapLayer(Data):
@@ -32,7 +32,7 @@ class CapLayer(Data):
     unproven: str = ""
 
 
-class Terms(Data):
+class CostTerms(Data):
     """What a provider adds to an offer, known without asking anybody.
 
     Args:
@@ -64,7 +64,7 @@ class Attempt(Data):
     """
 
     number: int
-    candidate: Candidate
+    candidate: LaunchCandidate
     zone: str | None
     calls: tuple[Call, ...]
     layers: tuple[CapLayer, ...]

@@ -9,7 +9,7 @@ from ...errors import UsageError, near_names_hint
 from .clock import Clock
 from .cloud_adapter import Adapter
 
-__all__ = ["LAUNCHABLE", "adapter_of"]
+__all__ = ["LAUNCHABLE", "create_adapter"]
 
 _HOME: dict[str, str] = {
     "local": "..clouds.local.adapter:LocalAdapter",
@@ -20,7 +20,7 @@ _HOME: dict[str, str] = {
 LAUNCHABLE = tuple(_HOME)
 
 
-def adapter_of(provider: str, *, state_dir: Path, clock: Clock) -> Adapter:
+def create_adapter(provider: str, *, state_dir: Path, clock: Clock) -> Adapter:
     """Return the adapter of a provider.
 
     Args:

@@ -8,13 +8,13 @@ from typing import Literal
 
 from pydantic import Field
 
-from ..prepare.packages import pinned_packages
+from ..prepare.packages import find_pinned_packages
 from .api_call import Data
 
 __all__ = [
     "CHECKPOINT_EVERY_S",
-    "Candidate",
     "Interruptions",
+    "LaunchCandidate",
     "LaunchRequest",
     "RunSpec",
     "Seconds",
@@ -52,7 +52,7 @@ class Interruptions(Data):
     checkpoint_s: float
 
 
-class Candidate(Data):
+class LaunchCandidate(Data):
     """An offer of the plan, with the cap that holds on it.
 
     Args:
@@ -120,7 +120,7 @@ class RunSpec(Data):
     checkpoint_every_s: float = CHECKPOINT_EVERY_S
     restarts: int = 3
     stop_loss: StopLoss = StopLoss()
-    packages: tuple[str, ...] = Field(default_factory=pinned_packages)
+    packages: tuple[str, ...] = Field(default_factory=find_pinned_packages)
 
 
 class LaunchRequest(Data):
@@ -146,7 +146,7 @@ class LaunchRequest(Data):
     owner: str
     made_at: datetime
     provider: str
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[LaunchCandidate, ...]
     spec: RunSpec
     max_usd: Decimal | None = None
     spent_usd: Decimal = Decimal(0)

@@ -7,16 +7,16 @@ import re
 import uuid
 from decimal import Decimal
 
-from .request import Candidate, LaunchRequest
+from .request import LaunchCandidate, LaunchRequest
 
 __all__ = [
     "TAG_OWNER_NAME",
     "TAG_RUN",
+    "build_tags",
+    "build_token",
     "resource_name",
     "run_name",
     "safe_name",
-    "tags_of",
-    "token_of",
     "usd_from_tag",
 ]
 
@@ -26,7 +26,7 @@ MICRO = Decimal(10) ** 6
 _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_DNS, "gpuplan.launch")
 
 
-def token_of(*, request: LaunchRequest, number: int, candidate: Candidate, zone: str | None) -> str:
+def build_token(*, request: LaunchRequest, number: int, candidate: LaunchCandidate, zone: str | None) -> str:
     """Return the idempotency token of an attempt: a UUID that the same attempt always gets, and no other.
 
     Region, zone, type and purchase option are part of it, because clouds compare a token within a region or
@@ -45,7 +45,7 @@ def resource_name(request: LaunchRequest, number: int) -> str:
     return f"gpuplan-{request.run}-{number}"
 
 
-def tags_of(*, request: LaunchRequest, number: int, candidate: Candidate) -> dict[str, str]:
+def build_tags(*, request: LaunchRequest, number: int, candidate: LaunchCandidate) -> dict[str, str]:
     """Return the tags that go into the call that makes a machine, in letters that every cloud accepts.
 
     The cap is a length of time, counted from when the cloud says that the machine started: no clock of ours

@@ -8,16 +8,16 @@ from datetime import datetime
 from typing import Any
 
 from .api_call import Call, Kept, kept, look_up, params_sha256, resolve
-from .clock import Clock, Pace
+from .clock import BackoffPolicy, Clock
 from .cloud_adapter import Adapter
-from .errors import RETRIED, CloudFault, FaultKind
+from .errors import RETRIED, CloudError, ErrorKind
 from .events import EventName, LaunchEvent
 from .ledger import RunLog
 
-__all__ = ["Sender", "unmet"]
+__all__ = ["CallRunner", "find_unmet_expectation"]
 
 
-def unmet(expects: Mapping[str, Any], reply: Mapping[str, Any], known: Kept) -> str:
+def find_unmet_expectation(expects: Mapping[str, Any], reply: Mapping[str, Any], known: Kept) -> str:
     """Return the first expectation that does not hold; empty when all do.
 
     Args:
@@ -26,9 +26,9 @@ def unmet(expects: Mapping[str, Any], reply: Mapping[str, Any], known: Kept) -> 
         known: What earlier calls kept.
 
     Example:
-        >>> unmet({"State": "ENABLED"}, {"State": "DISABLED"}, {})
+        >>> find_unmet_expectation({"State": "ENABLED"}, {"State": "DISABLED"}, {})
         "State is 'DISABLED', not 'ENABLED'"
-        >>> unmet({"Of": {"$ref": "machine.id"}}, {"Of": "i-1"}, {"machine": {"id": "i-1"}})
+        >>> find_unmet_expectation({"Of": {"$ref": "machine.id"}}, {"Of": "i-1"}, {"machine": {"id": "i-1"}})
         ''
     """
     for path, expected in expects.items():
@@ -55,10 +55,10 @@ def _described(wanted: Any) -> str:
     return "set" if wanted is None else repr(wanted)
 
 
-_AWAITED = frozenset({FaultKind.ABSENT, FaultKind.TRANSIENT})  # what a call with patience waits out
+_AWAITED = frozenset({ErrorKind.ABSENT, ErrorKind.TRANSIENT})  # what a call with patience waits out
 
 
-class Sender:
+class CallRunner:
     """What sends the calls of one run.
 
     Args:
@@ -68,15 +68,17 @@ class Sender:
         tell: Takes each event as it happens.
     """
 
-    def __init__(self, *, adapter: Adapter, log: RunLog, clock: Clock, pace: Pace, tell: Any) -> None:
-        self.adapter, self.log, self.clock, self.pace = adapter, log, clock, pace
-        self._tell = tell
+    def __init__(
+        self, *, adapter: Adapter, log: RunLog, clock: Clock, backoff: BackoffPolicy, notify: Any
+    ) -> None:
+        self.adapter, self.log, self.clock, self.backoff = adapter, log, clock, backoff
+        self._notify = notify
 
-    def tell(
+    def notify(
         self, event: EventName, message: str, *, number: int = 0, step: str = "", **details: Any
     ) -> None:
         """Pass an event on."""
-        self._tell(
+        self._notify(
             LaunchEvent(
                 at=self.clock.now(), event=event, run=self.log.run, attempt=number, step=step, message=message,
                 details=details,
@@ -92,7 +94,7 @@ class Sender:
         """
         try:
             return self._settled(call, known, number=number)
-        except CloudFault as fault:
+        except CloudError as fault:
             fault.way_out = fault.way_out or call.way_out
             raise
 
@@ -116,8 +118,8 @@ class Sender:
         )  # fmt: skip
         try:
             reply = self._repeated(call, params, known, number=number)
-        except CloudFault as fault:
-            if fault.kind is not FaultKind.EXISTS or call.find is None:
+        except CloudError as fault:
+            if fault.kind is not ErrorKind.EXISTS or call.find is None:
                 raise
             found = self.settle_quietly(call.find, known, number=number)
             values = kept(call.find, found)
@@ -134,8 +136,8 @@ class Sender:
             return None
         try:
             return kept(call.find, self.settle_quietly(call.find, known, number=number))
-        except CloudFault as fault:
-            if fault.kind is not FaultKind.ABSENT:
+        except CloudError as fault:
+            if fault.kind is not ErrorKind.ABSENT:
                 raise
         return None
 
@@ -147,32 +149,32 @@ class Sender:
         for looks in itertools.count():
             try:
                 reply = self._retried(call, params, number=number)
-            except CloudFault as fault:
+            except CloudError as fault:
                 if fault.kind not in _AWAITED or self.clock.monotonic() >= until:
                     raise
             else:
-                amiss = unmet(call.expects, reply, known)
+                amiss = find_unmet_expectation(call.expects, reply, known)
                 if not amiss:
                     return reply
                 if self.clock.monotonic() >= until:
-                    raise CloudFault(FaultKind.INVALID, "NotAsExpected", f"`{call.step}`: {amiss}")
-            self.clock.sleep(self.pace.look_s(looks))
+                    raise CloudError(ErrorKind.INVALID, "NotAsExpected", f"`{call.step}`: {amiss}")
+            self.clock.sleep(self.backoff.poll_delay_s(looks))
         raise AssertionError("unreachable: the loop has no end of its own")
 
     def _retried(self, call: Call, params: Mapping[str, Any], *, number: int) -> dict[str, Any]:
         """Send a call again while it is throttled or its outcome unknown; every fault is written down."""
-        for tries in range(1, self.pace.tries + 1):
+        for tries in range(1, self.backoff.tries + 1):
             try:
                 return self.adapter.send(call, params)
-            except CloudFault as fault:
+            except CloudError as fault:
                 self.log.record(
                     "fault", attempt=number, step=call.step, kind=fault.kind, code=fault.code,
                     message=str(fault), scope=fault.scope,
                 )  # fmt: skip
-                if fault.kind not in RETRIED or tries == self.pace.tries:
+                if fault.kind not in RETRIED or tries == self.backoff.tries:
                     raise
-                wait_s = self.pace.wait_s(tries)
-                self.tell(
+                wait_s = self.backoff.wait_s(tries)
+                self.notify(
                     "retry", f"{call.step}: {fault} ({fault.kind}); again in {wait_s:.1f} s", number=number,
                     step=call.step, kind=fault.kind, code=fault.code,
                 )  # fmt: skip

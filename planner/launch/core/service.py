@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...errors import UsageError
-from ..prepare.error_messages import Failures, machines_of
-from .cloud_adapter import Machine
+from ..prepare.error_messages import Failures, list_machines
+from .cloud_adapter import CloudMachine
+from .context import LaunchContext, is_past_cap
 from .engine import apply
 from .history import AttemptHistory
 from .launch_plan import LaunchPlan
@@ -15,17 +16,16 @@ from .ledger import RunLog
 from .leftovers import remove_leftovers
 from .providers import LAUNCHABLE
 from .resource_names import safe_name
-from .upkeep import Upkeep, is_past_cap
 
-__all__ = ["Launcher", "Target"]
+__all__ = ["Launcher", "StopTarget"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class StopTarget:
     """A run of the ledger, or a machine that the ledger does not know."""
 
     run: str = ""
-    machine: Machine | None = None
+    machine: CloudMachine | None = None
 
     @property
     def name(self) -> str:
@@ -34,7 +34,7 @@ class Target:
 
 
 @dataclass(slots=True, kw_only=True)
-class Launcher(Upkeep):
+class Launcher(LaunchContext):
     """What launches, stops and reaps."""
 
     def providers_to_ask(self, names: Sequence[str], *, cloud: bool) -> list[str]:
@@ -59,7 +59,7 @@ class Launcher(Upkeep):
         providers: Sequence[str],
         regions: Sequence[str] | None,
         failures: Failures,
-    ) -> list[Target]:
+    ) -> list[StopTarget]:
         """Return what ids name; without ids, every open run and every machine with our tags.
 
         Args:
@@ -73,17 +73,17 @@ class Launcher(Upkeep):
         """
         runs = {log.run: self._open(log) for log in self.ledger.runs()}
         by_id = {one.machine_id: run for run, opened in runs.items() for one in opened if one.machine_id}
-        found = {name: Target(run=by_id.get(name, name)) for name in ids if name in {*by_id, *runs}}
+        found = {name: StopTarget(run=by_id.get(name, name)) for name in ids if name in {*by_id, *runs}}
         if ids and len(found) == len(set(ids)):
             return list(found.values())
         wanted, named = set(ids), set(found)
         for provider in self.providers_to_ask(providers, cloud=True):
-            for machine in machines_of(self.adapter(provider), regions, failures):
+            for machine in list_machines(self.adapter(provider), regions, failures):
                 hit = {machine.id, machine.run} & wanted
                 if not hit and (ids or machine.owner != self.acting):
                     continue
                 known = any(one.made(machine) for one in runs.get(machine.run, ()))
-                target = Target(run=machine.run) if known else Target(machine=machine)
+                target = StopTarget(run=machine.run) if known else StopTarget(machine=machine)
                 found[target.name] = target
                 named |= hit
         for name in ids:
@@ -91,10 +91,10 @@ class Launcher(Upkeep):
                 failures.raise_any()
                 raise UsageError(f"nothing is known of `{name}`", hint="see `gpuplan ps --cloud`")
         if not ids:
-            found |= {run: Target(run=run) for run, opened in runs.items() if self._may_stop(opened)}
+            found |= {run: StopTarget(run=run) for run, opened in runs.items() if self._may_stop(opened)}
         return list(found.values())
 
-    def stop(self, target: Target) -> None:
+    def stop(self, target: StopTarget) -> None:
         """End what was named, for good."""
         if target.machine is not None:
             self.stop_machine(target.machine)
@@ -119,8 +119,8 @@ class Launcher(Upkeep):
             if current is not None and not current.is_over:
                 plan = current.plan  # what was begun is finished by the same object
             return apply(
-                plan, adapter=self.adapter(plan.request.provider), log=log, clock=self.clock, pace=self.pace,
-                tell=self.tell,
+                plan, adapter=self.adapter(plan.request.provider), log=log, clock=self.clock, backoff=self.backoff,
+                notify=self.notify,
             )  # fmt: skip
 
     def refresh(self, run: str) -> bool:
@@ -142,7 +142,7 @@ class Launcher(Upkeep):
                 self._end(log, past, why=why)
             log.record("finished", why=why)
 
-    def stop_machine(self, machine: Machine) -> None:
+    def stop_machine(self, machine: CloudMachine) -> None:
         """End a machine that the ledger does not know, if its tags say that it is ours."""
         log = self._log_of(machine)
         with log.held():
@@ -158,14 +158,14 @@ class Launcher(Upkeep):
         )
         failures.raise_any()
 
-    def reap(self, providers: list[str], *, regions: list[str] | None) -> list[Machine]:
+    def reap(self, providers: list[str], *, regions: list[str] | None) -> list[CloudMachine]:
         """End whatever is past its cap and clean up after whatever is gone; returns what was ended.
 
         Args:
             providers: Whom to ask. One that fails is told of at the end; the others are asked all the same.
             regions: Where; None: wherever the account can have machines.
         """
-        ended: list[Machine] = []
+        ended: list[CloudMachine] = []
         failures = Failures()
         for machine in self._past_cap(providers, regions, failures):
             with failures.kept(machine.run):
@@ -183,14 +183,14 @@ class Launcher(Upkeep):
 
     def _past_cap(
         self, providers: Sequence[str], regions: Sequence[str] | None, failures: Failures
-    ) -> list[Machine]:
+    ) -> list[CloudMachine]:
         """Return our machines that should have been told to end."""
-        found: list[Machine] = []
+        found: list[CloudMachine] = []
         for provider in providers:
-            found += machines_of(self.adapter(provider), regions, failures)
+            found += list_machines(self.adapter(provider), regions, failures)
         return [one for one in found if is_past_cap(one) and self._is_ours(one)]
 
-    def _is_ours(self, machine: Machine) -> bool:
+    def _is_ours(self, machine: CloudMachine) -> bool:
         """Whether a machine may be ended: it is this installation's, or on record here."""
         past = self._past_of(machine)
         return machine.owner == self.acting or (past is not None and self._may_stop([past]))
@@ -199,13 +199,13 @@ class Launcher(Upkeep):
         """Whether open attempts of a run are to be ended: all on record, or those of the owner that was named."""
         return any(self.owner in {None, one.plan.request.owner} for one in opened)
 
-    def _past_of(self, machine: Machine) -> AttemptHistory | None:
+    def _past_of(self, machine: CloudMachine) -> AttemptHistory | None:
         """Return the open attempt that made a machine; None when the ledger has none."""
         runs = {log.run: log for log in self.ledger.runs()}
         opened = self._open(runs[machine.run]) if machine.run in runs else []
         return next((one for one in opened if one.made(machine)), None)
 
-    def _log_of(self, machine: Machine) -> RunLog:
+    def _log_of(self, machine: CloudMachine) -> RunLog:
         """Return where the end of a machine is written that the ledger does not know.
 
         Its run's journal, for that run is over then; one of its own when the ledger has plans of that run, for
@@ -216,7 +216,7 @@ class Launcher(Upkeep):
             return self.ledger.open_run(run)
         return self.ledger.open_run(safe_name(machine.id))
 
-    def _reap_machine(self, machine: Machine) -> None:
+    def _reap_machine(self, machine: CloudMachine) -> None:
         """End a machine that is past its cap, by its run's record when there is one."""
         past = self._past_of(machine)
         log = self._log_of(machine) if past is None else self.ledger.run(past.plan.run)

@@ -12,17 +12,17 @@ from typing import Any, TypeVar
 
 from ...errors import GpuplanError
 from .api_call import Call, kept
-from .cloud_adapter import Machine, MachineRef
-from .errors import RETRIED, CloudFault, FaultKind
+from .cloud_adapter import CloudMachine, MachineRef
+from .errors import RETRIED, CloudError, ErrorKind
 from .history import AttemptHistory
-from .retry import Sender
+from .retry import CallRunner
 
-__all__ = ["Ender"]
+__all__ = ["Teardown"]
 
 Answer = TypeVar("Answer")
 
 
-class Ender:
+class Teardown:
     """What ends machines and removes what belongs to them.
 
     Args:
@@ -30,7 +30,7 @@ class Ender:
         owner: Whose machines may be ended by their tags; those on record are their plan's owner's.
     """
 
-    def __init__(self, sender: Sender, *, owner: str) -> None:
+    def __init__(self, sender: CallRunner, *, owner: str) -> None:
         self.sender = sender
         self.owner = owner
 
@@ -50,9 +50,9 @@ class Ender:
             lived_s = self._end_machine(past)
         self._remove_resources(past)
         sender.log.record("ended", attempt=number, why=why, lived_s=lived_s)
-        sender.tell("ended", f"nothing of attempt {number} is left", number=number)
+        sender.notify("ended", f"nothing of attempt {number} is left", number=number)
 
-    def end_machine(self, machine: Machine, *, number: int) -> None:
+    def end_machine(self, machine: CloudMachine, *, number: int) -> None:
         """End a machine that was found by its tags, if it is the owner's."""
         if machine.owner != self.owner:
             raise GpuplanError(
@@ -63,7 +63,7 @@ class Ender:
         doubt_s = max(0.0, self.sender.adapter.visibility_s - lived_s)
         self._end(machine.ref, doubt_s=doubt_s, number=number)
 
-    def find(self, past: AttemptHistory) -> Machine | None:
+    def find(self, past: AttemptHistory) -> CloudMachine | None:
         """Return an attempt's machine while it costs money.
 
         None when its cloud says that it has ended, or does not know it for as long as a machine may take to
@@ -99,7 +99,7 @@ class Ender:
             number: Of its attempt.
         """
         sender = self.sender
-        sender.tell("ending", f"ending {ref.id}", number=number)
+        sender.notify("ending", f"ending {ref.id}", number=number)
         since = sender.clock.monotonic()
         for looks in itertools.count():
             for call in sender.adapter.ending(ref) if looks == 0 else ():
@@ -108,14 +108,16 @@ class Ender:
             waited_s = sender.clock.monotonic() - since
             if [one.state for one in seen] == ["ended"] or (not seen and waited_s >= doubt_s):
                 return
-            if waited_s >= sender.pace.ending_s:
+            if waited_s >= sender.backoff.ending_s:
                 raise GpuplanError(
-                    f"{ref.id} was told to end and is still there after {sender.pace.ending_s:g} s",
+                    f"{ref.id} was told to end and is still there after {sender.backoff.ending_s:g} s",
                     hint=f"look at it in the console of {sender.adapter.provider}; `gpuplan stop` tells it again",
                 )
-            sender.clock.sleep(sender.pace.look_s(looks))
+            sender.clock.sleep(sender.backoff.poll_delay_s(looks))
 
-    def _until_shown(self, look: Callable[[], list[Machine]], past: AttemptHistory) -> list[Machine]:
+    def _until_shown(
+        self, look: Callable[[], list[CloudMachine]], past: AttemptHistory
+    ) -> list[CloudMachine]:
         """Return what a look brings, repeated until a machine must have shown up; then it may be empty."""
         sender = self.sender
         since = sender.clock.monotonic()
@@ -124,7 +126,7 @@ class Ender:
             until = since + self._doubt_s(past)
             if found or sender.clock.monotonic() >= until:
                 return found
-            sender.clock.sleep(min(sender.pace.poll_s, max(0.0, until - sender.clock.monotonic())))
+            sender.clock.sleep(min(sender.backoff.poll_s, max(0.0, until - sender.clock.monotonic())))
 
     def _doubt_s(self, past: AttemptHistory) -> float:
         """Return for how long a machine that cannot be seen may still show up, by the cloud's clock [s]."""
@@ -134,7 +136,7 @@ class Ender:
             return horizon_s
         return max(0.0, horizon_s - (now - started).total_seconds())
 
-    def _tagged(self, past: AttemptHistory) -> list[Machine]:
+    def _tagged(self, past: AttemptHistory) -> list[CloudMachine]:
         """Return the machines that carry an attempt's tags and its plan's owner."""
         attempt, request = past.attempt, past.plan.request
         wanted = (request.run, attempt.number, request.owner)
@@ -144,19 +146,19 @@ class Ender:
             if (one.run, one.attempt, one.owner) == wanted
         ]
 
-    def _seen(self, ref: MachineRef, *, number: int) -> list[Machine]:
+    def _seen(self, ref: MachineRef, *, number: int) -> list[CloudMachine]:
         """Return a machine as its cloud describes it now, empty when it does not know it."""
 
-        def ask() -> list[Machine]:
+        def ask() -> list[CloudMachine]:
             machine = self.sender.adapter.look(ref)
             return [] if machine is None else [machine]
 
         return self._answered(ask, what=f"look at {ref.id}", number=number)
 
-    def _listed(self, regions: list[str], *, number: int) -> tuple[Machine, ...]:
+    def _listed(self, regions: list[str], *, number: int) -> tuple[CloudMachine, ...]:
         """Return the machines of regions; a place that does not answer leaves it open what is there."""
 
-        def ask() -> tuple[Machine, ...]:
+        def ask() -> tuple[CloudMachine, ...]:
             listing = self.sender.adapter.machines(regions)
             for fault in listing.failed.values():
                 raise fault
@@ -167,14 +169,14 @@ class Ender:
     def _answered(self, ask: Callable[[], Answer], *, what: str, number: int) -> Answer:
         """Return an answer, asked for again while the provider does not give one."""
         sender = self.sender
-        for tries in range(1, sender.pace.tries + 1):
+        for tries in range(1, sender.backoff.tries + 1):
             try:
                 return ask()
-            except CloudFault as fault:
-                if fault.kind not in RETRIED or tries == sender.pace.tries:
+            except CloudError as fault:
+                if fault.kind not in RETRIED or tries == sender.backoff.tries:
                     raise
-                sender.tell("retry", f"{what}: {fault}", number=number, kind=fault.kind, code=fault.code)
-                sender.clock.sleep(sender.pace.wait_s(tries))
+                sender.notify("retry", f"{what}: {fault}", number=number, kind=fault.kind, code=fault.code)
+                sender.clock.sleep(sender.backoff.wait_s(tries))
         raise AssertionError("unreachable: the last try raises")
 
     def _remove_resources(self, past: AttemptHistory) -> None:
@@ -191,7 +193,7 @@ class Ender:
                     )
                 except KeyError:
                     continue  # it was never made: nothing answers to its name
-            self.sender.tell("removed", call.step, number=past.attempt.number, step=call.step)
+            self.sender.notify("removed", call.step, number=past.attempt.number, step=call.step)
 
     def _found(
         self, call: Call, known: Mapping[str, Mapping[str, Any]], *, number: int
@@ -201,8 +203,8 @@ class Ender:
             return None
         try:
             return kept(call.find, self.sender.settle_quietly(call.find, known, number=number))
-        except CloudFault as fault:
-            if fault.kind in {FaultKind.ABSENT, FaultKind.INVALID}:
+        except CloudError as fault:
+            if fault.kind in {ErrorKind.ABSENT, ErrorKind.INVALID}:
                 return None
             raise
 
@@ -210,6 +212,6 @@ class Ender:
         """Send a call that removes something; that it is gone already is as good."""
         try:
             self.sender.settle_quietly(call, known, number=number)
-        except CloudFault as fault:
-            if fault.kind is not FaultKind.ABSENT:
+        except CloudError as fault:
+            if fault.kind is not ErrorKind.ABSENT:
                 raise

@@ -10,16 +10,16 @@ from typing import Any
 from ...errors import GpuplanError
 from ...plan.pricing.money import rental_usd
 from ...units import SECONDS_PER_HOUR, Interval
-from .cloud_adapter import Outcome
+from .cloud_adapter import RunOutcome
 from .history import History
 from .request import Seconds
 from .service import Launcher
 
-__all__ = ["Comparison", "compared", "outcome_of", "wait_for_end"]
+__all__ = ["PlanComparison", "compare_with_plan", "read_outcome", "wait_for_end"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class PlanComparison:
     """A line of what was planned and what it was, in the same unit; None is unknown."""
 
     item: str
@@ -33,7 +33,7 @@ class Comparison:
         return {"item": self.item, "unit": self.unit, **bounds, "actual": self.actual}
 
 
-def wait_for_end(launcher: Launcher, run: str) -> Outcome:
+def wait_for_end(launcher: Launcher, run: str) -> RunOutcome:
     """Return how a run ended, once nothing of it is left.
 
     Raises:
@@ -44,22 +44,22 @@ def wait_for_end(launcher: Launcher, run: str) -> Outcome:
         history = launcher.ledger.peek(run)
         current = history.current()
         if current is None or current.is_over:
-            return outcome_of(launcher, history)
-        launcher.clock.sleep(launcher.pace.look_s(looks))
+            return read_outcome(launcher, history)
+        launcher.clock.sleep(launcher.backoff.poll_delay_s(looks))
     raise AssertionError("unreachable: the loop has no end of its own")
 
 
-def compared(history: History, outcome: Outcome) -> list[Comparison]:
+def compare_with_plan(history: History, outcome: RunOutcome) -> list[PlanComparison]:
     """Return time and money of an ended attempt beside its plan."""
     past = next(one for one in history.attempts() if one.attempt.number == outcome.attempt)
     candidate = past.attempt.candidate
     price = candidate.usd_per_hour
     rented = None if outcome.ran_s is None else rental_usd(duration_s=outcome.ran_s, usd_per_hour=price)
     return [
-        Comparison(item="step", unit="s", planned=_interval(candidate.step_s), actual=outcome.step_s),
-        Comparison(item="training", unit="s", planned=_interval(candidate.run_s), actual=outcome.train_s),
-        Comparison(item="whole machine", unit="s", planned=None, actual=outcome.ran_s),
-        Comparison(
+        PlanComparison(item="step", unit="s", planned=_interval(candidate.step_s), actual=outcome.step_s),
+        PlanComparison(item="training", unit="s", planned=_interval(candidate.run_s), actual=outcome.train_s),
+        PlanComparison(item="whole machine", unit="s", planned=None, actual=outcome.ran_s),
+        PlanComparison(
             item="compute", unit="USD", planned=_usd(candidate.run_s, price),
             actual=None if rented is None else float(rented),
         ),
@@ -77,7 +77,7 @@ def _usd(run_s: Seconds | None, price: Decimal) -> Interval | None:
     return None if times is None else times.scaled(float(price) / SECONDS_PER_HOUR)
 
 
-def outcome_of(launcher: Launcher, history: History) -> Outcome:
+def read_outcome(launcher: Launcher, history: History) -> RunOutcome:
     """Return what the run left; GpuplanError when it left nothing."""
     current = history.current()
     if current is not None:

@@ -6,10 +6,10 @@ import re
 from typing import Any
 
 from ...errors import NoAnswerError
-from .shell import fetching, installing, running
-from .task import Export, Handover
+from .shell import build_fetch_commands, build_install_commands, running
+from .task import EngineDocument, ExportTask
 
-__all__ = ["PROVIDERS", "colab", "link_of"]
+__all__ = ["PROVIDERS", "build_colab_link", "colab"]
 
 PROVIDERS = ("colab",)
 OPEN = "https://colab.research.google.com/#create=true"
@@ -21,12 +21,12 @@ _RUNTIMES = {
 _GITHUB = re.compile(r"https://github\.com/([\w.-]+)/([\w.-]+?)(?:\.git)?(?:@([\w./-]+))?")
 
 
-def colab(handover: Handover) -> Export:
+def colab(task: ExportTask) -> EngineDocument:
     """Return the notebook, in the form of nbformat 4.5."""
-    handover.require_source("git", engine="Colab")
-    accelerator, kind = _runtime(handover)
-    file = f"{handover.name}.ipynb"
-    link = link_of(handover.source[1], file)
+    task.require_source("git", engine="Colab")
+    accelerator, kind = _runtime(task)
+    file = f"{task.name}.ipynb"
+    link = build_colab_link(task.source[1], file)
     document = {
         "nbformat": 4, "nbformat_minor": 5,
         "metadata": {
@@ -34,14 +34,14 @@ def colab(handover: Handover) -> Export:
             **({"accelerator": accelerator} if accelerator else {}),
             "kernelspec": {"name": "python3", "display_name": "Python 3"},
         },
-        "cells": _cells(handover, link),
+        "cells": _cells(task, link),
     }  # fmt: skip
-    return Export(
+    return EngineDocument(
         document=document,
         apply=f"open {link or OPEN}" + ("" if link else " and upload FILE (File > Upload notebook)"),
         stop="Runtime > Disconnect and delete runtime",
         stops=(
-            f"the script is ended {handover.offer.cap_s} s after it began (`timeout`)",
+            f"the script is ended {task.offer.cap_s} s after it began (`timeout`)",
             "the last cell gives the runtime back (`runtime.unassign`), also when the script has failed",
             "Colab ends a session at its own limits of time and of idleness",
         ),
@@ -53,13 +53,13 @@ def colab(handover: Handover) -> Export:
     )  # fmt: skip
 
 
-def link_of(place: str, file: str) -> str:
+def build_colab_link(place: str, file: str) -> str:
     """Return the link that opens a notebook of a repository on GitHub in Colab; empty for another place.
 
     Example:
-        >>> link_of("https://github.com/me/repo.git@v1", "run.ipynb")
+        >>> build_colab_link("https://github.com/me/repo.git@v1", "run.ipynb")
         'https://colab.research.google.com/github/me/repo/blob/v1/run.ipynb'
-        >>> link_of("https://example.org/me/repo", "run.ipynb")
+        >>> build_colab_link("https://example.org/me/repo", "run.ipynb")
         ''
     """
     found = _GITHUB.fullmatch(place)
@@ -69,9 +69,9 @@ def link_of(place: str, file: str) -> str:
     return f"https://colab.research.google.com/github/{owner}/{name}/blob/{reference or 'main'}/{file}"
 
 
-def _runtime(handover: Handover) -> tuple[str, str]:
+def _runtime(task: ExportTask) -> tuple[str, str]:
     """Return what Colab calls the runtime."""
-    name = handover.offer.accelerator
+    name = task.offer.accelerator
     if name not in _RUNTIMES:
         raise NoAnswerError(
             f"nobody knows here what Colab calls a {name}", hint="choose another offer: `--rank N`"
@@ -79,16 +79,16 @@ def _runtime(handover: Handover) -> tuple[str, str]:
     return _RUNTIMES[name]
 
 
-def _cells(handover: Handover, link: str) -> list[dict[str, Any]]:
+def _cells(task: ExportTask, link: str) -> list[dict[str, Any]]:
     """Return the cells: what it is, the code, the run, the end."""
-    offer = handover.offer
+    offer = task.offer
     badge = (
         f"[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]({link})\n\n"
         if link
         else ""
     )
     about = (
-        f"{badge}`{handover.spec.script}` on {offer.accelerator}, ${offer.usd_per_hour} an hour, "
+        f"{badge}`{task.spec.script}` on {offer.accelerator}, ${offer.usd_per_hour} an hour, "
         f"{offer.cap_s} s at most. Runtime > Run all."
     )
     run = "\n".join(
@@ -96,12 +96,12 @@ def _cells(handover: Handover, link: str) -> list[dict[str, Any]]:
             "import subprocess",
             "from google.colab import runtime",
             "try:",
-            f"    subprocess.run({['bash', '-c', 'cd code; ' + running(handover)]!r}, check=True)",
+            f"    subprocess.run({['bash', '-c', 'cd code; ' + running(task)]!r}, check=True)",
             "finally:",
             "    runtime.unassign()  # from here on nothing is charged",
         ]
     )
-    shell = "\n".join(["%%bash", "set -e", *fetching(handover), *installing(handover)])
+    shell = "\n".join(["%%bash", "set -e", *build_fetch_commands(task), *build_install_commands(task)])
     return [
         {"cell_type": "markdown", "id": "about", "metadata": {}, "source": about},
         _code("prepare", shell),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ..clouds.google.zones import machine_type
-from .engine_names import DSTACK, engine_name
-from .shell import fetching, installing, running
-from .task import Export, Handover
+from .engine_names import DSTACK, find_engine_name
+from .shell import build_fetch_commands, build_install_commands, running
+from .task import EngineDocument, ExportTask
 
 __all__ = ["PROVIDERS", "dstack"]
 
@@ -16,32 +16,32 @@ _BACKENDS = {"vast": "vastai"}
 IDLE_S = 300
 
 
-def dstack(handover: Handover) -> Export:
+def dstack(task: ExportTask) -> EngineDocument:
     """Return the task: that machine, at that price at most, for so long at most."""
-    handover.require_source("folder", "git", "image", engine="dstack")
-    kind, place = handover.source
-    offer = handover.offer
-    document: dict[str, Any] = {"type": "task", "name": handover.name}
-    if kind == "image" or handover.image:
-        document["image"] = handover.container
+    task.require_source("folder", "git", "image", engine="dstack")
+    kind, place = task.source
+    offer = task.offer
+    document: dict[str, Any] = {"type": "task", "name": task.name}
+    if kind == "image" or task.image:
+        document["image"] = task.container
     else:
         document["python"] = "3.12"
     if kind == "folder":
         document |= {"files": [f"{place}:code"], "working_dir": "code"}
-    commands = [*fetching(handover), *installing(handover), running(handover)]
+    commands = [*build_fetch_commands(task), *build_install_commands(task), running(task)]
     document |= {
         "commands": commands,
-        "resources": _resources(handover),
-        "backends": [_BACKENDS.get(handover.provider, handover.provider)],
-        **_place(handover),
+        "resources": _resources(task),
+        "backends": [_BACKENDS.get(task.provider, task.provider)],
+        **_place(task),
         "spot_policy": "spot" if offer.purchase == "spot" else "on-demand",
         "max_price": float(offer.usd_per_hour) * PRICE_ROOM,
         "max_duration": f"{offer.cap_s}s",
         "idle_duration": f"{IDLE_S}s",
         "creation_policy": "reuse-or-create",
     }
-    return Export(
-        document=document, apply="dstack apply -f FILE", stop=f"dstack stop {handover.name}",
+    return EngineDocument(
+        document=document, apply="dstack apply -f FILE", stop=f"dstack stop {task.name}",
         stops=(
             f"dstack's server stops the run {offer.cap_s} s after it started (`max_duration`)",
             f"it gives the machine back {IDLE_S // 60} minutes after that (`idle_duration`)",
@@ -54,24 +54,24 @@ def dstack(handover: Handover) -> Export:
 PRICE_ROOM = 1.1  # dstack compares with prices of its own, read on another day
 
 
-def _resources(handover: Handover) -> dict[str, Any]:
+def _resources(task: ExportTask) -> dict[str, Any]:
     """Return what the machine must have."""
-    disk = {"disk": f"{handover.disk_gb}GB.."}
-    name = handover.offer.accelerator
+    disk = {"disk": f"{task.disk_gb}GB.."}
+    name = task.offer.accelerator
     if name == "CPU":
         return disk
     if name.startswith("TPU"):
-        return {"gpu": f"{handover.offer.instance_type.removeprefix('tpu-')}:1", **disk}
-    return {"gpu": f"{engine_name(name, DSTACK, engine='dstack')}:{handover.devices}", **disk}
+        return {"gpu": f"{task.offer.instance_type.removeprefix('tpu-')}:1", **disk}
+    return {"gpu": f"{find_engine_name(name, DSTACK, engine='dstack')}:{task.devices}", **disk}
 
 
-def _place(handover: Handover) -> dict[str, Any]:
+def _place(task: ExportTask) -> dict[str, Any]:
     """Return region and machine, where the plan knows them by the provider's own names."""
-    offer = handover.offer
+    offer = task.offer
     found: dict[str, Any] = {} if offer.region == "any" else {"regions": [offer.region]}
     if ":" in offer.instance_type or offer.accelerator.startswith("TPU"):
         return found
-    kind = machine_type(offer.instance_type)[0] if handover.provider == "gcp" else offer.instance_type
+    kind = machine_type(offer.instance_type)[0] if task.provider == "gcp" else offer.instance_type
     return {**found, "instance_types": [kind]}
 
 

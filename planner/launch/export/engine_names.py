@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ...errors import NoAnswerError
 
-__all__ = ["DSTACK", "SKYPILOT", "engine_name"]
+__all__ = ["DSTACK", "SKYPILOT", "find_engine_name"]
 
 _COMMON = {
     "K80": "K80", "P4": "P4", "P40": "P40", "P100-PCIe": "P100", "P100-SXM2": "P100", "V100-16GB": "V100",
@@ -28,14 +28,14 @@ DSTACK = {
 }  # fmt: skip
 
 
-def engine_name(accelerator: str, names: Mapping[str, str], *, engine: str) -> str:
+def find_engine_name(accelerator: str, names: Mapping[str, str], *, engine: str) -> str:
     """Return an engine's name of an accelerator.
 
     Raises:
         NoAnswerError: None is known.
 
     Example:
-        >>> engine_name("A100-80GB", DSTACK, engine="dstack")
+        >>> find_engine_name("A100-80GB", DSTACK, engine="dstack")
         'A100:80GB'
     """
     if accelerator not in names:

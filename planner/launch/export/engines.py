@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..prepare.arguments import Asked
+from ..prepare.arguments import LaunchArgs
 from . import colab, dstack, kubernetes, ray, skypilot
-from .task import Export, Handover, handover_of
+from .task import EngineDocument, ExportTask, build_export_task
 
 __all__ = ["ENGINES", "Engine", "exported"]
 
@@ -26,19 +26,19 @@ class Engine:
 
     title: str
     providers: tuple[str, ...]
-    export: Callable[[Handover], Export]
+    export: Callable[[ExportTask], EngineDocument]
 
 
 ENGINES = {
     "skypilot": Engine(title="SkyPilot", providers=skypilot.PROVIDERS, export=skypilot.skypilot),
     "dstack": Engine(title="dstack", providers=dstack.PROVIDERS, export=dstack.dstack),
-    "kubernetes": Engine(title="Kubernetes", providers=kubernetes.PROVIDERS, export=kubernetes.jobset),
+    "kubernetes": Engine(title="Kubernetes", providers=kubernetes.PROVIDERS, export=kubernetes.build_jobset),
     "colab": Engine(title="Colab", providers=colab.PROVIDERS, export=colab.colab),
-    "ray": Engine(title="Ray", providers=ray.PROVIDERS, export=ray.rayjob),
+    "ray": Engine(title="Ray", providers=ray.PROVIDERS, export=ray.build_rayjob),
 }
 
 
-def exported(asked: Asked, *, engine: str, disk_gb: int, image: str | None, file: str) -> dict[str, Any]:
+def exported(asked: LaunchArgs, *, engine: str, disk_gb: int, image: str | None, file: str) -> dict[str, Any]:
     """Return a plan's offer as an engine takes it, with all that there is to say of it.
 
     Args:
@@ -52,13 +52,13 @@ def exported(asked: Asked, *, engine: str, disk_gb: int, image: str | None, file
         UsageError, NoAnswerError: What was asked cannot go there; see each check.
     """
     chosen = ENGINES[engine]
-    handover = handover_of(
+    task = build_export_task(
         asked, engine=chosen.title, providers=chosen.providers, disk_gb=disk_gb, image=image
     )
-    found = chosen.export(handover)
+    found = chosen.export(task)
     return {
-        "engine": engine, "name": handover.name, "provider": handover.provider,
-        "offer": handover.offer.model_dump(mode="json"), "worst_case_usd": handover.worst_case_usd,
+        "engine": engine, "name": task.name, "provider": task.provider,
+        "offer": task.offer.model_dump(mode="json"), "worst_case_usd": task.worst_case_usd,
         "apply": found.apply.replace("FILE", shlex.quote(file)), "stop": found.stop, "stops": list(found.stops),
         "open": list(found.open), "document": found.document,
     }  # fmt: skip

@@ -6,10 +6,10 @@ from typing import Any
 
 from ...errors import NoAnswerError
 from ..clouds.google.zones import machine_type
-from .shell import KILL_AFTER_S, fetching, installing, running
-from .task import Export, Handover
+from .shell import KILL_AFTER_S, build_fetch_commands, build_install_commands, running
+from .task import EngineDocument, ExportTask
 
-__all__ = ["PROVIDERS", "jobset", "pod", "script"]
+__all__ = ["PROVIDERS", "build_jobset", "pod", "script"]
 
 PROVIDERS = ("aws", "gcp", "azure")
 KEPT_S = 600  # a finished job and its log
@@ -25,16 +25,16 @@ _TPU_KINDS = {"TPU-v5e": "tpu-v5-lite-podslice", "TPU-v6e": "tpu-v6e-slice"}
 _TPU_TOPOLOGIES = {1: "1x1", 4: "2x2", 8: "2x4"}
 
 
-def jobset(handover: Handover) -> Export:
+def build_jobset(task: ExportTask) -> EngineDocument:
     """Return the JobSet: one pod on one such node, with a deadline that Kubernetes keeps."""
-    handover.require_source("git", "image", engine="Kubernetes")
-    name, cap = handover.name, handover.offer.cap_s
+    task.require_source("git", "image", engine="Kubernetes")
+    name, cap = task.name, task.offer.cap_s
     job = {
         "parallelism": 1,
         "completions": 1,
-        "backoffLimit": SPOT_RETRIES if handover.offer.purchase == "spot" else 0,
+        "backoffLimit": SPOT_RETRIES if task.offer.purchase == "spot" else 0,
         "activeDeadlineSeconds": cap,
-        "template": {"spec": pod(handover, command=["bash", "-c", script(handover)])},
+        "template": {"spec": pod(task, command=["bash", "-c", script(task)])},
     }
     document = {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
@@ -46,7 +46,7 @@ def jobset(handover: Handover) -> Export:
             "replicatedJobs": [{"name": "train", "replicas": 1, "template": {"spec": job}}],
         },
     }
-    return Export(
+    return EngineDocument(
         document=document, apply="kubectl apply -f FILE", stop=f"kubectl delete jobset {name}",
         stops=(
             f"Kubernetes ends the job {cap} s after it began, all retries included (`activeDeadlineSeconds`)",
@@ -56,20 +56,20 @@ def jobset(handover: Handover) -> Export:
     )  # fmt: skip
 
 
-def script(handover: Handover) -> str:
+def script(task: ExportTask) -> str:
     """Return what the container runs."""
-    return "\n".join(["set -e", *fetching(handover), *installing(handover), running(handover)])
+    return "\n".join(["set -e", *build_fetch_commands(task), *build_install_commands(task), running(task)])
 
 
-def pod(handover: Handover, *, command: list[str] | None) -> dict[str, Any]:
+def pod(task: ExportTask, *, command: list[str] | None) -> dict[str, Any]:
     """Return a pod that only such a node can take, without rights of its own in the cluster.
 
     Args:
         handover: The machine.
         command: What its container runs; None: what the container runs by itself.
     """
-    devices = _devices(handover)
-    container: dict[str, Any] = {"name": "train", "image": handover.container}
+    devices = _devices(task)
+    container: dict[str, Any] = {"name": "train", "image": task.container}
     if command is not None:
         container["command"] = command
     if devices:
@@ -78,58 +78,56 @@ def pod(handover: Handover, *, command: list[str] | None) -> dict[str, Any]:
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": KILL_AFTER_S,
-        "nodeSelector": _node(handover),
-        "tolerations": [
-            {"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in _taints(handover)
-        ],
+        "nodeSelector": _node(task),
+        "tolerations": [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in _taints(task)],
         "containers": [container],
     }
 
 
-def _devices(handover: Handover) -> dict[str, str]:
+def _devices(task: ExportTask) -> dict[str, str]:
     """Return the devices that the container asks for."""
-    name = handover.offer.accelerator
+    name = task.offer.accelerator
     if name == "CPU":
         return {}
     if name.startswith("TPU"):
-        return {"google.com/tpu": str(handover.devices)}
-    return {"nvidia.com/gpu": str(handover.devices)}
+        return {"google.com/tpu": str(task.devices)}
+    return {"nvidia.com/gpu": str(task.devices)}
 
 
-def _node(handover: Handover) -> dict[str, str]:
+def _node(task: ExportTask) -> dict[str, str]:
     """Return the labels of the node."""
-    offer = handover.offer
+    offer = task.offer
     found = {} if offer.region == "any" else {"topology.kubernetes.io/region": offer.region}
     if offer.accelerator.startswith("TPU"):
-        found |= _tpu_node(handover)
-    elif handover.provider == "gcp":
+        found |= _tpu_node(task)
+    elif task.provider == "gcp":
         base, attached = machine_type(offer.instance_type)
         found["node.kubernetes.io/instance-type"] = base
         if attached:
             found["cloud.google.com/gke-accelerator"] = attached[0]
     else:
         found["node.kubernetes.io/instance-type"] = offer.instance_type
-    return {**found, **(_SPOT_LABELS[handover.provider] if offer.purchase == "spot" else {})}
+    return {**found, **(_SPOT_LABELS[task.provider] if offer.purchase == "spot" else {})}
 
 
-def _tpu_node(handover: Handover) -> dict[str, str]:
+def _tpu_node(task: ExportTask) -> dict[str, str]:
     """Return the labels of a node with a TPU slice of one host."""
-    offer = handover.offer
-    if offer.accelerator not in _TPU_KINDS or handover.devices not in _TPU_TOPOLOGIES:
+    offer = task.offer
+    if offer.accelerator not in _TPU_KINDS or task.devices not in _TPU_TOPOLOGIES:
         raise NoAnswerError(
             f"{offer.instance_type} is not exported to Kubernetes: TPU v5e and v6e with 1, 4 or 8 chips are",
             hint="choose another offer: `--rank N`",
         )
     return {
         "cloud.google.com/gke-tpu-accelerator": _TPU_KINDS[offer.accelerator],
-        "cloud.google.com/gke-tpu-topology": _TPU_TOPOLOGIES[handover.devices],
+        "cloud.google.com/gke-tpu-topology": _TPU_TOPOLOGIES[task.devices],
     }
 
 
-def _taints(handover: Handover) -> list[str]:
+def _taints(task: ExportTask) -> list[str]:
     """Return the taints of such nodes."""
-    spot = handover.offer.purchase == "spot" and handover.provider == "azure"
-    return [*_devices(handover), *(["kubernetes.azure.com/scalesetpriority"] if spot else [])]
+    spot = task.offer.purchase == "spot" and task.provider == "azure"
+    return [*_devices(task), *(["kubernetes.azure.com/scalesetpriority"] if spot else [])]
 
 
 def _open() -> tuple[str, ...]:

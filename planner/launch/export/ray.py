@@ -7,40 +7,40 @@ from typing import Any
 
 from ...errors import NoAnswerError
 from .kubernetes import KEPT_S, PROVIDERS, pod, script
-from .task import Export, Handover
+from .task import EngineDocument, ExportTask
 
-__all__ = ["PROVIDERS", "rayjob"]
+__all__ = ["PROVIDERS", "build_rayjob"]
 
 RAY_VERSION = "2.46.0"
 RAY_IMAGE = f"rayproject/ray:{RAY_VERSION}-py312"  # GPU libraries come with the packages
 HEAD = "ray-head"
 
 
-def rayjob(handover: Handover) -> Export:
+def build_rayjob(task: ExportTask) -> EngineDocument:
     """Return the RayJob: a cluster of one head on that machine, gone when the job is."""
-    handover.require_source("git", "image", engine="Ray")
-    if handover.offer.accelerator.startswith("TPU"):
+    task.require_source("git", "image", engine="Ray")
+    if task.offer.accelerator.startswith("TPU"):
         raise NoAnswerError(
-            f"{handover.offer.instance_type} is not exported to Ray: machines with GPUs are",
+            f"{task.offer.instance_type} is not exported to Ray: machines with GPUs are",
             hint="`--to kubernetes` or `--to skypilot` take TPUs",
         )
-    name, cap = handover.name, handover.offer.cap_s
+    name, cap = task.name, task.offer.cap_s
     document: dict[str, Any] = {
         "apiVersion": "ray.io/v1",
         "kind": "RayJob",
         "metadata": {"name": name, "labels": {"app.kubernetes.io/managed-by": "gpuplan"}},
         "spec": {
-            "entrypoint": shlex.join(["bash", "-c", script(handover)]),
-            **_reserved(handover),
+            "entrypoint": shlex.join(["bash", "-c", script(task)]),
+            **_reserved(task),
             "shutdownAfterJobFinishes": True,
             "ttlSecondsAfterFinished": KEPT_S,
             "activeDeadlineSeconds": cap,
             "backoffLimit": 0,
             "submissionMode": "K8sJobMode",
-            "rayClusterSpec": {"rayVersion": RAY_VERSION, "headGroupSpec": _head(handover)},
+            "rayClusterSpec": {"rayVersion": RAY_VERSION, "headGroupSpec": _head(task)},
         },
     }
-    return Export(
+    return EngineDocument(
         document=document, apply="kubectl apply -f FILE", stop=f"kubectl delete rayjob {name}",
         stops=(
             f"KubeRay ends the job {cap} s after it began (`activeDeadlineSeconds`)",
@@ -50,16 +50,16 @@ def rayjob(handover: Handover) -> Export:
     )  # fmt: skip
 
 
-def _reserved(handover: Handover) -> dict[str, Any]:
+def _reserved(task: ExportTask) -> dict[str, Any]:
     """Return the devices that the entry point holds."""
-    return {} if handover.offer.accelerator == "CPU" else {"entrypointNumGpus": handover.devices}
+    return {} if task.offer.accelerator == "CPU" else {"entrypointNumGpus": task.devices}
 
 
-def _head(handover: Handover) -> dict[str, Any]:
+def _head(task: ExportTask) -> dict[str, Any]:
     """Return the head: it runs the job itself."""
-    spec = pod(handover, command=None)
+    spec = pod(task, command=None)
     container = {**spec["containers"][0], "name": HEAD}
-    if handover.source[0] != "image" and handover.image is None:
+    if task.source[0] != "image" and task.image is None:
         container["image"] = RAY_IMAGE
     spec = {key: value for key, value in spec.items() if key != "restartPolicy"}  # KubeRay sets its own
     return {

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...errors import GpuplanError, UsageError
 
-__all__ = ["hand_over", "require_sky"]
+__all__ = ["launch_with_sky", "require_sky"]
 
 
 def require_sky() -> str:
@@ -24,7 +24,7 @@ def require_sky() -> str:
     return found
 
 
-def hand_over(task: Mapping[str, Any], file: Path) -> None:
+def launch_with_sky(task: Mapping[str, Any], file: Path) -> None:
     """Let SkyPilot start a task, and return when it says that it did.
 
     Args:

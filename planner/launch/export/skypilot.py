@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ..clouds.google.zones import machine_type, runtime_version
-from .engine_names import SKYPILOT, engine_name
-from .shell import fetching, installing, running
-from .task import Export, Handover
+from .engine_names import SKYPILOT, find_engine_name
+from .shell import build_fetch_commands, build_install_commands, running
+from .task import EngineDocument, ExportTask
 
 __all__ = ["PROVIDERS", "skypilot"]
 
@@ -16,69 +16,69 @@ IDLE_MINUTES = 5
 _BY_ACCELERATOR = ("runpod", "vast")  # their machines have no names of their own in our catalog
 
 
-def skypilot(handover: Handover) -> Export:
+def skypilot(task: ExportTask) -> EngineDocument:
     """Return the task: that machine, this deadline, and an automatic end when nothing runs any more."""
-    handover.require_source("folder", "git", "image", engine="SkyPilot")
-    kind, place = handover.source
-    document: dict[str, Any] = {"name": handover.name}
+    task.require_source("folder", "git", "image", engine="SkyPilot")
+    kind, place = task.source
+    document: dict[str, Any] = {"name": task.name}
     if kind == "folder":
         document["workdir"] = place
-    document["resources"] = _resources(handover)
-    setup = [*fetching(handover), *installing(handover)]
+    document["resources"] = _resources(task)
+    setup = [*build_fetch_commands(task), *build_install_commands(task)]
     if setup:
         document["setup"] = "\n".join(["set -e", *setup]) + "\n"
     run = ["cd code"] if kind == "git" else []
-    document["run"] = "\n".join([*run, running(handover)]) + "\n"
-    name, cap = handover.name, handover.offer.cap_s
-    return Export(
+    document["run"] = "\n".join([*run, running(task)]) + "\n"
+    name, cap = task.name, task.offer.cap_s
+    return EngineDocument(
         document=document, apply=f"sky launch -c {name} FILE", stop=f"sky down {name}",
         stops=(
             f"the script is ended {cap} s after it began (`timeout` in `run`)",
             f"the machine is taken down {IDLE_MINUTES} minutes after nothing runs on it (`autostop`)",
         ),
-        open=_open(handover),
+        open=_open(task),
     )  # fmt: skip
 
 
-def _resources(handover: Handover) -> dict[str, Any]:
+def _resources(task: ExportTask) -> dict[str, Any]:
     """Return the machine."""
-    offer, provider = handover.offer, handover.provider
+    offer, provider = task.offer, task.provider
     infra = provider if offer.region == "any" else f"{provider}/{offer.region}"
-    found: dict[str, Any] = {"infra": infra, **_machine(handover)}
+    found: dict[str, Any] = {"infra": infra, **_machine(task)}
     if offer.purchase == "spot":
         found["use_spot"] = True
     if not offer.accelerator.startswith("TPU"):
-        found["disk_size"] = handover.disk_gb
-    if handover.source[0] == "image":
-        found["image_id"] = f"docker:{handover.container}"
+        found["disk_size"] = task.disk_gb
+    if task.source[0] == "image":
+        found["image_id"] = f"docker:{task.container}"
     return {**found, "autostop": {"idle_minutes": IDLE_MINUTES, "down": True}}
 
 
-def _machine(handover: Handover) -> dict[str, Any]:
+def _machine(task: ExportTask) -> dict[str, Any]:
     """Return what SkyPilot calls the machine."""
-    offer = handover.offer
+    offer = task.offer
     if offer.accelerator.startswith("TPU"):
         runtime = runtime_version(offer.instance_type.removeprefix("tpu-"))
         return {
             "accelerators": f"{offer.instance_type}:1",
             "accelerator_args": {"runtime_version": runtime},
         }
-    if handover.provider in _BY_ACCELERATOR or ":" in offer.instance_type:
-        return {"accelerators": _accelerators(handover)}
-    if handover.provider != "gcp":
+    if task.provider in _BY_ACCELERATOR or ":" in offer.instance_type:
+        return {"accelerators": _accelerators(task)}
+    if task.provider != "gcp":
         return {"instance_type": offer.instance_type}
     base, _ = machine_type(offer.instance_type)
     if offer.accelerator == "CPU":
         return {"instance_type": base}
-    return {"instance_type": base, "accelerators": _accelerators(handover)}
+    return {"instance_type": base, "accelerators": _accelerators(task)}
 
 
-def _accelerators(handover: Handover) -> str:
+def _accelerators(task: ExportTask) -> str:
     """Return name and number of the devices."""
-    return f"{engine_name(handover.offer.accelerator, SKYPILOT, engine='SkyPilot')}:{handover.devices}"
+    return f"{find_engine_name(task.offer.accelerator, SKYPILOT, engine='SkyPilot')}:{task.devices}"
 
 
-def _open(handover: Handover) -> tuple[str, ...]:
+def _open(task: ExportTask) -> tuple[str, ...]:
     """Return what SkyPilot does not do."""
     found = [
         "autostop is a process on the machine: nothing at the cloud ends a machine whose process has died, or "
@@ -87,6 +87,6 @@ def _open(handover: Handover) -> tuple[str, ...]:
         "gpuplan's ledger does not know the machine: `gpuplan ps` and `gpuplan reap` do not see it",
         "no checkpoints are kept: what the script does not save itself is lost with the machine",
     ]
-    if handover.offer.purchase == "spot":
+    if task.offer.purchase == "spot":
         found.append("a spot machine that is taken back is not replaced: `sky jobs launch FILE` does that")
     return tuple(found)

@@ -11,21 +11,21 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from ...errors import NoAnswerError, UsageError
-from ..core.request import Candidate, RunSpec
+from ..core.request import LaunchCandidate, RunSpec
 from ..core.resource_names import run_name
-from ..prepare.arguments import Asked
-from ..prepare.build_plan import spec_of
-from ..prepare.fetch_code import require_plain
+from ..prepare.arguments import LaunchArgs
+from ..prepare.build_plan import build_run_spec
+from ..prepare.fetch_code import require_plain_source
 from ..prepare.limits import cap_s, worst_case_usd
-from ..prepare.select_offer import candidates_of, read_estimate
+from ..prepare.select_offer import read_estimate, select_candidates
 
-__all__ = ["Export", "Handover", "handover_of"]
+__all__ = ["EngineDocument", "ExportTask", "build_export_task"]
 
 PYTHON_IMAGE = "python:3.12"  # Debian with git; GPU libraries come with the packages, drivers with the node
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Handover:
+class ExportTask:
     """A machine, what runs on it, and when it must be over.
 
     Args:
@@ -39,7 +39,7 @@ class Handover:
 
     name: str
     provider: str
-    offer: Candidate
+    offer: LaunchCandidate
     spec: RunSpec
     disk_gb: int = 100
     image: str | None = None
@@ -74,7 +74,7 @@ class Handover:
 
     def require_source(self, *kinds: str, engine: str) -> None:
         """Raise UsageError unless an engine can bring the code from where it is."""
-        require_plain(self.spec.source)
+        require_plain_source(self.spec.source)
         if self.source[0] not in kinds:
             shown = {"folder": "a folder", "git": "git:URL@REF", "image": "image:NAME"}
             ways = " or ".join(shown[kind] for kind in kinds)
@@ -87,7 +87,7 @@ class Handover:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Export:
+class EngineDocument:
     """An engine's document.
 
     Args:
@@ -104,9 +104,9 @@ class Export:
     open: tuple[str, ...]
 
 
-def handover_of(
-    asked: Asked, *, engine: str, providers: Sequence[str], disk_gb: int = 100, image: str | None = None
-) -> Handover:
+def build_export_task(
+    asked: LaunchArgs, *, engine: str, providers: Sequence[str], disk_gb: int = 100, image: str | None = None
+) -> ExportTask:
     """Return what an engine is told of a plan.
 
     Args:
@@ -126,11 +126,11 @@ def handover_of(
             f"{asked.path} is a launch plan of gpuplan's own",
             hint="give the `plan.json` of `gpuplan estimate -o`",
         )
-    provider, (first, *_) = candidates_of(
+    provider, (first, *_) = select_candidates(
         planned, launchable=providers, rank=asked.rank, fallbacks=0, engine=engine
     )
     _require_known(first)
-    spec = spec_of(asked, planned)
+    spec = build_run_spec(asked, planned)
     life_s = cap_s(
         run_high_s=first.run_s.high if first.run_s else None, slack_s=0.0, max_usd_per_hour=first.usd_per_hour,
         max_hours=asked.max_hours, max_usd=None if asked.max_usd is None else Decimal(str(asked.max_usd)),
@@ -141,13 +141,13 @@ def handover_of(
             f"{life_s} s",
             hint="raise `--max-usd` or `--max-hours`, or choose a faster offer with `--rank N`",
         )
-    return Handover(
+    return ExportTask(
         name=_name(asked, spec, provider, first), provider=provider, spec=spec, disk_gb=disk_gb, image=image,
         offer=first.model_copy(update={"cap_s": life_s}),
     )  # fmt: skip
 
 
-def _require_known(offer: Candidate) -> None:
+def _require_known(offer: LaunchCandidate) -> None:
     """Raise NoAnswerError for chips that no engine's file is written for."""
     if offer.accelerator.startswith(("MI", "Trainium", "Inferentia")):
         raise NoAnswerError(
@@ -156,7 +156,7 @@ def _require_known(offer: Candidate) -> None:
         )
 
 
-def _name(asked: Asked, spec: RunSpec, provider: str, offer: Candidate) -> str:
+def _name(asked: LaunchArgs, spec: RunSpec, provider: str, offer: LaunchCandidate) -> str:
     """Return a name that the same plan always gets: the script's, and a fingerprint."""
     parts = [
         asked.name, provider, spec.script, *spec.arguments, spec.source, offer.instance_type, offer.region,

@@ -6,13 +6,13 @@ import ipaddress
 
 from ...errors import UsageError
 
-__all__ = ["require_narrow"]
+__all__ = ["require_narrow_network"]
 
 # 2^16 addresses of IPv4, a /48 of IPv6 (what one site gets, RFC 6177): more is no place that one logs in from.
 WIDEST = {4: 16, 6: 48}
 
 
-def require_narrow(text: str, *, option: str) -> None:
+def require_narrow_network(text: str, *, option: str) -> None:
     """Raise UsageError unless a port is opened to a network that somebody can mean.
 
     Args:

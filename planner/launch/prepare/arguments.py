@@ -10,14 +10,14 @@ from typing import Literal
 
 from ...errors import UsageError
 
-__all__ = ["FALLBACKS", "Asked", "source_of"]
+__all__ = ["FALLBACKS", "LaunchArgs", "parse_source"]
 
 FALLBACKS = 3
 SOURCE_KINDS = ("folder", "git", "s3", "gs", "image")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class LaunchArgs:
     """The flags of `gpuplan launch`; see its help.
 
     Raises:
@@ -57,11 +57,11 @@ class Asked:
         return None if self.max_usd is None else Decimal(str(self.max_usd))
 
 
-def source_of(text: str | None) -> str:
+def parse_source(text: str | None) -> str:
     """Return where the code is, with its kind in front; a bare path is a folder, nothing is the current one.
 
     Example:
-        >>> source_of("git:https://example.org/x@main")
+        >>> parse_source("git:https://example.org/x@main")
         'git:https://example.org/x@main'
     """
     kind, colon, _ = (text or "").partition(":")

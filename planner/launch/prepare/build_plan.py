@@ -21,22 +21,22 @@ from ..core.history import History
 from ..core.launch_plan import LaunchPlan
 from ..core.ledger import Ledger
 from ..core.providers import LAUNCHABLE
-from ..core.request import CHECKPOINT_EVERY_S, Candidate, LaunchRequest, RunSpec, StopLoss
+from ..core.request import CHECKPOINT_EVERY_S, LaunchCandidate, LaunchRequest, RunSpec, StopLoss
 from ..core.service import Launcher
-from .arguments import FALLBACKS, Asked, source_of
+from .arguments import FALLBACKS, LaunchArgs, parse_source
 from .check_plan_file import read_launch_plan, require_as_typed, require_sound
 from .consent import require_outer_cap
 from .freshness import ESTIMATE_LIFE, LAUNCH_LIFE, require_fresh
 from .places import require_sendable
-from .planning import capped, make_plan, replanned
-from .pricing import affordable, live_priced, require_known_prices
-from .select_offer import PlannedOffers, candidates_of, read_estimate
+from .planning import apply_cap, make_plan, rebuild_plan
+from .pricing import add_live_prices, filter_affordable, require_known_prices
+from .select_offer import EstimateOffers, read_estimate, select_candidates
 
-__all__ = ["launcher_of", "plan_of", "spec_of"]
+__all__ = ["build_launch_plan", "build_run_spec", "create_launcher"]
 
 
-def launcher_of(
-    settings: Settings, *, tell: Callable[[LaunchEvent], None], owner: str | None = None
+def create_launcher(
+    settings: Settings, *, notify: Callable[[LaunchEvent], None], owner: str | None = None
 ) -> Launcher:
     """Return the launcher of this installation.
 
@@ -51,10 +51,10 @@ def launcher_of(
         state_dir, owner=load_or_create_owner(get_data_folder(settings.data_dir)), clock=clock,
         owner_name=settings.owner or read_user_label(),
     )  # fmt: skip
-    return Launcher(ledger=ledger, state_dir=state_dir, clock=clock, tell=tell, owner=owner)
+    return Launcher(ledger=ledger, state_dir=state_dir, clock=clock, notify=notify, owner=owner)
 
 
-def plan_of(asked: Asked, launcher: Launcher, *, catalog: Catalog, look: bool) -> LaunchPlan:
+def build_launch_plan(asked: LaunchArgs, launcher: Launcher, *, catalog: Catalog, look: bool) -> LaunchPlan:
     """Return the launch plan that was asked for, within the limits that were typed.
 
     Args:
@@ -79,14 +79,14 @@ def plan_of(asked: Asked, launcher: Launcher, *, catalog: Catalog, look: bool) -
     candidates = request.candidates
     if look:
         limited = asked.max_usd is not None or request.max_usd is not None
-        candidates = live_priced(candidates, adapter, request.options, limited=limited)
+        candidates = add_live_prices(candidates, adapter, request.options, limited=limited)
         require_known_prices(
             candidates, provider=request.provider, offers=(*catalog.offers, probe_local_offer(catalog)[0]),
             today=launcher.clock.now().date(), accept_old=asked.accept_old_prices,
         )  # fmt: skip
     ceilings = [one for one in (asked.most_usd, request.max_usd) if one is not None]
     most_usd = min(ceilings, default=None)
-    fitting = _capped(affordable(candidates), asked, request, adapter, most_usd=most_usd)
+    fitting = _capped(filter_affordable(candidates), asked, request, adapter, most_usd=most_usd)
     plan = make_plan(
         request.model_copy(
             update={"candidates": fitting, "max_usd": most_usd, "guest_cap_only": asked.guest_cap_only}
@@ -97,7 +97,7 @@ def plan_of(asked: Asked, launcher: Launcher, *, catalog: Catalog, look: bool) -
     return plan
 
 
-def _of_file(asked: Asked, launcher: Launcher) -> tuple[LaunchRequest, LaunchPlan | None]:
+def _of_file(asked: LaunchArgs, launcher: Launcher) -> tuple[LaunchRequest, LaunchPlan | None]:
     """Return the request of a launch plan's file, and the plan on record that is to be gone on with."""
     plan = read_launch_plan(asked.path)
     now, history = launcher.clock.now(), launcher.ledger.peek(plan.run)
@@ -107,19 +107,21 @@ def _of_file(asked: Asked, launcher: Launcher) -> tuple[LaunchRequest, LaunchPla
     )
     require_fresh(what=f"the launch plan {asked.path}", made_at=plan.made_at, now=now, life=LAUNCH_LIFE)
     require_as_typed(plan, asked)
-    replanned(plan, launcher.adapter(plan.request.provider))
+    rebuild_plan(plan, launcher.adapter(plan.request.provider))
     return plan.request, begun
 
 
 def _of_estimate(
-    asked: Asked, planned: PlannedOffers, launcher: Launcher, *, look: bool
+    asked: LaunchArgs, planned: EstimateOffers, launcher: Launcher, *, look: bool
 ) -> tuple[LaunchRequest, LaunchPlan | None]:
     """Return the request of an estimate's offers, and the plan on record that is to be gone on with."""
     now = launcher.clock.now()
     require_fresh(what=str(asked.path), made_at=planned.written_at, now=now, life=ESTIMATE_LIFE)
     fallbacks = FALLBACKS if asked.fallbacks is None else asked.fallbacks
-    provider, candidates = candidates_of(planned, launchable=LAUNCHABLE, rank=asked.rank, fallbacks=fallbacks)
-    spec = spec_of(asked, planned, candidates[0])
+    provider, candidates = select_candidates(
+        planned, launchable=LAUNCHABLE, rank=asked.rank, fallbacks=fallbacks
+    )
+    spec = build_run_spec(asked, planned, candidates[0])
     kind, _, place = spec.source.partition(":")
     if kind == "folder" and launcher.adapter(provider).remote:
         require_sendable(Path(place))
@@ -150,7 +152,7 @@ def _require_resumable(plan: LaunchPlan, launcher: Launcher) -> None:
         require_fresh(what=f"the plan of run `{plan.run}`", made_at=plan.made_at, now=now, life=LAUNCH_LIFE)
 
 
-def _require_within(plan: LaunchPlan, asked: Asked) -> None:
+def _require_within(plan: LaunchPlan, asked: LaunchArgs) -> None:
     """Raise NoAnswerError unless a plan that was begun keeps the limits that were typed: it is not changed."""
     request = plan.request
     hint = f"`gpuplan stop {request.run}` ends it; then launch again"
@@ -170,20 +172,22 @@ def _require_within(plan: LaunchPlan, asked: Asked) -> None:
 
 
 def _capped(
-    candidates: tuple[Candidate, ...],
-    asked: Asked,
+    candidates: tuple[LaunchCandidate, ...],
+    asked: LaunchArgs,
     request: LaunchRequest,
     adapter: Adapter,
     *,
     most_usd: Decimal | None,
-) -> tuple[Candidate, ...]:
+) -> tuple[LaunchCandidate, ...]:
     """Return the candidates with their caps; the first must fit the limits, others that do not are left out."""
     left = None if most_usd is None else most_usd - request.spent_usd
-    fitting: list[Candidate] = []
+    fitting: list[LaunchCandidate] = []
     for candidate in candidates:
         try:
             fitting.append(
-                capped(candidate, adapter, options=request.options, max_hours=asked.max_hours, max_usd=left)
+                apply_cap(
+                    candidate, adapter, options=request.options, max_hours=asked.max_hours, max_usd=left
+                )
             )
         except NoAnswerError:
             if not fitting:
@@ -191,7 +195,9 @@ def _capped(
     return tuple(fitting)
 
 
-def spec_of(asked: Asked, planned: PlannedOffers, first: Candidate | None = None) -> RunSpec:
+def build_run_spec(
+    asked: LaunchArgs, planned: EstimateOffers, first: LaunchCandidate | None = None
+) -> RunSpec:
     """Return what runs: the plan's own script, or the one that was named.
 
     On a spot machine checkpoints are as far apart as the plan's bill assumes, unless the user says otherwise.
@@ -202,7 +208,7 @@ def spec_of(asked: Asked, planned: PlannedOffers, first: Candidate | None = None
             f"{planned.path} was made of `{planned.model}`, which is no script that could run",
             hint="name one: `--script train.py`",
         )
-    source = source_of(asked.source)
+    source = parse_source(asked.source)
     return RunSpec(
         script=_within(script, source), arguments=asked.arguments, source=source,
         requirements=asked.requirements, checkpoint_every_s=_checkpoint_every_s(asked, first),
@@ -218,14 +224,14 @@ def _within(script: str, source: str) -> str:
     return str(path.relative_to(place)) if inside else script
 
 
-def _checkpoint_every_s(asked: Asked, first: Candidate | None) -> float:
+def _checkpoint_every_s(asked: LaunchArgs, first: LaunchCandidate | None) -> float:
     if asked.checkpoint_every_s is not None:
         return asked.checkpoint_every_s
     planned = None if first is None else first.spot
     return CHECKPOINT_EVERY_S if planned is None else planned.checkpoint_every_s
 
 
-def _fingerprint(asked: Asked, spec: RunSpec, provider: str, first: Candidate) -> str:
+def _fingerprint(asked: LaunchArgs, spec: RunSpec, provider: str, first: LaunchCandidate) -> str:
     """Return what makes a run the same run: what it computes and on what, not what it may cost."""
     parts = [asked.name, provider, spec.script, *spec.arguments, spec.source]
     return json.dumps([*parts, first.instance_type, first.region, first.purchase])

@@ -16,8 +16,8 @@ from ...errors import UsageError
 from ..core.history import History
 from ..core.launch_plan import LaunchPlan
 from ..core.providers import LAUNCHABLE
-from ..core.request import Candidate, LaunchRequest, RunSpec, Seconds, StopLoss
-from .arguments import Asked, source_of
+from ..core.request import LaunchCandidate, LaunchRequest, RunSpec, Seconds, StopLoss
+from .arguments import LaunchArgs, parse_source
 from .limits import SHORTEST_CAP_S
 from .places import require_inside, require_sendable
 
@@ -45,13 +45,13 @@ PastSeconds = Annotated[float, Field(ge=0, le=10**10, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1, le=10**5)]
 
 
-class _Seconds(Seconds):
+class _CheckedSeconds(Seconds):
     low: PastSeconds
     mid: PastSeconds
     high: PastSeconds
 
 
-class _Candidate(Candidate):
+class _CheckedCandidate(LaunchCandidate):
     rank: Count
     instance_type: Name
     accelerator: Name
@@ -59,36 +59,36 @@ class _Candidate(Candidate):
     region: Name
     usd_per_hour: Usd
     planned_usd_per_hour: Usd | None = None
-    run_s: _Seconds | None
-    step_s: _Seconds | None
+    run_s: _CheckedSeconds | None
+    step_s: _CheckedSeconds | None
     cap_s: Annotated[int, Field(ge=SHORTEST_CAP_S, le=LONGEST_CAP_S)]
 
 
-class _StopLoss(StopLoss):
+class _CheckedStopLoss(StopLoss):
     steps: Count = 50
     factor: Annotated[float, Field(ge=1, le=1000, allow_inf_nan=False)] = 2.0
 
 
-class _Spec(RunSpec):
+class _CheckedSpec(RunSpec):
     script: Line
     arguments: tuple[str, ...] = ()
     source: Place | FolderPlace
     requirements: Line | None = None
     checkpoint_every_s: Annotated[float, Field(ge=1, le=LONGEST_CAP_S, allow_inf_nan=False)]
     restarts: Annotated[int, Field(ge=0, le=1000)] = 3
-    stop_loss: _StopLoss = _StopLoss()
+    stop_loss: _CheckedStopLoss = _CheckedStopLoss()
     packages: tuple[Pinned, ...] = ()
 
 
-class _Request(LaunchRequest):
+class _CheckedRequest(LaunchRequest):
     run: Run
     attempt: Annotated[int, Field(ge=1, le=10**4)] = 1
     owner: Owner
     owner_name: Label = ""
     made_at: AwareDatetime
     provider: Literal[LAUNCHABLE]  # type: ignore[valid-type]
-    candidates: Annotated[tuple[_Candidate, ...], Field(min_length=1, max_length=100)]
-    spec: _Spec
+    candidates: Annotated[tuple[_CheckedCandidate, ...], Field(min_length=1, max_length=100)]
+    spec: _CheckedSpec
     max_usd: Annotated[Usd, Field(gt=0)] | None = None
     spent_usd: Usd = Decimal(0)
     options: dict[Name, Line] = Field(default_factory=dict)
@@ -102,7 +102,7 @@ def read_launch_plan(path: Path) -> LaunchPlan:
     """
     try:
         plan = LaunchPlan.model_validate_json(path.read_bytes(), strict=True)
-        _Request.model_validate_json(plan.request.model_dump_json(), strict=True)
+        _CheckedRequest.model_validate_json(plan.request.model_dump_json(), strict=True)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]).encode("unicode_escape").decode()
@@ -113,7 +113,7 @@ def read_launch_plan(path: Path) -> LaunchPlan:
 
 
 def require_sound(
-    plan: LaunchPlan, asked: Asked, *, owner: str, history: History | None, now: datetime
+    plan: LaunchPlan, asked: LaunchArgs, *, owner: str, history: History | None, now: datetime
 ) -> None:
     """Raise UsageError unless a plan's request can be one that this installation made for here and now.
 
@@ -144,14 +144,14 @@ def require_sound(
         _require_near(Path(place), asked)
 
 
-def require_as_typed(plan: LaunchPlan, asked: Asked) -> None:
+def require_as_typed(plan: LaunchPlan, asked: LaunchArgs) -> None:
     """Raise UsageError for a flag that was typed and says something else than the plan, which fixes it."""
     request, spec = plan.request, plan.request.spec
     fixed: dict[str, tuple[object, object]] = {
         "--rank": (asked.rank, request.candidates[0].rank),
         "--fallbacks": (asked.fallbacks, len(request.candidates) - 1),
         "--script": (asked.script, spec.script),
-        "--source": (asked.source and source_of(asked.source), spec.source),
+        "--source": (asked.source and parse_source(asked.source), spec.source),
         "--requirements": (asked.requirements, spec.requirements),
         "--stop-loss": (asked.stop_loss, spec.stop_loss.action),
         "--checkpoint-every": (asked.checkpoint_every_s, spec.checkpoint_every_s),
@@ -167,10 +167,10 @@ def require_as_typed(plan: LaunchPlan, asked: Asked) -> None:
             )
 
 
-def _require_near(folder: Path, asked: Asked) -> None:
+def _require_near(folder: Path, asked: LaunchArgs) -> None:
     """Raise UsageError unless a folder is the current one or in it, or was typed, and is no home folder."""
     require_sendable(folder)
-    typed = asked.source is not None and source_of(asked.source) == f"folder:{folder}"
+    typed = asked.source is not None and parse_source(asked.source) == f"folder:{folder}"
     real, here = folder.resolve(), Path.cwd().resolve()
     if real != folder or not (typed or real == here or here in real.parents):
         raise UsageError(

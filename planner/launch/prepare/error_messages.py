@@ -1,6 +1,6 @@
 """A fault as the user meets it: who refused what, what may still cost money, and the way on.
 
-Within ``launch`` a fault is a ``CloudFault``: the cloud's own words, and what they mean for the next call. None of
+Within ``launch`` a fault is a ``CloudError``: the cloud's own words, and what they mean for the next call. None of
 them may leave it as such, for they name neither the run nor what to do.
 """
 
@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from ...errors import CredentialsError, GpuplanError
-from ..core.cloud_adapter import Adapter, Listing, Machine
-from ..core.errors import RETRIED, CloudFault, FaultKind
+from ..core.cloud_adapter import Adapter, CloudMachine, Listing
+from ..core.errors import RETRIED, CloudError, ErrorKind
 from ..core.history import AttemptHistory
 
-__all__ = ["Failures", "asking", "ending", "locked_out", "machines_of", "way_on"]
+__all__ = ["Failures", "build_access_error", "describe_retry", "ending", "explain_errors", "list_machines"]
 
 _LEDGER = "`gpuplan ps` shows what the ledger knows"
 
@@ -51,7 +51,7 @@ class Failures:
 
 
 @contextmanager
-def asking(provider: str, *, what: str, otherwise: str) -> Iterator[None]:
+def explain_errors(provider: str, *, what: str, otherwise: str) -> Iterator[None]:
     """Turn a fault into an error that says what a provider was asked for.
 
     Args:
@@ -61,12 +61,16 @@ def asking(provider: str, *, what: str, otherwise: str) -> Iterator[None]:
     """
     try:
         yield
-    except CloudFault as fault:
+    except CloudError as fault:
         message = f"{provider} was asked {what} and answered {fault}"
-        raise _error_of(fault)(message, hint=f"{way_on(fault)} the same command; {otherwise}") from fault
+        raise _error_of(fault)(
+            message, hint=f"{describe_retry(fault)} the same command; {otherwise}"
+        ) from fault
 
 
-def machines_of(adapter: Adapter, regions: Sequence[str] | None, failures: Failures) -> tuple[Machine, ...]:
+def list_machines(
+    adapter: Adapter, regions: Sequence[str] | None, failures: Failures
+) -> tuple[CloudMachine, ...]:
     """Return what a provider shows under our tags.
 
     Args:
@@ -76,7 +80,7 @@ def machines_of(adapter: Adapter, regions: Sequence[str] | None, failures: Failu
     """
     with (
         failures.kept(adapter.provider),
-        asking(adapter.provider, what="for its machines", otherwise=_LEDGER),
+        explain_errors(adapter.provider, what="for its machines", otherwise=_LEDGER),
     ):
         listing = adapter.machines(regions)
         if not listing.answered and _locked_out_of(listing):
@@ -84,7 +88,7 @@ def machines_of(adapter: Adapter, regions: Sequence[str] | None, failures: Failu
         for place, fault in listing.failed.items():
             failures.errors[f"{adapter.provider} {place}"] = GpuplanError(
                 f"{adapter.provider} was asked for its machines in {place} and answered {fault}",
-                hint=f"{way_on(fault)} the same command; {_LEDGER}",
+                hint=f"{describe_retry(fault)} the same command; {_LEDGER}",
             )
         return listing.machines
     return ()
@@ -93,7 +97,7 @@ def machines_of(adapter: Adapter, regions: Sequence[str] | None, failures: Failu
 def _locked_out_of(listing: Listing) -> bool:
     """Whether every place refused the credentials."""
     return bool(listing.failed) and all(
-        fault.kind is FaultKind.CREDENTIALS for fault in listing.failed.values()
+        fault.kind is ErrorKind.CREDENTIALS for fault in listing.failed.values()
     )
 
 
@@ -102,11 +106,11 @@ def ending(past: AttemptHistory) -> Iterator[None]:
     """Turn a fault that came while an attempt was ended into an error that says what may still exist."""
     try:
         yield
-    except CloudFault as fault:
-        raise locked_out(past, fault) from fault
+    except CloudError as fault:
+        raise build_access_error(past, fault) from fault
 
 
-def locked_out(past: AttemptHistory, fault: CloudFault) -> GpuplanError:
+def build_access_error(past: AttemptHistory, fault: CloudError) -> GpuplanError:
     """Return the error of a provider that does not let us: what exists, and the way out without us."""
     request, attempt = past.plan.request, past.attempt
     exists = "nothing was made"
@@ -117,23 +121,23 @@ def locked_out(past: AttemptHistory, fault: CloudFault) -> GpuplanError:
         exists = "there is no machine; things made for one may be left"
     return _error_of(fault)(
         f"{request.provider} answered {fault}; {exists}",
-        hint=f"{way_on(fault)} the same command, or `gpuplan stop {request.run}`",
+        hint=f"{describe_retry(fault)} the same command, or `gpuplan stop {request.run}`",
     )
 
 
-def way_on(fault: CloudFault) -> str:
+def describe_retry(fault: CloudError) -> str:
     """Return what comes before the same command can do better.
 
     Example:
-        >>> way_on(CloudFault(FaultKind.THROTTLED, "RequestLimitExceeded", "slow down"))
+        >>> describe_retry(CloudError(ErrorKind.THROTTLED, "RequestLimitExceeded", "slow down"))
         'wait a minute, then'
     """
     first = f"{fault.way_out}; otherwise " if fault.way_out else ""
-    if fault.kind is FaultKind.CREDENTIALS:
+    if fault.kind is ErrorKind.CREDENTIALS:
         return f"{first}renew the credentials, or have the right given that it names, then"
     return f"{first}wait a minute, then" if fault.kind in RETRIED else f"{first}see to what it says, then"
 
 
-def _error_of(fault: CloudFault) -> type[GpuplanError]:
+def _error_of(fault: CloudError) -> type[GpuplanError]:
     """Return the kind of error, which is the exit code."""
-    return CredentialsError if fault.kind is FaultKind.CREDENTIALS else GpuplanError
+    return CredentialsError if fault.kind is ErrorKind.CREDENTIALS else GpuplanError

@@ -8,7 +8,7 @@ from importlib import import_module
 
 from ..core.request import LaunchRequest
 
-__all__ = ["exposure_of"]
+__all__ = ["describe_exposure"]
 
 _OPTIONS = {
     "aws": "..clouds.aws.options:AwsOptions", "gcp": "..clouds.google.options:GoogleOptions",
@@ -17,7 +17,7 @@ _OPTIONS = {
 _PAYERS = ("project", "subscription")
 
 
-def exposure_of(request: LaunchRequest, details: Mapping[str, str]) -> dict[str, str]:
+def describe_exposure(request: LaunchRequest, details: Mapping[str, str]) -> dict[str, str]:
     """Return account, image, bucket, open ports and identity of a request's machines; empty for this computer.
 
     Args:

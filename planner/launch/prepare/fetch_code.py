@@ -6,9 +6,9 @@ import re
 from urllib.parse import urlsplit
 
 from ...errors import UsageError
-from .shell import quoted
+from .shell import quote
 
-__all__ = ["cloning", "containing", "git_place", "require_plain"]
+__all__ = ["build_clone_commands", "build_container_commands", "require_plain_source", "split_git_source"]
 
 
 _HOW = "`--source git:https://HOST/REPOSITORY@REF`"
@@ -16,7 +16,7 @@ _SCHEMES = ("https://", "http://", "ssh://", "git://")
 _SCP = re.compile(r"[A-Za-z0-9._-]+@[A-Za-z0-9.-]+:[^:]+")  # user@host:path
 
 
-def require_plain(source: str) -> None:
+def require_plain_source(source: str) -> None:
     """Raise UsageError for an address with something secret in it, or that is none.
 
     Args:
@@ -36,7 +36,7 @@ def require_plain(source: str) -> None:
             "`--source git:…` holds a user name, a token or a query, and start-up scripts can be read by others",
             hint="leave it out of the address: a public address, or a bucket that the machine may read",
         )
-    url, reference = git_place(place)
+    url, reference = split_git_source(place)
     if not (url.startswith(_SCHEMES) or _SCP.fullmatch(url)) or reference.startswith("-"):
         raise UsageError(
             f"`--source {source}` is no address of a repository",
@@ -44,13 +44,13 @@ def require_plain(source: str) -> None:
         )
 
 
-def git_place(place: str) -> tuple[str, str]:
+def split_git_source(place: str) -> tuple[str, str]:
     """Return the address and the revision of `URL@REF`; a user's name before a host is no revision.
 
     Example:
-        >>> git_place("https://host/us/repo.git@v1.2")
+        >>> split_git_source("https://host/us/repo.git@v1.2")
         ('https://host/us/repo.git', 'v1.2')
-        >>> git_place("git@host:us/repo.git")
+        >>> split_git_source("git@host:us/repo.git")
         ('git@host:us/repo.git', '')
     """
     head, slash, tail = place.rpartition("/")
@@ -58,19 +58,19 @@ def git_place(place: str) -> tuple[str, str]:
     return f"{head}{slash}{name}", reference
 
 
-def cloning(place: str, folder: str) -> list[str]:
+def build_clone_commands(place: str, folder: str) -> list[str]:
     """Return the lines that clone `URL@REF` into a folder, at that revision.
 
     Example:
-        >>> cloning("https://host/repo@v1", "code")
+        >>> build_clone_commands("https://host/repo@v1", "code")
         ['git clone -q -- https://host/repo code', 'git -C code checkout -q v1']
     """
-    url, reference = git_place(place)
-    clone = f"git clone -q -- {quoted(url)} {folder}"
-    return [clone, f"git -C {folder} checkout -q {quoted(reference)}"] if reference else [clone]
+    url, reference = split_git_source(place)
+    clone = f"git clone -q -- {quote(url)} {folder}"
+    return [clone, f"git -C {folder} checkout -q {quote(reference)}"] if reference else [clone]
 
 
-def containing(image: str, *, home: str, job: str, accelerator: str) -> list[str]:
+def build_container_commands(image: str, *, home: str, job: str, accelerator: str) -> list[str]:
     """Return the lines that run the supervisor within a container: the code and its packages are in it.
 
     Args:
@@ -84,7 +84,7 @@ def containing(image: str, *, home: str, job: str, accelerator: str) -> list[str
     devices = (
         "--privileged" if accelerator.startswith("TPU") else "" if accelerator == "CPU" else "--gpus all"
     )
-    name = quoted(image)
+    name = quote(image)
     run = ["docker run --rm --init --network host", devices, f"-v {home}:{home} -e PYTHONPATH={home}"]
     command = f"--entrypoint python {name} -m gpuplan_agent.supervise {job}"
     return [f"docker pull -q {name}", " ".join(filter(None, [*run, command]))]

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from ...errors import NoAnswerError
 from ...offers.rows import Offer
-from ..core.request import Candidate
+from ..core.request import LaunchCandidate
 
 __all__ = ["ESTIMATE_LIFE", "LAUNCH_LIFE", "PRICE_TOLERANCE", "require_fresh", "require_same_price"]
 
@@ -27,7 +27,9 @@ def require_fresh(*, what: str, made_at: datetime, now: datetime, life: timedelt
         )
 
 
-def require_same_price(candidates: Sequence[Candidate], *, provider: str, offers: Sequence[Offer]) -> None:
+def require_same_price(
+    candidates: Sequence[LaunchCandidate], *, provider: str, offers: Sequence[Offer]
+) -> None:
     """Raise NoAnswerError when the catalog has another price for a candidate than the plan.
 
     Args:

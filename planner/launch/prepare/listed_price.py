@@ -7,20 +7,20 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from ..core.cloud_adapter import LivePrice
-from ..core.errors import CloudFault, FaultKind
-from ..core.request import Candidate
+from ..core.errors import CloudError, ErrorKind
+from ..core.request import LaunchCandidate
 
 if TYPE_CHECKING:
     from ...offers.refresh.http import HttpClient
     from ...offers.refresh.source import ListedPrice
 
-__all__ = ["exact_price", "read_list"]
+__all__ = ["find_exact_price", "read_price_list"]
 
 ATTEMPTS = 2  # a launch waits for the answer
-_KINDS = {"credentials": FaultKind.CREDENTIALS, "throttled": FaultKind.THROTTLED}
+_KINDS = {"credentials": ErrorKind.CREDENTIALS, "throttled": ErrorKind.THROTTLED}
 
 
-def read_list(read: Callable[[HttpClient], Iterable[ListedPrice]], *, name: str) -> list[ListedPrice]:
+def read_price_list(read: Callable[[HttpClient], Iterable[ListedPrice]], *, name: str) -> list[ListedPrice]:
     """Return what a vendor lists; CloudFault when it cannot be read.
 
     Args:
@@ -34,13 +34,13 @@ def read_list(read: Callable[[HttpClient], Iterable[ListedPrice]], *, name: str)
     try:
         return list(read(http))
     except FetchError as error:
-        raise CloudFault(_KINDS.get(error.kind, FaultKind.TRANSIENT), name, str(error)) from error
+        raise CloudError(_KINDS.get(error.kind, ErrorKind.TRANSIENT), name, str(error)) from error
     finally:
         http.close()
 
 
-def exact_price(
-    candidate: Candidate, rows: Iterable[ListedPrice], *, name: str, read_at: datetime
+def find_exact_price(
+    candidate: LaunchCandidate, rows: Iterable[ListedPrice], *, name: str, read_at: datetime
 ) -> LivePrice:
     """Return the price of an offer; CloudFault unless a list has exactly one for it, in US dollars.
 
@@ -54,12 +54,12 @@ def exact_price(
     found = {(row.usd_per_hour, row.currency): row for row in rows if row.key == key}
     what = f"{candidate.instance_type} in {candidate.region} ({candidate.purchase.replace('_', ' ')})"
     if len(found) != 1:
-        raise CloudFault(
-            FaultKind.INVALID,
+        raise CloudError(
+            ErrorKind.INVALID,
             "NoExactPrice",
             f"{what} has {'several prices' if found else 'no price'} in {name}",
         )
     (((usd_per_hour, currency), row),) = found.items()
     if currency != "USD":
-        raise CloudFault(FaultKind.INVALID, "OtherCurrency", f"{what} is priced in {currency} in {name}")
+        raise CloudError(ErrorKind.INVALID, "OtherCurrency", f"{what} is priced in {currency} in {name}")
     return LivePrice(usd_per_hour=usd_per_hour, source=row.url, read_at=read_at)

@@ -6,12 +6,12 @@ from importlib.metadata import PackageNotFoundError, version
 
 from ...errors import UsageError
 
-__all__ = ["PACKAGES", "pinned", "pinned_packages"]
+__all__ = ["PACKAGES", "find_pinned_packages", "pin_versions"]
 
 PACKAGES = ("keras", "jax")
 
 
-def pinned_packages() -> tuple[str, ...]:
+def find_pinned_packages() -> tuple[str, ...]:
     """Return what this environment has of the packages that every run needs, each with its version."""
     found = []
     for name in PACKAGES:
@@ -22,7 +22,7 @@ def pinned_packages() -> tuple[str, ...]:
     return tuple(found)
 
 
-def pinned(wanted: tuple[str, ...], packages: tuple[str, ...]) -> list[str]:
+def pin_versions(wanted: tuple[str, ...], packages: tuple[str, ...]) -> list[str]:
     """Return requirements with the versions of a plan.
 
     Args:
@@ -33,7 +33,7 @@ def pinned(wanted: tuple[str, ...], packages: tuple[str, ...]) -> list[str]:
         UsageError: The plan has no version of one.
 
     Example:
-        >>> pinned(("keras", "jax[cuda12]"), ("keras==3.15.1", "jax==0.10.2"))
+        >>> pin_versions(("keras", "jax[cuda12]"), ("keras==3.15.1", "jax==0.10.2"))
         ['keras==3.15.1', 'jax[cuda12]==0.10.2']
     """
     versions = dict(one.split("==", 1) for one in packages)

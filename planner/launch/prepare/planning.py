@@ -9,11 +9,11 @@ from ..._version import __version__
 from ...errors import NoAnswerError, UsageError
 from ..core.cloud_adapter import Adapter
 from ..core.launch_plan import Attempt, LaunchPlan
-from ..core.request import Candidate, LaunchRequest
-from .exposure import exposure_of
+from ..core.request import LaunchCandidate, LaunchRequest
+from .exposure import describe_exposure
 from .limits import cap_s, worst_case_usd
 
-__all__ = ["capped", "make_plan", "replanned"]
+__all__ = ["apply_cap", "make_plan", "rebuild_plan"]
 
 
 def make_plan(request: LaunchRequest, adapter: Adapter) -> LaunchPlan:
@@ -40,18 +40,18 @@ def make_plan(request: LaunchRequest, adapter: Adapter) -> LaunchPlan:
         worst_case_usd=worst,
         stop=(f"gpuplan stop {request.run}", attempts[0].stop_by_hand),
         notes=_notes(request.candidates, adapter, request.options),
-        exposure=exposure_of(request, attempts[0].details),
+        exposure=describe_exposure(request, attempts[0].details),
     )
 
 
-def capped(
-    candidate: Candidate,
+def apply_cap(
+    candidate: LaunchCandidate,
     adapter: Adapter,
     *,
     options: Mapping[str, str],
     max_hours: float | None,
     max_usd: Decimal | None,
-) -> Candidate:
+) -> LaunchCandidate:
     """Return a candidate with the longest life that the limits allow.
 
     Args:
@@ -79,7 +79,7 @@ def capped(
     return candidate.model_copy(update={"cap_s": life_s})
 
 
-def replanned(plan: LaunchPlan, adapter: Adapter) -> LaunchPlan:
+def rebuild_plan(plan: LaunchPlan, adapter: Adapter) -> LaunchPlan:
     """Return the plan that a written plan's request gives here and now; UsageError unless it is the same."""
     try:
         made = make_plan(plan.request, adapter)
@@ -106,7 +106,9 @@ def _worst_case(attempt: Attempt, adapter: Adapter, request: LaunchRequest) -> D
     return rented + terms.left_usd
 
 
-def _notes(candidates: Sequence[Candidate], adapter: Adapter, options: Mapping[str, str]) -> tuple[str, ...]:
+def _notes(
+    candidates: Sequence[LaunchCandidate], adapter: Adapter, options: Mapping[str, str]
+) -> tuple[str, ...]:
     """Return what the terms of all candidates leave out, each once."""
     found = [note for candidate in candidates for note in adapter.terms(candidate, options).notes]
     return tuple(dict.fromkeys(found))

@@ -10,27 +10,33 @@ from ...errors import NoAnswerError
 from ...offers.rows import Offer
 from ...offers.staleness import require_recent_prices
 from ..core.cloud_adapter import Adapter
-from ..core.errors import CloudFault
-from ..core.request import Candidate
+from ..core.errors import CloudError
+from ..core.request import LaunchCandidate
 from .freshness import require_same_price
 
-__all__ = ["FALLBACK_FACTOR", "LIVE_TOLERANCE", "affordable", "live_priced", "require_known_prices"]
+__all__ = [
+    "FALLBACK_FACTOR",
+    "LIVE_TOLERANCE",
+    "add_live_prices",
+    "filter_affordable",
+    "require_known_prices",
+]
 
 LIVE_TOLERANCE = Decimal("1.10")  # spot prices move by a few percent a day; more is another decision
 # Prices of the same machine differ by up to about half between regions; spot and on demand by two to four times.
 FALLBACK_FACTOR = Decimal("1.5")
 
 
-def affordable(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
+def filter_affordable(candidates: Sequence[LaunchCandidate]) -> tuple[LaunchCandidate, ...]:
     """Return the first candidate and those of the others whose price an hour is close to it."""
     first, *others = candidates
     ceiling = first.usd_per_hour * FALLBACK_FACTOR
     return (first, *(one for one in others if one.usd_per_hour <= ceiling))
 
 
-def live_priced(
-    candidates: Sequence[Candidate], adapter: Adapter, options: Mapping[str, str], *, limited: bool
-) -> tuple[Candidate, ...]:
+def add_live_prices(
+    candidates: Sequence[LaunchCandidate], adapter: Adapter, options: Mapping[str, str], *, limited: bool
+) -> tuple[LaunchCandidate, ...]:
     """Return the candidates with the prices that the provider says now; one that cannot be read stays.
 
     Args:
@@ -54,7 +60,7 @@ def live_priced(
 
 
 def require_known_prices(
-    candidates: Sequence[Candidate],
+    candidates: Sequence[LaunchCandidate],
     *,
     provider: str,
     offers: Sequence[Offer],
@@ -75,12 +81,12 @@ def require_known_prices(
     require_recent_prices(unread, today=today, accept_old=accept_old)
 
 
-def _priced(candidate: Candidate, adapter: Adapter, options: Mapping[str, str]) -> Candidate:
+def _priced(candidate: LaunchCandidate, adapter: Adapter, options: Mapping[str, str]) -> LaunchCandidate:
     """Return a candidate with its price of now; unchanged when that cannot be read."""
     problem = adapter.missing()
     try:
         live = None if problem else adapter.live_price(candidate, options)
-    except CloudFault as fault:
+    except CloudError as fault:
         live, problem = None, str(fault)
     if live is None:
         return candidate.model_copy(update={"price_source": "", "price_problem": problem})

@@ -12,10 +12,10 @@ from typing import Any
 
 from ...errors import NoAnswerError, UsageError
 from ...units import SECONDS_PER_HOUR
-from ..core.request import Candidate, Interruptions, Seconds
-from .pricing import affordable
+from ..core.request import Interruptions, LaunchCandidate, Seconds
+from .pricing import filter_affordable
 
-__all__ = ["PlannedOffers", "candidates_of", "read_estimate"]
+__all__ = ["EstimateOffers", "read_estimate", "select_candidates"]
 
 ESTIMATE_SCHEMA = "gpuplan.estimate/1"
 LAUNCH_SCHEMA = "gpuplan.launch/1"
@@ -23,7 +23,7 @@ _CHOICES = ("within_budget", "within_deadline", "cheapest", "free")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedOffers:
+class EstimateOffers:
     """What an estimate's file says that launching needs.
 
     Args:
@@ -41,7 +41,7 @@ class PlannedOffers:
     written_at: datetime
 
 
-def read_estimate(path: Path) -> PlannedOffers | None:
+def read_estimate(path: Path) -> EstimateOffers | None:
     """Return what an estimate's file says; None when it holds a launch plan instead.
 
     Raises:
@@ -58,7 +58,7 @@ def read_estimate(path: Path) -> PlannedOffers | None:
         return None
     if schema != ESTIMATE_SCHEMA:
         raise UsageError(f"{path} is no plan: its schema is {schema!r}", hint=_HOW)
-    return PlannedOffers(
+    return EstimateOffers(
         path=path,
         model=data["workload"]["model"],
         offers=tuple(data["offers"]),
@@ -67,14 +67,14 @@ def read_estimate(path: Path) -> PlannedOffers | None:
     )
 
 
-def candidates_of(
-    planned: PlannedOffers,
+def select_candidates(
+    planned: EstimateOffers,
     *,
     launchable: Sequence[str],
     rank: int | None,
     fallbacks: int,
     engine: str = "gpuplan",
-) -> tuple[str, tuple[Candidate, ...]]:
+) -> tuple[str, tuple[LaunchCandidate, ...]]:
     """Return the provider and its offers to try, in the plan's order; caps are still to be set.
 
     Args:
@@ -102,7 +102,7 @@ def candidates_of(
         if position > index and not _why_not(offer, launchable) and _is_alike(offer, first)
     ]
     alike = tuple(_candidate(planned.offers[one], rank=one + 1) for one in (index, *others))
-    return first["provider"], affordable(alike)[: fallbacks + 1]
+    return first["provider"], filter_affordable(alike)[: fallbacks + 1]
 
 
 _HOW = "make one: `gpuplan estimate train.py -o plan.json`"
@@ -117,7 +117,7 @@ def _chosen(recommendation: Mapping[str, Any]) -> int | None:
     return None
 
 
-def _index(planned: PlannedOffers, *, launchable: Sequence[str], rank: int | None) -> int:
+def _index(planned: EstimateOffers, *, launchable: Sequence[str], rank: int | None) -> int:
     """Return the position of the first offer to try."""
     if rank is not None:
         if not 1 <= rank <= len(planned.offers):
@@ -148,7 +148,7 @@ def _why_not(offer: Mapping[str, Any], launchable: Sequence[str], engine: str = 
     return next((reason for holds, reason in reasons if holds), "")
 
 
-def _first_launchable(planned: PlannedOffers, launchable: Sequence[str]) -> str:
+def _first_launchable(planned: EstimateOffers, launchable: Sequence[str]) -> str:
     """Return a hint that names the best offer that can be launched."""
     for position, offer in enumerate(planned.offers):
         if not _why_not(offer, launchable):
@@ -162,10 +162,10 @@ def _is_alike(offer: Mapping[str, Any], first: Mapping[str, Any]) -> bool:
     return all(offer[key] == first[key] for key in ("provider", "accelerator", "devices"))
 
 
-def _candidate(offer: Mapping[str, Any], *, rank: int) -> Candidate:
+def _candidate(offer: Mapping[str, Any], *, rank: int) -> LaunchCandidate:
     """Return an offer as a candidate whose cap is still to be set."""
     run_s, step_s = offer["train_time_s"], offer["step_time_s"]
-    return Candidate(
+    return LaunchCandidate(
         rank=rank, instance_type=offer["instance_type"], accelerator=offer["accelerator"],
         devices=offer["devices"], region=offer["region"], purchase=offer["purchase"],
         usd_per_hour=Decimal(offer["usd_per_hour"]), price_as_of=offer["price_as_of"],

@@ -7,17 +7,17 @@ from collections.abc import Iterable
 
 from ...errors import UsageError
 
-__all__ = ["quoted", "quoted_all"]
+__all__ = ["quote", "quote_all"]
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     """Return a text as one word of a POSIX shell, whatever is in it.
 
     Raises:
         UsageError: It holds a NUL character, which no argument of a program can.
 
     Example:
-        >>> quoted("train.py"), quoted("a b; reboot")
+        >>> quote("train.py"), quote("a b; reboot")
         ('train.py', "'a b; reboot'")
     """
     if "\0" in text:
@@ -25,11 +25,11 @@ def quoted(text: str) -> str:
     return shlex.quote(text)
 
 
-def quoted_all(words: Iterable[str]) -> str:
+def quote_all(words: Iterable[str]) -> str:
     """Return words as a command line that gives exactly them.
 
     Example:
-        >>> quoted_all(["python", "train.py", "--name", "a b"])
+        >>> quote_all(["python", "train.py", "--name", "a b"])
         "python train.py --name 'a b'"
     """
-    return " ".join(quoted(word) for word in words)
+    return " ".join(quote(word) for word in words)

@@ -11,16 +11,16 @@ import json
 
 from ...errors import UsageError
 from ..core.api_call import Data
-from ..core.request import Candidate, LaunchRequest
-from .fetch_code import cloning, containing, require_plain
-from .packages import pinned
-from .shell import quoted, quoted_all
-from .supervisor_bundle import HOME, UNPACKING, agent_archive, in_container, job_of
+from ..core.request import LaunchCandidate, LaunchRequest
+from .fetch_code import build_clone_commands, build_container_commands, require_plain_source
+from .packages import pin_versions
+from .shell import quote, quote_all
+from .supervisor_bundle import HOME, UNPACKING, agent_archive, build_job, in_container
 
-__all__ = ["Boot", "archive_name", "require_fetchable", "startup_script"]
+__all__ = ["BootConfig", "archive_name", "require_fetchable", "startup_script"]
 
 
-class Boot(Data):
+class BootConfig(Data):
     """What a provider adds to the script.
 
     Args:
@@ -56,12 +56,14 @@ def require_fetchable(source: str, *, kinds: tuple[str, ...], provider: str) -> 
             f"`--source {source}`: a machine of {provider} fetches its code from {allowed}",
             hint="push it, then `--source git:https://…`",
         )
-    require_plain(source)
+    require_plain_source(source)
 
 
-def startup_script(request: LaunchRequest, candidate: Candidate, number: int, boot: Boot) -> str:
+def startup_script(request: LaunchRequest, candidate: LaunchCandidate, number: int, boot: BootConfig) -> str:
     """Return the script that runs one attempt on its machine."""
-    params = json.dumps(job_of(request, candidate, number, code="code", notices=boot.notices), sort_keys=True)
+    params = json.dumps(
+        build_job(request, candidate, number, code="code", notices=boot.notices), sort_keys=True
+    )
     remote = f"{boot.bucket}/{request.run}" if boot.bucket else ""
     lines = [
         "#!/bin/bash",
@@ -81,18 +83,18 @@ def startup_script(request: LaunchRequest, candidate: Candidate, number: int, bo
     return "\n".join(lines) + "\n"
 
 
-def _fetching(request: LaunchRequest, boot: Boot, remote: str) -> list[str]:
+def _fetching(request: LaunchRequest, boot: BootConfig, remote: str) -> list[str]:
     """Return the lines that bring the code, and the checkpoints of an attempt before this one."""
     kind, _, place = request.spec.source.partition(":")
     if kind == "git":
-        lines = cloning(place, "code")
+        lines = build_clone_commands(place, "code")
     elif kind == "image":
         lines = []
     elif kind == "folder":
-        archive = quoted(f"{boot.bucket}/{archive_name(request.run)}")
+        archive = quote(f"{boot.bucket}/{archive_name(request.run)}")
         lines = [f"{boot.unpack.format(source=archive)} | tar xz -C code"]
     elif place.endswith((".tar.gz", ".tgz")):
-        lines = [f"{boot.unpack.format(source=quoted(_address(kind, place)))} | tar xz -C code"]
+        lines = [f"{boot.unpack.format(source=quote(_address(kind, place)))} | tar xz -C code"]
     else:
         lines = [_copied(boot, source=_address(kind, place), target="code")]
     if remote:
@@ -110,26 +112,26 @@ def _address(kind: str, place: str) -> str:
     return f"{kind}:{place}" if place.startswith("//") else f"{kind}://{place}"
 
 
-def _installing(request: LaunchRequest, boot: Boot) -> list[str]:
+def _installing(request: LaunchRequest, boot: BootConfig) -> list[str]:
     """Return the lines that install what the script needs; a container has it."""
     if in_container(request):
         return []
     if request.spec.requirements:
-        what = f"-r {quoted(f'code/{request.spec.requirements}')}"
+        what = f"-r {quote(f'code/{request.spec.requirements}')}"
     else:
-        what = quoted_all(pinned(boot.packages, request.spec.packages))
+        what = quote_all(pin_versions(boot.packages, request.spec.packages))
     return ["python3 -m venv --system-site-packages venv", f"venv/bin/pip install -q {what}"]
 
 
-def _running(request: LaunchRequest, candidate: Candidate) -> list[str]:
+def _running(request: LaunchRequest, candidate: LaunchCandidate) -> list[str]:
     """Return the lines that run the script under the supervisor."""
     if not in_container(request):
         return ["venv/bin/python -m gpuplan_agent.supervise run"]
     image = request.spec.source.partition(":")[2]
-    return containing(image, home=HOME, job=f"{HOME}/run", accelerator=candidate.accelerator)
+    return build_container_commands(image, home=HOME, job=f"{HOME}/run", accelerator=candidate.accelerator)
 
 
-def _keeping(request: LaunchRequest, boot: Boot, remote: str) -> list[str]:
+def _keeping(request: LaunchRequest, boot: BootConfig, remote: str) -> list[str]:
     """Return the line that brings checkpoints and logs to the bucket while the run goes on."""
     if not remote:
         return []
@@ -137,11 +139,11 @@ def _keeping(request: LaunchRequest, boot: Boot, remote: str) -> list[str]:
     return [f"(while sleep {every_s}; do {_copied(boot, source='work', target=remote)} || true; done) &"]
 
 
-def _saved(boot: Boot, remote: str) -> str:
+def _saved(boot: BootConfig, remote: str) -> str:
     """Return what saves the run's files a last time."""
     return f"{_copied(boot, source=f'{HOME}/work', target=remote)} || true; " if remote else ""
 
 
-def _copied(boot: Boot, *, source: str, target: str) -> str:
+def _copied(boot: BootConfig, *, source: str, target: str) -> str:
     """Return the command that copies a folder."""
-    return boot.copy_.format(source=quoted(source), target=quoted(target))
+    return boot.copy_.format(source=quote(source), target=quote(target))

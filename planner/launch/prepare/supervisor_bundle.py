@@ -10,9 +10,9 @@ import tarfile
 from importlib.resources import files
 from typing import Any
 
-from ..core.request import Candidate, LaunchRequest
+from ..core.request import LaunchCandidate, LaunchRequest
 
-__all__ = ["HOME", "UNPACKING", "agent_archive", "in_container", "job_of"]
+__all__ = ["HOME", "UNPACKING", "agent_archive", "build_job", "in_container"]
 
 HOME = "/opt/gpuplan"
 UNPACKING = (
@@ -65,8 +65,8 @@ def _without_texts(source: str) -> str:
     return ast.unparse(tree)
 
 
-def job_of(
-    request: LaunchRequest, candidate: Candidate, number: int, *, code: str, notices: str | None
+def build_job(
+    request: LaunchRequest, candidate: LaunchCandidate, number: int, *, code: str, notices: str | None
 ) -> dict[str, Any]:  # fmt: skip
     """Return what the supervisor is told.
 

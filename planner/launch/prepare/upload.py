@@ -18,7 +18,7 @@ from ...errors import GpuplanError
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
-__all__ = ["LEFT_OUT", "archive", "files_of", "with_archive"]
+__all__ = ["LEFT_OUT", "archive", "insert_archive", "list_upload_files"]
 
 # In the syntax of gitignore: a name without a slash matches at any depth, and a folder's name all below it.
 SECRETS = (
@@ -37,7 +37,7 @@ LEFT_OUT = (*REMADE, *SECRETS)
 ENVIRONMENT = "pyvenv.cfg"  # a folder with this file is a virtual environment (PEP 405), whatever its name
 
 
-def with_archive(params: Mapping[str, Any]) -> dict[str, Any]:
+def insert_archive(params: Mapping[str, Any]) -> dict[str, Any]:
     """Return parameters with `{"tar_gz_of": FOLDER, "except": [...]}` replaced by the archive itself."""
     body = params.get("Body")
     if not isinstance(body, Mapping):
@@ -50,12 +50,12 @@ def archive(body: Mapping[str, Any]) -> bytes:
     folder = Path(body["tar_gz_of"])
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as file:
-        for path in files_of(folder, left_out=body["except"]):
+        for path in list_upload_files(folder, left_out=body["except"]):
             file.add(path, arcname=f"./{path.relative_to(folder).as_posix()}", recursive=False)
     return packed.getvalue()
 
 
-def files_of(folder: Path, *, left_out: Sequence[str] = LEFT_OUT) -> Iterator[Path]:
+def list_upload_files(folder: Path, *, left_out: Sequence[str] = LEFT_OUT) -> Iterator[Path]:
     """Yield the files that an upload holds, in order of their names.
 
     Args:

@@ -30,7 +30,8 @@ class Cloud:
         self.adapter = self.world.adapter(self.folder)
         self.launcher = Launcher(
             ledger=Ledger(self.folder, owner="me", clock=self.world.clock), state_dir=self.folder,
-            clock=self.world.clock, tell=lambda event: None, pace=self.world.pace, _adapters={"aws": self.adapter},
+            clock=self.world.clock, notify=lambda event: None, backoff=self.world.backoff,
+            _adapters={"aws": self.adapter},
         )  # fmt: skip
 
     def plan(

@@ -112,7 +112,7 @@ def test_a_role_that_is_made_may_terminate_our_instances_and_no_other(cloud: Clo
     cloud.launcher.launch(cloud.plan(options={}))
     cloud.server.post("foreign", region="us-east-1", tags={"Name": "theirs"})
     theirs = next(one["id"] for one in cloud.server.meter() if one["foreign"])
-    other = content(cloud, theirs, Target={"RoleArn": f"arn:aws:iam::123456789012:role/{MADE}"})
+    other = content(cloud, theirs, StopTarget={"RoleArn": f"arn:aws:iam::123456789012:role/{MADE}"})
     cloud.server.post("schedule", region="us-east-1", name="aimed", content=other)
     cloud.server.post("clock", add_s=3600 + 60)
 
@@ -127,7 +127,7 @@ def test_a_new_role_that_the_scheduler_does_not_know_yet_is_waited_for(cloud: Cl
     cloud.launcher.launch(cloud.plan(options={}))
 
     assert cloud.left()["schedules"] == 1
-    assert cloud.server.post("meter")["log"].count("CreateSchedule") > cloud.world.pace.tries
+    assert cloud.server.post("meter")["log"].count("CreateSchedule") > cloud.world.backoff.tries
 
 
 def test_a_role_that_never_can_be_assumed_ends_the_machine(cloud: Cloud) -> None:

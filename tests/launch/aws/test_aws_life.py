@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from gpuplan.errors import GpuplanError, NoAnswerError, UsageError
 from gpuplan.launch.core.api_call import Call
-from gpuplan.launch.core.errors import CloudFault, FaultKind
+from gpuplan.launch.core.errors import CloudError, ErrorKind
 from launch.aws.bench import REGIONS, ROLE, Cloud
 
 
@@ -159,20 +159,20 @@ def test_zones_are_tried_in_turn_each_with_a_token_of_its_own(cloud: Cloud) -> N
 @pytest.mark.parametrize(
     ("what", "kind"),
     [
-        ("InsufficientInstanceCapacity", FaultKind.CAPACITY),
-        ("SpotMaxPriceTooLow", FaultKind.CAPACITY),
-        ("MaxSpotInstanceCountExceeded", FaultKind.QUOTA),
-        ("AuthFailure", FaultKind.CREDENTIALS),
-        ("ExpiredToken", FaultKind.CREDENTIALS),
-        ("RequestLimitExceeded", FaultKind.THROTTLED),
-        ("InternalError", FaultKind.UNKNOWN),
-        ("reset", FaultKind.UNKNOWN),
-        ("garbage", FaultKind.UNKNOWN),
-        ("IdempotentParameterMismatch", FaultKind.INVALID),
-        ("IdempotentInstanceTerminated", FaultKind.SPENT_TOKEN),
+        ("InsufficientInstanceCapacity", ErrorKind.CAPACITY),
+        ("SpotMaxPriceTooLow", ErrorKind.CAPACITY),
+        ("MaxSpotInstanceCountExceeded", ErrorKind.QUOTA),
+        ("AuthFailure", ErrorKind.CREDENTIALS),
+        ("ExpiredToken", ErrorKind.CREDENTIALS),
+        ("RequestLimitExceeded", ErrorKind.THROTTLED),
+        ("InternalError", ErrorKind.UNKNOWN),
+        ("reset", ErrorKind.UNKNOWN),
+        ("garbage", ErrorKind.UNKNOWN),
+        ("IdempotentParameterMismatch", ErrorKind.INVALID),
+        ("IdempotentInstanceTerminated", ErrorKind.SPENT_TOKEN),
     ],
 )
-def test_what_the_real_client_raises_is_sorted(cloud: Cloud, what: str, kind: FaultKind) -> None:
+def test_what_the_real_client_raises_is_sorted(cloud: Cloud, what: str, kind: ErrorKind) -> None:
     """Through boto3, off the wire: one try, and the kind that decides what comes next."""
     cloud.fault("DescribeInstances", "before", what)
     listing = cloud.adapter.machines(["us-east-1", "us-west-2"])
@@ -187,7 +187,7 @@ def test_the_server_holds_requests_against_botocores_model(cloud: Cloud) -> None
     call = next(call for call in cloud.plan().attempts[0].calls if call.makes == "machine")
     params = {**call.params, "ImageId": "ami-12c6146b", "SecurityGroupIds": [],
               "InstanceInitiatedShutdownBehavior": "terminat"}  # fmt: skip
-    with pytest.raises(CloudFault, match="terminat"):
+    with pytest.raises(CloudError, match="terminat"):
         cloud.adapter.send(call, params)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from gpuplan.errors import CredentialsError
-from gpuplan.launch.core.errors import CloudFault, FaultKind
+from gpuplan.launch.core.errors import CloudError, ErrorKind
 from launch.aws.bench import REGIONS, Cloud
 from launch.worlds import aws_candidate
 
@@ -76,12 +76,12 @@ def test_a_price_that_does_not_exist_or_is_refused_is_a_fault(cloud: Cloud) -> N
     """Never a number."""
     unknown = aws_candidate("us-east-1", "on_demand").model_copy(update={"instance_type": "p5.48xlarge"})
     for one in (unknown, unknown.model_copy(update={"purchase": "spot"})):
-        with pytest.raises(CloudFault, match=r"no price of p5\.48xlarge"):
+        with pytest.raises(CloudError, match=r"no price of p5\.48xlarge"):
             cloud.adapter.live_price(one, {})
     cloud.fault("GetProducts", "before", "AccessDeniedException")
-    with pytest.raises(CloudFault) as caught:
+    with pytest.raises(CloudError) as caught:
         cloud.adapter.live_price(unknown, {})
-    assert caught.value.kind is FaultKind.CREDENTIALS
+    assert caught.value.kind is ErrorKind.CREDENTIALS
 
 
 def test_a_bucket_of_another_account_is_refused_by_s3(cloud: Cloud, tmp_path: Path) -> None:
@@ -114,6 +114,6 @@ def test_a_bucket_of_the_own_account_is_used(cloud: Cloud, tmp_path: Path) -> No
     assert cloud.adapter.outcome(plan.request) is None
 
     cloud.server.post("bucket", name="mine", owner="999999999999")
-    with pytest.raises(CloudFault) as caught:
+    with pytest.raises(CloudError) as caught:
         cloud.adapter.outcome(plan.request)
-    assert caught.value.kind is FaultKind.CREDENTIALS
+    assert caught.value.kind is ErrorKind.CREDENTIALS

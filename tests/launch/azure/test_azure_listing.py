@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from gpuplan.errors import GpuplanError
-from gpuplan.launch.core.cloud_adapter import Machine
-from gpuplan.launch.core.errors import CloudFault, FaultKind
+from gpuplan.launch.core.cloud_adapter import CloudMachine
+from gpuplan.launch.core.errors import CloudError, ErrorKind
 from gpuplan.offers.catalog import load_catalog
 from launch.azure.world import OFFER, SUBSCRIPTION
 from launch.bench_on_sockets import Bench, KilledError, candidate
@@ -33,7 +33,7 @@ def one(bench: Bench) -> Iterator[Bench]:
     assert bench.state()["violations"] == []
 
 
-def machine_of(bench: Bench) -> Machine:
+def parse_machine(bench: Bench) -> CloudMachine:
     """Return the only machine that is listed."""
     (machine,) = bench.adapter.machines(None).machines
     return machine
@@ -45,12 +45,12 @@ def test_a_machine_on_record_is_looked_up_by_azure_s_own_id(one: Bench) -> None:
     assert up.ref is not None
     found = one.adapter.look(up.ref)
     assert found is not None
-    assert (found.id, found.state, found.ref) == (up.machine_id, "running", machine_of(one).ref)
+    assert (found.id, found.state, found.ref) == (up.machine_id, "running", parse_machine(one).ref)
 
     one.server.control(replace="r1")
 
     assert one.adapter.look(up.ref) is None
-    assert machine_of(one).id != up.machine_id
+    assert parse_machine(one).id != up.machine_id
 
 
 def test_a_record_of_before_has_the_machine_s_name_for_its_id(one: Bench) -> None:
@@ -85,7 +85,7 @@ def test_a_refused_subscription_hides_nothing_of_the_others(one: Bench) -> None:
     listing = one.adapter.machines(None)
 
     assert [machine.run for machine in listing.machines] == ["r1"]
-    assert {place: fault.kind for place, fault in listing.failed.items()} == {OTHER: FaultKind.CREDENTIALS}
+    assert {place: fault.kind for place, fault in listing.failed.items()} == {OTHER: ErrorKind.CREDENTIALS}
     assert set(one.adapter.leftovers(None)[1]) == {OTHER}
     one.launcher.stop_run("r1")
     assert one.alive() == []
@@ -230,12 +230,12 @@ def test_the_live_price_is_the_linux_meter_that_is_in_force(one: Bench, purchase
 def test_a_price_that_is_not_one_price_is_not_read(one: Bench, prices: Any, says: str) -> None:
     """None, several, or in another currency."""
     one.server.control(prices=prices)
-    with pytest.raises(CloudFault, match=says):
+    with pytest.raises(CloudError, match=says):
         one.adapter.live_price(one.base, {})
 
 
 def test_prices_that_cannot_be_reached_are_a_fault(one: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing listens."""
     monkeypatch.setenv("GPUPLAN_ENDPOINT_AZURE_RETAIL", "https://localhost:9")
-    with pytest.raises(CloudFault, match="localhost:9 cannot be reached"):
+    with pytest.raises(CloudError, match="localhost:9 cannot be reached"):
         one.adapter.live_price(one.base, {})

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from gpuplan.errors import UsageError
 from gpuplan.launch.clouds.azure.adapter import AzureAdapter
-from gpuplan.launch.clouds.azure.options import NOBODYS_KEY
+from gpuplan.launch.clouds.azure.options import UNUSABLE_PUBLIC_KEY
 from gpuplan.launch.core.clock import SystemClock
 from gpuplan.launch.core.launch_plan import LaunchPlan
 from gpuplan.launch.core.request import LaunchRequest, RunSpec
-from gpuplan.launch.prepare.planning import capped, make_plan
+from gpuplan.launch.prepare.planning import apply_cap, make_plan
 from gpuplan.render.launch import plan_text
 from launch.azure.world import OFFER, SUBSCRIPTION
 from launch.bench_on_sockets import candidate
@@ -32,7 +32,7 @@ TAGS = {
 PACKAGES = ("keras==3.15.1", "jax==0.10.2")
 
 
-def plan_of(
+def build_launch_plan(
     *,
     purchase: str = "spot",
     source: str = "git:https://example.org/me/project",
@@ -62,12 +62,12 @@ def script(plan: LaunchPlan) -> str:
 
 def test_the_printed_plan_is_the_reviewed_one(golden: Callable[[str, str], None]) -> None:
     """`--dry-run` as text, to the letter."""
-    golden("launch-azure.txt", plan_text(plan_of().to_json()))
+    golden("launch-azure.txt", plan_text(build_launch_plan().to_json()))
 
 
 def test_tags_and_the_end_of_all_parts_are_in_the_request_that_makes_the_machine() -> None:
     """Disk, network interface and address go with it; it is never made over another one."""
-    plan = plan_of()
+    plan = build_launch_plan()
     (making,) = [call for call in plan.attempts[0].calls if call.makes == "machine"]
     asked = making.params["body"]
     assert asked["tags"] == body(plan, "group")["tags"] == body(plan, "address")["tags"] == TAGS
@@ -82,7 +82,7 @@ def test_tags_and_the_end_of_all_parts_are_in_the_request_that_makes_the_machine
 @pytest.mark.parametrize(("cap_s", "order"), [(3600, "auto-shutdown"), (30 * 3600, "scheduled-action")])
 def test_the_order_at_azure_is_armed_by_reading_it_back(cap_s: int, order: str) -> None:
     """The timer is described as what it is, and no call arms it: only the machine's right is read back."""
-    attempt = plan_of(cap_s=cap_s).attempts[0]
+    attempt = build_launch_plan(cap_s=cap_s).attempts[0]
     assert {call.arms for call in attempt.calls if call.arms} == {order}
     timer, cloud = attempt.layers
     assert (timer.where, cloud.where, cloud.name) == ("machine", "cloud", order)
@@ -93,8 +93,8 @@ def test_the_order_at_azure_is_armed_by_reading_it_back(cap_s: int, order: str) 
 
 def test_auto_shutdown_is_the_minute_after_the_cap_by_azure_s_clock() -> None:
     """For this machine, in UTC, and the right that the timer needs reaches as far as the machine."""
-    attempt = plan_of().attempts[0]
-    plan = plan_of()
+    attempt = build_launch_plan().attempts[0]
+    plan = build_launch_plan()
     (role,) = [call for call in attempt.calls if call.operation == "roleAssignments.create"]
     assert (
         role.params["vm"]
@@ -109,7 +109,7 @@ def test_auto_shutdown_is_the_minute_after_the_cap_by_azure_s_clock() -> None:
 @pytest.mark.parametrize("cap_s", [1799, 23 * 3600 + 1])
 def test_a_cap_that_auto_shutdown_cannot_keep_is_kept_by_a_scheduled_action(cap_s: int) -> None:
     """Auto-shutdown is a time of day: within 23 hours, and half an hour away at least."""
-    attempt = plan_of(cap_s=cap_s).attempts[0]
+    attempt = build_launch_plan(cap_s=cap_s).attempts[0]
     assert [layer.name for layer in attempt.layers] == ["timer", "scheduled-action"]
     asked = next(call.params["body"] for call in attempt.calls if call.step == "scheduled-action")
     assert asked["resources"]["ids"][0].endswith(f"/virtualMachines/{attempt.details['name']}")
@@ -119,17 +119,17 @@ def test_a_cap_that_auto_shutdown_cannot_keep_is_kept_by_a_scheduled_action(cap_
 
 def test_no_port_is_open_and_nobody_can_log_in() -> None:
     """Everything from outside is denied; nobody has the only key; a port is opened for whom was named."""
-    plan = plan_of()
+    plan = build_launch_plan()
     (rule,) = body(plan, "firewall")["properties"]["securityRules"]
     assert rule["properties"]["access"] == "Deny"
     assert rule["properties"]["direction"] == "Inbound"
     assert rule["properties"]["sourceAddressPrefix"] == rule["properties"]["destinationPortRange"] == "*"
     login = body(plan, "machine")["properties"]["osProfile"]["linuxConfiguration"]
     assert login["disablePasswordAuthentication"] is True
-    assert [key["keyData"] for key in login["ssh"]["publicKeys"]] == [NOBODYS_KEY]
-    opened, closed = body(plan_of(ssh_from="203.0.113.7/32", ssh_key=NOBODYS_KEY), "firewall")["properties"][
-        "securityRules"
-    ]
+    assert [key["keyData"] for key in login["ssh"]["publicKeys"]] == [UNUSABLE_PUBLIC_KEY]
+    opened, closed = body(
+        build_launch_plan(ssh_from="203.0.113.7/32", ssh_key=UNUSABLE_PUBLIC_KEY), "firewall"
+    )["properties"]["securityRules"]
     assert opened["properties"]["sourceAddressPrefix"] == "203.0.113.7/32"
     assert opened["properties"]["destinationPortRange"] == "22"
     assert opened["properties"]["priority"] < closed["properties"]["priority"]
@@ -142,23 +142,23 @@ def test_nobodys_key_is_the_point_that_its_text_gives() -> None:
 
     from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 
-    load_ssh_public_key(NOBODYS_KEY.encode())
-    blob = base64.b64decode(NOBODYS_KEY.split()[1])
+    load_ssh_public_key(UNUSABLE_PUBLIC_KEY.encode())
+    blob = base64.b64decode(UNUSABLE_PUBLIC_KEY.split()[1])
     assert blob[-32:] == hashlib.sha256(b"gpuplan: nobody's key 4").digest()
 
 
 def test_spot_is_evicted_for_good_and_at_a_price() -> None:
     """A machine that is kept would be paid for by its disk; on demand asks for none of it."""
-    asked = body(plan_of(), "machine")["properties"]
+    asked = body(build_launch_plan(), "machine")["properties"]
     assert (asked["priority"], asked["evictionPolicy"]) == ("Spot", "Delete")
     assert asked["billingProfile"] == {"maxPrice": 1.875}
-    assert "priority" not in body(plan_of(purchase="on_demand"), "machine")["properties"]
+    assert "priority" not in body(build_launch_plan(purchase="on_demand"), "machine")["properties"]
 
 
 def test_no_secret_is_in_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of the environment, nothing that looks like a key."""
     monkeypatch.setenv("AZURE_CLIENT_SECRET", "do-not-show-this")
-    text = json.dumps(plan_of().to_json())
+    text = json.dumps(build_launch_plan().to_json())
     assert "do-not-show-this" not in text
     assert not SECRETS.search(re.sub(r"[A-Za-z0-9+/=]{200,}", "", text))
 
@@ -167,7 +167,7 @@ def test_the_worst_case_by_hand() -> None:
     """(3600 + 900) s at 1.25 x $1.5 + 100 GB x $0.0003 + $0.01 an hour; then disk and address for a day."""
     left = 0.03 + 0.01
     wanted = 4500 / 3600 * (1.875 + left) + 24 * left
-    plan = plan_of()
+    plan = build_launch_plan()
     assert float(plan.worst_case_usd) == pytest.approx(wanted, abs=1e-9)
     assert any("for 24 h after the cap, $0.96" in note for note in plan.notes)
 
@@ -177,13 +177,13 @@ def test_a_limit_on_money_leaves_room_for_what_auto_shutdown_leaves() -> None:
     adapter = AzureAdapter(state_dir=Path("/state"), clock=SystemClock())
     options = {"subscription": SUBSCRIPTION}
     open_end = candidate(OFFER, "eastus").model_copy(update={"cap_s": 0})
-    offer = capped(open_end, adapter, options=options, max_hours=None, max_usd=Decimal(3))
-    assert 2.99 < float(plan_of(purchase="on_demand", cap_s=offer.cap_s).worst_case_usd) <= 3.0
+    offer = apply_cap(open_end, adapter, options=options, max_hours=None, max_usd=Decimal(3))
+    assert 2.99 < float(build_launch_plan(purchase="on_demand", cap_s=offer.cap_s).worst_case_usd) <= 3.0
 
 
 def test_the_start_up_script_is_shell() -> None:
     """As bash reads it; the trap that ends the machine stands before anything that can fail."""
-    text = script(plan_of())
+    text = script(build_launch_plan())
     subprocess.run(["bash", "-n"], input=text, text=True, check=True)
     lines = text.splitlines()
     assert lines[1].startswith("setsid bash -c 'sleep 3600; ")
@@ -203,7 +203,7 @@ def test_the_first_line_really_ends_the_machine(tmp_path: Path, may_delete: bool
 case "$*" in *identity*) echo '{{"access_token": "tok"}}';; *DELETE*) exit {0 if may_delete else 22};; esac""",
     )
     _program(tmp_path / "sleep", f"""echo "sleep $1" >> {log}; [ "$1" = 3600 ] || kill -9 $PPID""")
-    line = script(plan_of()).splitlines()[1].removesuffix(" &")
+    line = script(build_launch_plan()).splitlines()[1].removesuffix(" &")
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     subprocess.run(
         ["bash", "-c", line.replace("setsid ", "setsid -w ")], env=environment, check=False, timeout=60
@@ -229,15 +229,15 @@ case "$*" in *identity*) echo '{{"access_token": "tok"}}';; *DELETE*) exit {0 if
 def test_what_cannot_be_is_said_in_one_line(options: dict[str, str], says: str) -> None:
     """Before anything is asked of anybody."""
     with pytest.raises(UsageError, match=says) as caught:
-        plan_of(**options)
+        build_launch_plan(**options)
     assert caught.value.hint
     with pytest.raises(UsageError, match="fetches its code from"):
-        plan_of(source="folder:/home/me")
+        build_launch_plan(source="folder:/home/me")
 
 
 def test_every_zone_is_an_attempt_with_a_name_of_its_own() -> None:
     """The address is in the machine's zone."""
-    plan = plan_of(zones="13")
+    plan = build_launch_plan(zones="13")
     assert [one.zone for one in plan.attempts] == ["eastus-1", "eastus-3"]
     assert body(plan, "machine")["zones"] == body(plan, "address")["zones"] == ["1"]
     assert len({one.details["group"] for one in plan.attempts}) == 2

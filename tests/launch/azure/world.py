@@ -13,7 +13,7 @@ from typing import Any
 
 from gpuplan.launch.clouds.azure.adapter import AzureAdapter
 from gpuplan.launch.clouds.azure.caps import BOOT_ALLOWANCE_S
-from gpuplan.launch.core.request import Candidate
+from gpuplan.launch.core.request import LaunchCandidate
 from launch.bench_on_sockets import candidate
 from launch.cloud_server import ServerProcess
 from launch.fault_world import CapMode
@@ -61,7 +61,7 @@ class AzureWorld(SocketsWorld):
     def adapter(self, state_dir: Path) -> Any:
         return AzureAdapter(state_dir=state_dir, clock=self.clock)
 
-    def candidates(self) -> tuple[Candidate, ...]:
+    def candidates(self) -> tuple[LaunchCandidate, ...]:
         return (candidate(OFFER, "eastus", purchase="spot"), candidate(OFFER, "westus2"))
 
 

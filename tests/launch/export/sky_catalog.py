@@ -12,8 +12,8 @@ from decimal import Decimal
 from pathlib import Path
 
 from gpuplan.errors import NoAnswerError
-from gpuplan.launch.clouds.google.zones import machine_type, zones_of
-from gpuplan.launch.export.engine_names import SKYPILOT, engine_name
+from gpuplan.launch.clouds.google.zones import list_zones, machine_type
+from gpuplan.launch.export.engine_names import SKYPILOT, find_engine_name
 from gpuplan.offers.rows import Offer
 
 __all__ = ["aws_zone_id", "write_catalogs"]
@@ -124,7 +124,9 @@ def _accelerator_name(offer: Offer) -> str | None:
     if offer.accelerator.startswith("TPU"):
         return offer.instance_type
     try:
-        return engine_name(offer.accelerator, SKYPILOT, engine="SkyPilot") if offer.devices >= 1 else None
+        return (
+            find_engine_name(offer.accelerator, SKYPILOT, engine="SkyPilot") if offer.devices >= 1 else None
+        )
     except NoAnswerError:
         return None
 
@@ -132,7 +134,7 @@ def _accelerator_name(offer: Offer) -> str | None:
 def _row(offer: Offer, instance_type: str, accelerator: str, usd_per_hour: Decimal) -> Row:
     """Return a row: one zone a region is enough."""
     spot, region = offer.purchase == "spot", "us-east-1" if offer.region == "any" else offer.region
-    zone = {"aws": aws_zone_id, "gcp": lambda name: zones_of(name)[0]}.get(offer.provider, str)(region)
+    zone = {"aws": aws_zone_id, "gcp": lambda name: list_zones(name)[0]}.get(offer.provider, str)(region)
     count = 1 if accelerator.startswith("tpu-") else offer.devices
     machine = bool(instance_type) and instance_type != "TPU-VM"
     return {

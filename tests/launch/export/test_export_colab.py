@@ -9,7 +9,7 @@ from pathlib import Path
 import nbformat
 import pytest
 from gpuplan.errors import UsageError
-from gpuplan.launch.prepare.packages import pinned_packages
+from gpuplan.launch.prepare.packages import find_pinned_packages
 from gpuplan.render.export import format_export
 from launch.export.plans import export_of
 
@@ -38,7 +38,7 @@ def test_the_notebook_is_one_and_asks_for_its_runtime(tmp_path: Path) -> None:
 def test_the_printed_notebook_is_the_reviewed_one(golden: Callable[[str, str], None], tmp_path: Path) -> None:
     """To the letter: the code at its revision, the deadline, the runtime given back in any case, no secret."""
     text = format_export(export_of(tmp_path, "colab", "colab", source=SOURCE))
-    for package in pinned_packages():  # the versions of this environment
+    for package in find_pinned_packages():  # the versions of this environment
         text = text.replace(package.partition("==")[2], f"({package.partition('==')[0]} here)")
 
     golden("launch-colab.ipynb", text)

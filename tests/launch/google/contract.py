@@ -83,7 +83,7 @@ class Contract:
         if isinstance(body, bytes):
             if query.get("uploadType") != "multipart":
                 raise ViolationError(f"{method['id']}: a file with a description needs uploadType=multipart")
-            body, _ = parts_of(body)
+            body, _ = parse_owned_name(body)
         if "request" in method:
             validator = self.validator(method["request"]["$ref"])
             problem = jsonschema.exceptions.best_match(validator.iter_errors(body))
@@ -94,7 +94,7 @@ class Contract:
         return query
 
 
-def parts_of(body: bytes) -> tuple[dict[str, Any], bytes]:
+def parse_owned_name(body: bytes) -> tuple[dict[str, Any], bytes]:
     """Return the description and the content of a multipart upload, read by Python's own parser (RFC 2387)."""
     boundary = body.partition(b"\r\n")[0].removeprefix(b"--").decode()
     head = f'Content-Type: multipart/related; boundary="{boundary}"\r\nMIME-Version: 1.0\r\n\r\n'.encode()

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from launch.cloud_server import Answer, serve
 from launch.google.cloud_state import CREATE, INSERT
 from launch.google.compute_server import ComputeEngine
-from launch.google.contract import Contract, ViolationError, parts_of
+from launch.google.contract import Contract, ViolationError, parse_owned_name
 from launch.google.tpu_server import CloudTpu
 
 
@@ -127,7 +127,7 @@ class GoogleCloud(ComputeEngine, CloudTpu):
         }
 
     def _keep_object(self, where: dict[str, str], body: bytes) -> Answer:
-        described, content = parts_of(body)
+        described, content = parse_owned_name(body)
         row = {**described, "bucket": where["bucket"], "size": str(len(content))}
         self.objects[f"{where['bucket']}/{row['name']}"] = (row, content)
         return Answer(200, row)

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from gpuplan.launch.clouds.google.access import endpoint
 from gpuplan.launch.clouds.google.clients import METHODS, _message, _plain
-from gpuplan.launch.clouds.google.error_codes import fault_of_answer
+from gpuplan.launch.clouds.google.error_codes import parse_error_response
 from gpuplan.launch.core.api_call import Call
-from gpuplan.launch.core.errors import CloudFault, FaultKind
+from gpuplan.launch.core.errors import CloudError, ErrorKind
 from launch.bench_on_sockets import Bench
-from launch.google.test_google_plans import plan_of
+from launch.google.test_google_plans import build_launch_plan
 
 GET = Call(
     step="look", service="compute.v1", operation="instances.get", region="us-central1-a",
@@ -52,9 +52,9 @@ def test_gpu_machines_go_through_google_cloud_compute_and_slices_where_it_can(be
 def test_a_call_is_sent_once_and_no_operation_is_polled(bench: Bench) -> None:
     """The client's own retries (of reads) and its waiting for operations are off."""
     bench.fault("instances.get", "before", "http503")
-    with pytest.raises(CloudFault) as caught:
+    with pytest.raises(CloudError) as caught:
         bench.adapter.send(GET, GET.params)
-    assert caught.value.kind is FaultKind.UNKNOWN
+    assert caught.value.kind is ErrorKind.UNKNOWN
     assert bench.state()["log"] == ["compute.instances.get"]
 
     (insert,) = [call for call in bench.plan().attempts[0].calls if call.makes]
@@ -67,9 +67,9 @@ def test_a_call_is_sent_once_and_no_operation_is_polled(bench: Bench) -> None:
 def test_a_name_that_the_client_does_not_know_is_not_sent(bench: Bench) -> None:
     params = {"project": "p1", "zone": "us-central1-a", "instanceResource": {"machinType": "x"}}
     insert = GET.model_copy(update={"operation": "instances.insert"})
-    with pytest.raises(CloudFault, match="machinType") as caught:
+    with pytest.raises(CloudError, match="machinType") as caught:
         bench.adapter.send(insert, params)
-    assert caught.value.kind is FaultKind.INVALID
+    assert caught.value.kind is ErrorKind.INVALID
     assert bench.state()["log"] == []
 
 
@@ -77,7 +77,7 @@ def test_a_name_that_the_client_does_not_know_is_not_sent(bench: Bench) -> None:
 def test_what_the_plan_prints_is_what_the_client_sends(purchase: str) -> None:
     """Parameters to a message of the client and back: nothing is lost, renamed or added."""
     for kind in ("compute", "tpu"):
-        plan = plan_of(kind, purchase=purchase, service_account="a@p1.iam.gserviceaccount.com")
+        plan = build_launch_plan(kind, purchase=purchase, service_account="a@p1.iam.gserviceaccount.com")
         for call in plan.attempts[0].calls:
             method = METHODS.get(f"{call.service}.{call.operation}")
             if method:
@@ -94,19 +94,19 @@ def _request_class(method: Any) -> Any:
 @pytest.mark.parametrize(
     ("how", "kind"),
     [
-        ("reset", FaultKind.UNKNOWN), ("garbage", FaultKind.UNKNOWN), ("http500", FaultKind.UNKNOWN),
-        ("page", FaultKind.UNKNOWN), ("list", FaultKind.UNKNOWN), ("throttle", FaultKind.THROTTLED),
-        ("throttle403", FaultKind.THROTTLED), ("unauthorized", FaultKind.CREDENTIALS),
-        ("forbidden", FaultKind.CREDENTIALS), ("invalid", FaultKind.INVALID),
-        ("capacity", FaultKind.CAPACITY), ("quota", FaultKind.QUOTA), ("not_here", FaultKind.CAPACITY),
+        ("reset", ErrorKind.UNKNOWN), ("garbage", ErrorKind.UNKNOWN), ("http500", ErrorKind.UNKNOWN),
+        ("page", ErrorKind.UNKNOWN), ("list", ErrorKind.UNKNOWN), ("throttle", ErrorKind.THROTTLED),
+        ("throttle403", ErrorKind.THROTTLED), ("unauthorized", ErrorKind.CREDENTIALS),
+        ("forbidden", ErrorKind.CREDENTIALS), ("invalid", ErrorKind.INVALID),
+        ("capacity", ErrorKind.CAPACITY), ("quota", ErrorKind.QUOTA), ("not_here", ErrorKind.CAPACITY),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("bench", ["gpu"], indirect=True)
-def test_errors_of_the_client_are_sorted(bench: Bench, how: str, kind: FaultKind) -> None:
+def test_errors_of_the_client_are_sorted(bench: Bench, how: str, kind: ErrorKind) -> None:
     """As they come through google-api-core, a proxy's page and JSON that is not Google's among them."""
     (insert,) = [call for call in bench.plan().attempts[0].calls if call.makes]
     bench.fault("instances.insert", "before", how, times=3)  # an expired token is renewed and sent again
-    with pytest.raises(CloudFault) as caught:
+    with pytest.raises(CloudError) as caught:
         bench.adapter.send(insert, insert.params)
     assert caught.value.kind is kind
 
@@ -114,15 +114,15 @@ def test_errors_of_the_client_are_sorted(bench: Bench, how: str, kind: FaultKind
 @pytest.mark.parametrize(
     ("message", "kind"),
     [
-        ("The resource 'projects/p1/zones/us-central1-a/instances/7' was not found", FaultKind.ABSENT),
-        ("The resource 'projects/p1/zones/us-central1-a' was not found", FaultKind.INVALID),
-        ("The resource 'projects/p1' was not found", FaultKind.INVALID),
+        ("The resource 'projects/p1/zones/us-central1-a/instances/7' was not found", ErrorKind.ABSENT),
+        ("The resource 'projects/p1/zones/us-central1-a' was not found", ErrorKind.INVALID),
+        ("The resource 'projects/p1' was not found", ErrorKind.INVALID),
     ],
 )
-def test_a_place_that_is_not_found_says_nothing_of_its_machines(message: str, kind: FaultKind) -> None:
+def test_a_place_that_is_not_found_says_nothing_of_its_machines(message: str, kind: ErrorKind) -> None:
     """Otherwise `stop` would call a machine gone because its project was misspelt."""
     body = {"error": {"code": 404, "message": message, "errors": [{"reason": "notFound"}]}}
-    assert fault_of_answer(404, body, makes=False).kind is kind
+    assert parse_error_response(404, body, makes=False).kind is kind
 
 
 def test_credentials_that_cannot_be_read_are_said_as_such(
@@ -133,9 +133,9 @@ def test_credentials_that_cannot_be_read_are_said_as_such(
     key = tmp_path / "key.json"
     key.write_text(json.dumps({"type": "service_account"}))
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(key))
-    with pytest.raises(CloudFault) as caught:
+    with pytest.raises(CloudError) as caught:
         GoogleAccess().credentials()
-    assert caught.value.kind is FaultKind.CREDENTIALS
+    assert caught.value.kind is ErrorKind.CREDENTIALS
 
 
 def test_endpoints_are_googles_unless_set(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 from gpuplan.errors import UsageError
-from gpuplan.launch.prepare.fetch_code import containing
+from gpuplan.launch.prepare.fetch_code import build_container_commands
 from gpuplan.launch.prepare.planning import make_plan
 from launch.bench_on_sockets import Bench
-from launch.google.test_google_plans import plan_of, script
+from launch.google.test_google_plans import build_launch_plan, script
 
 BUCKET = {"bucket": "gs://mine/below", "service_account": "a@p1.iam.gserviceaccount.com"}
 
@@ -44,7 +44,7 @@ def test_a_folder_goes_to_the_bucket_and_leaves_it_with_the_run(bench: Bench, tm
 
 def test_the_machine_fetches_what_was_uploaded() -> None:
     """The same name on both sides."""
-    plan = plan_of("compute", source="folder:/here", **BUCKET)
+    plan = build_launch_plan("compute", source="folder:/here", **BUCKET)
     (upload,) = [call for call in plan.attempts[0].calls if call.service == "storage.v1"]
     assert upload.params["body"]["name"] == "below/r1234abcd-1-source.tar.gz"
     line = "gcloud storage cat gs://mine/below/r1234abcd-1-source.tar.gz | tar xz -C code"
@@ -53,19 +53,21 @@ def test_the_machine_fetches_what_was_uploaded() -> None:
 
 def test_a_folder_without_a_bucket_is_refused() -> None:
     with pytest.raises(UsageError, match="cannot read a folder of this computer") as caught:
-        plan_of("compute", source="folder:/here")
+        build_launch_plan("compute", source="folder:/here")
     assert "-O bucket=gs://NAME" in str(caught.value.hint)
 
 
 def test_git_is_checked_out_at_its_revision() -> None:
-    lines = script(plan_of("compute", source="git:https://example.org/me/project.git@v1.2")).splitlines()
+    lines = script(
+        build_launch_plan("compute", source="git:https://example.org/me/project.git@v1.2")
+    ).splitlines()
     at = lines.index("git clone -q -- https://example.org/me/project.git code")
     assert lines[at + 1] == "git -C code checkout -q v1.2"
 
 
 def test_a_container_runs_under_the_supervisor() -> None:
     """Nothing is cloned or installed; the supervisor's own files are mounted, and told to stay where it starts."""
-    text = script(plan_of("compute", source="image:example.org/me/train:1"))
+    text = script(build_launch_plan("compute", source="image:example.org/me/train:1"))
     assert "docker pull -q example.org/me/train:1" in text.splitlines()
     assert "docker run --rm --init --network host --gpus all -v /opt/gpuplan:/opt/gpuplan" in text
     assert "--entrypoint python example.org/me/train:1 -m gpuplan_agent.supervise /opt/gpuplan/run" in text
@@ -77,7 +79,8 @@ def test_a_container_runs_under_the_supervisor() -> None:
 
 def test_a_container_reaches_tpus_as_devices_and_needs_none_on_a_cpu() -> None:
     lines = {
-        name: containing("i", home="/h", job="/h/run", accelerator=name)[1] for name in ("TPU-v5e", "CPU")
+        name: build_container_commands("i", home="/h", job="/h/run", accelerator=name)[1]
+        for name in ("TPU-v5e", "CPU")
     }
     assert "--network host --privileged -v /h:/h" in lines["TPU-v5e"]
     assert "--network host -v /h:/h" in lines["CPU"]
@@ -99,7 +102,7 @@ shift 3; exec {sys.executable} "$@"
     for name, text in {"shutdown": f'echo "$@" >> {tmp_path}/calls', "docker": docker}.items():
         (commands / name).write_text(f"#!/bin/bash\n{text}\n")
         (commands / name).chmod(0o755)
-    text = script(plan_of("compute", purchase="on_demand", source="image:mine")).replace(
+    text = script(build_launch_plan("compute", purchase="on_demand", source="image:mine")).replace(
         "/opt/gpuplan", str(home)
     )
     environment = {**os.environ, "PATH": f"{commands}:{os.environ['PATH']}"}

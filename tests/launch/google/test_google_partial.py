@@ -6,7 +6,7 @@ import pytest
 from gpuplan.errors import GpuplanError
 from gpuplan.launch.clouds.google.adapter import GoogleAdapter
 from gpuplan.launch.core.api_call import Call
-from gpuplan.launch.core.errors import FaultKind
+from gpuplan.launch.core.errors import ErrorKind
 from gpuplan.launch.prepare.planning import make_plan
 from launch.bench_on_sockets import Bench
 
@@ -25,7 +25,7 @@ def test_a_zone_that_does_not_answer_hides_no_other(bench: Bench) -> None:
     listing = bench.adapter.machines(None)
     assert [one.run for one in listing.machines] == ["a"]
     assert list(listing.failed) == ["us-central1-b"]
-    assert listing.failed["us-central1-b"].kind is FaultKind.UNKNOWN
+    assert listing.failed["us-central1-b"].kind is ErrorKind.UNKNOWN
     assert bench.adapter.machines(["us-east1"]).failed == {}  # not asked for
 
 
@@ -40,7 +40,7 @@ def test_a_project_that_refuses_hides_no_other(bench: Bench) -> None:
     listing = bench.adapter.machines(None)
     assert [one.run for one in listing.machines] == ["a"]
     assert set(listing.failed) == {"Compute Engine in p2", "Cloud TPU in p2"}
-    assert all(fault.kind is FaultKind.CREDENTIALS for fault in listing.failed.values())
+    assert all(fault.kind is ErrorKind.CREDENTIALS for fault in listing.failed.values())
 
 
 @pytest.mark.parametrize("bench", GPU, indirect=True)

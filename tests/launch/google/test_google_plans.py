@@ -30,7 +30,7 @@ OFFERS = {"compute": "n1-standard-8+2xT4", "tpu": "tpu-v6e-8"}
 PACKAGES = ("keras==3.15.1", "jax==0.10.2")
 
 
-def plan_of(
+def build_launch_plan(
     kind: str, *, purchase: str = "spot", source: str = "git:https://example.org/me/project", **options: str
 ) -> LaunchPlan:
     """Return a plan of one kind of machine."""
@@ -58,12 +58,12 @@ def script(plan: LaunchPlan) -> str:
 @pytest.mark.parametrize("kind", ["compute", "tpu"])
 def test_the_printed_plan_is_the_reviewed_one(golden: Callable[[str, str], None], kind: str) -> None:
     """`--dry-run` as text, to the letter."""
-    golden(f"launch-gcp-{kind}.txt", plan_text(plan_of(kind).to_json()))
+    golden(f"launch-gcp-{kind}.txt", plan_text(build_launch_plan(kind).to_json()))
 
 
 def test_the_cap_and_the_tags_are_in_the_request_that_makes_the_machine() -> None:
     """Deleted by the cloud after an hour, disk and all; read back before the run counts as started."""
-    plan = plan_of("compute")
+    plan = build_launch_plan("compute")
     asked = body(plan)
     assert asked["scheduling"] == {
         "provisioningModel": "SPOT", "onHostMaintenance": "TERMINATE", "automaticRestart": False,
@@ -89,7 +89,7 @@ def test_the_cap_and_the_tags_are_in_the_request_that_makes_the_machine() -> Non
 
 def test_a_tpu_has_its_deadline_and_its_tags_in_the_request() -> None:
     """`runDuration` of v2alpha1; nothing is bought without it; waiting ends as well."""
-    plan = plan_of("tpu", purchase="on_demand")
+    plan = build_launch_plan("tpu", purchase="on_demand")
     asked = body(plan)
     assert asked["runDuration"] == {"maxRunDuration": "3600s"}
     assert asked["queueingPolicy"] == {"validUntilDuration": "900s"}
@@ -100,28 +100,32 @@ def test_a_tpu_has_its_deadline_and_its_tags_in_the_request() -> None:
 
 def test_no_identity_no_key_and_no_firewall_rule() -> None:
     """Nobody's rights unless an account was named; logins are IAM's to allow; the network is not changed."""
-    asked = body(plan_of("compute"))
+    asked = body(build_launch_plan("compute"))
     assert asked["serviceAccounts"] == []
     items = {item["key"]: item["value"] for item in asked["metadata"]["items"]}
     assert items["block-project-ssh-keys"] == items["enable-oslogin"] == "TRUE"
     assert "ssh-keys" not in items
     assert "tags" not in asked  # network tags are what firewall rules hang on
-    named = body(plan_of("compute", service_account="run@p1.iam.gserviceaccount.com", bucket="gs://b"))
+    named = body(
+        build_launch_plan("compute", service_account="run@p1.iam.gserviceaccount.com", bucket="gs://b")
+    )
     assert [scope.rpartition("/")[2] for scope in named["serviceAccounts"][0]["scopes"]] == [
         "devstorage.read_write", "compute",
     ]  # fmt: skip
-    assert "accessConfigs" not in body(plan_of("compute", external_ip="false"))["networkInterfaces"][0]
+    assert (
+        "accessConfigs" not in body(build_launch_plan("compute", external_ip="false"))["networkInterfaces"][0]
+    )
 
 
 @pytest.mark.parametrize("kind", ["compute", "tpu"])
 def test_no_secret_is_in_a_plan(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of the environment, nothing that looks like a key; an address with a token in it is refused."""
     monkeypatch.setenv("HF_TOKEN", "do-not-show-this")
-    text = json.dumps(plan_of(kind).to_json())
+    text = json.dumps(build_launch_plan(kind).to_json())
     assert "do-not-show-this" not in text
     assert not SECRETS.search(re.sub(r"[A-Za-z0-9+/=]{70,}", "", text))
     with pytest.raises(UsageError, match="a user name, a token"):
-        plan_of(kind, source="git:https://me:secret@example.org/me/project")
+        build_launch_plan(kind, source="git:https://me:secret@example.org/me/project")
 
 
 @pytest.mark.parametrize(
@@ -129,7 +133,7 @@ def test_no_secret_is_in_a_plan(kind: str, monkeypatch: pytest.MonkeyPatch) -> N
 )
 def test_the_start_up_script_is_shell(options: dict[str, str]) -> None:
     """As bash reads it; the trap that ends the machine stands before anything that can fail."""
-    text = script(plan_of("compute", **options))
+    text = script(build_launch_plan("compute", **options))
     subprocess.run(["bash", "-n"], input=text, text=True, check=True)
     lines = text.splitlines()
     assert lines.index("trap end EXIT") < next(
@@ -140,14 +144,14 @@ def test_the_start_up_script_is_shell(options: dict[str, str]) -> None:
 
 def test_the_worst_case_by_hand() -> None:
     """(3600 + 300 to start + 300 to end) s at $1.5 + 100 GB x $0.0003 + $0.01 an hour."""
-    assert float(plan_of("compute").worst_case_usd) == pytest.approx(
+    assert float(build_launch_plan("compute").worst_case_usd) == pytest.approx(
         4200 / 3600 * (1.5 + 0.03 + 0.01), abs=1e-9
     )
 
 
 def test_every_zone_is_an_attempt_with_a_token_of_its_own() -> None:
     """us-east1 has b, c and d."""
-    plan = plan_of("compute")
+    plan = build_launch_plan("compute")
     assert [one.zone for one in plan.attempts] == ["us-east1-b", "us-east1-c", "us-east1-d"]
     assert len({one.calls[0].token for one in plan.attempts}) == 3
 
@@ -155,19 +159,19 @@ def test_every_zone_is_an_attempt_with_a_token_of_its_own() -> None:
 def test_google_reads_the_bodies_as_it_says() -> None:
     """Against the discovery documents, without a server; a misspelt field does not pass."""
     compute = Contract("compute.v1")
-    asked = body(plan_of("compute"))
+    asked = body(build_launch_plan("compute"))
     assert not list(compute.validator("Instance").iter_errors(asked))
     check_instance(asked)
     assert list(compute.validator("Instance").iter_errors({**asked, "machinType": "x"}))
     tpu = Contract("tpu.v2alpha1")
-    wanted = body(plan_of("tpu"))
+    wanted = body(build_launch_plan("tpu"))
     assert not list(tpu.validator("QueuedResource").iter_errors(wanted))
     assert list(tpu.validator("QueuedResource").iter_errors({**wanted, "maxRunDuration": "3600s"}))
 
 
 def test_a_slice_of_several_hosts_is_not_started_here() -> None:
     """It is handed over."""
-    request = plan_of("tpu").request
+    request = build_launch_plan("tpu").request
     big = request.model_copy(update={"candidates": (candidate("tpu-v5litepod-64", "us-east1"),)})
     with pytest.raises(UsageError, match="several hosts"):
         make_plan(big, GoogleAdapter(state_dir=Path("/state"), clock=SystemClock()))

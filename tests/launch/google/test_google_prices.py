@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from gpuplan.launch.clouds.google.adapter import GoogleAdapter
-from gpuplan.launch.core.errors import CloudFault, FaultKind
+from gpuplan.launch.core.errors import CloudError, ErrorKind
 from gpuplan.offers.catalog import load_catalog
 from launch.bench_on_sockets import candidate, without_proxies
 from launch.fake_cloud import FakeClock
@@ -90,19 +90,19 @@ def test_a_price_that_cannot_be_put_together_is_none(
 ) -> None:
     """Two prices of a core, a part without one, a machine that is not known: no guess."""
     held[google.COMPUTE_SERVICE].append(google.sku("A2 Instance Core running in Iowa", ["us-central1"], 0.5))
-    with pytest.raises(CloudFault, match="several prices"):
+    with pytest.raises(CloudError, match="several prices"):
         adapter.live_price(candidate("a2-highgpu-1g", "us-central1"), {})
-    with pytest.raises(CloudFault, match="no price"):
+    with pytest.raises(CloudError, match="no price"):
         adapter.live_price(candidate("a2-highgpu-1g", "mars-north1"), {})
-    with pytest.raises(CloudFault, match="no price"):
+    with pytest.raises(CloudError, match="no price"):
         adapter.live_price(candidate("n1-standard-8+9xT4", "us-central1"), {})
 
 
-@pytest.mark.parametrize(("fault", "kind"), [("403", FaultKind.CREDENTIALS), ("503", FaultKind.TRANSIENT)])
+@pytest.mark.parametrize(("fault", "kind"), [("403", ErrorKind.CREDENTIALS), ("503", ErrorKind.TRANSIENT)])
 def test_a_catalog_that_does_not_answer_is_a_fault(
-    billing: Vendor, adapter: GoogleAdapter, fault: str, kind: FaultKind
+    billing: Vendor, adapter: GoogleAdapter, fault: str, kind: ErrorKind
 ) -> None:
     billing.faults += [fault] * 9
-    with pytest.raises(CloudFault) as caught:
+    with pytest.raises(CloudError) as caught:
         adapter.live_price(candidate("g2-standard-4", "us-central1"), {})
     assert caught.value.kind is kind

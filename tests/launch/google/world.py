@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuplan.launch.clouds.google.adapter import GoogleAdapter
-from gpuplan.launch.core.request import Candidate
+from gpuplan.launch.core.request import LaunchCandidate
 from launch.bench_on_sockets import candidate
 from launch.cloud_server import ServerProcess
 from launch.fault_world import CapMode
@@ -61,7 +61,7 @@ class GoogleWorld(SocketsWorld):
     def cut_off(self, place: str) -> None:
         self.server.control(unreachable=[place])
 
-    def candidates(self) -> tuple[Candidate, ...]:
+    def candidates(self) -> tuple[LaunchCandidate, ...]:
         return (candidate(self.offer, "us-central1", purchase="spot"), candidate(self.offer, "us-east1"))
 
 

@@ -87,7 +87,7 @@ class Here:
             ledger=ledger,
             state_dir=folder,
             clock=clock,
-            tell=lambda event: None,
+            notify=lambda event: None,
             _adapters={"local": self.adapter},
         )
 

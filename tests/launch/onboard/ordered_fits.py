@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gpuplan.launch.agent.control_flags import Wishes
-from gpuplan.launch.agent.resume import _Fits
+from gpuplan.launch.agent.control_flags import ControlFlags
+from gpuplan.launch.agent.resume import _ResumableFit
 from gpuplan.launch.agent.timing import StepClock
 
 SAMPLES, BATCH, EPOCHS = 40, 4, 3
@@ -243,7 +243,7 @@ def train(
     given["validation_batch_size"] = BATCH
     fit: Any = keras.Model.fit
     if folder is not None:
-        fit = _Fits(keras.Model.fit, folder, Wishes(every_s=every_s), StepClock())
+        fit = _ResumableFit(keras.Model.fit, folder, ControlFlags(every_s=every_s), StepClock())
     try:
         history = fit(model, **given)
     except KilledError as killed:

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from gpuplan.launch.core.clock import SystemClock
-from gpuplan.launch.core.providers import adapter_of
+from gpuplan.launch.core.providers import create_adapter
 from gpuplan.launch.core.request import LaunchRequest, RunSpec
 from gpuplan.launch.prepare.planning import make_plan
 from launch.bench_on_sockets import candidate
@@ -36,7 +36,7 @@ def script_of(provider: str, folder: Path, number: int) -> str:
         candidates=(candidate(offer, region, purchase="spot"),), options=options,
         spec=RunSpec(script="train.py", source="git:https://example.org/code"),
     )  # fmt: skip
-    plan = make_plan(request, adapter_of(provider, state_dir=folder, clock=SystemClock()))
+    plan = make_plan(request, create_adapter(provider, state_dir=folder, clock=SystemClock()))
     (making,) = [call for call in plan.attempts[0].calls if call.makes == "machine"]
     if provider == "gcp":
         items = {

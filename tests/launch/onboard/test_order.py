@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gpuplan.launch.agent.control_flags import Wishes
+from gpuplan.launch.agent.control_flags import ControlFlags
 from gpuplan.launch.agent.timing import StepClock
 from launch.onboard import ordered_fits
 from launch.onboard.ordered_fits import (
@@ -152,7 +152,7 @@ def test_a_generator_that_two_fits_share_goes_on_where_the_first_left_it(second:
         ordered_fits.reseed(7)
         model, data, seen = ordered_fits.network(), ordered_fits._endless(), list[float]()
         fit: Any = (
-            ordered_fits._Fits(keras.Model.fit, folder, Wishes(every_s=0.0), StepClock())
+            ordered_fits._ResumableFit(keras.Model.fit, folder, ControlFlags(every_s=0.0), StepClock())
             if folder
             else keras.Model.fit
         )

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from gpuplan.launch.agent.checkpoint import Checkpoints, Progress
-from gpuplan.launch.agent.control_flags import LEAVE, Wishes
-from gpuplan.launch.agent.resume import _Fits
+from gpuplan.launch.agent.control_flags import LEAVE, ControlFlags
+from gpuplan.launch.agent.resume import _ResumableFit
 from gpuplan.launch.agent.timing import StepClock
 
 SAMPLES, BATCH, EPOCHS = 40, 4, 3
@@ -48,7 +48,7 @@ class KilledError(BaseException):
     """What a SIGKILL leaves: nothing of this process."""
 
 
-def interrupting(at: int, wishes: Wishes | None) -> Any:
+def interrupting(at: int, control: ControlFlags | None) -> Any:
     """Return a callback of the user's that kills the process, or lets SIGTERM come, at the n-th batch."""
     import keras
 
@@ -57,27 +57,27 @@ def interrupting(at: int, wishes: Wishes | None) -> Any:
 
         def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
             self.seen += 1
-            if self.seen == at and wishes is not None:
-                wishes.leave = True
+            if self.seen == at and control is not None:
+                control.leave = True
             elif self.seen == at:
                 raise KilledError
 
     return Interrupt()
 
 
-def fits(folder: Path, *, every_s: float = 0.0) -> tuple[_Fits, Wishes]:
+def fits(folder: Path, *, every_s: float = 0.0) -> tuple[_ResumableFit, ControlFlags]:
     """Return a process's wrapped `fit`."""
     import keras
 
-    wishes = Wishes(every_s=every_s)
-    return _Fits(keras.Model.fit, folder, wishes, StepClock()), wishes
+    control = ControlFlags(every_s=every_s)
+    return _ResumableFit(keras.Model.fit, folder, control, StepClock()), control
 
 
 @pytest.mark.parametrize(("at", "gently"), [(4, True), (10, True), (30, True), (17, False)])
 def test_every_step_is_done_once(tmp_path: Path, at: int, gently: bool) -> None:
     """Interrupted at the n-th of 30 batches by SIGTERM or SIGKILL: the optimizer has done 30 steps in the end."""
     x, y = data()
-    fit, wishes = fits(tmp_path)
+    fit, control = fits(tmp_path)
     with pytest.raises((SystemExit, KilledError)) as caught:
         fit(
             network(),
@@ -86,7 +86,7 @@ def test_every_step_is_done_once(tmp_path: Path, at: int, gently: bool) -> None:
             batch_size=BATCH,
             epochs=EPOCHS,
             verbose=0,
-            callbacks=[interrupting(at, wishes if gently else None)],
+            callbacks=[interrupting(at, control if gently else None)],
         )
     assert not gently or caught.value.code == LEAVE
 
@@ -104,7 +104,7 @@ def test_going_on_computes_what_an_uninterrupted_run_computes(tmp_path: Path) ->
     whole = network()
     whole.fit(x, y, batch_size=BATCH, epochs=EPOCHS, shuffle=False, verbose=0)
 
-    fit, wishes = fits(tmp_path)
+    fit, control = fits(tmp_path)
     with pytest.raises(SystemExit):
         fit(
             network(),
@@ -114,7 +114,7 @@ def test_going_on_computes_what_an_uninterrupted_run_computes(tmp_path: Path) ->
             epochs=EPOCHS,
             shuffle=False,
             verbose=0,
-            callbacks=[interrupting(2 * STEPS_PER_EPOCH, wishes)],
+            callbacks=[interrupting(2 * STEPS_PER_EPOCH, control)],
         )
     resumed = network()
     fits(tmp_path)[0](resumed, x, y, batch_size=BATCH, epochs=EPOCHS, shuffle=False, verbose=0)
@@ -147,11 +147,11 @@ def test_validation_is_left_and_resumed_too(tmp_path: Path) -> None:
     import keras
 
     x, y = data()
-    fit, wishes = fits(tmp_path)
+    fit, control = fits(tmp_path)
 
     class InValidation(keras.callbacks.Callback):
         def on_test_batch_begin(self, batch: int, logs: Any = None) -> None:
-            wishes.leave = True
+            control.leave = True
 
     arguments: dict[str, Any] = {"batch_size": BATCH, "epochs": 2, "verbose": 0, "validation_data": (x, y)}
     with pytest.raises(SystemExit):

@@ -14,26 +14,26 @@ from pathlib import Path
 from typing import Any
 
 from ...core.api_call import Call
-from ...core.clock import Clock, CloudTime
+from ...core.clock import Clock, ServerDateClock
 from ...core.cloud_adapter import (
+    CloudMachine,
     Leftover,
     Listing,
     LivePrice,
-    Machine,
     MachineRef,
     MachineState,
-    Outcome,
-    gathered,
+    RunOutcome,
+    collect_machines,
 )
-from ...core.errors import CloudFault, FaultKind
-from ...core.launch_plan import Attempt, Terms
-from ...core.request import Candidate, LaunchRequest
+from ...core.errors import CloudError, ErrorKind
+from ...core.launch_plan import Attempt, CostTerms
+from ...core.request import LaunchCandidate, LaunchRequest
 from ...core.resource_names import TAG_OWNER_NAME, TAG_RUN, usd_from_tag
-from ...prepare.upload import with_archive
-from .attempt import attempt_of
-from .error_codes import fault_of, fault_of_state
-from .leftovers import groups_in, schedules_in
-from .options import options_of
+from ...prepare.upload import insert_archive
+from .attempt import build_attempt
+from .error_codes import parse_sdk_error, parse_state_error
+from .leftovers import list_schedules, list_security_groups
+from .options import parse_options
 from .prices import PRICING_REGION, max_usd_per_hour, on_demand_usd, spot_usd
 
 __all__ = ["AwsAdapter", "plain", "require_starting"]
@@ -43,7 +43,7 @@ def require_starting(reply: Mapping[str, Any]) -> None:
     """Raise what it means when an instance ended while it was to start."""
     for reservation in reply["Reservations"]:
         for instance in reservation["Instances"]:
-            fault = fault_of_state(instance)
+            fault = parse_state_error(instance)
             if fault is not None:
                 raise fault
 
@@ -81,15 +81,15 @@ class AwsAdapter:
 
     def __init__(self, *, state_dir: Path, clock: Clock) -> None:
         self._clients: dict[tuple[str, str], Any] = {}
-        self._time = CloudTime()
+        self._time = ServerDateClock()
 
-    def terms(self, candidate: Candidate, options: Mapping[str, str]) -> Terms:
+    def terms(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> CostTerms:
         """Return the highest hourly price, disk and address included, and what is not in it."""
-        chosen = options_of(options)
+        chosen = parse_options(options)
         notes = ["traffic, storage in buckets and tax are not in it; the disk counts at $0.16 a GB and month"]
         if not chosen.bucket:
             notes.append("without `-O bucket=NAME` checkpoints and logs end with the machine")
-        return Terms(
+        return CostTerms(
             slack_s=BOOT_ALLOWANCE_S,
             max_usd_per_hour=max_usd_per_hour(candidate, disk_gb=int(chosen.disk_gb)),
             notes=tuple(notes),
@@ -97,14 +97,14 @@ class AwsAdapter:
 
     def attempts(self, request: LaunchRequest) -> tuple[Attempt, ...]:
         """Return one attempt for each candidate, or for each of its zones."""
-        chosen = options_of(request.options)
+        chosen = parse_options(request.options)
         places = [
             (candidate, f"{candidate.region}{letter}" if letter else None)
             for candidate in request.candidates
             for letter in (chosen.zones or [""])
         ]
         return tuple(
-            attempt_of(request, candidate, zone=zone, number=number, slack_s=BOOT_ALLOWANCE_S)
+            build_attempt(request, candidate, zone=zone, number=number, slack_s=BOOT_ALLOWANCE_S)
             for number, (candidate, zone) in enumerate(places, start=request.attempt)
         )
 
@@ -124,7 +124,7 @@ class AwsAdapter:
     def send(self, call: Call, params: Mapping[str, Any]) -> dict[str, Any]:
         """Send one call of boto3's, once."""
         operation = getattr(self._client(call.service, call.region), call.operation)
-        reply = self._answered(lambda: operation(**with_archive(params)))
+        reply = self._answered(lambda: operation(**insert_archive(params)))
         if call.operation == "describe_instances":
             require_starting(reply)
         answer: dict[str, Any] = plain(reply)
@@ -142,13 +142,13 @@ class AwsAdapter:
         """Return the time of the last answer's `Date`, moved on by a steady clock."""
         return self._time.now()
 
-    def look(self, machine: MachineRef) -> Machine | None:
+    def look(self, machine: MachineRef) -> CloudMachine | None:
         """Return an instance by its id, terminated ones included; None when EC2 does not know it."""
         client = self._client("ec2", machine.region)
         try:
             page = self._answered(lambda: client.describe_instances(InstanceIds=[machine.id]))
-        except CloudFault as fault:
-            if fault.kind is FaultKind.ABSENT:
+        except CloudError as fault:
+            if fault.kind is ErrorKind.ABSENT:
                 return None
             raise
         found = [one for reservation in page["Reservations"] for one in reservation["Instances"]]
@@ -157,25 +157,25 @@ class AwsAdapter:
     def machines(self, regions: Sequence[str] | None) -> Listing:
         """Return every instance with our tags that is not terminated."""
         places, failed = self._places(regions)
-        listing = gathered(places, self._machines_in)
+        listing = collect_machines(places, self._machines_in)
         return replace(listing, failed={**failed, **listing.failed})
 
-    def leftovers(self, regions: Sequence[str] | None) -> tuple[list[Leftover], dict[str, CloudFault]]:
+    def leftovers(self, regions: Sequence[str] | None) -> tuple[list[Leftover], dict[str, CloudError]]:
         """Return security groups with our tags and schedules with our names."""
         places, failed = self._places(regions)
         found: list[Leftover] = []
         for region in places:
             try:
                 found += self._leftovers_in(region)
-            except CloudFault as fault:
+            except CloudError as fault:
                 failed[region] = fault
         return found, failed
 
-    def live_price(self, candidate: Candidate, options: Mapping[str, str]) -> LivePrice:
+    def live_price(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> LivePrice:
         """Return the price of the instance, without disk and address."""
         now = self.cloud_time() or datetime.now(UTC)
         if candidate.purchase == "spot":
-            zones, client = options_of(options).zones, self._client("ec2", candidate.region)
+            zones, client = parse_options(options).zones, self._client("ec2", candidate.region)
             usd = self._answered(lambda: spot_usd(client, candidate, zones=zones, now=now))
             source = "ec2.describe_spot_price_history"
         else:
@@ -184,9 +184,9 @@ class AwsAdapter:
             source = "pricing.get_products"
         return LivePrice(usd_per_hour=usd, source=source, read_at=now)
 
-    def outcome(self, request: LaunchRequest) -> Outcome | None:
+    def outcome(self, request: LaunchRequest) -> RunOutcome | None:
         """Return what the supervisor left in the bucket; None without one."""
-        chosen = options_of(request.options)
+        chosen = parse_options(request.options)
         if not chosen.bucket:
             return None
         region = request.candidates[0].region
@@ -199,13 +199,13 @@ class AwsAdapter:
                     ExpectedBucketOwner=chosen.bucket_owner or self._account(region),
                 )
             )
-        except CloudFault as fault:
-            if fault.kind is FaultKind.ABSENT:
+        except CloudError as fault:
+            if fault.kind is ErrorKind.ABSENT:
                 return None
             raise
-        return Outcome.model_validate_json(reply["Body"].read())
+        return RunOutcome.model_validate_json(reply["Body"].read())
 
-    def _machines_in(self, region: str) -> Iterator[Machine]:
+    def _machines_in(self, region: str) -> Iterator[CloudMachine]:
         """Yield a region's instances with our tags."""
         wanted = [
             {"Name": "tag-key", "Values": [TAG_RUN]},
@@ -222,12 +222,12 @@ class AwsAdapter:
                 return
             token = {"NextToken": page["NextToken"]}
 
-    def _machine(self, instance: Mapping[str, Any], region: str) -> Machine:
+    def _machine(self, instance: Mapping[str, Any], region: str) -> CloudMachine:
         """Return an instance as all clouds' machines are described."""
         tags = {tag["Key"]: tag["Value"] for tag in instance.get("Tags", [])}
         cap, number = tags.get("gpuplan-cap-s", ""), tags.get("gpuplan-attempt", "")
         started = instance["LaunchTime"].astimezone(UTC)
-        return Machine(
+        return CloudMachine(
             id=instance["InstanceId"], provider=self.provider, region=region,
             zone=instance.get("Placement", {}).get("AvailabilityZone"),
             instance_type=instance["InstanceType"],
@@ -244,7 +244,7 @@ class AwsAdapter:
         """Return what a region has of ours that is no machine."""
         ec2, scheduler = self._client("ec2", region), self._client("scheduler", region)
         found: list[Leftover] = self._answered(
-            lambda: [*groups_in(ec2, region), *schedules_in(scheduler, region)]
+            lambda: [*list_security_groups(ec2, region), *list_schedules(scheduler, region)]
         )
         return found
 
@@ -252,7 +252,7 @@ class AwsAdapter:
         """Return the number of the account that asks."""
         return str(self._answered(lambda: self._client("sts", region).get_caller_identity())["Account"])
 
-    def _places(self, regions: Sequence[str] | None) -> tuple[list[str], dict[str, CloudFault]]:
+    def _places(self, regions: Sequence[str] | None) -> tuple[list[str], dict[str, CloudError]]:
         """Return where to ask: what was named, else all that the account may use, else the session's region."""
         import boto3
 
@@ -261,7 +261,7 @@ class AwsAdapter:
         home = boto3.Session().region_name or "us-east-1"
         try:
             reply = self._answered(lambda: self._client("ec2", home).describe_regions())
-        except CloudFault as fault:
+        except CloudError as fault:
             return [home], {f"any region but {home}": fault}
         return sorted(region["RegionName"] for region in reply["Regions"]), {}
 
@@ -284,10 +284,10 @@ class AwsAdapter:
         """Return an answer and note its time; CloudFault when there is none, or it is a no."""
         try:
             reply = ask()
-        except CloudFault:
+        except CloudError:
             raise
         except Exception as error:
-            fault = fault_of(error)
+            fault = parse_sdk_error(error)
             if fault is None:
                 raise
             self._note_time(getattr(error, "response", None))

@@ -6,26 +6,26 @@ from typing import Any
 
 from ...core.api_call import Call
 from ...core.launch_plan import Attempt, CapLayer
-from ...core.request import Candidate, LaunchRequest
-from ...core.resource_names import resource_name, tags_of, token_of
+from ...core.request import LaunchCandidate, LaunchRequest
+from ...core.resource_names import build_tags, build_token, resource_name
 from ...prepare.startup import archive_name
 from ...prepare.upload import LEFT_OUT
-from .options import options_of
-from .owned_names import owned_name
+from .options import parse_options
+from .owned_names import build_owned_name
 from .prices import spot_max_price
-from .role import account_call, role_calls
-from .schedule import schedule_calls, schedule_layer
+from .role import build_account_call, build_role_calls
+from .schedule import build_schedule_calls, build_schedule_layer
 from .startup import startup_script
 
-__all__ = ["attempt_of"]
+__all__ = ["build_attempt"]
 
 READ_BACK_S = 60.0
 RUNNING_S = 600.0
 UNSEEN = "not run against the real cloud yet"
 
 
-def attempt_of(
-    request: LaunchRequest, candidate: Candidate, *, zone: str | None, number: int, slack_s: float
+def build_attempt(
+    request: LaunchRequest, candidate: LaunchCandidate, *, zone: str | None, number: int, slack_s: float
 ) -> Attempt:
     """Return the calls for one candidate in one place.
 
@@ -34,9 +34,9 @@ def attempt_of(
         number: Of the attempt within the run.
         slack_s: What the machine's own timer may start late [s].
     """
-    maker = _Maker(request, candidate, zone, number)
+    builder = _CallBuilder(request, candidate, zone, number)
     return Attempt(
-        number=number, candidate=candidate, zone=zone, calls=tuple(maker.calls()),
+        number=number, candidate=candidate, zone=zone, calls=tuple(builder.calls()),
         layers=tuple(_layers(request, candidate.cap_s, slack_s)),
         stop_by_hand=(
             f"aws ec2 describe-instances --region {candidate.region} --filters Name=tag:gpuplan-run,"
@@ -46,15 +46,17 @@ def attempt_of(
     )  # fmt: skip
 
 
-class _Maker:
+class _CallBuilder:
     """Makes the calls of one attempt."""
 
-    def __init__(self, request: LaunchRequest, candidate: Candidate, zone: str | None, number: int) -> None:
+    def __init__(
+        self, request: LaunchRequest, candidate: LaunchCandidate, zone: str | None, number: int
+    ) -> None:
         self.request, self.candidate, self.zone, self.number = request, candidate, zone, number
-        self.options = options_of(request.options)
-        self.name = owned_name(request, number)
-        self.tags = tags_of(request=request, number=number, candidate=candidate)
-        self.token = token_of(request=request, number=number, candidate=candidate, zone=zone)
+        self.options = parse_options(request.options)
+        self.name = build_owned_name(request, number)
+        self.tags = build_tags(request=request, number=number, candidate=candidate)
+        self.token = build_token(request=request, number=number, candidate=candidate, zone=zone)
 
     def calls(self) -> list[Call]:
         """Return all of them in order."""
@@ -90,11 +92,11 @@ class _Maker:
     def _account(self) -> list[Call]:
         """Ask for the account's number, where another call needs it."""
         own_bucket = self.options.bucket and not self.options.bucket_owner
-        return [account_call(self.candidate.region)] if self._makes_role() or own_bucket else []
+        return [build_account_call(self.candidate.region)] if self._makes_role() or own_bucket else []
 
     def _role(self) -> list[Call]:
         """Make sure of the role that the schedule needs, before anything costs money."""
-        return role_calls(self.candidate.region) if self._makes_role() else []
+        return build_role_calls(self.candidate.region) if self._makes_role() else []
 
     def _bucket(self) -> list[Call]:
         """Have S3 refuse a bucket of another account: what is trained, and on what, would go there."""
@@ -225,7 +227,9 @@ class _Maker:
         if self.request.guest_cap_only:
             return []
         role = {"$ref": "role.arn"} if self._makes_role() else self.options.scheduler_role
-        return schedule_calls(self.request, self.candidate, number=self.number, token=self.token, role=role)
+        return build_schedule_calls(
+            self.request, self.candidate, number=self.number, token=self.token, role=role
+        )
 
     def _running(self) -> Call:
         """Wait until it runs, or has ended while it was to start."""
@@ -249,4 +253,4 @@ def _layers(request: LaunchRequest, cap_s: int, slack_s: float) -> list[CapLayer
     )  # fmt: skip
     if request.guest_cap_only:
         return [timer]
-    return [timer, schedule_layer(cap_s, made_here=not options_of(request.options).scheduler_role)]
+    return [timer, build_schedule_layer(cap_s, made_here=not parse_options(request.options).scheduler_role)]

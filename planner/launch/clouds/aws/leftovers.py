@@ -8,12 +8,12 @@ from typing import Any
 from ...core.api_call import Call
 from ...core.cloud_adapter import Leftover
 from ...core.resource_names import TAG_RUN
-from .owned_names import PREFIX, parts_of
+from .owned_names import PREFIX, parse_owned_name
 
-__all__ = ["groups_in", "schedules_in"]
+__all__ = ["list_schedules", "list_security_groups"]
 
 
-def groups_in(client: Any, region: str) -> Iterator[Leftover]:
+def list_security_groups(client: Any, region: str) -> Iterator[Leftover]:
     """Yield a region's security groups with our tags; `client` is boto3's, for `ec2`."""
     asked = [{"Name": "tag-key", "Values": [TAG_RUN]}]
     for page in client.get_paginator("describe_security_groups").paginate(Filters=asked):
@@ -31,11 +31,11 @@ def groups_in(client: Any, region: str) -> Iterator[Leftover]:
             )  # fmt: skip
 
 
-def schedules_in(client: Any, region: str) -> Iterator[Leftover]:
+def list_schedules(client: Any, region: str) -> Iterator[Leftover]:
     """Yield a region's schedules with our names; `client` is boto3's, for `scheduler`."""
     for page in client.get_paginator("list_schedules").paginate(GroupName="default", NamePrefix=PREFIX):
         for schedule in page["Schedules"]:
-            parts = parts_of(schedule["Name"])
+            parts = parse_owned_name(schedule["Name"])
             if parts is None:
                 continue
             owner, run, number = parts

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 from ....errors import UsageError, near_names_hint
-from ...prepare.addresses import require_narrow
+from ...prepare.addresses import require_narrow_network
 
-__all__ = ["DLAMI", "AwsOptions", "options_of"]
+__all__ = ["DLAMI", "AwsOptions", "parse_options"]
 
 # docs.aws.amazon.com/dlami/latest/devguide/find-dlami-id.html: the name's form, and this one as the example
 DLAMI = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
@@ -45,7 +45,7 @@ class AwsOptions:
     ssh_from: str = ""
 
 
-def options_of(options: Mapping[str, str]) -> AwsOptions:
+def parse_options(options: Mapping[str, str]) -> AwsOptions:
     """Return options that fit together.
 
     Raises:
@@ -69,5 +69,5 @@ def options_of(options: Mapping[str, str]) -> AwsOptions:
         if getattr(chosen, name) and not getattr(chosen, needs):
             raise UsageError(f"`--option {name}` needs `--option {needs}` too", hint=f"add `-O {needs}=…`")
     if chosen.ssh_from:
-        require_narrow(chosen.ssh_from, option="ssh_from")
+        require_narrow_network(chosen.ssh_from, option="ssh_from")
     return chosen

@@ -6,13 +6,13 @@ import re
 
 from ...core.request import LaunchRequest
 
-__all__ = ["PREFIX", "owned_name", "parts_of"]
+__all__ = ["PREFIX", "build_owned_name", "parse_owned_name"]
 
 PREFIX = "gpuplan."
 _UNFIT = re.compile(r"[^0-9A-Za-z_-]")  # names of schedules: `[0-9a-zA-Z-_.]+`, 64 at most
 
 
-def owned_name(request: LaunchRequest, number: int) -> str:
+def build_owned_name(request: LaunchRequest, number: int) -> str:
     """Return the name of an attempt's security group and schedule: prefix, owner, run and attempt.
 
     The account's list of schedules has names and nothing else to tell an owner by.
@@ -20,11 +20,11 @@ def owned_name(request: LaunchRequest, number: int) -> str:
     return f"{PREFIX}{_UNFIT.sub('-', request.owner)}.{request.run}.{number}"
 
 
-def parts_of(name: str) -> tuple[str, str, int] | None:
+def parse_owned_name(name: str) -> tuple[str, str, int] | None:
     """Return owner, run and attempt of such a name; None for any other.
 
     Example:
-        >>> parts_of("gpuplan.own-1a2b.r64879f7d-1.2")
+        >>> parse_owned_name("gpuplan.own-1a2b.r64879f7d-1.2")
         ('own-1a2b', 'r64879f7d-1', 2)
     """
     match = re.fullmatch(r"gpuplan\.([^.]+)\.([^.]+)\.(\d+)", name)

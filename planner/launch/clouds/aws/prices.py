@@ -9,8 +9,8 @@ from typing import Any
 
 from ....offers.refresh.errors import FetchError
 from ....offers.refresh.sources.aws_sdk import FILTERS, LINUX, PRICING_REGION, products_of
-from ...core.errors import CloudFault, FaultKind
-from ...core.request import Candidate
+from ...core.errors import CloudError, ErrorKind
+from ...core.request import LaunchCandidate
 
 __all__ = [
     "PRICING_REGION",
@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 
-def on_demand_usd(client: Any, candidate: Candidate) -> Decimal:
+def on_demand_usd(client: Any, candidate: LaunchCandidate) -> Decimal:
     """Return the price of Linux on shared hardware; the highest when there are several [USD/h].
 
     Args:
@@ -38,14 +38,14 @@ def on_demand_usd(client: Any, candidate: Candidate) -> Decimal:
     try:
         rows = [row for text in texts for row in products_of(text, "")]
     except (KeyError, TypeError, ValueError, FetchError) as error:
-        raise CloudFault(FaultKind.UNKNOWN, "Malformed", f"a price list in another form: {error}") from error
+        raise CloudError(ErrorKind.UNKNOWN, "Malformed", f"a price list in another form: {error}") from error
     prices = [row.usd_per_hour for row in rows if row.currency == "USD" and row.usd_per_hour > 0]
     if not prices:
-        raise CloudFault(FaultKind.ABSENT, "NoPrice", _no_price(candidate))
+        raise CloudError(ErrorKind.ABSENT, "NoPrice", _no_price(candidate))
     return max(prices)
 
 
-def spot_usd(client: Any, candidate: Candidate, *, zones: str, now: datetime) -> Decimal:
+def spot_usd(client: Any, candidate: LaunchCandidate, *, zones: str, now: datetime) -> Decimal:
     """Return the highest of the prices in force in the zones that may be used [USD/h].
 
     Args:
@@ -64,11 +64,11 @@ def spot_usd(client: Any, candidate: Candidate, *, zones: str, now: datetime) ->
             newest[zone] = entry
     prices = [Decimal(entry["SpotPrice"]) for zone, entry in newest.items() if not zones or zone[-1] in zones]
     if not prices:
-        raise CloudFault(FaultKind.ABSENT, "NoPrice", _no_price(candidate))
+        raise CloudError(ErrorKind.ABSENT, "NoPrice", _no_price(candidate))
     return max(prices)
 
 
-def _no_price(candidate: Candidate) -> str:
+def _no_price(candidate: LaunchCandidate) -> str:
     """Return the words for an offer that no price list has."""
     how = candidate.purchase.replace("_", " ")
     return f"no price of {candidate.instance_type} {how} in {candidate.region}"
@@ -93,7 +93,7 @@ def spot_max_price(usd_per_hour: Decimal) -> Decimal:
     return (usd_per_hour * SPOT_CEILING).quantize(CENTS_OF_A_CENT)
 
 
-def max_usd_per_hour(candidate: Candidate, *, disk_gb: int) -> Decimal:
+def max_usd_per_hour(candidate: LaunchCandidate, *, disk_gb: int) -> Decimal:
     """Return the highest hourly price of an instance, its disk and its address [USD/h]."""
     spot = candidate.purchase == "spot"
     machine = spot_max_price(candidate.usd_per_hour) if spot else candidate.usd_per_hour

@@ -11,7 +11,7 @@ from typing import Any
 from ...core.api_call import Call
 from ...core.resource_names import TAG_RUN
 
-__all__ = ["POLICY", "ROLE", "account_call", "role_calls"]
+__all__ = ["POLICY", "ROLE", "build_account_call", "build_role_calls"]
 
 ROLE = "gpuplan-scheduler"
 POLICY = "terminate-gpuplan-instances"
@@ -23,7 +23,7 @@ WAY_OUT = (
 )
 
 
-def account_call(region: str) -> Call:
+def build_account_call(region: str) -> Call:
     """Return the call that asks for the account's number."""
     return Call(
         step="account", service="sts", operation="get_caller_identity", region=region, params={},
@@ -31,7 +31,7 @@ def account_call(region: str) -> Call:
     )  # fmt: skip
 
 
-def role_calls(region: str) -> list[Call]:
+def build_role_calls(region: str) -> list[Call]:
     """Return the calls that make sure of the role; they keep its `arn` as `role.arn` and need `account.id`."""
     named = {"RoleName": ROLE}
     found = _call(

@@ -10,10 +10,10 @@ from typing import Any
 
 from ...core.api_call import Call
 from ...core.launch_plan import CapLayer
-from ...core.request import Candidate, LaunchRequest
-from .owned_names import owned_name
+from ...core.request import LaunchCandidate, LaunchRequest
+from .owned_names import build_owned_name
 
-__all__ = ["SCHEDULE_SLACK_S", "schedule_calls", "schedule_layer"]
+__all__ = ["SCHEDULE_SLACK_S", "build_schedule_calls", "build_schedule_layer"]
 
 SCHEDULE_SLACK_S = (
     60.0  # a schedule starts within the minute that it names: docs.aws.amazon.com/scheduler, "at"
@@ -23,7 +23,7 @@ READ_BACK_S = 60.0
 ASSUMABLE_S = 180.0  # a new role is known everywhere within seconds, rarely a minute
 
 
-def schedule_layer(cap_s: int, *, made_here: bool) -> CapLayer:
+def build_schedule_layer(cap_s: int, *, made_here: bool) -> CapLayer:
     """Return the layer that the calls arm.
 
     Args:
@@ -39,8 +39,8 @@ def schedule_layer(cap_s: int, *, made_here: bool) -> CapLayer:
     )  # fmt: skip
 
 
-def schedule_calls(
-    request: LaunchRequest, candidate: Candidate, *, number: int, token: str, role: Any
+def build_schedule_calls(
+    request: LaunchRequest, candidate: LaunchCandidate, *, number: int, token: str, role: Any
 ) -> list[Call]:
     """Return the call that makes the schedule, and the one that reads it back.
 
@@ -49,7 +49,7 @@ def schedule_calls(
         token: The attempt's.
         role: ARN of the role that the scheduler takes on, or a reference to it.
     """
-    name = owned_name(request, number)
+    name = build_owned_name(request, number)
     content = _content(candidate, name=name, role=role)
     params = {
         **content,
@@ -73,7 +73,7 @@ def schedule_calls(
     return [made, read]
 
 
-def _content(candidate: Candidate, *, name: str, role: Any) -> dict[str, Any]:
+def _content(candidate: LaunchCandidate, *, name: str, role: Any) -> dict[str, Any]:
     """Return what makes the schedule end this instance at this time."""
     at = {"from": "machine.started", "plus_s": candidate.cap_s, "format": "at(%Y-%m-%dT%H:%M:%S)"}
     return {
@@ -96,7 +96,7 @@ def _flat(content: dict[str, Any], above: str = "") -> dict[str, Any]:
     """Return nested content as dotted paths, references as values.
 
     Example:
-        >>> _flat({"Target": {"Arn": "a", "Input": {"$json": {}}}})
+        >>> _flat({"StopTarget": {"Arn": "a", "Input": {"$json": {}}}})
         {'Target.Arn': 'a', 'Target.Input': {'$json': {}}}
     """
     flat: dict[str, Any] = {}

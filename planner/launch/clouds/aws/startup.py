@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 
 from ....errors import UsageError
-from ...core.request import Candidate, LaunchRequest
-from ...prepare.startup import Boot, require_fetchable
+from ...core.request import LaunchCandidate, LaunchRequest
+from ...prepare.startup import BootConfig, require_fetchable
 from ...prepare.startup import startup_script as framed
 from .options import AwsOptions
 
@@ -21,7 +21,9 @@ USER_DATA_BYTES = (
 )  # docs.aws.amazon.com/AWSEC2/latest/UserGuide/instancedata-add-user-data.html, raw form
 
 
-def startup_script(request: LaunchRequest, candidate: Candidate, number: int, options: AwsOptions) -> str:
+def startup_script(
+    request: LaunchRequest, candidate: LaunchCandidate, number: int, options: AwsOptions
+) -> str:
     """Return the script.
 
     Raises:
@@ -37,10 +39,10 @@ def startup_script(request: LaunchRequest, candidate: Candidate, number: int, op
     return script
 
 
-def _boot(request: LaunchRequest, candidate: Candidate, options: AwsOptions) -> Boot:
+def _boot(request: LaunchRequest, candidate: LaunchCandidate, options: AwsOptions) -> BootConfig:
     """Return what EC2 adds."""
     minutes = math.floor(candidate.cap_s / 60)
-    return Boot(
+    return BootConfig(
         timer=f"shutdown -h +{minutes} # the cap, before anything can fail",
         end="shutdown -h now", packages=("keras", "jax[cuda12]"), notices="aws",
         copy_="aws s3 sync --only-show-errors {source} {target}",

@@ -13,18 +13,26 @@ from typing import Any
 from ....errors import UsageError
 from ...core.api_call import Call, look_up
 from ...core.clock import Clock
-from ...core.cloud_adapter import Leftover, Listing, LivePrice, Machine, MachineRef, Outcome, gathered
-from ...core.errors import CloudFault, FaultKind
-from ...core.known_accounts import Remembered
-from ...core.launch_plan import Attempt, Terms
-from ...core.request import Candidate, LaunchRequest
+from ...core.cloud_adapter import (
+    CloudMachine,
+    Leftover,
+    Listing,
+    LivePrice,
+    MachineRef,
+    RunOutcome,
+    collect_machines,
+)
+from ...core.errors import CloudError, ErrorKind
+from ...core.known_accounts import KnownAccounts
+from ...core.launch_plan import Attempt, CostTerms
+from ...core.request import LaunchCandidate, LaunchRequest
 from ...core.resource_names import TAG_RUN
-from .attempt import attempt_of
+from .attempt import build_attempt
 from .caps import BOOT_ALLOWANCE_S
-from .error_codes import fault_of_machine, fault_of_registration
-from .machine import ending_of, is_ours, is_same, leftover_of, machine_of
-from .normalize import spelt
-from .options import AzureOptions, options_of, require_ours
+from .error_codes import parse_machine_error, parse_registration_error
+from .machine import build_end_calls, is_ours, is_same, parse_leftover, parse_machine
+from .normalize import normalize_reply
+from .options import AzureOptions, parse_options, require_launchable
 from .prices import LEFT_HOURS, left_usd_per_hour, live_price, spot_max_price
 from .rest import AzureRest
 
@@ -46,17 +54,17 @@ class AzureAdapter:
     visibility_s = 60.0
 
     def __init__(self, *, state_dir: Path, clock: Clock) -> None:
-        self._accounts = Remembered(
+        self._accounts = KnownAccounts(
             state_dir / "azure-subscriptions.txt", current=os.environ.get("AZURE_SUBSCRIPTION_ID")
         )
         self._rest = AzureRest()
 
-    def terms(self, candidate: Candidate, options: Mapping[str, str]) -> Terms:
+    def terms(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> CostTerms:
         """Return what it costs at most, disk and address included."""
         left = left_usd_per_hour(disk_gb=int(self._options(options).disk_gb))
         spot = candidate.purchase == "spot"
         machine = spot_max_price(candidate.usd_per_hour) if spot else candidate.usd_per_hour
-        return Terms(
+        return CostTerms(
             slack_s=BOOT_ALLOWANCE_S, max_usd_per_hour=machine + left, left_usd=left * LEFT_HOURS,
             notes=_notes(left),
             outer_cap="Azure's auto-shutdown takes caps from half an hour to 23 hours: `--max-hours 23` or less",
@@ -65,27 +73,27 @@ class AzureAdapter:
     def attempts(self, request: LaunchRequest) -> tuple[Attempt, ...]:
         """Return one attempt for each candidate, or for each of its zones."""
         chosen = self._options(request.options)
-        require_ours(source=request.spec.source)
+        require_launchable(source=request.spec.source)
         places = [(one, zone) for one in request.candidates for zone in _zones(one, chosen)]
         return tuple(
-            attempt_of(request, candidate, number=number, zone=zone, chosen=chosen)
+            build_attempt(request, candidate, number=number, zone=zone, chosen=chosen)
             for number, (candidate, zone) in enumerate(places, start=request.attempt)
         )
 
     def ending(self, machine: MachineRef) -> tuple[Call, ...]:
         """Return the calls that delete it."""
-        return ending_of(machine)
+        return build_end_calls(machine)
 
     def send(self, call: Call, params: Mapping[str, Any]) -> dict[str, Any]:
         """Send one call once; what a machine says of its own failure is raised."""
         if call.makes:
             self._accounts.add(params["subscription"])
         reply = self._rest.send(call.service, call.operation, _with_script(params))
-        reads = {"virtualMachines.get": fault_of_machine, "providers.get": fault_of_registration}
+        reads = {"virtualMachines.get": parse_machine_error, "providers.get": parse_registration_error}
         fault = reads[call.operation](reply) if call.operation in reads else None
         if fault:
             raise fault
-        spelled: dict[str, Any] = spelt(reply)
+        spelled: dict[str, Any] = normalize_reply(reply)
         return spelled
 
     def missing(self) -> str:
@@ -98,66 +106,66 @@ class AzureAdapter:
         """Return Azure's time."""
         return self._rest.clock.now()
 
-    def look(self, machine: MachineRef) -> Machine | None:
+    def look(self, machine: MachineRef) -> CloudMachine | None:
         """Return the machine on record, and no other one of its name; None when Azure does not know it.
 
         A machine that was given back is `stopped`: its disk and address are still paid for.
         """
         where = {key: machine.details[key] for key in ("subscription", "group", "name")}
         row = self._row(where)
-        return None if row is None or not is_same(machine, row) else machine_of(row, seen_at=self._now())
+        return None if row is None or not is_same(machine, row) else parse_machine(row, seen_at=self._now())
 
     def machines(self, regions: Sequence[str] | None) -> Listing:
         """Return every machine with our tags, in every subscription that is known."""
 
-        def ask(subscription: str) -> list[Machine]:
+        def ask(subscription: str) -> list[CloudMachine]:
             found = [self._described(row) for row in self._rows(subscription) if is_ours(row)]
             return [one for one in found if one is not None and _is_in(one.region, regions)]
 
-        return gathered(self._accounts.names(), ask)
+        return collect_machines(self._accounts.names(), ask)
 
-    def leftovers(self, regions: Sequence[str] | None) -> tuple[list[Leftover], dict[str, CloudFault]]:
+    def leftovers(self, regions: Sequence[str] | None) -> tuple[list[Leftover], dict[str, CloudError]]:
         """Return the resource groups with our tags that hold no machine, and the subscriptions that failed."""
         found: list[Leftover] = []
-        failed: dict[str, CloudFault] = {}
+        failed: dict[str, CloudError] = {}
         for subscription in self._accounts.names():
             try:
                 found += self._empty_groups(subscription)
-            except CloudFault as fault:
+            except CloudError as fault:
                 failed[subscription] = fault
         return [one for one in found if _is_in(one.region, regions)], failed
 
-    def live_price(self, candidate: Candidate, options: Mapping[str, str]) -> LivePrice:
+    def live_price(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> LivePrice:
         """Return what Azure's retail prices say now; no credentials are sent."""
         return live_price(candidate)
 
-    def outcome(self, request: LaunchRequest) -> Outcome | None:
+    def outcome(self, request: LaunchRequest) -> RunOutcome | None:
         """Return nothing: on Azure there is no place yet that outlives the machine."""
         return None
 
     def _options(self, options: Mapping[str, str]) -> AzureOptions:
         """Return the options as typed."""
-        return options_of(options, subscription=self._accounts.current)
+        return parse_options(options, subscription=self._accounts.current)
 
     def _rows(self, subscription: str) -> list[dict[str, Any]]:
         """Return all machines of a subscription, without their instance views."""
         return list(self._rest.pages("compute", "virtualMachines.listAll", {"subscription": subscription}))
 
-    def _described(self, row: Mapping[str, Any]) -> Machine | None:
+    def _described(self, row: Mapping[str, Any]) -> CloudMachine | None:
         """Return a listed machine, with its instance view where that can be read; None when it is gone."""
         _, _, subscription, _, group, *_, name = str(row["id"]).split("/")
         try:
             seen = self._row({"subscription": subscription, "group": group, "name": name})
-        except CloudFault:
-            return machine_of(row, seen_at=self._now())
-        return None if seen is None else machine_of(seen, seen_at=self._now())
+        except CloudError:
+            return parse_machine(row, seen_at=self._now())
+        return None if seen is None else parse_machine(seen, seen_at=self._now())
 
     def _row(self, where: Mapping[str, str]) -> dict[str, Any] | None:
         """Return a machine with its instance view; None when there is none of its name."""
         try:
             return self._rest.send("compute", "virtualMachines.get", {**where, "$expand": "instanceView"})
-        except CloudFault as fault:
-            if fault.kind is FaultKind.ABSENT:
+        except CloudError as fault:
+            if fault.kind is ErrorKind.ABSENT:
                 return None
             raise
 
@@ -171,7 +179,7 @@ class AzureAdapter:
         )
         full = {str(row["id"]).split("/")[4].lower() for row in self._rows(subscription)}
         return [
-            leftover_of(row)
+            parse_leftover(row)
             for row in groups
             if is_ours(row)
             and str(row["name"]).lower() not in full
@@ -183,7 +191,7 @@ class AzureAdapter:
         return self._rest.clock.now() or datetime.now(tz=UTC)
 
 
-def _zones(candidate: Candidate, chosen: AzureOptions) -> list[str | None]:
+def _zones(candidate: LaunchCandidate, chosen: AzureOptions) -> list[str | None]:
     """Return the availability zones to try, as `eastus-1`; None: Azure chooses."""
     return [f"{candidate.region}-{number}" for number in chosen.zones] or [None]
 

@@ -6,68 +6,68 @@ from typing import Any
 
 from ...core.api_call import Call
 from ...core.launch_plan import Attempt
-from ...core.request import Candidate, LaunchRequest
-from ...core.resource_names import TAG_RUN, resource_name, tags_of, token_of
-from ...prepare.shell import quoted
-from ...prepare.startup import Boot, startup_script
-from .caps import Capped, ending_line, layers_of, timer_line
-from .network import network_calls, resource_path
-from .options import NOBODYS_KEY, PARTS_OF_AN_IMAGE, AzureOptions
+from ...core.request import LaunchCandidate, LaunchRequest
+from ...core.resource_names import TAG_RUN, build_tags, build_token, resource_name
+from ...prepare.shell import quote
+from ...prepare.startup import BootConfig, startup_script
+from .caps import CapCalls, build_end_command, build_layers, build_timer_line
+from .network import build_network_calls, build_resource_path
+from .options import PARTS_OF_AN_IMAGE, UNUSABLE_PUBLIC_KEY, AzureOptions
 from .prices import spot_max_price
 
-__all__ = ["attempt_of"]
+__all__ = ["build_attempt"]
 
 SEEN_S, RUNNING_S = 120.0, 900.0
 PACKAGES = ("keras", "jax[cuda12]")
 _KEPT = {"id": "properties.vmId", "started": "properties.timeCreated"}
 
 
-def attempt_of(
-    request: LaunchRequest, candidate: Candidate, *, number: int, zone: str | None, chosen: AzureOptions
+def build_attempt(
+    request: LaunchRequest, candidate: LaunchCandidate, *, number: int, zone: str | None, chosen: AzureOptions
 ) -> Attempt:
     """Return the calls for one candidate in one place."""
-    maker = _Maker(request, candidate, number, zone, chosen)
+    builder = _CallBuilder(request, candidate, number, zone, chosen)
     return Attempt(
-        number=number, candidate=candidate, zone=zone, calls=tuple(maker.calls()),
-        layers=layers_of(candidate.cap_s), details={**maker.place, "name": maker.name},
-        stop_by_hand=f"az group delete --yes --subscription {quoted(chosen.subscription)} "
-        f"--name {quoted(maker.name)}",
+        number=number, candidate=candidate, zone=zone, calls=tuple(builder.calls()),
+        layers=build_layers(candidate.cap_s), details={**builder.place, "name": builder.name},
+        stop_by_hand=f"az group delete --yes --subscription {quote(chosen.subscription)} "
+        f"--name {quote(builder.name)}",
     )  # fmt: skip
 
 
-class _Maker:
+class _CallBuilder:
     """Makes the calls of one attempt."""
 
     def __init__(
         self,
         request: LaunchRequest,
-        candidate: Candidate,
+        candidate: LaunchCandidate,
         number: int,
         zone: str | None,
         chosen: AzureOptions,
     ) -> None:
         self.request, self.candidate, self.number = request, candidate, number
         self.zone, self.chosen = zone, chosen
-        self.token = token_of(request=request, number=number, candidate=candidate, zone=zone)
+        self.token = build_token(request=request, number=number, candidate=candidate, zone=zone)
         self.name = f"{resource_name(request, number)}-{self.token[:8]}"
-        self.tags = tags_of(request=request, number=number, candidate=candidate)
-        self.path = resource_path(chosen, self.name, "Microsoft.Compute/virtualMachines", self.name)
+        self.tags = build_tags(request=request, number=number, candidate=candidate)
+        self.path = build_resource_path(chosen, self.name, "Microsoft.Compute/virtualMachines", self.name)
         self.place = {"subscription": chosen.subscription, "group": self.name}
 
     def calls(self) -> list[Call]:
         """Return all of them in order: the machine's right to end itself comes before anything is waited for."""
         region = self.candidate.region
-        network = network_calls(
+        network = build_network_calls(
             self.chosen, group=self.name, region=region, zone=self._zone(), tags=self.tags
         )
-        capped = Capped(
+        apply_cap = CapCalls(
             subscription=self.chosen.subscription, region=region, name=self.name, path=self.path, tags=self.tags,
             token=self.token, cap_s=self.candidate.cap_s,
         )  # fmt: skip
         created = self._get("created", patience_s=SEEN_S)
         return [
-            capped.registered(), *network, self._machine(), created, *capped.right(), self._running(),
-            *capped.order(),
+            apply_cap.registered(), *network, self._machine(), created, *apply_cap.right(), self._running(),
+            *apply_cap.order(),
         ]  # fmt: skip
 
     def _call(self, step: str, service: str, operation: str, params: dict[str, Any], **more: Any) -> Call:
@@ -106,7 +106,7 @@ class _Maker:
 
     def _body(self) -> dict[str, Any]:
         """Return the machine that is asked for; the start-up script is put in when it is sent."""
-        card = resource_path(self.chosen, self.name, "Microsoft.Network/networkInterfaces", self.name)
+        card = build_resource_path(self.chosen, self.name, "Microsoft.Network/networkInterfaces", self.name)
         disk = {
             "createOption": "FromImage", "deleteOption": "Delete", "diskSizeGB": int(self.chosen.disk_gb),
             "managedDisk": {"storageAccountType": "StandardSSD_LRS"},
@@ -131,16 +131,19 @@ class _Maker:
 
     def _login(self) -> dict[str, Any]:
         """Return who may log in: whoever has the private half of a key, and without one nobody."""
-        key = {"path": "/home/gpuplan/.ssh/authorized_keys", "keyData": self.chosen.ssh_key or NOBODYS_KEY}
+        key = {
+            "path": "/home/gpuplan/.ssh/authorized_keys",
+            "keyData": self.chosen.ssh_key or UNUSABLE_PUBLIC_KEY,
+        }
         return {
             "computerName": self.name, "adminUsername": "gpuplan",
             "linuxConfiguration": {"disablePasswordAuthentication": True, "ssh": {"publicKeys": [key]}},
         }  # fmt: skip
 
-    def _boot(self) -> Boot:
+    def _boot(self) -> BootConfig:
         """Return what the start-up script needs on Azure."""
-        return Boot(
-            timer=timer_line(self.path, after_s=self.candidate.cap_s), end=ending_line(self.path),
+        return BootConfig(
+            timer=build_timer_line(self.path, after_s=self.candidate.cap_s), end=build_end_command(self.path),
             packages=PACKAGES, notices="azure",
         )  # fmt: skip
 

@@ -13,10 +13,17 @@ from typing import Any
 
 from ...core.api_call import Call
 from ...core.launch_plan import CapLayer
-from ...prepare.shell import quoted
+from ...prepare.shell import quote
 from .normalize import DATE
 
-__all__ = ["BOOT_ALLOWANCE_S", "Capped", "ending_line", "has_auto_shutdown", "layers_of", "timer_line"]
+__all__ = [
+    "BOOT_ALLOWANCE_S",
+    "CapCalls",
+    "build_end_command",
+    "build_layers",
+    "build_timer_line",
+    "has_auto_shutdown",
+]
 
 
 # https://learn.microsoft.com/entra/identity/managed-identities-azure-resources/how-to-use-vm-token
@@ -29,19 +36,19 @@ VERSION = "2026-04-01"
 AGAIN_S = 15
 
 
-def timer_line(resource: str, *, after_s: int) -> str:
+def build_timer_line(resource: str, *, after_s: int) -> str:
     """Return the line that ends a machine after some time, whatever becomes of the script around it.
 
     Args:
         resource: Path of the machine at Azure Resource Manager.
         after_s: From now [s].
     """
-    return f"setsid bash -c {quoted(f'sleep {after_s}; {_loop(resource)}')} > /dev/null 2>&1 &"
+    return f"setsid bash -c {quote(f'sleep {after_s}; {_loop(resource)}')} > /dev/null 2>&1 &"
 
 
-def ending_line(resource: str) -> str:
+def build_end_command(resource: str) -> str:
     """Return shell that ends a machine now, and comes back only with the machine's end."""
-    return f"bash -c {quoted(_loop(resource))}"
+    return f"bash -c {quote(_loop(resource))}"
 
 
 def _loop(resource: str) -> str:
@@ -75,7 +82,7 @@ def has_auto_shutdown(cap_s: int) -> bool:
     return SHORTEST_S <= cap_s <= LONGEST_S
 
 
-def layers_of(cap_s: int) -> tuple[CapLayer, ...]:
+def build_layers(cap_s: int) -> tuple[CapLayer, ...]:
     """Return what ends a machine of a cap."""
     name, what = (
         ("auto-shutdown", "auto-shutdown at a time of day")
@@ -95,7 +102,7 @@ def layers_of(cap_s: int) -> tuple[CapLayer, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Capped:
+class CapCalls:
     """A machine whose cap is to be armed; its time of creation is kept by the step `created`.
 
     Args:

@@ -12,42 +12,42 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...core.api_call import look_up
-from ...core.errors import CloudFault, FaultKind
+from ...core.errors import CloudError, ErrorKind
 
-__all__ = ["fault_of_answer", "fault_of_machine", "fault_of_registration"]
+__all__ = ["parse_error_response", "parse_machine_error", "parse_registration_error"]
 
-_CODES: dict[FaultKind, frozenset[str]] = {
-    FaultKind.CAPACITY: frozenset(
+_CODES: dict[ErrorKind, frozenset[str]] = {
+    ErrorKind.CAPACITY: frozenset(
         {
             "SkuNotAvailable", "AllocationFailed", "ZonalAllocationFailed", "OverconstrainedAllocationRequest",
             "OverconstrainedZonalAllocationRequest", "LocationNotAvailableForResourceType",
             "AvailabilityZoneNotSupported", "LowPriorityCapacityNotAvailable",
         }
     ),
-    FaultKind.QUOTA: frozenset(
+    ErrorKind.QUOTA: frozenset(
         {"QuotaExceeded", "ResourceQuotaExceeded", "PublicIPCountLimitReached", "CoreQuotaExceeded"}
     ),
-    FaultKind.CREDENTIALS: frozenset(
+    ErrorKind.CREDENTIALS: frozenset(
         {
             "AuthenticationFailed", "AuthorizationFailed", "ExpiredAuthenticationToken",
             "InvalidAuthenticationToken", "InvalidAuthenticationTokenTenant", "LinkedAuthorizationFailed",
             "SubscriptionNotFound", "DisabledSubscription", "ReadOnlyDisabledSubscription",
         }
     ),
-    FaultKind.THROTTLED: frozenset(
+    ErrorKind.THROTTLED: frozenset(
         {"TooManyRequests", "SubscriptionRequestsThrottled", "OperationNotAllowedThrottled"}
     ),
-    FaultKind.TRANSIENT: frozenset(
+    ErrorKind.TRANSIENT: frozenset(
         {
             "AnotherOperationInProgress", "ReferencedResourceNotProvisioned", "RetryableError",
             "PrincipalNotFound", "Conflict",
         }
     ),
     # Its group is going, or the network interface, which ends with its machine, has gone: the attempt is over.
-    FaultKind.SPENT_TOKEN: frozenset(
+    ErrorKind.SPENT_TOKEN: frozenset(
         {"ResourceGroupBeingDeleted", "ResourceGroupNotFound", "InvalidResourceReference"}
     ),
-    FaultKind.EXISTS: frozenset({"ConditionNotMet", "PreconditionFailed", "RoleAssignmentExists"}),
+    ErrorKind.EXISTS: frozenset({"ConditionNotMet", "PreconditionFailed", "RoleAssignmentExists"}),
 }  # fmt: skip
 _KIND_OF = {code: kind for kind, codes in _CODES.items() for code in codes}
 _GIVEN_BACK = {
@@ -58,7 +58,7 @@ _GIVEN_BACK = {
 }
 
 
-def fault_of_answer(status: int, body: Any, *, makes: bool) -> CloudFault:
+def parse_error_response(status: int, body: Any, *, makes: bool) -> CloudError:
     """Return what an answer with an error means.
 
     Args:
@@ -68,15 +68,15 @@ def fault_of_answer(status: int, body: Any, *, makes: bool) -> CloudFault:
     """
     error = look_up(body, "error") if isinstance(body, Mapping) else None
     if not isinstance(error, Mapping):
-        return CloudFault(_by_status(status, makes=makes), f"HTTP {status}", "")
+        return CloudError(_by_status(status, makes=makes), f"HTTP {status}", "")
     code, message = str(error.get("code") or status), " ".join(str(error.get("message", "")).split())
-    kind = FaultKind.THROTTLED if status == 429 else _named(code, message) or _by_status(status, makes=makes)
-    if kind is FaultKind.SPENT_TOKEN and not makes:
-        kind = FaultKind.ABSENT
-    return CloudFault(kind, code, message, scope=_scope(message))
+    kind = ErrorKind.THROTTLED if status == 429 else _named(code, message) or _by_status(status, makes=makes)
+    if kind is ErrorKind.SPENT_TOKEN and not makes:
+        kind = ErrorKind.ABSENT
+    return CloudError(kind, code, message, scope=_scope(message))
 
 
-def fault_of_machine(reply: Mapping[str, Any]) -> CloudFault | None:
+def parse_machine_error(reply: Mapping[str, Any]) -> CloudError | None:
     """Return what it means that a machine failed or ended while it was to start; None while it may come up.
 
     The reason stands in the status `ProvisioningState/failed/REASON` of its instance view.
@@ -87,42 +87,42 @@ def fault_of_machine(reply: Mapping[str, Any]) -> CloudFault | None:
     if failed:
         reason = failed.split("/")[2] if failed.count("/") > 1 else "ProvisioningFailed"
         message = " ".join(str(codes[failed].get("message", "")).split())
-        kind = _named(reason, message) or FaultKind.CAPACITY
-        return CloudFault(kind, reason, message, scope=_scope(message))
+        kind = _named(reason, message) or ErrorKind.CAPACITY
+        return CloudError(kind, reason, message, scope=_scope(message))
     if look_up(reply, "properties.provisioningState") == "Deleting" or _GIVEN_BACK & codes.keys():
-        return CloudFault(FaultKind.SPENT_TOKEN, "Ended", "the machine ended while it started")
+        return CloudError(ErrorKind.SPENT_TOKEN, "Ended", "the machine ended while it started")
     return None
 
 
-def fault_of_registration(reply: Mapping[str, Any]) -> CloudFault | None:
+def parse_registration_error(reply: Mapping[str, Any]) -> CloudError | None:
     """Return what it means that a subscription may not use a service; None when it may."""
     state, namespace = reply.get("registrationState"), reply.get("namespace")
     if state == "Registered":
         return None
-    return CloudFault(
-        FaultKind.INVALID, "MissingSubscriptionRegistration",
+    return CloudError(
+        ErrorKind.INVALID, "MissingSubscriptionRegistration",
         f"{namespace} is {state}: `az provider register --namespace {namespace}`",
     )  # fmt: skip
 
 
-def _named(code: str, message: str) -> FaultKind | None:
+def _named(code: str, message: str) -> ErrorKind | None:
     """Return the kind of a code that says it all; a quota hides behind `OperationNotAllowed`."""
     if code in {"OperationNotAllowed", "Forbidden", "BadRequest"} and "quota" in message.lower():
-        return FaultKind.QUOTA
+        return ErrorKind.QUOTA
     return _KIND_OF.get(code)
 
 
-def _by_status(status: int, *, makes: bool) -> FaultKind:
+def _by_status(status: int, *, makes: bool) -> ErrorKind:
     """Return the kind of an answer whose code says nothing."""
     if status in {401, 403}:
-        return FaultKind.CREDENTIALS
+        return ErrorKind.CREDENTIALS
     if status == 404:
-        return FaultKind.SPENT_TOKEN if makes else FaultKind.ABSENT
+        return ErrorKind.SPENT_TOKEN if makes else ErrorKind.ABSENT
     if status == 429:
-        return FaultKind.THROTTLED
+        return ErrorKind.THROTTLED
     if status == 412:
-        return FaultKind.EXISTS
-    return FaultKind.INVALID if 400 <= status < 500 else FaultKind.UNKNOWN
+        return ErrorKind.EXISTS
+    return ErrorKind.INVALID if 400 <= status < 500 else ErrorKind.UNKNOWN
 
 
 def _scope(message: str) -> str:

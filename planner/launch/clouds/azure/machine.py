@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ...core.api_call import Call, look_up
-from ...core.cloud_adapter import Leftover, Machine, MachineRef, MachineState
+from ...core.cloud_adapter import CloudMachine, Leftover, MachineRef, MachineState
 from ...core.resource_names import TAG_OWNER_NAME, TAG_RUN, usd_from_tag
 from .network import group_removal
 
-__all__ = ["ending_of", "is_ours", "is_same", "leftover_of", "machine_of"]
+__all__ = ["build_end_calls", "is_ours", "is_same", "parse_leftover", "parse_machine"]
 
 # A machine that only shut itself down (`stopped`) is paid for in full: by its bill it is running.
 _POWER: dict[str, MachineState] = {
@@ -34,7 +34,7 @@ def is_same(machine: MachineRef, row: Mapping[str, Any]) -> bool:
     return machine.id in {_id(row), str(row["name"]).lower()}
 
 
-def machine_of(row: Mapping[str, Any], *, seen_at: datetime) -> Machine:
+def parse_machine(row: Mapping[str, Any], *, seen_at: datetime) -> CloudMachine:
     """Return a machine; without the instance view, its state is that of its provisioning.
 
     Its id is the one that Azure gave to this very machine: names can be given again.
@@ -44,7 +44,7 @@ def machine_of(row: Mapping[str, Any], *, seen_at: datetime) -> Machine:
     started_at = datetime.fromisoformat(str(look_up(row, "properties.timeCreated"))).astimezone(UTC)
     cap_s, number = tags.get("gpuplan-cap-s", ""), tags.get("gpuplan-attempt", "")
     zones = row.get("zones") or []
-    return Machine(
+    return CloudMachine(
         id=_id(row), provider="azure", region=str(row["location"]).replace(" ", "").lower(),
         zone=zones[0] if zones else None,
         instance_type=str(look_up(row, "properties.hardwareProfile.vmSize")),
@@ -58,7 +58,7 @@ def machine_of(row: Mapping[str, Any], *, seen_at: datetime) -> Machine:
     )  # fmt: skip
 
 
-def ending_of(machine: MachineRef) -> tuple[Call, ...]:
+def build_end_calls(machine: MachineRef) -> tuple[Call, ...]:
     """Return the calls that delete a machine, by force, and its group if that is its own: then it has its name."""
     name, group = machine.details["name"], machine.details["group"]
     place = {"subscription": machine.details["subscription"], "group": group}
@@ -71,7 +71,7 @@ def ending_of(machine: MachineRef) -> tuple[Call, ...]:
     return (vm, group_removal(place, machine.region)[0])
 
 
-def leftover_of(row: Mapping[str, Any]) -> Leftover:
+def parse_leftover(row: Mapping[str, Any]) -> Leftover:
     """Return a resource group as something that is left of an attempt."""
     tags: Mapping[str, str] = row["tags"]
     region, number = str(row["location"]).replace(" ", "").lower(), tags.get("gpuplan-attempt", "")

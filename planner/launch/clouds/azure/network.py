@@ -14,19 +14,19 @@ from typing import Any
 from ...core.api_call import Call
 from .options import AzureOptions
 
-__all__ = ["group_removal", "network_calls", "resource_path"]
+__all__ = ["build_network_calls", "build_resource_path", "group_removal"]
 
 READY_S = 180.0
 PRIVATE = "10.0.0.0/24"
 LAST_PRIORITY, FIRST_PRIORITY = 4096, 100
 
 
-def resource_path(chosen: AzureOptions, group: str, kind: str, name: str) -> str:
+def build_resource_path(chosen: AzureOptions, group: str, kind: str, name: str) -> str:
     """Return the path of a resource, such as kind `Microsoft.Network/virtualNetworks`."""
     return f"/subscriptions/{chosen.subscription}/resourceGroups/{group}/providers/{kind}/{name}"
 
 
-def network_calls(
+def build_network_calls(
     chosen: AzureOptions, *, group: str, region: str, zone: str | None, tags: dict[str, str]
 ) -> list[Call]:
     """Return the calls that make a group, and in it a network whose only member is the machine's interface.
@@ -45,14 +45,16 @@ def network_calls(
         )  # fmt: skip
 
     def of(kind: str) -> dict[str, str]:
-        return {"id": resource_path(chosen, group, f"Microsoft.Network/{kind}", group)}
+        return {"id": build_resource_path(chosen, group, f"Microsoft.Network/{kind}", group)}
 
     address = {"sku": {"name": "Standard"}, **({"zones": [zone]} if zone else {})}
     inside = {
         "name": "machine",
         "properties": {"addressPrefix": PRIVATE, "networkSecurityGroup": of("networkSecurityGroups")},
     }
-    subnet = resource_path(chosen, group, "Microsoft.Network/virtualNetworks", f"{group}/subnets/machine")
+    subnet = build_resource_path(
+        chosen, group, "Microsoft.Network/virtualNetworks", f"{group}/subnets/machine"
+    )
     out = {**of("publicIPAddresses"), "properties": {"deleteOption": "Delete"}}
     card = {
         "networkSecurityGroup": of("networkSecurityGroups"),

@@ -11,24 +11,24 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-__all__ = ["DATE", "spelt"]
+__all__ = ["DATE", "normalize_reply"]
 
 DATE = "%Y-%m-%dT%H:%M:%SZ"
 _CASELESS = {"targetResourceId", "roleDefinitionId", "resourceId", "vmId"}
 _DATES = {"deadline"}
 
 
-def spelt(value: Any) -> Any:
+def normalize_reply(value: Any) -> Any:
     """Return an answer with its paths and ids in lower case and its dates in UTC, to the second.
 
     Example:
-        >>> spelt({"properties": {"targetResourceId": "/subscriptions/S/resourceGroups/G", "status": "Enabled"}})
-        {'properties': {'targetResourceId': '/subscriptions/s/resourcegroups/g', 'status': 'Enabled'}}
-        >>> spelt({"deadline": "2026-11-21T14:01:00.0000000+01:00"})
+        >>> normalize_reply({"targetResourceId": "/subscriptions/S/resourceGroups/G", "status": "Enabled"})
+        {'targetResourceId': '/subscriptions/s/resourcegroups/g', 'status': 'Enabled'}
+        >>> normalize_reply({"deadline": "2026-11-21T14:01:00.0000000+01:00"})
         {'deadline': '2026-11-21T13:01:00Z'}
     """
     if isinstance(value, list):
-        return [spelt(item) for item in value]
+        return [normalize_reply(item) for item in value]
     if not isinstance(value, Mapping):
         return value
     return {key: _field(key, inner) for key, inner in value.items()}
@@ -39,7 +39,7 @@ def _field(key: str, value: Any) -> Any:
     if key in _CASELESS and isinstance(value, str):
         return value.lower()
     if key not in _DATES or not isinstance(value, str):
-        return spelt(value)
+        return normalize_reply(value)
     try:
         date = datetime.fromisoformat(value)
     except ValueError:

@@ -7,16 +7,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 from ....errors import UsageError, near_names_hint
-from ...prepare.addresses import require_narrow
+from ...prepare.addresses import require_narrow_network
 from ...prepare.startup import require_fetchable
 
-__all__ = ["IMAGE", "NOBODYS_KEY", "AzureOptions", "options_of", "require_ours"]
+__all__ = ["IMAGE", "UNUSABLE_PUBLIC_KEY", "AzureOptions", "parse_options", "require_launchable"]
 
 # Ubuntu with NVIDIA's driver and CUDA: https://learn.microsoft.com/azure/virtual-machines/azure-hpc-vm-images
 IMAGE = "microsoft-dsvm:ubuntu-hpc:2204:latest"
 # Azure makes no Linux machine without a key. Nobody has the private half of this one: its point is the first
 # SHA-256 of "gpuplan: nobody's key N" that lies on the curve.
-NOBODYS_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEuhoKbu9WB3FgD9fec3LuwZ6XeqNLGPrgzZJ4K2mN4G nobody"
+UNUSABLE_PUBLIC_KEY = (
+    "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEuhoKbu9WB3FgD9fec3LuwZ6XeqNLGPrgzZJ4K2mN4G nobody"
+)
 PARTS_OF_AN_IMAGE = 4
 SUBSCRIPTION = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
@@ -42,7 +44,7 @@ class AzureOptions:
     ssh_key: str = ""
 
 
-def options_of(options: Mapping[str, str], *, subscription: str | None) -> AzureOptions:
+def parse_options(options: Mapping[str, str], *, subscription: str | None) -> AzureOptions:
     """Return options that fit together.
 
     Args:
@@ -69,7 +71,7 @@ def options_of(options: Mapping[str, str], *, subscription: str | None) -> Azure
     return chosen
 
 
-def require_ours(*, source: str) -> None:
+def require_launchable(*, source: str) -> None:
     """Raise UsageError unless the machine can fetch the code."""
     require_fetchable(source, kinds=("git", "image"), provider="Azure")
 
@@ -98,4 +100,4 @@ def _require_addresses(chosen: AzureOptions) -> None:
     """Raise UsageError unless the port is opened to addresses, and for somebody."""
     if not chosen.ssh_key:
         raise UsageError("`--option ssh_from` needs `--option ssh_key` too", hint="add `-O ssh_key=…`")
-    require_narrow(chosen.ssh_from, option="ssh_from")
+    require_narrow_network(chosen.ssh_from, option="ssh_from")

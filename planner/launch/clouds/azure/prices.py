@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 from ...core.cloud_adapter import LivePrice
-from ...core.request import Candidate
-from ...prepare.listed_price import exact_price, read_list
+from ...core.request import LaunchCandidate
+from ...prepare.listed_price import find_exact_price, read_price_list
 
 __all__ = ["LEFT_HOURS", "left_usd_per_hour", "live_price", "spot_max_price"]
 
@@ -41,7 +41,7 @@ def left_usd_per_hour(*, disk_gb: int) -> Decimal:
     return DISK_USD_PER_GB_HOUR * disk_gb + ADDRESS_USD_PER_HOUR
 
 
-def live_price(candidate: Candidate) -> LivePrice:
+def live_price(candidate: LaunchCandidate) -> LivePrice:
     """Return a machine's price by the Retail Prices API, which needs no credentials.
 
     Raises:
@@ -53,8 +53,8 @@ def live_price(candidate: Candidate) -> LivePrice:
 
     now, one = datetime.now(UTC), candidate
     request = RefreshRequest(environ=os.environ, endpoints=load_settings().endpoint)
-    rows = read_list(
+    rows = read_price_list(
         lambda http: read_listed(request, http, region=one.region, size=one.instance_type, now=now),
         name="RetailPrices",
     )
-    return exact_price(candidate, rows, name="Azure's retail prices", read_at=now)
+    return find_exact_price(candidate, rows, name="Azure's retail prices", read_at=now)

@@ -14,9 +14,9 @@ import shutil
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ...core.clock import CloudTime
-from ...core.errors import CloudFault, FaultKind
-from .error_codes import fault_of_answer
+from ...core.clock import ServerDateClock
+from ...core.errors import CloudError, ErrorKind
+from .error_codes import parse_error_response
 
 __all__ = ["METHODS", "AzureRest"]
 
@@ -71,7 +71,7 @@ class AzureRest:
 
     def __init__(self) -> None:
         self._client: Any = None
-        self.clock = CloudTime()
+        self.clock = ServerDateClock()
 
     def missing(self) -> str:
         """Return why nothing can be asked from here; empty when something can. Nobody is asked."""
@@ -124,11 +124,11 @@ class AzureRest:
             answer = self._pipeline().send_request(request)
             text = answer.text()
         except ClientAuthenticationError as error:
-            raise CloudFault(
-                FaultKind.CREDENTIALS, type(error).__name__, _without_lists(str(error))
+            raise CloudError(
+                ErrorKind.CREDENTIALS, type(error).__name__, _without_lists(str(error))
             ) from error
         except AzureError as error:
-            raise CloudFault(FaultKind.UNKNOWN, type(error).__name__, str(error)) from error
+            raise CloudError(ErrorKind.UNKNOWN, type(error).__name__, str(error)) from error
         self.clock.note(answer.headers.get("Date"))
         return _read(verb, answer.status_code, text)
 
@@ -169,7 +169,7 @@ def _read(verb: str, status: int, text: str) -> dict[str, Any]:
     except ValueError:
         body = None
     if status >= 400:
-        raise fault_of_answer(status, body, makes=verb == "PUT")
+        raise parse_error_response(status, body, makes=verb == "PUT")
     if not isinstance(body, dict):
-        raise CloudFault(FaultKind.UNKNOWN, "GarbledAnswer", f"HTTP {status} without readable JSON")
+        raise CloudError(ErrorKind.UNKNOWN, "GarbledAnswer", f"HTTP {status} without readable JSON")
     return body

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ...core.clock import CloudTime
-from ...core.errors import CloudFault, FaultKind
-from .error_codes import fault_of_answer
+from ...core.clock import ServerDateClock
+from ...core.errors import CloudError, ErrorKind
+from .error_codes import parse_error_response
 
-__all__ = ["TIMEOUT_S", "GoogleAccess", "endpoint", "translated"]
+__all__ = ["TIMEOUT_S", "GoogleAccess", "endpoint", "translate_errors"]
 
 TIMEOUT_S = 60.0
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
@@ -36,7 +36,7 @@ class GoogleAccess:
 
     def __init__(self) -> None:
         self._credentials: Any = None
-        self.clock = CloudTime()
+        self.clock = ServerDateClock()
 
     def credentials(self) -> Any:
         """Return the credentials; read once."""
@@ -47,7 +47,7 @@ class GoogleAccess:
             try:
                 self._credentials, _ = google.auth.default(scopes=[SCOPE])
             except (GoogleAuthError, OSError, ValueError) as error:
-                raise CloudFault(FaultKind.CREDENTIALS, type(error).__name__, str(error)) from error
+                raise CloudError(ErrorKind.CREDENTIALS, type(error).__name__, str(error)) from error
         return self._credentials
 
     def note_time(self, answer: Any, *_: Any, **__: Any) -> None:
@@ -64,7 +64,7 @@ class GoogleAccess:
 
 
 @contextmanager
-def translated(*, makes: bool) -> Iterator[None]:
+def translate_errors(*, makes: bool) -> Iterator[None]:
     """Turn the errors of Google's libraries into CloudFaults; an answer that does not come is an unknown outcome.
 
     Args:
@@ -78,16 +78,16 @@ def translated(*, makes: bool) -> Iterator[None]:
     try:
         yield
     except GoogleAPICallError as error:
-        raise fault_of_answer(int(error.code or 0), _body(error.response), makes=makes) from error
+        raise parse_error_response(int(error.code or 0), _body(error.response), makes=makes) from error
     except TransportError as error:  # no token was to be had; the call itself was not sent
-        raise CloudFault(FaultKind.TRANSIENT, type(error).__name__, str(error)) from error
+        raise CloudError(ErrorKind.TRANSIENT, type(error).__name__, str(error)) from error
     except GoogleAuthError as error:
-        raise CloudFault(FaultKind.CREDENTIALS, type(error).__name__, str(error)) from error
+        raise CloudError(ErrorKind.CREDENTIALS, type(error).__name__, str(error)) from error
     except requests.RequestException as error:
-        raise CloudFault(FaultKind.UNKNOWN, type(error).__name__, str(error)) from error
+        raise CloudError(ErrorKind.UNKNOWN, type(error).__name__, str(error)) from error
     except (ParseError, ValueError, AttributeError, TypeError) as error:
         # The clients raise the last two for an error whose body is JSON, but not Google's.
-        raise CloudFault(FaultKind.UNKNOWN, "GarbledAnswer", "the answer is not in Google's JSON") from error
+        raise CloudError(ErrorKind.UNKNOWN, "GarbledAnswer", "the answer is not in Google's JSON") from error
 
 
 def _body(answer: Any) -> Any:

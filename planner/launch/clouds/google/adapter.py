@@ -11,24 +11,31 @@ from typing import Any
 
 from ...core.api_call import Call
 from ...core.clock import Clock
-from ...core.cloud_adapter import Leftover, Listing, LivePrice, Machine, MachineRef, Outcome
-from ...core.errors import CloudFault, FaultKind
-from ...core.known_accounts import Remembered
-from ...core.launch_plan import Attempt, Terms
-from ...core.request import Candidate, LaunchRequest
+from ...core.cloud_adapter import CloudMachine, Leftover, Listing, LivePrice, MachineRef, RunOutcome
+from ...core.errors import CloudError, ErrorKind
+from ...core.known_accounts import KnownAccounts
+from ...core.launch_plan import Attempt, CostTerms
+from ...core.request import LaunchCandidate, LaunchRequest
 from .access import GoogleAccess
 from .clients import METHODS, GoogleClients
-from .compute import ENDED_WITHIN_S, SERVICE, SLACK_S, compute_attempt, compute_ending, compute_machine
-from .error_codes import fault_of_operation, fault_of_tpu_state
+from .compute import (
+    ENDED_WITHIN_S,
+    SERVICE,
+    SLACK_S,
+    build_compute_attempt,
+    build_compute_end_calls,
+    parse_compute_machine,
+)
+from .error_codes import parse_operation_error, parse_tpu_state_error
 from .inventory import Inventory
-from .options import GoogleOptions, options_of, require_ours
+from .options import GoogleOptions, parse_options, require_launchable
 from .prices import LivePrices
 from .rest import GoogleRest
-from .tpu import QUEUED, is_tpu, tpu_attempt, tpu_ending, tpu_machine
+from .tpu import QUEUED, build_tpu_attempt, build_tpu_end_calls, is_tpu, parse_tpu_machine
 from .tpu import SERVICE as TPU_SERVICE
 from .upload import SERVICE as STORAGE
 from .upload import folder_of
-from .zones import region_of, zones_of
+from .zones import list_zones, parse_region
 
 __all__ = ["GoogleAdapter"]
 
@@ -51,30 +58,30 @@ class GoogleAdapter:
 
     def __init__(self, *, state_dir: Path, clock: Clock) -> None:
         self._project = os.environ.get("GOOGLE_CLOUD_PROJECT") or os.environ.get("CLOUDSDK_CORE_PROJECT")
-        self._projects = Remembered(state_dir / "gcp-projects.txt", current=self._project)
-        self._buckets = Remembered(state_dir / "gcp-buckets.txt", current=None)
+        self._projects = KnownAccounts(state_dir / "gcp-projects.txt", current=self._project)
+        self._buckets = KnownAccounts(state_dir / "gcp-buckets.txt", current=None)
         self._access = GoogleAccess()
         self._rest, self._clients = GoogleRest(self._access), GoogleClients(self._access)
         self._prices = LivePrices(clock)
 
-    def terms(self, candidate: Candidate, options: Mapping[str, str]) -> Terms:
+    def terms(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> CostTerms:
         """Return what it costs at most."""
-        chosen = options_of(options, project=self._project)
+        chosen = parse_options(options, project=self._project)
         tpu = is_tpu(candidate.instance_type)
         disk = Decimal(0) if tpu else DISK_USD_PER_GB_HOUR * chosen.disk_gb
         address = ADDRESS_USD_PER_HOUR if chosen.external_ip else Decimal(0)
-        return Terms(
+        return CostTerms(
             slack_s=ENDED_WITHIN_S if tpu else SLACK_S, max_usd_per_hour=candidate.usd_per_hour + disk + address,
             notes=_notes(candidate, chosen),
         )  # fmt: skip
 
     def attempts(self, request: LaunchRequest) -> tuple[Attempt, ...]:
         """Return the calls for every zone of every candidate."""
-        chosen = options_of(request.options, project=self._project)
-        require_ours(owner=request.owner, source=request.spec.source, bucket=chosen.bucket)
+        chosen = parse_options(request.options, project=self._project)
+        require_launchable(owner=request.owner, source=request.spec.source, bucket=chosen.bucket)
         places = [(one, zone) for one in request.candidates for zone in _zones(one, chosen)]
         return tuple(
-            (tpu_attempt if is_tpu(candidate.instance_type) else compute_attempt)(
+            (build_tpu_attempt if is_tpu(candidate.instance_type) else build_compute_attempt)(
                 request, candidate, number, zone, chosen
             )
             for number, (candidate, zone) in enumerate(places, start=request.attempt)
@@ -82,7 +89,11 @@ class GoogleAdapter:
 
     def ending(self, machine: MachineRef) -> tuple[Call, ...]:
         """Return the call that deletes a machine."""
-        return tpu_ending(machine) if machine.details["kind"] == "tpu" else compute_ending(machine)
+        return (
+            build_tpu_end_calls(machine)
+            if machine.details["kind"] == "tpu"
+            else build_compute_end_calls(machine)
+        )
 
     def send(self, call: Call, params: Mapping[str, Any]) -> dict[str, Any]:
         """Send one call once; what an operation or a slice says of its own failure is raised."""
@@ -91,11 +102,11 @@ class GoogleAdapter:
         elif call.makes == "resource":
             self._buckets.add(folder_of(params))
         reply = self._ask(call.service, call.operation, params)
-        fault = fault_of_operation(reply)
+        fault = parse_operation_error(reply)
         if call.operation == "zoneOperations.list":
-            fault = next(filter(None, map(fault_of_operation, reply.get("items", []))), None)
+            fault = next(filter(None, map(parse_operation_error, reply.get("items", []))), None)
         elif call.operation == f"{QUEUED}.get":
-            fault = fault_of_tpu_state(reply)
+            fault = parse_tpu_state_error(reply)
         if fault:
             raise fault
         return reply
@@ -110,19 +121,19 @@ class GoogleAdapter:
         """Return Google's time."""
         return self._access.clock.now()
 
-    def look(self, machine: MachineRef) -> Machine | None:
+    def look(self, machine: MachineRef) -> CloudMachine | None:
         """Return a machine or a slice by its identity; None when Google does not know it."""
         project = machine.details["project"]
         try:
             if machine.details["kind"] == "tpu":
                 row = self._ask(TPU_SERVICE, f"{QUEUED}.get", {"name": machine.id})
-                return tpu_machine(row, project=project, seen_at=self._now())
+                return parse_tpu_machine(row, project=project, seen_at=self._now())
             where = {"project": project, "zone": machine.zone, "instance": machine.id}
-            return compute_machine(
+            return parse_compute_machine(
                 self._ask(SERVICE, "instances.get", where), project=project, seen_at=self._now()
             )
-        except CloudFault as fault:
-            if fault.kind is FaultKind.ABSENT:
+        except CloudError as fault:
+            if fault.kind is ErrorKind.ABSENT:
                 return None
             raise
 
@@ -130,28 +141,28 @@ class GoogleAdapter:
         """Return every machine and slice with our labels, in every project that is known."""
         return self._inventory(regions).machines(self._projects.names())
 
-    def leftovers(self, regions: Sequence[str] | None) -> tuple[list[Leftover], dict[str, CloudFault]]:
+    def leftovers(self, regions: Sequence[str] | None) -> tuple[list[Leftover], dict[str, CloudError]]:
         """Return the archives in the buckets that were used; all else of an attempt goes with its machine."""
         return self._inventory(regions).archives(self._buckets.names())
 
-    def live_price(self, candidate: Candidate, options: Mapping[str, str]) -> LivePrice:
+    def live_price(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> LivePrice:
         """Return the price of an offer, put together from today's SKUs."""
         return self._prices.price(candidate)
 
-    def outcome(self, request: LaunchRequest) -> Outcome | None:
+    def outcome(self, request: LaunchRequest) -> RunOutcome | None:
         """Return what the supervisor left in the bucket."""
-        chosen = options_of(request.options, project=self._project)
+        chosen = parse_options(request.options, project=self._project)
         if not chosen.bucket:
             return None
         bucket, _, folder = chosen.bucket.removeprefix("gs://").partition("/")
         path = "/".join(filter(None, (folder, request.run, "outcome.json"))).replace("/", "%2F")
         try:
             reply = self._ask(STORAGE, "objects.get", {"bucket": bucket, "object": path, "alt": "media"})
-        except CloudFault as fault:
-            if fault.kind is FaultKind.ABSENT:
+        except CloudError as fault:
+            if fault.kind is ErrorKind.ABSENT:
                 return None
             raise
-        return Outcome.model_validate(reply)
+        return RunOutcome.model_validate(reply)
 
     def _ask(self, service: str, operation: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """Send one call once: through Google's client, or over HTTPS where that does not have it."""
@@ -167,13 +178,13 @@ class GoogleAdapter:
         return self._access.clock.now() or datetime.now(tz=UTC)
 
 
-def _zones(candidate: Candidate, chosen: GoogleOptions) -> tuple[str, ...]:
+def _zones(candidate: LaunchCandidate, chosen: GoogleOptions) -> tuple[str, ...]:
     """Return the zones to try for a candidate."""
-    wanted = tuple(zone for zone in chosen.zones if region_of(zone) == candidate.region)
-    return wanted or zones_of(candidate.region)
+    wanted = tuple(zone for zone in chosen.zones if parse_region(zone) == candidate.region)
+    return wanted or list_zones(candidate.region)
 
 
-def _notes(candidate: Candidate, chosen: GoogleOptions) -> tuple[str, ...]:
+def _notes(candidate: LaunchCandidate, chosen: GoogleOptions) -> tuple[str, ...]:
     """Return what the price leaves out, and what the user should know."""
     notes = ["no part of the Google adapter has been run against the real cloud yet"]
     if chosen.network == "default":

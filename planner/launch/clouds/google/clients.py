@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...core.errors import CloudFault, FaultKind
-from .access import TIMEOUT_S, GoogleAccess, endpoint, translated
+from ...core.errors import CloudError, ErrorKind
+from .access import TIMEOUT_S, GoogleAccess, endpoint, translate_errors
 
 __all__ = ["METHODS", "GoogleClients"]
 
@@ -79,7 +79,7 @@ class GoogleClients:
         module = importlib.import_module(f"google.cloud.{method.package}")
         request = _message(getattr(module, method.request), params)
         client = self._client(module, method)
-        with translated(makes=method.makes):
+        with translate_errors(makes=method.makes):
             return _plain(getattr(client, method.name)(request=request, retry=None, timeout=TIMEOUT_S))
 
     def _client(self, module: Any, method: _Method) -> Any:
@@ -104,7 +104,7 @@ def _message(kind: Any, params: Mapping[str, Any]) -> Any:
         return kind.from_json(json.dumps(params), ignore_unknown_fields=False)
     except ParseError as error:
         reason = str(error).partition("\n")[0]
-        raise CloudFault(FaultKind.INVALID, kind.__name__, reason) from error
+        raise CloudError(ErrorKind.INVALID, kind.__name__, reason) from error
 
 
 def _plain(reply: Any) -> dict[str, Any]:

@@ -15,25 +15,32 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ...core.api_call import Call
-from ...core.cloud_adapter import Machine, MachineRef, MachineState
+from ...core.cloud_adapter import CloudMachine, MachineRef, MachineState
 from ...core.launch_plan import Attempt, CapLayer
-from ...core.request import Candidate, LaunchRequest
-from ...core.resource_names import TAG_OWNER_NAME, TAG_RUN, resource_name, tags_of, token_of, usd_from_tag
-from ...prepare.shell import quoted
-from ...prepare.startup import Boot, startup_script
+from ...core.request import LaunchCandidate, LaunchRequest
+from ...core.resource_names import (
+    TAG_OWNER_NAME,
+    TAG_RUN,
+    build_tags,
+    build_token,
+    resource_name,
+    usd_from_tag,
+)
+from ...prepare.shell import quote
+from ...prepare.startup import BootConfig, startup_script
 from .options import GoogleOptions
-from .upload import FETCH, code_calls
-from .zones import machine_type, region_of
+from .upload import FETCH, build_upload_calls
+from .zones import machine_type, parse_region
 
 __all__ = [
     "ARMED_WITHIN_S",
     "ENDED_WITHIN_S",
     "SERVICE",
     "SLACK_S",
-    "compute_attempt",
-    "compute_ending",
-    "compute_machine",
-    "self_deletion",
+    "build_compute_attempt",
+    "build_compute_end_calls",
+    "build_self_deletion",
+    "parse_compute_machine",
 ]
 
 SERVICE = "compute.v1"
@@ -53,12 +60,12 @@ _STATES: dict[str, MachineState] = {
 }  # fmt: skip
 
 
-def compute_attempt(
-    request: LaunchRequest, candidate: Candidate, number: int, zone: str, chosen: GoogleOptions
+def build_compute_attempt(
+    request: LaunchRequest, candidate: LaunchCandidate, number: int, zone: str, chosen: GoogleOptions
 ) -> Attempt:
     """Return the calls that start a GPU machine in a zone. Pure."""
     name, place = resource_name(request, number), {"project": chosen.project, "zone": zone}
-    token = token_of(request=request, number=number, candidate=candidate, zone=zone)
+    token = build_token(request=request, number=number, candidate=candidate, zone=zone)
     get = {**place, "instance": name}
     insert = Call(
         step="machine", service=SERVICE, operation="instances.insert", region=zone, makes="machine",
@@ -82,18 +89,18 @@ def compute_attempt(
         arms="max-run-duration", patience_s=ARMED_WITHIN_S, expects=_armed(candidate),
     )  # fmt: skip
     by_hand = (
-        f"gcloud compute instances delete {quoted(name)} --project={quoted(chosen.project)} "
-        f"--zone={quoted(zone)} --quiet"
+        f"gcloud compute instances delete {quote(name)} --project={quote(chosen.project)} "
+        f"--zone={quote(zone)} --quiet"
     )
     return Attempt(
         number=number, candidate=candidate, zone=zone,
-        calls=(*code_calls(request, zone, chosen), insert, operation, cap),
+        calls=(*build_upload_calls(request, zone, chosen), insert, operation, cap),
         layers=_layers(candidate.cap_s), stop_by_hand=by_hand,
         details={"kind": "compute", "project": chosen.project, "name": name},
     )  # fmt: skip
 
 
-def compute_ending(machine: MachineRef) -> tuple[Call, ...]:
+def build_compute_end_calls(machine: MachineRef) -> tuple[Call, ...]:
     """Return the call that deletes a machine: by its number, so that another of the same name is left alone."""
     place = {"project": machine.details["project"], "zone": machine.zone}
     return (
@@ -104,7 +111,7 @@ def compute_ending(machine: MachineRef) -> tuple[Call, ...]:
     )  # fmt: skip
 
 
-def compute_machine(row: Mapping[str, Any], *, project: str, seen_at: datetime) -> Machine:
+def parse_compute_machine(row: Mapping[str, Any], *, project: str, seen_at: datetime) -> CloudMachine:
     """Return a machine from the cloud's own description."""
     labels = row.get("labels", {})
     zone = str(row["zone"]).rpartition("/")[2]
@@ -112,8 +119,8 @@ def compute_machine(row: Mapping[str, Any], *, project: str, seen_at: datetime) 
     cap_s = labels.get("gpuplan-cap-s", "")
     number = labels.get("gpuplan-attempt", "")
     spot = row.get("scheduling", {}).get("provisioningModel") == "SPOT"
-    return Machine(
-        id=str(row["id"]), provider="gcp", region=region_of(zone), zone=zone,
+    return CloudMachine(
+        id=str(row["id"]), provider="gcp", region=parse_region(zone), zone=zone,
         instance_type=str(row["machineType"]).rpartition("/")[2], purchase="spot" if spot else "on_demand",
         state=_STATES.get(row["status"], "running"), started_at=started_at, seen_at=max(seen_at, started_at),
         cap_at=started_at + timedelta(seconds=int(cap_s)) if cap_s.isdecimal() else None,
@@ -124,20 +131,20 @@ def compute_machine(row: Mapping[str, Any], *, project: str, seen_at: datetime) 
     )  # fmt: skip
 
 
-def self_deletion(url: str) -> str:
+def build_self_deletion(url: str) -> str:
     """Return shell by which a machine asks for its own end, with the rights of its service account."""
     metadata = "http://metadata.google.internal/computeMetadata/v1/instance/service-accounts/default/token"
     read = """python3 -c 'import json, sys; print(json.load(sys.stdin)["access_token"])'"""
     token = f"$(curl -sf -H 'Metadata-Flavor: Google' {metadata} | {read})"
-    return f'curl -sf -X DELETE -H "Authorization: Bearer {token}" {quoted(url)} || true'
+    return f'curl -sf -X DELETE -H "Authorization: Bearer {token}" {quote(url)} || true'
 
 
 def _body(
-    request: LaunchRequest, candidate: Candidate, number: int, zone: str, chosen: GoogleOptions
+    request: LaunchRequest, candidate: LaunchCandidate, number: int, zone: str, chosen: GoogleOptions
 ) -> dict[str, Any]:
     """Return the instance to insert."""
     labels, name = (
-        tags_of(request=request, number=number, candidate=candidate),
+        build_tags(request=request, number=number, candidate=candidate),
         resource_name(request, number),
     )
     base, attached = machine_type(candidate.instance_type)
@@ -160,7 +167,7 @@ def _body(
     return body
 
 
-def _scheduling(candidate: Candidate) -> dict[str, Any]:
+def _scheduling(candidate: LaunchCandidate) -> dict[str, Any]:
     """Return the way of buying and the end of the machine; machines with GPUs cannot be moved in maintenance."""
     return {
         "provisioningModel": "SPOT" if candidate.purchase == "spot" else "STANDARD",
@@ -171,7 +178,7 @@ def _scheduling(candidate: Candidate) -> dict[str, Any]:
     }
 
 
-def _armed(candidate: Candidate) -> dict[str, Any]:
+def _armed(candidate: LaunchCandidate) -> dict[str, Any]:
     """Return the description of a machine whose end is armed, the time of it included.
 
     Counted from the request; Compute Engine counts from when the machine runs, `START_WITHIN_S` later at most.
@@ -219,12 +226,12 @@ def _identity(chosen: GoogleOptions) -> list[dict[str, Any]]:
     return [{"email": chosen.service_account, "scopes": scopes}]
 
 
-def _boot(candidate: Candidate, name: str, zone: str, chosen: GoogleOptions) -> Boot:
+def _boot(candidate: LaunchCandidate, name: str, zone: str, chosen: GoogleOptions) -> BootConfig:
     """Return the parts of the start-up script that are Compute Engine's."""
     minutes = math.ceil((candidate.cap_s + TIMER_AFTER_S) / 60)
     url = f"https://compute.googleapis.com/compute/v1/projects/{chosen.project}/zones/{zone}/instances/{name}"
-    delete = f"{self_deletion(url)}; " if chosen.service_account else ""
-    return Boot(
+    delete = f"{build_self_deletion(url)}; " if chosen.service_account else ""
+    return BootConfig(
         timer=f"shutdown -P +{minutes}", end=f"{delete}shutdown -P now", packages=PACKAGES, notices="gcp",
         copy_="gcloud storage rsync -r {source} {target}", unpack=FETCH, bucket=chosen.bucket,
     )  # fmt: skip

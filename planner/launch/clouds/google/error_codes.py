@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...core.api_call import look_up
-from ...core.errors import CloudFault, FaultKind
+from ...core.errors import CloudError, ErrorKind
 
-__all__ = ["fault_of_answer", "fault_of_operation", "fault_of_tpu_state"]
+__all__ = ["parse_error_response", "parse_operation_error", "parse_tpu_state_error"]
 
 _CAPACITY = {
     "ZONE_RESOURCE_POOL_EXHAUSTED", "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", "INSUFFICIENTCAPACITY",
@@ -38,7 +38,7 @@ _RPC_EXHAUSTED = 8
 _PLACE = re.compile(r"projects/[^/']+(/(zones|locations)/[^/']+)?'? was not found")
 
 
-def fault_of_answer(status: int, body: Any, *, makes: bool) -> CloudFault:
+def parse_error_response(status: int, body: Any, *, makes: bool) -> CloudError:
     """Return what an answer with an error means.
 
     Args:
@@ -48,90 +48,90 @@ def fault_of_answer(status: int, body: Any, *, makes: bool) -> CloudFault:
     """
     error = look_up(body, "error") if isinstance(body, Mapping) else None
     if not isinstance(error, Mapping):
-        kind = FaultKind.THROTTLED if status == 429 else FaultKind.UNKNOWN
-        return CloudFault(kind, f"HTTP {status}", "")
+        kind = ErrorKind.THROTTLED if status == 429 else ErrorKind.UNKNOWN
+        return CloudError(kind, f"HTTP {status}", "")
     code = str(look_up(error, "errors.0.reason") or error.get("status") or status)
     message = str(error.get("message", ""))
     kind = _named(code, message) or _by_status(status, message, makes=makes)
-    return CloudFault(kind, code, message, scope=_scope(message))
+    return CloudError(kind, code, message, scope=_scope(message))
 
 
-def fault_of_operation(reply: Mapping[str, Any]) -> CloudFault | None:
+def parse_operation_error(reply: Mapping[str, Any]) -> CloudError | None:
     """Return what a failed operation means; None when it has not failed."""
     first = look_up(reply, "error.errors.0")
     if isinstance(first, Mapping):
         code, message = str(first.get("code", "")), str(first.get("message", ""))
         kind = _named(code, message) or _in_operation(code, message)
-        return CloudFault(kind, code, message, scope=_scope(message))
+        return CloudError(kind, code, message, scope=_scope(message))
     if reply.get("done") and isinstance(reply.get("error"), Mapping):
         return _of_rpc(reply["error"])
     return None
 
 
-def fault_of_tpu_state(reply: Mapping[str, Any]) -> CloudFault | None:
+def parse_tpu_state_error(reply: Mapping[str, Any]) -> CloudError | None:
     """Return what the state of a queued resource means; None while it may still come up."""
     state = look_up(reply, "state.state")
     if state == "FAILED":
         return _of_rpc(look_up(reply, "state.failedData.error") or {})
     if state in {"SUSPENDING", "SUSPENDED", "DELETING"}:
-        return CloudFault(FaultKind.SPENT_TOKEN, str(state), "the slice ended while it started")
+        return CloudError(ErrorKind.SPENT_TOKEN, str(state), "the slice ended while it started")
     return None
 
 
-def _named(code: str, message: str) -> FaultKind | None:
+def _named(code: str, message: str) -> ErrorKind | None:
     """Return the kind of a code that says it all."""
     upper = code.upper()
     if upper in _CAPACITY:
-        return FaultKind.CAPACITY
+        return ErrorKind.CAPACITY
     if upper in _RATE:
-        return FaultKind.THROTTLED
+        return ErrorKind.THROTTLED
     if upper in {"QUOTAEXCEEDED", "QUOTA_EXCEEDED"}:
-        return FaultKind.QUOTA
+        return ErrorKind.QUOTA
     if upper == "RESOURCE_EXHAUSTED":
         return _exhausted(message)
     if upper in {"ALREADYEXISTS", "ALREADY_EXISTS", "RESOURCE_ALREADY_EXISTS"}:
-        return FaultKind.EXISTS
-    return FaultKind.TRANSIENT if upper in _NOT_READY else None
+        return ErrorKind.EXISTS
+    return ErrorKind.TRANSIENT if upper in _NOT_READY else None
 
 
-def _by_status(status: int, message: str, *, makes: bool) -> FaultKind:
+def _by_status(status: int, message: str, *, makes: bool) -> ErrorKind:
     """Return the kind of an answer whose code says nothing."""
     if status in {401, 403}:
-        return FaultKind.CREDENTIALS
+        return ErrorKind.CREDENTIALS
     if status in {400, 404} and makes and _is_not_here(message):
-        return FaultKind.CAPACITY
+        return ErrorKind.CAPACITY
     if status == 404:
-        return FaultKind.INVALID if makes or _PLACE.search(message) else FaultKind.ABSENT
+        return ErrorKind.INVALID if makes or _PLACE.search(message) else ErrorKind.ABSENT
     if status == 409:
-        return FaultKind.EXISTS if makes else FaultKind.TRANSIENT
+        return ErrorKind.EXISTS if makes else ErrorKind.TRANSIENT
     if status == 429:
-        return FaultKind.THROTTLED
-    return FaultKind.INVALID if 400 <= status < 500 else FaultKind.UNKNOWN
+        return ErrorKind.THROTTLED
+    return ErrorKind.INVALID if 400 <= status < 500 else ErrorKind.UNKNOWN
 
 
-def _in_operation(code: str, message: str) -> FaultKind:
+def _in_operation(code: str, message: str) -> ErrorKind:
     """Return the kind of an error that an operation ended with."""
     if code == "UNSUPPORTED_OPERATION" or _is_not_here(message):  # taken back while it was made
-        return FaultKind.CAPACITY
+        return ErrorKind.CAPACITY
     if code == "PERMISSIONS_ERROR":
-        return FaultKind.CREDENTIALS
-    return FaultKind.TRANSIENT if code == "INTERNAL_ERROR" else FaultKind.INVALID
+        return ErrorKind.CREDENTIALS
+    return ErrorKind.TRANSIENT if code == "INTERNAL_ERROR" else ErrorKind.INVALID
 
 
-def _of_rpc(error: Mapping[str, Any]) -> CloudFault:
+def _of_rpc(error: Mapping[str, Any]) -> CloudError:
     """Return what a `google.rpc.Status` means; for a slice that failed, no capacity is the common case."""
     code, message = int(error.get("code", 0)), str(error.get("message", ""))
-    kinds = {3: FaultKind.INVALID, 7: FaultKind.CREDENTIALS, 16: FaultKind.CREDENTIALS}
-    kind = _exhausted(message) if code == _RPC_EXHAUSTED else kinds.get(code, FaultKind.CAPACITY)
-    return CloudFault(kind, f"rpc {code}", message, scope=_scope(message))
+    kinds = {3: ErrorKind.INVALID, 7: ErrorKind.CREDENTIALS, 16: ErrorKind.CREDENTIALS}
+    kind = _exhausted(message) if code == _RPC_EXHAUSTED else kinds.get(code, ErrorKind.CAPACITY)
+    return CloudError(kind, f"rpc {code}", message, scope=_scope(message))
 
 
-def _exhausted(message: str) -> FaultKind:
+def _exhausted(message: str) -> ErrorKind:
     """Return which of three things is exhausted."""
     lower = message.lower()
     if "quota limit" in lower or "quota exceeded" in lower:
-        return FaultKind.THROTTLED if "per minute" in lower else FaultKind.QUOTA
-    return FaultKind.CAPACITY
+        return ErrorKind.THROTTLED if "per minute" in lower else ErrorKind.QUOTA
+    return ErrorKind.CAPACITY
 
 
 def _is_not_here(message: str) -> bool:

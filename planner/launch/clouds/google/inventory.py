@@ -11,14 +11,14 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from ...core.cloud_adapter import Leftover, Listing, Machine, gathered
-from ...core.errors import CloudFault, FaultKind
-from .compute import SERVICE, compute_machine
-from .tpu import QUEUED, tpu_machine
+from ...core.cloud_adapter import CloudMachine, Leftover, Listing, collect_machines
+from ...core.errors import CloudError, ErrorKind
+from .compute import SERVICE, parse_compute_machine
+from .tpu import QUEUED, parse_tpu_machine
 from .tpu import SERVICE as TPU_SERVICE
 from .upload import SERVICE as STORAGE
-from .upload import archive_left, archives_in
-from .zones import region_of
+from .upload import build_archive_query, parse_archive
+from .zones import parse_region
 
 __all__ = ["Inventory"]
 
@@ -40,32 +40,32 @@ class Inventory:
     ask: Ask
     now: Callable[[], datetime]
     regions: Sequence[str] | None
-    unreachable: dict[str, CloudFault] = field(default_factory=dict)
+    unreachable: dict[str, CloudError] = field(default_factory=dict)
 
     def machines(self, projects: Iterable[str]) -> Listing:
         """Return the machines and slices of projects. Each interface of each project fails by itself."""
-        asked: dict[str, Callable[[], Iterable[Machine]]] = {}
+        asked: dict[str, Callable[[], Iterable[CloudMachine]]] = {}
         for project in projects:
             asked[f"Compute Engine in {project}"] = partial(self._instances, project)
             asked[f"Cloud TPU in {project}"] = partial(self._slices, project)
-        found = gathered(asked, lambda place: self._here(asked[place]()))
+        found = collect_machines(asked, lambda place: self._here(asked[place]()))
         return replace(found, failed={**found.failed, **self.unreachable})
 
-    def archives(self, buckets: Iterable[str]) -> tuple[list[Leftover], dict[str, CloudFault]]:
+    def archives(self, buckets: Iterable[str]) -> tuple[list[Leftover], dict[str, CloudError]]:
         """Return the archives that were uploaded to buckets; one bucket that fails hides no other."""
         found: list[Leftover] = []
-        failed: dict[str, CloudFault] = {}
+        failed: dict[str, CloudError] = {}
         for bucket in buckets:
             try:
-                pages = list(self._pages(STORAGE, "objects.list", archives_in(bucket)))
-            except CloudFault as fault:
+                pages = list(self._pages(STORAGE, "objects.list", build_archive_query(bucket)))
+            except CloudError as fault:
                 failed[bucket] = fault
             else:
-                rows = [archive_left(row) for page in pages for row in page.get("items", [])]
+                rows = [parse_archive(row) for page in pages for row in page.get("items", [])]
                 found += [row for row in rows if row is not None]
         return found, failed
 
-    def _here(self, machines: Iterable[Machine]) -> list[Machine]:
+    def _here(self, machines: Iterable[CloudMachine]) -> list[CloudMachine]:
         """Return the machines of the regions that are asked for."""
         return [one for one in machines if one.run and self._is_here(one.region)]
 
@@ -73,7 +73,7 @@ class Inventory:
         """Whether a region is asked for."""
         return self.regions is None or region in self.regions
 
-    def _instances(self, project: str) -> Iterator[Machine]:
+    def _instances(self, project: str) -> Iterator[CloudMachine]:
         """Yield the GPU machines of a project."""
         params = {"project": project, "filter": "labels.gpuplan-run:*"}
         for page in self._pages(SERVICE, "instances.aggregatedList", params):
@@ -82,9 +82,9 @@ class Inventory:
                 if scope.get("warning", {}).get("code") == UNREACHABLE:
                     self._note_unreachable([place])
                 for row in scope.get("instances", []):
-                    yield compute_machine(row, project=project, seen_at=self.now())
+                    yield parse_compute_machine(row, project=project, seen_at=self.now())
 
-    def _slices(self, project: str) -> Iterator[Machine]:
+    def _slices(self, project: str) -> Iterator[CloudMachine]:
         """Yield the TPU slices of a project; an interface that is not enabled has none."""
         try:
             for page in self._pages(
@@ -92,8 +92,8 @@ class Inventory:
             ):
                 self._note_unreachable(page.get("unreachable", []))
                 for row in page.get("queuedResources", []):
-                    yield tpu_machine(row, project=project, seen_at=self.now())
-        except CloudFault as fault:
+                    yield parse_tpu_machine(row, project=project, seen_at=self.now())
+        except CloudError as fault:
             if not _is_disabled(fault):
                 raise
 
@@ -101,8 +101,8 @@ class Inventory:
         """Remember zones that did not answer: what is in them is unknown, not absent."""
         for place in places:
             zone = place.rpartition("/")[2]
-            if self._is_here(region_of(zone)):
-                self.unreachable[zone] = CloudFault(FaultKind.UNKNOWN, UNREACHABLE, f"{zone} did not answer")
+            if self._is_here(parse_region(zone)):
+                self.unreachable[zone] = CloudError(ErrorKind.UNKNOWN, UNREACHABLE, f"{zone} did not answer")
 
     def _pages(self, service: str, operation: str, params: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """Yield all pages of a list; CloudFault when they do not end."""
@@ -115,11 +115,11 @@ class Inventory:
             if not token:
                 return
             if token in tokens:
-                raise CloudFault(FaultKind.UNKNOWN, "EndlessPages", f"the pages of {operation} repeat")
+                raise CloudError(ErrorKind.UNKNOWN, "EndlessPages", f"the pages of {operation} repeat")
             tokens.append(token)
 
 
-def _is_disabled(fault: CloudFault) -> bool:
+def _is_disabled(fault: CloudError) -> bool:
     """Whether an interface is not enabled in the project."""
     text = str(fault).lower()
     return (

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from ....errors import UsageError
 from ...prepare.startup import require_fetchable
 
-__all__ = ["GoogleOptions", "options_of", "require_ours"]
+__all__ = ["GoogleOptions", "parse_options", "require_launchable"]
 
 IMAGE = "projects/deeplearning-platform-release/global/images/family/common-cu128-ubuntu-2204-nvidia-570"
 LABEL = re.compile(r"[a-z0-9_-]{0,63}")
@@ -42,7 +42,7 @@ class GoogleOptions:
     wait_s: int = 900
 
 
-def options_of(options: Mapping[str, str], *, project: str | None) -> GoogleOptions:
+def parse_options(options: Mapping[str, str], *, project: str | None) -> GoogleOptions:
     """Return options as typed.
 
     Args:
@@ -84,7 +84,7 @@ def options_of(options: Mapping[str, str], *, project: str | None) -> GoogleOpti
     return chosen
 
 
-def require_ours(*, owner: str, source: str, bucket: str) -> None:
+def require_launchable(*, owner: str, source: str, bucket: str) -> None:
     """Raise UsageError unless owner and source can be written into what is sent."""
     if not LABEL.fullmatch(owner):
         raise UsageError(

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from ...core.clock import Clock
 from ...core.cloud_adapter import LivePrice
-from ...core.request import Candidate
-from ...prepare.listed_price import exact_price, read_list
+from ...core.request import LaunchCandidate
+from ...prepare.listed_price import find_exact_price, read_price_list
 
 if TYPE_CHECKING:
     from ....offers.refresh.source import ListedPrice
@@ -32,10 +32,10 @@ class LivePrices:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
 
-    def price(self, candidate: Candidate) -> LivePrice:
+    def price(self, candidate: LaunchCandidate) -> LivePrice:
         """Return the price of an offer; CloudFault when it cannot be put together exactly."""
         rows = self._rows(candidate.region)
-        return exact_price(candidate, rows, name="the Cloud Billing Catalog", read_at=self._clock.now())
+        return find_exact_price(candidate, rows, name="the Cloud Billing Catalog", read_at=self._clock.now())
 
     @cached_property
     def _catalog(self) -> GcpBilling:
@@ -54,7 +54,7 @@ class LivePrices:
 
         part = PricePart(region=region, purchases=("on_demand", "spot"), label=f"gcp {region}")
         environ = {name: text for name, text in os.environ.items() if name not in KEY_VARIABLES}
-        return read_list(
+        return read_price_list(
             lambda http: self._catalog.read(part, RefreshRequest(environ=environ), http),
             name="CloudBillingCatalog",
         )

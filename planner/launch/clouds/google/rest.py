@@ -18,10 +18,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from ...core.errors import CloudFault, FaultKind
+from ...core.errors import CloudError, ErrorKind
 from ...prepare.upload import archive
-from .access import TIMEOUT_S, GoogleAccess, endpoint, translated
-from .error_codes import fault_of_answer
+from .access import TIMEOUT_S, GoogleAccess, endpoint, translate_errors
+from .error_codes import parse_error_response
 
 __all__ = ["METHODS", "GoogleRest"]
 
@@ -63,7 +63,7 @@ class GoogleRest:
         if "media" in params:  # `mediaUpload.protocols.simple.path` of the discovery document
             base, body = base.removesuffix("storage/v1/") + "upload/storage/v1/", _multipart(params)
         makes = verb == "POST"
-        with translated(makes=makes):
+        with translate_errors(makes=makes):
             answer = self._authorized().request(
                 verb, base + template.format(**named), params=query, timeout=TIMEOUT_S,
                 max_allowed_time=TIMEOUT_S, **body,
@@ -95,7 +95,7 @@ def _read(status: int, text: str, *, makes: bool) -> dict[str, Any]:
     except ValueError:
         body = None
     if status >= 400:
-        raise fault_of_answer(status, body, makes=makes)
+        raise parse_error_response(status, body, makes=makes)
     if not isinstance(body, dict):
-        raise CloudFault(FaultKind.UNKNOWN, "GarbledAnswer", f"HTTP {status} without readable JSON")
+        raise CloudError(ErrorKind.UNKNOWN, "GarbledAnswer", f"HTTP {status} without readable JSON")
     return body

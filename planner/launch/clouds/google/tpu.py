@@ -14,18 +14,25 @@ from typing import Any
 
 from ....errors import UsageError
 from ...core.api_call import Call, look_up
-from ...core.cloud_adapter import Machine, MachineRef, MachineState
+from ...core.cloud_adapter import CloudMachine, MachineRef, MachineState
 from ...core.launch_plan import Attempt, CapLayer
-from ...core.request import Candidate, LaunchRequest
-from ...core.resource_names import TAG_OWNER_NAME, TAG_RUN, resource_name, tags_of, token_of, usd_from_tag
-from ...prepare.shell import quoted
-from ...prepare.startup import Boot, startup_script
-from .compute import ARMED_WITHIN_S, UNPROVEN, self_deletion
+from ...core.request import LaunchCandidate, LaunchRequest
+from ...core.resource_names import (
+    TAG_OWNER_NAME,
+    TAG_RUN,
+    build_tags,
+    build_token,
+    resource_name,
+    usd_from_tag,
+)
+from ...prepare.shell import quote
+from ...prepare.startup import BootConfig, startup_script
+from .compute import ARMED_WITHIN_S, UNPROVEN, build_self_deletion
 from .options import GoogleOptions
-from .upload import FETCH, code_calls
-from .zones import accelerator_type, region_of, runtime_version
+from .upload import FETCH, build_upload_calls
+from .zones import accelerator_type, parse_region, runtime_version
 
-__all__ = ["SERVICE", "is_tpu", "tpu_attempt", "tpu_ending", "tpu_machine"]
+__all__ = ["SERVICE", "build_tpu_attempt", "build_tpu_end_calls", "is_tpu", "parse_tpu_machine"]
 
 SERVICE = "tpu.v2alpha1"
 DELETES = "tpu.v2"  # deleting needs nothing of v2alpha1, so that it goes through google-cloud-tpu
@@ -45,14 +52,14 @@ def is_tpu(instance_type: str) -> bool:
     return instance_type.startswith("tpu-")
 
 
-def tpu_attempt(
-    request: LaunchRequest, candidate: Candidate, number: int, zone: str, chosen: GoogleOptions
+def build_tpu_attempt(
+    request: LaunchRequest, candidate: LaunchCandidate, number: int, zone: str, chosen: GoogleOptions
 ) -> Attempt:
     """Return the calls that start a TPU slice in a zone. Pure."""
     _require_startable(candidate)
     parent = f"projects/{chosen.project}/locations/{zone}"
     name = resource_name(request, number)
-    token = token_of(request=request, number=number, candidate=candidate, zone=zone)
+    token = build_token(request=request, number=number, candidate=candidate, zone=zone)
     node = "tpu.nodeSpec.0.node"
     ours = {f"{node}.labels.{TAG_RUN}": request.run, f"{node}.labels.gpuplan-owner": request.owner}
     get = Call(
@@ -81,18 +88,18 @@ def tpu_attempt(
         }
     )  # fmt: skip
     by_hand = (
-        f"gcloud compute tpus queued-resources delete {quoted(name)} --project={quoted(chosen.project)} "
-        f"--zone={quoted(zone)} --force --quiet"
+        f"gcloud compute tpus queued-resources delete {quote(name)} --project={quote(chosen.project)} "
+        f"--zone={quote(zone)} --force --quiet"
     )
     return Attempt(
         number=number, candidate=candidate, zone=zone,
-        calls=(*code_calls(request, zone, chosen), create, cap, active),
+        calls=(*build_upload_calls(request, zone, chosen), create, cap, active),
         layers=_layers(candidate.cap_s), stop_by_hand=by_hand,
         details={"kind": "tpu", "project": chosen.project, "name": name},
     )  # fmt: skip
 
 
-def tpu_ending(machine: MachineRef) -> tuple[Call, ...]:
+def build_tpu_end_calls(machine: MachineRef) -> tuple[Call, ...]:
     """Return the call that deletes a slice with its queued resource, whatever state both are in."""
     return (
         Call(
@@ -102,7 +109,7 @@ def tpu_ending(machine: MachineRef) -> tuple[Call, ...]:
     )  # fmt: skip
 
 
-def tpu_machine(row: Mapping[str, Any], *, project: str, seen_at: datetime) -> Machine:
+def parse_tpu_machine(row: Mapping[str, Any], *, project: str, seen_at: datetime) -> CloudMachine:
     """Return a slice from the cloud's own description; its run is empty when it is not one of ours.
 
     Waiting for capacity costs nothing and may be as long as the queueing policy says: the cap counts from there.
@@ -114,8 +121,8 @@ def tpu_machine(row: Mapping[str, Any], *, project: str, seen_at: datetime) -> M
     waited_s = float((look_up(row, "queueingPolicy.validUntilDuration") or "0s").removesuffix("s"))
     cap_s, number = labels.get("gpuplan-cap-s", ""), labels.get("gpuplan-attempt", "")
     spot = "spot" in row or row.get("provisioningModel") == "SPOT"
-    return Machine(
-        id=str(row["name"]), provider="gcp", region=region_of(zone), zone=zone,
+    return CloudMachine(
+        id=str(row["name"]), provider="gcp", region=parse_region(zone), zone=zone,
         instance_type=f"tpu-{node.get('acceleratorType', '')}", purchase="spot" if spot else "on_demand",
         state=_STATES.get(str(look_up(row, "state.state")), "starting"), started_at=started_at,
         seen_at=max(seen_at, started_at),
@@ -128,7 +135,7 @@ def tpu_machine(row: Mapping[str, Any], *, project: str, seen_at: datetime) -> M
 
 
 def _body(
-    request: LaunchRequest, candidate: Candidate, number: int, parent: str, chosen: GoogleOptions
+    request: LaunchRequest, candidate: LaunchCandidate, number: int, parent: str, chosen: GoogleOptions
 ) -> dict[str, Any]:
     """Return the queued resource to create."""
     slice_name = accelerator_type(candidate)
@@ -136,7 +143,7 @@ def _body(
     node: dict[str, Any] = {
         "acceleratorType": slice_name,
         "runtimeVersion": runtime_version(slice_name),
-        "labels": tags_of(request=request, number=number, candidate=candidate),
+        "labels": build_tags(request=request, number=number, candidate=candidate),
         "networkConfig": {"network": chosen.network, "enableExternalIps": chosen.external_ip},
         "metadata": {"block-project-ssh-keys": "TRUE", "enable-oslogin": "TRUE", "startup-script": script},
     }
@@ -154,7 +161,7 @@ def _body(
     }
 
 
-def _armed(candidate: Candidate) -> dict[str, Any]:
+def _armed(candidate: LaunchCandidate) -> dict[str, Any]:
     """Return the description of a queued resource whose end is armed and that is bought as planned."""
     return {
         "name": {"$ref": "machine.id"},
@@ -163,23 +170,23 @@ def _armed(candidate: Candidate) -> dict[str, Any]:
     }
 
 
-def _provisioning_model(candidate: Candidate) -> str:
+def _provisioning_model(candidate: LaunchCandidate) -> str:
     """Return the way of buying, as Cloud TPU names it."""
     return "SPOT" if candidate.purchase == "spot" else "FLEX_START"
 
 
-def _boot(request: LaunchRequest, number: int, parent: str, chosen: GoogleOptions) -> Boot:
+def _boot(request: LaunchRequest, number: int, parent: str, chosen: GoogleOptions) -> BootConfig:
     """Return the parts of the start-up script that are Cloud TPU's: it deletes itself, if it may."""
     name = f"{parent}/queuedResources/{resource_name(request, number)}"
-    delete = self_deletion(f"https://tpu.googleapis.com/v2alpha1/{name}?force=true")
-    return Boot(
+    delete = build_self_deletion(f"https://tpu.googleapis.com/v2alpha1/{name}?force=true")
+    return BootConfig(
         timer=": the cloud's runDuration is the timer, a guest cannot end the billing of a TPU by shutting down",
         end=delete if chosen.service_account else "true", packages=PACKAGES, notices="gcp",
         copy_="gcloud storage rsync -r {source} {target}", unpack=FETCH, bucket=chosen.bucket,
     )  # fmt: skip
 
 
-def _require_startable(candidate: Candidate) -> None:
+def _require_startable(candidate: LaunchCandidate) -> None:
     """Raise UsageError for what this adapter does not start."""
     slice_name = accelerator_type(candidate)
     generation, _, size = slice_name.partition("-")

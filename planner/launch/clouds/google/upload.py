@@ -13,13 +13,13 @@ from ...prepare.startup import archive_name
 from ...prepare.upload import LEFT_OUT
 from .options import GoogleOptions
 
-__all__ = ["FETCH", "SERVICE", "archive_left", "archives_in", "code_calls", "folder_of"]
+__all__ = ["FETCH", "SERVICE", "build_archive_query", "build_upload_calls", "folder_of", "parse_archive"]
 
 SERVICE = "storage.v1"
 FETCH = "gcloud storage cat {source}"
 
 
-def code_calls(request: LaunchRequest, zone: str, chosen: GoogleOptions) -> tuple[Call, ...]:
+def build_upload_calls(request: LaunchRequest, zone: str, chosen: GoogleOptions) -> tuple[Call, ...]:
     """Return the call that uploads a folder; none when the code is elsewhere. Repeating it changes nothing."""
     kind, _, folder = request.spec.source.partition(":")
     if kind != "folder":
@@ -39,18 +39,18 @@ def code_calls(request: LaunchRequest, zone: str, chosen: GoogleOptions) -> tupl
     )  # fmt: skip
 
 
-def archives_in(address: str) -> dict[str, Any]:
+def build_archive_query(address: str) -> dict[str, Any]:
     """Return the parameters that list the archives of a bucket.
 
     Example:
-        >>> archives_in("gs://mine/below")
+        >>> build_archive_query("gs://mine/below")
         {'bucket': 'mine', 'matchGlob': 'below/*-source.tar.gz'}
     """
     bucket, below = _split(address)
     return {"bucket": bucket, "matchGlob": "/".join(filter(None, (below, archive_name("*"))))}
 
 
-def archive_left(row: Mapping[str, Any]) -> Leftover | None:
+def parse_archive(row: Mapping[str, Any]) -> Leftover | None:
     """Return an uploaded archive from Cloud Storage's description; None when it is not gpuplan's."""
     run, bucket, name = look_up(row, f"metadata.{TAG_RUN}"), str(row["bucket"]), str(row["name"])
     if run is None:

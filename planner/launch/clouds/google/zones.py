@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from ....errors import UsageError
-from ...core.request import Candidate
+from ...core.request import LaunchCandidate
 
-__all__ = ["accelerator_type", "machine_type", "region_of", "runtime_version", "zones_of"]
+__all__ = ["accelerator_type", "list_zones", "machine_type", "parse_region", "runtime_version"]
 
 # [unverified] Most regions have zones a, b and c; these have others. A wrong one is refused and the next is tried.
 _OTHER_ZONES = {"us-central1": "abcf", "us-east1": "bcd", "europe-west1": "bcd", "us-central2": "b"}
@@ -21,11 +21,11 @@ _RUNTIMES = {"v5litepod": "v2-alpha-tpuv5-lite", "v5p": "v2-alpha-tpuv5", "v6e":
 _COMMON_RUNTIME = "tpu-ubuntu2204-base"
 
 
-def zones_of(region: str) -> tuple[str, ...]:
+def list_zones(region: str) -> tuple[str, ...]:
     """Return the zones of a region; one that does not have the machine answers so, and the next is tried.
 
     Example:
-        >>> zones_of("us-east1")
+        >>> list_zones("us-east1")
         ('us-east1-b', 'us-east1-c', 'us-east1-d')
     """
     if not re.fullmatch(r"[a-z]+-[a-z]+\d+", region):
@@ -33,11 +33,11 @@ def zones_of(region: str) -> tuple[str, ...]:
     return tuple(f"{region}-{letter}" for letter in _OTHER_ZONES.get(region, "abc"))
 
 
-def region_of(zone: str) -> str:
+def parse_region(zone: str) -> str:
     """Return the region of a zone.
 
     Example:
-        >>> region_of("us-east1-b")
+        >>> parse_region("us-east1-b")
         'us-east1'
     """
     return zone.rpartition("-")[0]
@@ -64,7 +64,7 @@ def machine_type(instance_type: str) -> tuple[str, tuple[str, int] | None]:
     return base, (_ATTACHED[name], int(count))
 
 
-def accelerator_type(candidate: Candidate) -> str:
+def accelerator_type(candidate: LaunchCandidate) -> str:
     """Return the name of a TPU slice as the interface wants it: the catalog's, without `tpu-`."""
     return candidate.instance_type.removeprefix("tpu-")
 

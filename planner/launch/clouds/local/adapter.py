@@ -18,12 +18,12 @@ from typing import Any
 from ....errors import UsageError
 from ...core.api_call import Call
 from ...core.clock import Clock
-from ...core.cloud_adapter import Leftover, Listing, LivePrice, Machine, MachineRef, Outcome
-from ...core.errors import CloudFault, FaultKind
-from ...core.launch_plan import Attempt, CapLayer, Terms
-from ...core.request import Candidate, LaunchRequest
-from ...core.resource_names import TAG_OWNER_NAME, tags_of, token_of, usd_from_tag
-from ...prepare.shell import quoted
+from ...core.cloud_adapter import CloudMachine, Leftover, Listing, LivePrice, MachineRef, RunOutcome
+from ...core.errors import CloudError, ErrorKind
+from ...core.launch_plan import Attempt, CapLayer, CostTerms
+from ...core.request import LaunchCandidate, LaunchRequest
+from ...core.resource_names import TAG_OWNER_NAME, build_tags, build_token, usd_from_tag
+from ...prepare.shell import quote
 from .process_groups import LocalMachines
 
 __all__ = ["LocalAdapter"]
@@ -49,14 +49,14 @@ class LocalAdapter:
         self._state_dir = state_dir
         self._machines = LocalMachines(state_dir / "machines")
 
-    def terms(self, candidate: Candidate, options: Mapping[str, str]) -> Terms:
+    def terms(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> CostTerms:
         """Return what it costs: nothing."""
         if options:
             raise UsageError(
                 f"`--option {next(iter(options))}`: the local provider has no options", hint="leave it out"
             )
         note = "it runs here, in this Python environment: power and wear are not counted"
-        return Terms(slack_s=SLACK_S, max_usd_per_hour=Decimal(0), notes=(note,))
+        return CostTerms(slack_s=SLACK_S, max_usd_per_hour=Decimal(0), notes=(note,))
 
     def attempts(self, request: LaunchRequest) -> tuple[Attempt, ...]:
         """Return the one attempt: this machine is either here or not."""
@@ -80,7 +80,7 @@ class LocalAdapter:
         try:
             return operations[call.operation](params)
         except OSError as error:
-            raise CloudFault(FaultKind.INVALID, type(error).__name__, str(error)) from error
+            raise CloudError(ErrorKind.INVALID, type(error).__name__, str(error)) from error
 
     def missing(self) -> str:
         """Nothing ever is."""
@@ -90,7 +90,7 @@ class LocalAdapter:
         """Return the time: here the cloud's clock is this computer's."""
         return datetime.now(tz=UTC)
 
-    def look(self, machine: MachineRef) -> Machine | None:
+    def look(self, machine: MachineRef) -> CloudMachine | None:
         """Return a machine of this computer; None when there never was one of that id."""
         found = self._machines.find(machine.id)
         if found is None:
@@ -105,28 +105,28 @@ class LocalAdapter:
         found = tuple(self._machine(params, state) for params, state in self._machines.alive())
         return Listing(machines=found, answered=(SERVICE,))
 
-    def leftovers(self, regions: Sequence[str] | None) -> tuple[list[Leftover], dict[str, CloudFault]]:
+    def leftovers(self, regions: Sequence[str] | None) -> tuple[list[Leftover], dict[str, CloudError]]:
         """Return nothing: a local run makes a machine and nothing else."""
         return [], {}
 
-    def live_price(self, candidate: Candidate, options: Mapping[str, str]) -> LivePrice:
+    def live_price(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> LivePrice:
         """Return the price of this computer: nothing."""
         return LivePrice(usd_per_hour=Decimal(0), source="this computer", read_at=datetime.now(tz=UTC))
 
-    def outcome(self, request: LaunchRequest) -> Outcome | None:
+    def outcome(self, request: LaunchRequest) -> RunOutcome | None:
         """Return what the supervisor wrote in the run's folder."""
         path = self._work(request) / "outcome.json"
-        return Outcome.model_validate_json(path.read_bytes()) if path.exists() else None
+        return RunOutcome.model_validate_json(path.read_bytes()) if path.exists() else None
 
-    def _attempt(self, request: LaunchRequest, candidate: Candidate, number: int) -> Attempt:
+    def _attempt(self, request: LaunchRequest, candidate: LaunchCandidate, number: int) -> Attempt:
         """Return the calls: start, and look whether both timers are set."""
-        token = token_of(request=request, number=number, candidate=candidate, zone=None)
+        token = build_token(request=request, number=number, candidate=candidate, zone=None)
         identity = f"local-{token[:8]}"
         start = Call(
             step="machine", service=SERVICE, operation="start", region=SERVICE, makes="machine", token=token,
             params={
                 "id": identity, "token": token,
-                "tags": tags_of(request=request, number=number, candidate=candidate),
+                "tags": build_tags(request=request, number=number, candidate=candidate),
                 "program": [sys.executable, "-m", "gpuplan.launch.agent.supervise"],
                 "job": self._job(request, candidate, number),
             },
@@ -142,10 +142,10 @@ class LocalAdapter:
         folder = self._machines.folder / identity
         return Attempt(
             number=number, candidate=candidate, zone=None, calls=(start, *checks),
-            layers=_layers(candidate.cap_s), stop_by_hand=f"fuser -k -TERM {quoted(f'{folder}/alive')}",
+            layers=_layers(candidate.cap_s), stop_by_hand=f"fuser -k -TERM {quote(f'{folder}/alive')}",
         )  # fmt: skip
 
-    def _job(self, request: LaunchRequest, candidate: Candidate, number: int) -> dict[str, Any]:
+    def _job(self, request: LaunchRequest, candidate: LaunchCandidate, number: int) -> dict[str, Any]:
         """Return what the supervisor is told."""
         spec = request.spec
         kind, _, place = spec.source.partition(":")
@@ -171,11 +171,11 @@ class LocalAdapter:
         """Return the run's folder: its checkpoints outlive its machines."""
         return self._state_dir / "runs" / request.run / "work"
 
-    def _machine(self, params: dict[str, Any], state: dict[str, Any], *, ended: bool = False) -> Machine:
+    def _machine(self, params: dict[str, Any], state: dict[str, Any], *, ended: bool = False) -> CloudMachine:
         """Return a machine from what was asked for and what it says of itself."""
         tags, armed = params["tags"], state["armed"].get("alarm")
         started = datetime.fromisoformat(state["started"])
-        return Machine(
+        return CloudMachine(
             id=params["id"], provider=self.provider, region=SERVICE, instance_type="this-machine",
             purchase="on_demand", state="ended" if ended else "running" if armed else "starting",
             started_at=started, seen_at=datetime.now(tz=UTC),

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ....files import write_atomically
-from ...core.errors import CloudFault, FaultKind
+from ...core.errors import CloudError, ErrorKind
 from ...core.run_files import locked
 
 __all__ = ["LocalMachines"]
@@ -33,16 +33,16 @@ class LocalMachines:
         """Start a machine; the same token again is the same machine.
 
         Raises:
-            CloudFault: The token was used with other parameters, or its machine has ended.
+            CloudError: The token was used with other parameters, or its machine has ended.
         """
         place = self.folder / params["id"]
         place.mkdir(parents=True, exist_ok=True, mode=0o700)
         with locked(place / "starting", wait=True):
             asked, state = place / "asked.json", place / "started.json"
             if asked.exists() and json.loads(asked.read_text(encoding="utf-8")) != dict(params):
-                raise CloudFault(FaultKind.INVALID, "IdempotentParameterMismatch", params["token"])
+                raise CloudError(ErrorKind.INVALID, "IdempotentParameterMismatch", params["token"])
             if state.exists() and not _is_alive(place):
-                raise CloudFault(FaultKind.SPENT_TOKEN, "Ended", params["id"])
+                raise CloudError(ErrorKind.SPENT_TOKEN, "Ended", params["id"])
             if not state.exists():
                 write_atomically(asked, json.dumps(params), durable=True)
                 write_atomically(place / "params.json", json.dumps(params["job"]), durable=True)
@@ -54,10 +54,10 @@ class LocalMachines:
             return {"id": params["id"], **json.loads(state.read_text(encoding="utf-8"))}
 
     def describe(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what a machine says of itself; CloudFault when there is none."""
+        """Return what a machine says of itself; CloudError when there is none."""
         place = self.folder / params["id"]
         if not (place / "started.json").exists():
-            raise CloudFault(FaultKind.ABSENT, "NotFound", params["id"])
+            raise CloudError(ErrorKind.ABSENT, "NotFound", params["id"])
         return {"id": params["id"], "alive": _is_alive(place), **_state(place)}
 
     def end(self, params: Mapping[str, Any]) -> dict[str, Any]:

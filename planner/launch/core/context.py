@@ -6,22 +6,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..prepare.error_messages import asking, ending
-from .clock import Clock, Pace
-from .cloud_adapter import Adapter, Machine, Outcome
+from ..prepare.error_messages import ending, explain_errors
+from .clock import BackoffPolicy, Clock
+from .cloud_adapter import Adapter, CloudMachine, RunOutcome
 from .events import LaunchEvent
 from .history import AttemptHistory
 from .ledger import Ledger, RunLog
-from .providers import adapter_of
+from .providers import create_adapter
 from .request import LaunchRequest
-from .retry import Sender
-from .teardown import Ender
+from .retry import CallRunner
+from .teardown import Teardown
 
-__all__ = ["Upkeep", "is_past_cap"]
+__all__ = ["LaunchContext", "is_past_cap"]
 
 
 @dataclass(slots=True, kw_only=True)
-class Upkeep:
+class LaunchContext:
     """The ledger, the clock, and where events go.
 
     Args:
@@ -35,8 +35,8 @@ class Upkeep:
     ledger: Ledger
     state_dir: Path
     clock: Clock
-    tell: Callable[[LaunchEvent], None]
-    pace: Pace = field(default_factory=Pace)
+    notify: Callable[[LaunchEvent], None]
+    backoff: BackoffPolicy = field(default_factory=BackoffPolicy)
     owner: str | None = None
     _adapters: dict[str, Adapter] = field(default_factory=dict)
 
@@ -48,12 +48,14 @@ class Upkeep:
     def adapter(self, provider: str) -> Adapter:
         """Return the adapter of a provider, the same each time."""
         if provider not in self._adapters:
-            self._adapters[provider] = adapter_of(provider, state_dir=self.state_dir, clock=self.clock)
+            self._adapters[provider] = create_adapter(provider, state_dir=self.state_dir, clock=self.clock)
         return self._adapters[provider]
 
-    def outcome(self, request: LaunchRequest) -> Outcome | None:
+    def outcome(self, request: LaunchRequest) -> RunOutcome | None:
         """Return what a run left behind when it ended; None when it left nothing that can be read."""
-        with asking(request.provider, what=f"how run `{request.run}` ended", otherwise="its bucket has it"):
+        with explain_errors(
+            request.provider, what=f"how run `{request.run}` ended", otherwise="its bucket has it"
+        ):
             return self.adapter(request.provider).outcome(request)
 
     def _refresh(self, log: RunLog, *, reap: bool = False) -> None:
@@ -82,7 +84,7 @@ class Upkeep:
             log.record("finished", why=outcome.status, outcome=outcome.model_dump(mode="json"))
         log.record("noted", attempt=past.attempt.number)
 
-    def _find(self, log: RunLog, past: AttemptHistory) -> Machine | None:
+    def _find(self, log: RunLog, past: AttemptHistory) -> CloudMachine | None:
         """Return an attempt's machine; None when there is none, or never can have been."""
         if not past.may_have_machine:
             return None
@@ -95,10 +97,10 @@ class Upkeep:
                 past, why=why
             )
 
-    def _end_by_tags(self, log: RunLog, machine: Machine) -> None:
+    def _end_by_tags(self, log: RunLog, machine: CloudMachine) -> None:
         """End a machine that the ledger does not know."""
         way = f"its cap is {machine.cap_at:%Y-%m-%d %H:%M} UTC" if machine.cap_at else "its tags name no cap"
-        with asking(machine.provider, what=f"to end {machine.id}", otherwise=way):
+        with explain_errors(machine.provider, what=f"to end {machine.id}", otherwise=way):
             self.ender(log, machine.provider, owner=self.acting).end_machine(machine, number=machine.attempt)
 
     def open_attempts(self) -> set[tuple[str, int, str]]:
@@ -113,14 +115,18 @@ class Upkeep:
         """Return the attempts of a run of which something may exist."""
         return [one for one in log.history().attempts() if one.begun and not one.is_over]
 
-    def ender(self, log: RunLog, provider: str, *, owner: str) -> Ender:
+    def ender(self, log: RunLog, provider: str, *, owner: str) -> Teardown:
         """Return what ends the machines of a run."""
-        sender = Sender(
-            adapter=self.adapter(provider), log=log, clock=self.clock, pace=self.pace, tell=self.tell
+        sender = CallRunner(
+            adapter=self.adapter(provider),
+            log=log,
+            clock=self.clock,
+            backoff=self.backoff,
+            notify=self.notify,
         )
-        return Ender(sender, owner=owner)
+        return Teardown(sender, owner=owner)
 
 
-def is_past_cap(machine: Machine) -> bool:
+def is_past_cap(machine: CloudMachine) -> bool:
     """Whether a machine should have been told to end, by its cloud's clock."""
     return machine.cap_at is not None and machine.seen_at > machine.cap_at
