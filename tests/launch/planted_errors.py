@@ -14,9 +14,9 @@ from typing import Any
 
 import gpuplan.launch.clouds.aws.attempt as aws_attempt
 import gpuplan.launch.core.api_call as calls_module
+import gpuplan.launch.core.context as context_module
 import gpuplan.launch.core.retry as sending_module
 import gpuplan.launch.core.service as service_module
-import gpuplan.launch.core.upkeep as upkeep_module
 import pytest
 from gpuplan.launch.core.api_call import Call
 from gpuplan.launch.core.cloud_adapter import CloudMachine, MachineRef
@@ -181,7 +181,7 @@ def reap_trusts_this_computers_clock(patch: Patch) -> None:
 
     def wrong(self: Launcher, *args: Any, **more: Any) -> Any:
         now = self.clock.now()
-        for module in (service_module, upkeep_module):
+        for module in (service_module, context_module):
             patch.setattr(module, "is_past_cap", lambda one: one.cap_at is not None and now > one.cap_at)
         return right(self, *args, **more)
 
