@@ -34,7 +34,7 @@ from launch.azure.contract import ViolationError, check_body, check_request, mat
 from launch.azure.orders import FOREVER, Orders
 from launch.cloud_server import Answer, Billed, serve
 from vendors.azure import pages
-from vendors.server import LaunchArgs
+from vendors.server import Asked
 
 MAKING_S, ENDING_S, BOOT_S = 40.0, 30.0, 90.0
 TOKEN = "t0ken-of-the-tests"
@@ -107,7 +107,7 @@ class AzureCloud(Orders):
         for name, wanted in re.findall(r"(armRegionName|armSkuName) eq '([^']+)'", query["$filter"]):
             items = [item for item in items if item[name] == wanted]
         region = {item["armRegionName"]: items for item in items}
-        return Answer(200, pages(region, LaunchArgs("GET", asked.path, query, {}, b"")))
+        return Answer(200, pages(region, Asked("GET", asked.path, query, {}, b"")))
 
     def _login(self, path: str, headers: Any) -> Answer:
         """Give the tests' client its token."""
