@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from factories import FakePredictor, make_offer, make_workload
 from gpuplan.errors import NoAnswerError, UsageError
-from gpuplan.launch.prepare.select_offer import candidates_of, read_estimate
+from gpuplan.launch.prepare.select_offer import select_candidates, read_estimate
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.rows import Accelerator
 from gpuplan.plan.assumptions import CostTerms
@@ -140,4 +140,4 @@ def test_several_machines_are_not_launched(tmp_path: object) -> None:
     path = tmp_path / "plan.json"
     path.write_text(format_estimate_json(answer))
     with pytest.raises(NoAnswerError, match="is 2 machines"):
-        candidates_of(read_estimate(path), launchable=("aws",), rank=1, fallbacks=0)
+        select_candidates(read_estimate(path), launchable=("aws",), rank=1, fallbacks=0)
