@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from factories import FakePredictor, make_offer, make_workload
 from gpuplan.errors import NoAnswerError, UsageError
-from gpuplan.launch.prepare.select_offer import select_candidates, read_estimate
+from gpuplan.launch.prepare.select_offer import read_estimate, select_candidates
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.rows import Accelerator
 from gpuplan.plan.assumptions import CostTerms

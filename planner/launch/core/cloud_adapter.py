@@ -24,7 +24,7 @@ The **other half** talks to the cloud, importing the SDK inside its functions:
 
 * ``send``: one call, one try, no retries of the SDK's own for the call that makes the machine. Returns the
   reply as plain JSON types. Raises ``CloudError`` for everything else, sorted into the kinds of
-  `faults.FaultKind`: capacity, quota (with its scope), credentials, invalid, throttled, transient,
+  `faults.ErrorKind`: capacity, quota (with its scope), credentials, invalid, throttled, transient,
   **unknown** (reset, timeout, truncated or garbled answer, 5xx without a promise), spent token, exists,
   absent. When in doubt: unknown. An answer that reports an asynchronous failure (an operation with an error,
   an instance that ended while it started) is raised as what it means.
@@ -147,7 +147,7 @@ def collect_machines(places: Iterable[str], ask: Callable[[str], Iterable[CloudM
 
     Args:
         places: Regions, zones, projects or subscriptions.
-        ask: Returns the machines of one; CloudFault when it does not answer.
+        ask: Returns the machines of one; CloudError when it does not answer.
     """
     found: list[CloudMachine] = []
     failed: dict[str, CloudError] = {}
@@ -250,7 +250,7 @@ class Adapter(Protocol):
         ...
 
     def send(self, call: Call, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Send one call once, its references resolved, and return the reply; CloudFault if it brings none."""
+        """Send one call once, its references resolved, and return the reply; CloudError if it brings none."""
         ...
 
     def missing(self) -> str:
@@ -264,7 +264,7 @@ class Adapter(Protocol):
     def look(self, machine: MachineRef) -> CloudMachine | None:
         """Return one machine as its cloud describes it now.
 
-        `ended` when the cloud says that it has ended; None when it does not know the id; CloudFault when
+        `ended` when the cloud says that it has ended; None when it does not know the id; CloudError when
         that cannot be told.
         """
         ...
@@ -272,7 +272,7 @@ class Adapter(Protocol):
     def machines(self, regions: Sequence[str] | None) -> Listing:
         """Return every machine with our tags that still costs money; a place that fails is named.
 
-        CloudFault when it cannot even be told which places there are.
+        CloudError when it cannot even be told which places there are.
         """
         ...
 
@@ -281,7 +281,7 @@ class Adapter(Protocol):
         ...
 
     def live_price(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> LivePrice:
-        """Return what an offer costs now; CloudFault when that cannot be read."""
+        """Return what an offer costs now; CloudError when that cannot be read."""
         ...
 
     def outcome(self, request: LaunchRequest) -> RunOutcome | None:

@@ -89,7 +89,7 @@ class CallRunner:
         """Send a call until it is done or refused, and return what it keeps.
 
         Raises:
-            CloudFault: Refused; of a retried kind, when patience ended first; or what exists under its name is
+            CloudError: Refused; of a retried kind, when patience ended first; or what exists under its name is
                 something else.
         """
         try:

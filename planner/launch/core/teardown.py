@@ -38,7 +38,7 @@ class Teardown:
         """End an attempt's machine, wait until it is gone, remove the rest, and write down that it is over.
 
         Raises:
-            CloudFault: The provider does not let us, or does not answer; the attempt stays open in the ledger.
+            CloudError: The provider does not let us, or does not answer; the attempt stays open in the ledger.
             GpuplanError: The machine does not go away.
         """
         sender, number = self.sender, past.attempt.number

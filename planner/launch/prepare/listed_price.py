@@ -21,7 +21,7 @@ _KINDS = {"credentials": ErrorKind.CREDENTIALS, "throttled": ErrorKind.THROTTLED
 
 
 def read_price_list(read: Callable[[HttpClient], Iterable[ListedPrice]], *, name: str) -> list[ListedPrice]:
-    """Return what a vendor lists; CloudFault when it cannot be read.
+    """Return what a vendor lists; CloudError when it cannot be read.
 
     Args:
         read: Reads the list over a client.
@@ -42,7 +42,7 @@ def read_price_list(read: Callable[[HttpClient], Iterable[ListedPrice]], *, name
 def find_exact_price(
     candidate: LaunchCandidate, rows: Iterable[ListedPrice], *, name: str, read_at: datetime
 ) -> LivePrice:
-    """Return the price of an offer; CloudFault unless a list has exactly one for it, in US dollars.
+    """Return the price of an offer; CloudError unless a list has exactly one for it, in US dollars.
 
     Args:
         candidate: The offer.

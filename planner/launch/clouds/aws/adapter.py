@@ -281,7 +281,7 @@ class AwsAdapter:
         return self._clients[service, region]
 
     def _answered(self, ask: Any) -> Any:
-        """Return an answer and note its time; CloudFault when there is none, or it is a no."""
+        """Return an answer and note its time; CloudError when there is none, or it is a no."""
         try:
             reply = ask()
         except CloudError:

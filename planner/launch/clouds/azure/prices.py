@@ -45,7 +45,7 @@ def live_price(candidate: LaunchCandidate) -> LivePrice:
     """Return a machine's price by the Retail Prices API, which needs no credentials.
 
     Raises:
-        CloudFault: It cannot be reached, has no price for the machine, or has several.
+        CloudError: It cannot be reached, has no price for the machine, or has several.
     """
     from ....offers.refresh.source import RefreshRequest
     from ....offers.refresh.sources.azure import read_listed

@@ -86,7 +86,7 @@ class AzureRest:
         """Send one call once and return its reply.
 
         Raises:
-            CloudFault: For everything else.
+            CloudError: For everything else.
         """
         verb, template, version = METHODS[f"{service}.{operation}"]
         named = {name: value for name, value in params.items() if name not in {"body", "headers"}}
@@ -163,7 +163,7 @@ def _without_lists(message: str) -> str:
 
 
 def _read(verb: str, status: int, text: str) -> dict[str, Any]:
-    """Return the JSON of an answer; CloudFault when it is an error, or not whole."""
+    """Return the JSON of an answer; CloudError when it is an error, or not whole."""
     try:
         body = json.loads(text) if text else {}
     except ValueError:

@@ -73,7 +73,7 @@ class GoogleClients:
         """Send one call once and return its reply.
 
         Raises:
-            CloudFault: For everything else.
+            CloudError: For everything else.
         """
         method = METHODS[f"{service}.{operation}"]
         module = importlib.import_module(f"google.cloud.{method.package}")
@@ -97,7 +97,7 @@ class GoogleClients:
 
 
 def _message(kind: Any, params: Mapping[str, Any]) -> Any:
-    """Return parameters as a message of the client; CloudFault for a name or a value that it does not have."""
+    """Return parameters as a message of the client; CloudError for a name or a value that it does not have."""
     from google.protobuf.json_format import ParseError
 
     try:

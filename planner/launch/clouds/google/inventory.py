@@ -105,7 +105,7 @@ class Inventory:
                 self.unreachable[zone] = CloudError(ErrorKind.UNKNOWN, UNREACHABLE, f"{zone} did not answer")
 
     def _pages(self, service: str, operation: str, params: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """Yield all pages of a list; CloudFault when they do not end."""
+        """Yield all pages of a list; CloudError when they do not end."""
         tokens = [""]
         while True:
             page = {"pageToken": tokens[-1]} if tokens[-1] else {}

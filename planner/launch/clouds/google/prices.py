@@ -33,7 +33,7 @@ class LivePrices:
         self._clock = clock
 
     def price(self, candidate: LaunchCandidate) -> LivePrice:
-        """Return the price of an offer; CloudFault when it cannot be put together exactly."""
+        """Return the price of an offer; CloudError when it cannot be put together exactly."""
         rows = self._rows(candidate.region)
         return find_exact_price(candidate, rows, name="the Cloud Billing Catalog", read_at=self._clock.now())
 

@@ -54,7 +54,7 @@ class GoogleRest:
         """Send one call once and return its reply.
 
         Raises:
-            CloudFault: For everything else.
+            CloudError: For everything else.
         """
         verb, template = METHODS[f"{service}.{operation}"]
         named = {name: value for name, value in params.items() if name not in {"body", "media"}}
@@ -89,7 +89,7 @@ def _multipart(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read(status: int, text: str, *, makes: bool) -> dict[str, Any]:
-    """Return the JSON of an answer; CloudFault when it is an error, or not whole."""
+    """Return the JSON of an answer; CloudError when it is an error, or not whole."""
     try:
         body = json.loads(text) if text else {}
     except ValueError:
