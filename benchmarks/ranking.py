@@ -19,7 +19,7 @@ import time
 from gpuplan.__main__ import COLLECTOR_THRESHOLD
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.rows import Accelerator
-from gpuplan.plan.assumptions import CostTerms
+from gpuplan.plan.cost_terms import CostTerms
 from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.question import Question
 from gpuplan.plan.select import Filters, select

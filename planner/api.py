@@ -107,7 +107,7 @@ def estimate(
     """
     from .plan.compilation import StepCompiler
     from .plan.notebook_accounts import refresh_notebook_accounts
-    from .plan.pipeline import ask
+    from .plan.pipeline import estimate_model
     from .plan.request import EstimateRequest, build_script_terms, build_spot_terms
     from .settings import load_settings
     from .workload.options import WorkloadOptions
@@ -129,7 +129,7 @@ def estimate(
         loss=loss, optimizer=optimizer,
         script=build_script_terms(timeout=script_timeout, variables=script_env),
     )  # fmt: skip
-    answer = ask(
+    answer = estimate_model(
         model, asked.question, options=options, catalog=asked.catalog, terms=asked.terms,
         profiles=[Path(path) for path in profiles], compiling=StepCompiler() if compile else None,
         best_batch=best_batch,

@@ -12,8 +12,8 @@ import typer
 
 from ..errors import GpuplanError
 from .accuracy_flags import SettingFlags
-from .flags import spread
-from .next_step import suggest_next, typed
+from .flags import expand_flag_groups
+from .next_step import format_command, suggest_next
 
 if TYPE_CHECKING:
     from ..lab.accuracy import Scoreboard
@@ -56,7 +56,7 @@ def register(app: typer.Typer) -> None:
     app.command()(calibrate)
 
 
-@spread
+@expand_flag_groups
 def accuracy(
     file: Annotated[
         Path | None, typer.Argument(help="CSV of your own measurements; without it, the packaged corpus.")
@@ -87,7 +87,7 @@ def accuracy(
     flags.refuse(file)
     if file is not None:
         _emit_own(judged_file(file), as_json=flags.json_)
-        suggest_next(typed("accuracy", "--recorded"), as_json=flags.json_)
+        suggest_next(format_command("accuracy", "--recorded"), as_json=flags.json_)
         return
     if flags.memory:
         from .accuracy_settings import accuracy_of_memory
@@ -102,7 +102,7 @@ def accuracy(
     if flags.check:
         _stop_when_worse(board)
     if not flags.markdown:
-        suggest_next(typed("profile", "MODEL", o="profile.json"), as_json=flags.json_)
+        suggest_next(format_command("profile", "MODEL", o="profile.json"), as_json=flags.json_)
 
 
 def _emit_own(board: Scoreboard, *, as_json: bool) -> None:
@@ -172,7 +172,7 @@ def calibrate(
     typer.echo("\n".join(f"wrote {output / name}" for name in files), err=True)
     if accuracy:
         record_accuracy(output)
-        suggest_next(typed("accuracy", "--recorded"))
+        suggest_next(format_command("accuracy", "--recorded"))
         return
     page = "gpuplan accuracy --recorded --markdown > docs/accuracy.md"
-    suggest_next(f"{typed('accuracy', o=output / 'accuracy.json')}, then {page}")
+    suggest_next(f"{format_command('accuracy', o=output / 'accuracy.json')}, then {page}")

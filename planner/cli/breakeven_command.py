@@ -16,9 +16,9 @@ from .flags import (
     ScriptFlags,
     SpotFlags,
     WorkFlags,
-    spread,
+    expand_flag_groups,
 )
-from .next_step import given, suggest_next, typed
+from .next_step import changed_flags, format_command, suggest_next
 
 __all__ = ["register"]
 
@@ -54,7 +54,7 @@ class BreakevenFlags:
     ] = 8.0
 
 
-@spread
+@expand_flag_groups
 def breakeven(
     model: ModelArgument,
     script_arguments: ScriptArguments = None,
@@ -69,25 +69,25 @@ def breakeven(
 ) -> None:
     """Compare free and paid notebooks, your machine and the clouds: money, time and break-even points."""
     from ..plan.compare.breakeven import BreakevenQuery, compare_alternatives
-    from ..plan.pipeline import prepare
+    from ..plan.pipeline import build_context
     from ..render.breakeven import emit_breakeven, format_recommendation
     from ..render.output import format_json
     from ..render.output_files import write_text
     from .progress import show_estimate_progress
 
     names = tuple(name.strip() for name in (rivals.against or "").split(",") if name.strip())
-    rivalry = BreakevenQuery(
+    query = BreakevenQuery(
         against=names, runs=rivals.runs, hour_value_usd=rivals.hour_value, hours_a_day=rivals.hours_a_day
     )
     options = work.options(script)
     out.require_writable()
-    asked = offers.wanted(limits, spot).resolve()
+    asked = offers.build_request(limits, spot).resolve()
     with show_estimate_progress(model) as tell:
-        ready = prepare(
+        context = build_context(
             model, asked.question, options=options.with_callback(tell), script_arguments=script_arguments or (),
             catalog=asked.catalog, terms=asked.terms,
         )  # fmt: skip
-        result = compare_alternatives(ready, rivalry, question=asked.question)
+        result = compare_alternatives(context, query, question=asked.question)
     if out.output is not None:
         document = result.to_json()
         write_text(
@@ -95,11 +95,11 @@ def breakeven(
             format_json(document.pop("schema"), {"verdict": format_recommendation(result), **document}),
         )
     emit_breakeven(result, as_json=out.json_)
-    best = result.best.contender.offer.offer
+    best = result.best.alternative.offer.offer
     suggest_next(
-        typed(
+        format_command(
             "estimate", model, provider=best.provider, accelerator=best.accelerator, devices=best.devices,
-            **given(work), **given(script), o="plan.json", arguments=script_arguments,
+            **changed_flags(work), **changed_flags(script), o="plan.json", arguments=script_arguments,
         ),
         as_json=out.json_,
     )  # fmt: skip

@@ -11,7 +11,7 @@ import typer
 
 from ..errors import NoAnswerError, UsageError, near_names_hint
 from . import completion, refresh_commands
-from .next_step import suggest_next, typed
+from .next_step import format_command, suggest_next
 
 if TYPE_CHECKING:
     from ..offers.rows import Accelerator, Offer
@@ -85,7 +85,7 @@ def offers(  # noqa: PLR0917 (typer passes everything by name)
         emit_rows(OFFER_COLUMNS, rows)
         _warn_of_old_prices(found)
         named = accelerator or [found[0].accelerator]
-        suggest_next(typed("estimate", "MODEL", accelerator=named, provider=provider, region=region))
+        suggest_next(format_command("estimate", "MODEL", accelerator=named, provider=provider, region=region))
 
 
 def _warn_of_old_prices(found: Sequence[Offer]) -> None:
@@ -123,7 +123,7 @@ def accelerators(
         emit_json("gpuplan.accelerators/1", {"accelerators": rows})
     else:
         emit_rows(ACCELERATOR_COLUMNS, rows)
-        suggest_next(typed("offers", accelerator=found[0].name))
+        suggest_next(format_command("offers", accelerator=found[0].name))
 
 
 def check(
@@ -150,7 +150,11 @@ def check(
         typer.echo(f"{len(report.findings)} findings in {counts}", err=True)
         raise typer.Exit(1)
     typer.echo(f"ok: {counts}", err=True)
-    suggest_next(typed("catalog", "age") if folder is None else typed("estimate", "MODEL", catalog=folder))
+    suggest_next(
+        format_command("catalog", "age")
+        if folder is None
+        else format_command("estimate", "MODEL", catalog=folder)
+    )
 
 
 def _matching(rows: list[Accelerator], field: str, wanted: list[str]) -> list[Accelerator]:

@@ -17,9 +17,9 @@ from .flags import (
     ScriptFlags,
     SpotFlags,
     WorkFlags,
-    spread,
+    expand_flag_groups,
 )
-from .next_step import given, suggest_next, typed
+from .next_step import changed_flags, format_command, suggest_next
 
 if TYPE_CHECKING:
     from ..plan.compare.sweep import SweepResult
@@ -68,7 +68,7 @@ class RigFlags:
 HOST_W = 150.0  # assumed for a desktop in training: processor, memory, fans, power supply losses
 
 
-@spread
+@expand_flag_groups
 def rig(
     model: Annotated[
         str | None, typer.Argument(metavar="[MODEL]", help="The work; else hour for hour.")
@@ -103,32 +103,32 @@ def rig(
     if model is None:
         rivals = find_rentals_by_price(asked.catalog, name, machine.devices)
     else:
-        from ..plan.pipeline import prepare
+        from ..plan.pipeline import build_context
         from .progress import show_estimate_progress
 
         options = work.options(script)
         with show_estimate_progress(model) as tell:
-            ready = prepare(
+            context = build_context(
                 model,
                 asked.question,
                 options=options.with_callback(tell),
                 catalog=asked.catalog,
                 terms=asked.terms,
             )
-            rivals = find_rentals_for_work(ready, Question(), accelerator=name, devices=machine.devices)
+            rivals = find_rentals_for_work(context, Question(), accelerator=name, devices=machine.devices)
     verdicts = compare_buy_rent(owned, accelerator=name, rivals=rivals)
     if out.output is not None:
         document = build_rig_json(verdicts)
         write_text(out.output, format_json(document.pop("schema"), document))
     emit_rig(verdicts, as_json=out.json_)
     if model is None:
-        step = typed("rig", "MODEL", accelerator=name, price=machine.price)
+        step = format_command("rig", "MODEL", accelerator=name, price=machine.price)
     else:
-        step = typed("breakeven", model, **given(work), **given(script))
+        step = format_command("breakeven", model, **changed_flags(work), **changed_flags(script))
     suggest_next(step, as_json=out.json_)
 
 
-@spread
+@expand_flag_groups
 def sweep_command(
     model: ModelArgument,
     script_arguments: ScriptArguments = None,
@@ -146,7 +146,7 @@ def sweep_command(
 ) -> None:
     """Try batch sizes, precisions, numbers of devices and purchase options; show the best points only."""
     from ..plan.compare.sweep import sweep
-    from ..plan.pipeline import prepare
+    from ..plan.pipeline import build_context
     from ..render.output import format_json
     from ..render.output_files import write_text
     from ..render.sweep import emit_sweep
@@ -155,15 +155,15 @@ def sweep_command(
 
     sizes = None if batch_sizes is None else _sizes(batch_sizes)
     out.require_writable()
-    asked = offers.wanted(limits, spot).resolve()
+    asked = offers.build_request(limits, spot).resolve()
     options = work.options(script)
     with show_estimate_progress(model) as tell:
         options = options.with_callback(tell)
-        ready = prepare(
+        context = build_context(
             model, asked.question, options=options, script_arguments=script_arguments or (),
             catalog=asked.catalog, terms=asked.terms,
         )  # fmt: skip
-        own = ready.workload
+        own = context.workload
 
         def trace(batch_size: int, precision: str) -> Workload:
             if (batch_size, precision) == (own.batch_size, own.precision):
@@ -173,30 +173,33 @@ def sweep_command(
             return load_workload(model, options=changed, argv=script_arguments or ())
 
         result = sweep(
-            ready, question=asked.question, batch_sizes=sizes or _around(ready),
+            context, question=asked.question, batch_sizes=sizes or _around(context),
             precisions=[name.strip() for name in precisions.split(",") if name.strip()], trace=trace,
         )  # fmt: skip
     if out.output is not None:
         document = result.to_json()
         write_text(out.output, format_json(document.pop("schema"), document))
     emit_sweep(result, as_json=out.json_)
-    suggest_next(_estimate_of(result, {**given(work), **given(script)}, script_arguments), as_json=out.json_)
+    suggest_next(
+        _estimate_of(result, {**changed_flags(work), **changed_flags(script)}, script_arguments),
+        as_json=out.json_,
+    )
 
 
 def _estimate_of(result: SweepResult, flags: dict[str, Any], script_arguments: list[str] | None) -> str:
     """Return the command that estimates the cheapest of the best points."""
     point = min(result.best, key=lambda point: point.cost_usd)
     offer = point.offer.offer
-    return typed(
+    return format_command(
         "estimate", result.model, accelerator=offer.accelerator, devices=offer.devices,
         **{**flags, "batch_size": point.batch_size, "precision": point.precision}, o="plan.json",
         arguments=script_arguments,
     )  # fmt: skip
 
 
-def _around(ready: EstimateContext) -> list[int]:
+def _around(context: EstimateContext) -> list[int]:
     """Return half, once and twice the model's own batch size."""
-    own = ready.workload.batch_size
+    own = context.workload.batch_size
     return sorted({max(1, own // 2), own, 2 * own})
 
 

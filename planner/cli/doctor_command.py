@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .next_step import suggest_next, typed
+from .next_step import format_command, suggest_next
 
 __all__ = ["register"]
 
@@ -48,4 +48,4 @@ def doctor(
         emit_rows(DOCTOR_COLUMNS, build_doctor_rows(report))
     if report.is_broken:
         raise typer.Exit(1)
-    suggest_next(typed("estimate", "ResNet50", samples=50_000, epochs=10), as_json=json_)
+    suggest_next(format_command("estimate", "ResNet50", samples=50_000, epochs=10), as_json=json_)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .next_step import suggest_next, typed
+from .next_step import format_command, suggest_next
 
 __all__ = ["register"]
 
@@ -47,4 +47,4 @@ def epochs(
         raise NoAnswerError(
             f"{metric} {target:g}: {found.reason}", hint="train a few more epochs, or ask for less"
         )
-    suggest_next(typed("estimate", "MODEL", epochs=found.epochs), as_json=json_)
+    suggest_next(format_command("estimate", "MODEL", epochs=found.epochs), as_json=json_)

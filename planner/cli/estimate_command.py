@@ -17,9 +17,9 @@ from .flags import (
     ScriptFlags,
     SpotFlags,
     WorkFlags,
-    spread,
+    expand_flag_groups,
 )
-from .next_step import DRY_RUN, suggest_next, typed
+from .next_step import DRY_RUN, format_command, suggest_next
 
 if TYPE_CHECKING:
     from ..plan.question import Question
@@ -41,7 +41,7 @@ def register(app: typer.Typer) -> None:
     app.command(epilog=EPILOG)(estimate)
 
 
-@spread
+@expand_flag_groups
 def estimate(
     model: ModelArgument,
     script_arguments: ScriptArguments = None,
@@ -73,18 +73,18 @@ def estimate(
     Nothing is trained. On a terminal the best offer of each kind and number of devices is shown; a pipe gets
     every offer as TSV.
     """
-    from ..plan.pipeline import ask
-    from .progress import compiling, show_estimate_progress
+    from ..plan.pipeline import estimate_model
+    from .progress import build_step_compiler, show_estimate_progress
 
     options = work.options(script)
     out.require_writable()
-    asked = offers.wanted(limits, spot).resolve()
+    asked = offers.build_request(limits, spot).resolve()
     with show_estimate_progress(model) as tell:
-        result = ask(
+        result = estimate_model(
             model, asked.question, options=options.with_callback(tell), script_arguments=script_arguments or (),
             catalog=asked.catalog, terms=asked.terms, profiles=profile or (),
             detailed=out.output is not None, best_batch=best_batch,
-            compiling=compiling(tell) if compile else None,
+            compiling=build_step_compiler(tell) if compile else None,
         )  # fmt: skip
     _show(result, asked.question, out, show_all=show_all, breakdown=breakdown)
 
@@ -126,4 +126,4 @@ def next_steps(result: Estimate, output: Path | None) -> list[str]:
         return [f"add `{_missing(result.workload)}` to see the time and cost of a whole run"]
     if output is None:
         return ["add `-o plan.json` to keep this estimate with every offer"]
-    return [typed("report", str(output), "--open"), typed("launch", str(output), DRY_RUN)]
+    return [format_command("report", str(output), "--open"), format_command("launch", str(output), DRY_RUN)]

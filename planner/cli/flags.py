@@ -1,4 +1,4 @@
-"""Arguments and flags shared by commands, grouped by subject; `spread` adds a group to a command."""
+"""Arguments and flags shared by commands, grouped by subject; `expand_flag_groups` adds a group to a command."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
     "ScriptFlags",
     "SpotFlags",
     "WorkFlags",
-    "spread",
+    "expand_flag_groups",
 ]
 
 
@@ -172,7 +172,9 @@ class OfferFlags(Frozen):
         bool, typer.Option("--live", help="Ask the official clients of Colab and Kaggle first.")
     ] = False
 
-    def wanted(self, limits: LimitFlags | None = None, spot: SpotFlags | None = None) -> EstimateRequest:
+    def build_request(
+        self, limits: LimitFlags | None = None, spot: SpotFlags | None = None
+    ) -> EstimateRequest:
         """Combine offer filters, limits and spot properties."""
         from ..plan.request import EstimateRequest
 
@@ -216,7 +218,7 @@ def _ask_notebooks() -> None:
 R = TypeVar("R")
 
 
-def spread(command: Callable[..., R]) -> Callable[..., R]:
+def expand_flag_groups(command: Callable[..., R]) -> Callable[..., R]:
     """Expand dataclass parameters of a command into their fields.
 
     The command line has one flag per field, in their order; the command receives the object. Groups must

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from ..errors import GpuplanError
-from .next_step import suggest_next, typed
+from .next_step import format_command, suggest_next
 
 if TYPE_CHECKING:
     from ..launch.core.cloud_adapter import RunOutcome
@@ -30,7 +30,7 @@ def apply_plan(plan: LaunchPlan, launcher: Launcher, *, wait: bool, as_json: boo
         if not wait:
             ways = " or ".join(f"`{way}`" for way in plan.stop)
             typer.echo(f"to end it: {ways}", err=True)
-            suggest_next(typed("ps"), as_json=as_json)
+            suggest_next(format_command("ps"), as_json=as_json)
             return
         with status(f"waiting for run {plan.run} to end (Ctrl-C leaves it running)", wanted=not as_json):
             outcome = wait_for_end(launcher, plan.run)
@@ -41,7 +41,7 @@ def apply_plan(plan: LaunchPlan, launcher: Launcher, *, wait: bool, as_json: boo
         )
         raise
     _show_end(launcher, plan.run, outcome, as_json=as_json)
-    suggest_next(typed("reconcile", "PLAN", plan.run), as_json=as_json)
+    suggest_next(format_command("reconcile", "PLAN", plan.run), as_json=as_json)
 
 
 def _show_end(launcher: Launcher, run: str, outcome: RunOutcome, *, as_json: bool) -> None:

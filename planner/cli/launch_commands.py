@@ -11,7 +11,7 @@ import typer
 from ..errors import NoAnswerError, UsageError
 from .flags import Rank, Requirements, Script, ScriptArguments
 from .launch_apply import apply_plan
-from .next_step import DRY_RUN, WITHOUT_DRY_RUN, suggest_next, typed
+from .next_step import DRY_RUN, WITHOUT_DRY_RUN, format_command, suggest_next
 
 if TYPE_CHECKING:
     from ..launch.core.service import Launcher
@@ -137,7 +137,9 @@ def launch(  # noqa: PLR0917 - one argument a flag
         write_text(output, format_json(schema, payload))
     if dry_run:
         emit_json(schema, payload) if json_ else emit_text(plan_text(made.to_json()))
-        suggest_next(WITHOUT_DRY_RUN if output is None else typed("launch", str(output)), as_json=json_)
+        suggest_next(
+            WITHOUT_DRY_RUN if output is None else format_command("launch", str(output)), as_json=json_
+        )
         return
     if not json_:
         typer.echo(plan_text(made.to_json(), calls=False), err=True, nl=False)
@@ -193,8 +195,8 @@ def ps(
         emit_rows(MACHINE_COLUMNS, rows)
     failures.raise_any()
     if not json_:
-        otherwise = typed("launch", "PLAN", DRY_RUN) if cloud else typed("ps", "--cloud")
-        suggest_next(typed("stop", rows[0]["id"]) if rows else otherwise)
+        otherwise = format_command("launch", "PLAN", DRY_RUN) if cloud else format_command("ps", "--cloud")
+        suggest_next(format_command("stop", rows[0]["id"]) if rows else otherwise)
 
 
 def stop(  # noqa: PLR0917 - one argument a flag
@@ -235,7 +237,7 @@ def stop(  # noqa: PLR0917 - one argument a flag
             with failures.kept(one.name):
                 launcher.stop(one)
     failures.raise_any()
-    suggest_next(typed("ps", "--cloud"), as_json=json_)
+    suggest_next(format_command("ps", "--cloud"), as_json=json_)
 
 
 def reap(
@@ -257,7 +259,7 @@ def reap(
         ended = launcher.reap(asked, regions=region or None)
     if not json_:
         typer.echo(f"{len(ended)} machines were past their cap", err=True)
-    suggest_next(typed("ps", "--cloud"), as_json=json_)
+    suggest_next(format_command("ps", "--cloud"), as_json=json_)
 
 
 def _launcher(*, as_json: bool, owner: str | None = None) -> Launcher:

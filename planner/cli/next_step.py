@@ -13,7 +13,7 @@ import typer
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-__all__ = ["DRY_RUN", "WITHOUT_DRY_RUN", "given", "suggest_next", "typed"]
+__all__ = ["DRY_RUN", "WITHOUT_DRY_RUN", "changed_flags", "format_command", "suggest_next"]
 
 DRY_RUN = "--dry-run"
 WITHOUT_DRY_RUN = f"the same without `{DRY_RUN}`"
@@ -30,7 +30,7 @@ def suggest_next(*steps: str, as_json: bool = False) -> None:
         typer.echo(f"next: {', or '.join(steps)}", err=True)
 
 
-def typed(*words: str, arguments: Sequence[str] | None = None, **flags: object) -> str:
+def format_command(*words: str, arguments: Sequence[str] | None = None, **flags: object) -> str:
     """Format a command line of gpuplan, omitting flags without a value.
 
     Args:
@@ -39,14 +39,14 @@ def typed(*words: str, arguments: Sequence[str] | None = None, **flags: object) 
         flags: Flags by name with underscores; a list repeats its flag, True adds no value.
 
     Example:
-        >>> typed("estimate", "my train.py", accelerator=["T4", "L4"], batch_size=None, devices=8.0)
+        >>> format_command("estimate", "my train.py", accelerator=["T4", "L4"], batch_size=None, devices=8.0)
         "gpuplan estimate 'my train.py' --accelerator T4 --accelerator L4 --devices 8"
     """
     parts = [part for name, value in flags.items() for part in _flag(name, value)]
     return shlex.join(["gpuplan", *words, *parts, *(["--", *arguments] if arguments else [])])
 
 
-def given(flags: DataclassInstance) -> dict[str, Any]:
+def changed_flags(flags: DataclassInstance) -> dict[str, Any]:
     """Return the flags of a group that differ from their defaults."""
     values = {field.name: (getattr(flags, field.name), field.default) for field in fields(flags)}
     return {name: value for name, (value, default) in values.items() if value != default}

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from . import completion
-from .flags import ScriptArguments, ScriptFlags, spread
-from .next_step import suggest_next, typed
+from .flags import ScriptArguments, ScriptFlags, expand_flag_groups
+from .next_step import format_command, suggest_next
 
 if TYPE_CHECKING:
     from ..profile.pooling import ProcessLimits
@@ -28,7 +28,7 @@ def register(app: typer.Typer) -> None:
     app.command()(reconcile)
 
 
-@spread
+@expand_flag_groups
 def profile(  # noqa: PLR0917 - one argument a flag
     model: Annotated[
         str, typer.Argument(metavar="MODEL", help="Script, function, Keras application or .keras file.")
@@ -120,7 +120,7 @@ def profile(  # noqa: PLR0917 - one argument a flag
         _keep(output, document)
     emit_profile(document, as_json=json_)
     _say(document, output)
-    step = "add `-o profile.json` to keep it" if output is None else typed("estimate", str(output))
+    step = "add `-o profile.json` to keep it" if output is None else format_command("estimate", str(output))
     suggest_next(step, as_json=json_)
 
 
@@ -152,14 +152,16 @@ def _compiler(
     from ..offers.catalog import load_catalog
     from ..plan.compiled_profile import add_compiled, resolve_accelerators
     from ..render.progress import status
-    from .progress import compiling
+    from .progress import build_step_compiler
 
     catalog = load_catalog()
     named = resolve_accelerators(accelerators, catalog)
 
     def add(document: dict[str, Any], request: ProfileRequest) -> None:
         with status(f"compiling {request.model}") as tell:
-            add_compiled(document, request, catalog=catalog, accelerators=named, compiling=compiling(tell))
+            add_compiled(
+                document, request, catalog=catalog, accelerators=named, compiling=build_step_compiler(tell)
+            )
 
     return add
 
@@ -210,7 +212,7 @@ def _say(document: dict[str, Any], output: Path | None) -> None:
         raise GpuplanError(f"nothing was measured: {last['message']}", hint="see above")
 
 
-@spread
+@expand_flag_groups
 def reconcile(
     plan: Annotated[Path | None, typer.Argument(help="What `gpuplan estimate -o` wrote.")] = None,
     profile: Annotated[
@@ -254,7 +256,7 @@ def reconcile(
         if plan is not None:
             raise UsageError("--forget takes no files", hint="leave out the files, or `--forget`")
         typer.echo(f"forgot {delete_runs(settings)} runs ({get_runs_folder(settings)})", err=True)
-        suggest_next(typed("estimate", "MODEL"))
+        suggest_next(format_command("estimate", "MODEL"))
         return
     if plan is None or profile is None:
         raise UsageError("a plan and a profile are needed", hint="`gpuplan reconcile plan.json profile.json`")
@@ -267,7 +269,7 @@ def reconcile(
     emit_reconciled(result, as_json=json_)
     for finding in result["findings"]:
         typer.echo(finding, err=True)
-    suggest_next(typed("estimate", planned["workload"]["model"]), as_json=json_)
+    suggest_next(format_command("estimate", planned["workload"]["model"]), as_json=json_)
 
 
 def _profile_of(name: str, *, model: str, script: ScriptFlags, tell: Callable[[str], None]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ..plan.compilation import StepCompiler
 
-__all__ = ["compiling", "show_estimate_progress"]
+__all__ = ["build_step_compiler", "show_estimate_progress"]
 
 
 def show_estimate_progress(model: str) -> AbstractContextManager[Callable[[str], None]]:
@@ -20,7 +20,7 @@ def show_estimate_progress(model: str) -> AbstractContextManager[Callable[[str],
     return status(f"building, tracing and planning {model} (nothing is trained)")
 
 
-def compiling(tell: Callable[[str], None]) -> StepCompiler:
+def build_step_compiler(tell: Callable[[str], None]) -> StepCompiler:
     """Build the compilation function, with progress messages."""
     from ..plan.compilation import StepCompiler
 

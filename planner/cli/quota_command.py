@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .next_step import suggest_next, typed
+from .next_step import format_command, suggest_next
 
 __all__ = ["register"]
 
@@ -52,7 +52,7 @@ def quota(
     for one in found:
         if one.limit == 0:
             typer.echo(one.sentence, err=True)
-    suggest_next(typed("estimate", "MODEL", provider=provider, region=region))
+    suggest_next(format_command("estimate", "MODEL", provider=provider, region=region))
 
 
 def _endpoints(settings: object) -> dict[str, str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .next_step import suggest_next, typed
+from .next_step import format_command, suggest_next
 
 if TYPE_CHECKING:
     from ..offers.catalog import Catalog
@@ -141,7 +141,7 @@ def _show_outcomes(
     for line in format_outcome_lines(outcomes, asked_regions=any(job.request.regions for job in jobs)):
         typer.echo(line, err=True)
     if any(outcome.sources for outcome in outcomes):
-        suggest_next(typed("catalog", "diff"), as_json=as_json)
+        suggest_next(format_command("catalog", "diff"), as_json=as_json)
 
 
 def _leave(outcomes: list[RefreshOutcome], *, asked: bool) -> None:
@@ -192,7 +192,9 @@ def diff(
     else:
         emit_rows(CHANGE_COLUMNS, rows)
         suggest_next(
-            typed("catalog", "history", changes[0].instance_type) if changes else typed("catalog", "refresh")
+            format_command("catalog", "history", changes[0].instance_type)
+            if changes
+            else format_command("catalog", "refresh")
         )
 
 
@@ -236,7 +238,7 @@ def age(provider: Providers = None, as_json: AsJson = False) -> None:
         emit_json("gpuplan.catalog-age/1", {"ages": rows})
     else:
         emit_rows(AGE_COLUMNS, rows)
-        suggest_next(typed("catalog", "refresh", provider=provider))
+        suggest_next(format_command("catalog", "refresh", provider=provider))
 
 
 def history(
@@ -267,7 +269,7 @@ def history(
         emit_json("gpuplan.catalog-history/1", {"prices": rows})
     else:
         emit_rows(HISTORY_COLUMNS, rows)
-        suggest_next(typed("catalog", "refresh", provider=found[0].provider, region=region))
+        suggest_next(format_command("catalog", "refresh", provider=found[0].provider, region=region))
 
 
 def path() -> None:
@@ -278,7 +280,7 @@ def path() -> None:
     Example: gpuplan catalog path
     """
     typer.echo(str(_store().folder))
-    suggest_next(typed("catalog", "age"))
+    suggest_next(format_command("catalog", "age"))
 
 
 def _store() -> PriceStore:

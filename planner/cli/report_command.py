@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ..errors import UsageError
-from .next_step import DRY_RUN, suggest_next, typed
+from .next_step import DRY_RUN, format_command, suggest_next
 
 __all__ = ["register"]
 
@@ -60,7 +60,7 @@ def report(
         _open(target)
     if sys.stderr.isatty():
         typer.echo(f"wrote {target} ({len(page.encode()) / 1e6:.1f} MB)", err=True)
-    suggest_next(typed("launch", str(plan), DRY_RUN))
+    suggest_next(format_command("launch", str(plan), DRY_RUN))
 
 
 def _open(page: Path) -> None:

@@ -14,7 +14,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..plan.assumptions import CostTerms
+from ..plan.cost_terms import CostTerms
 from ..plan.estimate_workload import estimate_workload
 from ..plan.question import Question
 from ..plan.select import Filters, select

@@ -70,7 +70,7 @@ class StepCompiler:
                 hint="give the script, `file.py:function`, or the application's name",
             )
 
-    def around(
+    def wrap_predictor(
         self,
         inner: StepPredictor,
         workload: Workload,
@@ -96,13 +96,13 @@ class StepCompiler:
         for done, (target, count) in enumerate(product(wanted, counts)):
             self.tell(target.accelerator, done, len(wanted) * len(counts))
             if count == 1:
-                self.learn(predictor, workload, target=target, program=program)
+                self.add_step(predictor, workload, target=target, program=program)
             else:
-                self._learn_laid_out(predictor, workload, target, count, program)
+                self._add_sharded_step(predictor, workload, target, count, program)
         self.tell("", len(wanted), len(wanted))
         return predictor
 
-    def _learn_laid_out(
+    def _add_sharded_step(
         self,
         predictor: CompiledPredictor,
         workload: Workload,
@@ -124,7 +124,7 @@ class StepCompiler:
         self._say(result, f"{count} x {target.accelerator}")
         predictor.learn_laid_out(options.batch_size or 0, count, Compilation(whole or target, result))
 
-    def learn(
+    def add_step(
         self,
         predictor: CompiledPredictor,
         workload: Workload,
@@ -142,13 +142,13 @@ class StepCompiler:
             hint = f" ({result.hint})" if result.hint else ""
             self.warn(f"{what}: {result.message}{hint}; its step is modelled")
 
-    def ends(
+    def compile_more(
         self, predictor: StepPredictor, workloads: Mapping[str, Sequence[Workload]], *, program: ProgramSource
     ) -> None:
         """Compile at further batch sizes, so that those between lie on a line.
 
         Args:
-            predictor: As `around` gave it.
+            predictor: As `wrap_predictor` returned it.
             workloads: At further batch sizes, by accelerator.
             program: What they were traced from.
         """
@@ -161,7 +161,7 @@ class StepCompiler:
         ]
         for done, (target, workload) in enumerate(wanted):
             self.tell(f"{target.accelerator}, batch {workload.batch_size}", done, len(wanted))
-            self.learn(predictor, workload, target=target, program=program)
+            self.add_step(predictor, workload, target=target, program=program)
 
     def _one(
         self, target: CompileTarget, workload: Workload, program: ProgramSource

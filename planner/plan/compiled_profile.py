@@ -64,8 +64,8 @@ def add_compiled(
             request.options, precision=document["rows"][rows[0]]["asked_precision"], compiled=first.compiled
         )
         program = ProgramSource(request.model, options, request.argv)
-        predictor = compiling.around(known, first, accelerators=accelerators, program=program)
-        compiling.ends(
+        predictor = compiling.wrap_predictor(known, first, accelerators=accelerators, program=program)
+        compiling.compile_more(
             predictor, {one.name: [w for _, w in workloads[1:][-1:]] for one in accelerators}, program=program
         )
         for number, workload in workloads:

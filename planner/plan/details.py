@@ -28,7 +28,7 @@ EPOCHS_SHOWN = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200, 300, 500, 
 MOST_EPOCHS_TIMES = 10  # of those that were asked for: as far as the curves go
 
 
-def build_report_details(ready: EstimateContext, estimate: Estimate, question: Question) -> ReportDetails:
+def build_report_details(context: EstimateContext, estimate: Estimate, question: Question) -> ReportDetails:
     """Return the details of an estimate.
 
     Args:
@@ -39,26 +39,26 @@ def build_report_details(ready: EstimateContext, estimate: Estimate, question: Q
     chosen = estimate.recommendation
     named = (chosen.cheapest, chosen.fastest, chosen.within_deadline, chosen.within_budget, chosen.free)
     recommended = tuple(dict.fromkeys(index for index in named if index is not None))
-    curves = _Curves.of(ready, estimate, question)
+    curves = _CostCurves.of(context, estimate, question)
     shown = (*recommended, *chosen.pareto, *estimate.best_per_devices())
     return ReportDetails(
-        steps=_steps(ready, estimate, shown), bills=recommended,
+        steps=_steps(context, estimate, shown), bills=recommended,
         curves=() if curves is None else tuple(curves.curves()),
-        turns=() if curves is None else curves.turns(),
+        crossovers=() if curves is None else curves.find_crossover_points(),
         colab=() if curves is None else tuple(curves.against(PAID_COLAB)),
     )  # fmt: skip
 
 
-def _steps(ready: EstimateContext, estimate: Estimate, shown: Sequence[int]) -> tuple[StepBreakdown, ...]:
+def _steps(context: EstimateContext, estimate: Estimate, shown: Sequence[int]) -> tuple[StepBreakdown, ...]:
     """Return the first accelerators of some offers taken apart, each once, one device of it."""
     wanted = [estimate.offers[index].selected.accelerator for index in shown]
     found: dict[str, StepBreakdown] = {}
     for accelerator in sorted((one for one in wanted if one is not None), key=lambda one: one.kind == "cpu"):
         if accelerator.name in found:
             continue
-        step = ready.predictor.step_time(ready.workload, accelerator, devices=1)
+        step = context.predictor.step_time(context.workload, accelerator, devices=1)
         if isinstance(step, StepTime):
-            taken = break_down_step(ready.workload, accelerator, step, load_coefficients())
+            taken = break_down_step(context.workload, accelerator, step, load_coefficients())
             found |= {} if taken is None else {accelerator.name: taken}
         if len(found) == ACCELERATORS_SHOWN:
             break
@@ -66,24 +66,24 @@ def _steps(ready: EstimateContext, estimate: Estimate, shown: Sequence[int]) -> 
 
 
 @dataclass(frozen=True)
-class _Curves:
+class _CostCurves:
     """What the usual ways cost at numbers of epochs; each number is worked out once."""
 
-    ways: AlternativeCostModel
+    costs: AlternativeCostModel
     asked: int
     known: dict[int, dict[str, AlternativeCost]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, ready: EstimateContext, estimate: Estimate, question: Question) -> _Curves | None:
+    def of(cls, context: EstimateContext, estimate: Estimate, question: Question) -> _CostCurves | None:
         """Return them; None where the run is not told in epochs, or no usual way is among the offers."""
-        workload = ready.workload
+        workload = context.workload
         if workload.epochs is None or workload.samples is None:
             return None
         try:
-            ways = build_cost_model(ready, BreakevenQuery(), estimate.offers, question=question)
+            costs = build_cost_model(context, BreakevenQuery(), estimate.offers, question=question)
         except NoAnswerError:
             return None
-        return cls(ways.narrowed(epochs=workload.epochs, runs=1), workload.epochs)
+        return cls(costs.narrowed(epochs=workload.epochs, runs=1), workload.epochs)
 
     @property
     def farthest(self) -> int:
@@ -93,11 +93,11 @@ class _Curves:
     def at(self, epochs: int) -> dict[str, AlternativeCost]:
         """Return every way by its name, the cheapest first."""
         if epochs not in self.known:
-            found = self.ways.at(epochs=epochs, runs=1)
-            self.known[epochs] = {way.contender.name: way for way in found}
+            found = self.costs.at(epochs=epochs, runs=1)
+            self.known[epochs] = {way.alternative.name: way for way in found}
         return self.known[epochs]
 
-    def turns(self) -> tuple[Crossover, ...]:
+    def find_crossover_points(self) -> tuple[Crossover, ...]:
         """Return where the cheapest way changes."""
         return find_crossovers(lambda n: next(iter(self.at(n))), farthest=self.farthest)
 
@@ -119,9 +119,9 @@ class _Curves:
     def curves(self) -> Iterator[CostCurve]:
         """Yield what each way costs."""
         epochs = sorted({n for n in EPOCHS_SHOWN if n <= self.farthest} | {self.asked, self.farthest})
-        for contender in self.ways.contenders:
-            found = [(n, self.at(n)[contender.name].money_usd) for n in epochs]
+        for alternative in self.costs.alternatives:
+            found = [(n, self.at(n)[alternative.name].money_usd) for n in epochs]
             yield CostCurve(
-                name=contender.name, instance_type=contender.offer.offer.instance_type,
+                name=alternative.name, instance_type=alternative.offer.offer.instance_type,
                 points=tuple((n, usd.low, usd.mid, usd.high) for n, usd in found),
             )  # fmt: skip

@@ -11,9 +11,9 @@ from ..errors import UsageError
 from ..predict.multi_device.interconnect import build_host_spec
 from ..predict.step_time import NoPrediction, StepTime
 from ..units import SECONDS_PER_HOUR
-from .assumptions import NO_TERMS, CostTerms
 from .compare.ranking import ranked, recommend
-from .execution.host_feed import InputPipeline, guess_jpeg_pipeline, parse_feed
+from .cost_terms import NO_TERMS, CostTerms
+from .execution.input_pipeline import InputPipeline, guess_jpeg_pipeline, parse_feed
 from .execution.memory import available_bytes, memory_verdict, stated_verdict
 from .execution.memory_parts import compute_batch_bytes, find_remedies
 from .execution.scaling_mode import BatchScaling
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..workload.model import Workload
     from .question import StepPredictor
 
-__all__ = ["estimate_workload", "project"]
+__all__ = ["estimate_on_device", "estimate_workload"]
 
 
 WEAK = BatchScaling()
@@ -66,7 +66,7 @@ def estimate_workload(
         selection,
         terms=terms,
         spot=question.spot,
-        project=lambda one: project(workload, one, predictor, spread),
+        project=lambda one: estimate_on_device(workload, one, predictor, spread),
         feed=feed if question.feed is None else parse_feed(question.feed, workload, terms),
         pictures=guess_jpeg_pipeline(workload, terms) if question.feed is None and feed is None else None,
     )
@@ -82,7 +82,7 @@ def estimate_workload(
     )
 
 
-def project(
+def estimate_on_device(
     workload: Workload, selected: OfferContext, predictor: StepPredictor, spread: BatchScaling = WEAK
 ) -> DeviceEstimate:
     """Return the workload on an offer's devices; the offer's price plays no part.
@@ -97,7 +97,7 @@ def project(
 
     matrix = load_compatibility()
     offer, accelerator = selected.offer, selected.accelerator
-    share = spread.over(workload, offer.devices)
+    share = spread.split(workload, offer.devices)
     run, each = share.run, share.workload or workload
     if accelerator is None:
         step: StepTime | NoPrediction = NoPrediction(f"the catalog does not describe `{offer.accelerator}`")

@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
-from .assumptions import CostTerms
+from .cost_terms import CostTerms
 from .estimate_workload import estimate_workload
 from .question import EstimateContext, Question
 from .result.estimate import Estimate
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from ..workload.model import Workload
     from ..workload.options import WorkloadOptions
     from .compilation import StepCompiler
-    from .execution.host_feed import InputPipeline
+    from .execution.input_pipeline import InputPipeline
     from .question import StepPredictor
 
-__all__ = ["ask", "prepare"]
+__all__ = ["build_context", "estimate_model"]
 
 
-def ask(
+def estimate_model(
     model: Any,
     question: Question,
     *,
@@ -62,34 +62,34 @@ def ask(
     Raises:
         GpuplanError: Whatever the user can fix, by its kind.
     """
-    ready = prepare(
+    context = build_context(
         model, question, options=options, script_arguments=script_arguments, catalog=catalog, terms=terms,
         profiles=profiles, compiling=compiling,
     )  # fmt: skip
-    answer = _estimate(ready, ready.workload, question)
+    answer = _estimate(context, context.workload, question)
     if best_batch:
-        answer = _at_best_batch(answer, ready, question)
+        answer = _at_best_batch(answer, context, question)
     if detailed:
         from .details import build_report_details
 
-        answer = replace(answer, details=build_report_details(ready, answer, question))
-    return answer if ready.workload.mode == "train" else _served(answer, ready, model, options)
+        answer = replace(answer, details=build_report_details(context, answer, question))
+    return answer if context.workload.mode == "train" else _served(answer, context, model, options)
 
 
-def _estimate(ready: EstimateContext, workload: Workload, question: Question) -> Estimate:
+def _estimate(context: EstimateContext, workload: Workload, question: Question) -> Estimate:
     return estimate_workload(
-        workload, selection=ready.selection, predictor=ready.predictor, question=question, terms=ready.terms,
-        resized=ready.resized, feed=ready.feed,
+        workload, selection=context.selection, predictor=context.predictor, question=question, terms=context.terms,
+        resized=context.resized, feed=context.feed,
     )  # fmt: skip
 
 
-def _at_best_batch(answer: Estimate, ready: EstimateContext, question: Question) -> Estimate:
+def _at_best_batch(answer: Estimate, context: EstimateContext, question: Question) -> Estimate:
     """Return the answer with a second plan for each offer, at the largest batch that fits."""
     from ..errors import UsageError
     from .execution.best_batch_search import add_best_batch, choose_workloads_to_compile
     from .result.best_batch import choose_batch_sizes, with_run_length_of
 
-    own, resized = ready.workload, ready.resized
+    own, resized = context.workload, context.resized
     if resized is None:
         raise UsageError(
             f"`--best-batch` needs `{own.model}` at other batch sizes",
@@ -97,28 +97,28 @@ def _at_best_batch(answer: Estimate, ready: EstimateContext, question: Question)
         )
 
     def at(size: int) -> Sequence[OfferEstimate]:
-        return _estimate(ready, with_run_length_of(resized(size), own), question).offers
+        return _estimate(context, with_run_length_of(resized(size), own), question).offers
 
     largest = {one.projection.memory.largest_batch_size for one in answer.offers}
     sizes = choose_batch_sizes(largest, own=own.batch_size)
-    if ready.compile_more is not None:
-        ready.compile_more(choose_workloads_to_compile(answer.offers, sizes, resized, own=own.batch_size))
+    if context.compile_more is not None:
+        context.compile_more(choose_workloads_to_compile(answer.offers, sizes, resized, own=own.batch_size))
     offers = add_best_batch(answer.offers, sizes, at)
     return replace(answer, offers=tuple(offers))
 
 
-def _served(answer: Estimate, ready: EstimateContext, model: Any, options: WorkloadOptions) -> Estimate:
+def _served(answer: Estimate, context: EstimateContext, model: Any, options: WorkloadOptions) -> Estimate:
     """Return the answer with what each machine does as a server of predictions."""
     from .execution.serving import add_serving
 
-    one = ready.workload if ready.workload.batch_size == 1 else None
+    one = context.workload if context.workload.batch_size == 1 else None
     if one is None and isinstance(model, str) and not model.endswith(".json"):
         one = _workload(model, options=replace(options, batch_size=1), script_arguments=())
-    offers = add_serving(answer.offers, one, ready.selection.offers, ready.predictor)
+    offers = add_serving(answer.offers, one, context.selection.offers, context.predictor)
     return replace(answer, offers=tuple(offers))
 
 
-def prepare(
+def build_context(
     model: Any,
     question: Question,
     *,
@@ -129,7 +129,7 @@ def prepare(
     profiles: Sequence[Path] = (),
     compiling: StepCompiler | None = None,
 ) -> EstimateContext:
-    """Return what an answer is worked out from; the arguments are those of ``ask``.
+    """Return what an answer is worked out from; the arguments are those of ``estimate_model``.
 
     What can go wrong cheaply (filters, the catalog) goes wrong before the model is traced.
     """
@@ -157,8 +157,10 @@ def prepare(
         from .compilation import build_program_source
 
         program = build_program_source(model, options, script_arguments, question)
-        knowing = compiling.around(knowing, workload, accelerators=selection.accelerators, program=program)
-        compile_more = partial(compiling.ends, knowing, program=program)
+        knowing = compiling.wrap_predictor(
+            knowing, workload, accelerators=selection.accelerators, program=program
+        )
+        compile_more = partial(compiling.compile_more, knowing, program=program)
     return EstimateContext(
         workload=workload, selection=selection, predictor=knowing, catalog=catalog, terms=terms,
         resized=_resizer(workload, model, options=options, script_arguments=script_arguments),
@@ -180,7 +182,7 @@ def _importing(module: str) -> Iterator[None]:
 def _feed(measurements: Sequence[ProfileRow], workload: Workload) -> InputPipeline | None:
     if not any(m.loading for m in measurements):
         return None
-    from .execution.measured_feed import build_measured_pipeline
+    from .execution.input_pipeline import build_measured_pipeline
 
     return build_measured_pipeline(measurements, workload)
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from ..predict.multi_device.interconnect import HostSpec
     from ..predict.step_time import NoPrediction, StepTime
     from ..workload.model import Workload
-    from .assumptions import CostTerms
-    from .execution.host_feed import InputPipeline
+    from .cost_terms import CostTerms
+    from .execution.input_pipeline import InputPipeline
     from .select import Selection
 
 __all__ = ["EstimateContext", "Question", "StepPredictor"]

@@ -13,8 +13,8 @@ from ..settings import load_settings
 from ..units import SECONDS_PER_HOUR
 from ..workload.capture.environment import require_variables
 from ..workload.capture.terms import ScriptOptions
-from .assumptions import CostTerms, build_cost_terms
 from .compare.criteria import SortBy
+from .cost_terms import CostTerms, build_cost_terms
 from .execution.scaling_mode import ScalingMode
 from .parsing import parse_duration_s, parse_seconds_until, require_positive
 from .question import Question

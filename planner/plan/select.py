@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from ..errors import NoAnswerError
+from ..errors import NoAnswerError, UsageError, near_names_hint
 from ..frozen import Frozen
 from ..units import SECONDS_PER_HOUR
-from .assumptions import OWNED
+from .cost_terms import OWNED
 from .parsing import require_positive
-from .pricing.data_residency import resolve_countries
 
 if TYPE_CHECKING:
     from ..offers.catalog import Catalog
@@ -18,7 +17,47 @@ if TYPE_CHECKING:
     from ..offers.rows import Accelerator, MachineLinks, Offer
     from ..offers.spot import PreemptionData
 
-__all__ = ["Filters", "OfferContext", "Selection", "select"]
+__all__ = ["JURISDICTIONS", "Filters", "OfferContext", "Selection", "resolve_countries", "select"]
+
+
+# Members of the European Union since 2020, and of the European Economic Area (ISO 3166-1).
+EU = frozenset({
+    "AT", "BE", "BG", "CY", "CZ", "DE", "DK", "EE", "ES", "FI", "FR", "GR", "HR", "HU", "IE", "IT", "LT", "LU",
+    "LV", "MT", "NL", "PL", "PT", "RO", "SE", "SI", "SK",
+})  # fmt: skip
+JURISDICTIONS: Mapping[str, frozenset[str]] = {
+    "eu": EU,
+    "eea": EU | {"IS", "LI", "NO"},
+    "uk": frozenset({"GB"}),
+}
+CODE_LENGTH = 2
+
+
+def resolve_countries(names: Iterable[str], *, known: Iterable[str]) -> frozenset[str]:
+    """Return the countries that some jurisdictions or country codes mean.
+
+    Args:
+        names: `eu`, `eea`, `uk`, or ISO 3166-1 codes, in any case.
+        known: Countries in which anybody rents machines out.
+
+    Raises:
+        UsageError: A name that is neither, or a country without machines.
+
+    Example:
+        >>> sorted(resolve_countries(["CH", "uk"], known=["CH", "GB"]))
+        ['CH', 'GB']
+    """
+    countries: set[str] = set()
+    codes = set(known)
+    for name in names:
+        if name.lower() in JURISDICTIONS:
+            countries |= JURISDICTIONS[name.lower()]
+        elif len(name) == CODE_LENGTH and name.upper() in codes:
+            countries.add(name.upper())
+        else:
+            hint = near_names_hint(name, [*JURISDICTIONS, *sorted(codes)], see_all="gpuplan offers")
+            raise UsageError(f"unknown residency `{name}` in `--residency`", hint=hint)
+    return frozenset(countries)
 
 
 class Filters(Frozen):

@@ -13,10 +13,10 @@ from .numbers import format_device, format_duration, format_offer_name, format_r
 from .output import Column, emit_json, emit_rows
 
 if TYPE_CHECKING:
-    from ..plan.assumptions import Currency
     from ..plan.compare.alternative_costs import AlternativeCost
     from ..plan.compare.breakeven import Breakeven
     from ..plan.compare.crossover import Crossover
+    from ..plan.cost_terms import Currency
 
 __all__ = ["emit_breakeven", "format_recommendation"]
 
@@ -50,14 +50,14 @@ def emit_breakeven(result: Breakeven, *, as_json: bool) -> None:
     elif sys.stdout.isatty():
         _emit_table(result, width=shutil.get_terminal_size(FALLBACK_SIZE).columns)
     else:
-        emit_rows(_TSV, [_build_tsv_row(way) for way in result.ways])
+        emit_rows(_TSV, [_build_tsv_row(cost) for cost in result.alternatives])
 
 
 def format_recommendation(result: Breakeven) -> str:
     """Return the recommendation, its cost and the next best alternative in one sentence."""
     best, currency = result.best, result.terms.currency
     work = "this run" if result.runs == 1 else f"{result.runs} such runs"
-    others = [way for way in result.ways[1:] if way.contender.name != best.contender.name]
+    others = [cost for cost in result.alternatives[1:] if cost.alternative.name != best.alternative.name]
     cost = f"{_format_amount(best.money_usd.mid, currency)} and {_format_hours(best.own_h)} of your time"
     text = f"For {work}, take {_format_alternative(best)}: {cost}, done in {_format_hours(best.calendar_h)}"
     if others:
@@ -72,27 +72,27 @@ def _emit_table(result: Breakeven, *, width: int) -> None:
     """Print recommendation, table, break-even points and assumptions."""
     currency = result.terms.currency
     sys.stdout.write("\n".join(textwrap.wrap(format_recommendation(result), width)) + "\n\n")
-    emit_rows(_COLUMNS, [_build_row(way, currency) for way in result.ways])
+    emit_rows(_COLUMNS, [_build_row(cost, currency) for cost in result.alternatives])
     lines = [*_format_crossovers(result), "", *_format_assumptions(result)]
     wrapped = [line for text in lines for line in (textwrap.wrap(text, width) or [""])]
     sys.stdout.write("\n" + "\n".join(wrapped) + "\n")
 
 
-def _build_row(way: AlternativeCost, currency: Currency) -> dict[str, Any]:
+def _build_row(cost: AlternativeCost, currency: Currency) -> dict[str, Any]:
     """Format one alternative for the table."""
-    offer = way.contender.offer.offer
-    low, high = (float(way.money_usd.low), float(way.money_usd.high))
+    offer = cost.alternative.offer.offer
+    low, high = (float(cost.money_usd.low), float(cost.money_usd.high))
     rate = float(currency.per_usd)
     return {
-        "name": way.contender.name,
+        "name": cost.alternative.name,
         "offer": format_offer_name(offer.provider, offer.instance_type),
         "device": format_device(offer.accelerator, offer.devices),
-        "sessions": f"{way.sessions:,}",
-        "machine": _format_hours(way.machine_h.mid),
-        "calendar": _format_hours(way.calendar_h),
+        "sessions": f"{cost.sessions:,}",
+        "machine": _format_hours(cost.machine_h.mid),
+        "calendar": _format_hours(cost.calendar_h),
         "money": format_range(low * rate, high * rate) if high else "0",
-        "own": _format_hours(way.own_h),
-        "total": format_usd(way.total_usd * rate),
+        "own": _format_hours(cost.own_h),
+        "total": format_usd(cost.total_usd * rate),
     }
 
 
@@ -120,35 +120,35 @@ def _format_assumptions(result: Breakeven) -> list[str]:
         if value
         else "Your time is valued at $0 (--hour-value 20 to change)."
     )
-    notebooks = [way for way in result.ways if way.contender.plan is not None]
-    uncertain = [way.contender.name for way in notebooks if way.contender.availability.chance is None]
+    notebooks = [cost for cost in result.alternatives if cost.alternative.plan is not None]
+    uncertain = [cost.alternative.name for cost in notebooks if cost.alternative.availability.chance is None]
     chance = (
         f"The probability of getting the accelerator is not published ({', '.join(uncertain)}): assumed to be 1 "
         "(--assume chance=0.7)."
         if uncertain
         else ""
     )
-    age = format_age_line(way.contender.offer.offer for way in result.ways)
+    age = format_age_line(cost.alternative.offer.offer for cost in result.alternatives)
     return [
         line for line in (time, chance, age, "Runs are sequential; --json lists every assumption.") if line
     ]
 
 
-def _build_tsv_row(way: AlternativeCost) -> dict[str, Any]:
+def _build_tsv_row(cost: AlternativeCost) -> dict[str, Any]:
     """Return one alternative at full precision."""
-    row = way.to_json()
+    row = cost.to_json()
     money = row.pop("money_usd")
     return {
         **row,
-        "machine_h": way.machine_h.mid,
+        "machine_h": cost.machine_h.mid,
         "money_usd_low": money["low"], "money_usd": money["mid"], "money_usd_high": money["high"],
     }  # fmt: skip
 
 
-def _format_alternative(way: AlternativeCost) -> str:
+def _format_alternative(cost: AlternativeCost) -> str:
     """Format the name and device of an alternative."""
-    offer = way.contender.offer.offer
-    return f"{way.contender.name} ({format_device(offer.accelerator, offer.devices)})"
+    offer = cost.alternative.offer.offer
+    return f"{cost.alternative.name} ({format_device(offer.accelerator, offer.devices)})"
 
 
 def _format_amount(usd: float, currency: Currency) -> str:

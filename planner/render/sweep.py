@@ -10,8 +10,8 @@ from .numbers import format_device, format_duration, format_offer_name, format_r
 from .output import Column, emit_json, emit_rows
 
 if TYPE_CHECKING:
-    from ..plan.assumptions import Currency
     from ..plan.compare.sweep import SweepPoint, SweepResult
+    from ..plan.cost_terms import Currency
 
 __all__ = ["emit_sweep"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.plan.assumptions import parse_overrides
+from gpuplan.plan.cost_terms import parse_overrides
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "bill.md").read_text(encoding="utf-8")

@@ -14,7 +14,7 @@ import pytest
 from commands import names, parse
 from gpuplan.cli import app as application
 from gpuplan.cli.flags import WorkFlags
-from gpuplan.cli.next_step import given, typed
+from gpuplan.cli.next_step import changed_flags, format_command
 from launch.export.plans import GIT, OFFERS, write_plan
 
 Run = Callable[..., Any]
@@ -106,7 +106,7 @@ def test_no_command_is_forgotten() -> None:
 
     assert known == seen | NOT_RUN
     for name in NOT_RUN:
-        assert "say_next(" in _source(name.split()), name
+        assert "suggest_next(" in _source(name.split()), name
 
 
 def _source(words: list[str]) -> str:
@@ -126,7 +126,7 @@ def _source(words: list[str]) -> str:
 
 def test_a_command_is_written_as_a_shell_reads_it() -> None:
     """Quotes where they are needed, flags that differ from their default only, a script's own arguments last."""
-    work = given(WorkFlags(samples=100, no_cache=True))
-    line = typed("estimate", "my train.py", **work, region=None, arguments=["--lr", "1e-3"])
+    work = changed_flags(WorkFlags(samples=100, no_cache=True))
+    line = format_command("estimate", "my train.py", **work, region=None, arguments=["--lr", "1e-3"])
 
     assert line == "gpuplan estimate 'my train.py' --samples 100 --no-cache -- --lr 1e-3"

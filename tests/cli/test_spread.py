@@ -9,7 +9,7 @@ from typing import Annotated
 import pytest
 import typer
 from gpuplan.cli.app import app
-from gpuplan.cli.flags import spread
+from gpuplan.cli.flags import expand_flag_groups
 from typer.testing import CliRunner
 
 
@@ -22,7 +22,7 @@ class Size:
     round_: Annotated[bool, typer.Option("--round", help="Without corners.")] = False
 
 
-@spread
+@expand_flag_groups
 def measure(name: str, *, size: Size, loud: bool = False) -> None:
     """Measure a box."""
     typer.echo(f"{name} {size} {loud}")

@@ -12,10 +12,10 @@ from factories import FakePredictor, make_accelerator, make_offer, make_workload
 from gpuplan.errors import NoAnswerError, UsageError
 from gpuplan.offers.catalog import Catalog
 from gpuplan.offers.notebooks import build_notebook_offers
-from gpuplan.plan.assumptions import CostTerms
 from gpuplan.plan.compare.breakeven import Breakeven, BreakevenQuery, compare_alternatives
 from gpuplan.plan.compare.calendar import Availability, calendar_hours
 from gpuplan.plan.compare.crossover import Crossover, find_crossovers
+from gpuplan.plan.cost_terms import CostTerms
 from gpuplan.plan.question import EstimateContext, Question
 from gpuplan.plan.select import OfferContext, Selection
 from gpuplan.workload.model import Workload
@@ -38,7 +38,7 @@ weeks = st.none() | st.floats(1, 168)
 def comparison(
     workload: Workload | None = None,
     *,
-    rivalry: BreakevenQuery | None = None,
+    query: BreakevenQuery | None = None,
     price: str = "0.5",
     **assumed: float,
 ) -> Breakeven:
@@ -50,14 +50,14 @@ def comparison(
         OfferContext(NOTEBOOK["kaggle-free-t4x2"], T4, 12 * 3600.0, "notebook"),
         OfferContext(aws, T4),
     ]
-    ready = EstimateContext(
+    context = EstimateContext(
         workload=workload or make_workload(),
         selection=Selection(offers=tuple(offers), catalog_as_of="2026-01-21"),
         predictor=FakePredictor(), catalog=CATALOG,  # type: ignore[arg-type]
         terms=CostTerms(costs=CATALOG.costs, overrides={**BY_HAND, **assumed}),
     )  # fmt: skip
-    asked = rivalry or BreakevenQuery(against=("colab-free", "aws:g4dn.xlarge"), hour_value_usd=20.0)
-    return compare_alternatives(ready, asked, question=Question())
+    asked = query or BreakevenQuery(against=("colab-free", "aws:g4dn.xlarge"), hour_value_usd=20.0)
+    return compare_alternatives(context, asked, question=Question())
 
 
 def test_an_hour_on_free_colab_by_hand() -> None:
@@ -65,7 +65,7 @@ def test_an_hour_on_free_colab_by_hand() -> None:
     $0.50 and 6 min, $2.
     """
     result = comparison()
-    free, aws = sorted(result.ways, key=lambda way: way.money_usd.mid)
+    free, aws = sorted(result.alternatives, key=lambda way: way.money_usd.mid)
 
     assert free.machine_h.mid == pytest.approx(1.0)
     assert free.own_h == pytest.approx(0.15)
@@ -77,9 +77,9 @@ def test_an_hour_on_free_colab_by_hand() -> None:
 
 def test_free_is_cheapest_when_time_is_worth_nothing() -> None:
     """Law: at $0 an hour nothing beats $0."""
-    result = comparison(rivalry=BreakevenQuery(against=("colab-free", "aws:g4dn.xlarge")))
+    result = comparison(query=BreakevenQuery(against=("colab-free", "aws:g4dn.xlarge")))
 
-    assert result.best.contender.name == "colab-free"
+    assert result.best.alternative.name == "colab-free"
     assert result.by_epochs == ()
 
 
@@ -90,12 +90,12 @@ def test_the_turning_point_by_hand() -> None:
     """
     always = BreakevenQuery(against=("colab-free", "aws:g4dn.xlarge"), hour_value_usd=10.0)
 
-    assert comparison(rivalry=always, price="0.2").best.contender.name == "aws:g4dn.xlarge"
-    assert comparison(rivalry=always, price="0.2").by_epochs == ()
+    assert comparison(query=always, price="0.2").best.alternative.name == "aws:g4dn.xlarge"
+    assert comparison(query=always, price="0.2").by_epochs == ()
     dearer = comparison(
-        rivalry=always, price="0.6"
+        query=always, price="0.6"
     )  # 0.6 t against 0.5 t: free, until a second session costs $1
-    assert dearer.best.contender.name == "colab-free"
+    assert dearer.best.alternative.name == "colab-free"
     assert dearer.by_epochs is not None
     assert dearer.by_epochs[0] == Crossover(
         at=145, before="colab-free", to="aws:g4dn.xlarge"
@@ -104,11 +104,11 @@ def test_the_turning_point_by_hand() -> None:
 
 def test_paid_units_come_in_bundles() -> None:
     """Closed form: an hour of T4 burns 1.07 units of $0.0999, but the smallest bundle is $9.99."""
-    result = comparison(rivalry=BreakevenQuery(against=("colab-payg-t4",)))
+    result = comparison(query=BreakevenQuery(against=("colab-payg-t4",)))
 
-    assert float(result.best.contender.offer.bill.total.mid) == pytest.approx(0.106893)  # type: ignore[union-attr]
+    assert float(result.best.alternative.offer.bill.total.mid) == pytest.approx(0.106893)  # type: ignore[union-attr]
     assert result.best.money_usd.mid == pytest.approx(9.99)
-    many = comparison(rivalry=BreakevenQuery(against=("colab-payg-t4",), runs=100))  # 107 units: two bundles
+    many = comparison(query=BreakevenQuery(against=("colab-payg-t4",), runs=100))  # 107 units: two bundles
     assert many.best.money_usd.mid == pytest.approx(19.98)
 
 
@@ -117,7 +117,7 @@ def test_kaggle_waits_for_next_weeks_quota() -> None:
     runs are 52.5 h: 30 in the first week, 22.5 in the second, at 8 h a day: two full days and 6.5 h.
     """
     long = make_workload(epochs=1260, steps=126_000)
-    result = comparison(long, rivalry=BreakevenQuery(against=("kaggle-free-t4x2",), runs=3))
+    result = comparison(long, query=BreakevenQuery(against=("kaggle-free-t4x2",), runs=3))
 
     assert result.best.machine_h.mid == pytest.approx(
         52.5 + 3 * 2 * 0.25
@@ -130,8 +130,8 @@ def test_kaggle_waits_for_next_weeks_quota() -> None:
 
 def test_a_smaller_chance_takes_longer() -> None:
     """Law: at a chance of one half the calendar doubles, and so do the tries."""
-    sure = comparison(rivalry=BreakevenQuery(against=("colab-free",)))
-    doubtful = comparison(rivalry=BreakevenQuery(against=("colab-free",)), chance=0.5)
+    sure = comparison(query=BreakevenQuery(against=("colab-free",)))
+    doubtful = comparison(query=BreakevenQuery(against=("colab-free",)), chance=0.5)
 
     assert doubtful.best.calendar_h == pytest.approx(2 * sure.best.calendar_h)
     assert doubtful.best.own_h == pytest.approx(sure.best.own_h + 0.1)
@@ -162,23 +162,23 @@ def test_turns_are_found_where_they_are(at: list[int]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rivalry", "message"),
+    ("query", "message"),
     [
         ({"runs": 0}, "--runs must be above zero"),
         ({"hours_a_day": 25.0}, "a day has 24"),
         ({"hour_value_usd": -1.0}, "--hour-value must be at least zero"),
     ],
 )
-def test_bad_questions(rivalry: dict[str, float], message: str) -> None:
+def test_bad_questions(query: dict[str, float], message: str) -> None:
     """One line each."""
     with pytest.raises(UsageError, match=message):
-        BreakevenQuery(**rivalry)  # type: ignore[arg-type]
+        BreakevenQuery(**query)  # type: ignore[arg-type]
 
 
 def test_an_unknown_way_and_one_that_is_too_small() -> None:
     """A name that means nothing is an error with examples; a model that fits nowhere is no answer."""
     with pytest.raises(UsageError, match="`colb-free` in `--against` means no offer"):
-        comparison(rivalry=BreakevenQuery(against=("colb-free",)))
+        comparison(query=BreakevenQuery(against=("colb-free",)))
     huge = make_workload()
     huge = make_workload(memory=replace(huge.memory, parameter_bytes=2**40))
     with pytest.raises(NoAnswerError, match="can run it"):

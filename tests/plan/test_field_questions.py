@@ -10,8 +10,8 @@ import pytest
 from factories import make_workload
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.rows import Accelerator
-from gpuplan.plan.assumptions import CostTerms
 from gpuplan.plan.compare.breakeven import BreakevenQuery, compare_alternatives
+from gpuplan.plan.cost_terms import CostTerms
 from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.question import EstimateContext, Question
 from gpuplan.plan.result.offer_estimate import OfferEstimate
@@ -139,14 +139,14 @@ def test_mnist_on_free_colab_against_g4dn_spot() -> None:
     """
     workload = make_workload(model="mnist_cnn.py", batch_size=128, samples=54_000, epochs=15, steps=422 * 15)
     chosen = select(Filters(accelerators=("T4",), include_local=False))
-    ready = EstimateContext(
+    context = EstimateContext(
         workload=workload, selection=chosen, predictor=GivenSteps({("T4", 1.0): 0.002}), catalog=CATALOG,
         terms=CostTerms(costs=CATALOG.costs, overrides={**NOTHING_ELSE, "attention_share": 0.0}),
     )  # fmt: skip
-    rivalry = BreakevenQuery(against=("colab-free-t4", "aws:g4dn.xlarge:spot"), hour_value_usd=20.0)
-    free, spot = compare_alternatives(ready, rivalry, question=Question()).ways
+    query = BreakevenQuery(against=("colab-free-t4", "aws:g4dn.xlarge:spot"), hour_value_usd=20.0)
+    free, spot = compare_alternatives(context, query, question=Question()).alternatives
 
-    assert free.contender.name == "colab-free-t4"
+    assert free.alternative.name == "colab-free-t4"
     assert free.machine_h.mid * 3600 == pytest.approx(422 * 15 * 0.002)
     assert free.total_usd == pytest.approx(20 * 5 / 60)
     assert 0 < spot.money_usd.mid < 0.05

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.plan.assumptions import CostTerms
+from gpuplan.plan.cost_terms import CostTerms
 from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.execution.memory import FRAMEWORK_RESERVE_BYTES
 from gpuplan.plan.no_answer import explain_no_answer

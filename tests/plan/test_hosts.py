@@ -11,7 +11,7 @@ from gpuplan.errors import NoAnswerError, UsageError
 from gpuplan.launch.prepare.select_offer import read_estimate, select_candidates
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.rows import Accelerator
-from gpuplan.plan.assumptions import CostTerms
+from gpuplan.plan.cost_terms import CostTerms
 from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.execution.multi_node import expand_hosts, rent_hosts
 from gpuplan.plan.question import Question

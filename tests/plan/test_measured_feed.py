@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 from factories import FakePredictor, make_accelerator, make_offer, make_workload
-from gpuplan.plan.estimate_workload import project
-from gpuplan.plan.execution.host_feed import with_input_bottleneck
-from gpuplan.plan.execution.measured_feed import build_measured_pipeline
+from gpuplan.plan.estimate_workload import estimate_on_device
+from gpuplan.plan.execution.input_pipeline import build_measured_pipeline, with_input_bottleneck
 from gpuplan.plan.select import OfferContext
 from gpuplan.predict.from_profile.predictor import PipelineThroughput, ProfileRow
 from gpuplan.predict.step_time import StepTime
@@ -30,7 +29,7 @@ def test_vcpus_count_where_the_pipeline_has_workers(parallel: bool, per_s: float
     offer = make_offer("A100-40GB", vcpus=4.0)
     assert feed is not None
     found = with_input_bottleneck(
-        project(make_workload(), OfferContext(offer, FAST), FakePredictor()), offer, feed
+        estimate_on_device(make_workload(), OfferContext(offer, FAST), FakePredictor()), offer, feed
     ).step_time
 
     assert isinstance(found, StepTime)
@@ -54,7 +53,7 @@ def test_the_machine_that_was_measured_has_waited_already() -> None:
         [measured(PipelineThroughput(per_core=1.0, cores=1.0, parallel=False))], make_workload()
     )
     offer = make_offer("A100-40GB", provider="local", vcpus=4.0)
-    own = project(make_workload(), OfferContext(offer, FAST), FakePredictor())
+    own = estimate_on_device(make_workload(), OfferContext(offer, FAST), FakePredictor())
     assert feed is not None
 
     assert with_input_bottleneck(own, offer, feed) is own

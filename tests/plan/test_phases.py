@@ -9,7 +9,7 @@ import pytest
 from factories import FakePredictor, make_accelerator, make_offer, make_workload
 from gpuplan.errors import UsageError
 from gpuplan.offers.costs import load_costs
-from gpuplan.plan.assumptions import CostTerms, Currency, parse_overrides
+from gpuplan.plan.cost_terms import CostTerms, Currency, parse_overrides
 from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.pricing.bill import Bill, CostBasis
 from gpuplan.plan.pricing.fees import FeeCalculator

@@ -30,9 +30,9 @@ from gpuplan.plan.spot.lifetime_distributions import (
 )
 from gpuplan.plan.spot.preemption import SpotTerms
 from gpuplan.plan.spot.renewal import compute_renewal_moments, compute_run_moments
-from gpuplan.plan.spot.simulation import simulate
 from hypothesis import given
 from hypothesis import strategies as st
+from plan.simulate_preemption import simulate
 from scipy import stats
 
 HOUR_S = 3600.0

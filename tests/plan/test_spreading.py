@@ -94,7 +94,7 @@ def test_a_batch_cannot_be_shared_by_more_devices_than_it_has_samples() -> None:
 def test_what_was_saved_at_one_batch_size_cannot_be_shared() -> None:
     """Without a way to other batch sizes: an error that says what to do."""
     with pytest.raises(UsageError, match="smaller batch sizes"):
-        BatchScaling(scaling="strong").over(make_workload(), 2.0)
+        BatchScaling(scaling="strong").split(make_workload(), 2.0)
 
 
 @given(

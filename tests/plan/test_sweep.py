@@ -6,8 +6,8 @@ from decimal import Decimal
 
 from factories import FakePredictor, make_accelerator, make_offer, make_selection, make_workload
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.plan.assumptions import NO_TERMS
 from gpuplan.plan.compare.sweep import sweep
+from gpuplan.plan.cost_terms import NO_TERMS
 from gpuplan.plan.question import EstimateContext, Question
 
 
@@ -19,7 +19,7 @@ def test_what_is_free_hides_nothing_that_is_paid_for() -> None:
         make_accelerator(name, tflop_per_s=t) for name, t in (("T4", 1.0), ("L4", 2.0), ("A10", 4.0))
     )
     workload = make_workload()
-    ready = EstimateContext(
+    context = EstimateContext(
         workload=workload,
         selection=make_selection(
             (make_offer("T4", usd_per_hour=Decimal(1)), slow),
@@ -30,7 +30,7 @@ def test_what_is_free_hides_nothing_that_is_paid_for() -> None:
         predictor=FakePredictor(), catalog=load_catalog(), terms=NO_TERMS,
     )  # fmt: skip
     found = sweep(
-        ready, question=Question(), batch_sizes=[32], precisions=["float32"], trace=lambda *_: workload
+        context, question=Question(), batch_sizes=[32], precisions=["float32"], trace=lambda *_: workload
     )
 
     best = [(one.offer.offer.accelerator, one.time_s, one.cost_usd) for one in found.best]

@@ -10,7 +10,7 @@ from decimal import Decimal
 import pytest
 from factories import FakePredictor, make_workload
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.plan.assumptions import CostTerms
+from gpuplan.plan.cost_terms import CostTerms
 from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.question import Question
 from gpuplan.plan.result.best_batch import BestBatch

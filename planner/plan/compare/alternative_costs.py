@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ...offers.rows import NotebookPlan
     from ...workload.model import Workload
-    from ..assumptions import CostTerms
+    from ..cost_terms import CostTerms
     from ..pricing.bill import Bill
     from ..spot.preemption import PreemptionForecaster
 
@@ -46,7 +46,7 @@ class AlternativeCost:
         own_usd: One's own time at its value [USD].
     """
 
-    contender: Alternative
+    alternative: Alternative
     sessions: int
     machine_h: Interval
     calendar_h: float
@@ -61,10 +61,10 @@ class AlternativeCost:
 
     def to_json(self) -> dict[str, Any]:
         """Return one entry of `ways[]`."""
-        offer = self.contender.offer.offer
-        free_share = self.contender.availability
+        offer = self.alternative.offer.offer
+        free_share = self.alternative.availability
         return {
-            "name": self.contender.name,
+            "name": self.alternative.name,
             **offer.identity,
             "usd_per_hour": None if offer.usd_per_hour is None else format(offer.usd_per_hour, "f"),
             "price_as_of": offer.price_as_of,
@@ -97,7 +97,7 @@ class AlternativeCostModel:
     """
 
     workload: Workload
-    contenders: Sequence[Alternative]
+    alternatives: Sequence[Alternative]
     selected: Sequence[OfferContext]
     bundles: Sequence[Decimal | None]
     terms: CostTerms
@@ -113,7 +113,7 @@ class AlternativeCostModel:
         pricer = Pricer(workload, self.terms, self.outlooks)
         outcomes = [
             self._outcome(index, self._lease(pricer, workload, index), runs)
-            for index in range(len(self.contenders))
+            for index in range(len(self.alternatives))
         ]
         return sorted(outcomes, key=lambda way: (way.total_usd, way.calendar_h))
 
@@ -121,18 +121,18 @@ class AlternativeCostModel:
         """Return the best of each name alone, as it is best at a number of epochs and runs."""
         best: dict[str, Alternative] = {}
         for outcome in self.at(epochs=epochs, runs=runs):
-            best.setdefault(outcome.contender.name, outcome.contender)
-        kept = [index for index, one in enumerate(self.contenders) if best[one.name] is one]
+            best.setdefault(outcome.alternative.name, outcome.alternative)
+        kept = [index for index, one in enumerate(self.alternatives) if best[one.name] is one]
         return replace(
             self,
-            contenders=[self.contenders[index] for index in kept],
+            alternatives=[self.alternatives[index] for index in kept],
             selected=[self.selected[index] for index in kept],
             bundles=[self.bundles[index] for index in kept],
         )
 
     def _lease(self, pricer: Pricer, workload: Workload, index: int) -> UnpricedRun:
         """Return the run of the workload's epochs on a contender's machine."""
-        known, selected = self.contenders[index].offer.projection, self.selected[index]
+        known, selected = self.alternatives[index].offer.projection, self.selected[index]
         run = compute_run_length(workload, selected.offer.devices, self.scaling)
         step_s = known.step_time_s
         train_time_s = None if step_s is None or run.steps is None else step_s.scaled(run.steps)
@@ -143,32 +143,32 @@ class AlternativeCostModel:
 
     def _outcome(self, index: int, lease: UnpricedRun, runs: int) -> AlternativeCost:
         """Return all runs on one contender."""
-        contender, bundle, schedule = self.contenders[index], self.bundles[index], lease.schedule
+        alternative, bundle, schedule = self.alternatives[index], self.bundles[index], lease.schedule
         time_s = Interval(low=0.0, mid=0.0, high=0.0) if schedule is None else schedule.wall_s
         machine_h = time_s.scaled(runs / SECONDS_PER_HOUR)
         sessions = runs * (1 if schedule is None else schedule.sessions or 1)
-        elapsed_h = calendar_hours(machine_h.mid, contender.availability)
+        elapsed_h = calendar_hours(machine_h.mid, alternative.availability)
         own_h = self._own_hours(index, sessions=sessions, machine_h=machine_h.mid)
         bill = lease.bill(self.selected[index].offer.usd_per_hour)
         money = [
-            _paid(usd, plan=contender.plan, bundle=bundle, elapsed_h=elapsed_h)
+            _paid(usd, plan=alternative.plan, bundle=bundle, elapsed_h=elapsed_h)
             for usd in _used_usd(bill, runs)
         ]
         return AlternativeCost(
-            contender=contender, sessions=sessions, machine_h=machine_h, calendar_h=elapsed_h, own_h=own_h,
+            alternative=alternative, sessions=sessions, machine_h=machine_h, calendar_h=elapsed_h, own_h=own_h,
             money_usd=Interval(low=money[0], mid=money[1], high=money[2]),
             own_usd=own_h * self.hour_value_usd,
         )  # fmt: skip
 
     def _own_hours(self, index: int, *, sessions: int, machine_h: float) -> float:
         """Return the hours of one's own; an uncertain accelerator is asked for 1 / chance times."""
-        contender, place = self.contenders[index], self.selected[index].place
+        alternative, place = self.alternatives[index], self.selected[index].place
         hands_on = self.terms.bounds("hands_on_min", place) or (0.0, 0.0, 0.0)
         attention = self.terms.bounds("attention_share", place) or (0.0, 0.0, 0.0)
-        tries = sessions / (contender.availability.chance or 1.0)
+        tries = sessions / (alternative.availability.chance or 1.0)
         return own_hours(
             sessions=math.ceil(tries), machine_h=machine_h, hands_on_min=hands_on[1],
-            attention_share=attention[1] if contender.attended else 0.0,
+            attention_share=attention[1] if alternative.attended else 0.0,
         )  # fmt: skip
 
 

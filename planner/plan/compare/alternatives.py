@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ...offers.catalog import Catalog
     from ...offers.notebooks import SessionLimits
     from ...offers.rows import NotebookPlan, Offer
-    from ..assumptions import CostTerms
+    from ..cost_terms import CostTerms
     from ..result.offer_estimate import OfferEstimate
 
 __all__ = [
@@ -103,7 +103,7 @@ def select_alternatives(
                 hint="as in `colab-free`, `local`, `aws:g4dn.xlarge`, `aws:g4dn.xlarge:spot`, `cloud:spot`",
             )
         able = [one for one in meant if _can_run(one) and one.bill and one.offer.complete]
-        found += [_contender(name, one, catalog, terms, hours_a_day) for one in _promising(able)]
+        found += [_build_alternative(name, one, catalog, terms, hours_a_day) for one in _shortlist(able)]
     if not found:
         raise NoAnswerError(
             f"none of {', '.join(names)} can run it: too little memory, or no known time and price",
@@ -116,7 +116,7 @@ def _can_run(one: OfferEstimate) -> bool:
     return one.projection.memory.fits is True and not one.projection.is_ruled_out
 
 
-def _promising(able: Sequence[OfferEstimate]) -> list[OfferEstimate]:
+def _shortlist(able: Sequence[OfferEstimate]) -> list[OfferEstimate]:
     """Return the few offers among which the best must be: of each machine the cheapest, then the fastest."""
     machines: dict[tuple[str, str], OfferEstimate] = {}
     for one in able:
@@ -151,7 +151,7 @@ def compute_availability(
     return Availability(hours_a_day=daily, hours_a_week=weekly, chance=chance)
 
 
-def _contender(
+def _build_alternative(
     name: str, one: OfferEstimate, catalog: Catalog, terms: CostTerms, hours_a_day: float
 ) -> Alternative:
     from ...offers.notebooks import find_notebook_plan, find_session_limits

@@ -1,5 +1,7 @@
-"""From where on is free no longer cheap? Money and one's own time of a run on several ways to do it, and the
-numbers of epochs and of runs at which the cheapest way changes."""
+"""Break-even analysis between alternatives: free and paid notebooks, the user's own machine and the clouds.
+
+Money and the user's time for the same run, and the numbers of epochs and runs at which the cheapest one changes.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
     from ...offers.catalog import Catalog
     from ...workload.model import Workload
-    from ..assumptions import CostTerms
+    from ..cost_terms import CostTerms
     from ..question import EstimateContext
     from ..result.offer_estimate import OfferEstimate
 
@@ -42,11 +44,11 @@ SCHEMA = "gpuplan.breakeven/1"
 
 @dataclass(frozen=True, kw_only=True)
 class Breakeven:
-    """The ways, best first, and where the best changes.
+    """The alternatives, best first, and the points at which the best one changes.
 
     Args:
         workload: What runs.
-        ways: By total cost, best first.
+        alternatives: By total cost, best first.
         runs: How often the work is done [-].
         hour_value_usd: What an hour of one's own is worth [USD/h].
         by_epochs: With the number of runs as asked; None when the length of the run is not in epochs.
@@ -55,7 +57,7 @@ class Breakeven:
     """
 
     workload: Workload
-    ways: tuple[AlternativeCost, ...]
+    alternatives: tuple[AlternativeCost, ...]
     runs: int
     hour_value_usd: float
     by_epochs: tuple[Crossover, ...] | None
@@ -65,7 +67,7 @@ class Breakeven:
     @property
     def best(self) -> AlternativeCost:
         """The cheapest way."""
-        return self.ways[0]
+        return self.alternatives[0]
 
     def to_json(self) -> dict[str, Any]:
         """Return the object behind `--json`."""
@@ -78,8 +80,8 @@ class Breakeven:
             },
             "runs": self.runs,
             "hour_value_usd": f"{self.hour_value_usd:.2f}",
-            "cheapest": self.best.contender.name,
-            "ways": [way.to_json() for way in self.ways],
+            "cheapest": self.best.alternative.name,
+            "ways": [cost.to_json() for cost in self.alternatives],
             "turns": {
                 "epochs": None if self.by_epochs is None else [turn.to_json() for turn in self.by_epochs],
                 "runs": [turn.to_json() for turn in self.by_runs],
@@ -93,7 +95,7 @@ class BreakevenQuery:
     """What is asked of a comparison.
 
     Args:
-        against: Names of the ways; empty: the usual ones.
+        against: Names of the alternatives; empty: the usual ones.
         runs: How often the work is done [-].
         hour_value_usd: What an hour of one's own is worth [USD/h].
         hours_a_day: That one sits at a notebook that has to be attended [h].
@@ -118,8 +120,8 @@ class BreakevenQuery:
             raise UsageError("--hour-value must be at least zero", hint="try `--hour-value 20`")
 
 
-def compare_alternatives(ready: EstimateContext, rivalry: BreakevenQuery, *, question: Question) -> Breakeven:
-    """Return the ways to do some work, best first, and where the best changes.
+def compare_alternatives(context: EstimateContext, query: BreakevenQuery, *, question: Question) -> Breakeven:
+    """Return the alternatives for a run, best first, and the points at which the best one changes.
 
     Args:
         ready: Workload, offers and terms.
@@ -130,22 +132,22 @@ def compare_alternatives(ready: EstimateContext, rivalry: BreakevenQuery, *, que
         UsageError: The run's length is unknown, or a name means no offer.
         NoAnswerError: No way can run the work.
     """
-    workload, terms = ready.workload, ready.terms
+    workload, terms = context.workload, context.terms
     if workload.steps is None and (workload.samples is None or workload.epochs is None):
         raise UsageError(
             f"a comparison needs the length of the run, and `{workload.model}` does not tell it",
             hint="add `--samples N --epochs N`, or `--steps N`",
         )
     estimate = estimate_workload(
-        workload, selection=ready.selection, predictor=ready.predictor, question=question, terms=terms,
-        resized=ready.resized, feed=ready.feed,
+        workload, selection=context.selection, predictor=context.predictor, question=question, terms=terms,
+        resized=context.resized, feed=context.feed,
     )  # fmt: skip
-    ways = build_cost_model(ready, rivalry, estimate.offers, question=question)
-    return find_breakeven(ways.narrowed(epochs=workload.epochs, runs=rivalry.runs), runs=rivalry.runs)
+    model = build_cost_model(context, query, estimate.offers, question=question)
+    return find_breakeven(model.narrowed(epochs=workload.epochs, runs=query.runs), runs=query.runs)
 
 
 def build_cost_model(
-    ready: EstimateContext, rivalry: BreakevenQuery, offers: Sequence[OfferEstimate], *, question: Question
+    context: EstimateContext, query: BreakevenQuery, offers: Sequence[OfferEstimate], *, question: Question
 ) -> AlternativeCostModel:
     """Return what works out the cost of every way that competes.
 
@@ -159,64 +161,64 @@ def build_cost_model(
         UsageError: A name means no offer.
         NoAnswerError: No way can run the work.
     """
-    workload, terms = ready.workload, ready.terms
-    contenders = select_alternatives(
-        rivalry.against or DEFAULT_ALTERNATIVES, offers, catalog=ready.catalog, terms=terms,
-        hours_a_day=rivalry.hours_a_day, asked_for=bool(rivalry.against),
+    workload, terms = context.workload, context.terms
+    alternatives = select_alternatives(
+        query.against or DEFAULT_ALTERNATIVES, offers, catalog=context.catalog, terms=terms,
+        hours_a_day=query.hours_a_day, asked_for=bool(query.against),
     )  # fmt: skip
-    rows = {id(selected.offer): selected for selected in ready.selection.offers}
+    rows = {id(selected.offer): selected for selected in context.selection.offers}
     return AlternativeCostModel(
         workload=workload,
-        contenders=contenders,
-        selected=[_limit_session(rows[id(one.offer.offer)], one) for one in contenders],
-        bundles=[_bundle(one, ready.catalog) for one in contenders],
+        alternatives=alternatives,
+        selected=[_limit_session(rows[id(one.offer.offer)], one) for one in alternatives],
+        bundles=[_bundle(one, context.catalog) for one in alternatives],
         terms=terms,
-        hour_value_usd=rivalry.hour_value_usd,
-        outlooks=build_preemption_forecaster(workload, ready.selection, question.spot),
+        hour_value_usd=query.hour_value_usd,
+        outlooks=build_preemption_forecaster(workload, context.selection, question.spot),
         scaling=question.scaling,
     )
 
 
-def _limit_session(selected: OfferContext, contender: Alternative) -> OfferContext:
+def _limit_session(selected: OfferContext, alternative: Alternative) -> OfferContext:
     """Return a row whose session lasts as long as one really has it: no longer than a day's hours."""
     if selected.session_s is None:
         return selected
-    had_s = contender.availability.hours_a_day * SECONDS_PER_HOUR
+    had_s = alternative.availability.hours_a_day * SECONDS_PER_HOUR
     return selected._replace(session_s=min(selected.session_s, had_s))
 
 
-def _bundle(contender: Alternative, catalog: Catalog) -> Decimal | None:
+def _bundle(alternative: Alternative, catalog: Catalog) -> Decimal | None:
     """Return the smallest amount that can be paid; None where one pays as one uses, or by the month."""
     from ...offers.notebooks import find_bundle_usd
 
-    plan = contender.plan
+    plan = alternative.plan
     if plan is None or plan.free or plan.usd_per_month is not None:
         return None
     return find_bundle_usd(catalog.notebooks, plan)
 
 
-def find_breakeven(ways: AlternativeCostModel, *, runs: int) -> Breakeven:
-    """Return the ways as asked, and where the cheapest one changes with more epochs or runs.
+def find_breakeven(model: AlternativeCostModel, *, runs: int) -> Breakeven:
+    """Return the costs as asked, and the numbers of epochs and runs at which the cheapest alternative changes.
 
     Args:
-        ways: Works out what each costs.
+        model: Works out what each costs.
         runs: How often the work is done [-].
     """
-    workload = ways.workload
+    workload = model.workload
     in_epochs = workload.epochs is not None and workload.samples is not None
 
     def by_epochs(n: int) -> str:
-        return ways.at(epochs=n, runs=runs)[0].contender.name
+        return model.at(epochs=n, runs=runs)[0].alternative.name
 
     def by_runs(n: int) -> str:
-        return ways.at(epochs=workload.epochs, runs=n)[0].contender.name
+        return model.at(epochs=workload.epochs, runs=n)[0].alternative.name
 
     return Breakeven(
         workload=workload,
-        ways=tuple(ways.at(epochs=workload.epochs, runs=runs)),
+        alternatives=tuple(model.at(epochs=workload.epochs, runs=runs)),
         runs=runs,
-        hour_value_usd=ways.hour_value_usd,
+        hour_value_usd=model.hour_value_usd,
         by_epochs=find_crossovers(by_epochs) if in_epochs else None,
         by_runs=find_crossovers(by_runs),
-        terms=ways.terms,
+        terms=model.terms,
     )

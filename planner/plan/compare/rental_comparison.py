@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ...errors import NoAnswerError, UsageError
 from ...units import SECONDS_PER_HOUR
-from ..estimate_workload import estimate_workload, project
+from ..estimate_workload import estimate_on_device, estimate_workload
 from ..select import OfferContext
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def find_rentals_by_price(catalog: Catalog, accelerator: str, devices: float) ->
 
 
 def find_rentals_for_work(
-    ready: EstimateContext, question: Question, *, accelerator: str, devices: float
+    context: EstimateContext, question: Question, *, accelerator: str, devices: float
 ) -> list[RentalOption]:
     """Return the rented machines that do some work for the least, with their speed over one's own.
 
@@ -54,14 +54,14 @@ def find_rentals_for_work(
         UsageError: The length of the run is unknown.
         NoAnswerError: One's own machine cannot do the work, or no rented one can.
     """
-    own_h = _own_hours(ready, accelerator, devices)
+    own_h = _own_hours(context, accelerator, devices)
     estimate = estimate_workload(
-        ready.workload,
-        selection=ready.selection,
-        predictor=ready.predictor,
+        context.workload,
+        selection=context.selection,
+        predictor=context.predictor,
         question=question,
-        terms=ready.terms,
-        feed=ready.feed,
+        terms=context.terms,
+        feed=context.feed,
     )
     able = [
         (float(one.bill.total.mid), one)
@@ -83,7 +83,7 @@ def find_rentals_for_work(
     return rivals[:RENTALS_SHOWN]
 
 
-def _own_hours(ready: EstimateContext, accelerator: str, devices: float) -> float:
+def _own_hours(context: EstimateContext, accelerator: str, devices: float) -> float:
     """Return how long the work takes on the machine that one may buy [h]."""
     from ...offers.rows import Offer
 
@@ -92,16 +92,16 @@ def _own_hours(ready: EstimateContext, accelerator: str, devices: float) -> floa
         memory_gib=None, region="own", purchase="on_demand", usd_per_hour=None, price_as_of=None,
         price_source=None, status="active",
     )  # fmt: skip
-    projection = project(
-        ready.workload,
-        OfferContext(offer, ready.catalog.accelerators[accelerator], None, "local"),
-        ready.predictor,
+    projection = estimate_on_device(
+        context.workload,
+        OfferContext(offer, context.catalog.accelerators[accelerator], None, "local"),
+        context.predictor,
     )
     if projection.memory.fits is False:
         raise NoAnswerError(f"the work does not fit on {accelerator}", hint="try a smaller `--batch-size`")
     if projection.train_time_s is None:
         raise UsageError(
-            f"no time is known for `{ready.workload.model}` on {accelerator}",
+            f"no time is known for `{context.workload.model}` on {accelerator}",
             hint="add `--samples N --epochs N`, or `--steps N`",
         )
     return projection.train_time_s.mid / SECONDS_PER_HOUR

@@ -15,7 +15,7 @@ from .criteria import Candidate, pareto
 
 if TYPE_CHECKING:
     from ...workload.model import Workload
-    from ..assumptions import CostTerms
+    from ..cost_terms import CostTerms
     from ..question import EstimateContext, Question
     from ..result.offer_estimate import OfferEstimate
 
@@ -103,7 +103,7 @@ class SweepResult:
 
 
 def sweep(
-    ready: EstimateContext,
+    context: EstimateContext,
     *,
     question: Question,
     batch_sizes: Sequence[int],
@@ -131,14 +131,14 @@ def sweep(
             except GpuplanError as error:
                 failed.append((batch_size, precision, str(error)))
                 continue
-            points += _points(workload, ready, question, partial(_at, trace, precision=precision))
+            points += _points(workload, context, question, partial(_at, trace, precision=precision))
     if not points:
         raise NoAnswerError(
             "no setting fits on any offer with a known time and price",
             hint="try smaller `--batch-sizes`, or add `--samples N --epochs N`",
         )
     return SweepResult(
-        model=ready.workload.model, points=_marked(points), failed=tuple(failed), terms=ready.terms
+        model=context.workload.model, points=_marked(points), failed=tuple(failed), terms=context.terms
     )
 
 
@@ -147,12 +147,12 @@ def _at(trace: Callable[[int, str], Workload], batch_size: int, *, precision: st
 
 
 def _points(
-    workload: Workload, ready: EstimateContext, question: Question, trace: Callable[[int], Workload]
+    workload: Workload, context: EstimateContext, question: Question, trace: Callable[[int], Workload]
 ) -> list[SweepPoint]:
     """Return the cheapest and the fastest offer of each number of devices and purchase option, free ones apart."""
     estimate = estimate_workload(
-        workload, selection=ready.selection, predictor=ready.predictor, question=question, terms=ready.terms,
-        resized=Resizer(workload, trace), feed=ready.feed,
+        workload, selection=context.selection, predictor=context.predictor, question=question, terms=context.terms,
+        resized=Resizer(workload, trace), feed=context.feed,
     )  # fmt: skip
     able = [one for one in estimate.offers if _can_be_taken(one)]
     points = [

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...errors import NoAnswerError
-from ..assumptions import OWNED
+from ..cost_terms import OWNED
 
 if TYPE_CHECKING:
     from ...offers.rows import Offer

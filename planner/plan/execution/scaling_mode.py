@@ -8,12 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ...errors import UsageError
 from ...frozen import Frozen
-from .run_length import (
-    RunLength,
-    compute_strong_run_length,
-    compute_weak_run_length,
-    count_replicas,
-)
+from .run_length import RunLength, compute_strong_run_length, compute_weak_run_length, count_replicas
 
 if TYPE_CHECKING:
     from ...workload.model import Workload
@@ -56,7 +51,7 @@ class BatchScaling(Frozen):
     scaling: ScalingMode = "weak"
     resized: Callable[[int], Workload] | None = None
 
-    def over(self, workload: Workload, devices: float) -> DeviceShare:
+    def split(self, workload: Workload, devices: float) -> DeviceShare:
         """Return the run on some devices.
 
         Args:

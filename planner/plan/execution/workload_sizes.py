@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from ...units import GB
-from ..assumptions import Bounds, CostTerms
+from ..cost_terms import Bounds, CostTerms
 
 if TYPE_CHECKING:
     from ...workload.model import Workload

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...units import SECONDS_PER_HOUR, Interval
-from ..assumptions import Bounds, CostTerms
+from ..cost_terms import Bounds, CostTerms
 
 if TYPE_CHECKING:
     from ..select import OfferContext

@@ -12,8 +12,8 @@ from .carbon import energy_kwh, machine_power_w
 if TYPE_CHECKING:
     from ...offers.rows import Offer
     from ...units import Interval
-    from ..assumptions import Bounds, CostTerms
-    from ..execution.host_feed import InputPipeline
+    from ..cost_terms import Bounds, CostTerms
+    from ..execution.input_pipeline import InputPipeline
     from ..result.device_estimate import DeviceEstimate
     from ..result.scaling_efficiency import ScalingEfficiency
     from ..select import OfferContext

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from ...units import GB
-from ..assumptions import OWNED, Bounds, CostTerms
+from ..cost_terms import OWNED, Bounds, CostTerms
 from ..execution.workload_sizes import dataset_gb
 from .bill import HOURS_PER_MONTH, NO_FEES, Fees
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ...predict.multi_device.interconnect import build_host_spec
-from ..execution.host_feed import InputPipeline, with_input_bottleneck
+from ..execution.input_pipeline import InputPipeline, with_input_bottleneck
 from ..result.device_estimate import DeviceEstimate
 from ..result.offer_estimate import OfferEstimate
 from ..spot.preemption import PreemptionForecast, PreemptionForecaster, SpotTerms
@@ -19,7 +19,7 @@ from .timeline import Timeline, TimelineBuilder
 if TYPE_CHECKING:
     from ...offers.rows import Offer
     from ...workload.model import Workload
-    from ..assumptions import CostTerms
+    from ..cost_terms import CostTerms
     from ..select import OfferContext, Selection
 
 __all__ = ["Pricer", "build_preemption_forecaster", "price_offers"]
@@ -69,7 +69,7 @@ class Pricer:
         train_time_s = projection.train_time_s
         if self._outlooks is None or train_time_s is None:
             return None
-        return self._outlooks.of(selected.offer, train_time_s)
+        return self._outlooks.forecast(selected.offer, train_time_s)
 
     def _schedule(
         self,

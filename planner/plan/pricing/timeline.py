@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ...units import GB, MEGA, Interval
-from ..assumptions import Bounds, CostTerms
+from ..cost_terms import Bounds, CostTerms
 from ..execution.workload_sizes import checkpoint_bytes, dataset_gb, forward_share, session_count
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ...frozen import Frozen
-from ..assumptions import CostTerms
+from ..cost_terms import CostTerms
 from ..execution.memory_parts import memory_parts
 from ..pricing.bill import NOT_BILLED
 from .offer_estimate import OfferEstimate

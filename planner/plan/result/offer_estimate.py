@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from ...units import SECONDS_PER_HOUR, Interval
-from ..assumptions import Bounds
+from ..cost_terms import Bounds
 from ..pricing.bill import Bill
 from ..pricing.carbon import co2_kg
 from ..pricing.money import nano_text, rental_nano, usd_of
@@ -112,7 +112,7 @@ class OfferEstimate:
     def spot(self) -> PreemptionForecast | None:
         """The outlook, compared with the same machine on demand; None on demand, or when the time is unknown."""
         outlook, saves_share = self.outlook, self.saves_share
-        return outlook if outlook is None or saves_share is None else outlook.against(saves_share)
+        return outlook if outlook is None or saves_share is None else outlook.with_saving(saves_share)
 
     @property
     def saves_share(self) -> float | None:

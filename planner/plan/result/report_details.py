@@ -43,14 +43,14 @@ class ReportDetails:
         steps: One device of each of a few accelerators, taken apart.
         bills: Positions of the offers whose bills are told line by line.
         curves: Cost against epochs; empty when the run is not told in epochs.
-        turns: Where another way becomes the cheapest.
-        colab: Where paid Colab becomes cheaper or dearer than one other way that is paid for.
+        crossovers: Points at which another alternative becomes the cheapest.
+        colab: Points at which paid Colab becomes cheaper or more expensive than another paid alternative.
     """
 
     steps: tuple[StepBreakdown, ...]
     bills: tuple[int, ...]
     curves: tuple[CostCurve, ...]
-    turns: tuple[Crossover, ...]
+    crossovers: tuple[Crossover, ...]
     colab: tuple[Crossover, ...] = ()
 
     def to_json(self, offers: Sequence[OfferEstimate]) -> dict[str, Any]:
@@ -67,6 +67,6 @@ class ReportDetails:
                 for index, bill in billed if bill is not None
             ],
             "epochs": [curve.to_json() for curve in self.curves],
-            "turns": [turn.to_json() for turn in self.turns],
-            "colab": [turn.to_json() for turn in self.colab],
+            "turns": [crossover.to_json() for crossover in self.crossovers],
+            "colab": [crossover.to_json() for crossover in self.colab],
         }  # fmt: skip

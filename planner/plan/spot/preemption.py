@@ -131,7 +131,7 @@ class PreemptionForecast(Frozen):
         count, life = self.moments.preemptions, self.hazard.up_hours
         return f"taken back {count:.2g} times on average (lives of {life:.3g} h, {self.hazard.basis})"
 
-    def against(self, saves_share: float) -> PreemptionForecast:
+    def with_saving(self, saves_share: float) -> PreemptionForecast:
         """Return the same outlook, with all that was worked out of it, beside the same machine on demand.
 
         Args:
@@ -198,22 +198,22 @@ class PreemptionForecaster:
         """Return the provider's class of how often such machines are taken back there; None: it does not say."""
         return self.facts.buckets.get((offer.provider, offer.region, offer.instance_type))
 
-    def of(self, offer: Offer, train_time_s: Interval) -> PreemptionForecast | None:
+    def forecast(self, offer: Offer, train_time_s: Interval) -> PreemptionForecast | None:
         """Return the outlook of a run on an offer at spot prices; None when it can never be finished."""
         bucket = self.find_interruption_bucket(offer)
         machine = (offer.provider, offer.accelerator, offer.devices, offer.hosts, bucket, train_time_s.mid)
         if machine not in self._by_machine:
-            self._by_machine[machine] = self._of(offer, train_time_s.mid)
+            self._by_machine[machine] = self._find_forecast(offer, train_time_s.mid)
         return self._by_machine[machine]
 
-    def _of(self, offer: Offer, work_s: float) -> PreemptionForecast | None:
+    def _find_forecast(self, offer: Offer, work_s: float) -> PreemptionForecast | None:
         """Return the outlook of some work, the same object for machines that live as long."""
         from ...offers.spot import find_preemption_statistics
 
         hazard = _combine_hazards(self._as_given(find_preemption_statistics(offer, self.facts)), offer.hosts)
         key = (hazard, work_s)
         if key not in self._known:
-            self._known[key] = self._work_out(hazard, work_s)
+            self._known[key] = self._compute_forecast(hazard, work_s)
         return self._known[key]
 
     def _as_given(self, hazard: PreemptionStatistics) -> PreemptionStatistics:
@@ -223,7 +223,7 @@ class PreemptionForecaster:
             hazard, up_hours=self.terms.up_hours, median_up_hours=None, basis="given", source="--spot-life"
         )
 
-    def _work_out(self, hazard: PreemptionStatistics, work_s: float) -> PreemptionForecast | None:
+    def _compute_forecast(self, hazard: PreemptionStatistics, work_s: float) -> PreemptionForecast | None:
         restart_s = self.terms.restart_s or self.facts.checkpoint.restart_s
         median, longest = hazard.median_up_hours, hazard.life_hours_max
         mean_s = hazard.up_hours * SECONDS_PER_HOUR

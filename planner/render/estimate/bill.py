@@ -10,7 +10,7 @@ from ..numbers import format_duration, format_offer_name, format_short
 from ..output import UNKNOWN, Column, emit_rows
 
 if TYPE_CHECKING:
-    from ...plan.assumptions import Currency
+    from ...plan.cost_terms import Currency
     from ...plan.pricing.bill_line import BillLine
     from ...plan.result.estimate import Estimate
     from ...plan.result.offer_estimate import OfferEstimate

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import date
 from typing import TYPE_CHECKING
 
-from ...plan.assumptions import USD
+from ...plan.cost_terms import USD
 from ..numbers import format_short
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from .summary import format_summary_lines
 from .table import build_table_columns, build_table_row, format_title, select_shown_offers
 
 if TYPE_CHECKING:
-    from ...plan.assumptions import Currency
+    from ...plan.cost_terms import Currency
     from ...plan.result.estimate import Estimate
     from ...plan.result.offer_estimate import OfferEstimate
 

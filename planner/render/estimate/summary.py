@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...plan.assumptions import USD
+from ...plan.cost_terms import USD
 from ..numbers import format_device, format_duration, format_offer_name, format_short, format_usd
 from ..output import UNKNOWN
 
 if TYPE_CHECKING:
-    from ...plan.assumptions import Currency
+    from ...plan.cost_terms import Currency
     from ...plan.result.estimate import Estimate
     from ...plan.result.offer_estimate import OfferEstimate
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from ...plan.assumptions import USD
+from ...plan.cost_terms import USD
 from ...units import GIB, MS_PER_S
 from ..numbers import (
     format_count,
@@ -27,7 +27,7 @@ from .summary import format_summary_lines, format_usd_per_million
 from .tsv import TSV_COLUMNS, build_tsv_row
 
 if TYPE_CHECKING:
-    from ...plan.assumptions import Currency
+    from ...plan.cost_terms import Currency
     from ...plan.pricing.bill import Bill
     from ...plan.result.best_batch import BestBatch
     from ...plan.result.estimate import Estimate

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from factories import make_workload
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.plan.assumptions import CostTerms
+from gpuplan.plan.cost_terms import CostTerms
 from gpuplan.plan.details import build_report_details
 from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.question import EstimateContext, Question
@@ -67,14 +67,18 @@ def planned(filters: Filters) -> Estimate:
         model=f"{HOSTILE[0]}{HOSTILE[4]}.py", ops=ops(), samples=3200, epochs=36, steps=3600,
         notes=(HOSTILE[1],), unmodelled=(Unmodelled(name=HOSTILE[3], count=1, bytes_share=0.01),),
     )  # fmt: skip
-    ready = EstimateContext(
+    context = EstimateContext(
         workload=workload, selection=select(filters, catalog=catalog), predictor=Predictor.load(),
         catalog=catalog, terms=CostTerms(costs=catalog.costs),
     )  # fmt: skip
     estimate = estimate_workload(
-        workload, selection=ready.selection, predictor=ready.predictor, question=question, terms=ready.terms
+        workload,
+        selection=context.selection,
+        predictor=context.predictor,
+        question=question,
+        terms=context.terms,
     )
-    return replace(estimate, details=build_report_details(ready, estimate, question))
+    return replace(estimate, details=build_report_details(context, estimate, question))
 
 
 @pytest.fixture(scope="session")

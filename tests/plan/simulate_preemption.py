@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .checkpoints import SegmentedRun
-from .lifetime_distributions import LifetimeDistribution
+from gpuplan.plan.spot.checkpoints import SegmentedRun
+from gpuplan.plan.spot.lifetime_distributions import LifetimeDistribution
 
 __all__ = ["SimulatedRuns", "simulate"]
 

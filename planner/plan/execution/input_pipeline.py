@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -9,21 +10,32 @@ from ...errors import UsageError
 from ...frozen import Frozen
 from ...predict.step_time import StepTime
 from ...units import GIB, Interval
-from ..assumptions import Bounds, CostTerms
+from ..cost_terms import Bounds, CostTerms
 from ..result.device_estimate import DeviceEstimate
 from .workload_sizes import dataset_gb
 
 if TYPE_CHECKING:
     from ...offers.rows import Accelerator, Offer
+    from ...predict.from_profile.predictor import ProfileRow
     from ...workload.model import Workload
 
-__all__ = ["InputPipeline", "guess_jpeg_pipeline", "parse_feed", "with_input_bottleneck"]
+__all__ = [
+    "InputPipeline",
+    "build_measured_pipeline",
+    "guess_jpeg_pipeline",
+    "parse_feed",
+    "with_input_bottleneck",
+]
+
 
 GB_PER_GIB = GIB / 1e9
 MB_PER_GB = 1e3
 # Share of a slot's rate that copies from the host reach: 0.75 from pinned memory, a half and less from memory that
 # is paged (orders of magnitude, as bandwidth tests that come with CUDA show them) [unverified].
 PCIE_SHARES: Bounds = (0.25, 0.5, 0.75)
+# Factor by which the loading rate of a core on another host may be lower or higher than the measured one. Assumed:
+# the all-core clocks in `catalog/hosts.toml` differ by about as much. [-]
+OTHER_HOSTS = 1.5
 FEEDS = "`arrays`, `jpeg`, or samples per second of one vCPU"
 
 
@@ -189,3 +201,29 @@ def _number(text: str) -> Bounds:
     if not 0 < rate < float("inf"):
         raise UsageError(f"`--feed {text}` is no way to feed", hint=f"give {FEEDS}")
     return (rate, rate, rate)
+
+
+def build_measured_pipeline(measurements: Sequence[ProfileRow], workload: Workload) -> InputPipeline | None:
+    """Return how fast the script's own pipeline makes samples ready; None when no profile of the work timed it.
+
+    Samples per second of a core, times the vCPUs that it can use: all of them where it runs in several workers,
+    else one. The machine that was measured is left out: its step waited for this pipeline while it was timed.
+
+    Args:
+        measurements: Of any work; the last one that fits counts.
+        workload: What is to be fed.
+    """
+    from ...offers.local import PROVIDER
+    from ...predict.from_profile.predictor import is_same_work
+
+    fitting = [m for m in measurements if m.loading is not None and is_same_work(m.workload, workload)]
+    if not fitting or fitting[-1].loading is None:
+        return None
+    loading, source = fitting[-1].loading, fitting[-1].source
+    rate = loading.per_core
+    return InputPipeline(
+        per_vcpu=(rate / OTHER_HOSTS, rate, rate * OTHER_HOSTS),
+        because=f"{rate:,.0f} samples/s a core: {source}",
+        most_vcpus=None if loading.parallel else max(loading.cores, 1.0),
+        measured_on=PROVIDER,
+    )
