@@ -104,7 +104,7 @@ def _candidate(index: int, standing: RankedOffer, spread: BatchScaling) -> Candi
     if projection.memory.fits is not True or not spread.recommends(projection.run):
         return None
     if one.schedule is not None and one.bill is not None:
-        late_s, dear_usd = one.schedule.wall_s.high, one.bill.high_nano * USD_OF_A_NANO
+        late_s, dear_usd = one.schedule.wall_s.high, one.bill.nano[2] * USD_OF_A_NANO
     elif projection.step_time_s is not None:
         lateness = projection.step_time_s.high / projection.step_time_s.mid
         late_s, dear_usd = time_s * lateness, cost_usd * lateness

@@ -54,7 +54,7 @@ def compute_sensitivity(
         return None
     gap = other.nano[1] - own.nano[1]
     share = schedule.time_s(TRAINING).mid / schedule.total_s.mid
-    paid = own.machine_nano[1]
+    paid = own.machine_nano
     if paid <= 0 or share <= 0:
         return None
     return Sensitivity(

@@ -1,23 +1,31 @@
-"""Money in whole nano-dollars, times in whole nanoseconds: sums that are exact, divisions to the nearest."""
+"""Money in whole nano-dollars, times in whole nanoseconds: exact sums, divisions rounded to the nearest.
+
+The functions on prices also take a column of prices: a NumPy array of Python integers (dtype ``object``), since
+nanoseconds times nano-dollars exceed 64 bits.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from decimal import Context, Decimal
+from typing import TYPE_CHECKING, TypeVar
 
 from ...units import SECONDS_PER_HOUR, Interval
 from .bill_line import UsdInterval
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
 __all__ = [
-    "HALF_AN_HOUR", "NANO", "NANOSECONDS_PER_HOUR", "USD_OF_A_NANO", "Nano", "added", "each", "nano_text",
-    "nanoseconds_of", "negated", "priced", "rental_nano", "rental_usd", "usd_interval_of", "usd_of",
+    "NANO", "USD_OF_A_NANO", "Nano", "compute_price_nano", "compute_share", "nano_text", "nanoseconds_of",
+    "price_time", "rental_nano", "rental_usd", "usd_interval_of", "usd_of",
 ]  # fmt: skip
 
 NANO = 10**9
 USD_OF_A_NANO = 1e-9  # for comparisons, which have no need of exactness
 NANOSECONDS_PER_HOUR = 3600 * NANO
-HALF_AN_HOUR = NANOSECONDS_PER_HOUR // 2  # so that a division rounds to the nearest
-Nano = tuple[int, int, int]  # at the lower end, in the middle and at the upper end
+Nano = tuple[int, int, int]  # lower end, central estimate and upper end
+Amount = TypeVar("Amount", int, "NDArray[np.object_]")  # an integer, or a column of integers
 _WIDE = Context(prec=60)
 
 
@@ -26,59 +34,55 @@ def nanoseconds_of(time_s: Interval) -> Nano:
     return (round(time_s.low * NANO), round(time_s.mid * NANO), round(time_s.high * NANO))
 
 
-def priced(nanoseconds: Nano, price_nano: int) -> Nano:
-    """Return the price of a time on the machine at its three bounds, to the nearest [1e-9 USD].
+def compute_price_nano(usd_per_hour: Decimal) -> int:
+    """Return an hourly price in whole nano-dollars; a smaller fraction does not count [1e-9 USD/h]."""
+    return int(usd_per_hour * NANO)
+
+
+def price_time(nanoseconds: int, price_nano: Amount) -> Amount:
+    """Return the price of a time on the machine: time x price / hour, to the nearest [1e-9 USD].
 
     Args:
-        nanoseconds: Of the three bounds [1e-9 s].
-        price_nano: Of an hour [1e-9 USD/h].
+        nanoseconds: Time on the machine [1e-9 s].
+        price_nano: Price of an hour, or a column of prices [1e-9 USD/h].
     """
-    low, mid, high = nanoseconds
-    hour, half = NANOSECONDS_PER_HOUR, HALF_AN_HOUR
-    return (
-        (low * price_nano + half) // hour,
-        (mid * price_nano + half) // hour,
-        (high * price_nano + half) // hour,
-    )
+    return (nanoseconds * price_nano + NANOSECONDS_PER_HOUR // 2) // NANOSECONDS_PER_HOUR
+
+
+def compute_share(nano: Amount, share: Decimal) -> Amount:
+    """Return a share of an amount that is not negative, rounded down [1e-9 USD].
+
+    Args:
+        nano: The amount, or a column of amounts [1e-9 USD].
+        share: Discount or tax [-].
+
+    Example:
+        >>> compute_share(1999, Decimal("0.1"))
+        199
+    """
+    numerator, denominator = share.as_integer_ratio()
+    return nano * numerator // denominator
 
 
 def rental_usd(*, duration_s: float, usd_per_hour: Decimal) -> Decimal:
-    """Return what renting costs at a constant hourly price, billed to the second's fraction [USD].
+    """Return the price of renting at a constant hourly price, billed to the second's fraction [USD].
 
     Args:
-        duration_s: How long the machine is held [s].
+        duration_s: Time for which the machine is held [s].
         usd_per_hour: Price of everything that is rented, which counts to the nano-dollar [USD/h].
 
     Example:
         >>> rental_usd(duration_s=1800.0, usd_per_hour=Decimal("0.526"))
         Decimal('0.263000000')
     """
-    return usd_of(rental_nano(duration_s=duration_s, usd_per_hour=usd_per_hour))
+    return usd_of(rental_nano(duration_s=duration_s, price_nano=compute_price_nano(usd_per_hour)))
 
 
-def rental_nano(*, duration_s: float, usd_per_hour: Decimal) -> int:
-    """Return the same, to the nearest [1e-9 USD]."""
-    seconds, parts = duration_s.as_integer_ratio()  # exactly what the float is
+def rental_nano(*, duration_s: float, price_nano: Amount) -> Amount:
+    """Return the same for a price or a column of prices, to the nearest [1e-9 USD]."""
+    seconds, parts = duration_s.as_integer_ratio()  # exactly the float
     hour = int(SECONDS_PER_HOUR) * parts
-    return (2 * seconds * int(usd_per_hour * NANO) + hour) // (2 * hour)
-
-
-def each(amount: Callable[[int], int]) -> Nano:
-    """Return an amount at the three bounds."""
-    return (amount(0), amount(1), amount(2))
-
-
-def added(parts: Sequence[Nano]) -> Nano:
-    """Return the exact sum, bound by bound."""
-    low = mid = high = 0
-    for part in parts:
-        low, mid, high = low + part[0], mid + part[1], high + part[2]
-    return (low, mid, high)
-
-
-def negated(nano: Nano) -> Nano:
-    """Return the amounts with their signs turned."""
-    return each(lambda i: -nano[i])
+    return (2 * seconds * price_nano + hour) // (2 * hour)
 
 
 def nano_text(nano: int) -> str:

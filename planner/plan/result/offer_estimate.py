@@ -10,7 +10,7 @@ from ...units import SECONDS_PER_HOUR, Interval
 from ..cost_terms import Bounds
 from ..pricing.bill import Bill
 from ..pricing.carbon import co2_kg
-from ..pricing.money import nano_text, rental_nano, usd_of
+from ..pricing.money import compute_price_nano, nano_text, rental_nano, usd_of
 from ..pricing.timeline import Timeline
 from .device_estimate import DeviceEstimate
 from .serving import usd_per_million
@@ -69,7 +69,7 @@ class OfferEstimate:
         step_time_s, price = self.projection.step_time_s, self.offer.usd_per_hour
         if step_time_s is None or price is None:
             return None
-        return rental_nano(duration_s=1000 * step_time_s.mid, usd_per_hour=price)
+        return rental_nano(duration_s=1000 * step_time_s.mid, price_nano=compute_price_nano(price))
 
     @property
     def samples_per_s(self) -> Interval | None:
