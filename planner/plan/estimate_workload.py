@@ -11,7 +11,7 @@ from ..errors import UsageError
 from ..predict.multi_device.interconnect import build_host_spec
 from ..predict.step_time import NoPrediction, StepTime
 from ..units import SECONDS_PER_HOUR
-from .compare.ranking import ranked, recommend
+from .compare.ranking import rank_offers, recommend
 from .cost_terms import NO_TERMS, CostTerms
 from .execution.input_pipeline import InputPipeline, guess_jpeg_pipeline, parse_feed
 from .execution.memory import available_bytes, memory_verdict, stated_verdict
@@ -70,11 +70,11 @@ def estimate_workload(
         feed=feed if question.feed is None else parse_feed(question.feed, workload, terms),
         pictures=guess_jpeg_pipeline(workload, terms) if question.feed is None and feed is None else None,
     )
-    ordered = ranked(priced, question.sort)
+    ranked = rank_offers(priced, question.sort)
     return Estimate(
         workload=workload,
-        offers=tuple(standing.offer for standing in ordered),
-        recommendation=recommend(ordered, question),
+        offers=ranked.offers,
+        recommendation=recommend(ranked, question),
         options=_echo(question),
         terms=terms,
         catalog_as_of=selection.catalog_as_of,

@@ -18,8 +18,10 @@ __all__ = ["explain_no_answer"]
 
 def explain_no_answer(estimate: Estimate, question: Question) -> NoAnswerError | None:
     """Return why the question has no answer among the offers, or None when it has one."""
-    checks = (_nothing_fits(estimate), _nothing_predicted(estimate), _nothing_in_time(estimate, question))
-    return next((why for why in (*checks, _nothing_in_budget(estimate, question)) if why is not None), None)
+    checks = [_nothing_in_time(estimate, question), _nothing_in_budget(estimate, question)]
+    if estimate.recommendation.cheapest is None:
+        checks = [_nothing_fits(estimate), _nothing_predicted(estimate), *checks]
+    return next((why for why in checks if why is not None), None)
 
 
 def _nothing_fits(estimate: Estimate) -> NoAnswerError | None:

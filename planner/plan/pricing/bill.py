@@ -109,7 +109,9 @@ class CostBasis:
 
     def compute_total(self, price_nano: Amount, bound: int) -> Amount:
         """Return the sum of a bill at one bound, for a price or a column of prices [1e-9 USD]."""
-        total: Any = sum(self.itemize(price_nano, bound).values())
+        total, *others = self.itemize(price_nano, bound).values()
+        for nano in others:
+            total = total + nano
         return total
 
     def _compute_fixed(self) -> dict[str, Nano]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ..result.scaling_efficiency import compare_with_single_device, find_single_device_offers
 from .carbon import energy_kwh, machine_power_w
+from .offer_terms import UnpricedOffer
 
 if TYPE_CHECKING:
     from ...offers.rows import Offer
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from ..result.scaling_efficiency import ScalingEfficiency
     from ..select import OfferContext
     from .bill import Bill
-    from .offer_terms import UnpricedOffer
+    from .offer_terms import UnpricedRun
     from .timeline import Timeline
 
 __all__ = ["Market"]
@@ -33,14 +34,16 @@ class Market:
 
     Args:
         terms: What is assumed of power and grids.
-        offers: All of them, with their leases.
+        offers: All of them, with their devices.
+        runs: The run on each offer's machine, before its price.
         pictures: How fast a host would decode images, where nothing was said of the input; None otherwise.
     """
 
     def __init__(
-        self, terms: CostTerms, offers: Sequence[UnpricedOffer], pictures: InputPipeline | None = None
-    ) -> None:
-        self.terms, self.offers, self.pictures = terms, offers, pictures
+        self, terms: CostTerms, offers: Sequence[OfferContext], runs: Sequence[UnpricedRun],
+        pictures: InputPipeline | None = None,
+    ) -> None:  # fmt: skip
+        self.terms, self.offers, self.runs, self.pictures = terms, offers, runs, pictures
         self._known_nano: dict[_Machine, int | None] = {}
         self._powers: dict[tuple[str, str, int], Bounds | None] = {}
         self._starved: dict[object, str] = {}
@@ -102,13 +105,16 @@ class Market:
         """Offers on demand whose run can be billed, by machine."""
         return {
             _machine(one.selected.offer): one
-            for one in self.offers
+            for one in self._iter_unpriced()
             if one.selected.offer.purchase == "on_demand" and _is_billed(one)
         }
 
     @cached_property
     def _singles(self) -> dict[object, UnpricedOffer]:
-        return find_single_device_offers(self.offers)
+        return find_single_device_offers(self._iter_unpriced())
+
+    def _iter_unpriced(self) -> Iterator[UnpricedOffer]:
+        return map(UnpricedOffer, self.offers, self.runs)
 
 
 def _is_billed(one: UnpricedOffer) -> bool:

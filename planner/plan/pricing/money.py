@@ -46,7 +46,8 @@ def price_time(nanoseconds: int, price_nano: Amount) -> Amount:
         nanoseconds: Time on the machine [1e-9 s].
         price_nano: Price of an hour, or a column of prices [1e-9 USD/h].
     """
-    return (nanoseconds * price_nano + NANOSECONDS_PER_HOUR // 2) // NANOSECONDS_PER_HOUR
+    amount: Amount = (nanoseconds * price_nano + NANOSECONDS_PER_HOUR // 2) // NANOSECONDS_PER_HOUR
+    return amount
 
 
 def compute_share(nano: Amount, share: Decimal) -> Amount:
@@ -61,7 +62,8 @@ def compute_share(nano: Amount, share: Decimal) -> Amount:
         199
     """
     numerator, denominator = share.as_integer_ratio()
-    return nano * numerator // denominator
+    amount: Amount = nano * numerator // denominator
+    return amount
 
 
 def rental_usd(*, duration_s: float, usd_per_hour: Decimal) -> Decimal:
@@ -82,7 +84,8 @@ def rental_nano(*, duration_s: float, price_nano: Amount) -> Amount:
     """Return the same for a price or a column of prices, to the nearest [1e-9 USD]."""
     seconds, parts = duration_s.as_integer_ratio()  # exactly the float
     hour = int(SECONDS_PER_HOUR) * parts
-    return (2 * seconds * price_nano + hour) // (2 * hour)
+    amount: Amount = (2 * seconds * price_nano + hour) // (2 * hour)
+    return amount
 
 
 def nano_text(nano: int) -> str:

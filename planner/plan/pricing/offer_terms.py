@@ -22,12 +22,14 @@ class UnpricedRun(NamedTuple):
     """A run on a kind of machine, before its price.
 
     Args:
+        projection: The workload on the machine's devices.
         schedule: The run part by part; None when the time of its steps is unknown.
         rental: What is charged for it; None likewise.
         outlook: What interruptions do to the run; None on demand, or when the run's time is unknown.
         charges: Fees of the provider.
     """
 
+    projection: DeviceEstimate
     schedule: Timeline | None
     rental: CostBasis | None
     outlook: PreemptionForecast | None
@@ -41,8 +43,7 @@ class UnpricedRun(NamedTuple):
 
 
 class UnpricedOffer(NamedTuple):
-    """An offer with the run's time on its devices and its lease, before its bill."""
+    """An offer with the run on its machine, before its bill."""
 
     selected: OfferContext
-    projection: DeviceEstimate
     lease: UnpricedRun

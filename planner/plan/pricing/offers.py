@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from ...predict.multi_device.interconnect import build_host_spec
 from ..execution.input_pipeline import InputPipeline, with_input_bottleneck
 from ..result.device_estimate import DeviceEstimate
-from ..result.offer_estimate import OfferEstimate
 from ..spot.preemption import PreemptionForecast, PreemptionForecaster, SpotTerms
 from .bill import CostBasis
 from .comparison import Market
 from .fees import FeeCalculator
-from .offer_terms import UnpricedOffer, UnpricedRun
+from .offer_table import OfferTable, build_offer_table
+from .offer_terms import UnpricedRun
 from .timeline import Timeline, TimelineBuilder
 
 if TYPE_CHECKING:
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
     from ...workload.model import Workload
     from ..cost_terms import CostTerms
     from ..select import OfferContext, Selection
+
+# Equal for offers of one machine kind, whatever their region and purchase option.
+_machine_key = attrgetter(
+    "provider", "instance_type", "accelerator", "devices", "vcpus", "memory_gib", "hosts"
+)  # fmt: skip
 
 __all__ = ["Pricer", "build_preemption_forecaster", "price_offers"]
 
@@ -62,7 +68,7 @@ class Pricer:
             schedule = self._schedule(key[:-1], selected, projection, outlook)
             rental = None if schedule is None else CostBasis(schedule, charges)
             self._rentals[key] = schedule, rental
-        return UnpricedRun(schedule, rental, outlook, charges)
+        return UnpricedRun(projection, schedule, rental, outlook, charges)
 
     def _outlook(self, selected: OfferContext, projection: DeviceEstimate) -> PreemptionForecast | None:
         """Return what interruptions do to a spot machine; None when nothing is known of the run."""
@@ -95,8 +101,8 @@ def price_offers(
     project: Callable[[OfferContext], DeviceEstimate],
     feed: InputPipeline | None = None,
     pictures: InputPipeline | None = None,
-) -> list[OfferEstimate]:
-    """Return every offer of a selection with its bill, in order.
+) -> OfferTable:
+    """Return every offer of a selection with its price, in order.
 
     Args:
         workload: What runs.
@@ -108,54 +114,49 @@ def price_offers(
         pictures: How fast it would decode them, where nothing was said and they look like images; else None.
     """
     pricer = Pricer(workload, terms, build_preemption_forecaster(workload, selection, spot))
-    leased = _leased(pricer, selection, project, feed)
-    market = Market(terms, leased, pictures)
-    return [_estimate(one, market) for one in leased]
+    runs, run_of = _group_offers(pricer, selection, project, feed)
+    market = Market(terms, selection.offers, [runs[index] for index in run_of], pictures)
+    return build_offer_table(selection.offers, runs, run_of, market)
 
 
-def _estimate(leased: UnpricedOffer, market: Market) -> OfferEstimate:
-    """Return an offer with its bill."""
-    selected, projection, lease = leased
-    offer = selected.offer
-    bill = lease.bill(offer.usd_per_hour)
-    unbilled = lease.charges.unknown
-    return OfferEstimate(
-        offer, selected, projection, lease.schedule, bill, unbilled, lease.outlook, market
-    )  # fmt: skip
-
-
-def _leased(
+def _group_offers(
     pricer: Pricer,
     selection: Selection,
     project: Callable[[OfferContext], DeviceEstimate],
     feed: InputPipeline | None,
-) -> list[UnpricedOffer]:
-    """Return every offer with its lease, in order; offers of one machine share projection and lease."""
-    projections: dict[object, DeviceEstimate] = {}
-    by_machine: dict[object, tuple[DeviceEstimate, dict[object, UnpricedRun]]] = {}
-    leased = []
+) -> tuple[list[UnpricedRun], list[int]]:
+    """Return a run on each machine kind and purchase option, and the position of each offer's run."""
+    devices: dict[object, DeviceEstimate] = {}
+    machines: dict[object, DeviceEstimate] = {}
+    positions: dict[object, int] = {}
+    runs: list[UnpricedRun] = []
+    run_of = []
     for selected in selection.offers:
-        offer = selected.offer
-        machine = (
-            offer.provider, offer.instance_type, offer.accelerator, offer.devices, offer.vcpus, offer.memory_gib,
-            offer.hosts,
-        )  # fmt: skip
-        known = by_machine.get(machine)
-        if known is None:
-            key = _projection_key(selected)
-            if key not in projections:
-                projections[key] = project(selected)
-            projection = projections[key]
-            if feed is not None:
-                projection = with_input_bottleneck(projection, offer, feed, selected.accelerator)
-            known = by_machine[machine] = (projection, {})
-        projection, leases = known
-        kind = pricer.kind_of(offer)
-        lease = leases.get(kind)
-        if lease is None:
-            lease = leases[kind] = pricer.lease(selected, projection)
-        leased.append(UnpricedOffer(selected, projection, lease))
-    return leased
+        machine = _machine_key(selected.offer)
+        kind = (machine, pricer.kind_of(selected.offer))
+        position = positions.get(kind)
+        if position is None:
+            if machine not in machines:
+                machines[machine] = _project_machine(selected, project, feed, devices)
+            position = positions[kind] = len(runs)
+            runs.append(pricer.lease(selected, machines[machine]))
+        run_of.append(position)
+    return runs, run_of
+
+
+def _project_machine(
+    selected: OfferContext,
+    project: Callable[[OfferContext], DeviceEstimate],
+    feed: InputPipeline | None,
+    known: dict[object, DeviceEstimate],
+) -> DeviceEstimate:
+    """Return the workload on an offer's machine; machines with the same devices share it unless fed by hosts."""
+    key = _projection_key(selected)
+    if key not in known:
+        known[key] = project(selected)
+    if feed is None:
+        return known[key]
+    return with_input_bottleneck(known[key], selected.offer, feed, selected.accelerator)
 
 
 def build_preemption_forecaster(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +10,7 @@ from ...frozen import Frozen
 from ..cost_terms import CostTerms
 from ..execution.memory_parts import memory_parts
 from ..pricing.bill import NOT_BILLED
+from ..pricing.offer_table import OfferTable
 from .offer_estimate import OfferEstimate
 from .recommendation import Recommendation
 
@@ -37,7 +38,7 @@ class Estimate(Frozen):
     """
 
     workload: Workload
-    offers: tuple[OfferEstimate, ...]
+    offers: Sequence[OfferEstimate]
     recommendation: Recommendation
     options: Mapping[str, Any]
     terms: CostTerms
@@ -51,10 +52,21 @@ class Estimate(Frozen):
         The user's own machine stands for itself, whatever it computes on.
         """
         first: dict[tuple[str, float, bool], int] = {}
-        for index, one in enumerate(self.offers):
-            offer = one.offer
+        offers = self.offers
+        for index in offers.first_rows() if isinstance(offers, OfferTable) else range(len(offers)):
+            offer = self.offers[index].offer
             first.setdefault((offer.accelerator, offer.devices, offer.provider == "local"), index)
         return tuple(first.values())
+
+    @property
+    def has_best_batches(self) -> bool:
+        """Whether an offer has a second plan at a larger batch size; a table is priced without."""
+        return not isinstance(self.offers, OfferTable) and any(one.best_batch for one in self.offers)
+
+    @property
+    def has_serving(self) -> bool:
+        """Whether an offer has an estimate as a server of predictions; a table is priced without."""
+        return not isinstance(self.offers, OfferTable) and any(one.serving for one in self.offers)
 
     def to_json(self, *, breakdown: bool = False) -> dict[str, Any]:
         """Return the object behind `--json` and `plan.json`, the bills in detail when a breakdown is wanted."""

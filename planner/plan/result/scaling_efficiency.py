@@ -82,7 +82,7 @@ def find_single_device_offers(offers: Iterable[UnpricedOffer]) -> dict[object, U
     singles: dict[object, UnpricedOffer] = {}
     for one in offers:
         offer = one.selected.offer
-        if offer.devices == 1 and offer.complete and one.projection.step_time_s is not None:
+        if offer.devices == 1 and offer.complete and one.lease.projection.step_time_s is not None:
             kind = _kind(offer)
             other = singles.get(kind)
             if other is None or _price(offer) < _price(other.selected.offer):
@@ -114,7 +114,10 @@ def compare_with_single_device(
         singles: Offers of one device, by kind.
     """
     single = None if offer.devices <= 1 else singles.get(_kind(offer))
-    rate, single_rate = _rate_per_s(projection), None if single is None else _rate_per_s(single.projection)
+    rate, single_rate = (
+        _rate_per_s(projection),
+        None if single is None else _rate_per_s(single.lease.projection),
+    )
     if single is None or rate is None or single_rate is None:
         return None
     prices = (offer.usd_per_hour, single.selected.offer.usd_per_hour)

@@ -87,7 +87,7 @@ def _emit_table(estimate: Estimate, *, show_all: bool, width: int) -> None:
     currency = estimate.terms.currency
     rows = [build_table_row(one, currency) for one in shown]
     columns = build_table_columns(estimate, width)
-    if any(one.best_batch for one in estimate.offers):
+    if estimate.has_best_batches:
         columns = add_best_batch_column(columns, width)
     emit_rows(columns, rows, title=format_title(estimate))
     blocks = [
@@ -103,9 +103,9 @@ def _emit_table(estimate: Estimate, *, show_all: bool, width: int) -> None:
 
 def select_shown_offers(estimate: Estimate, *, show_all: bool) -> tuple[list[OfferEstimate], str]:
     """Return the offers for a table, and a sentence on the omitted ones."""
-    everything = list(estimate.offers)
+    count = len(estimate.offers)
     if show_all:
-        return everything, f"Shown: all {len(everything)} offers."
+        return list(estimate.offers), f"Shown: all {count} offers."
     best = [estimate.offers[index] for index in estimate.best_per_devices()]
     usable = [one for one in best if not one.projection.is_ruled_out and one.projection.step_time_s]
     shown = (usable or best)[:ROWS_SHOWN]
@@ -117,7 +117,7 @@ def select_shown_offers(estimate: Estimate, *, show_all: bool) -> tuple[list[Off
     silent += f"; {foreign} not supported by Keras 3" if foreign else ""
     return shown, (
         f"Shown: the best offer of {len(shown)} of {len(best)} kinds and numbers of devices{small}{silent}; "
-        f"--all shows all {len(everything)} offers."
+        f"--all shows all {count} offers."
     )
 
 
@@ -147,7 +147,7 @@ def build_table_columns(estimate: Estimate, width: int) -> list[Column]:
         Column(key="region", header="region", format=_build_clipper(15)),
         Column(key="price", header="$/h", justify="right"),
     ]
-    is_known, is_served = estimate.workload.steps is not None, any(one.serving for one in estimate.offers)
+    is_known, is_served = estimate.workload.steps is not None, estimate.has_serving
     if width >= STEP_COLUMN_FROM_WIDTH:
         step = Column(key="step", header="step ms", justify="right")
         columns.append(Column(key="latency", header="one ms", justify="right") if is_served else step)

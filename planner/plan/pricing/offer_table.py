@@ -1,0 +1,113 @@
+"""The offers of an answer as columns of prices; a row becomes an object when it is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, overload
+
+from ..result.offer_estimate import OfferEstimate
+from .money import compute_price_nano
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ..select import OfferContext
+    from .comparison import Market
+    from .offer_terms import UnpricedRun
+
+__all__ = ["OfferTable", "build_offer_table"]
+
+
+class OfferTable(Sequence[OfferEstimate]):
+    """Offers in order: many rows that share few runs, and differ in their prices.
+
+    Args:
+        contexts: The offers with their devices, one a row.
+        runs: A run on each machine kind and purchase option, before its price.
+        run_of: Position in `runs` of each row.
+        price_nano: Hourly price of each row as a Python integer; None: unknown [1e-9 USD/h].
+        market: Comparisons between the offers.
+    """
+
+    def __init__(
+        self, contexts: Sequence[OfferContext], runs: Sequence[UnpricedRun], run_of: NDArray[np.intp],
+        price_nano: NDArray[np.object_], market: Market,
+    ) -> None:  # fmt: skip
+        self.contexts, self.runs, self.run_of = contexts, runs, run_of
+        self.price_nano = price_nano
+        self._market = market
+        self._rows: dict[int, OfferEstimate] = {}
+
+    def __len__(self) -> int:
+        return len(self.contexts)
+
+    @overload
+    def __getitem__(self, index: int) -> OfferEstimate: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[OfferEstimate, ...]: ...
+    def __getitem__(self, index: int | slice) -> OfferEstimate | tuple[OfferEstimate, ...]:
+        if isinstance(index, slice):
+            return tuple(self[row] for row in range(*index.indices(len(self))))
+        row = range(len(self))[index]
+        known = self._rows.get(row)
+        if known is None:
+            known = self._rows[row] = self._build_row(row)
+        return known
+
+    def __iter__(self) -> Iterator[OfferEstimate]:
+        return (self[row] for row in range(len(self)))
+
+    def _build_row(self, row: int) -> OfferEstimate:
+        context, run = self.contexts[row], self.runs[self.run_of[row]]
+        return OfferEstimate(
+            context.offer, context, run.projection, run.schedule, run.bill(context.offer.usd_per_hour),
+            run.charges.unknown, run.outlook, self._market,
+        )  # fmt: skip
+
+    @property
+    def is_free(self) -> NDArray[np.bool_]:
+        """Whether each row can be had for nothing."""
+        free: NDArray[np.bool_] = self.price_nano == 0
+        return free
+
+    def first_rows(self) -> list[int]:
+        """Return the first row of each run, in order."""
+        import numpy as np
+
+        _, first = np.unique(self.run_of, return_index=True)
+        return sorted(first.tolist())
+
+    def iter_priced_rows(self) -> Iterator[tuple[UnpricedRun, NDArray[np.intp]]]:
+        """Yield every run with the rows whose price is known."""
+        import numpy as np
+
+        rows = np.flatnonzero(self.price_nano != None)  # noqa: E711 - compares every element
+        rows = rows[np.argsort(self.run_of[rows], kind="stable")]
+        ends = np.searchsorted(self.run_of[rows], np.arange(len(self.runs) + 1)).tolist()
+        for index, run in enumerate(self.runs):
+            if ends[index] < ends[index + 1]:
+                yield run, rows[ends[index] : ends[index + 1]]
+
+    def reorder(self, order: NDArray[np.intp]) -> OfferTable:
+        """Return the rows in another order."""
+        contexts = [self.contexts[row] for row in order.tolist()]
+        return OfferTable(contexts, self.runs, self.run_of[order], self.price_nano[order], self._market)
+
+
+def build_offer_table(
+    contexts: Sequence[OfferContext], runs: Sequence[UnpricedRun], run_of: Sequence[int], market: Market
+) -> OfferTable:
+    """Return a table with the prices of some offers.
+
+    Args:
+        contexts: The offers with their devices.
+        runs: A run on each machine kind and purchase option.
+        run_of: Position in `runs` of each offer.
+        market: Comparisons between the offers.
+    """
+    import numpy as np
+
+    prices = (context.offer.usd_per_hour for context in contexts)
+    nano = np.array([None if usd is None else compute_price_nano(usd) for usd in prices], dtype=object)
+    return OfferTable(contexts, runs, np.array(run_of, dtype=np.intp), nano, market)
