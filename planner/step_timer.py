@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
 import keras
 
@@ -21,30 +21,30 @@ from .profile.findings import find_caveats
 from .profile.machine import describe_environment, read_device_peak_bytes, read_resident_peak_bytes
 from .profile.recorder import StepRecorder
 from .profile.windows import MeasurementRules, Meter
+from .profile_schema import ProfileDocument, RunRecord, Timing
 from .units import MS_PER_S
 
 __all__ = ["StepTimer"]
 
 RULES = MeasurementRules(window_s=0.5, warm_up_s=10.0, most_s=float("inf"))
-KEEP_EVERY_S = 60.0
-MOST_WINDOWS = 2000  # more are merged in pairs, so that a long run makes no long file
-SURE_ENOUGH = 0.05  # width of the interval from which on the end of the run is foretold [-]
-SECONDS_PER_MINUTE, SECONDS_PER_HOUR = 60.0, 3600.0
+WRITE_INTERVAL_S = 60.0
+MOST_WINDOWS = 2000  # beyond it windows are merged in pairs, to bound the size of the file
+REPORTED_WIDTH = 0.05  # relative width of the interval below which the remaining time is printed [-]
+Status = Literal["running", "complete"]
 
 
 class StepTimer(StepRecorder):
-    """Times the steps of `fit()` in windows, foretells the end of the run, and writes a profile.
+    """Keras callback that times the steps of `fit()`, prints the remaining time, and writes a profile.
 
-    It asks for no synchronization of its own and leaves Keras's asynchronous callbacks asynchronous.
+    It adds no synchronization, and leaves Keras's asynchronous callbacks asynchronous.
 
     Args:
-        path: Where the profile is written: at the end, and after an epoch once a minute; None: nowhere.
-        name: What the profile calls the model; by default the model's own name.
-        batch_size: Samples of a step over all devices; None: looked up in the call of `fit()`.
-        accelerator: The catalog's name of the device; None: looked up by the device's own name.
-        predict: Whether to compare with what is predicted for this accelerator, when the run has ended. It
-            takes seconds.
-        verbose: Whether to say anything, on standard error.
+        path: File of the profile, written at the end and at most once a minute after an epoch; None for no file.
+        name: Name of the model in the profile; by default the model's own.
+        batch_size: Samples of a step over all devices; None to read it from the call of `fit()` [-].
+        accelerator: The catalog's name of the device; None to look it up by the device's own name.
+        predict: Whether to compare the result with the prediction for this accelerator, which takes seconds.
+        verbose: Whether to print messages on standard error.
     """
 
     def __init__(
@@ -56,58 +56,58 @@ class StepTimer(StepRecorder):
         self.path = None if path is None else Path(path)
         self.name, self.batch_size, self.accelerator = name, batch_size, accelerator
         self.predict, self.verbose = predict, verbose
-        self.document: dict[str, Any] | None = None
+        self.document: ProfileDocument | None = None
         self._watch: LoadMonitor | None = None
-        self._foretold = False
-        self._kept_s = 0.0
+        self._reported = False
+        self._written_s = 0.0
 
-    # --- what Keras calls ---------------------------------------------------------------------------------
+    # --- callbacks ----------------------------------------------------------------------------------------
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Start the clock, and look up how large a batch is."""
+        """Start the clock, and find the batch size."""
         self.batch_size = self.batch_size or find_batch_size()
         self._watch = LoadMonitor([os.getpid()])
         super().on_train_begin(logs)
-        self._kept_s = self.clock()
+        self._written_s = self.clock()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Keep what is known, and foretell the end."""
+        """Write the profile so far at most once a minute, and print the remaining time."""
         super().on_epoch_end(epoch, logs)
         now_s = self.clock()
-        if now_s - self._kept_s >= KEEP_EVERY_S:  # looking at the machine takes tens of milliseconds
-            self._write("running")
-            self._kept_s = now_s
-        self._foretell()
+        if now_s - self._written_s >= WRITE_INTERVAL_S:  # reading the machine's state takes tens of ms
+            self._update("running")
+            self._written_s = now_s
+        self._report_remaining()
 
     def on_train_end(self, logs: Any = None) -> None:
-        """Write the profile, and say how it went."""
+        """Write the profile, and print the comparison with the prediction."""
         super().on_train_end(logs)
         if not self.epochs or not self.epochs[0].steps:
             return
-        self._write("complete")
+        self._update("complete")
         if self.predict and self.document is not None:
             from .profile.compare_with_prediction import compare_with_prediction
 
             for sentence in compare_with_prediction(self.document, self._model):
                 self._say(sentence)
-            self._keep()
+            self._write()
         if self.path is not None:
             self._say(f"wrote {self.path}")
 
-    # --- the end of the run -------------------------------------------------------------------------------
+    # --- remaining time -----------------------------------------------------------------------------------
 
     def _on_window(self, meter: Meter) -> None:
         if len(meter.steps_s) >= MOST_WINDOWS:
             _merge_pairs(meter)
-        if self._foretold or len(self.epochs) > 1 or not meter.steps_s:
+        if self._reported or len(self.epochs) > 1 or not meter.steps_s:
             return
         width = meter.summary().width
-        if width is not None and width <= SURE_ENOUGH:
-            self._foretold = True
-            self._foretell()
+        if width is not None and width <= REPORTED_WIDTH:
+            self._reported = True
+            self._report_remaining()
 
     def remaining_s(self) -> float | None:
-        """Return how long the run still takes, validation as in the epochs so far [s]; None when unknown."""
+        """Return the remaining time of the run, with validation as in the epochs so far [s]; None if unknown."""
         params = self.params or {}
         per_epoch, epochs, step_s = params.get("steps"), params.get("epochs"), self.step_s()
         if not per_epoch or not epochs or step_s is None:
@@ -120,7 +120,7 @@ class StepTimer(StepRecorder):
         return float(steps_left * step_s + (median(beside) * validations if beside else 0.0))
 
     def step_s(self) -> float | None:
-        """Return the time of a step so far [s]; None before there is one."""
+        """Return the median step time so far [s]; None before the first window or epoch."""
         if self.meter.steps_s:
             return median(self.meter.steps_s)
         if self.meter.warm:
@@ -131,13 +131,13 @@ class StepTimer(StepRecorder):
             return None
         return (epoch.last_s - epoch.first_s) / (epoch.steps - per_call)
 
-    def _foretell(self) -> None:
+    def _report_remaining(self) -> None:
         left_s, step_s = self.remaining_s(), self.step_s()
         if left_s is None or step_s is None or left_s <= 0:
             return
         known = any(epoch.ended_s is not None for epoch in self.epochs)
         without = "" if known else ", validation not counted yet"
-        self._say(f"{step_s * MS_PER_S:.4g} ms a step; done in {_duration_text(left_s)}{without}")
+        self._say(f"{step_s * MS_PER_S:.4g} ms per step; done in {_format_duration(left_s)}{without}")
 
     def _say(self, text: str) -> None:
         if self.verbose:
@@ -145,32 +145,32 @@ class StepTimer(StepRecorder):
 
     # --- the profile --------------------------------------------------------------------------------------
 
-    def _write(self, status: str) -> None:
-        self.document = self._profile(status)
-        self._keep()
+    def _update(self, status: Status) -> None:
+        self.document = self._build_profile(status)
+        self._write()
 
-    def _keep(self) -> None:
+    def _write(self) -> None:
         if self.path is not None and self.document is not None:
             from .render.output_files import write_text
             from .render.profile import format_profile_json
 
             write_text(self.path, format_profile_json(self.document))
 
-    def _profile(self, status: str) -> dict[str, Any]:
+    def _build_profile(self, status: Status) -> ProfileDocument:
         from .profile.document import complete_profile, create_profile, create_row
 
         backend = keras.backend.backend()
-        devices = _devices()
+        devices = _count_devices()
         document = create_profile(
             model=self.name or self._model.name, mode="train", backend=backend, data="script",
             rules={**self.meter.rules.to_json(), "most_s": None}, source="step_timer",
         )  # fmt: skip
         found = describe_environment(backend)
-        document |= {"status": status, "environment": found, "devices": devices, "run": self._run()}
-        document["accelerator"] = self.accelerator or _known_accelerator(found["device"])
+        document |= {"status": status, "environment": found, "devices": devices, "run": self._build_run()}
+        document["accelerator"] = self.accelerator or _find_accelerator_name(found["device"])
         row = create_row(status="measured", batch_size=self.batch_size and max(1, self.batch_size // devices))
         row |= {
-            "precision": str(self._model.dtype_policy.name), "fit": self._timing(),
+            "precision": str(self._model.dtype_policy.name), "fit": self._build_timing(),
             "prepare": {"first_step_s": self.first_step_s, "parameters": self._model.count_params()},
             "memory": {
                 "device_peak_bytes": read_device_peak_bytes(backend),
@@ -184,14 +184,14 @@ class StepTimer(StepRecorder):
         document["rows"] = [row]
         return complete_profile(document)
 
-    def _timing(self) -> dict[str, Any]:
-        """Return the windows; in a run too short for any, the mean of an epoch's steps without its first."""
-        timing = self.meter.to_json() | {"stopped": "stopped"}
+    def _build_timing(self) -> Timing:
+        """Return the timing; in a run without windows, the mean of an epoch's steps except the first."""
+        timing: Timing = self.meter.to_json() | {"stopped": "stopped"}
         if not self.meter.steps_s:
             timing["median_s"] = self.step_s()
         return timing
 
-    def _run(self) -> dict[str, Any]:
+    def _build_run(self) -> RunRecord:
         params = self.params or {}
         began_s = self.train_began_s or 0.0
         return {
@@ -206,7 +206,7 @@ class StepTimer(StepRecorder):
 
 
 def _merge_pairs(meter: Meter) -> None:
-    """Make half as many windows, twice as long."""
+    """Merge the windows in pairs, and double their length."""
     pairs = list(zip(meter.steps_s[::2], meter.steps_s[1::2], strict=False))
     counts = list(zip(meter.counts[::2], meter.counts[1::2], strict=False))
     merged = [(a * n + b * m) / (n + m) for (a, b), (n, m) in zip(pairs, counts, strict=True)]
@@ -215,18 +215,18 @@ def _merge_pairs(meter: Meter) -> None:
     meter.rules = replace(meter.rules, window_s=2 * meter.rules.window_s)
 
 
-def _devices() -> int:
+def _count_devices() -> int:
     distribution = keras.distribution.distribution()
     return 1 if distribution is None else int(distribution.device_mesh.devices.size)
 
 
-def _known_accelerator(device: dict[str, Any]) -> str | None:
+def _find_accelerator_name(device: dict[str, Any]) -> str | None:
     from .profile.document import find_accelerator_name
 
     return find_accelerator_name(device)
 
 
-def _duration_text(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     from .render.numbers import format_duration
 
     return format_duration(seconds)

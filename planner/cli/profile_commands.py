@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ..profile.pooling import ProcessLimits
     from ..profile.run import ProfileRequest
     from ..profile.windows import MeasurementRules
+    from ..profile_schema import ProfileDocument
 
 __all__ = ["register"]
 
@@ -141,7 +142,7 @@ def _require_sensible(request: ProfileRequest) -> None:
 
 def _compiler(
     accelerators: Sequence[str], *, asked: bool
-) -> Callable[[dict[str, Any], ProfileRequest], None] | None:
+) -> Callable[[ProfileDocument, ProfileRequest], None] | None:
     """Build the function that adds compiler results to a profile; UsageError before anything starts."""
     from ..errors import UsageError
 
@@ -157,7 +158,7 @@ def _compiler(
     catalog = load_catalog()
     named = resolve_accelerators(accelerators, catalog)
 
-    def add(document: dict[str, Any], request: ProfileRequest) -> None:
+    def add(document: ProfileDocument, request: ProfileRequest) -> None:
         with status(f"compiling {request.model}") as tell:
             add_compiled(
                 document, request, catalog=catalog, accelerators=named, compiling=build_step_compiler(tell)
@@ -190,7 +191,7 @@ def _rules(max_time: float, *, processes: int) -> MeasurementRules:
     return MeasurementRules.for_each_process(processes=processes, together_s=max_time)
 
 
-def _keep(output: Path | None, document: dict[str, Any]) -> None:
+def _keep(output: Path | None, document: ProfileDocument) -> None:
     from ..render.output_files import write_text
     from ..render.profile import format_profile_json
 
@@ -198,7 +199,7 @@ def _keep(output: Path | None, document: dict[str, Any]) -> None:
         write_text(output, format_profile_json(document))
 
 
-def _say(document: dict[str, Any], output: Path | None) -> None:
+def _say(document: ProfileDocument, output: Path | None) -> None:
     """Print findings on standard error; GpuplanError if nothing was measured."""
     from ..errors import GpuplanError
     from ..render.profile import iter_summary_sentences
@@ -272,7 +273,9 @@ def reconcile(
     suggest_next(format_command("estimate", planned["workload"]["model"]), as_json=json_)
 
 
-def _profile_of(name: str, *, model: str, script: ScriptFlags, tell: Callable[[str], None]) -> dict[str, Any]:
+def _profile_of(
+    name: str, *, model: str, script: ScriptFlags, tell: Callable[[str], None]
+) -> ProfileDocument:
     """Load a profile from its file, or from a run of the ledger."""
     from ..profile.run_store import read_profile
 

@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ..profile.worker import build_child_environment
+from ..profile.measuring_process import build_child_environment
 from ..workload.capture.terms import ScriptOptions
 
 __all__ = ["BACKENDS", "BackendReport", "find_installed_backends", "probe_backends"]

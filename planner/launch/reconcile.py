@@ -6,11 +6,11 @@ import math
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 from ..errors import GpuplanError, UsageError
 from ..plan.pricing.money import rental_usd
 from ..profile.document import complete_profile, create_profile, create_row
+from ..profile_schema import ProfileDocument, RunRecord, Timing
 from ..workload.capture.terms import ScriptOptions
 from .core.cloud_adapter import RunOutcome
 from .core.history import AttemptHistory, History
@@ -27,7 +27,7 @@ NOTCH = (
 
 def profile_of_run(
     launcher: Launcher, run: str, *, model: str, terms: ScriptOptions | None = None
-) -> dict[str, Any]:
+) -> ProfileDocument:
     """Return the profile of a run that has ended.
 
     Args:
@@ -83,7 +83,7 @@ def median_ends_s(quartiles_s: tuple[float, float, float], *, steps: int) -> tup
 
 def _document(
     history: History, current: AttemptHistory, outcome: RunOutcome, *, model: str
-) -> dict[str, Any]:
+) -> ProfileDocument:
     """Return the profile, without the table of operations."""
     candidate = current.attempt.candidate
     document = create_profile(
@@ -115,9 +115,9 @@ def _document(
     return complete_profile(document)
 
 
-def _timing(outcome: RunOutcome) -> dict[str, Any]:
+def _timing(outcome: RunOutcome) -> Timing:
     """Return the steps as a profile has them; they were timed one by one, not in windows."""
-    found: dict[str, Any] = {
+    found: Timing = {
         "median_s": outcome.step_s, "windows_s": [], "steps_per_window": [],
         "warm_up": {"windows_s": [], "settled": None}, "stopped": "stopped",
     }  # fmt: skip
@@ -127,7 +127,7 @@ def _timing(outcome: RunOutcome) -> dict[str, Any]:
     return found
 
 
-def _run(outcome: RunOutcome) -> dict[str, Any]:
+def _run(outcome: RunOutcome) -> RunRecord:
     """Return the last attempt's training as a whole; validation is within it."""
     return {
         "finished_at": datetime.now(UTC).isoformat(timespec="seconds"), "epochs_planned": None,
@@ -147,7 +147,7 @@ def _lived_s(history: History, outcome: RunOutcome) -> float:
     return float(lived)
 
 
-def _with_workload(document: dict[str, Any], spec: RunSpec, terms: ScriptOptions) -> dict[str, Any]:
+def _with_workload(document: ProfileDocument, spec: RunSpec, terms: ScriptOptions) -> ProfileDocument:
     """Return the profile with the workload that ran, traced again; no later estimate can use it without."""
     from ..workload.load import load_workload
     from ..workload.options import WorkloadOptions

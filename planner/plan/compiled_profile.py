@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import UsageError
 from ..predict.from_profile.predictor import ProfiledPredictor, read_profile_rows
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ..offers.catalog import Catalog
     from ..offers.rows import Accelerator
     from ..profile.run import ProfileRequest
+    from ..profile_schema import CompiledStepRecord, ProfileDocument
 
 __all__ = ["add_compiled", "resolve_accelerators"]
 
@@ -38,7 +39,7 @@ def resolve_accelerators(names: Sequence[str], catalog: Catalog) -> tuple[Accele
 
 
 def add_compiled(
-    document: dict[str, Any], request: ProfileRequest, *, catalog: Catalog, accelerators: Sequence[Accelerator],
+    document: ProfileDocument, request: ProfileRequest, *, catalog: Catalog, accelerators: Sequence[Accelerator],
     compiling: StepCompiler,
 ) -> None:  # fmt: skip
     """Add `compiled` to a profile: each measured step on each accelerator.
@@ -71,23 +72,25 @@ def add_compiled(
         for number, workload in workloads:
             for accelerator in accelerators:
                 step = predictor.step_time(workload, accelerator)
-                document["compiled"].append({"row": number, **_answer(step, workload, accelerator)})
+                document["compiled"].append(_answer(step, workload, accelerator, row=number))
 
 
-def _of_one_program(document: dict[str, Any]) -> Iterator[list[int]]:
+def _of_one_program(document: ProfileDocument) -> Iterator[list[int]]:
     """Yield the numbers of traced rows by precision, smaller batches first."""
     rows = document["rows"]
     traced = [number for number, row in enumerate(rows) if row["workload"] is not None]
     for precision in dict.fromkeys(rows[number]["precision"] for number in traced):
         mine = [number for number in traced if rows[number]["precision"] == precision]
-        yield sorted(mine, key=lambda number: int(rows[number]["batch_size"]))
+        yield sorted(mine, key=lambda number: rows[number]["batch_size"] or 0)
 
 
-def _workload(document: dict[str, Any], number: int) -> Workload:
-    return Workload.from_json(document["workloads"][document["rows"][number]["workload"]])
+def _workload(document: ProfileDocument, number: int) -> Workload:
+    return Workload.from_json(document["workloads"][document["rows"][number]["workload"] or 0])
 
 
-def _answer(step: StepTime | NoPrediction, workload: Workload, accelerator: Accelerator) -> dict[str, Any]:
+def _answer(
+    step: StepTime | NoPrediction, workload: Workload, accelerator: Accelerator, *, row: int
+) -> CompiledStepRecord:
     verdict = memory_verdict(
         fixed_bytes=workload.memory.fixed_bytes, batch_bytes=compute_batch_bytes(workload),
         batch_size=workload.batch_size,
@@ -99,6 +102,7 @@ def _answer(step: StepTime | NoPrediction, workload: Workload, accelerator: Acce
         verdict = stated_verdict(verdict, needed_bytes=step.memory.needed_bytes, fits=step.memory.fits)
     known = step if isinstance(step, StepTime) else None
     return {
+        "row": row,
         "accelerator": accelerator.name, "batch_size": workload.batch_size, "precision": workload.precision,
         "step_time_s": known.time_s.to_json() if known else None, "basis": known.basis if known else None,
         "limiter": known.limiter if known else None,

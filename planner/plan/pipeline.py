@@ -207,11 +207,11 @@ def _measured_in(path: Path) -> Sequence[ProfileRow]:
 
 
 def _is_profile(path: Path) -> bool:
-    from ..workload.load import PROFILE
+    from ..profile_schema import PROFILE_SCHEMA
 
     try:
         text = path.read_bytes()
-        return PROFILE.encode() in text and bool(json.loads(text)["schema"] == PROFILE)
+        return PROFILE_SCHEMA.encode() in text and bool(json.loads(text)["schema"] == PROFILE_SCHEMA)
     except (OSError, ValueError, KeyError, TypeError):
         return False
 

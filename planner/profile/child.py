@@ -1,9 +1,9 @@
-"""The child process of `gpuplan profile`: builds one model on one backend and measures it at one batch size.
+"""Child process of `gpuplan profile`: build a model on a backend and measure it at one batch size.
 
     python -m gpuplan.profile.child request.json
 
-Messages go to what was its stdout, one JSON object a line; whatever the user's code prints goes to stderr. It ends
-when its stdin does, so that nothing holds a device after the parent is gone, however that ended.
+Messages go to the original stdout, one JSON object per line; output of the user's code goes to stderr. The process
+ends when its stdin is closed, so that it never outlives its parent.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any, NoReturn
 
 from ..errors import GpuplanError, UsageError
+from ..profile_schema import MeasuredValues, PipelineRecord
 from ..workload.build.materialize import ExecutableModel, build_and_use, set_precision
 from ..workload.capture.watch import PositionReporter, end_with_parent
 from ..workload.errors import to_one_line
@@ -28,12 +29,12 @@ from .windows import MeasurementRules, Meter
 __all__ = ["main"]
 
 STDOUT, STDERR = 1, 2
-# What float32 products are computed with on JAX, by precision; the others leave it to the framework.
+# Precision of float32 products on JAX by requested precision; other precisions keep JAX's default.
 JAX_PRODUCTS = {"float32": "highest", "tf32": "tensorfloat32"}
 
 
 def main(request_path: str) -> NoReturn:
-    """Answer one request and end the process."""
+    """Answer a request and end the process."""
     out = _take_over_streams()
     request = json.loads(Path(request_path).read_text(encoding="utf-8"))
     try:
@@ -48,27 +49,27 @@ def main(request_path: str) -> NoReturn:
 
 
 def _take_over_streams() -> IO[str]:
-    """Keep stdout for messages, show the user's code none of it, and end when the parent does."""
+    """Reserve stdout for messages, redirect that of the user's code to stderr, and end with the parent."""
     end_with_parent()
     out = os.fdopen(os.dup(STDOUT), "w", buffering=1, encoding="utf-8")
     os.dup2(STDERR, STDOUT)
     return out
 
 
-def _tell(out: IO[str], **message: Any) -> None:
+def _send(out: IO[str], **message: Any) -> None:
     out.write(json.dumps(message) + "\n")
 
 
 def _finish(out: IO[str], **message: Any) -> NoReturn:
-    """Send the last message and end, whatever else the user's code planned to do."""
-    _tell(out, **message)
+    """Send the last message and end the process without returning to the user's code."""
+    _send(out, **message)
     out.flush()
     sys.stderr.flush()
     os._exit(0)
 
 
 def _fail(out: IO[str], error: Exception) -> NoReturn:
-    """Tell of an error, its traceback on stderr."""
+    """Report an error, with its traceback on stderr, and end the process."""
     traceback.print_exception(error)
     kind = "out_of_memory" if is_out_of_memory(error) else "failed"
     _finish(
@@ -81,7 +82,7 @@ def _answer(request: dict[str, Any], out: IO[str], folder: Path) -> None:
     base = Path(request["base"])
     reference = parse_reference(request["reference"], base=base)
     started_s = time.perf_counter()
-    import keras  # noqa: F401  (timed apart: it loads the backend)
+    import keras  # noqa: F401  (timed separately: it loads the backend)
 
     facts = {"import_s": time.perf_counter() - started_s}
     _require_device(request["backend"], request["device"])
@@ -92,12 +93,12 @@ def _answer(request: dict[str, Any], out: IO[str], folder: Path) -> None:
 
     def use(concrete: ExecutableModel) -> NoReturn:
         facts["build_s"] = time.perf_counter() - started_s
-        watch.stop()  # nothing else runs here while it measures
+        watch.stop()  # no other thread may run during the measurement
         try:
-            row = _measured(concrete, request, out, facts)
+            row = _measure(concrete, request, out, facts)
         except GpuplanError:
             raise
-        except Exception as error:  # of the measurement, not of the user's code around it
+        except Exception as error:  # in the measurement, not in the user's code
             _fail(out, error)
         _finish(out, event="done", row=row)
 
@@ -105,19 +106,19 @@ def _answer(request: dict[str, Any], out: IO[str], folder: Path) -> None:
 
 
 def _require_device(backend: str, wanted: str | None) -> None:
-    """UsageError unless the backend computes where it was asked to."""
+    """Raise UsageError unless the backend uses the requested device."""
     from .machine import read_backend_facts
 
     found = read_backend_facts(backend)["platform"]
     if wanted is not None and found != wanted:
         raise UsageError(
-            f"--device {wanted}: {backend} computes on a {found} here",
+            f"--device {wanted}: {backend} uses a {found} on this machine",
             hint=f"install {backend} for that device, or leave out `--device`",
         )
 
 
 def _set_products(backend: str, precision: str | None) -> dict[str, Any]:
-    """Say how float32 is multiplied when that was asked for, and return what was said."""
+    """Set the precision of float32 products if float32 or TF32 was requested, and return the setting."""
     if precision not in ("float32", "tf32"):
         return {"float32_products": None}
     if backend == "jax":
@@ -137,21 +138,21 @@ def _set_products(backend: str, precision: str | None) -> dict[str, Any]:
     return {"float32_products": precision}
 
 
-def _measured(
+def _measure(
     concrete: ExecutableModel, request: dict[str, Any], out: IO[str], facts: dict[str, Any]
-) -> dict[str, Any]:
+) -> MeasuredValues:
     from .machine import describe_environment
 
     model, backend, mode = concrete.model, request["backend"], request["options"]["mode"]
     own = request["data"] == "script"
     if own and concrete.arguments is None:
-        raise UsageError("--data script: the model comes from no script", hint="leave out `--data`")
+        raise UsageError("--data script: the model does not come from a script", hint="omit `--data`")
     started_s = time.perf_counter()
-    data = _arrays(concrete, few=own)
+    data = _draw_arrays(concrete, few=own)
     facts["draw_data_s"] = time.perf_counter() - started_s
     facts |= {"parameters": model.count_params(), "samples": concrete.samples, "notes": list(concrete.notes)}
-    facts["precision"] = _policy_of(model)
-    _tell(
+    facts["precision"] = str(model.dtype_policy.name)
+    _send(
         out,
         event="ready",
         batch_size=concrete.batch_size,
@@ -163,26 +164,22 @@ def _measured(
         fed=(concrete.arguments or {}) if own else {},
     )  # fmt: skip
     asked = own and mode == "train" and request["pipeline"]
-    pipeline = _pipeline(subject, request["rules"]["most_s"]) if asked else None
-    row = measure_model(
-        subject, rules=MeasurementRules(**request["rules"]), tell=lambda phase, m: _window(out, phase, m)
+    pipeline = _measure_pipeline(subject, request["rules"]["most_s"]) if asked else None
+    values = measure_model(
+        subject, rules=MeasurementRules(**request["rules"]), tell=lambda phase, m: _send_window(out, phase, m)
     )
-    row["prepare"] |= facts
-    return row | {"pipeline": pipeline, "batch_size": concrete.batch_size}
+    values["prepare"] |= facts
+    return values | {"pipeline": pipeline, "batch_size": concrete.batch_size}
 
 
-def _pipeline(subject: MeasuredModel, most_s: float) -> list[dict[str, Any]]:
+def _measure_pipeline(subject: MeasuredModel, most_s: float) -> list[PipelineRecord]:
     from .input_pipeline import MOST_S, measure_pipeline
 
     return measure_pipeline(subject.fed, batch_size=subject.batch_size, most_s=min(MOST_S, most_s))
 
 
-def _policy_of(model: Any) -> str:
-    return str(model.dtype_policy.name)
-
-
-def _arrays(concrete: ExecutableModel, *, few: bool) -> tuple[Any, Any, Any]:
-    """Return random x, y and sample weights; one batch when the loop is fed by the script."""
+def _draw_arrays(concrete: ExecutableModel, *, few: bool) -> tuple[Any, Any, Any]:
+    """Draw random x, y and sample weights; `few`: only one batch, because the script provides the data."""
     from ..workload.build.synthetic import (
         compute_sample_bytes,
         compute_samples_to_draw,
@@ -200,13 +197,13 @@ def _arrays(concrete: ExecutableModel, *, few: bool) -> tuple[Any, Any, Any]:
     return x, y, weight
 
 
-def _window(out: IO[str], phase: str, meter: Meter) -> None:
-    """Tell of the window that was closed last."""
+def _send_window(out: IO[str], phase: str, meter: Meter) -> None:
+    """Send the last completed window."""
     if not meter.steps_s:
-        _tell(out, event="warm", phase=phase, step_s=meter.warm[-1], settled=meter.settled)
+        _send(out, event="warm", phase=phase, step_s=meter.warm[-1], settled=meter.settled)
         return
     found = meter.summary()
-    _tell(
+    _send(
         out, event="window", phase=phase, step_s=meter.steps_s[-1], steps=meter.counts[-1],
         median_s=found.median_s, width=found.width,
     )  # fmt: skip

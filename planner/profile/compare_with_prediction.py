@@ -1,4 +1,4 @@
-"""A measured run beside what is predicted for its accelerator."""
+"""Comparison of a measured step with the prediction for its accelerator."""
 
 from __future__ import annotations
 
@@ -6,45 +6,46 @@ from typing import Any
 
 from ..errors import GpuplanError
 from ..predict.step_time import StepTime
+from ..profile_schema import ProfileDocument
 from ..units import MS_PER_S
 
 __all__ = ["compare_with_prediction"]
 
 
-def compare_with_prediction(document: dict[str, Any], model: Any) -> list[str]:
-    """Say whether a measured step lies in the predicted interval; adds the traced workload to the profile.
+def compare_with_prediction(document: ProfileDocument, model: Any) -> list[str]:
+    """Return sentences on whether the measured step lies in the predicted interval.
 
-    Nothing that goes wrong here may spoil a run that has ended well: it becomes a sentence.
+    Adds prediction and traced workload to the profile. Errors become sentences, since the run itself succeeded.
 
     Args:
-        document: A profile of one row.
-        model: The Keras model that ran.
+        document: A profile with one row.
+        model: The Keras model that was measured.
     """
     row = document["rows"][0]
-    measured_s = row["fit"]["median_s"]
+    measured_s = row["fit"]["median_s"] if row["fit"] else None
     if row["batch_size"] is None:
-        return ["the batch size is not known, so nothing is predicted: `StepTimer(batch_size=...)`"]
+        return ["no prediction: the batch size is unknown; give `StepTimer(batch_size=...)`"]
     if document["accelerator"] is None:
-        return ["this device is not in the catalog, so nothing is predicted for it"]
+        return ["no prediction: this device is not in the catalog"]
     if measured_s is None:
-        return ["too few steps to compare with anything"]
+        return ["too few steps to compare with a prediction"]
     try:
-        predicted = _predicted(document, row["batch_size"], model)
+        predicted = _predict(document, row["batch_size"], model)
     except GpuplanError as error:
-        return [f"nothing is predicted: {error}"]
+        return [f"no prediction: {error}"]
     if predicted is None:
-        return ["nothing can be predicted for this device"]
+        return ["no prediction is possible for this device"]
     low, high = predicted.time_s.low, predicted.time_s.high
     row["predicted"] = {"step_time_s": predicted.time_s.to_json(), "basis": predicted.basis}
     inside = low <= measured_s <= high
     verdict = "inside" if inside else "outside"
     return [
-        f"{measured_s * MS_PER_S:.4g} ms a step is {verdict} the predicted {low * MS_PER_S:.3g} to "
+        f"{measured_s * MS_PER_S:.4g} ms per step is {verdict} the predicted {low * MS_PER_S:.3g} to "
         f"{high * MS_PER_S:.3g} ms ({predicted.basis})"
     ]
 
 
-def _predicted(document: dict[str, Any], batch_size: int, model: Any) -> StepTime | None:
+def _predict(document: ProfileDocument, batch_size: int, model: Any) -> StepTime | None:
     from ..offers.catalog import load_catalog
     from ..offers.local import probe_local_offer
     from ..offers.rows import CPU
@@ -56,7 +57,7 @@ def _predicted(document: dict[str, Any], batch_size: int, model: Any) -> StepTim
     workload = trace_keras_model(model, options=WorkloadOptions(batch_size=batch_size))
     document["workloads"] = [workload.to_json()]
     document["rows"][0] |= {"workload": 0, "precision": workload.precision}
-    name = document["accelerator"]
+    name = document["accelerator"] or ""
     accelerator = catalog.accelerators.get(name)
     if name == CPU:
         own = probe_local_offer(catalog)[1]

@@ -1,46 +1,49 @@
-"""The rows of a profile: what several processes say of a configuration, and what follows from all rows."""
+"""Assembly of a profile: empty documents, rows from the values of several processes, and derived values."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypedDict
 
 from ..errors import UsageError
+from ..profile_schema import (
+    PROFILE_SCHEMA,
+    EpochRecord,
+    MemoryRecord,
+    ProfileDocument,
+    RowRecord,
+    Split,
+    Timing,
+)
 from .background_load import combine_uses
 from .findings import find_bottleneck, find_caveats
+from .measuring_process import ProcessResult
 from .pooling import pool_timings
 from .windows import MeasurementRules
-from .worker import ProcessResult
 
 __all__ = [
-    "SCHEMA",
-    "build_row",
-    "complete_profile",
-    "compute_epoch",
-    "create_profile",
-    "create_row",
+    "Configuration", "build_row", "complete_profile", "compute_epoch", "create_profile", "create_row",
     "find_accelerator_name",
 ]  # fmt: skip
 
-SCHEMA = "gpuplan.profile/1"
-MEASURED = ("fit", "step", "epoch", "memory", "pipeline", "state_while_timed")
+
+class Configuration(TypedDict):
+    """Requested batch size [-] and precision; None for the model's own."""
+
+    batch_size: int | None
+    precision: str | None
 
 
 def create_profile(
     *, model: str, mode: str, backend: str, data: str, rules: dict[str, Any], source: str
-) -> dict[str, Any]:
-    """Return a profile without rows.
-
-    Args:
-        model: What it is called.
-        mode, backend, data, rules, source: See the schema.
-    """
+) -> ProfileDocument:
+    """Return a profile without rows; see `schemas/gpuplan.profile.json` for the arguments."""
     from .._version import __version__
 
     return {
-        "schema": SCHEMA, "gpuplan_version": __version__, "status": "running", "source": source,
+        "schema": PROFILE_SCHEMA, "gpuplan_version": __version__, "status": "running", "source": source,
         "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "model": model, "mode": mode, "backend": backend, "data": data, "rules": rules, "accelerator": None,
         "devices": 1, "environment": None, "rows": [], "splits": [], "largest_batch_size": None, "run": None,
@@ -48,77 +51,91 @@ def create_profile(
     }  # fmt: skip
 
 
-def create_row(*, status: str, batch_size: int | None) -> dict[str, Any]:
-    """Return a row in which nothing is known yet."""
+def create_row(*, status: str, batch_size: int | None) -> RowRecord:
+    """Return a row without measured values."""
     return {
         "batch_size": batch_size, "precision": None, "asked_precision": None, "status": status, "message": None,
-        **dict.fromkeys(MEASURED), "workload": None, "prepare": {}, "load": None, "limit": None, "findings": [],
+        "fit": None, "step": None, "epoch": None, "memory": None, "pipeline": None, "state_while_timed": None,
+        "workload": None, "prepare": {}, "load": None, "limit": None, "findings": [],
     }  # fmt: skip
 
 
 def build_row(
-    outcomes: Sequence[ProcessResult], *, asked: dict[str, Any], rules: MeasurementRules, options: str
-) -> dict[str, Any]:
-    """Return the row of a configuration that several processes measured, one after the other.
+    results: Sequence[ProcessResult], *, asked: Configuration, rules: MeasurementRules, options: str
+) -> RowRecord:
+    """Build the row of a configuration from the values of all processes that measured it.
 
     Args:
-        outcomes: Of each process, one at least; what a later one fails at is a message.
-        asked: The configuration: `batch_size`, `precision`; None where it is the model's own.
-        rules: That each measured by.
-        options: What the user asked for, as typed, so that no advice repeats it.
+        results: Results of one or more processes; a failure after the first one becomes a message.
+        asked: Requested configuration.
+        rules: Measurement rules of each process.
+        options: Command-line options given, so that no advice repeats them.
     """
-    first = outcomes[0]
-    prepare = first.row.get("prepare", {})
-    row = create_row(status=first.status, batch_size=first.row.get("batch_size") or asked["batch_size"])
-    row |= {name: first.row.get(name) for name in ("pipeline", "state_while_timed")}
-    busy = combine_uses([outcome.busy for outcome in outcomes if outcome.busy is not None])
+    first = results[0]
+    prepare = first.values.get("prepare", {})
+    busy = combine_uses([result.busy for result in results if result.busy is not None])
+    row = create_row(status=first.status, batch_size=first.values.get("batch_size") or asked["batch_size"])
     row |= {
+        "pipeline": first.values.get("pipeline"), "state_while_timed": first.values.get("state_while_timed"),
         "precision": asked["precision"] or prepare.get("precision"), "prepare": prepare,
-        "asked_precision": asked["precision"], "message": _message(outcomes),
+        "asked_precision": asked["precision"], "message": _build_message(results),
         "load": busy.to_json() if busy is not None else None,
+        "fit": _pool([result.values.get("fit") for result in results], rules),
+        "step": _pool([result.values.get("step") for result in results], rules),
+        "memory": _compute_largest([m for result in results if (m := result.values.get("memory"))]),
     }  # fmt: skip
-    for name in ("fit", "step"):
-        timings = [outcome.row[name] for outcome in outcomes if outcome.row.get(name)]
-        row[name] = pool_timings(timings, width=rules.width) if timings else None
-    row["memory"] = _largest([outcome.row["memory"] for outcome in outcomes if outcome.row.get("memory")])
-    epochs = [outcome.row["epoch"] for outcome in outcomes if outcome.row.get("epoch")]
+    epochs = [epoch for result in results if (epoch := result.values.get("epoch"))]
     if epochs:
         beside = [epoch["beside_steps_s"] for epoch in epochs if epoch["beside_steps_s"] is not None]
         row["epoch"] = {"beside_steps_s": statistics.median(beside) if beside else None}
-        row["epoch"] |= compute_epoch(row, samples=prepare.get("samples"), batch_size=row["batch_size"])
+        row["epoch"] = compute_epoch(row, samples=prepare.get("samples"), batch_size=row["batch_size"] or 1)
     if row["fit"] is not None:
         row["findings"] = find_caveats(row, busy=busy, rules=rules, options=options)
     return row
 
 
-def _message(outcomes: Sequence[ProcessResult]) -> str | None:
-    """Return why a process measured nothing, with its number where others measured; None when all did."""
-    for number, outcome in enumerate(outcomes, start=1):
-        if outcome.message is not None:
-            return outcome.message if number == 1 else f"process {number} {outcome.status}: {outcome.message}"
+def _pool(timings: Sequence[Timing | None], rules: MeasurementRules) -> Timing | None:
+    known = [timing for timing in timings if timing]
+    return pool_timings(known, width=rules.width) if known else None
+
+
+def _build_message(results: Sequence[ProcessResult]) -> str | None:
+    """Return the first failure, with the process's number unless it is the first; None without failures."""
+    for number, result in enumerate(results, start=1):
+        if result.message is not None:
+            return result.message if number == 1 else f"process {number} {result.status}: {result.message}"
     return None
 
 
-def _largest(memories: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """Return the largest of each number that is known; None when there is nothing."""
+def _compute_largest(memories: Sequence[MemoryRecord]) -> MemoryRecord | None:
+    """Return the maximum of each value over all processes; None without any."""
     if not memories:
         return None
     return {
-        name: max((memory[name] for memory in memories if memory[name] is not None), default=None)
-        for name in memories[0]
+        "device_peak_bytes": _max_known(memory["device_peak_bytes"] for memory in memories),
+        "host_peak_bytes": _max_known(memory["host_peak_bytes"] for memory in memories),
+        "host_growth_bytes": _max_known(memory.get("host_growth_bytes") for memory in memories),
     }
 
 
-def compute_epoch(row: dict[str, Any], *, samples: int | None, batch_size: int) -> dict[str, Any]:
-    """Return how many steps an epoch has, and how long all of it takes; None where that is not known."""
+def _max_known(values: Iterable[int | None]) -> int | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def compute_epoch(row: RowRecord, *, samples: int | None, batch_size: int) -> EpochRecord:
+    """Return the epoch of a row with its number of steps and total time [s]; None if unknown."""
+    fit, epoch = row["fit"], row["epoch"]
     steps = None if samples is None else -(-samples // batch_size)
-    step_s, beside_s = row["fit"]["median_s"], row["epoch"]["beside_steps_s"]
-    known = steps is not None and step_s is not None and beside_s is not None
-    return {"steps": steps, "total_s": steps * step_s + beside_s if known else None}
+    step_s = None if fit is None else fit["median_s"]
+    beside_s = None if epoch is None else epoch["beside_steps_s"]
+    total_s = None
+    if steps is not None and step_s is not None and beside_s is not None:
+        total_s = steps * step_s + beside_s
+    return {"beside_steps_s": beside_s, "steps": steps, "total_s": total_s}
 
 
-def find_accelerator_name(device: dict[str, Any]) -> str | None:
-    """Return the catalog's name of a device; None for one that the catalog does not know."""
+def find_accelerator_name(device: Mapping[str, Any]) -> str | None:
+    """Return the catalog's name of a device; None if it is not in the catalog."""
     from ..offers.catalog import load_catalog
     from ..offers.rows import CPU
 
@@ -130,27 +147,31 @@ def find_accelerator_name(device: dict[str, Any]) -> str | None:
         return None
 
 
-def complete_profile(document: dict[str, Any]) -> dict[str, Any]:
-    """Return the document with what follows from all of its rows; what was given stays as it is."""
-    splits = list(_splits(document["rows"]))
-    rows = [_limited(row, splits) for row in document["rows"]]
+def complete_profile(document: ProfileDocument) -> ProfileDocument:
+    """Return a copy of the document with the values derived from all rows."""
+    splits = list(_compute_splits(document["rows"]))
+    rows = [_add_bottleneck(row, splits) for row in document["rows"]]
     failed = [row["batch_size"] for row in rows if row["status"] == "out_of_memory" and row["batch_size"]]
-    fitted = [row["batch_size"] for row in rows if row["status"] == "measured"]
-    largest = {"fitted": max(fitted, default=None), "out_of_memory_at": min(failed, default=None)}
-    return document | {"rows": rows, "splits": splits, "largest_batch_size": largest}
+    fitted = [size for row in rows if row["status"] == "measured" and (size := row["batch_size"])]
+    return document | {
+        "rows": rows, "splits": splits,
+        "largest_batch_size": {
+            "fitted": max(fitted, default=None), "out_of_memory_at": min(failed, default=None),
+        },
+    }  # fmt: skip
 
 
-def _limited(row: dict[str, Any], splits: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return a row with what limits its step, and a sentence on it."""
+def _add_bottleneck(row: RowRecord, splits: Sequence[Split]) -> RowRecord:
+    """Return a row with its bottleneck and a sentence on it."""
     if row["fit"] is None:
         return row
     fixed_s = {split["precision"]: float(split["fixed_s"]) for split in splits}.get(row["precision"])
-    limit, said = find_bottleneck(row, fixed_s=fixed_s)
-    return row | {"limit": limit, "findings": [*row["findings"], said] if said else row["findings"]}
+    limit, sentence = find_bottleneck(row, fixed_s=fixed_s)
+    return row | {"limit": limit, "findings": [*row["findings"], sentence] if sentence else row["findings"]}
 
 
-def _splits(rows: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield, for each precision with two batch sizes, the fixed part of a step and what a sample adds."""
+def _compute_splits(rows: Sequence[RowRecord]) -> Iterator[Split]:
+    """Yield the fixed and the per-sample time of a step for each precision with two batch sizes."""
     from ..predict.from_profile.error_model import split_fixed_per_sample
 
     for precision in dict.fromkeys(row["precision"] for row in rows):

@@ -1,4 +1,4 @@
-"""A plan beside what a run really took, part by part."""
+"""Comparison of a plan with a measured run, by part: step, epochs, memory, machine, cost."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import NoAnswerError, UsageError
+from ..profile_schema import ProfileDocument, RowRecord, Timing
 from ..units import SECONDS_PER_HOUR
 
 __all__ = ["SCHEMA", "read_plan", "reconcile"]
 
 SCHEMA = "gpuplan.reconcile/1"
 PLAN = "gpuplan.estimate/1"
+OFFER_KEYS = ("provider", "instance_type", "region", "purchase")
 
 
 def read_plan(path: Path) -> dict[str, Any]:
-    """Return what `gpuplan estimate -o` wrote.
+    """Read a plan written by `gpuplan estimate -o`.
 
     Raises:
-        UsageError: It is something else.
+        UsageError: The file cannot be read, or is not a plan.
     """
     try:
         plan = json.loads(path.read_bytes())
@@ -33,70 +35,70 @@ def read_plan(path: Path) -> dict[str, Any]:
     return plan
 
 
-def reconcile(plan: Mapping[str, Any], profile: Mapping[str, Any]) -> dict[str, Any]:
-    """Return predicted against actual.
+def reconcile(plan: Mapping[str, Any], profile: ProfileDocument) -> dict[str, Any]:
+    """Compare predicted with measured values.
 
     Args:
-        plan: Of schema `gpuplan.estimate/1`.
-        profile: Of schema `gpuplan.profile/1`.
+        plan: Document of schema `gpuplan.estimate/1`.
+        profile: Profile of a run.
 
     Raises:
-        NoAnswerError: The plan has no offer of what the profile was measured on, or another batch size.
+        NoAnswerError: The plan has no offer with the measured accelerator, or another batch size.
     """
-    offer = _offer(plan, profile)
-    row = _row(plan, profile)
+    offer = _find_offer(plan, profile)
+    row, fit = _find_row(plan, profile)
+    memory = row["memory"]
     parts = [
-        _part("step", "s", offer["step_time_s"], row["fit"]["median_s"]),
-        *_run_parts(offer, profile),
-        *_machine_parts(offer, profile),
-        _part("memory", "bytes", _point(offer["memory_bytes"]), (row["memory"] or {}).get("device_peak_bytes")),
-        _part("compilation", "s", None, row["prepare"].get("compile_s") or row["prepare"].get("first_step_s")),
+        _compare("step", "s", offer["step_time_s"], fit["median_s"]),
+        *_compare_run(offer, profile),
+        *_compare_machine(offer, profile),
+        _compare(
+            "memory", "bytes", _point(offer["memory_bytes"]), memory["device_peak_bytes"] if memory else None
+        ),
+        _compare("compilation", "s", None, row["prepare"].get("compile_s") or row["prepare"].get("first_step_s")),
     ]  # fmt: skip
     return {
         "schema": SCHEMA, "model": profile["model"], "accelerator": profile["accelerator"],
         "devices": profile["devices"], "batch_size": row["batch_size"],
-        "offer": {name: offer[name] for name in ("provider", "instance_type", "region", "purchase")},
+        "offer": {name: offer[name] for name in OFFER_KEYS},
         "basis": offer["basis"], "parts": parts, "findings": row["findings"],
     }  # fmt: skip
 
 
-_PLACE = ("provider", "instance_type", "region", "purchase")
-
-
-def _offer(plan: Mapping[str, Any], profile: Mapping[str, Any]) -> Mapping[str, Any]:
+def _find_offer(plan: Mapping[str, Any], profile: ProfileDocument) -> Mapping[str, Any]:
     name, devices = profile["accelerator"], profile["devices"]
-    launched = profile.get("launch") or {}
+    launched: Mapping[str, Any] = profile.get("launch") or {}
     found = [
         offer for offer in plan["offers"]
         if offer["accelerator"] == name and offer["devices"] == devices
         and (launched or name != "CPU" or offer["provider"] == "local")
-        and all(offer[key] == launched[key] for key in _PLACE if launched)
+        and all(offer[key] == launched[key] for key in OFFER_KEYS if launched)
     ]  # fmt: skip
     if not found:
         raise NoAnswerError(
             f"the plan has no offer of {devices:g}× {name or 'an unknown device'}",
-            hint="make it with that accelerator, or on the machine that was measured",
+            hint="estimate with that accelerator, or on the measured machine",
         )
     chosen: Mapping[str, Any] = found[0]
     return chosen
 
 
-def _row(plan: Mapping[str, Any], profile: Mapping[str, Any]) -> Mapping[str, Any]:
+def _find_row(plan: Mapping[str, Any], profile: ProfileDocument) -> tuple[RowRecord, Timing]:
+    """Return the row with the plan's batch size and precision, and its step time."""
     wanted = plan["workload"]["batch_size"], plan["workload"]["precision"]
-    measured = [row for row in profile["rows"] if row["fit"] and row["fit"]["median_s"]]
-    for row in measured:
+    measured = [(row, fit) for row in profile["rows"] if (fit := row["fit"]) and fit["median_s"]]
+    for row, fit in measured:
         if (row["batch_size"], row["precision"]) == wanted:
-            chosen: Mapping[str, Any] = row
-            return chosen
-    had = ", ".join(f"{row['batch_size']} in {row['precision']}" for row in measured) or "nothing"
+            return row, fit
+    had = ", ".join(f"{row['batch_size']} in {row['precision']}" for row, _ in measured) or "nothing"
     raise NoAnswerError(
-        f"the plan is of batch size {wanted[0]} in {wanted[1]}, the profile has {had}",
-        hint="make the plan with `--batch-size` and `--precision` of the run",
+        f"the plan is for batch size {wanted[0]} in {wanted[1]}, the profile has {had}",
+        hint="estimate with `--batch-size` and `--precision` of the run",
     )
 
 
-def _run_parts(offer: Mapping[str, Any], profile: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the whole run, as far as the profile is of one."""
+def _compare_run(offer: Mapping[str, Any], profile: ProfileDocument) -> list[dict[str, Any]]:
+    """Compare steps, training and validation; empty if the profile is not of a whole run."""
     run = profile["run"]
     if run is None:
         return []
@@ -104,14 +106,14 @@ def _run_parts(offer: Mapping[str, Any], profile: Mapping[str, Any]) -> list[dic
     training_s = sum(run["epochs_s"]) - sum(run["validation_s"])
     whole = offer["train_time_s"] if offer["steps"] == steps else None
     return [
-        _part("steps", "", _point(offer["steps"]), steps),
-        _part("training", "s", whole, training_s),
-        _part("validation", "s", None, sum(run["validation_s"])),
+        _compare("steps", "", _point(offer["steps"]), steps),
+        _compare("training", "s", whole, training_s),
+        _compare("validation", "s", None, sum(run["validation_s"])),
     ]  # fmt: skip
 
 
-def _machine_parts(offer: Mapping[str, Any], profile: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the machine's whole life and what it cost, of a run that was launched."""
+def _compare_machine(offer: Mapping[str, Any], profile: ProfileDocument) -> list[dict[str, Any]]:
+    """Compare lifetime and cost of the machine; empty unless the run was launched."""
     launched = profile.get("launch")
     if launched is None:
         return []
@@ -119,9 +121,9 @@ def _machine_parts(offer: Mapping[str, Any], profile: Mapping[str, Any]) -> list
     whole = offer["run_time_s"]
     compute = None if whole is None or price is None else {end: whole[end] * price for end in whole}
     return [
-        _part("machine", "s", whole, launched["ran_s"]),
-        _part("compute", "USD", compute, launched["compute_usd"]),
-        _part("whole bill", "USD", offer["cost_usd"], None),
+        _compare("machine", "s", whole, launched["ran_s"]),
+        _compare("compute", "USD", compute, launched["compute_usd"]),
+        _compare("whole bill", "USD", offer["cost_usd"], None),
     ]  # fmt: skip
 
 
@@ -129,7 +131,9 @@ def _point(value: float | None) -> dict[str, float | None] | None:
     return None if value is None else {"low": None, "mid": value, "high": None}
 
 
-def _part(name: str, unit: str, predicted: Mapping[str, Any] | None, actual: float | None) -> dict[str, Any]:
+def _compare(
+    name: str, unit: str, predicted: Mapping[str, Any] | None, actual: float | None
+) -> dict[str, Any]:
     mid = None if predicted is None else predicted["mid"]
     ends = None if predicted is None or predicted["low"] is None else (predicted["low"], predicted["high"])
     return {

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
+from ..profile_schema import RowRecord, Timing
 from ..units import MS_PER_S
 from .background_load import ProcessorUse
 from .pooling import compute_process_spread
@@ -23,7 +23,7 @@ HOST_SHARE = 0.5  # share of a step independent of the batch size above which it
 
 
 def find_caveats(
-    row: Mapping[str, Any], *, busy: ProcessorUse | None, rules: MeasurementRules, options: str = ""
+    row: RowRecord, *, busy: ProcessorUse | None, rules: MeasurementRules, options: str = ""
 ) -> list[str]:
     """Return the caveats of a measured row; empty if there are none.
 
@@ -33,14 +33,15 @@ def find_caveats(
         rules: Measurement rules that were used.
         options: Command-line options given, so that no advice repeats them.
     """
-    found = []
+    found: list[str] = []
     fit = row["fit"]
     calm = busy is None or busy.other_share < OTHERS_SHARE
     if not calm and busy is not None:
         found.append(_describe_load(busy))
-    if fit.get("median_s") is None:
+    if fit is None or fit.get("median_s") is None:
         return [*found, "too few steps to measure: provide more data, or use a smaller batch"]
-    if fit.get("spread") is None:
+    spread = fit.get("spread")
+    if spread is None:
         return [*found, "too few steps for windows: no confidence interval is available"]
     if fit["warm_up"]["settled"] is False:
         found.append(
@@ -55,8 +56,8 @@ def find_caveats(
         )
     if compute_process_spread(fit) > DRIFT:
         found.append(_describe_process_spread(fit))
-    if fit["spread"] > SPREAD:
-        found.append(f"unsteady: half of the windows differ by more than {fit['spread']:.0%} of the median")
+    if spread > SPREAD:
+        found.append(f"unsteady: half of the windows differ by more than {spread:.0%} of the median")
     return found
 
 
@@ -74,7 +75,7 @@ def _describe_load(busy: ProcessorUse) -> str:
     return f"unsteady: another process used {share} of the CPU: {who}; try again when it has ended"
 
 
-def _describe_process_spread(fit: Mapping[str, Any]) -> str:
+def _describe_process_spread(fit: Timing) -> str:
     medians_s = fit["process_medians_s"]
     low_ms, high_ms = (end * MS_PER_S for end in (min(medians_s), max(medians_s)))
     return (
@@ -83,7 +84,7 @@ def _describe_process_spread(fit: Mapping[str, Any]) -> str:
     )
 
 
-def _describe_imprecision(fit: Mapping[str, Any], rules: MeasurementRules, options: str) -> str:
+def _describe_imprecision(fit: Timing, rules: MeasurementRules, options: str) -> str:
     count = len(fit.get("process_medians_s") or ())
     if count > 1:
         more = "" if "--processes" in options else f"; try `--processes {2 * count}`"
@@ -100,15 +101,16 @@ def _describe_imprecision(fit: Mapping[str, Any], rules: MeasurementRules, optio
     )
 
 
-def find_bottleneck(row: Mapping[str, Any], *, fixed_s: float | None) -> tuple[Bottleneck | None, str]:
+def find_bottleneck(row: RowRecord, *, fixed_s: float | None) -> tuple[Bottleneck | None, str]:
     """Return the bottleneck of a `fit()` step, and a sentence on it.
 
     Args:
         row: Measured row of the profile.
         fixed_s: Part of a step independent of the batch size; None if only one size was measured [s].
     """
-    fit_s = row["fit"].get("median_s")
-    step_s = (row.get("step") or {}).get("median_s")
+    fit, step = row["fit"], row.get("step")
+    fit_s = fit["median_s"] if fit else None
+    step_s = step["median_s"] if step else None
     if fit_s is None:
         return None, ""
     waits = _describe_input(row, fit_s, step_s)
@@ -125,18 +127,22 @@ def find_bottleneck(row: Mapping[str, Any], *, fixed_s: float | None) -> tuple[B
     return "device", ""
 
 
-def _describe_input(row: Mapping[str, Any], fit_s: float, step_s: float | None) -> str:
-    pipeline: Sequence[Mapping[str, Any]] = row.get("pipeline") or ()
+def _describe_input(row: RowRecord, fit_s: float, step_s: float | None) -> str:
+    pipeline = row.get("pipeline") or []
     rate = pipeline[0]["samples_per_s"] if pipeline else None
-    if step_s is None or rate is None or fit_s - step_s < INPUT_SHARE * fit_s:
+    batch_size = row["batch_size"]
+    if step_s is None or rate is None or batch_size is None or fit_s - step_s < INPUT_SHARE * fit_s:
         return ""
-    if row["batch_size"] / rate < LOADING_SHARE * fit_s:
+    if batch_size / rate < LOADING_SHARE * fit_s:
         return ""
-    best = max((one for one in pipeline if one["samples_per_s"]), key=lambda one: one["samples_per_s"])
+    best_rate, workers = max(
+        ((known, one["workers"]) for one in pipeline if (known := one["samples_per_s"])),
+        key=lambda pair: pair[0],
+    )
     advice = "; make the loader faster, or cache its output"
-    if best["samples_per_s"] > 1.2 * rate and best["workers"]:
-        advice = f"; with workers={best['workers']} it delivers {best['samples_per_s']:.0f}"
-    possible = row["batch_size"] / step_s
+    if best_rate > 1.2 * rate and workers:
+        advice = f"; with workers={workers} it delivers {best_rate:.0f}"
+    possible = batch_size / step_s
     return (
         f"input-bound: the data arrives at {rate:.0f} samples/s, the step could take {possible:.0f}{advice}"
     )

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from ..profile_schema import PipelineRecord
 from .statistics import summarize
 
 __all__ = ["MOST_S", "measure_pipeline"]
@@ -19,7 +20,7 @@ WARM_UP_SHARE = 0.25
 def measure_pipeline(
     fed: Mapping[str, Any], *, batch_size: int, workers: tuple[int, ...] = (1, 2), most_s: float = MOST_S,
     clock: Callable[[], float] = time.perf_counter,
-) -> list[dict[str, Any]]:  # fmt: skip
+) -> list[PipelineRecord]:  # fmt: skip
     """Return the samples per second of a script's `fit()` input, unchanged and with other numbers of workers.
 
     A `keras.utils.PyDataset` is measured with each number of workers, other inputs only unchanged.
@@ -47,7 +48,7 @@ def measure_pipeline(
 
 def _measure_workers(
     fed: Mapping[str, Any], batch_size: int, workers: int | None, most_s: float, clock: Callable[[], float]
-) -> dict[str, Any]:
+) -> PipelineRecord:
     batches = _iter_batches(fed)
     begin_s, cpu_s = clock(), _read_processor_s()
     end_s = begin_s
@@ -72,7 +73,7 @@ def _measure_workers(
 
 def _build_row(
     steps_s: list[float], counts: list[int], batch_size: int, workers: int | None, *, cores: float
-) -> dict[str, Any]:
+) -> PipelineRecord:
     if not steps_s:
         return {
             "workers": workers, "samples_per_s": None, "cores": cores, "samples_per_s_per_core": None,

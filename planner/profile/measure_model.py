@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from ..profile_schema import EpochRecord, MeasuredValues
 from .machine import read_device_peak_bytes, read_device_state, read_resident_peak_bytes
 from .windows import MeasurementRules, Meter, time_windows
 
@@ -82,8 +83,8 @@ class MeasuredModel:
         return {"x": x, "y": y, "sample_weight": weight, "batch_size": self.batch_size}
 
 
-def measure_model(subject: MeasuredModel, *, rules: MeasurementRules, tell: Tell) -> dict[str, Any]:
-    """Return a row of the profile: times, warm-up, raw samples, memory.
+def measure_model(subject: MeasuredModel, *, rules: MeasurementRules, tell: Tell) -> MeasuredValues:
+    """Measure a configuration: times, warm-up, raw samples, memory.
 
     Args:
         subject: Model to measure; it is unusable afterwards.
@@ -93,21 +94,21 @@ def measure_model(subject: MeasuredModel, *, rules: MeasurementRules, tell: Tell
     loop = _measure_fit if subject.mode == "train" else _measure_predict
     before_bytes = read_resident_peak_bytes()
     fit, prepare, epoch = loop(subject, rules, tell)
-    row: dict[str, Any] = {"fit": fit.to_json(), "prepare": prepare, "epoch": epoch}
-    row["state_while_timed"] = read_device_state()
+    values: MeasuredValues = {"fit": fit.to_json(), "prepare": prepare, "epoch": epoch}
+    values["state_while_timed"] = read_device_state()
     step = _measure_step(subject, rules, tell)
-    row["step"] = None if step is None else step.to_json()
+    values["step"] = None if step is None else step.to_json()
     peak_bytes = read_resident_peak_bytes()
-    row["memory"] = {
+    values["memory"] = {
         "device_peak_bytes": read_device_peak_bytes(subject.backend), "host_peak_bytes": peak_bytes,
         "host_growth_bytes": None if before_bytes is None or peak_bytes is None else peak_bytes - before_bytes,
     }  # fmt: skip
-    return row
+    return values
 
 
 def _measure_fit(
     subject: MeasuredModel, rules: MeasurementRules, tell: Tell
-) -> tuple[Meter, dict[str, Any], dict[str, Any]]:
+) -> tuple[Meter, dict[str, Any], EpochRecord]:
     from .recorder import StepRecorder
 
     meter = Meter(rules)
@@ -126,7 +127,7 @@ def _measure_fit(
 
 def _measure_epochs(
     subject: MeasuredModel, rules: MeasurementRules, step_s: float | None, whole: Sequence[Epoch]
-) -> dict[str, Any]:  # fmt: skip
+) -> EpochRecord:  # fmt: skip
     """Return the time of an epoch outside its steps [s]: shuffling, starting the iterator, collecting the
     logs.
 
@@ -152,7 +153,7 @@ def _measure_epochs(
 
 def _measure_predict(
     subject: MeasuredModel, rules: MeasurementRules, tell: Tell
-) -> tuple[Meter, dict[str, Any], dict[str, Any]]:
+) -> tuple[Meter, dict[str, Any], EpochRecord]:
     from .recorder import PredictRecorder
 
     meter = Meter(rules)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ..profile_schema import Timing
 from .statistics import summarize
 
 __all__ = [
@@ -67,13 +68,13 @@ def compute_processes_interval(medians_s: Sequence[float]) -> tuple[float, float
     return math.exp(-log), math.exp(log)
 
 
-def compute_process_spread(timing: Mapping[str, Any]) -> float:
+def compute_process_spread(timing: Timing) -> float:
     """Return the half range between processes over their median [-]: (max - min) / (2 median)."""
     medians_s = timing.get("process_medians_s") or [1.0]
     return float((max(medians_s) - min(medians_s)) / 2.0 / statistics.median(medians_s))
 
 
-def pool_timings(timings: Sequence[dict[str, Any]], *, width: float) -> dict[str, Any]:
+def pool_timings(timings: Sequence[Timing], *, width: float) -> Timing:
     """Pool timings: all windows, with an interval covering both window and process variation.
 
     Args:
@@ -81,34 +82,33 @@ def pool_timings(timings: Sequence[dict[str, Any]], *, width: float) -> dict[str
             ignored if others have some.
         width: Sufficient width of the interval, relative to the median [-].
     """
-    told = [timing for timing in timings if timing["windows_s"]]
-    if not told:
+    counted = [timing for timing in timings if timing["windows_s"]]
+    if not counted:
         return timings[0] | {"process_medians_s": []}
-    medians_s = [timing["median_s"] for timing in told]
-    if len(told) == 1:
-        return told[0] | {"process_medians_s": medians_s}
-    windows_s, counts = (
-        [x for timing in told for x in timing[name]] for name in ("windows_s", "steps_per_window")
-    )
-    found = summarize(windows_s, counts).to_json()
+    medians_s = [float(timing["median_s"] or 0.0) for timing in counted]
+    if len(counted) == 1:
+        return counted[0] | {"process_medians_s": medians_s}
+    windows_s = [step_s for timing in counted for step_s in timing["windows_s"]]
+    counts = [count for timing in counted for count in timing["steps_per_window"]]
+    found = summarize(windows_s, counts)
     ends = compute_processes_interval(medians_s) or (1.0, 1.0)
-    middle_s = found["median_s"]
-    low_s, high_s = (middle_s * end for end in ends)
-    found["low_s"] = low_s if found["low_s"] is None else min(low_s, found["low_s"])
-    found["high_s"] = high_s if found["high_s"] is None else max(high_s, found["high_s"])
-    found["width"] = (found["high_s"] - found["low_s"]) / middle_s
-    warm_s = [x for timing in told for x in timing["warm_up"]["windows_s"]]
-    settled = [timing["warm_up"]["settled"] for timing in told]
-    return found | {
-        "windows_s": windows_s, "steps_per_window": counts, "process_medians_s": medians_s,
-        "windows_per_process": [len(timing["windows_s"]) for timing in told],
+    low_s, high_s = (found.median_s * end for end in ends)
+    low_s = low_s if found.low_s is None else min(low_s, found.low_s)
+    high_s = high_s if found.high_s is None else max(high_s, found.high_s)
+    pooled_width = (high_s - low_s) / found.median_s
+    warm_s = [step_s for timing in counted for step_s in timing["warm_up"]["windows_s"]]
+    settled = [timing["warm_up"]["settled"] for timing in counted]
+    summary = found.to_json() | {"low_s": low_s, "high_s": high_s, "width": pooled_width}
+    return {
+        **summary, "windows_s": windows_s, "steps_per_window": counts, "process_medians_s": medians_s,
+        "windows_per_process": [len(timing["windows_s"]) for timing in counted],
         "warm_up": {"windows_s": warm_s, "settled": None if None in settled else all(settled)},
-        "stopped": "converged" if found["width"] <= width else "time",
+        "stopped": "converged" if pooled_width <= width else "time",
     }  # fmt: skip
 
 
 def is_enough(
-    timing: dict[str, Any], *, several: ProcessLimits, processes: int, took_s: float, most_s: float
+    timing: Timing, *, several: ProcessLimits, processes: int, took_s: float, most_s: float
 ) -> bool:
     """Return whether no further process is needed or allowed.
 

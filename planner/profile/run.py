@@ -1,4 +1,4 @@
-"""`gpuplan profile`: which configurations, each in a process of its own, and the file that comes of them."""
+"""Measurement of all configurations of a model, each in several processes, as run by `gpuplan profile`."""
 
 from __future__ import annotations
 
@@ -11,38 +11,46 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import GpuplanError, UsageError
+from ..profile_schema import MemoryRecord, ProfileDocument, RowRecord
 from ..workload.options import WorkloadOptions
 from ..workload.reference import parse_reference
-from .document import build_row, complete_profile, create_profile, find_accelerator_name
+from .document import (
+    Configuration,
+    build_row,
+    complete_profile,
+    create_profile,
+    create_row,
+    find_accelerator_name,
+)
+from .measuring_process import MeasuringProcess, ProcessResult
 from .pooling import ProcessLimits, is_enough
 from .windows import MeasurementRules
-from .worker import MeasuringProcess, ProcessResult
 
 __all__ = ["BACKENDS", "ProfileRequest", "profile"]
 
 BACKENDS = ("jax", "tensorflow", "torch")
-SWEEP = 4  # the default sweep's other batch is this many times smaller [-]
+SWEEP = 4  # ratio of the two batch sizes of the default sweep [-]
 OnEvent = Callable[[dict[str, Any]], None]
-Keep = Callable[[dict[str, Any]], None]
+Keep = Callable[[ProfileDocument], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileRequest:
-    """What is to be measured.
+    """Request for a profile.
 
     Args:
         model: A MODEL reference.
-        batch_sizes: To be measured; empty: the model's own and a quarter of it [-].
-        precisions: To be measured; empty: the model's own.
-        backend: Keras's; None: `KERAS_BACKEND`, else JAX.
-        device: Where; None: where the backend computes by itself.
-        data: Random data of the true shapes, or the script's own.
+        batch_sizes: Batch sizes to measure; empty for the model's own and a quarter of it [-].
+        precisions: Precisions to measure; empty for the model's own.
+        backend: Keras backend; None for `KERAS_BACKEND`, else JAX.
+        device: Device; None for the backend's default.
+        data: Random data of the model's shapes, or the script's own data.
         options: Mode, loss, optimizer, samples and epochs.
         argv: Arguments of a script.
-        rules: When a process starts to count, and when it stops.
-        several: How many processes measure each configuration.
-        trace: Whether to add what the rows compute, for plans.
-        typed: The options as typed, for advice that does not repeat them.
+        rules: Start and stop rules of each process.
+        several: Number of processes for each configuration.
+        trace: Whether to add the workload of each row, which estimates need.
+        typed: Command-line options given, so that no advice repeats them.
     """
 
     model: str
@@ -61,48 +69,50 @@ class ProfileRequest:
 
 def profile(
     request: ProfileRequest, *, on_event: OnEvent = lambda message: None, keep: Keep = lambda doc: None
-) -> dict[str, Any]:
+) -> ProfileDocument:
     """Measure every configuration and return the profile.
 
     Args:
-        request: What.
-        on_event: Told what goes on: `begin`, `ready`, `warm`, `window`, `done`, `failed`.
-        keep: Called with the whole document whenever there is more of it; also before KeyboardInterrupt leaves.
+        request: Request for a profile.
+        on_event: Callback for events: `begin`, `ready`, `warm`, `window`, `done`, `failed`.
+        keep: Callback with the whole document after each process, also after an interruption.
 
     Raises:
         UsageError, GpuplanError: The model cannot be built; nothing was measured.
-        KeyboardInterrupt: After what was measured was kept.
+        KeyboardInterrupt: The user interrupted; measured values were passed to `keep`.
     """
     base = Path.cwd()
     reference = parse_reference(request.model, base=base)
     if reference.kind == "json":
-        raise UsageError(f"`{request.model}` is a file of results", hint="give the model that it was made of")
-    backend = _backend(request.backend)
+        raise UsageError(
+            f"`{request.model}` contains results, not a model", hint="give the model from which it was made"
+        )
+    backend = _select_backend(request.backend)
     document = create_profile(
         model=request.model, mode=request.options.mode, backend=backend, data=request.data,
         rules=request.rules.to_json() | {"processes": request.several.to_json()}, source="profile",
     )  # fmt: skip
-    configurations: list[_Configuration] = []
+    configurations: list[_Measurement] = []
 
-    def measure(configuration: _Configuration) -> None:
+    def measure(configuration: _Measurement) -> None:
         try:
             configuration.run(request, backend=backend, base=base, on_event=on_event)
         except KeyboardInterrupt:
             document["status"] = "interrupted"
             raise
         finally:
-            if configuration.outcomes:
+            if configuration.results:
                 configuration.row = build_row(
-                    configuration.outcomes, asked=configuration.asked, rules=request.rules, options=request.typed
+                    configuration.results, asked=configuration.asked, rules=request.rules, options=request.typed
                 )  # fmt: skip
                 document["rows"] = [one.row for one in configurations]
-                _tell_machine(document, configuration.outcomes[-1])
+                _add_environment(document, configuration.results[-1])
                 keep(complete_profile(document))
 
-    for asked in _asked(request, document):
-        configurations.append(_Configuration(asked))
+    for asked in _iter_configurations(request, document):
+        configurations.append(_Measurement(asked=asked))
         measure(configurations[-1])
-    # Round by round, so that fast and slow minutes of the machine fall on all configurations alike.
+    # Round by round, so that temporary slowdowns of the machine affect all configurations equally.
     while due := [one for one in configurations if one.is_due(request)]:
         for configuration in due:
             measure(configuration)
@@ -112,60 +122,61 @@ def profile(
     return complete_profile(document)
 
 
-@dataclass(slots=True)
-class _Configuration:
-    """A batch size and a precision, and what came of each process that measured them.
+@dataclass(slots=True, kw_only=True)
+class _Measurement:
+    """Measurement of one configuration so far.
 
     Args:
-        asked: `batch_size`, `precision`; None where it is the model's own.
-        outcomes: One a process.
-        row: Of the profile, what all of them say together.
-        took_s: All processes together, from start to end [s].
+        asked: Requested configuration.
+        results: Results of the processes so far.
+        row: Row of the profile built from the results.
+        took_s: Total time of the processes, from start to end [s].
     """
 
-    asked: dict[str, Any]
-    outcomes: list[ProcessResult] = field(default_factory=list)
-    row: dict[str, Any] = field(default_factory=dict)
+    asked: Configuration
+    results: list[ProcessResult] = field(default_factory=list)
+    row: RowRecord = field(default_factory=lambda: create_row(status="failed", batch_size=None))
     took_s: float = 0.0
 
     def run(self, request: ProfileRequest, *, backend: str, base: Path, on_event: OnEvent) -> None:
-        """Let one more process measure; what had arrived is an outcome too when the user interrupts."""
-        on_event({"event": "begin", "process": len(self.outcomes) + 1, **self.asked})
-        child = _child_request(request, backend, self.asked, base) | {"pipeline": not self.outcomes}
+        """Measure in one more process; an interruption adds the values that had arrived."""
+        on_event({"event": "begin", "process": len(self.results) + 1, **self.asked})
+        child = _build_child_request(request, backend, self.asked, base) | {"pipeline": not self.results}
         began_s = time.monotonic()
-        worker = MeasuringProcess(child, on_event, request.options.script)
+        process = MeasuringProcess(child, on_event, request.options.script)
         try:
-            self.outcomes.append(worker.run())
+            self.results.append(process.run())
         except KeyboardInterrupt:
-            worker.stop()
-            self.outcomes.append(worker.interrupted())
+            process.stop()
+            self.results.append(process.interrupted())
             raise
         finally:
-            worker.stop()
+            process.stop()
             self.took_s += time.monotonic() - began_s
 
     def is_due(self, request: ProfileRequest) -> bool:
-        """Return whether another process is to measure."""
-        if any(outcome.status != "measured" for outcome in self.outcomes):
+        """Return whether another process should measure."""
+        fit = self.row["fit"]
+        if fit is None or any(result.status != "measured" for result in self.results):
             return False
         several = request.several
         return not is_enough(
-            self.row["fit"], several=several, processes=len(self.outcomes), took_s=self.took_s,
+            fit, several=several, processes=len(self.results), took_s=self.took_s,
             most_s=request.rules.most_s * several.fewest,
         )  # fmt: skip
 
 
-def _tell_machine(document: dict[str, Any], outcome: ProcessResult) -> None:
-    """Add what a process said of the machine, once."""
-    if outcome.environment is not None and document["environment"] is None:
-        document["environment"] = outcome.environment
-        document["accelerator"] = find_accelerator_name(outcome.environment["device"])
+def _add_environment(document: ProfileDocument, result: ProcessResult) -> None:
+    """Add the environment of the first process that reports one, and the accelerator's name."""
+    if result.environment is not None and document["environment"] is None:
+        document["environment"] = result.environment
+        document["accelerator"] = find_accelerator_name(result.environment["device"])
 
 
-def _trace(document: dict[str, Any], request: ProfileRequest, base: Path, on_event: OnEvent) -> None:
-    """Add what each measured row computes, so that the plan knows the work; compare the memory.
+def _trace(document: ProfileDocument, request: ProfileRequest, base: Path, on_event: OnEvent) -> None:
+    """Add the traced workload of each measured row, and compare its memory with the measured one.
 
-    Run after everything was measured, for tracing takes a processor. What cannot be traced is a note.
+    Call after all measurements, since tracing loads the processor. A failure becomes a note.
     """
     from ..workload.load import load_workload
 
@@ -179,15 +190,15 @@ def _trace(document: dict[str, Any], request: ProfileRequest, base: Path, on_eve
         try:
             workload = load_workload(request.model, options=options, base=base, argv=request.argv)
         except GpuplanError as error:
-            document["notes"].append(f"not traced, so no plan can be made of it: {error}")
+            document["notes"].append(f"not traced, so estimates cannot use it: {error}")
             return
         row["workload"] = len(document["workloads"])
         document["workloads"].append(workload.to_json())
         _compare_memory(row["memory"], workload.memory.total_bytes)
 
 
-def _compare_memory(memory: dict[str, Any] | None, predicted_bytes: int) -> None:
-    """Add what was predicted, and how far off that is where the device's memory is counted."""
+def _compare_memory(memory: MemoryRecord | None, predicted_bytes: int) -> None:
+    """Add the predicted memory, and the ratio of the measured to it if the device's memory is tracked."""
     if memory is None:
         return
     peak = memory["device_peak_bytes"]
@@ -195,7 +206,7 @@ def _compare_memory(memory: dict[str, Any] | None, predicted_bytes: int) -> None
     memory["measured_over_predicted"] = peak / predicted_bytes if peak else None
 
 
-def _backend(wanted: str | None) -> str:
+def _select_backend(wanted: str | None) -> str:
     name = wanted or os.environ.get("KERAS_BACKEND") or "jax"
     if name not in BACKENDS:
         raise UsageError(f"unknown backend `{name}`", hint=f"choose one of {', '.join(BACKENDS)}")
@@ -206,39 +217,39 @@ def _backend(wanted: str | None) -> str:
     return name
 
 
-def _asked(request: ProfileRequest, document: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield batch sizes and precisions; without batch sizes, the model's own tells the other one."""
+def _iter_configurations(request: ProfileRequest, document: ProfileDocument) -> Iterator[Configuration]:
+    """Yield batch sizes and precisions; by default the model's own batch size and another one derived from it."""
     for precision in request.precisions or (None,):
         tried: set[int] = set()
         for batch_size in request.batch_sizes or (request.options.batch_size,):
-            yield from _unless_too_big(document, batch_size, precision)
-            tried |= {row["batch_size"] for row in document["rows"] if row["batch_size"]}
+            yield from _skip_too_large(document, batch_size, precision)
+            tried |= {size for row in document["rows"] if (size := row["batch_size"])}
         if not request.batch_sizes and tried and request.data == "synthetic":
             own = max(tried)
             other = own // SWEEP if own >= SWEEP else own * SWEEP
             fixed = any("fixed" in (row["message"] or "") for row in document["rows"])
             if not fixed:
-                yield from _unless_too_big(document, other, precision)
+                yield from _skip_too_large(document, other, precision)
 
 
-def _unless_too_big(
-    document: dict[str, Any], batch_size: int | None, precision: str | None
-) -> Iterator[dict[str, Any]]:
-    """Yield a configuration unless a smaller one of its precision has not fitted."""
+def _skip_too_large(
+    document: ProfileDocument, batch_size: int | None, precision: str | None
+) -> Iterator[Configuration]:
+    """Yield a configuration unless a batch of at most its size ran out of memory at its precision."""
     full = [
-        row["batch_size"] for row in document["rows"]
-        if row["status"] == "out_of_memory" and row["asked_precision"] == precision and row["batch_size"]
+        size for row in document["rows"]
+        if row["status"] == "out_of_memory" and row["asked_precision"] == precision and (size := row["batch_size"])
     ]  # fmt: skip
     if batch_size is not None and full and batch_size >= min(full):
         return
     yield {"batch_size": batch_size, "precision": precision}
 
 
-def _child_request(
-    request: ProfileRequest, backend: str, configuration: dict[str, Any], base: Path
+def _build_child_request(
+    request: ProfileRequest, backend: str, configuration: Configuration, base: Path
 ) -> dict[str, Any]:
     options = replace(request.options, **configuration)
-    # The median of all windows is surer than that of one process's, by the root of their number.
+    # The interval of the pooled median is narrower than that of one process by the square root of their number.
     rules = replace(request.rules, width=request.rules.width * math.sqrt(request.several.fewest))
     return {
         "reference": request.model, "base": str(base), "options": options.to_json(), "argv": list(request.argv),

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from ..errors import UsageError
 from ..files import write_atomically
 
 if TYPE_CHECKING:
     from ..predict.from_profile.predictor import ProfileRow
+    from ..profile_schema import ProfileDocument
     from ..settings import Settings
 
 __all__ = ["delete_runs", "get_runs_folder", "load_own_measurements", "read_profile", "save_run"]
@@ -29,11 +30,11 @@ def get_runs_folder(settings: Settings) -> Path:
     return Path(platformdirs.user_data_path("gpuplan")) / "runs"
 
 
-def read_profile(path: Path) -> dict[str, Any]:
-    """Return a profile's document.
+def read_profile(path: Path) -> ProfileDocument:
+    """Read a profile.
 
     Raises:
-        UsageError: The file cannot be read, or is no profile.
+        UsageError: The file cannot be read, or is not a profile.
     """
     try:
         document = json.loads(path.read_bytes())
@@ -42,19 +43,16 @@ def read_profile(path: Path) -> dict[str, Any]:
             f"cannot read the profile `{path}`: {error}", hint="write it with `gpuplan profile`"
         ) from error
     if not isinstance(document, dict) or "schema" not in document:
-        raise UsageError(f"`{path}` is no profile", hint="write it with `gpuplan profile`")
+        raise UsageError(f"`{path}` is not a profile", hint="write it with `gpuplan profile`")
     from ..predict.from_profile.predictor import read_profile_rows
 
-    read_profile_rows(document, source=path.name)
-    return document
+    profile = cast("ProfileDocument", document)
+    read_profile_rows(profile, source=path.name)  # raises if it is not a valid profile
+    return profile
 
 
-def save_run(document: Mapping[str, Any], settings: Settings) -> Path:
-    """Save a profile under the hash of its content, so that saving it twice changes nothing.
-
-    Returns:
-        The file.
-    """
+def save_run(document: ProfileDocument, settings: Settings) -> Path:
+    """Save a profile under the hash of its content, so that saving it twice changes nothing; return its file."""
     text = json.dumps(document, sort_keys=True)
     folder = get_runs_folder(settings)
     folder.mkdir(parents=True, exist_ok=True)
@@ -72,11 +70,11 @@ def delete_runs(settings: Settings) -> int:
 
 
 def load_own_measurements(settings: Settings) -> tuple[ProfileRow, ...]:
-    """Return the measurements of all saved runs; damaged files are left out."""
-    return tuple(_readable(get_runs_folder(settings)))
+    """Return the measurements of all saved runs; damaged files are skipped."""
+    return tuple(_iter_rows(get_runs_folder(settings)))
 
 
-def _readable(folder: Path) -> Iterator[ProfileRow]:
+def _iter_rows(folder: Path) -> Iterator[ProfileRow]:
     for path in sorted(folder.glob(FILES)):
         try:
             document = read_profile(path)

@@ -6,7 +6,8 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+
+from ..profile_schema import TimingSummary
 
 __all__ = [
     "CONFIDENCE",
@@ -122,10 +123,12 @@ class WindowStatistics:
             return None
         return (self.high_s - self.low_s) / self.median_s
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> TimingSummary:
         """Return plain JSON types, including the width."""
-        names = ("median_s", "low_s", "high_s", "mean_s", "spread", "drift", "windows", "width")
-        return {name: getattr(self, name) for name in names}
+        return {
+            "median_s": self.median_s, "low_s": self.low_s, "high_s": self.high_s, "mean_s": self.mean_s,
+            "spread": self.spread, "drift": self.drift, "windows": self.windows, "width": self.width,
+        }  # fmt: skip
 
 
 def summarize(steps_s: Sequence[float], counts: Sequence[int]) -> WindowStatistics:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
+from ..profile_schema import Timing, TimingSummary
 from .statistics import MIN_WINDOWS, WindowStatistics, is_settled, summarize
 
 __all__ = ["MeasurementRules", "Meter", "StopReason", "time_windows"]
@@ -190,15 +191,17 @@ class Meter:
         """Return the statistics of the counted windows, of which there must be at least one."""
         return summarize(self.steps_s, self.counts)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Timing:
         """Return summary, raw samples and stop reason as plain JSON types."""
-        return {
-            **(self.summary().to_json() if self.steps_s else {"median_s": None}),
+        summary: TimingSummary = self.summary().to_json() if self.steps_s else {"median_s": None}
+        timing = {
+            **summary,
             "windows_s": self.steps_s,
             "steps_per_window": self.counts,
             "warm_up": {"windows_s": self.warm, "settled": self.settled},
             "stopped": self.why or "stopped",
         }
+        return cast("Timing", timing)
 
 
 def time_windows(

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from ..profile_schema import CompiledStepRecord, MemoryRecord, ProfileDocument, RowRecord
 from ..units import GIB, MS_PER_S
 from .numbers import format_short
 from .output import Column, emit_json, emit_rows, format_json
@@ -35,11 +36,10 @@ _COLUMNS = [
 ]
 
 
-def emit_profile(document: Mapping[str, Any], *, as_json: bool) -> None:
-    """Write a profile to standard output, and on a terminal a summary in sentences."""
+def emit_profile(document: ProfileDocument, *, as_json: bool) -> None:
+    """Write a profile to standard output: JSON, or its rows as a table."""
     if as_json:
-        body = dict(document)
-        emit_json(body.pop("schema"), body)
+        emit_json(document["schema"], _omit_schema(document))
         return
     emit_rows(_COLUMNS, [_build_row(row) for row in document["rows"]], title=format_title(document))
 
@@ -59,8 +59,7 @@ _PARTS = [
 def emit_reconciled(result: Mapping[str, Any], *, as_json: bool) -> None:
     """Write predicted and actual values to standard output."""
     if as_json:
-        body = dict(result)
-        emit_json(body.pop("schema"), body)
+        emit_json(result["schema"], _omit_schema(result))
         return
     rows = []
     for part in result["parts"]:
@@ -72,20 +71,23 @@ def emit_reconciled(result: Mapping[str, Any], *, as_json: bool) -> None:
     emit_rows(_PARTS, rows, title=f"{result['model']} on {result['devices']:g}× {result['accelerator']}")
 
 
-def format_profile_json(document: Mapping[str, Any]) -> str:
+def format_profile_json(document: ProfileDocument) -> str:
     """Format a profile as the text of its file."""
-    body = dict(document)
-    return format_json(body.pop("schema"), body)
+    return format_json(document["schema"], _omit_schema(document))
 
 
-def format_title(document: Mapping[str, Any]) -> str:
+def _omit_schema(document: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in document.items() if key != "schema"}
+
+
+def format_title(document: ProfileDocument) -> str:
     """Format model, backend, device and mode of a measurement in one line."""
     device = (document["environment"] or {}).get("device") or {}
     parts = [document["model"], document["backend"], device.get("name") or "unknown device", document["mode"]]
     return " · ".join(str(part) for part in parts)
 
 
-def iter_summary_sentences(document: Mapping[str, Any]) -> Iterator[str]:
+def iter_summary_sentences(document: ProfileDocument) -> Iterator[str]:
     """Yield the summary: fixed and per-sample time, findings and caveats."""
     for split in document["splits"]:
         fixed_ms, sample_ms = split["fixed_s"] * MS_PER_S, split["per_sample_s"] * MS_PER_S
@@ -96,12 +98,13 @@ def iter_summary_sentences(document: Mapping[str, Any]) -> Iterator[str]:
             yield f"{about}: {row['status'].replace('_', ' ')}: {row['message']}"
         for finding in row["findings"]:
             yield f"{about}: {finding}"
-        yield from _iter_memory_sentences(about, row["memory"] or {})
+        if row["memory"] is not None:
+            yield from _iter_memory_sentences(about, row["memory"])
     yield from map(_format_compiled_sentence, document.get("compiled") or ())
     yield from document["notes"]
 
 
-def _format_compiled_sentence(one: Mapping[str, Any]) -> str:
+def _format_compiled_sentence(one: CompiledStepRecord) -> str:
     about, time_s = (
         f"{one['accelerator']}, batch {one['batch_size']} · {one['precision']}",
         one["step_time_s"],
@@ -114,7 +117,7 @@ def _format_compiled_sentence(one: Mapping[str, Any]) -> str:
     return f"{about}: {mid:.3g} ms ({low:.3g} to {high:.3g}, {one['basis']}), {memory}; {one['note']}"
 
 
-def _iter_memory_sentences(about: str, memory: Mapping[str, Any]) -> Iterator[str]:
+def _iter_memory_sentences(about: str, memory: MemoryRecord) -> Iterator[str]:
     predicted, peak = memory.get("predicted_bytes"), memory.get("device_peak_bytes")
     if predicted is None:
         return
@@ -127,16 +130,19 @@ def _iter_memory_sentences(about: str, memory: Mapping[str, Any]) -> Iterator[st
         yield f"{said}; the process grew by {grown / GIB:.2f} GiB, compilation included"
 
 
-def _build_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    fit, step, memory = (row[name] or {} for name in ("fit", "step", "memory"))
-    fit_s, step_s = fit.get("median_s"), step.get("median_s")
+def _build_row(row: RowRecord) -> dict[str, Any]:
+    fit, step, memory = row["fit"], row["step"], row["memory"]
+    fit_s = fit["median_s"] if fit else None
+    step_s = step["median_s"] if step else None
+    batch_size = row["batch_size"]
     return {
         "batch_size": row["batch_size"], "precision": row["precision"], "status": row["status"],
-        "fit_ms": None if fit_s is None else fit_s * MS_PER_S, "width": fit.get("width"),
+        "fit_ms": None if fit_s is None else fit_s * MS_PER_S, "width": fit.get("width") if fit else None,
         "step_ms": None if step_s is None else step_s * MS_PER_S,
-        "samples_per_s": None if fit_s is None else row["batch_size"] / fit_s,
+        "samples_per_s": None if fit_s is None or batch_size is None else batch_size / fit_s,
         "compile_s": row["prepare"].get("compile_s"), "limit": row["limit"],
-        "device_peak_bytes": memory.get("device_peak_bytes"), "host_peak_bytes": memory.get("host_peak_bytes"),
+        "device_peak_bytes": memory["device_peak_bytes"] if memory else None,
+        "host_peak_bytes": memory["host_peak_bytes"] if memory else None,
     }  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
+from ..profile_schema import PROFILE_SCHEMA
 from .cache import compute_entry_key, read_entry, write_entry
 from .capture.tracing_process import trace_in_child
 from .errors import to_one_line
@@ -16,9 +17,7 @@ from .model import FORMAT, Workload
 from .options import WorkloadOptions, compute_run_steps, get_keras_policy
 from .reference import Reference, parse_reference
 
-PROFILE = "gpuplan.profile/1"
-
-__all__ = ["PROFILE", "WorkloadOptions", "load_workload", "trace_keras_model"]
+__all__ = ["WorkloadOptions", "load_workload", "trace_keras_model"]
 
 
 def load_workload(
@@ -90,7 +89,7 @@ def _read_saved(reference: Reference, options: WorkloadOptions) -> Workload:
             f"`{path.name}` is not a saved workload: {to_one_line(error)}",
             hint=f"give a file of schema `{FORMAT}`",
         ) from None
-    if schema == PROFILE:
+    if schema == PROFILE_SCHEMA:
         data = _traced_in_profile(data, options, name=path.name)
     elif schema != FORMAT:
         raise UsageError(f"`{path.name}` has the unknown schema `{schema}`", hint=f"`{FORMAT}` can be read")

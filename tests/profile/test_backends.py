@@ -64,9 +64,9 @@ def test_every_step_of_every_epoch_is_seen(ran: dict[str, Any]) -> None:
     assert profile["status"] == "complete"
 
 
-def test_the_end_of_the_run_is_foretold(ran: dict[str, Any]) -> None:
+def test_the_remaining_time_is_printed(ran: dict[str, Any]) -> None:
     """After the first epoch at the latest."""
-    assert "ms a step; done in" in ran["stderr"]
+    assert "ms per step; done in" in ran["stderr"]
 
 
 def test_early_stopping_is_no_trouble(ran: dict[str, Any]) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from ...errors import UsageError
 from ...offers.aliases import get_chip_name
+from ...profile_schema import PROFILE_SCHEMA, ProfileDocument, RowRecord
 from ...units import Interval
 from ...workload.model import Workload
 from ..interval.quantiles import interval_around
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from ...offers.rows import Accelerator
 
 __all__ = [
-    "SCHEMA",
     "PipelineThroughput",
     "ProfileRow",
     "ProfiledPredictor",
@@ -31,7 +31,6 @@ __all__ = [
     "read_profile_rows",
 ]
 
-SCHEMA = "gpuplan.profile/1"
 SAME_WORK = (
     0.05  # FLOPs of a sample may differ by so much (padding, the last batch) for it to be the same work [-]
 )
@@ -85,7 +84,7 @@ class ProfileRow:
         return self.step_s if self.device_s is None else self.device_s
 
 
-def read_profile_rows(document: Mapping[str, Any], *, source: str) -> tuple[ProfileRow, ...]:
+def read_profile_rows(document: ProfileDocument, *, source: str) -> tuple[ProfileRow, ...]:
     """Return the rows of a profile that were measured, traced, and measured on a known accelerator.
 
     Args:
@@ -96,39 +95,48 @@ def read_profile_rows(document: Mapping[str, Any], *, source: str) -> tuple[Prof
         UsageError: It is no such document.
     """
     try:
-        if document["schema"] != SCHEMA:
+        if document["schema"] != PROFILE_SCHEMA:
             raise UsageError(
-                f"`{source}` has the schema `{document['schema']}`", hint=f"give a file of schema `{SCHEMA}`"
+                f"`{source}` has the schema `{document['schema']}`",
+                hint=f"give a file of schema `{PROFILE_SCHEMA}`",
             )
         workloads = [Workload.from_json(data) for data in document["workloads"]]
-        return tuple(
-            ProfileRow(
-                workload=workloads[row["workload"]], accelerator=document["accelerator"],
-                devices=document["devices"], step_s=row["fit"]["median_s"], low_s=row["fit"].get("low_s"),
-                high_s=row["fit"].get("high_s"), source=source, loading=_loading(row),
-                device_s=(row.get("step") or {}).get("median_s") if row.get("limit") == "input" else None,
-            )
-            for row in document["rows"]
-            if row["status"] == "measured" and row.get("workload") is not None
-            and row["fit"]["median_s"] and document["accelerator"] is not None
-        )  # fmt: skip
+        return tuple(_iter_rows(document, workloads, source))
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise UsageError(
             f"`{source}` is no profile: {error!r}", hint="write it with `gpuplan profile`"
         ) from error
 
 
-def _loading(row: Mapping[str, Any]) -> PipelineThroughput | None:
+def _iter_rows(document: ProfileDocument, workloads: Sequence[Workload], source: str) -> Iterator[ProfileRow]:
+    for row in document["rows"]:
+        index = row.get("workload")
+        if row["status"] != "measured" or index is None:
+            continue
+        fit, step, accelerator = row["fit"], row.get("step"), document["accelerator"]
+        if fit is None:
+            raise ValueError("a measured row has no step time")
+        if not fit["median_s"] or accelerator is None:
+            continue
+        yield ProfileRow(
+            workload=workloads[index], accelerator=accelerator, devices=document["devices"],
+            step_s=fit["median_s"], low_s=fit.get("low_s"), high_s=fit.get("high_s"), source=source,
+            loading=_loading(row), device_s=step["median_s"] if step and row.get("limit") == "input" else None,
+        )  # fmt: skip
+
+
+def _loading(row: RowRecord) -> PipelineThroughput | None:
     """Return what a row says of the pipeline; None where it says nothing."""
-    timed = [one for one in row.get("pipeline") or () if one["samples_per_s_per_core"]]
+    timed = [
+        (float(one["samples_per_s"] or 0.0), float(per_core), one)
+        for one in row.get("pipeline") or () if (per_core := one["samples_per_s_per_core"])
+    ]  # fmt: skip
     if not timed:
         return None
-    best = max(timed, key=lambda one: float(one["samples_per_s"]))
-    workers = any(one["workers"] is not None for one in timed)
-    return PipelineThroughput(
-        per_core=float(best["samples_per_s_per_core"]), cores=float(timed[0]["cores"]),
-        parallel=workers or timed[0]["cores"] > SEVERAL_CORES,
-    )  # fmt: skip
+    _, per_core, _ = max(timed, key=lambda entry: entry[0])
+    workers = any(one["workers"] is not None for *_, one in timed)
+    cores = float(timed[0][2]["cores"])
+    return PipelineThroughput(per_core=per_core, cores=cores, parallel=workers or cores > SEVERAL_CORES)
 
 
 def is_same_work(one: Workload, other: Workload) -> bool:

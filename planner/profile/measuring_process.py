@@ -1,4 +1,4 @@
-"""The parent's side of one measuring process: starts it, listens, watches memory and load, ends it."""
+"""Parent's side of a measuring process: start, messages, limits on memory and time, end."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ..errors import GpuplanError, UsageError
+from ..profile_schema import MeasuredValues, Timing
 from ..workload.capture.process import ScriptProcess, build_process_environment
 from ..workload.capture.terms import ScriptOptions
 from ..workload.reference import parse_reference
@@ -24,24 +25,24 @@ from .statistics import summarize
 __all__ = ["MeasuringProcess", "ProcessResult", "build_child_environment"]
 
 POLL_S = 0.2
-MEMORY_RESERVE = 0.05  # of the host's memory, left to everybody else [-]
+MEMORY_RESERVE = 0.05  # share of the host's memory left to other processes [-]
 PLATFORMS = {"cpu": "cpu", "gpu": "cuda,cpu", "tpu": "tpu,cpu"}
 
 
 @dataclass(slots=True)
 class ProcessResult:
-    """What came of one configuration.
+    """Result of one process.
 
     Args:
-        status: `measured`, `out_of_memory`, `failed`, `interrupted`.
-        row: What the child measured; of an interrupted one what had arrived.
-        environment: Of the child; None when it did not get that far.
-        busy: What else the processor did while it measured.
-        message: Why it was not measured.
+        status: `measured`, `out_of_memory`, `failed` or `interrupted`.
+        values: Measured values; after an interruption, those that had arrived.
+        environment: Environment of the child; None if it ended before it had a model.
+        busy: Processor use during the measurement; None if there was none.
+        message: Reason for not being measured.
     """
 
     status: str = "failed"
-    row: dict[str, Any] = field(default_factory=dict)
+    values: MeasuredValues = field(default_factory=MeasuredValues)
     environment: dict[str, Any] | None = None
     busy: ProcessorUse | None = None
     message: str | None = None
@@ -50,13 +51,13 @@ class ProcessResult:
 def build_child_environment(
     backend: str, device: str | None, *, terms: ScriptOptions, folder: Path
 ) -> dict[str, str]:
-    """Return the environment of a measuring process: backend, device, memory taken as needed.
+    """Build the environment of a measuring process: backend, device, no preallocated device memory.
 
     Args:
-        backend: Keras's.
-        device: Where it computes; None: where the backend does by itself.
-        terms: On which the user's code runs.
-        folder: A temporary one.
+        backend: Keras backend.
+        device: `cpu`, `gpu` or `tpu`; None for the backend's default.
+        terms: Options for running the user's code.
+        folder: Temporary folder.
     """
     environment = build_process_environment(terms, folder)
     environment |= {"KERAS_BACKEND": backend, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
@@ -70,17 +71,17 @@ def build_child_environment(
 
 
 class MeasuringProcess:
-    """One process for one configuration."""
+    """A child process that measures one configuration."""
 
     def __init__(
         self, request: Mapping[str, Any], on_event: Callable[[dict[str, Any]], None], terms: ScriptOptions
     ) -> None:
-        """Start it; `run` listens, `stop` ends it.
+        """Start the process; call `stop` at the end.
 
         Args:
-            request: See `profile_child`.
-            on_event: Called with every message.
-            terms: On which the user's code runs until there is a model.
+            request: Request to `profile.child`.
+            on_event: Callback for every message.
+            terms: Options for running the user's code until there is a model.
         """
         self._on_event = on_event
         self._folder = tempfile.TemporaryDirectory(prefix="gpuplan-")
@@ -100,7 +101,7 @@ class MeasuringProcess:
         self._lines: queue.Queue[str | None] = queue.Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        self.outcome = ProcessResult()
+        self.result = ProcessResult()
         self._windows: dict[str, list[tuple[float, int]]] = {}
         self._watch: LoadMonitor | None = None
 
@@ -111,68 +112,72 @@ class MeasuringProcess:
         self._lines.put(None)
 
     def run(self) -> ProcessResult:
-        """Listen until the process is done or dead."""
+        """Receive messages until the measurement or the process ends."""
         while True:
             try:
                 line = self._lines.get(timeout=POLL_S)
             except queue.Empty:
-                if self._is_over():
-                    return self.outcome
+                if self._stop_if_over_limit():
+                    return self.result
                 continue
             if line is None:
-                return self._died()
+                return self._explain_exit()
             message = json.loads(line)
             self._on_event(message)
-            if self._heard(message):
-                return self.outcome
+            if self._receive(message):
+                return self.result
 
-    def _is_over(self) -> bool:
-        """Return whether it was stopped for memory; ScriptTimeoutError when the user's code took too long."""
-        if self.outcome.environment is None:
+    def _stop_if_over_limit(self) -> bool:
+        """Stop the process if the host runs out of memory; return whether it did.
+
+        Raises:
+            ScriptTimeoutError: The user's code exceeded its time limit.
+        """
+        if self.result.environment is None:
             self._child.check()
-        if self._starves_the_host():
+        if self._exhausts_host_memory():
             self.stop()
-            self._ended("out_of_memory", "the host's memory was nearly used up; it was stopped")
+            self._finish("out_of_memory", "the host's memory was nearly used up; the process was stopped")
             return True
         return False
 
-    def _heard(self, message: dict[str, Any]) -> bool:
-        """Take a message in; return whether it was the last."""
+    def _receive(self, message: dict[str, Any]) -> bool:
+        """Process a message; return whether it was the last."""
         event = message["event"]
         if event == "ready":
-            self.outcome.environment = message["environment"]
-            self.outcome.row = {"batch_size": message["batch_size"], "prepare": message["facts"]}
+            self.result.environment = message["environment"]
+            self.result.values = {"batch_size": message["batch_size"], "prepare": message["facts"]}
             self._watch = LoadMonitor([self.process.pid])
         elif event == "window":
             self._windows.setdefault(message["phase"], []).append((message["step_s"], message["steps"]))
         elif event == "done":
-            self.outcome.row = message["row"]
-            self._ended("measured", None)
+            self.result.values = message["row"]
+            self._finish("measured", None)
             return True
         elif event == "failed":
-            _raise_if_the_users(message)
+            _raise_user_error(message)
             status = "out_of_memory" if message["kind"] == "out_of_memory" else "failed"
-            self._ended(status, message["message"])
+            self._finish(status, message["message"])
             return True
         return False
 
-    def _ended(self, status: str, message: str | None) -> ProcessResult:
-        self.outcome.status, self.outcome.message = status, message
-        self.outcome.busy = self._watch.stop() if self._watch is not None else None
-        return self.outcome
+    def _finish(self, status: str, message: str | None) -> ProcessResult:
+        self.result.status, self.result.message = status, message
+        self.result.busy = self._watch.stop() if self._watch is not None else None
+        return self.result
 
-    def _died(self) -> ProcessResult:
+    def _explain_exit(self) -> ProcessResult:
         code = self.process.wait()
         self._log.seek(0)
-        said = self._log.read().strip().splitlines()
+        lines = self._log.read().strip().splitlines()
         if code == -signal.SIGKILL:
-            return self._ended(
+            return self._finish(
                 "out_of_memory", "the process was killed, as the system does when memory is used up"
             )
-        last = said[-1][:300] if said else "it said nothing"
-        return self._ended("failed", f"the process ended with code {code}: {last}")
+        last = lines[-1][:300] if lines else "it printed nothing"
+        return self._finish("failed", f"the process ended with code {code}: {last}")
 
-    def _starves_the_host(self) -> bool:
+    def _exhausts_host_memory(self) -> bool:
         import psutil
 
         memory = psutil.virtual_memory()
@@ -184,18 +189,15 @@ class MeasuringProcess:
         return False
 
     def interrupted(self) -> ProcessResult:
-        """Return what had arrived."""
-        for phase, windows in self._windows.items():
-            steps_s, counts = [list(column) for column in zip(*windows, strict=True)]
-            found = summarize(steps_s, [int(count) for count in counts]).to_json()
-            self.outcome.row[phase] = {
-                **found, "windows_s": steps_s, "steps_per_window": counts, "stopped": "interrupted",
-                "warm_up": {"windows_s": [], "settled": None},
-            }  # fmt: skip
-        return self._ended("interrupted", "stopped by the user")
+        """Return the windows received so far as the result."""
+        if "fit" in self._windows:
+            self.result.values["fit"] = _build_timing(self._windows["fit"])
+        if "step" in self._windows:
+            self.result.values["step"] = _build_timing(self._windows["step"])
+        return self._finish("interrupted", "stopped by the user")
 
     def stop(self) -> None:
-        """End the process and all that it started, and clean up; may be called twice."""
+        """End the process and its descendants, and clean up; may be called repeatedly."""
         self._child.stop()
         self._reader.join(timeout=5)
         for stream in (self.process.stdout, self._log):
@@ -205,8 +207,19 @@ class MeasuringProcess:
         self._folder.cleanup()
 
 
-def _raise_if_the_users(message: Mapping[str, Any]) -> None:
-    """Raise what the user can mend: a wrong argument, code that fails before there is a model."""
+def _build_timing(windows: Sequence[tuple[float, int]]) -> Timing:
+    """Build the timing of an interrupted phase from its windows: step time [s] and number of steps."""
+    steps_s = [step_s for step_s, _ in windows]
+    counts = [count for _, count in windows]
+    timing = {
+        **summarize(steps_s, counts).to_json(), "windows_s": steps_s, "steps_per_window": counts,
+        "stopped": "interrupted", "warm_up": {"windows_s": [], "settled": None},
+    }  # fmt: skip
+    return cast("Timing", timing)
+
+
+def _raise_user_error(message: Mapping[str, Any]) -> None:
+    """Raise errors that the user can fix: a wrong argument, or code that fails before there is a model."""
     if message["kind"] == "usage":
         raise UsageError(message["message"], hint=message["hint"])
     if message["kind"] == "capture":

@@ -1,0 +1,218 @@
+"""Format of profiles (`schemas/gpuplan.profile.json`), made by `gpuplan profile`, `StepTimer` and launched runs.
+
+The types describe plain JSON data: a document is a dictionary in memory as it is in its file.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NotRequired, TypedDict
+
+__all__ = [
+    "PROFILE_SCHEMA",
+    "CompiledStepRecord",
+    "EpochRecord",
+    "LargestBatch",
+    "LaunchRecord",
+    "MeasuredValues",
+    "MemoryRecord",
+    "PipelineRecord",
+    "PredictionRecord",
+    "ProfileDocument",
+    "RowRecord",
+    "RunRecord",
+    "Split",
+    "Timing",
+    "TimingSummary",
+    "WarmUp",
+]
+
+PROFILE_SCHEMA = "gpuplan.profile/1"
+
+
+class WarmUp(TypedDict):
+    """Windows before the counted ones [s]; whether their times settled, None if unknown."""
+
+    windows_s: list[float]
+    settled: bool | None
+
+
+class TimingSummary(TypedDict):
+    """Statistics of step times; without windows only the median, if known.
+
+    `low_s` and `high_s` are the 95 % interval of the median, `width` is its width over the median, `spread` the
+    range between the quartiles over the median, and `drift` the second half over the first half, minus 1.
+    """
+
+    median_s: float | None
+    low_s: NotRequired[float | None]
+    high_s: NotRequired[float | None]
+    mean_s: NotRequired[float | None]
+    spread: NotRequired[float | None]
+    drift: NotRequired[float]
+    windows: NotRequired[int]
+    width: NotRequired[float | None]
+
+
+class Timing(TimingSummary):
+    """Step times of `fit()` or of the compiled step alone, with the raw windows."""
+
+    windows_s: list[float]
+    steps_per_window: list[int]
+    warm_up: WarmUp
+    stopped: str
+    process_medians_s: NotRequired[list[float]]
+    windows_per_process: NotRequired[list[int]]
+
+
+class EpochRecord(TypedDict):
+    """Time of an epoch outside its steps, number of its steps, and total without validation; None if unknown."""
+
+    beside_steps_s: float | None
+    steps: NotRequired[int | None]
+    total_s: NotRequired[float | None]
+
+
+class MemoryRecord(TypedDict):
+    """Peak memory of device and process, growth of the process since before the first step, and prediction."""
+
+    device_peak_bytes: int | None
+    host_peak_bytes: int | None
+    host_growth_bytes: NotRequired[int | None]
+    predicted_bytes: NotRequired[int]
+    measured_over_predicted: NotRequired[float | None]
+
+
+class PipelineRecord(TypedDict):
+    """Throughput of the script's data pipeline without a device; None if too slow to measure."""
+
+    workers: int | None
+    samples_per_s: float | None
+    cores: float
+    samples_per_s_per_core: float | None
+    windows: int
+    spread: float | None
+
+
+class PredictionRecord(TypedDict):
+    """Predicted step time for the accelerator of the run."""
+
+    step_time_s: dict[str, float]
+    basis: str
+
+
+class MeasuredValues(TypedDict, total=False):
+    """Values measured by one process; after an interruption, those that had arrived."""
+
+    fit: Timing
+    prepare: dict[str, Any]
+    epoch: EpochRecord
+    state_while_timed: dict[str, Any] | None
+    step: Timing | None
+    memory: MemoryRecord
+    pipeline: list[PipelineRecord] | None
+    batch_size: int
+
+
+class RowRecord(TypedDict):
+    """A measured configuration: batch size and precision. `workload` is an index into the document's."""
+
+    batch_size: int | None
+    precision: str | None
+    asked_precision: str | None
+    status: str
+    message: str | None
+    fit: Timing | None
+    step: Timing | None
+    epoch: EpochRecord | None
+    memory: MemoryRecord | None
+    pipeline: list[PipelineRecord] | None
+    state_while_timed: dict[str, Any] | None
+    workload: int | None
+    prepare: dict[str, Any]
+    load: dict[str, Any] | None
+    limit: str | None
+    findings: list[str]
+    predicted: NotRequired[PredictionRecord]
+
+
+class Split(TypedDict):
+    """Step time at a precision as a fixed part and a part per sample [s]."""
+
+    precision: str | None
+    fixed_s: float
+    per_sample_s: float
+
+
+class LargestBatch(TypedDict):
+    """Largest batch size that was measured, and smallest one that ran out of memory [-]."""
+
+    fitted: int | None
+    out_of_memory_at: int | None
+
+
+class RunRecord(TypedDict):
+    """A whole run of `fit()`, by epoch."""
+
+    finished_at: str
+    epochs_planned: int | None
+    steps_per_epoch: int | None
+    epochs_s: list[float]
+    validation_s: list[float]
+    steps: list[int]
+    total_s: float | None
+    global_batch_size: int | None
+
+
+class LaunchRecord(TypedDict):
+    """Machine, lifetime and compute cost of a launched run."""
+
+    run: str
+    attempts: int
+    provider: str
+    instance_type: str
+    region: str
+    purchase: str
+    ran_s: float
+    compute_usd: float
+    status: str
+
+
+class CompiledStepRecord(TypedDict):
+    """A measured step (index `row`) as compiled for another accelerator."""
+
+    row: int
+    accelerator: str
+    batch_size: int
+    precision: str
+    step_time_s: dict[str, float] | None
+    basis: str | None
+    limiter: str | None
+    note: str
+    memory_bytes: int
+    memory_fits: bool | None
+
+
+class ProfileDocument(TypedDict):
+    """A profile."""
+
+    schema: str
+    gpuplan_version: str
+    status: Literal["running", "complete", "interrupted"]
+    source: str
+    created_at: str
+    model: str
+    mode: str
+    backend: str
+    data: str
+    rules: dict[str, Any]
+    accelerator: str | None
+    devices: float
+    environment: dict[str, Any] | None
+    rows: list[RowRecord]
+    splits: list[Split]
+    largest_batch_size: LargestBatch | None
+    run: RunRecord | None
+    workloads: list[dict[str, Any]]
+    notes: list[str]
+    launch: NotRequired[LaunchRecord]
+    compiled: NotRequired[list[CompiledStepRecord]]
