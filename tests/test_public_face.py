@@ -87,5 +87,5 @@ def test_wrong_arguments_are_usage_errors() -> None:
     """The same errors as on the command line, to be caught by class."""
     with pytest.raises(gpuplan.UsageError, match="both set the length of the run"):
         gpuplan.estimate("ResNet50", epochs=1, steps=1)
-    with pytest.raises(gpuplan.GpuplanError, match="is no duration"):
+    with pytest.raises(gpuplan.GpuplanError, match="is not a duration"):
         gpuplan.estimate("ResNet50", deadline="soon")

@@ -1,1 +1,1 @@
-"""Step time times offer: hours, dollars, ranking."""
+"""Estimates of a workload on offers: duration, bill, memory and ranking."""

@@ -1,4 +1,4 @@
-"""Letting XLA compile a step for the accelerators of a selection."""
+"""Compilation of a step by XLA for the selected accelerators."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ __all__ = ["ProgramSource", "StepCompiler", "build_program_source", "count_visib
 
 @dataclass(frozen=True, slots=True)
 class ProgramSource:
-    """What is lowered: a MODEL argument, with what is said beside it.
+    """Model and options from which the program to compile is lowered.
 
     Args:
         model: MODEL reference.
-        options: What is said beside it.
+        options: Tracing options.
         argv: Arguments of a script.
-        devices: Numbers of accelerators that a model may be laid out over by its own code [-].
-        shared: Whether several devices share one batch; else each keeps its own.
+        devices: Numbers of accelerators over which the model's own code may shard it [-].
+        shared: Whether several devices share one batch instead of each keeping its own.
     """
 
     model: Any
@@ -45,12 +45,12 @@ class ProgramSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepCompiler:
-    """How steps are compiled.
+    """Compiler of steps for the accelerators of a selection.
 
     Args:
-        limits: Of each compilation.
-        tell: Called while one runs: accelerator, how many are done, of how many.
-        warn: Takes one line on each compilation that failed.
+        limits: Limits of each compilation.
+        tell: Progress callback with the accelerator, the number of finished compilations and the total.
+        warn: Callback that receives one line for each failed compilation.
     """
 
     limits: CompileLimits = field(default_factory=CompileLimits)
@@ -58,7 +58,7 @@ class StepCompiler:
     warn: Callable[[str], None] = lambda line: None
 
     def require_named(self, accelerators: Sequence[str], model: Any) -> None:
-        """Raise UsageError unless it is said what to compile, and for what: each takes half a minute or more."""
+        """Raise UsageError unless accelerators and a MODEL reference are named (each compilation takes 30 s)."""
         if not accelerators:
             raise UsageError(
                 "`--compile` takes half a minute or more an accelerator, and none is named",
@@ -78,13 +78,13 @@ class StepCompiler:
         accelerators: Iterable[Accelerator],
         program: ProgramSource,
     ) -> StepPredictor:
-        """Return a predictor that knows what the compilers say of a workload.
+        """Return a predictor that uses the compilers' results for a workload.
 
         Args:
-            inner: Knows everything else.
-            workload: What runs.
-            accelerators: What is compiled for.
-            program: What the workload was traced from.
+            inner: Predictor for everything that is not compiled.
+            workload: Workload to compile.
+            accelerators: Accelerators to compile for.
+            program: Source of the traced workload.
         """
         wanted = _targets(accelerators)
         if not wanted:
@@ -110,7 +110,7 @@ class StepCompiler:
         count: int,
         program: ProgramSource,
     ) -> None:
-        """Let a predictor know what a compiler says of a program that its own code lays out over accelerators."""
+        """Compile a program that its own code shards over accelerators, and add the result to a predictor."""
         whole, together = build_sharded_target(target, count), 1 if program.shared else count
         options = replace(
             program.options, batch_size=workload.batch_size * together, devices=count * target.cores
@@ -132,7 +132,7 @@ class StepCompiler:
         target: CompileTarget,
         program: ProgramSource,
     ) -> None:
-        """Let a predictor know what a compiler says of a program at a workload's batch size."""
+        """Compile a program at a workload's batch size, and add the result to a predictor."""
         result = self._one(target, workload, program)
         self._say(result, target.accelerator)
         predictor.learn(workload, target.accelerator, Compilation(target, result))
@@ -145,12 +145,12 @@ class StepCompiler:
     def compile_more(
         self, predictor: StepPredictor, workloads: Mapping[str, Sequence[Workload]], *, program: ProgramSource
     ) -> None:
-        """Compile at further batch sizes, so that those between lie on a line.
+        """Compile at more batch sizes; sizes between two compiled ones are interpolated linearly.
 
         Args:
-            predictor: As `wrap_predictor` returned it.
-            workloads: At further batch sizes, by accelerator.
-            program: What they were traced from.
+            predictor: Predictor returned by `wrap_predictor`.
+            workloads: Workloads at more batch sizes, by accelerator.
+            program: Source of the traced workloads.
         """
         if not isinstance(predictor, CompiledPredictor):
             return
@@ -166,7 +166,7 @@ class StepCompiler:
     def _one(
         self, target: CompileTarget, workload: Workload, program: ProgramSource
     ) -> CompiledStep | CompileFault:
-        """Return what comes of compiling for one accelerator, whose cores share its batch."""
+        """Compile for one accelerator, whose cores share its batch."""
         if workload.batch_size % target.cores:
             message = f"{workload.batch_size} samples cannot be shared by the {target.cores} cores of a chip"
             return CompileFault(kind="failed", message=message, hint="an even batch size")
@@ -199,9 +199,9 @@ def _targets(accelerators: Iterable[Accelerator]) -> tuple[CompileTarget, ...]:
 
 
 def count_visible_devices(selection: Selection, counts: Iterable[float]) -> int | None:
-    """Return how many devices JAX would find on the largest number of accelerators asked for; None: one [-].
+    """Return the number of devices that JAX would find on the largest requested machine; None for one [-].
 
-    A script that lays a model out over devices has to find them where it is traced, too.
+    A script that shards a model over devices needs the same number of devices while it is traced.
     """
     cores = [target.cores for target in _targets(selection.accelerators)]
     most = max(_whole(counts), default=1) * max(cores, default=1)
@@ -211,7 +211,7 @@ def count_visible_devices(selection: Selection, counts: Iterable[float]) -> int 
 def build_program_source(
     model: Any, options: WorkloadOptions, argv: Sequence[str], question: Question
 ) -> ProgramSource:
-    """Return what is lowered to answer a question."""
+    """Build the source of the program to compile for a question."""
     return ProgramSource(
         model, options, tuple(argv), devices=_whole(question.filters.devices),
         shared=question.scaling == "strong",
@@ -219,7 +219,7 @@ def build_program_source(
 
 
 def _whole(counts: Iterable[float]) -> tuple[int, ...]:
-    """Return the numbers of whole accelerators among those of offers.
+    """Return the whole numbers among numbers of devices.
 
     Example:
         >>> _whole([0.5, 1, 8.0])

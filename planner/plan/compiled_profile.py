@@ -1,4 +1,4 @@
-"""What compilers say, on accelerators that are not here, of the steps that a profile measured."""
+"""Compiler results for the steps of a profile on accelerators that are not in this machine."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def resolve_accelerators(names: Sequence[str], catalog: Catalog) -> tuple[Accele
     """Return the accelerators to compile for.
 
     Raises:
-        UsageError: None is named, or the catalog does not know one.
+        UsageError: No name is given, or a name is not in the catalog.
     """
     if not names:
         raise UsageError(
@@ -47,11 +47,11 @@ def add_compiled(
     Steps that were measured at several batch sizes are compiled at the smallest and the largest.
 
     Args:
-        document: A profile whose rows were traced.
-        request: What was measured.
-        catalog: What is known of accelerators.
-        accelerators: What to compile for.
-        compiling: How.
+        document: Profile whose rows were traced.
+        request: Request that produced the profile.
+        catalog: Catalog with the accelerators.
+        accelerators: Accelerators to compile for.
+        compiling: Compiler of steps.
     """
     known = ProfiledPredictor(
         Predictor.load(), read_profile_rows(document, source="this profile"), own_cpu=None,

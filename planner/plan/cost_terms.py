@@ -1,4 +1,4 @@
-"""The terms of a run: what is charged and assumed beside the hours of training, and the user's own say in it."""
+"""Costs and assumptions of a run besides the training hours, with the user's overrides."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ __all__ = [
     "parse_overrides",
 ]
 
-# What can be given outright in place of what is worked out from the workload.
+# Values that the user can state instead of those derived from the workload.
 DIRECT_KEYS: Mapping[str, str] = {
     "dataset_gb": "data to download [GB]",
     "compile_s": "compilation [s]",
     "validation_samples": "samples validated after every epoch",
     "checkpoint_gb": "size of a checkpoint [GB]",
     "disk_gb": "disk that is rented [GB]",
-    "chance": "chance of getting a notebook's accelerator when it is asked for",
+    "chance": "chance of getting a notebook's accelerator when it is requested",
     "notebook_hours_a_week": "hours a week that a notebook with a quota gives you [h]",
     "g_co2_per_kwh": "carbon intensity of your own electricity [g/kWh]",
     "egress_gb": "what is downloaded from the cloud at the end [GB]",
@@ -47,12 +47,12 @@ Bounds = tuple[float, float, float]
 
 
 class Currency(Frozen):
-    """What money is shown in.
+    """Currency in which amounts are shown.
 
     Args:
-        code: Three letters.
-        per_usd: How much of it one US dollar buys.
-        source: Who says so, and when.
+        code: Three-letter code (ISO 4217).
+        per_usd: Units of the currency per US dollar.
+        source: Source and date of the exchange rate.
     """
 
     code: str = "USD"
@@ -60,11 +60,11 @@ class Currency(Frozen):
     source: str = ""
 
     def of_usd(self, usd: Decimal) -> Decimal:
-        """Return an amount of dollars in this currency, exactly."""
+        """Convert an amount in US dollars exactly."""
         return usd * self.per_usd
 
     def to_usd(self, amount: Decimal) -> Decimal:
-        """Return an amount of this currency in dollars, to the nano-dollar."""
+        """Convert an amount in this currency to US dollars, rounded to the nano-dollar."""
         return (amount / self.per_usd).quantize(Decimal("1e-9"))
 
     def to_json(self) -> dict[str, str]:
@@ -76,15 +76,15 @@ USD = Currency()
 
 
 class CostTerms(Frozen):
-    """What is charged and assumed beside the price of the machine.
+    """Costs and assumptions besides the price of the machine.
 
     Args:
-        costs: The rows of the catalog; None: nothing but the training is counted.
-        overrides: What the user knows better, by key.
-        discounts: Negotiated.
-        tax: On everything; None: none.
-        currency: What money is shown in.
-        today: The day for which discounts are looked up.
+        costs: Cost rows of the catalog; None counts the training alone.
+        overrides: Values stated by the user, by key.
+        discounts: Negotiated discounts.
+        tax: Tax on the whole bill; None for no tax.
+        currency: Currency in which amounts are shown.
+        today: Date on which discounts must be valid.
     """
 
     costs: Costs | None = None
@@ -95,11 +95,11 @@ class CostTerms(Frozen):
     today: date = date.min
 
     def given(self, key: str) -> float | None:
-        """Return what the user said of a key; None when nothing was said."""
+        """Return the user's value of a key, or None."""
         return self.overrides.get(key)
 
     def bounds(self, key: str, place: str) -> Bounds | None:
-        """Return the three numbers of an assumption at a place; None when it has none there."""
+        """Return the lower bound, central value and upper bound of an assumption for a kind of host, or None."""
         row = None if self.costs is None else self._row(key, place)
         if row is None:
             return None
@@ -107,7 +107,7 @@ class CostTerms(Frozen):
         return row.bounds if given is None else (given, given, given)
 
     def because(self, key: str, place: str) -> str:
-        """Return why an assumption is what it is."""
+        """Return the value, bounds, basis and source of an assumption in a sentence."""
         if key in self.overrides:
             return f"{key} = {self.overrides[key]:g}, as given"
         row = None if self.costs is None else self._row(key, place)
@@ -117,18 +117,18 @@ class CostTerms(Frozen):
         return f"{key} = {mid:g} ({low:g} to {high:g}), {row.basis}: {row.source}"
 
     def provider_cost(self, provider: str) -> ProviderCost | None:
-        """Return what a provider charges beside the machine; None when it is unknown."""
+        """Return a provider's charges besides the machine, or None if unknown."""
         return None if self.costs is None else self.costs.providers.get(provider)
 
     def g_co2_per_kwh(self, provider: str, region: str) -> float | None:
-        """Return how dirty a region's grid is; None when unknown [g/kWh]."""
+        """Return the carbon intensity of the grid in a region, or None if unknown [g/kWh]."""
         if provider in OWNED:
             return self.overrides.get("g_co2_per_kwh")
         row = None if self.costs is None else self.costs.regions.get((provider, region))
         return None if row is None else row.g_co2_per_kwh
 
     def find_discount(self, offer: Offer) -> Discount | None:
-        """Return the discount on an offer's list price; None on a committed price or one's own machine."""
+        """Return the discount on an offer's list price; None for user-supplied prices."""
         if not self.discounts:
             return None
         from ..offers.user_prices import OWN_SOURCE
@@ -139,7 +139,7 @@ class CostTerms(Frozen):
         return find_discount(offer, self.discounts, today=self.today)
 
     def to_json(self) -> dict[str, Any]:
-        """Return what was assumed, as it was used."""
+        """Return the costs and assumptions in effect as plain JSON types."""
         tax = None if self.tax is None else {"name": self.tax.name, "percent": format(self.tax.percent, "f")}
         return {
             "currency": self.currency.to_json(),
@@ -160,21 +160,21 @@ NO_TERMS = CostTerms()
 
 
 def parse_overrides(texts: Iterable[str], costs: Costs) -> dict[str, float]:
-    """Return `key=value` pairs as numbers.
+    """Parse `key=value` pairs.
 
     Args:
-        texts: As given with `--assume`.
-        costs: Names the keys that there are.
+        texts: Values of `--assume`.
+        costs: Cost rows, which define the valid keys.
 
     Raises:
-        UsageError: No pair, a key that is unknown, or a value that is no number of at least zero.
+        UsageError: A text that is not a pair, an unknown key, or a value that is not a number of at least 0.
     """
     known = sorted({key for key, _ in costs.assumptions} | set(DIRECT_KEYS))
     found = {}
     for text in texts:
         key, separator, value = text.partition("=")
         if not separator:
-            raise UsageError(f"`--assume {text}` is no `key=value`", hint=f"keys: {', '.join(known)}")
+            raise UsageError(f"`--assume {text}` is not `key=value`", hint=f"keys: {', '.join(known)}")
         if key not in known:
             raise UsageError(
                 f"unknown assumption `{key}` in `--assume`",
@@ -185,12 +185,12 @@ def parse_overrides(texts: Iterable[str], costs: Costs) -> dict[str, float]:
 
 
 def build_cost_terms(settings: Settings, costs: Costs, *, assume: Iterable[str] = ()) -> CostTerms:
-    """Return the terms that the user's settings and flags make.
+    """Build the cost terms from settings and flags.
 
     Args:
-        settings: Discounts, tax, currency.
-        costs: Of the catalog.
-        assume: `key=value` pairs.
+        settings: Settings with discounts, tax and currency.
+        costs: Cost rows of the catalog.
+        assume: Overrides as `key=value` pairs.
     """
     rate = settings.exchange_rate.get(settings.currency)
     currency = USD
@@ -204,13 +204,13 @@ def build_cost_terms(settings: Settings, costs: Costs, *, assume: Iterable[str] 
 
 
 def _number(value: str, text: str) -> float:
-    """Return a number of at least zero."""
+    """Parse a number of at least 0."""
     try:
         number = float(value)
     except ValueError:
         number = -1.0
     if not math.isfinite(number) or number < 0:
         raise UsageError(
-            f"`--assume {text}`: `{value}` is no number of at least zero", hint="as in `boot_s=90`"
+            f"`--assume {text}`: `{value}` is not a number of at least 0", hint="give e.g. `boot_s=90`"
         )
     return number

@@ -1,4 +1,4 @@
-"""What a report shows beside the offers: the step taken apart, the bills in detail, cost against epochs."""
+"""Details of a report besides the offers: step breakdowns, itemized bills, and cost against epochs."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ __all__ = ["build_report_details"]
 ACCELERATORS_SHOWN = 6
 PAID_COLAB = "colab-payg"
 EPOCHS_SHOWN = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200, 300, 500, 700, 1000)
-MOST_EPOCHS_TIMES = 10  # of those that were asked for: as far as the curves go
+MOST_EPOCHS_TIMES = 10  # end of the curves, as a multiple of the requested epochs [-]
 
 
 def build_report_details(context: EstimateContext, estimate: Estimate, question: Question) -> ReportDetails:
-    """Return the details of an estimate.
+    """Build the report details of an estimate.
 
     Args:
-        ready: What it was worked out from.
-        estimate: The answer.
-        question: What was asked.
+        context: Context of the estimate.
+        estimate: The estimate.
+        question: Question that the estimate answers.
     """
     chosen = estimate.recommendation
     named = (chosen.cheapest, chosen.fastest, chosen.within_deadline, chosen.within_budget, chosen.free)
@@ -50,7 +50,7 @@ def build_report_details(context: EstimateContext, estimate: Estimate, question:
 
 
 def _steps(context: EstimateContext, estimate: Estimate, shown: Sequence[int]) -> tuple[StepBreakdown, ...]:
-    """Return the first accelerators of some offers taken apart, each once, one device of it."""
+    """Break down the step on one device of each of the first distinct accelerators of some offers."""
     wanted = [estimate.offers[index].selected.accelerator for index in shown]
     found: dict[str, StepBreakdown] = {}
     for accelerator in sorted((one for one in wanted if one is not None), key=lambda one: one.kind == "cpu"):
@@ -67,7 +67,7 @@ def _steps(context: EstimateContext, estimate: Estimate, shown: Sequence[int]) -
 
 @dataclass(frozen=True)
 class _CostCurves:
-    """What the usual ways cost at numbers of epochs; each number is worked out once."""
+    """Costs of the default alternatives at numbers of epochs, computed once per number."""
 
     costs: AlternativeCostModel
     asked: int
@@ -75,7 +75,7 @@ class _CostCurves:
 
     @classmethod
     def of(cls, context: EstimateContext, estimate: Estimate, question: Question) -> _CostCurves | None:
-        """Return them; None where the run is not told in epochs, or no usual way is among the offers."""
+        """Build the curves; None if the run is not given in epochs or no default alternative is offered."""
         workload = context.workload
         if workload.epochs is None or workload.samples is None:
             return None
@@ -87,22 +87,22 @@ class _CostCurves:
 
     @property
     def farthest(self) -> int:
-        """As far as the curves go [epochs]."""
+        """End of the curves [epochs]."""
         return MOST_EPOCHS_TIMES * max(self.asked, 10)
 
     def at(self, epochs: int) -> dict[str, AlternativeCost]:
-        """Return every way by its name, the cheapest first."""
+        """Return the cost of each alternative by name, the cheapest first."""
         if epochs not in self.known:
             found = self.costs.at(epochs=epochs, runs=1)
-            self.known[epochs] = {way.alternative.name: way for way in found}
+            self.known[epochs] = {cost.alternative.name: cost for cost in found}
         return self.known[epochs]
 
     def find_crossover_points(self) -> tuple[Crossover, ...]:
-        """Return where the cheapest way changes."""
+        """Return the numbers of epochs at which the cheapest alternative changes."""
         return find_crossovers(lambda n: next(iter(self.at(n))), farthest=self.farthest)
 
     def against(self, name: str) -> Iterator[Crossover]:
-        """Yield where one way becomes cheaper or dearer than each other that is paid for."""
+        """Yield the numbers of epochs at which one alternative overtakes each other paid one in cost."""
         asked = self.at(self.asked)
         for other in [rival for rival in asked if rival != name and asked[rival].money_usd.mid > 0]:
             yield from (
@@ -112,12 +112,12 @@ class _CostCurves:
             )
 
     def _cheaper(self, one: str, other: str, epochs: int) -> str:
-        """Return the cheaper of two ways."""
+        """Return the name of the cheaper of two alternatives."""
         found = self.at(epochs)
         return one if found[one].total_usd <= found[other].total_usd else other
 
     def curves(self) -> Iterator[CostCurve]:
-        """Yield what each way costs."""
+        """Yield the cost curve of each alternative."""
         epochs = sorted({n for n in EPOCHS_SHOWN if n <= self.farthest} | {self.asked, self.farthest})
         for alternative in self.costs.alternatives:
             found = [(n, self.at(n)[alternative.name].money_usd) for n in epochs]

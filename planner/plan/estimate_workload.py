@@ -1,4 +1,4 @@
-"""One workload on every offer: time, bill, memory, and which to take."""
+"""Estimate of one workload on every offer: time, bill, memory and recommendation."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ def estimate_workload(
     resized: Callable[[int], Workload] | None = None,
     feed: InputPipeline | None = None,
 ) -> Estimate:
-    """Return what a workload takes and costs on every offer of a selection.
+    """Estimate time, cost and memory of a workload on every offer of a selection.
 
     Args:
-        workload: What runs.
-        selection: The offers that pass the question's filters.
-        predictor: Knows step times; asked once for each kind and number of devices.
+        workload: Workload to estimate.
+        selection: Offers that pass the question's filters.
+        predictor: Predictor of step times, called once for each kind and number of devices.
         question: Order and limits.
-        terms: What is charged and assumed beside the training; by default nothing.
-        resized: Gives the workload at other batch sizes; strong scaling needs it.
-        feed: How fast a profile found the data to arrive, unless the question says how they are fed.
+        terms: Costs and assumptions besides the training; none by default.
+        resized: Function that returns the workload at another batch size; required for strong scaling.
+        feed: Input pipeline measured by a profile; `question.feed` takes precedence.
 
     Raises:
         UsageError: A deadline or a budget is given for a run of unknown length.
@@ -85,13 +85,13 @@ def estimate_workload(
 def estimate_on_device(
     workload: Workload, selected: OfferContext, predictor: StepPredictor, spread: BatchScaling = WEAK
 ) -> DeviceEstimate:
-    """Return the workload on an offer's devices; the offer's price plays no part.
+    """Estimate a workload on an offer's devices, independent of the offer's price.
 
     Args:
-        workload: What runs.
-        selected: Gives the devices and their number, and the host's memory where the host is the device.
-        predictor: Knows step times.
-        spread: What each of several devices works on.
+        workload: Workload to estimate.
+        selected: Offer with its device; a CPU host also provides the memory.
+        predictor: Predictor of step times.
+        spread: Division of the batch over several devices.
     """
     from ..offers.compat import load_compatibility
 
@@ -131,7 +131,7 @@ def estimate_on_device(
 
 
 def _device_bytes(selected: OfferContext) -> int | None:
-    """Return the memory of one device; of a host that computes by itself, the host's [bytes]."""
+    """Return the usable memory of one device; for a CPU host, that of the host [bytes]."""
     offer, accelerator = selected.offer, selected.accelerator
     if accelerator is None:
         return None
@@ -143,13 +143,13 @@ def _device_bytes(selected: OfferContext) -> int | None:
 
 
 def _require_run_length(workload: Workload, question: Question) -> None:
-    """Raise UsageError when a limit of the whole run is asked for and the run's length is unknown."""
+    """Raise UsageError if a deadline or budget is given for a run of unknown length."""
     limits = {"--deadline": question.deadline_s, "--budget": question.budget_usd}
     asked_for = [flag for flag, limit in limits.items() if limit is not None]
     known = workload.steps is not None or (workload.samples is not None and workload.epochs is not None)
     if asked_for and not known:
         raise UsageError(
-            f"`{asked_for[0]}` needs the length of the run, and `{workload.model}` does not tell it",
+            f"`{asked_for[0]}` needs the length of the run, which `{workload.model}` does not state",
             hint="add `--samples N --epochs N`, or `--steps N`",
         )
 

@@ -1,4 +1,4 @@
-"""When the answer is no: nothing fits, nothing is in time, nothing is within the budget."""
+"""Reasons for a negative answer: nothing fits, nothing is predicted, or deadline or budget is exceeded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["explain_no_answer"]
 
 
 def explain_no_answer(estimate: Estimate, question: Question) -> NoAnswerError | None:
-    """Return why the question has no answer among the offers, or None when it has one."""
+    """Return the error that explains why no offer answers the question, or None if one does."""
     checks = [_nothing_in_time(estimate, question), _nothing_in_budget(estimate, question)]
     if estimate.recommendation.cheapest is None:
         checks = [_nothing_fits(estimate), _nothing_predicted(estimate), *checks]
@@ -25,7 +25,7 @@ def explain_no_answer(estimate: Estimate, question: Question) -> NoAnswerError |
 
 
 def _nothing_fits(estimate: Estimate) -> NoAnswerError | None:
-    """Return that the step fits nowhere, of all offers whose memory is known."""
+    """Return an error if the step fits on no offer with known memory."""
     verdicts = [memory for one in estimate.offers if (memory := one.projection.memory).fits is not None]
     if not verdicts or any(verdict.fits for verdict in verdicts):
         return None
@@ -42,7 +42,7 @@ def _nothing_fits(estimate: Estimate) -> NoAnswerError | None:
 
 
 def _nothing_predicted(estimate: Estimate) -> NoAnswerError | None:
-    """Return that no step time is known at all."""
+    """Return an error if no step time could be predicted."""
     steps = [one.projection.step_time for one in estimate.offers]
     if any(not isinstance(step, NoPrediction) for step in steps):
         return None
@@ -54,7 +54,7 @@ def _nothing_predicted(estimate: Estimate) -> NoAnswerError | None:
 
 
 def _nothing_in_time(estimate: Estimate, question: Question) -> NoAnswerError | None:
-    """Return that the deadline cannot be met."""
+    """Return an error if no offer meets the deadline."""
     chosen = estimate.recommendation
     if question.deadline_s is None or chosen.within_deadline is not None:
         return None
@@ -70,7 +70,7 @@ def _nothing_in_time(estimate: Estimate, question: Question) -> NoAnswerError | 
 
 
 def _nothing_in_budget(estimate: Estimate, question: Question) -> NoAnswerError | None:
-    """Return that the budget cannot be kept."""
+    """Return an error if no offer stays within the budget."""
     chosen = estimate.recommendation
     if question.budget_usd is None or chosen.within_budget is not None:
         return None
@@ -85,10 +85,10 @@ def _nothing_in_budget(estimate: Estimate, question: Question) -> NoAnswerError 
 
 
 def _hours(time_s: float) -> str:
-    """Return a time in hours, for a sentence."""
+    """Format a time in hours."""
     return f"{time_s / SECONDS_PER_HOUR:.3g} h"
 
 
 def _name(one: OfferEstimate) -> str:
-    """Return what an offer is called."""
+    """Format the name of an offer."""
     return f"{one.offer.provider} {one.offer.instance_type} in {one.offer.region}"

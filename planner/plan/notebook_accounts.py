@@ -1,4 +1,4 @@
-"""What the official clients of Colab and Kaggle say of the account now, before an answer is worked out."""
+"""Current account readings from the official clients of Colab and Kaggle."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ if TYPE_CHECKING:
 
 __all__ = ["refresh_notebook_accounts"]
 
-PATIENCE_S = 20.0  # of one command of a client [s]
+COMMAND_TIMEOUT_S = 20.0  # of one client command [s]
 
 
-def refresh_notebook_accounts(settings: Settings, *, timeout_s: float = PATIENCE_S) -> Iterator[str]:
-    """Ask each client that is installed, keep what it says among the readings, and yield what to know of it.
+def refresh_notebook_accounts(settings: Settings, *, timeout_s: float = COMMAND_TIMEOUT_S) -> Iterator[str]:
+    """Query each installed client, store its readings, and yield one line per result.
 
-    A client that is not there, knows no account or does not answer takes nothing away: the readings before, or the
-    dated rows of the catalog, stay.
+    If a client is missing, is not signed in or does not respond, previous readings or the dated rows of the
+    catalog remain in use.
 
     Args:
-        settings: Where readings are kept, and which programs to ask.
-        timeout_s: How long one command may take [s].
+        settings: Settings with the data folder and the clients' endpoints.
+        timeout_s: Time limit of one client command [s].
     """
     from ..files import get_data_folder
     from ..offers.refresh.source import RefreshRequest

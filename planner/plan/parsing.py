@@ -1,4 +1,4 @@
-"""Deadlines, budgets and numbers of devices as people give them."""
+"""Parsing of durations and points in time, and validation of positive numbers."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _PART = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
 
 
 def parse_duration_s(text: str, *, flag: str = "") -> float:
-    """Return a duration like `90s`, `15m`, `12h`, `1h30m` or `2d` [s]; UsageError for anything else.
+    """Parse a duration like `90s`, `15m`, `12h`, `1h30m` or `2d` [s]; UsageError for anything else.
 
     Args:
-        text: As it was given.
-        flag: How the user gave it.
+        text: Duration as written by the user.
+        flag: Flag named in the error message.
 
     Example:
         >>> parse_duration_s("1h30m"), parse_duration_s("2d")
@@ -30,7 +30,7 @@ def parse_duration_s(text: str, *, flag: str = "") -> float:
     compact = text.strip().lower()
     if not _DURATION.fullmatch(compact):
         given = f"{flag} {text}".strip()
-        raise UsageError(f"`{given}` is no duration", hint="write s, m, h or d behind the number: `12h`")
+        raise UsageError(f"`{given}` is not a duration", hint="write s, m, h or d after the number: `12h`")
     return sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(compact))
 
 
@@ -38,23 +38,23 @@ def require_positive(value: float, *, what: str, example: str) -> None:
     """Raise UsageError unless a number is positive and finite.
 
     Args:
-        value: The number.
-        what: How the user gave it: the flag.
-        example: A value that would do.
+        value: Number to check.
+        what: Flag named in the error message.
+        example: Valid value named in the hint.
     """
     if not math.isfinite(value) or value <= 0:
         raise UsageError(f"{what} must be above zero, not {value:g}", hint=f"try `{what} {example}`")
 
 
 def parse_seconds_until(text: str, *, now: datetime) -> float:
-    """Return how long it is until a moment like `Mon 08:00`, `18:30` or `2026-12-01 09:00` [s].
+    """Return the time until a point in time like `Mon 08:00`, `18:30` or `2026-12-01 09:00` [s].
 
     Args:
-        text: A weekday and a time, a time (today's or tomorrow's), or a date and a time; in local time.
-        now: The moment from which to count.
+        text: Weekday and time, time (of today or tomorrow), or date and time; in local time.
+        now: Current local time.
 
     Raises:
-        UsageError: No such moment, or one that has passed.
+        UsageError: An invalid or past point in time.
 
     Example:
         >>> parse_seconds_until("Mon 08:00", now=datetime(2026, 11, 20, 20, 0)) / 3600   # a Friday evening
@@ -62,14 +62,16 @@ def parse_seconds_until(text: str, *, now: datetime) -> float:
     """
     moment = _moment(text.strip(), now)
     if moment is None:
-        raise UsageError(f"`--by {text}` is no moment", hint='as in `--by "Mon 08:00"` or `--by 18:30`')
+        raise UsageError(
+            f"`--by {text}` is not a point in time", hint='give e.g. `--by "Mon 08:00"` or `--by 18:30`'
+        )
     if moment <= now:
-        raise UsageError(f"`--by {text}` has passed", hint="give a moment to come")
+        raise UsageError(f"`--by {text}` has passed", hint="give a point in time in the future")
     return (moment - now).total_seconds()
 
 
 def _moment(text: str, now: datetime) -> datetime | None:
-    """Return the next moment that a text means; None when it means none."""
+    """Return the next point in time described by a text, or None for an invalid text."""
     *day, clock = text.split()
     try:
         time = datetime.strptime(clock, "%H:%M").time()

@@ -1,4 +1,4 @@
-"""From a model reference to an estimate: read the catalog, trace the model, predict, price, rank."""
+"""Pipeline from a model reference to an estimate: read the catalog, trace the model, predict, price, rank."""
 
 from __future__ import annotations
 
@@ -45,22 +45,23 @@ def estimate_model(
     best_batch: bool = False,
     compiling: StepCompiler | None = None,
 ) -> Estimate:
-    """Return the answer to a question about a model.
+    """Estimate a model on all offers that a question selects.
 
     Args:
-        model: A MODEL reference, or a Keras model.
+        model: MODEL reference, or a Keras model.
         question: Filters, order and limits.
-        options: What is said about the run beside the model.
-        script_arguments: What a training script finds in `sys.argv`.
-        catalog: What is for rent (``catalog_of(settings)``); None: what comes with gpuplan.
-        terms: What is charged and assumed beside the training; None: as the catalog has it.
-        profiles: Files of `gpuplan profile` or `StepTimer`; the user's own runs are known without being named.
-        detailed: Whether also to work out what a report shows beside the offers.
-        best_batch: Also plan each offer at the largest batch that fits; the model is traced at some more sizes.
-        compiling: How to compile the step for every accelerator that was asked for; None: it is not compiled.
+        options: Tracing options of the run.
+        script_arguments: Arguments of a training script (`sys.argv`).
+        catalog: Catalog (``load_user_catalog(settings)``); None for the packaged one.
+        terms: Costs and assumptions besides the training; None for those of the catalog.
+        profiles: Files of `gpuplan profile` or `StepTimer`; saved runs are always used.
+        detailed: Whether to add the details of a report.
+        best_batch: Whether to estimate each offer also at the largest batch that fits, which traces the model
+            at more batch sizes.
+        compiling: Compiler of the step for every named accelerator; None for no compilation.
 
     Raises:
-        GpuplanError: Whatever the user can fix, by its kind.
+        GpuplanError: Any error that the user can fix.
     """
     context = build_context(
         model, question, options=options, script_arguments=script_arguments, catalog=catalog, terms=terms,
@@ -84,7 +85,7 @@ def _estimate(context: EstimateContext, workload: Workload, question: Question) 
 
 
 def _at_best_batch(answer: Estimate, context: EstimateContext, question: Question) -> Estimate:
-    """Return the answer with a second plan for each offer, at the largest batch that fits."""
+    """Add to each offer an estimate at the largest batch that fits."""
     from ..errors import UsageError
     from .execution.best_batch_search import add_best_batch, choose_workloads_to_compile
     from .result.best_batch import choose_batch_sizes, with_run_length_of
@@ -93,7 +94,7 @@ def _at_best_batch(answer: Estimate, context: EstimateContext, question: Questio
     if resized is None:
         raise UsageError(
             f"`--best-batch` needs `{own.model}` at other batch sizes",
-            hint="name the model itself instead of what was saved of it",
+            hint="name the model itself instead of a saved workload",
         )
 
     def at(size: int) -> Sequence[OfferEstimate]:
@@ -108,7 +109,7 @@ def _at_best_batch(answer: Estimate, context: EstimateContext, question: Questio
 
 
 def _served(answer: Estimate, context: EstimateContext, model: Any, options: WorkloadOptions) -> Estimate:
-    """Return the answer with what each machine does as a server of predictions."""
+    """Add latency, throughput and cost of serving predictions to each offer."""
     from .execution.serving import add_serving
 
     one = context.workload if context.workload.batch_size == 1 else None
@@ -129,9 +130,9 @@ def build_context(
     profiles: Sequence[Path] = (),
     compiling: StepCompiler | None = None,
 ) -> EstimateContext:
-    """Return what an answer is worked out from; the arguments are those of ``estimate_model``.
+    """Build the context of an estimate; the arguments are those of ``estimate_model``.
 
-    What can go wrong cheaply (filters, the catalog) goes wrong before the model is traced.
+    Filters and catalog are checked before the model is traced, which takes longer.
     """
     from ..offers.catalog import load_catalog
     from ..predict.predictor import Predictor
@@ -170,7 +171,7 @@ def build_context(
 
 @contextmanager
 def _importing(module: str) -> Iterator[None]:
-    """Import a module in a thread that has ended at the end."""
+    """Import a module in a thread, which is joined on exit."""
     thread = Thread(target=import_module, args=(module,), daemon=True)
     thread.start()
     try:
@@ -188,7 +189,7 @@ def _feed(measurements: Sequence[ProfileRow], workload: Workload) -> InputPipeli
 
 
 def _measurements(model: Any, profiles: Sequence[Path]) -> tuple[ProfileRow, ...]:
-    """Return the measurements of the files, of the model when it is a profile, and of the saved runs."""
+    """Read the measurements of the files, of the model if it is a profile, and of the saved runs."""
     from ..profile.run_store import load_own_measurements
     from ..settings import load_settings
 
@@ -219,7 +220,7 @@ def _is_profile(path: Path) -> bool:
 def _with(
     measurements: Sequence[ProfileRow], predictor: Predictor, catalog: Catalog, selection: Selection
 ) -> StepPredictor:
-    """Return a predictor that knows what was measured."""
+    """Return a predictor that uses measurements."""
     from ..offers.local import PROVIDER
     from ..predict.from_profile.predictor import ProfiledPredictor
 
@@ -231,7 +232,7 @@ def _with(
 def _resizer(
     workload: Workload, model: Any, *, options: WorkloadOptions, script_arguments: Sequence[str]
 ) -> Callable[[int], Workload]:
-    """Return what gives the workload at other batch sizes, traced once more when it is first asked."""
+    """Return a function that gives the workload at other batch sizes, tracing it again on its first call."""
     from ..workload.resize import Resizer
 
     def trace(batch_size: int) -> Workload:
@@ -243,7 +244,7 @@ def _resizer(
 
 
 def _workload(model: Any, *, options: WorkloadOptions, script_arguments: Sequence[str]) -> Workload:
-    """Return the traced workload of a reference or a model."""
+    """Trace the workload of a reference or a model."""
     if isinstance(model, str):
         from ..workload.load import load_workload
 

@@ -1,4 +1,4 @@
-"""What is asked about a workload: filters, order and limits."""
+"""Question about a workload, and the context in which it is answered."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ __all__ = ["EstimateContext", "Question", "StepPredictor"]
 
 
 class Question(Frozen):
-    """What is asked about a workload.
+    """Filters, order and limits of an estimate.
 
     Args:
-        filters: Which offers to look at.
-        sort: What "best first" means.
+        filters: Filters of offers.
+        sort: Sort criterion of the offers.
         deadline_s: Longest time of the run [s].
         budget_usd: Highest cost of the run [USD].
-        spot: What is said about interruptions of spot machines.
-        feed: How samples are fed: `arrays`, `jpeg`, samples per second of one vCPU; None: no limit.
-        scaling: Whether each of several devices keeps the batch, or they share it.
+        spot: Properties of spot machines stated by the user.
+        feed: Input pipeline: `arrays`, `jpeg` or samples per second of one vCPU; None for no limit.
+        scaling: Weak scaling (each device keeps the batch) or strong scaling (devices share it).
 
     Raises:
         UsageError: A limit that is not positive.
@@ -70,22 +70,23 @@ class StepPredictor(Protocol):
         machine: HostSpec = UNKNOWN_HOST,
         hosts: int = 1,
     ) -> StepTime | NoPrediction:
-        """Return the time of one step, or the reason why none can be given."""
+        """Predict the time of one step, or return the reason why that is impossible."""
         ...
 
 
 class EstimateContext(Frozen):
-    """Everything that an answer is worked out from.
+    """Inputs of an estimate.
 
     Args:
-        workload: What runs.
-        selection: The offers.
-        predictor: Knows step times.
-        catalog: What is for rent.
-        terms: What is charged and assumed beside the training.
-        resized: Gives the workload at other batch sizes; None: it cannot be had.
-        feed: How fast the script's own data arrive, where a profile says so; None: no limit.
-        compile_more: Compiles the step at further batch sizes, by accelerator; None where nothing is compiled.
+        workload: Traced workload.
+        selection: Selected offers.
+        predictor: Predictor of step times.
+        catalog: Catalog of offers.
+        terms: Costs and assumptions besides the training.
+        resized: Function that returns the workload at another batch size; None if unavailable.
+        feed: Input pipeline measured by a profile; None for no limit.
+        compile_more: Function that compiles the step at more batch sizes, by accelerator; None without
+            `--compile`.
     """
 
     workload: Workload

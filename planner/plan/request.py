@@ -1,4 +1,4 @@
-"""What a user asks of the offers, as it was typed, and what it means with their settings."""
+"""Request for an estimate as the user states it, and its resolution with the user's settings."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ __all__ = ["EstimateRequest", "ResolvedRequest", "build_script_terms", "build_sp
 
 
 class ResolvedRequest(Frozen):
-    """A question, and what it is answered from.
+    """A question with catalog, cost terms and settings.
 
     Args:
         question: Filters, order and limits.
-        catalog: What is for rent, with what is the user's own.
-        terms: What is charged and assumed beside the hours of training.
-        settings: The user's.
+        catalog: Catalog with the user's own rows.
+        terms: Costs and assumptions besides the training hours.
+        settings: The user's settings.
     """
 
     question: Question
@@ -45,22 +45,22 @@ class ResolvedRequest(Frozen):
 
 
 class EstimateRequest(Frozen):
-    """What is asked of the offers, on the command line or in Python; empty means all.
+    """Request for an estimate from the command line or Python; empty filters select all offers.
 
     Args:
-        accelerators, providers, regions, purchase, devices: Which offers to look at.
-        hosts: Equal machines that share the work, each number that is asked about; empty: one [-].
-        retired: Also what can no longer be rented.
-        catalog: A folder with the user's own catalog; None: what the settings say.
-        residency: Where the data may lie: `eu`, `eea`, `uk` or countries.
+        accelerators, providers, regions, purchase, devices: Filters of offers.
+        hosts: Numbers of equal machines that share the work; empty for one [-].
+        retired: Whether to include offers that can no longer be rented.
+        catalog: Folder with the user's own catalog; None for that of the settings.
+        residency: Allowed locations of the data: `eu`, `eea`, `uk` or countries.
         deadline: Longest time of the run: `12h`, or a number of seconds [s].
-        by: When it must be done: `Mon 08:00`.
-        feed: How samples are fed: `arrays`, `jpeg`, samples per second of one vCPU.
+        by: Point in time at which the run must end: `Mon 08:00`.
+        feed: Input pipeline: `arrays`, `jpeg` or samples per second of one vCPU.
         budget: Highest cost of the run [USD].
-        scaling: Whether each of several devices keeps the batch, or they share it.
-        sort: What comes first.
-        assume: What the user knows better than the catalog: `boot_s=90`.
-        spot: Likewise of machines that can be taken back.
+        scaling: Weak scaling (each device keeps the batch) or strong scaling (devices share it).
+        sort: Sort criterion of the offers.
+        assume: Overrides of the catalog's assumptions: `boot_s=90`.
+        spot: Overrides for spot machines.
     """
 
     accelerators: Sequence[str] = ()
@@ -82,12 +82,12 @@ class EstimateRequest(Frozen):
     spot: SpotTerms = field(default_factory=SpotTerms)
 
     def resolve(self) -> ResolvedRequest:
-        """Read the settings and return the question with the catalog that answers it.
+        """Read the settings, and return the question with the catalog and terms.
 
-        The folder of all caches is set to that of the settings, for the current thread or task.
+        Sets the folder of all caches to that of the settings, for the current thread or task.
 
         Raises:
-            UsageError: A setting, a limit or a number of devices that cannot be.
+            UsageError: An invalid setting, limit or number of devices.
         """
         from ..files import set_cache_dir
         from ..offers.catalog import load_user_catalog
@@ -110,7 +110,7 @@ class EstimateRequest(Frozen):
         return ResolvedRequest(question=question, catalog=catalog, terms=terms, settings=settings)
 
     def _deadline_s(self) -> float | None:
-        """Return the sooner of the two limits; None when there is none [s]."""
+        """Return the earlier of `deadline` and `by`, or None without either [s]."""
         longest = parse_duration_s(self.deadline) if isinstance(self.deadline, str) else self.deadline
         if self.by is None:
             return longest
@@ -129,16 +129,16 @@ def build_spot_terms(
     *, spot_life: str | None, checkpoint_every: str | None, checkpoint_time: str | None,
     restart_time: str | None,
 ) -> SpotTerms:  # fmt: skip
-    """Return durations like `5h` or `90s` as terms; None: as the catalog has it.
+    """Parse properties of spot machines, durations like `5h` or `90s`; None keeps the catalog's value.
 
     Args:
-        spot_life: Mean life of a machine.
+        spot_life: Mean lifetime of a machine.
         checkpoint_every: Work between two checkpoints.
-        checkpoint_time: What one of them takes.
-        restart_time: From the start of a new machine until it works on.
+        checkpoint_time: Duration of a checkpoint.
+        restart_time: Time from the start of a new machine until training resumes.
 
     Raises:
-        UsageError: No duration, or one that is not above zero.
+        UsageError: An invalid duration, or one that is not positive.
     """
 
     def time_s(text: str | None, flag: str) -> float | None:
@@ -160,11 +160,11 @@ def build_script_terms(*, timeout: str | float | None, variables: Sequence[str])
     """Return the terms on which a script runs.
 
     Args:
-        timeout: Longest time, like `90s` or `30m`, or in seconds; None: the setting `script_timeout`.
-        variables: Names of environment variables that it may see.
+        timeout: Time limit, like `90s` or `30m`, or in seconds; None for the setting `script_timeout`.
+        variables: Names of environment variables passed to the script.
 
     Raises:
-        UsageError: No duration, one that is not above zero, or a variable that is not set.
+        UsageError: An invalid duration, one that is not positive, or a variable that is not set.
     """
     require_variables(tuple(variables))
     flag = FLAG

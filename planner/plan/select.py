@@ -1,4 +1,4 @@
-"""Which offers a question is about, each with its device and how long it may be held."""
+"""Selection of offers by filters, each with its device and session limit."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CODE_LENGTH = 2
 
 
 def resolve_countries(names: Iterable[str], *, known: Iterable[str]) -> frozenset[str]:
-    """Return the countries that some jurisdictions or country codes mean.
+    """Return the countries of jurisdictions or country codes.
 
     Args:
         names: `eu`, `eea`, `uk`, or ISO 3166-1 codes, in any case.
@@ -61,17 +61,18 @@ def resolve_countries(names: Iterable[str], *, known: Iterable[str]) -> frozense
 
 
 class Filters(Frozen):
-    """Which offers to look at. Empty means all.
+    """Filters of offers; an empty filter passes all.
 
     Args:
-        accelerators: Names, in any spelling that the catalog knows.
-        providers, regions: As the catalog spells them.
-        purchase: On demand, spot, or both.
-        devices: GPUs or TPU chips of one machine [-].
-        hosts: Equal machines that share the work, each number that is asked about [-].
-        include_retired: Also what can no longer be rented.
-        include_local: Also this machine, at $0.
-        residency: Where the data may lie: `eu`, `eea`, `uk` or countries; one's own machines always pass.
+        accelerators: Names or aliases of accelerators.
+        providers, regions: Names as in the catalog.
+        purchase: Purchase option: on demand, spot, or any.
+        devices: Numbers of GPUs or TPU chips of one machine [-].
+        hosts: Numbers of equal machines that share the work [-].
+        include_retired: Whether to include offers that can no longer be rented.
+        include_local: Whether to include this machine, at $0.
+        residency: Allowed locations of the data: `eu`, `eea`, `uk` or countries; the user's own machines always
+            pass.
 
     Raises:
         UsageError: A number of devices or machines that is not positive.
@@ -95,14 +96,14 @@ class Filters(Frozen):
 
 
 class OfferContext(NamedTuple):
-    """An offer and what is known of it.
+    """An offer with its device, session limit, host kind and links.
 
     Args:
-        offer: The row of the catalog, or this machine.
-        accelerator: Its device; None when the catalog does not describe it.
-        session_s: Longest time it can be held in one piece; None when there is no limit, or none known [s].
-        place: Decides what is assumed of the time around the training.
-        links: How its devices are joined; None: as they usually are.
+        offer: Row of the catalog, or this machine.
+        accelerator: Device of the offer; None if the catalog does not describe it.
+        session_s: Longest session; None for no known limit [s].
+        place: Host kind, which selects the assumptions on start-up and shutdown.
+        links: Links between the devices; None for the usual ones.
     """
 
     offer: Offer
@@ -116,9 +117,9 @@ class Selection(Frozen):
     """The offers that pass the filters.
 
     Args:
-        offers: In the catalog's order.
+        offers: Selected offers in the catalog's order.
         catalog_as_of: Date of the newest price.
-        spot: What the catalog knows of interruptions; None when no offer is at spot prices.
+        spot: Preemption data of the catalog; None if no offer is a spot machine.
     """
 
     offers: tuple[OfferContext, ...]
@@ -127,20 +128,20 @@ class Selection(Frozen):
 
     @property
     def accelerators(self) -> tuple[Accelerator, ...]:
-        """Those of the offers that the catalog describes, each once."""
+        """Distinct accelerators of the offers that the catalog describes."""
         known = {one.accelerator.name: one.accelerator for one in self.offers if one.accelerator is not None}
         return tuple(known.values())
 
 
 def select(filters: Filters, *, catalog: Catalog | None = None) -> Selection:
-    """Return the offers that pass the filters.
+    """Select the offers that pass the filters.
 
     Args:
-        filters: Which offers to look at.
-        catalog: What is for rent (``catalog_of(settings)``); None: what comes with gpuplan.
+        filters: Filters of offers.
+        catalog: Catalog (``load_user_catalog(settings)``); None for the packaged one.
 
     Raises:
-        UsageError: A filter names what the catalog does not have, or the catalog cannot be read.
+        UsageError: A filter value is not in the catalog, or the catalog cannot be read.
         NoAnswerError: No offer passes all filters.
     """
     from ..offers.catalog import load_catalog
@@ -174,7 +175,7 @@ def select(filters: Filters, *, catalog: Catalog | None = None) -> Selection:
 
 
 def _residents(offers: Iterable[Offer], names: Iterable[str], catalog: Catalog) -> tuple[Offer, ...]:
-    """Return the offers in some countries; one whose place is not known is left out."""
+    """Return the offers in countries or jurisdictions, without those whose country is unknown."""
     regions = catalog.costs.regions
     countries = resolve_countries(names, known={region.country for region in regions.values()})
 
@@ -191,7 +192,7 @@ def _residents(offers: Iterable[Offer], names: Iterable[str], catalog: Catalog) 
 
 
 def _spot_facts(catalog: Catalog, offers: Iterable[Offer]) -> PreemptionData | None:
-    """Return what is known of interruptions when any offer can be interrupted."""
+    """Load the preemption data if any offer is a spot machine."""
     if all(offer.purchase != "spot" for offer in offers):
         return None
     from ..offers.spot import load_preemption_data
@@ -200,7 +201,7 @@ def _spot_facts(catalog: Catalog, offers: Iterable[Offer]) -> PreemptionData | N
 
 
 def _describer(catalog: Catalog) -> Callable[[Offer], OfferContext]:
-    """Return a function that finds an offer's device and session limit, and remembers them by machine."""
+    """Return a function that finds an offer's device and session limit, cached by instance type."""
     from ..offers.catalog import find_device, find_links
     from ..offers.costs import classify_host
 
@@ -220,7 +221,7 @@ def _describer(catalog: Catalog) -> Callable[[Offer], OfferContext]:
 
 
 def _session_s(catalog: Catalog, offer: Offer) -> float | None:
-    """Return how long an offer can be held in one piece [s]."""
+    """Return the longest session of an offer, or None without a known limit [s]."""
     from ..offers.notebooks import find_session_limits
 
     limits = find_session_limits(catalog.notebooks, offer)

@@ -74,7 +74,7 @@ def test_breakeven_and_sweep_know_them_too(gpuplan: Run, saved: str) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--spot-life", "soon"), "`--spot-life soon` is no duration"),
+        (("--spot-life", "soon"), "`--spot-life soon` is not a duration"),
         (("--checkpoint-every", "0s"), "--checkpoint-every must be above zero"),
     ],
 )

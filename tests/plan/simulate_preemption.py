@@ -1,4 +1,4 @@
-"""Runs on machines that are taken back, played through with drawn lives and waits: a check of the formulas."""
+"""Monte Carlo simulation of runs on preemptible machines, a reference for the closed forms."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["SimulatedRuns", "simulate"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedRuns:
-    """What happened in all simulated runs.
+    """Statistics of simulated runs.
 
     Args:
-        billed_s, wall_s: Means [s].
+        billed_s, wall_s: Mean billed time and wall time [s].
         billed_p90_s, wall_p90_s: 90th percentiles [s].
-        preemptions: Mean [-].
+        preemptions: Mean number of preemptions [-].
     """
 
     billed_s: float
@@ -28,20 +28,20 @@ class SimulatedRuns:
 
 
 def simulate(run: SegmentedRun, law: LifetimeDistribution, *, runs: int, seed: int = 0) -> SimulatedRuns:
-    """Return what becomes of many runs; the same seed gives the same result.
+    """Simulate runs; the same seed gives the same result.
 
     Args:
-        run: The segments.
-        law: Of the machines' lives; waits are exponential.
-        runs: How many [-].
-        seed: Of the random numbers.
+        run: The segmented run.
+        law: Lifetime distribution of the machines; waits are exponential.
+        runs: Number of runs [-].
+        seed: Seed of the random numbers.
     """
     import numpy as np
 
     generator = np.random.default_rng(seed)
     left = np.full(runs, run.count)
     billed, waited, preempted = np.zeros(runs), np.zeros(runs), np.zeros(runs)
-    start = np.zeros(runs)  # the first machine's start belongs to the run itself
+    start = np.zeros(runs)  # the first machine's start-up is part of the run
     active = np.arange(runs)
     while active.size:
         life = law.draw(generator, active.size)

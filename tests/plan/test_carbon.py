@@ -74,7 +74,8 @@ def test_moments_are_counted_from_now(text: str, hours: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [("soon", "is no moment"), ("2026-01-01 00:00", "has passed"), ("Mon", "is no")]
+    ("text", "message"),
+    [("soon", "is not a point in time"), ("2026-01-01 00:00", "has passed"), ("Mon", "is not")],
 )
 def test_moments_that_are_none(text: str, message: str) -> None:
     """A usage error with an example."""

@@ -124,7 +124,7 @@ def test_feeding_is_asked_for_by_kind_or_rate() -> None:
     given = parse_feed("35", workload, TERMS)
     assert given is not None
     assert given.per_vcpu == (35.0, 35.0, 35.0)
-    with pytest.raises(UsageError, match="`--feed fast` is no way to feed"):
+    with pytest.raises(UsageError, match="invalid `--feed fast`"):
         parse_feed("fast", workload, TERMS)
 
 

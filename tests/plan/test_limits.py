@@ -21,10 +21,10 @@ def test_durations(text: str, seconds: float) -> None:
 @pytest.mark.parametrize("text", ["", "12", "h", "12 h", "-3h", "1h-2m", "1y", "infs"])
 def test_what_is_no_duration(text: str) -> None:
     """One clear line, with an example to copy."""
-    with pytest.raises(UsageError, match="is no duration") as caught:
+    with pytest.raises(UsageError, match="is not a duration") as caught:
         parse_duration_s(text)
 
-    assert caught.value.hint == "write s, m, h or d behind the number: `12h`"
+    assert caught.value.hint == "write s, m, h or d after the number: `12h`"
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, float("inf"), float("nan")])

@@ -248,11 +248,11 @@ def test_any_currency_round_trips(usd: Decimal, rate: Decimal) -> None:
 @pytest.mark.parametrize(
     ("text", "message", "hint"),
     [
-        ("boot_s", "is no `key=value`", "boot_s, "),
+        ("boot_s", "is not `key=value`", "boot_s, "),
         ("bot_s=3", "unknown assumption `bot_s`", "did you mean `boot_s`"),
-        ("boot_s=soon", "`soon` is no number of at least zero", "boot_s=90"),
-        ("boot_s=-1", "`-1` is no number of at least zero", "boot_s=90"),
-        ("boot_s=inf", "`inf` is no number of at least zero", "boot_s=90"),
+        ("boot_s=soon", "`soon` is not a number of at least 0", "boot_s=90"),
+        ("boot_s=-1", "`-1` is not a number of at least 0", "boot_s=90"),
+        ("boot_s=inf", "`inf` is not a number of at least 0", "boot_s=90"),
     ],
 )
 def test_bad_assumptions(text: str, message: str, hint: str) -> None:

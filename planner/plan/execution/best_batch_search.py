@@ -1,4 +1,4 @@
-"""Search for the largest batch that fits, offer by offer."""
+"""Search for the largest batch that fits on each offer."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ __all__ = ["add_best_batch", "choose_workloads_to_compile"]
 def choose_workloads_to_compile(
     offers: Sequence[OfferEstimate], sizes: Sequence[int], resized: Callable[[int], Workload], *, own: int
 ) -> dict[str, list[Workload]]:
-    """Return the workloads at the ends of what is tried on each accelerator: between two, a line is enough.
+    """Return the workloads at the smallest and largest batch size tried on each accelerator.
+
+    Steps at batch sizes between two compiled ones are interpolated linearly.
 
     Args:
-        offers: At the user's batch size.
+        offers: Estimates at the user's batch size.
         sizes: Batch sizes to try [-].
-        resized: Gives the workload at another batch size.
+        resized: Function that returns the workload at another batch size.
         own: The user's batch size, which was compiled [-].
     """
     largest: dict[str, int] = {}
@@ -41,12 +43,12 @@ def choose_workloads_to_compile(
 def add_best_batch(
     offers: Sequence[OfferEstimate], sizes: Sequence[int], estimated: Callable[[int], Sequence[OfferEstimate]]
 ) -> list[OfferEstimate]:
-    """Return the offers, each with the largest batch that fits safely and is no slower a sample.
+    """Add to each offer the largest batch that fits with a margin and is not slower per sample.
 
     Args:
-        offers: At the user's batch size.
-        sizes: Batch sizes to try.
-        estimated: Gives the same offers at another batch size.
+        offers: Estimates at the user's batch size.
+        sizes: Batch sizes to try [-].
+        estimated: Function that estimates the same offers at another batch size.
     """
     found: dict[int, BestBatch] = {}
     own = {id(one.offer): one for one in offers}
@@ -59,7 +61,7 @@ def add_best_batch(
 
 
 def _better(one: OfferEstimate, other: OfferEstimate, size: int) -> BestBatch | None:
-    """Return the plan at another batch size when it is worth a look, else None."""
+    """Return the run at another batch size if it fits and is not slower per sample, else None."""
     step_s, own_step_s = other.projection.step_time_s, one.projection.step_time_s
     if step_s is None or other.projection.is_ruled_out or other.projection.memory.verdict != "fits":
         return None

@@ -1,4 +1,4 @@
-"""Rate at which a host makes samples ready, and steps that wait for it."""
+"""Rate at which a host prepares samples, and its effect on the step time."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ __all__ = [
 
 GB_PER_GIB = GIB / 1e9
 MB_PER_GB = 1e3
-# Share of a slot's rate that copies from the host reach: 0.75 from pinned memory, a half and less from memory that
-# is paged (orders of magnitude, as bandwidth tests that come with CUDA show them) [unverified].
+# Share of the PCIe rate that copies from the host reach: 0.75 from pinned memory, at most 0.5 from pageable memory
+# (orders of magnitude of the CUDA samples' bandwidth test) [unverified].
 PCIE_SHARES: Bounds = (0.25, 0.5, 0.75)
 # Factor by which the loading rate of a core on another host may be lower or higher than the measured one. Assumed:
 # the all-core clocks in `catalog/hosts.toml` differ by about as much. [-]
@@ -40,17 +40,17 @@ FEEDS = "`arrays`, `jpeg`, or samples per second of one vCPU"
 
 
 class InputPipeline(Frozen):
-    """How fast samples can be made ready.
+    """Rates and sizes that limit how fast a host prepares samples.
 
     Args:
-        per_vcpu: Samples per second of one vCPU, at the slowest, usual and fastest [1/s].
-        because: What that rests on.
-        disk_mb_per_s: Of the disk that the data lie on, where they do not fit in the host's memory [MB/s].
+        per_vcpu: Samples per second of one vCPU: lower bound, central value, upper bound [1/s].
+        because: Source of the rate.
+        disk_mb_per_s: Rate of the disk, which limits data that exceed the host's memory [MB/s].
         sample_mb: Stored size of a sample [MB].
-        data_gb: Stored size of all samples; None: unknown [GB].
-        array_mb: Size of a sample as the devices get it [MB].
-        most_vcpus: That the pipeline can use; None: all of them [-].
-        measured_on: Provider of the machine whose step times hold the wait already; None: of no machine.
+        data_gb: Stored size of all samples; None if unknown [GB].
+        array_mb: Size of a sample as transferred to the devices [MB].
+        most_vcpus: Number of vCPUs that the pipeline can use; None for all [-].
+        measured_on: Provider of the machine whose measured step times include the wait; None for no machine.
     """
 
     per_vcpu: Bounds
@@ -63,17 +63,20 @@ class InputPipeline(Frozen):
     measured_on: str | None = None
 
     def vcpus(self, of_host: float | None) -> float | None:
-        """Return how many of a host's vCPUs make samples ready; None when that is unknown [-]."""
+        """Return the number of a host's vCPUs that prepare samples, or None if unknown [-]."""
         if self.most_vcpus is None:
             return of_host
         return min(of_host or 1.0, self.most_vcpus)
 
     def ceilings(self, offer: Offer, accelerator: Accelerator | None = None) -> dict[str, Bounds]:
-        """Return how many samples get through each part of a host; empty when its vCPUs are unknown [1/s].
+        """Return the sample rate of each part of a host; empty if its vCPUs are unknown [1/s].
+
+        vCPUs: vcpus x rate of one vCPU; disk (for data that exceed the memory): disk rate / sample size;
+        PCIe: devices x PCIe rate x achieved share / sample size.
 
         Args:
-            offer: Has vCPUs, memory and the number of devices.
-            accelerator: Its device; None: nothing is known of the way there.
+            offer: Offer with vCPUs, memory and number of devices.
+            accelerator: Device with its PCIe rate; None if unknown.
         """
         vcpus = self.vcpus(offer.vcpus)
         if vcpus is None:
@@ -94,7 +97,7 @@ class InputPipeline(Frozen):
         return found
 
     def narrowest(self, offer: Offer, accelerator: Accelerator | None = None) -> tuple[str, Bounds] | None:
-        """Return the part that lets the fewest samples through, usually, and how many; None: unknown [1/s]."""
+        """Return the slowest part by central rate, and the lowest bounds of all parts; None if unknown [1/s]."""
         ceilings = self.ceilings(offer, accelerator)
         if not ceilings:
             return None
@@ -103,21 +106,21 @@ class InputPipeline(Frozen):
         return name, (least[0], least[1], least[2])
 
     def samples_per_s(self, offer: Offer, accelerator: Accelerator | None = None) -> Bounds | None:
-        """Return how many samples a host makes ready; None when its vCPUs are unknown [1/s]."""
+        """Return the rate at which a host prepares samples; None if its vCPUs are unknown [1/s]."""
         found = self.narrowest(offer, accelerator)
         return None if found is None else found[1]
 
 
 def parse_feed(text: str, workload: Workload, terms: CostTerms) -> InputPipeline | None:
-    """Return how fast samples are made ready, as the user says; None for arrays in memory, which do not limit.
+    """Parse `--feed`; None for arrays in memory, which impose no limit.
 
     Args:
-        text: `arrays`, `jpeg`, or a number of samples per second of one vCPU.
-        workload: What is fed.
-        terms: Know the rate of a kind of data, and of the disk.
+        text: `arrays`, `jpeg`, or samples per second of one vCPU.
+        workload: Workload that consumes the samples.
+        terms: Assumed rates of JPEG decoding and of the disk.
 
     Raises:
-        UsageError: Neither a kind nor a number above zero.
+        UsageError: Neither a kind of data nor a positive number.
     """
     if text == "arrays":
         return None
@@ -138,10 +141,10 @@ def parse_feed(text: str, workload: Workload, terms: CostTerms) -> InputPipeline
 
 
 def guess_jpeg_pipeline(workload: Workload, terms: CostTerms) -> InputPipeline | None:
-    """Return how fast a host decodes the samples, where they look like images; None where they do not.
+    """Return a JPEG pipeline if the samples look like images, else None.
 
-    Convolutions over samples of 20 kB and more are taken for images; that they are stored as JPEG is a guess, so
-    that this makes a note, and no time.
+    Samples of at least 20 kB in a model with convolutions are taken for images. Since their storage as JPEG is a
+    guess, this pipeline only produces a note and changes no time.
     """
     from ...predict.multi_device.data_parallel import IMAGE_BYTES
     from ...workload.ops import OpKind
@@ -159,15 +162,16 @@ def guess_jpeg_pipeline(workload: Workload, terms: CostTerms) -> InputPipeline |
 def with_input_bottleneck(
     projection: DeviceEstimate, offer: Offer, feed: InputPipeline, accelerator: Accelerator | None = None
 ) -> DeviceEstimate:
-    """Return a projection that waits for its input where the host feeds more slowly than the devices compute.
+    """Return an estimate whose step is limited by the input pipeline where that is slower than the devices.
+
+    Input and computation are assumed to overlap (prefetching):
+    step time = max(compute time, global batch size / sample rate).
 
     Args:
-        projection: With input that never keeps it waiting.
-        offer: Has the vCPUs.
-        feed: How fast they make samples ready.
-        accelerator: Has the slot that samples pass.
-
-    Feeding is taken to overlap with computing, as with prefetching: the slower of the two sets the pace.
+        projection: Estimate without a limit by the input.
+        offer: Offer with the vCPUs.
+        feed: Input pipeline.
+        accelerator: Device with its PCIe rate.
     """
     step, found = projection.step_time, feed.narrowest(offer, accelerator)
     if not isinstance(step, StepTime) or found is None or min(found[1]) <= 0:
@@ -193,25 +197,25 @@ def with_input_bottleneck(
 
 
 def _number(text: str) -> Bounds:
-    """Return a rate above zero."""
+    """Parse a positive rate."""
     try:
         rate = float(text)
     except ValueError:
         rate = 0.0
     if not 0 < rate < float("inf"):
-        raise UsageError(f"`--feed {text}` is no way to feed", hint=f"give {FEEDS}")
+        raise UsageError(f"invalid `--feed {text}`", hint=f"give {FEEDS}")
     return (rate, rate, rate)
 
 
 def build_measured_pipeline(measurements: Sequence[ProfileRow], workload: Workload) -> InputPipeline | None:
-    """Return how fast the script's own pipeline makes samples ready; None when no profile of the work timed it.
+    """Build the pipeline that a profile of the workload timed; None if no profile did.
 
-    Samples per second of a core, times the vCPUs that it can use: all of them where it runs in several workers,
-    else one. The machine that was measured is left out: its step waited for this pipeline while it was timed.
+    Rate = samples per second of a core x usable vCPUs: all vCPUs if the pipeline runs in several workers, else
+    one. The measured machine is excluded, since its step times include the wait for this pipeline.
 
     Args:
-        measurements: Of any work; the last one that fits counts.
-        workload: What is to be fed.
+        measurements: Measurements of any workload; the last matching one is used.
+        workload: Workload that consumes the samples.
     """
     from ...offers.local import PROVIDER
     from ...predict.from_profile.predictor import is_same_work

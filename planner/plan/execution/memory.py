@@ -1,4 +1,4 @@
-"""Does a step fit in a device's memory, and up to which batch size?"""
+"""Memory check of a step on a device, and the largest batch size that fits."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ __all__ = [
     "largest_batch_size", "memory_verdict", "stated_verdict",
 ]  # fmt: skip
 
-# What the framework holds beside the model: device context, library handles and their workspaces. It varies
-# with driver and library; half a GiB is an assumption, stated here and in every result's `memory_bytes`.
+# Memory of the framework besides the model: device context, library handles and their workspaces. It varies
+# with driver and library; 0.5 GiB is an assumption that is part of every result's `memory_bytes`.
 FRAMEWORK_RESERVE_BYTES = GIB // 2
-# Share of the memory on the data sheet that programs see, where the catalog does not know it: the smallest
-# of the GPUs whose usable memory is known (T4 with ECC: 14.75 of 16 GiB).
+# Usable share of the data sheet's memory for devices without a known value: the smallest of the GPUs whose usable
+# memory is known (T4 with ECC: 14.75 of 16 GiB).
 USABLE_SHARE = 0.92
-# A step that needs more than this share of what can be used may fail all the same. Of the training steps in
-# profiles/xla_memory.csv, none needs more than 1.18 times what is predicted (InceptionV3), as XLA counts it.
+# A step that needs more than this share of the usable memory may fail although it is predicted to fit. By XLA's
+# count, no training step in profiles/xla_memory.csv needs more than 1.18 times the prediction (InceptionV3).
 TIGHT_FROM = 1.0 / 1.2
 
 FitVerdict = Literal["fits", "tight", "does not fit"]
 
 
 class MemoryVerdict(Frozen):
-    """Whether a step fits in one device.
+    """Memory check of a step on one device.
 
     Args:
-        needed_bytes: The step's memory and the framework's reserve [bytes].
-        available_bytes: What programs can use on one device; None when unknown [bytes].
-        fits: None when the device's memory is unknown.
-        largest_batch_size: Samples per device that still fit; 0: not even one; None when unknown [-].
-        stated: Whether the accelerator's own compiler says so.
+        needed_bytes: Memory of the step and the framework [bytes].
+        available_bytes: Usable memory of one device; None if unknown [bytes].
+        fits: Whether the step fits; None if the device's memory is unknown.
+        largest_batch_size: Largest number of samples per device that fits, 0 for none; None if unknown [-].
+        stated: Whether the result comes from the accelerator's compiler.
     """
 
     needed_bytes: int
@@ -46,7 +46,7 @@ class MemoryVerdict(Frozen):
 
     @property
     def verdict(self) -> FitVerdict | None:
-        """In words; `tight` where the prediction's own error could decide; None when the memory is unknown."""
+        """Verdict in words; `tight` within the prediction's error; None if the memory is unknown."""
         if self.available_bytes is None or self.fits is None:
             return None
         if not self.fits:
@@ -55,12 +55,12 @@ class MemoryVerdict(Frozen):
 
 
 def available_bytes(*, memory_gib: float | None, usable_gib: float | None, share: float = 1.0) -> int | None:
-    """Return what programs can use of one device's memory, None when unknown [bytes].
+    """Return the usable memory of one device, or None if unknown [bytes].
 
     Args:
-        memory_gib: On the data sheet [GiB].
-        usable_gib: As observed on the device [GiB].
-        share: Rented share of the device, for fractional GPUs: 0.25 is a quarter [-].
+        memory_gib: Memory on the data sheet [GiB].
+        usable_gib: Usable memory observed on the device [GiB].
+        share: Rented share of a fractional GPU: 0.25 is a quarter [-].
 
     Example:
         >>> available_bytes(memory_gib=16.0, usable_gib=14.75) == int(14.75 * 2**30)
@@ -73,15 +73,15 @@ def available_bytes(*, memory_gib: float | None, usable_gib: float | None, share
 
 
 def largest_batch_size(*, available_bytes: int, fixed_bytes: int, bytes_per_sample: float) -> int:
-    """Return how many samples a step can take beside what does not depend on the batch size [-].
+    """Return the largest batch size that fits: floor((available - fixed) / bytes per sample) [-].
 
     Args:
-        available_bytes: Of one device [bytes].
-        fixed_bytes: Weights, gradients, optimizer, and the framework's reserve [bytes].
+        available_bytes: Usable memory of one device [bytes].
+        fixed_bytes: Weights, gradients, optimizer and framework [bytes].
         bytes_per_sample: Inputs and activations of one sample [bytes].
 
-    Memory is taken to grow linearly with the batch size: exact for what a sample leaves behind for the
-    backward pass, pessimistic for scratch space that does not depend on it.
+    Memory is assumed to grow linearly with the batch size: exact for activations saved for the backward pass,
+    an upper bound for scratch space of constant size.
     """
     return max(0, math.floor((available_bytes - fixed_bytes) / bytes_per_sample))
 
@@ -89,13 +89,13 @@ def largest_batch_size(*, available_bytes: int, fixed_bytes: int, bytes_per_samp
 def memory_verdict(
     *, fixed_bytes: int, batch_bytes: int, batch_size: int, available_bytes: int | None
 ) -> MemoryVerdict:
-    """Return whether a step fits, at its batch size and at others.
+    """Check whether a step fits at its batch size, and find the largest one that does.
 
     Args:
-        fixed_bytes: What does not depend on the batch size [bytes].
-        batch_bytes: What grows with it, at ``batch_size`` [bytes].
+        fixed_bytes: Memory that does not depend on the batch size [bytes].
+        batch_bytes: Memory that grows with the batch size, at ``batch_size`` [bytes].
         batch_size: Samples per device and step [-].
-        available_bytes: Of one device; None when unknown [bytes].
+        available_bytes: Usable memory of one device; None if unknown [bytes].
     """
     fixed = fixed_bytes + FRAMEWORK_RESERVE_BYTES
     needed = fixed + batch_bytes
@@ -115,14 +115,14 @@ def memory_verdict(
 
 
 def stated_verdict(verdict: MemoryVerdict, *, needed_bytes: int | None, fits: bool | None) -> MemoryVerdict:
-    """Return a verdict with what the accelerator's compiler states in place of what was worked out.
+    """Replace the computed memory of a verdict by the accelerator's compiler's result.
 
-    The largest batch size is scaled by what the statement adds or takes: it stays an estimate.
+    The largest batch size, still an estimate, is scaled by computed memory / stated memory.
 
     Args:
-        verdict: As worked out.
-        needed_bytes: As stated, for one device; None: as worked out [bytes].
-        fits: The compiler's own verdict; None: the size decides, with the framework's reserve beside it.
+        verdict: Computed verdict.
+        needed_bytes: Memory of one device stated by the compiler; None for the computed value [bytes].
+        fits: The compiler's own verdict; None compares stated memory plus the framework's with the usable memory.
 
     Example:
         >>> known = memory_verdict(fixed_bytes=0, batch_bytes=3 * GIB, batch_size=8, available_bytes=4 * GIB)

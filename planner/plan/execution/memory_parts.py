@@ -1,4 +1,4 @@
-"""What a step's memory is made of, and what could make it smaller."""
+"""Memory of a step by part, and remedies for a step that does not fit."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ HALVED = ("mixed_float16", "mixed_bfloat16", "float16", "bfloat16")
 
 
 class Remedy(Frozen):
-    """A way to need less memory.
+    """A measure that reduces the memory of a step.
 
     Args:
-        remedy: In words.
-        needed_bytes: What the step then needs, the framework's reserve included [bytes].
-        fits: Whether that is safely less than what can be used.
+        remedy: Description.
+        needed_bytes: Remaining memory of the step, including the framework [bytes].
+        fits: Whether that fits with a margin.
     """
 
     remedy: str
@@ -36,7 +36,7 @@ class Remedy(Frozen):
 
 
 def compute_batch_bytes(workload: Workload) -> int:
-    """Return what grows with the batch size, as the step is run: by XLA, or kernel by kernel [bytes]."""
+    """Return the memory that grows with the batch size, for the step as executed (XLA or op by op) [bytes]."""
     memory = workload.memory
     return memory.input_bytes + memory.activations_bytes(compiled=workload.compiled)
 
@@ -56,7 +56,7 @@ def memory_parts(workload: Workload) -> dict[str, int]:
 
 
 def memory_note(memory: MemoryVerdict, remedies: tuple[Remedy, ...]) -> str:
-    """Return what to know of a step that does not fit, or hardly does, in a sentence; empty for others."""
+    """Format a sentence on a step that does not fit or is tight, with the first remedy; empty for others."""
     if memory.available_bytes is None or memory.verdict in (None, "fits"):
         return ""
     needs = f"{memory.needed_bytes / GIB:.1f} of {memory.available_bytes / GIB:.1f} GiB"
@@ -64,18 +64,18 @@ def memory_note(memory: MemoryVerdict, remedies: tuple[Remedy, ...]) -> str:
 
 
 def find_remedies(workload: Workload, verdict: MemoryVerdict) -> tuple[Remedy, ...]:
-    """Return what would make a step fit, those that suffice first, the gentlest before the others.
+    """Return measures that would make a step fit, sufficient ones first, each group by increasing side effects.
 
-    * Gradient accumulation: passes of a smaller batch, one update for all (`gradient_accumulation_steps` of a
+    * Mixed precision: activations of half the size; weights, gradients and optimizer keep their size.
+    * Recomputation: the backward pass recomputes activations (`keras.RematScope`).
+    * Gradient accumulation: several passes of a smaller batch per update (`gradient_accumulation_steps` of a
       Keras optimizer, which keeps one more copy of the gradients).
-    * Mixed precision: activations of half the size; weights, gradients and optimizer stay as they are.
-    * Recomputation: the backward pass computes activations anew (`keras.RematScope`).
 
-    When variables alone do not fit, only sharding them over several devices helps.
+    If variables alone do not fit, only sharding them over several devices helps.
 
     Args:
-        workload: What runs.
-        verdict: That it does not fit, or hardly does.
+        workload: Workload of the step.
+        verdict: Memory check of the step.
     """
     if verdict.verdict in (None, "fits"):
         return ()

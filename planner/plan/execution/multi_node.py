@@ -1,4 +1,4 @@
-"""Several equal machines that share the work: what they are together, and who rents them out."""
+"""Several equal machines that share the work, as one offer."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ NOTEBOOKS = ("colab", "kaggle")
 
 
 def rent_hosts(offer: Offer, hosts: int) -> Offer:
-    """Return so many of a machine: their devices, vCPUs, memory and price added up.
+    """Return an offer of several equal machines, with devices, vCPUs, memory and price summed.
 
     Args:
         offer: One machine.
-        hosts: How many [-].
+        hosts: Number of machines [-].
     """
     if hosts == 1:
         return offer
@@ -38,17 +38,18 @@ def rent_hosts(offer: Offer, hosts: int) -> Offer:
 
 
 def expand_hosts(offers: Iterable[Offer], hosts: Sequence[int], *, own: Offer | None) -> tuple[Offer, ...]:
-    """Return every offer in each number of machines; alone what cannot be joined to its like.
+    """Return every offer for each number of machines, as far as it can be combined.
 
-    Notebooks, one's own machines, shares of a GPU, parts of a machine and hosts without accelerators stand alone.
+    Notebooks, the user's own machines, shares of a GPU, parts of a machine and hosts without accelerators are
+    available as single machines only.
 
     Args:
-        offers: One machine each.
+        offers: Offers of one machine each.
         hosts: Numbers of machines [-].
         own: This machine.
 
     Raises:
-        NoAnswerError: None of them can be joined, and no single machine is asked for.
+        NoAnswerError: No offer can be combined, and single machines are not requested.
     """
     from ...offers.rows import CPU
 
@@ -61,7 +62,7 @@ def expand_hosts(offers: Iterable[Offer], hosts: Sequence[int], *, own: Offer | 
     )
     if not found:
         raise NoAnswerError(
-            "none of these machines can be joined to its like",
-            hint="add `--hosts 1`, or ask for other offers",
+            "none of these offers can be rented as several machines that share the work",
+            hint="add `--hosts 1`, or select other offers",
         )
     return found

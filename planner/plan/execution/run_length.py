@@ -1,4 +1,4 @@
-"""How many steps a run has on one device and on many."""
+"""Number of steps of a run on one or several devices."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ __all__ = [
 
 
 class RunLength(Frozen):
-    """The run on a number of devices.
+    """Length of a run on a number of devices.
 
     Args:
-        replicas: Copies of the model that share a step [-].
+        replicas: Data-parallel copies of the model [-].
         global_batch_size: Samples of a step over all devices [-].
-        steps: Optimizer steps of the whole run; None when the run's length is unknown [-].
-        note: What was assumed, for the user; empty when nothing was.
+        steps: Optimizer steps of the whole run; None if unknown [-].
+        note: Assumption to show to the user; empty for none.
     """
 
     replicas: int
@@ -34,7 +34,7 @@ class RunLength(Frozen):
 
 
 def count_replicas(devices: float) -> int:
-    """Return how many copies of the model run in data parallelism: one per whole device, at least one.
+    """Return the number of data-parallel copies of the model: one per whole device, at least one [-].
 
     Example:
         >>> count_replicas(8.0), count_replicas(0.25)
@@ -44,7 +44,7 @@ def count_replicas(devices: float) -> int:
 
 
 def count_steps_of_epochs(*, samples: int, epochs: int, global_batch_size: int) -> int:
-    """Return the steps of whole epochs, the last batch of an epoch being smaller [-].
+    """Return the steps of whole epochs, including the incomplete last batch: ceil(samples / batch) x epochs [-].
 
     Example:
         >>> count_steps_of_epochs(samples=60_000, epochs=12, global_batch_size=128)
@@ -54,21 +54,21 @@ def count_steps_of_epochs(*, samples: int, epochs: int, global_batch_size: int) 
 
 
 def count_steps_of_samples(*, steps_on_one: int, replicas: int) -> int:
-    """Return the steps that process as many samples on more devices [-]."""
+    """Return the steps in which more devices process the same samples: ceil(steps on one / replicas) [-]."""
     return -(-steps_on_one // replicas)
 
 
 def compute_weak_run_length(
     *, batch_size: int, samples: int | None, epochs: int | None, steps: int | None, devices: float
 ) -> RunLength:
-    """Return the run on some devices, each of which keeps its batch size.
+    """Return the run on some devices under weak scaling: each keeps its batch size.
 
     Args:
         batch_size: Samples per device and step [-].
-        samples: Of an epoch [-].
+        samples: Samples of an epoch [-].
         epochs: Passes over the samples [-].
-        steps: Of the whole run on one device; with samples and epochs known and in agreement, the epochs
-            are counted anew at the larger global batch [-].
+        steps: Steps of the whole run on one device; if they agree with samples and epochs, the steps are counted
+            from the epochs at the larger global batch [-].
         devices: GPUs or TPU chips of the offer; less than one for a share of a GPU [-].
     """
     replicas = count_replicas(devices)
@@ -89,7 +89,7 @@ def compute_weak_run_length(
 def compute_strong_run_length(
     *, batch_size: int, samples: int | None, epochs: int | None, steps: int | None, devices: float
 ) -> RunLength:
-    """Return the run on some devices that share the batch of one (strong scaling): the same steps everywhere.
+    """Return the run on some devices under strong scaling: they share one batch, in the same number of steps.
 
     Args:
         batch_size: Samples of a step over all devices [-].

@@ -1,4 +1,4 @@
-"""What each device works on: its own batch (weak scaling), or a share of one batch (strong scaling)."""
+"""Division of a batch over devices: each keeps its own (weak scaling), or they share one (strong scaling)."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 __all__ = ["MOST_REPLICAS_RECOMMENDED", "BatchScaling", "DeviceShare", "ScalingMode", "compute_run_length"]
 
-# Weak: every device keeps the batch, and the global batch grows. Strong: the devices share the batch of one, so
-# that the training is the same, step by step, on any number of them.
+# Weak: every device keeps the batch, and the global batch grows. Strong: the devices share one batch, so that
+# training is the same step by step on any number of them.
 ScalingMode = Literal["weak", "strong"]
-# Where each device keeps its batch, the global batch grows with their number, and with it what is learnt from an
-# epoch changes. No more than the largest single host of the catalog is recommended then without being asked for.
+# Under weak scaling the global batch grows with the number of devices, which changes convergence per epoch.
+# Recommendations are therefore limited to the devices of the largest single host in the catalog.
 MOST_REPLICAS_RECOMMENDED = 16
 
 
 def compute_run_length(workload: Workload, devices: float, scaling: ScalingMode) -> RunLength:
-    """Return the run on some devices, each with its own batch or with a share of one."""
+    """Return the run on some devices under weak or strong scaling."""
     whole = compute_weak_run_length if scaling == "weak" else compute_strong_run_length
     return whole(
         batch_size=workload.batch_size, samples=workload.samples, epochs=workload.epochs, steps=workload.steps,
@@ -34,32 +34,32 @@ def compute_run_length(workload: Workload, devices: float, scaling: ScalingMode)
 
 @dataclass(frozen=True, slots=True)
 class DeviceShare:
-    """The run on some devices, and what one of them works on; None where a batch cannot be shared so far."""
+    """Run on some devices and the workload of one; None if the batch has fewer samples than there are devices."""
 
     run: RunLength
     workload: Workload | None
 
 
 class BatchScaling(Frozen):
-    """How a batch is spread over devices.
+    """Division of a batch over devices.
 
     Args:
         scaling: Weak or strong.
-        resized: Gives the workload at another batch size per device; strong scaling needs it.
+        resized: Function that returns the workload at another batch size per device; required for strong scaling.
     """
 
     scaling: ScalingMode = "weak"
     resized: Callable[[int], Workload] | None = None
 
     def split(self, workload: Workload, devices: float) -> DeviceShare:
-        """Return the run on some devices.
+        """Return the run on some devices and the workload of each.
 
         Args:
-            workload: At the batch size of one device.
+            workload: Workload at the batch size of one device.
             devices: GPUs or TPU chips of an offer [-].
 
         Raises:
-            UsageError: The workload cannot be had at other batch sizes.
+            UsageError: The workload is not available at other batch sizes.
         """
         run = compute_run_length(workload, devices, self.scaling)
         replicas = count_replicas(devices)
@@ -70,10 +70,10 @@ class BatchScaling(Frozen):
         if self.resized is None:
             raise UsageError(
                 f"`--scaling strong` needs `{workload.model}` at smaller batch sizes",
-                hint="name the model itself instead of what was saved of it",
+                hint="name the model itself instead of a saved workload",
             )
         return DeviceShare(run, self.resized(-(-workload.batch_size // replicas)))
 
     def recommends(self, run: RunLength) -> bool:
-        """Return whether so many devices may be recommended unasked: the training must stay what it was."""
+        """Return whether so many devices may be recommended; under weak scaling they affect convergence."""
         return self.scaling == "strong" or run.replicas <= MOST_REPLICAS_RECOMMENDED

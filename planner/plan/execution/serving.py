@@ -1,4 +1,4 @@
-"""Predictions instead of training: what each machine does as a server."""
+"""Latency, throughput and cost of serving predictions on each offer."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def add_serving(
     chosen: Sequence[OfferContext],
     predictor: StepPredictor,
 ) -> list[OfferEstimate]:
-    """Return the offers, each with what it does as a server.
+    """Add a serving estimate to each offer.
 
     Args:
-        offers: Estimated with the forward pass at its batch size.
-        one: The same model at batch size 1; None: latency stays unknown.
-        chosen: The offers with their devices.
-        predictor: Knows step times.
+        offers: Estimates of the forward pass at its batch size.
+        one: The same model at batch size 1; None leaves the latency unknown.
+        chosen: Offers with their devices.
+        predictor: Predictor of step times.
     """
     devices = {id(selected.offer): selected.accelerator for selected in chosen}
     known: dict[tuple[str, float], Interval | None] = {}

@@ -1,4 +1,4 @@
-"""Quantities of a run that time and money beside the training depend on: data, checkpoints, sessions."""
+"""Sizes of data and checkpoints, and number of sessions of a run."""
 
 from __future__ import annotations
 
@@ -13,21 +13,20 @@ if TYPE_CHECKING:
 
 __all__ = ["checkpoint_bytes", "dataset_gb", "forward_share", "session_count"]
 
-LEAST_USEFUL_SHARE = 0.05  # of a session that preparation nearly fills [-]
-FORWARD_SHARE = (
-    1 / 3
-)  # of a training step, where the table of operations does not say: backward is twice forward
+LEAST_USEFUL_SHARE = 0.05  # useful share of a session that preparation nearly fills [-]
+# Share of the forward pass in a training step without operation data: the backward pass takes twice as long. [-]
+FORWARD_SHARE = 1 / 3
 
 
 def session_count(work_s: float, *, preparation_s: float, session_s: float | None) -> int:
-    """Return how many sessions some work takes, each of which begins with the same preparation [-].
+    """Return the number of sessions of some work: ceil(work / (session - preparation)) [-].
 
     Args:
         work_s: Time of the work itself [s].
-        preparation_s: What every session does first [s].
-        session_s: Longest session; None: one is enough [s].
+        preparation_s: Preparation at the start of every session [s].
+        session_s: Longest session; None for no limit [s].
 
-    A session that preparation nearly fills is taken to leave 5 % for work.
+    At least 5 % of a session are assumed to remain for work.
 
     Example:
         >>> session_count(36_000.0, preparation_s=600.0, session_s=12 * 3600.0)
@@ -42,7 +41,7 @@ def session_count(work_s: float, *, preparation_s: float, session_s: float | Non
 
 
 def dataset_gb(workload: Workload, terms: CostTerms) -> Bounds | None:
-    """Return the size of the data that is downloaded; None when the number of samples is unknown [GB]."""
+    """Return the size of the downloaded data, or None if the number of samples is unknown [GB]."""
     given = terms.given("dataset_gb")
     if given is not None:
         return (given, given, given)
@@ -54,7 +53,7 @@ def dataset_gb(workload: Workload, terms: CostTerms) -> Bounds | None:
 
 
 def forward_share(workload: Workload) -> float:
-    """Return the share of a training step's arithmetic that is the forward pass [-]."""
+    """Return the share of the forward pass in the FLOPs of a training step [-]."""
     total = workload.flops_per_step
     forward = sum(op.flops * op.count for op in workload.ops if op.phase == "forward")
     return forward / total if 0 < forward < total else FORWARD_SHARE

@@ -1,8 +1,7 @@
-"""A run on a machine that can be taken back: checkpoints, lost work, restarts, waiting.
+"""Checkpointed run on preemptible machines: lost work, restarts and waits.
 
-Work is cut into equal segments, each followed by a checkpoint. When the machine is taken back, everything since
-the last checkpoint is lost; after a wait, the next machine restarts and goes on from there. Only time on a
-machine is billed; the wait is not.
+The work is divided into equal segments, each followed by a checkpoint. A preemption loses the work since the last
+checkpoint; after a wait, the next machine restarts from it. Machine time is billed, waits are not.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ P90_Z = 1.2815515655446004
 
 
 class SegmentedRun(Frozen):
-    """A run as segments of work.
+    """A run divided into segments of work.
 
     Args:
-        count: Segments, each with its checkpoint [-].
-        segment_s: Work of one and its checkpoint [s].
-        save_s: The checkpoint alone [s].
-        restart_s: From the start of a machine until it works on; also lost when it is taken back meanwhile [s].
-        wait_s: Mean time until the next machine can be had [s].
+        count: Number of segments [-].
+        segment_s: Work of one segment including its checkpoint [s].
+        save_s: One checkpoint [s].
+        restart_s: Time from the start of a machine until training resumes [s].
+        wait_s: Mean time until the next machine is available [s].
     """
 
     count: int
@@ -43,17 +42,17 @@ class SegmentedRun(Frozen):
 
     @property
     def undisturbed_s(self) -> float:
-        """Time of the run when nothing happens, checkpoints included [s]."""
+        """Time of the run without preemptions, checkpoints included [s]."""
         return self.count * self.segment_s
 
 
 class RunMoments(Frozen):
-    """Mean and variance of a run's time, on machines (billed) and on the clock (waits included).
+    """Mean and variance of a run's billed time (on machines) and wall time (waits included).
 
     Args:
-        billed_s, billed_s2: Mean and variance of what is billed [s], [s^2].
-        wall_s, wall_s2: Mean and variance on the clock [s], [s^2].
-        preemptions: Expected [-].
+        billed_s, billed_s2: Mean and variance of the billed time [s], [s^2].
+        wall_s, wall_s2: Mean and variance of the wall time [s], [s^2].
+        preemptions: Expected number of preemptions [-].
         undisturbed: Probability that the run is never preempted [-].
     """
 
@@ -66,16 +65,19 @@ class RunMoments(Frozen):
 
 
 def checkpoint_interval_s(*, save_s: float, mean_life_s: float) -> float:
-    """Return the work between two checkpoints that costs least time when lives have no memory [s].
+    """Return the optimal work between two checkpoints for exponentially distributed lifetimes [s].
+
+    With checkpoint time d, mean lifetime M and x = d / (2 M):
+    interval = sqrt(2 d M) (1 + sqrt(x) / 3 + x / 9) - d.
 
     J. T. Daly, A higher order estimate of the optimum checkpoint interval for restart dumps, Future Generation
     Computer Systems 22 (2006) 303-312, doi:10.1016/j.future.2004.11.016, eq. 37; its first term is J. W. Young's
-    sqrt(2 save life), Communications of the ACM 17 (1974) 530-531. Valid while saving takes less than two mean
-    lives; beyond, no interval helps, and the mean life is returned.
+    sqrt(2 d M), Communications of the ACM 17 (1974) 530-531. Valid for d < 2 M; otherwise no interval helps, and
+    M is returned.
 
     Args:
         save_s: One checkpoint [s].
-        mean_life_s: Mean time until a machine is taken back [s].
+        mean_life_s: Mean lifetime of a machine [s].
 
     Example:
         >>> round(checkpoint_interval_s(save_s=300.0, mean_life_s=24 * 3600.0) / 60)
@@ -91,7 +93,7 @@ def checkpoint_interval_s(*, save_s: float, mean_life_s: float) -> float:
 def split_into_segments(
     *, work_s: float, interval_s: float, save_s: float, restart_s: float, wait_s: float
 ) -> SegmentedRun:
-    """Return a run cut into equal segments, none longer than the interval, each with a checkpoint.
+    """Divide a run into ceil(work / interval) equal segments, each with a checkpoint.
 
     Args:
         work_s: The run without checkpoints [s].
@@ -105,15 +107,16 @@ def split_into_segments(
 
 
 def compute_exponential_moments(run: SegmentedRun, *, mean_life_s: float) -> RunMoments:
-    """Return mean and variance of a run on machines whose lives have no memory, in closed form.
+    """Return mean and variance of a run on machines with exponentially distributed lifetimes, in closed form.
 
-    A segment s is tried once; after a failure, restart and segment r + s have to pass in one go. With life M,
-    the billed mean is M exp(r / M) (exp(s / M) - 1) a segment (Daly 2006, eq. 20), and preemptions are billed
-    time over M (Wald). Variances follow from the same renewal argument, waits being exponential.
+    A segment s is tried once; after a failure, restart and segment (r + s) must complete without preemption. With
+    mean lifetime M, the mean billed time of a segment is M exp(r / M) (exp(s / M) - 1) (Daly 2006, eq. 20), and
+    the expected number of preemptions is billed time / M (Wald's identity). Variances follow from the same
+    renewal argument with exponential waits.
 
     Args:
-        run: The segments.
-        mean_life_s: Mean life of a machine [s].
+        run: The segmented run.
+        mean_life_s: Mean lifetime of a machine [s].
     """
     law = Exponential(mean_life_s)
     billed_s, billed_s2 = _segment(law, run.segment_s, run.restart_s, wait_s=0.0)
@@ -128,7 +131,7 @@ def compute_exponential_moments(run: SegmentedRun, *, mean_life_s: float) -> Run
 def _segment(
     law: LifetimeDistribution, segment_s: float, restart_s: float, *, wait_s: float
 ) -> tuple[float, float]:
-    """Return mean and variance of the time until one segment is done [s], [s^2]."""
+    """Return mean and variance of the time until one segment is complete [s], [s^2]."""
     again_s, again_s2 = _until_uninterrupted(law, restart_s + segment_s, wait_s)
     fails = law.cdf(segment_s)
     lost_s, lost_s2 = law.partial_mean_s(segment_s), law.partial_square_s2(segment_s)
@@ -139,7 +142,7 @@ def _segment(
 
 
 def _until_uninterrupted(law: LifetimeDistribution, needed_s: float, wait_s: float) -> tuple[float, float]:
-    """Return mean and mean square of the time until a machine lives long enough, itself included [s], [s^2]."""
+    """Return mean and mean square of the time until one machine has run for the needed time [s], [s^2]."""
     fails = law.cdf(needed_s)
     passes = 1.0 - fails
     if passes <= 0.0:
@@ -158,13 +161,14 @@ def _until_uninterrupted(law: LifetimeDistribution, needed_s: float, wait_s: flo
 def compute_p90_s(*, undisturbed_s: float, mean_s: float, variance_s2: float, undisturbed: float) -> float:
     """Return the 90th percentile of a run's time [s].
 
-    A run is left alone with some probability; what preemptions add otherwise is taken to be gamma-distributed
-    with the moments that are known (quantile: E. B. Wilson and M. M. Hilferty, PNAS 17 (1931) 684-688).
+    A run is never preempted with probability p and then takes the undisturbed time. Otherwise the additional time
+    is assumed to be gamma-distributed with the moments that follow from those of all runs; its quantile at
+    1 - 0.1 / (1 - p) follows E. B. Wilson and M. M. Hilferty, PNAS 17 (1931) 684-688.
 
     Args:
-        undisturbed_s: Time of a run that is left alone [s].
-        mean_s, variance_s2: Of all runs [s], [s^2].
-        undisturbed: Probability that a run is left alone [-].
+        undisturbed_s: Time of a run without preemptions [s].
+        mean_s, variance_s2: Mean and variance over all runs [s], [s^2].
+        undisturbed: Probability p that a run is never preempted [-].
     """
     disturbed = 1.0 - undisturbed
     if disturbed <= 0.1 or not math.isfinite(mean_s):
@@ -177,10 +181,13 @@ def compute_p90_s(*, undisturbed_s: float, mean_s: float, variance_s2: float, un
 
 
 def _gamma_quantile(shape: float, probability: float) -> float:
-    """Return a quantile of the gamma distribution of mean 1 [-]; an exponential's for shapes below 1."""
+    """Return a quantile of the gamma distribution with mean 1 [-].
+
+    Wilson and Hilferty: (1 - 1 / (9 k) + z / (3 sqrt(k)))^3 with shape k and normal quantile z, for k > 1.
+    """
     from statistics import NormalDist
 
-    if shape <= 1.0:  # the cube-root form fails here; a Weibull of the same shape is near enough
+    if shape <= 1.0:  # the cube-root form is inaccurate here; scaled exponential quantile instead
         return -math.log(1.0 - probability) * math.pow(shape, 0.5 * (1.0 - shape))
     z = NormalDist().inv_cdf(probability)
     root = 1.0 - 1.0 / (9.0 * shape) + z / (3.0 * math.sqrt(shape))

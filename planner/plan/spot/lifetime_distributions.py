@@ -1,8 +1,4 @@
-"""How long a machine lives: distributions of up time with the integrals that a bill needs.
-
-Times are in seconds. A law knows its distribution function and its partial moments up to a time, and can be
-drawn from. All are exact.
-"""
+"""Lifetime distributions of preemptible machines, with exact distribution functions and partial moments."""
 
 from __future__ import annotations
 
@@ -26,60 +22,60 @@ _NORMAL = NormalDist()
 
 
 class LifetimeDistribution(Protocol):
-    """A distribution of lives."""
+    """Distribution of machine lifetimes X."""
 
     def cdf(self, time_s: float) -> float:
-        """Return the probability that a life ends before a time [-]."""
+        """Return P(X < t) [-]."""
         ...
 
     def partial_mean_s(self, time_s: float) -> float:
-        """Return the mean of the lives that end before a time, the others counted as nothing [s]."""
+        """Return the partial mean E[X; X < t] [s]."""
         ...
 
     def partial_square_s2(self, time_s: float) -> float:
-        """Return the same of the square [s^2]."""
+        """Return the partial second moment E[X^2; X < t] [s^2]."""
         ...
 
     def draw(self, generator: Generator, count: int) -> Any:
-        """Return lives, drawn [s]."""
+        """Return random lifetimes [s]."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Exponential:
-    """Lives without memory.
+    """Exponential distribution: constant preemption rate.
 
     Args:
-        mean_s: Mean life [s].
+        mean_s: Mean lifetime M [s].
     """
 
     mean_s: float
 
     def cdf(self, time_s: float) -> float:
-        """Return the probability that a life ends before a time [-]."""
+        """Return P(X < t) [-]."""
         return -math.expm1(-time_s / self.mean_s)
 
     def partial_mean_s(self, time_s: float) -> float:
-        """Return M - (t + M) exp(-t / M) [s]."""
+        """Return the partial mean M - (t + M) exp(-t / M) [s]."""
         return self.mean_s - (time_s + self.mean_s) * math.exp(-time_s / self.mean_s)
 
     def partial_square_s2(self, time_s: float) -> float:
-        """Return 2 M^2 - (t^2 + 2 M t + 2 M^2) exp(-t / M) [s^2]."""
+        """Return the partial second moment 2 M^2 - (t^2 + 2 M t + 2 M^2) exp(-t / M) [s^2]."""
         mean = self.mean_s
         return 2.0 * mean**2 - (time_s**2 + 2.0 * mean * time_s + 2.0 * mean**2) * math.exp(-time_s / mean)
 
     def draw(self, generator: Generator, count: int) -> Any:
-        """Return lives, drawn [s]."""
+        """Return random lifetimes [s]."""
         return generator.exponential(self.mean_s, count)
 
 
 @dataclass(frozen=True, slots=True)
 class LogNormal:
-    """Heavy-tailed lives: many end soon, a few last long.
+    """Log-normal distribution: many short lifetimes, a few long ones.
 
     Args:
-        mean_s: Mean life [s].
-        median_s: Median life, below the mean [s].
+        mean_s: Mean lifetime [s].
+        median_s: Median lifetime, below the mean [s].
     """
 
     mean_s: float
@@ -91,50 +87,50 @@ class LogNormal:
         return math.sqrt(2.0 * math.log(self.mean_s / self.median_s))
 
     def cdf(self, time_s: float) -> float:
-        """Return the probability that a life ends before a time [-]."""
+        """Return P(X < t) [-]."""
         return self._share(time_s, shift=0.0)
 
     def partial_mean_s(self, time_s: float) -> float:
-        """Return the mean of the lives that end before a time, the others counted as nothing [s]."""
+        """Return the partial mean E[X; X < t] [s]."""
         return self.mean_s * self._share(time_s, shift=1.0)
 
     def partial_square_s2(self, time_s: float) -> float:
-        """Return the same of the square [s^2]."""
+        """Return the partial second moment E[X^2; X < t] [s^2]."""
         return self.median_s**2 * math.exp(2.0 * self.sigma**2) * self._share(time_s, shift=2.0)
 
     def _share(self, time_s: float, *, shift: float) -> float:
-        """Return the normal probability that belongs to the moment of order `shift` [-]."""
+        """Return Phi(ln(t / median) / sigma - n sigma): factor of the partial moment of order n = `shift` [-]."""
         if time_s <= 0.0:
             return 0.0
         return _NORMAL.cdf(math.log(time_s / self.median_s) / self.sigma - shift * self.sigma)
 
     def draw(self, generator: Generator, count: int) -> Any:
-        """Return lives, drawn [s]."""
+        """Return random lifetimes [s]."""
         return generator.lognormal(math.log(self.median_s), self.sigma, count)
 
 
 @dataclass(frozen=True, slots=True)
 class CensoredDistribution:
-    """Lives that a rule ends at the latest after some time.
+    """Lifetimes with an upper limit set by the provider: min(X, limit).
 
     Args:
-        law: Without the rule.
-        longest_s: No life is longer [s].
+        law: Distribution of X without the limit.
+        longest_s: Longest lifetime [s].
     """
 
     law: Exponential | LogNormal
     longest_s: float
 
     def cdf(self, time_s: float) -> float:
-        """Return the probability that a life ends before a time [-]."""
+        """Return P(X < t) [-]."""
         return 1.0 if time_s > self.longest_s else self.law.cdf(time_s)
 
     def partial_mean_s(self, time_s: float) -> float:
-        """Return the mean of the lives that end before a time, the others counted as nothing [s]."""
+        """Return the partial mean E[X; X < t] [s]."""
         return self._partial(time_s, self.law.partial_mean_s, self.longest_s)
 
     def partial_square_s2(self, time_s: float) -> float:
-        """Return the same of the square [s^2]."""
+        """Return the partial second moment E[X^2; X < t] [s^2]."""
         return self._partial(time_s, self.law.partial_square_s2, self.longest_s**2)
 
     def _partial(self, time_s: float, partial: Any, at_the_end: float) -> float:
@@ -143,19 +139,19 @@ class CensoredDistribution:
         return float(partial(self.longest_s)) + (1.0 - self.law.cdf(self.longest_s)) * at_the_end
 
     def draw(self, generator: Generator, count: int) -> Any:
-        """Return lives, drawn [s]."""
+        """Return random lifetimes [s]."""
         return self.law.draw(generator, count).clip(max=self.longest_s)
 
 
 def build_lifetime_distribution(
     *, mean_s: float, median_s: float | None = None, longest_s: float | None = None
 ) -> LifetimeDistribution:
-    """Return the law of a mean life, heavy-tailed where a median far below that of an exponential is known.
+    """Build a lifetime distribution: log-normal if the median is below 0.95 ln(2) mean, else exponential.
 
     Args:
-        mean_s: Mean life [s].
-        median_s: Median; None: unknown, lives are taken to have no memory [s].
-        longest_s: No life is longer; None: no such rule [s].
+        mean_s: Mean lifetime [s].
+        median_s: Median lifetime; None if unknown [s].
+        longest_s: Longest lifetime; None for no limit [s].
 
     Example:
         >>> build_lifetime_distribution(mean_s=3600.0)

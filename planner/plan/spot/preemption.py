@@ -1,4 +1,4 @@
-"""What interruptions do to a run on a spot machine: expected and 90th-percentile hours, checkpoints, rework."""
+"""Forecast of preemptions for a run on a spot machine: expected and 90th-percentile time, checkpoints, rework."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ __all__ = ["PreemptionForecast", "PreemptionForecaster", "SpotTerms"]
 
 
 class SpotTerms(Frozen):
-    """What the user says about interruptions; None: as the catalog assumes.
+    """Properties of spot machines stated by the user; None keeps the catalog's value.
 
     Args:
-        up_hours: Mean life of a machine [h].
+        up_hours: Mean lifetime of a machine [h].
         interval_s: Work between two checkpoints [s].
         save_s: One checkpoint [s].
-        restart_s: From a new machine's start until it works on [s].
+        restart_s: Time from the start of a new machine until training resumes [s].
 
     Raises:
         UsageError: A number that is not positive.
@@ -50,15 +50,15 @@ class SpotTerms(Frozen):
 
 
 class PreemptionForecast(Frozen):
-    """A run on a spot machine.
+    """Forecast of preemptions during a run on a spot machine.
 
     Args:
-        hazard: How long machines live, and how that is known.
+        hazard: Preemption statistics with their source.
         run: The run in segments, at the central estimate of its length.
-        moments: Of its time.
-        work_s: The run without any of this, at its central estimate [s].
-        loses: Whether the same machine on demand is expected to cost no more; None when it has no price there.
-        saves_share: What is saved against it, 0..1; negative when spot is dearer; None when unknown [-].
+        moments: Mean and variance of the run's time.
+        work_s: Central estimate of the run without checkpoints and preemptions [s].
+        loses: Whether the same machine on demand is expected to cost no more; None if it has no price there.
+        saves_share: Savings as a share of the cost on demand, negative if spot costs more; None if unknown [-].
     """
 
     hazard: PreemptionStatistics
@@ -75,28 +75,28 @@ class PreemptionForecast(Frozen):
 
     @property
     def checkpoint_share(self) -> float:
-        """Time for checkpoints, of the undisturbed work [-]."""
+        """Time for checkpoints, as a share of the work [-]."""
         return self.run.count * self.run.save_s / self.work_s
 
     @property
     def rework_share(self) -> float:
-        """Billed time of lost work and restarts, of the undisturbed work [-]."""
+        """Billed time of lost work and restarts, as a share of the work [-]."""
         return max(0.0, self.moments.billed_s - self.run.undisturbed_s) / self.work_s
 
     @property
     def waiting_share(self) -> float:
-        """Time without a machine, of the undisturbed work; it is not billed [-]."""
+        """Unbilled time without a machine, as a share of the work [-]."""
         return max(0.0, self.moments.wall_s - self.moments.billed_s) / self.work_s
 
     @cached_property
     def billed_p90_s(self) -> float:
-        """90th percentile of what is billed [s]."""
+        """90th percentile of the billed time [s]."""
         m = self.moments
         return self._p90(m.billed_s, m.billed_s2)
 
     @cached_property
     def wall_p90_s(self) -> float:
-        """90th percentile of the time on the clock [s]."""
+        """90th percentile of the wall time [s]."""
         m = self.moments
         return self._p90(m.wall_s, m.wall_s2)
 
@@ -107,20 +107,20 @@ class PreemptionForecast(Frozen):
         )  # fmt: skip
 
     def billed_s(self, train_time_s: Interval) -> Interval:
-        """Return what is expected to be billed, over the interval of the run's length [s]."""
+        """Return the expected billed time: training time x mean billed time / work [s]."""
         return train_time_s.scaled(self.moments.billed_s / self.work_s)
 
     def wall_s(self, train_time_s: Interval) -> Interval:
-        """Return the expected time on the clock, waits included, over the interval of the run's length [s]."""
+        """Return the expected wall time, waits included: training time x mean wall time / work [s]."""
         return train_time_s.scaled(self.moments.wall_s / self.work_s)
 
     @property
     def note(self) -> str:
-        """What to know, in a sentence."""
+        """Sentence on preemptions and savings."""
         return self.note_at(self.saves_share, loses=self.loses)
 
     def note_at(self, saves_share: float | None, *, loses: bool | None) -> str:
-        """Return what to know where so much is saved against the same machine on demand, in a sentence."""
+        """Format a sentence on preemptions and the savings against the same machine on demand."""
         if loses:
             return f"spot loses here: {self._taken}, it costs no less than on demand"
         saved = "" if saves_share is None else f", {100 * saves_share:.0f} % cheaper than on demand"
@@ -132,19 +132,19 @@ class PreemptionForecast(Frozen):
         return f"taken back {count:.2g} times on average (lives of {life:.3g} h, {self.hazard.basis})"
 
     def with_saving(self, saves_share: float) -> PreemptionForecast:
-        """Return the same outlook, with all that was worked out of it, beside the same machine on demand.
+        """Return a copy, with its cached values, that compares spot with the same machine on demand.
 
         Args:
-            saves_share: What is saved against it; negative when spot is dearer [-].
+            saves_share: Savings as a share of the cost on demand; negative if spot costs more [-].
         """
-        _ = self.price_free_json, self.billed_p90_s  # once for all offers that share this outlook
+        _ = self.price_free_json, self.billed_p90_s  # computed once for all offers that share this forecast
         other = copy(self)
         vars(other).update(loses=saves_share <= 0.0, saves_share=saves_share)
         return other
 
     @cached_property
     def price_free_json(self) -> dict[str, Any]:
-        """The part of `offers[].spot` that does not depend on the price."""
+        """Price-independent part of `offers[].spot`."""
         hazard, m = self.hazard, self.moments
         return {
             "hours_to_preemption": hazard.up_hours, "median_hours_to_preemption": hazard.median_up_hours,
@@ -156,14 +156,14 @@ class PreemptionForecast(Frozen):
         }  # fmt: skip
 
     def to_json(self, usd_per_hour: float | None) -> dict[str, Any]:
-        """Return the entry `offers[].spot`; money at the offer's price."""
+        """Return the entry `offers[].spot`, with costs at the offer's price."""
         return {
             **self.price_free_json, "cost_usd": self.cost_usd(usd_per_hour),
             "loses_to_on_demand": self.loses, "saves_share": self.saves_share,
         }  # fmt: skip
 
     def cost_usd(self, usd_per_hour: float | None) -> dict[str, str] | None:
-        """Return expected cost and 90th percentile as text, at a price; None without one [USD]."""
+        """Return expected cost and 90th percentile as text, or None without a price [USD]."""
         if usd_per_hour is None:
             return None
         price = usd_per_hour / SECONDS_PER_HOUR
@@ -174,12 +174,12 @@ class PreemptionForecast(Frozen):
 
 @dataclass
 class PreemptionForecaster:
-    """Works out the outlook of offers, and remembers it by machine.
+    """Forecaster of preemptions, with a cache by machine.
 
     Args:
-        facts: What the catalog knows of interruptions.
-        state_bytes: What a checkpoint holds: weights, optimizer, other state [bytes].
-        terms: What the user says.
+        facts: Preemption data of the catalog.
+        state_bytes: Size of a checkpoint: weights, optimizer and other state [bytes].
+        terms: Properties stated by the user.
     """
 
     facts: PreemptionData
@@ -190,16 +190,16 @@ class PreemptionForecaster:
 
     @property
     def save_s(self) -> float:
-        """One checkpoint [s]."""
+        """Time of one checkpoint: fixed time + size / write rate, unless stated by the user [s]."""
         cost = self.facts.checkpoint
         return self.terms.save_s or cost.fixed_s + self.state_bytes / (cost.write_gb_per_s * GIGA)
 
     def find_interruption_bucket(self, offer: Offer) -> int | None:
-        """Return the provider's class of how often such machines are taken back there; None: it does not say."""
+        """Return the provider's interruption frequency class for a machine in a region, or None if unpublished."""
         return self.facts.buckets.get((offer.provider, offer.region, offer.instance_type))
 
     def forecast(self, offer: Offer, train_time_s: Interval) -> PreemptionForecast | None:
-        """Return the outlook of a run on an offer at spot prices; None when it can never be finished."""
+        """Return the forecast for a run on a spot offer, or None if the run cannot finish."""
         bucket = self.find_interruption_bucket(offer)
         machine = (offer.provider, offer.accelerator, offer.devices, offer.hosts, bucket, train_time_s.mid)
         if machine not in self._by_machine:
@@ -207,7 +207,7 @@ class PreemptionForecaster:
         return self._by_machine[machine]
 
     def _find_forecast(self, offer: Offer, work_s: float) -> PreemptionForecast | None:
-        """Return the outlook of some work, the same object for machines that live as long."""
+        """Return the forecast for some work, the same object for machines with equal preemption statistics."""
         from ...offers.spot import find_preemption_statistics
 
         hazard = _combine_hazards(self._as_given(find_preemption_statistics(offer, self.facts)), offer.hosts)
@@ -238,7 +238,7 @@ class PreemptionForecaster:
         )  # fmt: skip
         try:
             moments = compute_run_moments(run, law)
-        except OverflowError:  # exp of hundreds: a segment far longer than any life
+        except OverflowError:  # a segment is hundreds of mean lifetimes long
             return None
         finishes = moments.billed_s < 1e3 * run.undisturbed_s
         return (
@@ -247,10 +247,10 @@ class PreemptionForecaster:
 
 
 def _combine_hazards(hazard: PreemptionStatistics, hosts: int) -> PreemptionStatistics:
-    """Return the hazard of machines that stop together: the first that is taken back interrupts them all.
+    """Return the preemption statistics of several machines that stop as soon as one of them is preempted.
 
-    Taken to be independent, so that their hazards add; machines of one place that are taken back together live
-    longer than that.
+    Preemptions are assumed to be independent, so that their rates add: lifetime = lifetime of one / hosts. This is
+    a lower bound for machines that are preempted together.
     """
     if hosts == 1:
         return hazard

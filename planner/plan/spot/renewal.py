@@ -1,4 +1,4 @@
-"""A run on machines whose lives follow any law: exact recursions over the segments that are left."""
+"""Renewal recursion for a run on machines with any lifetime distribution: exact over the remaining segments."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from .lifetime_distributions import Exponential, LifetimeDistribution
 
 __all__ = ["MOST_SEGMENTS", "compute_renewal_moments", "compute_run_moments"]
 
-# Beyond this many segments, mean and variance go on as straight lines (elementary renewal theorem).
+# Beyond this number of segments, mean and variance are extrapolated linearly (elementary renewal theorem).
 MOST_SEGMENTS = 64
 
 
 def compute_run_moments(run: SegmentedRun, law: LifetimeDistribution) -> RunMoments:
-    """Return mean and variance of a run: in closed form where lives have no memory, else by recursion.
+    """Return mean and variance of a run: in closed form for exponential lifetimes, else by recursion.
 
     Args:
-        run: The segments.
-        law: Of the machines' lives.
+        run: The segmented run.
+        law: Lifetime distribution of the machines.
     """
     if isinstance(law, Exponential):
         return compute_exponential_moments(run, mean_life_s=law.mean_s)
@@ -28,15 +28,15 @@ def compute_run_moments(run: SegmentedRun, law: LifetimeDistribution) -> RunMome
 
 
 def compute_renewal_moments(run: SegmentedRun, law: LifetimeDistribution) -> RunMoments:
-    """Return mean and variance of a run on machines whose lives follow a law, each life starting anew.
+    """Return mean and variance of a run on machines with independent lifetimes of any distribution.
 
-    With j segments left, a machine that restarts for r and lives X completes k = floor((X - r) / s) of them and
-    leaves j - k to the next. Conditioning on X gives a recursion in j for the first and second moment. The first
-    machine needs no restart: its start belongs to the run itself.
+    With j segments left, a machine with restart time r and lifetime X completes k = floor((X - r) / s) of them and
+    leaves j - k to the next one. Conditioning on X gives a recursion in j for the first and second moment. The
+    first machine needs no restart, since its start-up is part of the run.
 
     Args:
-        run: The segments.
-        law: Of the machines' lives.
+        run: The segmented run.
+        law: Lifetime distribution of the machines.
     """
     if run.count > MOST_SEGMENTS:
         return _continued(run, law)
@@ -58,10 +58,10 @@ def compute_renewal_moments(run: SegmentedRun, law: LifetimeDistribution) -> Run
 
 
 class _Table:
-    """What a machine's life does to the segments that are left: by number of segments completed, k.
+    """Probabilities and partial moments of a machine's lifetime by number of completed segments, k.
 
-    ``chance`` is the probability, ``mean`` and ``square`` the partial moments of the life; ``done`` and ``end``
-    are the probability to complete all of j segments, and when.
+    ``chance`` is the probability of completing exactly k, ``mean`` and ``square`` are the partial moments of the
+    lifetime; ``done`` is the probability of completing all of j segments, ``end`` the time needed for that [s].
     """
 
     def __init__(self, law: LifetimeDistribution, run: SegmentedRun, *, start_s: float) -> None:
@@ -97,7 +97,7 @@ def _moments(first: _Table, later: _Table, count: int, *, wait_s: float) -> tupl
 
 
 def _conditioned(table: _Table, mean: Any, square: Any, j: int, wait_s: float) -> tuple[float, float]:
-    """Return both moments with j segments left, less what a life that completes none leaves to come."""
+    """Return both moments with j segments left, without the terms of a lifetime that completes no segment."""
     chance, life, life2 = table.chance[:j], table.mean[:j], table.square[:j]
     left, left2 = mean[j:0:-1].copy(), square[j:0:-1].copy()
     left[0] = left2[0] = 0.0
@@ -110,7 +110,7 @@ def _conditioned(table: _Table, mean: Any, square: Any, j: int, wait_s: float) -
 
 
 def _continued(run: SegmentedRun, law: LifetimeDistribution) -> RunMoments:
-    """Return the moments of a long run: those of a shorter one, and as much again for each further segment."""
+    """Return the moments of a long run, extrapolated linearly in the number of segments from shorter runs."""
     long = compute_renewal_moments(replace(run, count=MOST_SEGMENTS), law)
     short = compute_renewal_moments(replace(run, count=MOST_SEGMENTS // 2), law)
     further = (run.count - MOST_SEGMENTS) / (MOST_SEGMENTS - MOST_SEGMENTS // 2)
