@@ -2,21 +2,19 @@
 
 A project file is `gpuplan.toml`, or `[tool.gpuplan]` in `pyproject.toml`.
 
-    cache_dir    folder of traced workloads, and of the catalog as it was read
-                                                    default: the platform's cache folder
-    data_dir     folder of refreshed prices         default: the platform's data folder
-    catalog_dir  folder of a catalog of one's own   default: the catalog that comes with gpuplan
-    state_dir    folder of launched runs            default: the platform's state folder
-    owner        name on machines that are launched, beside the installation's id
-                                                    default: the account's name
-    providers    whose offers to look at            default: all
-    regions      where                              default: all
-    currency     what money is shown in             default: USD
-    script_timeout   longest time of a script until fit()   default: 10m
+    cache_dir        folder of traced workloads and parsed catalogs    default: the platform's cache folder
+    data_dir         folder of refreshed prices                        default: the platform's data folder
+    catalog_dir      folder of the user's catalog                      default: the packaged catalog
+    state_dir        folder of launched runs                           default: the platform's state folder
+    owner            label of launched machines, besides the installation's ID     default: the account's name
+    providers        providers whose offers are considered             default: all
+    regions          regions whose offers are considered               default: all
+    currency         currency of displayed amounts                     default: USD
+    script_timeout   time limit of a script until fit()                default: 10m
 
-Lists are TOML arrays in files, and separated by commas in the environment. Files also hold the user's own
-world (`tax`, `exchange_rate`, `discount`, `committed`, `machine`): see ``settings_own``; and `endpoint`, a
-table of addresses by source of prices.
+Lists are TOML arrays in files, and separated by commas in the environment. Files may also contain the entries of
+`settings_entries` (`tax`, `exchange_rate`, `discount`, `committed`, `machine`) and `endpoint`, a table of base
+URLs by price source.
 """
 
 from __future__ import annotations
@@ -27,17 +25,15 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .errors import UsageError, near_names_hint
-from .frozen import Frozen
 
 if TYPE_CHECKING:
-    from .settings_own import CommittedPrice, Discount, ExchangeRate, OwnMachine, Tax
+    from .settings_entries import CommittedPrice, Discount, ExchangeRate, OwnMachine, Tax
 
 __all__ = [
     "ENVIRONMENT_NAMES",
-    "Setting",
     "Settings",
     "find_project_file",
     "get_state_folder",
@@ -48,15 +44,15 @@ ENVIRONMENT_PREFIX = "GPUPLAN_"
 DOCUMENTATION = "gpuplan --help"
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class _Setting(NamedTuple):
     """A value and its origin."""
 
     value: Any
     origin: str
 
 
-class Settings(Frozen):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
     """Settings with their origins.
 
     Args:
@@ -93,14 +89,14 @@ class Settings(Frozen):
     origins: Mapping[str, str]
 
 
-def _folder(value: object, where: str) -> Path:
+def _parse_folder(value: object, where: str) -> Path:
     """Parse a folder; UsageError unless it is a string."""
     if not isinstance(value, str) or not value:
         raise UsageError(f"{where} is not a folder: {value!r}", hint="give a path in quotes")
     return Path(value).expanduser()
 
 
-def _names(value: object, where: str) -> tuple[str, ...]:
+def _parse_names(value: object, where: str) -> tuple[str, ...]:
     """Parse a list of names; UsageError unless it is an array of strings, or a comma-separated string."""
     if isinstance(value, str):
         return tuple(name.strip() for name in value.split(",") if name.strip())
@@ -109,21 +105,21 @@ def _names(value: object, where: str) -> tuple[str, ...]:
     raise UsageError(f"{where} is not a list of names: {value!r}", hint='write it as ["aws", "gcp"]')
 
 
-def _currency(value: object, where: str) -> str:
+def _parse_currency(value: object, where: str) -> str:
     """Parse a currency code; UsageError unless it has three letters."""
     if not isinstance(value, str) or not re.fullmatch("[A-Za-z]{3}", value):
         raise UsageError(f"{where} is not a currency: {value!r}", hint='write three letters: "EUR"')
     return value.upper()
 
 
-def _duration(value: object, where: str) -> str:
+def _parse_duration(value: object, where: str) -> str:
     """Return a duration unparsed; UsageError unless it is a string."""
     if not isinstance(value, str):
         raise UsageError(f"{where} is not a duration: {value!r}", hint='write it as "10m"')
     return value
 
 
-def _owner(value: object, where: str) -> str:
+def _parse_owner(value: object, where: str) -> str:
     """Parse an owner's name; UsageError unless it is valid in every cloud's tags."""
     if not isinstance(value, str) or not re.fullmatch("[a-z][a-z0-9-]{0,62}", value):
         raise UsageError(
@@ -132,7 +128,7 @@ def _owner(value: object, where: str) -> str:
     return value
 
 
-def _addresses(value: object, where: str) -> dict[str, str]:
+def _parse_addresses(value: object, where: str) -> dict[str, str]:
     """Parse URLs by name; UsageError unless it is a table of strings."""
     if isinstance(value, dict) and all(isinstance(address, str) for address in value.values()):
         return dict(value)
@@ -141,39 +137,29 @@ def _addresses(value: object, where: str) -> dict[str, str]:
     )
 
 
-def _own(key: str) -> Callable[[object, str], Any]:
-    """Build the lazily loaded parser of a user entry."""
-
-    def read(value: object, where: str) -> Any:
-        from .settings_files import read_own
-
-        return read_own(key, value, where)
-
-    return read
-
-
-_READERS: dict[str, Callable[[object, str], Any]] = {
-    "cache_dir": _folder,
-    "data_dir": _folder,
-    "catalog_dir": _folder,
-    "state_dir": _folder,
-    "owner": _owner,
-    "providers": _names,
-    "regions": _names,
-    "currency": _currency,
-    "script_timeout": _duration,
+_SCALARS: dict[str, Callable[[object, str], Any]] = {
+    "cache_dir": _parse_folder,
+    "data_dir": _parse_folder,
+    "catalog_dir": _parse_folder,
+    "state_dir": _parse_folder,
+    "owner": _parse_owner,
+    "providers": _parse_names,
+    "regions": _parse_names,
+    "currency": _parse_currency,
+    "script_timeout": _parse_duration,
 }
-_OWN: dict[str, Callable[[object, str], Any]] = {
-    key: _own(key) for key in ("tax", "exchange_rate", "discount", "committed", "machine")
-}
-_OWN["endpoint"] = _addresses
-ENVIRONMENT_NAMES = tuple(_READERS)  # settings that the environment can set
-_FILE_NAMES = (*ENVIRONMENT_NAMES, *_OWN)
-_DEFAULTS: dict[str, Any] = {
-    "cache_dir": None, "data_dir": None, "catalog_dir": None, "state_dir": None, "owner": "",
-    "providers": (), "regions": (), "currency": "USD", "script_timeout": "10m",
-    "endpoint": {}, "tax": None, "exchange_rate": {}, "discount": (), "committed": (), "machine": (),
-}  # fmt: skip
+_ENTRIES = ("tax", "exchange_rate", "discount", "committed", "machine")
+ENVIRONMENT_NAMES = tuple(_SCALARS)
+_FILE_NAMES = (*_SCALARS, *_ENTRIES, "endpoint")
+
+
+def _parse(name: str, value: object, where: str) -> Any:
+    """Parse the value of a setting; entries load pydantic, which settings without them do not need."""
+    if name in _ENTRIES:
+        from .settings_entries import parse_entry
+
+        return parse_entry(name, value, where)
+    return _parse_addresses(value, where) if name == "endpoint" else _SCALARS[name](value, where)
 
 
 def load_settings(
@@ -196,19 +182,20 @@ def load_settings(
         UsageError: A file is invalid TOML, a key is unknown, or a value has the wrong type.
     """
     layers = list(
-        _layers(
+        _iter_layers(
             environ=os.environ if environ is None else environ,
             folder=Path.cwd() if folder is None else folder,
             user_file=_default_user_file() if user_file is None else user_file,
         )
     )
-    found = {name: Setting(default, "default") for name, default in _DEFAULTS.items()}
+    found: dict[str, _Setting] = {}
     for layer in reversed(layers):
         found.update(layer)
-    found.update({name: Setting(value, "flag") for name, value in (flags or {}).items() if value})
-    values = {name: setting.value for name, setting in found.items()}
-    _require_exchange_rate(found)
-    return Settings(**values, origins={name: setting.origin for name, setting in found.items()})
+    found.update({name: _Setting(value, "flag") for name, value in (flags or {}).items() if value})
+    origins = dict.fromkeys(_FILE_NAMES, "default") | {name: one.origin for name, one in found.items()}
+    settings = Settings(**{name: one.value for name, one in found.items()}, origins=origins)
+    _require_exchange_rate(settings)
+    return settings
 
 
 def get_state_folder(settings: Settings) -> Path:
@@ -237,42 +224,43 @@ def find_project_file(folder: Path) -> tuple[Path, dict[str, Any]] | None:
     return None
 
 
-def _require_exchange_rate(found: Mapping[str, Setting]) -> None:
+def _require_exchange_rate(settings: Settings) -> None:
     """Raise UsageError if the currency has no exchange rate."""
-    currency = found["currency"]
-    if currency.value != "USD" and currency.value not in found["exchange_rate"].value:
-        example = f"{currency.value} = {{ per_usd = 0.92, as_of = 2026-11-02 }}"
+    currency = settings.currency
+    if currency != "USD" and currency not in settings.exchange_rate:
+        example = f"{currency} = {{ per_usd = 0.92, as_of = 2026-11-02 }}"
         raise UsageError(
-            f"no exchange rate for `currency` {currency.value} (from {currency.origin})",
+            f"no exchange rate for `currency` {currency} (from {settings.origins['currency']})",
             hint=f"add `{example}` below `[exchange_rate]` in gpuplan.toml",
         )
 
 
-def _layers(*, environ: Mapping[str, str], folder: Path, user_file: Path) -> Iterator[dict[str, Setting]]:
+def _iter_layers(
+    *, environ: Mapping[str, str], folder: Path, user_file: Path
+) -> Iterator[dict[str, _Setting]]:
     """Yield the settings of each source, in order of precedence."""
-    variables = {name: environ.get(ENVIRONMENT_PREFIX + name.upper()) for name in ENVIRONMENT_NAMES}
+    variables = {name: ENVIRONMENT_PREFIX + name.upper() for name in ENVIRONMENT_NAMES}
     yield {
-        name: Setting(_READERS[name](value, variable), variable)
-        for name, value in variables.items()
-        if value and (variable := ENVIRONMENT_PREFIX + name.upper())
+        name: _Setting(_parse(name, value, variable), variable)
+        for name, variable in variables.items()
+        if (value := environ.get(variable))
     }
     project = find_project_file(folder)
     if project is not None:
-        yield _from_table(project[1], project[0])
+        yield _parse_table(project[1], project[0])
     if user_file.is_file():
-        yield _from_table(_read_toml(user_file), user_file)
+        yield _parse_table(_read_toml(user_file), user_file)
 
 
-def _from_table(table: Mapping[str, Any], path: Path) -> dict[str, Setting]:
+def _parse_table(table: Mapping[str, Any], path: Path) -> dict[str, _Setting]:
     """Parse a file's table; relative folders are resolved against the file's own."""
     settings = {}
-    readers = _READERS | _OWN
     for key, raw in table.items():
-        if key not in readers:
+        if key not in _FILE_NAMES:
             hint = near_names_hint(key, _FILE_NAMES, see_all=DOCUMENTATION)
             raise UsageError(f"unknown setting `{key}` in {path}", hint=hint)
-        value = readers[key](raw, f"`{key}` in {path}")
-        settings[key] = Setting(path.parent / value if isinstance(value, Path) else value, str(path))
+        value = _parse(key, raw, f"`{key}` in {path}")
+        settings[key] = _Setting(path.parent / value if isinstance(value, Path) else value, str(path))
     return settings
 
 

@@ -36,7 +36,7 @@ from .user_prices import apply_committed_prices, build_own_offers
 
 if TYPE_CHECKING:
     from ..settings import Settings
-    from ..settings_own import CommittedPrice, OwnMachine
+    from ..settings_entries import CommittedPrice, OwnMachine
 
 __all__ = [
     "Catalog",

@@ -11,7 +11,7 @@ from .aliases import AcceleratorNames
 from .rows import Offer
 
 if TYPE_CHECKING:
-    from ..settings_own import CommittedPrice, OwnMachine
+    from ..settings_entries import CommittedPrice, OwnMachine
 
 __all__ = ["OWN_PROVIDER", "OWN_SOURCE", "apply_committed_prices", "build_own_offers"]
 
@@ -55,7 +55,7 @@ def apply_committed_prices(
 
 def _apply_commitment(offer: Offer, committed: Sequence[CommittedPrice], today: date) -> Offer:
     """Return an offer at its committed price, or unchanged."""
-    from ..settings_own import find_committed_price
+    from ..settings_entries import find_committed_price
 
     entry = find_committed_price(offer, committed, today=today)
     if entry is None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..offers.costs import Costs, ProviderCost
     from ..offers.rows import Offer
     from ..settings import Settings
-    from ..settings_own import Discount, Tax
+    from ..settings_entries import Discount, Tax
 
 __all__ = [
     "NO_TERMS",
@@ -132,7 +132,7 @@ class CostTerms(Frozen):
         if not self.discounts:
             return None
         from ..offers.user_prices import OWN_SOURCE
-        from ..settings_own import find_discount
+        from ..settings_entries import find_discount
 
         if offer.price_source == OWN_SOURCE:
             return None

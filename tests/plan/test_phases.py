@@ -17,7 +17,7 @@ from gpuplan.plan.pricing.timeline import REWORK, TRAINING, TimelineBuilder
 from gpuplan.plan.question import Question
 from gpuplan.plan.result.offer_estimate import OfferEstimate
 from gpuplan.plan.select import OfferContext, Selection
-from gpuplan.settings_own import Discount, Tax
+from gpuplan.settings_entries import Discount, Tax
 from gpuplan.workload.model import Workload
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -19,7 +19,7 @@ from gpuplan.plan.result.serving import ServingEstimate
 from gpuplan.plan.select import Filters, select
 from gpuplan.render.estimate.table import format_estimate_json
 from gpuplan.render.output import format_compact_json
-from gpuplan.settings_own import Discount, Tax
+from gpuplan.settings_entries import Discount, Tax
 from gpuplan.units import Interval
 
 CATALOG = load_catalog()

@@ -13,7 +13,7 @@ from .bill import HOURS_PER_MONTH, NO_FEES, Fees
 
 if TYPE_CHECKING:
     from ...offers.rows import Offer
-    from ...settings_own import Discount
+    from ...settings_entries import Discount
     from ...workload.model import Workload
 
 __all__ = ["FeeCalculator", "disk_gb", "egress_gb"]

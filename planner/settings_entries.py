@@ -1,32 +1,32 @@
-"""The user's own world, from `gpuplan.toml`: what a price list does not know.
+"""Entries of a settings file on the user's own prices, taxes and machines, and their parser.
 
-    currency = "EUR"                                  # what money is shown in; prices stay USD
+    currency = "EUR"                                  # currency of displayed amounts; prices stay in USD
     tax = { name = "VAT", percent = 19 }
 
     [exchange_rate]
     EUR = { per_usd = 0.92, as_of = 2026-11-02, source = "ECB reference rate" }
 
-    [[discount]]                                      # negotiated: off the list price
+    [[discount]]                                      # negotiated, off the list price
     provider = "aws"
-    instance_type = "p4d*"                            # shell patterns; what is left out means all
+    instance_type = "p4d*"                            # shell patterns; all if omitted
     purchase = "on_demand"
     percent = 12.5
 
-    [[committed]]                                     # reserved or committed: instead of the list price
+    [[committed]]                                     # reserved or committed, replaces the list price
     provider = "gcp"
     instance_type = "a2-highgpu-1g"
     region = "us-central1"
     usd_per_hour = 2.31
     until = 2027-06-30
 
-    [[machine]]                                       # one's own
+    [[machine]]                                       # owned by the user
     name = "lab-3090"
     accelerator = "RTX 3090"
     devices = 2
-    usd_per_hour = 0.15                               # power
+    usd_per_hour = 0.15                               # electricity
 
-Nothing is applied here: ``offers.own`` puts committed prices and machines among the offers, the bill takes
-discount, tax and currency. Percentages and money are Decimal.
+`offers.user_prices` adds committed prices and machines to the offers; the bill applies discount, tax and currency.
+Percentages and money are Decimal.
 """
 
 from __future__ import annotations
@@ -35,13 +35,15 @@ from collections.abc import Iterable
 from datetime import date
 from decimal import Decimal
 from fnmatch import fnmatchcase
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from .errors import UsageError, near_names_hint
 
 __all__ = [
     "USD", "CommittedPrice", "Discount", "ExchangeRate", "OwnMachine", "Priced", "Tax", "find_committed_price",
-    "find_discount",
+    "find_discount", "parse_entry",
 ]  # fmt: skip
 
 USD = "USD"
@@ -152,3 +154,68 @@ def find_committed_price(
         return None
     fitting = [entry for entry in committed if entry.applies_to(offer, today=today)]
     return min(fitting, key=lambda entry: entry.usd_per_hour, default=None)
+
+
+# --- parser -----------------------------------------------------------------------------------------------
+
+_MODELS: dict[str, type[BaseModel]] = {
+    "tax": Tax,
+    "exchange_rate": ExchangeRate,
+    "discount": Discount,
+    "committed": CommittedPrice,
+    "machine": OwnMachine,
+}
+
+
+class _Entries(_Entry):
+    """All entries of a settings file."""
+
+    tax: Tax | None = None
+    exchange_rate: dict[CurrencyCode, ExchangeRate] = Field(default_factory=dict)
+    discount: tuple[Discount, ...] = ()
+    committed: tuple[CommittedPrice, ...] = ()
+    machine: tuple[OwnMachine, ...] = ()
+
+
+def parse_entry(key: str, value: object, where: str) -> Any:
+    """Parse an entry of a settings file.
+
+    Args:
+        key: `tax`, `exchange_rate`, `discount`, `committed` or `machine`.
+        value: Parsed TOML, with Decimal for floats.
+        where: Key and file, for errors.
+
+    Raises:
+        UsageError: A field is missing, unknown or out of bounds.
+    """
+    try:
+        entries = _Entries.model_validate({key: value})
+    except ValidationError as error:
+        raise _build_error(key, error, where) from error
+    _require_unique_names(entries.machine, where)
+    return getattr(entries, key)
+
+
+def _build_error(key: str, error: ValidationError, where: str) -> UsageError:
+    """Convert the first validation error to one line with a hint."""
+    detail = error.errors(include_url=False)[0]
+    *entry, field = detail["loc"][1:] or (key,)
+    place = f" (entry {int(entry[0]) + 1})" if entry and isinstance(entry[0], int) else ""
+    fields = tuple(_MODELS[key].model_fields)
+    if detail["type"] == "extra_forbidden":
+        hint = near_names_hint(str(field), fields, see_all="docs/catalog.md")
+        return UsageError(f"unknown field `{field}` in {where}{place}", hint=hint)
+    if detail["type"] == "missing":
+        return UsageError(f"`{field}` is missing in {where}{place}", hint=f"an entry has {', '.join(fields)}")
+    return UsageError(
+        f"`{field}` in {where}{place}: {detail['msg'].lower()}, not {detail['input']!r}",
+        hint="see docs/catalog.md for an example of each",
+    )
+
+
+def _require_unique_names(machines: tuple[OwnMachine, ...], where: str) -> None:
+    """Raise UsageError if two machines have the same name."""
+    names = [machine.name for machine in machines]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"two machines are called `{name}` in {where}", hint="give each a unique name")

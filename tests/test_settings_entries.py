@@ -11,7 +11,7 @@ from factories import make_offer
 from gpuplan.errors import UsageError
 from gpuplan.offers.catalog import load_user_catalog
 from gpuplan.settings import Settings, load_settings
-from gpuplan.settings_own import find_committed_price, find_discount
+from gpuplan.settings_entries import find_committed_price, find_discount
 
 NOWHERE = Path("/nonexistent/gpuplan.toml")
 TODAY = date(2026, 11, 21)
