@@ -177,11 +177,11 @@ def test_bad_questions(query: dict[str, float], message: str) -> None:
 
 def test_an_unknown_way_and_one_that_is_too_small() -> None:
     """A name that means nothing is an error with examples; a model that fits nowhere is no answer."""
-    with pytest.raises(UsageError, match="`colb-free` in `--against` means no offer"):
+    with pytest.raises(UsageError, match="`colb-free` in `--against` matches no offer"):
         comparison(query=BreakevenQuery(against=("colb-free",)))
     huge = make_workload()
     huge = make_workload(memory=replace(huge.memory, parameter_bytes=2**40))
-    with pytest.raises(NoAnswerError, match="can run it"):
+    with pytest.raises(NoAnswerError, match="can run the work"):
         comparison(huge)
 
 

@@ -84,7 +84,7 @@ def test_what_is_no_history_is_told(tmp_path: Path) -> None:
     broken = tmp_path / "history.json"
     broken.write_text("[1, 2]")
     for path in (broken, tmp_path / "missing.csv"):
-        with pytest.raises(UsageError, match="is no history"):
+        with pytest.raises(UsageError, match="is not a training history"):
             read_history(path)
     with pytest.raises(UsageError, match="no metric `val_acc`"):
         forecast_epochs({"val_accuracy": [0.1]}, metric="val_acc", target=1.0)

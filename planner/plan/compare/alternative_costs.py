@@ -1,4 +1,4 @@
-"""What every way to do some work costs, in money and in one's own time, at any number of epochs and runs."""
+"""Cost of each alternative in money and the user's time, at any number of epochs and runs."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
 __all__ = ["AlternativeCost", "AlternativeCostModel"]
 
 DAYS_PER_MONTH = 30.0
-ROUNDING = 1e-9  # of a bundle: what floating point may add to a whole number of them
+ROUNDING = 1e-9  # tolerance of floating point when counting whole bundles [-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlternativeCost:
-    """All runs done in one way.
+    """Cost of all runs on one alternative.
 
     Args:
-        contender: The way.
-        sessions: Times that it is set going, all runs together [-].
-        machine_h: On the machine, all runs together [h].
-        calendar_h: From the first start to the last end, one run after the other [h].
-        own_h: Of one's own time [h].
-        money_usd: What is paid, whole bundles and months included [USD].
-        own_usd: One's own time at its value [USD].
+        alternative: The alternative.
+        sessions: Number of sessions of all runs [-].
+        machine_h: Machine time of all runs [h].
+        calendar_h: Time from the first start to the last end, with one run after the other [h].
+        own_h: The user's time [h].
+        money_usd: Amount paid, including unused shares of bundles and months [USD].
+        own_usd: Value of the user's time [USD].
     """
 
     alternative: Alternative
@@ -56,7 +56,7 @@ class AlternativeCost:
 
     @property
     def total_usd(self) -> float:
-        """Money and time together [USD]."""
+        """Sum of money and value of the user's time [USD]."""
         return self.money_usd.mid + self.own_usd
 
     def to_json(self) -> dict[str, Any]:
@@ -83,17 +83,17 @@ class AlternativeCost:
 
 @dataclass(frozen=True, kw_only=True)
 class AlternativeCostModel:
-    """Works out what every contender costs at any number of epochs and runs.
+    """Costs of all alternatives as a function of the number of epochs and runs.
 
     Args:
-        workload: What runs.
-        contenders: Who competes.
-        selected: Each one's row, its session as long as it is really had.
-        bundles: Smallest amount that can be paid, of a paid notebook without subscription [USD].
-        terms: What is assumed.
-        hour_value_usd: What an hour of one's own is worth [USD/h].
-        outlooks: What interruptions do; None: spot machines are taken to stay.
-        scaling: Whether each of several devices keeps the batch, or they share it.
+        workload: Workload of a run.
+        alternatives: Alternatives to compare.
+        selected: Offer of each alternative, with its effective session limit.
+        bundles: Smallest payable amount of each alternative; None if billed by use or by month [USD].
+        terms: Costs and assumptions.
+        hour_value_usd: Value of an hour of the user's time [USD/h].
+        outlooks: Forecaster of preemptions; None assumes that spot machines are never preempted.
+        scaling: Weak scaling (each device keeps the batch) or strong scaling (devices share it).
     """
 
     workload: Workload
@@ -106,22 +106,22 @@ class AlternativeCostModel:
     scaling: ScalingMode = "weak"
 
     def at(self, *, epochs: int | None, runs: int) -> list[AlternativeCost]:
-        """Return every way, the cheapest first; of equals, the sooner, then the first that was named."""
+        """Return the cost of each alternative, sorted by total cost, calendar time and order of naming."""
         workload = self.workload
         if epochs is not None and epochs != workload.epochs:
             workload = replace(workload, epochs=epochs, steps=None)
         pricer = Pricer(workload, self.terms, self.outlooks)
-        outcomes = [
-            self._outcome(index, self._lease(pricer, workload, index), runs)
+        costs = [
+            self._compute_cost(index, self._lease(pricer, workload, index), runs)
             for index in range(len(self.alternatives))
         ]
-        return sorted(outcomes, key=lambda way: (way.total_usd, way.calendar_h))
+        return sorted(costs, key=lambda cost: (cost.total_usd, cost.calendar_h))
 
     def narrowed(self, *, epochs: int | None, runs: int) -> AlternativeCostModel:
-        """Return the best of each name alone, as it is best at a number of epochs and runs."""
+        """Return the model with only the best alternative of each name at a number of epochs and runs."""
         best: dict[str, Alternative] = {}
-        for outcome in self.at(epochs=epochs, runs=runs):
-            best.setdefault(outcome.alternative.name, outcome.alternative)
+        for cost in self.at(epochs=epochs, runs=runs):
+            best.setdefault(cost.alternative.name, cost.alternative)
         kept = [index for index, one in enumerate(self.alternatives) if best[one.name] is one]
         return replace(
             self,
@@ -131,7 +131,7 @@ class AlternativeCostModel:
         )
 
     def _lease(self, pricer: Pricer, workload: Workload, index: int) -> UnpricedRun:
-        """Return the run of the workload's epochs on a contender's machine."""
+        """Lay out the run of the workload's epochs on the machine of an alternative."""
         known, selected = self.alternatives[index].offer.projection, self.selected[index]
         run = compute_run_length(workload, selected.offer.devices, self.scaling)
         step_s = known.step_time_s
@@ -141,8 +141,8 @@ class AlternativeCostModel:
         )
         return pricer.lease(selected, projection)
 
-    def _outcome(self, index: int, lease: UnpricedRun, runs: int) -> AlternativeCost:
-        """Return all runs on one contender."""
+    def _compute_cost(self, index: int, lease: UnpricedRun, runs: int) -> AlternativeCost:
+        """Compute the cost of all runs on one alternative."""
         alternative, bundle, schedule = self.alternatives[index], self.bundles[index], lease.schedule
         time_s = Interval(low=0.0, mid=0.0, high=0.0) if schedule is None else schedule.wall_s
         machine_h = time_s.scaled(runs / SECONDS_PER_HOUR)
@@ -161,7 +161,7 @@ class AlternativeCostModel:
         )  # fmt: skip
 
     def _own_hours(self, index: int, *, sessions: int, machine_h: float) -> float:
-        """Return the hours of one's own; an uncertain accelerator is asked for 1 / chance times."""
+        """Return the user's hours; an uncertain accelerator takes sessions / chance attempts [h]."""
         alternative, place = self.alternatives[index], self.selected[index].place
         hands_on = self.terms.bounds("hands_on_min", place) or (0.0, 0.0, 0.0)
         attention = self.terms.bounds("attention_share", place) or (0.0, 0.0, 0.0)
@@ -173,18 +173,18 @@ class AlternativeCostModel:
 
 
 def _used_usd(bill: Bill | None, runs: int) -> tuple[float, ...]:
-    """Return the cost of all runs at the three ends of the interval [USD]."""
+    """Return lower bound, central value and upper bound of the cost of all runs [USD]."""
     return (0.0, 0.0, 0.0) if bill is None else tuple(runs * nano * USD_OF_A_NANO for nano in bill.nano)
 
 
 def _paid(usd: float, *, plan: NotebookPlan | None, bundle: Decimal | None, elapsed_h: float) -> float:
-    """Return what is paid for what is used: whole months of a plan, whole bundles of units [USD].
+    """Return the payment for some usage: at least the months of a plan, rounded up to whole bundles [USD].
 
     Args:
-        usd: What is used [USD].
-        plan: What is subscribed to; None: nothing.
-        bundle: Price of the smallest bundle; None: paid as used [USD].
-        elapsed_h: On the calendar [h].
+        usd: Cost of the usage [USD].
+        plan: Subscription; None without one.
+        bundle: Price of the smallest bundle; None if billed by use [USD].
+        elapsed_h: Calendar time [h].
     """
     if plan is not None and plan.usd_per_month is not None:
         months = max(1, math.ceil(elapsed_h / HOURS_PER_DAY / DAYS_PER_MONTH))

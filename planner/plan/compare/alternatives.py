@@ -1,4 +1,4 @@
-"""Who competes in `gpuplan breakeven`: names to offers, each with how much of it one gets."""
+"""Alternatives of `gpuplan breakeven`: offers selected by name, each with its availability."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ PURCHASES = {"on-demand": "on_demand", "on_demand": "on_demand", "spot": "spot"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alternative:
-    """One way to run it.
+    """An offer that is compared with others.
 
     Args:
-        name: As it was asked for.
-        offer: Its best offer for the run at hand.
-        availability: How much of the machine one gets.
-        attended: Whether somebody has to keep an eye on it.
-        plan: What is subscribed to, of a paid notebook.
+        name: Name under which it was requested.
+        offer: Estimate on the offer.
+        availability: Availability of the machine.
+        attended: Whether the user has to keep the notebook open.
+        plan: Notebook plan; None for other machines.
     """
 
     name: str
@@ -53,10 +53,11 @@ class Alternative:
 
 
 def match_offers(name: str, offers: Iterable[OfferEstimate]) -> list[OfferEstimate]:
-    """Return the offers that a name means.
+    """Return the offers that match a name.
 
-    `colab-free`, `local`, `aws`, `aws:g4dn.xlarge`, `aws:g4dn.*:spot`, `cloud:spot`: a provider or the beginning
-    of an instance type, then patterns of the instance type or the purchase option; `cloud` is AWS, Google, Azure.
+    A name is a provider or the beginning of an instance type, followed by patterns of the instance type or a
+    purchase option: `colab-free`, `local`, `aws`, `aws:g4dn.xlarge`, `aws:g4dn.*:spot`, `cloud:spot`. `cloud`
+    stands for AWS, Google Cloud and Azure.
     """
     head, *parts = name.lower().split(":")
     purchase = next((PURCHASES[part] for part in parts if part in PURCHASES), None)
@@ -80,34 +81,34 @@ def select_alternatives(
     hours_a_day: float,
     asked_for: bool,
 ) -> list[Alternative]:
-    """Return the offers of each name that may be its best: the cheapest and the fastest that can run the work.
+    """Select the offers of each name that may be its best: the cheapest and the fastest that can run the work.
 
     Args:
-        names: As asked for.
-        offers: Best first.
-        catalog: Knows the limits of notebooks.
-        terms: What is assumed.
-        hours_a_day: That the user sits at a notebook that has to be attended [h].
-        asked_for: The names are the user's: one that means nothing is an error.
+        names: Requested names.
+        offers: Estimates, best first.
+        catalog: Catalog with the limits of notebooks.
+        terms: Costs and assumptions.
+        hours_a_day: Hours a day during which the user keeps a notebook open [h].
+        asked_for: Whether the user gave the names, so that one without offers is an error.
 
     Raises:
-        UsageError: A name of the user's means no offer.
-        NoAnswerError: None of them can run the work.
+        UsageError: A name given by the user matches no offer.
+        NoAnswerError: No offer can run the work.
     """
     found = []
     for name in names:
         meant = match_offers(name, offers)
         if not meant and asked_for:
             raise UsageError(
-                f"`{name}` in `--against` means no offer",
-                hint="as in `colab-free`, `local`, `aws:g4dn.xlarge`, `aws:g4dn.xlarge:spot`, `cloud:spot`",
+                f"`{name}` in `--against` matches no offer",
+                hint="give e.g. `colab-free`, `local`, `aws:g4dn.xlarge`, `aws:g4dn.xlarge:spot`, `cloud:spot`",
             )
         able = [one for one in meant if _can_run(one) and one.bill and one.offer.complete]
         found += [_build_alternative(name, one, catalog, terms, hours_a_day) for one in _shortlist(able)]
     if not found:
         raise NoAnswerError(
-            f"none of {', '.join(names)} can run it: too little memory, or no known time and price",
-            hint="try a smaller `--batch-size`, or `--against` others",
+            f"none of {', '.join(names)} can run the work: too little memory, or no known time and price",
+            hint="try a smaller `--batch-size`, or other names in `--against`",
         )
     return found
 
@@ -117,7 +118,7 @@ def _can_run(one: OfferEstimate) -> bool:
 
 
 def _shortlist(able: Sequence[OfferEstimate]) -> list[OfferEstimate]:
-    """Return the few offers among which the best must be: of each machine the cheapest, then the fastest."""
+    """Return the cheapest and the fastest offers, one per instance type and purchase option."""
     machines: dict[tuple[str, str], OfferEstimate] = {}
     for one in able:
         machines.setdefault((one.offer.instance_type, one.offer.purchase), one)
@@ -130,13 +131,13 @@ def _shortlist(able: Sequence[OfferEstimate]) -> list[OfferEstimate]:
 def compute_availability(
     limits: SessionLimits | None, *, free: bool, terms: CostTerms, hours_a_day: float
 ) -> Availability:
-    """Return how much of a machine one gets in a day and a week.
+    """Compute the availability of a machine per day and week.
 
     Args:
-        limits: Of a notebook; None for any other machine.
+        limits: Session limits of a notebook; None for other machines.
         free: Whether the plan is free.
-        terms: What is assumed.
-        hours_a_day: That the user sits at a notebook that has to be attended [h].
+        terms: Costs and assumptions.
+        hours_a_day: Hours a day during which the user keeps a notebook open [h].
     """
     if limits is None:
         return Availability()

@@ -47,13 +47,13 @@ class Breakeven:
     """The alternatives, best first, and the points at which the best one changes.
 
     Args:
-        workload: What runs.
+        workload: Workload of a run.
         alternatives: By total cost, best first.
-        runs: How often the work is done [-].
-        hour_value_usd: What an hour of one's own is worth [USD/h].
-        by_epochs: With the number of runs as asked; None when the length of the run is not in epochs.
-        by_runs: With the number of epochs as asked.
-        terms: What was assumed.
+        runs: Number of runs [-].
+        hour_value_usd: Value of an hour of the user's time [USD/h].
+        by_epochs: Crossovers at the requested number of runs; None if the run is not given in epochs.
+        by_runs: Crossovers at the requested number of epochs.
+        terms: Costs and assumptions.
     """
 
     workload: Workload
@@ -66,7 +66,7 @@ class Breakeven:
 
     @property
     def best(self) -> AlternativeCost:
-        """The cheapest way."""
+        """The cheapest alternative."""
         return self.alternatives[0]
 
     def to_json(self) -> dict[str, Any]:
@@ -92,16 +92,16 @@ class Breakeven:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakevenQuery:
-    """What is asked of a comparison.
+    """Parameters of a break-even analysis.
 
     Args:
-        against: Names of the alternatives; empty: the usual ones.
-        runs: How often the work is done [-].
-        hour_value_usd: What an hour of one's own is worth [USD/h].
-        hours_a_day: That one sits at a notebook that has to be attended [h].
+        against: Names of the alternatives; empty for the default ones.
+        runs: Number of runs [-].
+        hour_value_usd: Value of an hour of the user's time [USD/h].
+        hours_a_day: Hours a day during which the user keeps a notebook open [h].
 
     Raises:
-        UsageError: A number that is not above zero.
+        UsageError: A number out of range.
     """
 
     against: tuple[str, ...] = ()
@@ -124,18 +124,18 @@ def compare_alternatives(context: EstimateContext, query: BreakevenQuery, *, que
     """Return the alternatives for a run, best first, and the points at which the best one changes.
 
     Args:
-        ready: Workload, offers and terms.
-        rivalry: Who competes, how often, and what one's own time is worth.
-        question: Says what is taken for the best offer of a way.
+        context: Workload, offers and terms.
+        query: Alternatives, number of runs and value of the user's time.
+        question: Sort criterion and spot properties.
 
     Raises:
-        UsageError: The run's length is unknown, or a name means no offer.
-        NoAnswerError: No way can run the work.
+        UsageError: The run's length is unknown, or a name matches no offer.
+        NoAnswerError: No alternative can run the work.
     """
     workload, terms = context.workload, context.terms
     if workload.steps is None and (workload.samples is None or workload.epochs is None):
         raise UsageError(
-            f"a comparison needs the length of the run, and `{workload.model}` does not tell it",
+            f"a comparison needs the length of the run, which `{workload.model}` does not state",
             hint="add `--samples N --epochs N`, or `--steps N`",
         )
     estimate = estimate_workload(
@@ -149,17 +149,17 @@ def compare_alternatives(context: EstimateContext, query: BreakevenQuery, *, que
 def build_cost_model(
     context: EstimateContext, query: BreakevenQuery, offers: Sequence[OfferEstimate], *, question: Question
 ) -> AlternativeCostModel:
-    """Return what works out the cost of every way that competes.
+    """Build the cost model of the alternatives.
 
     Args:
-        ready: Workload, offers and terms.
-        rivalry: Who competes, how often, and what one's own time is worth.
-        offers: The work on every one of them, best first.
-        question: Says what is known of interruptions.
+        context: Workload, offers and terms.
+        query: Alternatives, number of runs and value of the user's time.
+        offers: Estimates on all offers, best first.
+        question: Scaling and spot properties.
 
     Raises:
-        UsageError: A name means no offer.
-        NoAnswerError: No way can run the work.
+        UsageError: A name matches no offer.
+        NoAnswerError: No alternative can run the work.
     """
     workload, terms = context.workload, context.terms
     alternatives = select_alternatives(
@@ -180,7 +180,7 @@ def build_cost_model(
 
 
 def _limit_session(selected: OfferContext, alternative: Alternative) -> OfferContext:
-    """Return a row whose session lasts as long as one really has it: no longer than a day's hours."""
+    """Return an offer with its session limited to the hours that are available in a day."""
     if selected.session_s is None:
         return selected
     had_s = alternative.availability.hours_a_day * SECONDS_PER_HOUR
@@ -188,7 +188,7 @@ def _limit_session(selected: OfferContext, alternative: Alternative) -> OfferCon
 
 
 def _bundle(alternative: Alternative, catalog: Catalog) -> Decimal | None:
-    """Return the smallest amount that can be paid; None where one pays as one uses, or by the month."""
+    """Return the smallest payable amount; None if billed by use or by month [USD]."""
     from ...offers.notebooks import find_bundle_usd
 
     plan = alternative.plan
@@ -201,8 +201,8 @@ def find_breakeven(model: AlternativeCostModel, *, runs: int) -> Breakeven:
     """Return the costs as asked, and the numbers of epochs and runs at which the cheapest alternative changes.
 
     Args:
-        model: Works out what each costs.
-        runs: How often the work is done [-].
+        model: Cost model of the alternatives.
+        runs: Number of runs [-].
     """
     workload = model.workload
     in_epochs = workload.epochs is not None and workload.samples is not None

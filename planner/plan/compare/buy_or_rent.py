@@ -1,7 +1,7 @@
-"""Should I buy? A machine of one's own against renting: the month from which on buying is cheaper.
+"""Comparison of buying a machine with renting one: the month from which buying is cheaper.
 
-Owning costs the purchase, less what the machine is still worth, and the electricity; renting costs the hours. Both
-are compared for the same work, so a slower machine of one's own needs more hours.
+Cost of owning = purchase price - residual value + electricity; cost of renting = hours x price. Both are compared
+for the same work, so a slower machine needs more hours.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ BISECTIONS = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnedMachine:
-    """A machine that one may buy, and how it would be used.
+    """A machine to buy, and its use.
 
     Args:
         purchase_usd: Price of the whole machine [USD].
-        value_lost_per_year: Share of its value that it loses in a year [-].
-        power_w: What it draws while it trains [W].
-        idle_power_w: What it draws the rest of the week; 0: it is switched off [W].
+        value_lost_per_year: Share of its value lost in a year [-].
+        power_w: Power during training [W].
+        idle_power_w: Power during the rest of the week; 0 if switched off [W].
         electricity_usd_per_kwh: Price of electricity [USD/kWh].
-        hours_a_week: That it would train [h].
+        hours_a_week: Hours of training in a week [h].
 
     Raises:
-        UsageError: A number that cannot be.
+        UsageError: A number out of range.
     """
 
     purchase_usd: float
@@ -71,9 +71,10 @@ class OwnedMachine:
 
 
 def owning_usd(rig: OwnedMachine, *, months: float) -> float:
-    """Return what owning a machine for some months costs, its sale at the end included [USD].
+    """Return the cost of owning a machine for some months, including its sale at the end [USD].
 
-    In the example, $600 of value are lost, and 521.8 kWh cost $0.17 each.
+    purchase x (1 - (1 - value lost per year)^(months / 12)) + energy x electricity price. In the example, the
+    machine loses $600 of value, and 521.8 kWh cost $0.17 each.
 
     Example:
         >>> round(owning_usd(OwnedMachine(purchase_usd=2000.0, power_w=500.0), months=12.0), 2)
@@ -87,13 +88,13 @@ def owning_usd(rig: OwnedMachine, *, months: float) -> float:
 
 
 def renting_usd(*, usd_per_hour: float, hours_a_week: float, speed: float, months: float) -> float:
-    """Return what renting the same work costs over some months [USD].
+    """Return the cost of renting for the same work over some months: price x hours / speed [USD].
 
     Args:
-        usd_per_hour: Of the rented machine, everything included [USD/h].
-        hours_a_week: That one's own machine would need for the work [h].
-        speed: Of the rented machine over one's own [-].
-        months: For how long.
+        usd_per_hour: Price of the rented machine including all fees [USD/h].
+        hours_a_week: Hours a week that the owned machine needs for the work [h].
+        speed: Speed of the rented machine relative to the owned one [-].
+        months: Number of months [-].
 
     Example:
         >>> round(renting_usd(usd_per_hour=0.5, hours_a_week=20.0, speed=2.0, months=12.0), 2)
@@ -103,45 +104,45 @@ def renting_usd(*, usd_per_hour: float, hours_a_week: float, speed: float, month
 
 
 def months_to_break_even(rig: OwnedMachine, *, usd_per_hour: float, speed: float = 1.0) -> float | None:
-    """Return after how many months owning has cost no more than renting; None when not within 20 years [months].
+    """Return the months after which owning costs no more than renting; None if more than 20 years [months].
+
+    A machine loses most of its value in the first year, so owning starts out more expensive and gains on renting
+    month by month: there is at most one crossing, which is found by bisection.
 
     Args:
         rig: The machine and its use.
-        usd_per_hour: Of the rented machine [USD/h].
-        speed: Of the rented machine over one's own [-].
-
-    A machine loses most in its first year, so owning starts dearer and gains on renting month by month: there is
-    one crossing at most, found by bisection.
+        usd_per_hour: Price of the rented machine [USD/h].
+        speed: Speed of the rented machine relative to the owned one [-].
     """
 
-    def dearer(months: float) -> bool:
+    def is_owning_dearer(months: float) -> bool:
         rent = renting_usd(
             usd_per_hour=usd_per_hour, hours_a_week=rig.hours_a_week, speed=speed, months=months
         )
         return owning_usd(rig, months=months) > rent
 
     low, high = 1e-6, float(FARTHEST_MONTHS)
-    if dearer(high):
+    if is_owning_dearer(high):
         return None
-    if not dearer(low):
+    if not is_owning_dearer(low):
         return 0.0
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
-        low, high = (middle, high) if dearer(middle) else (low, middle)
+        low, high = (middle, high) if is_owning_dearer(middle) else (low, middle)
     return high
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuyRentComparison:
-    """A machine of one's own against one that is rented.
+    """Comparison of an owned machine with a rented one.
 
     Args:
-        rig: The machine and its use.
-        accelerator: What is in it.
-        rented: Provider, instance type, region and purchase option of the rival.
-        usd_per_hour: Of the rival [USD/h].
-        speed: Of the rival over one's own; 1 where both have the same accelerator [-].
-        months: To break even; None: not within 20 years.
+        rig: The owned machine and its use.
+        accelerator: Accelerator of the owned machine.
+        rented: Provider, instance type, region and purchase option of the rented machine.
+        usd_per_hour: Price of the rented machine [USD/h].
+        speed: Speed of the rented machine relative to the owned one; 1 for the same accelerator [-].
+        months: Months to break even; None if more than 20 years.
     """
 
     rig: OwnedMachine
@@ -152,7 +153,7 @@ class BuyRentComparison:
     months: float | None
 
     def cost_usd(self, months: float) -> tuple[float, float]:
-        """Return what owning and renting cost over some months [USD]."""
+        """Return the cost of owning and of renting over some months [USD]."""
         rent = renting_usd(
             usd_per_hour=self.usd_per_hour,
             hours_a_week=self.rig.hours_a_week,
@@ -176,12 +177,12 @@ class BuyRentComparison:
 def compare_buy_rent(
     rig: OwnedMachine, *, accelerator: str, rivals: list[tuple[dict[str, str], float, float]]
 ) -> tuple[BuyRentComparison, ...]:
-    """Return a machine of one's own against each rival, the one that is hardest to beat first.
+    """Compare an owned machine with each rented one, sorted by the price of the work (price / speed).
 
     Args:
-        rig: The machine and its use.
-        accelerator: What is in it.
-        rivals: Names, price [USD/h] and speed over one's own of each.
+        rig: The owned machine and its use.
+        accelerator: Accelerator of the owned machine.
+        rivals: Names, price [USD/h] and relative speed of each rented machine.
     """
     verdicts = [
         BuyRentComparison(

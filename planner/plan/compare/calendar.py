@@ -1,4 +1,4 @@
-"""From hours on a machine to days on the calendar, and to hours of one's own."""
+"""Conversion of machine hours to calendar time and to hours of the user's time."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ DAYS_PER_WEEK = 7
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Availability:
-    """How much of a machine one gets.
+    """Availability of a machine.
 
     Args:
-        hours_a_day: That the machine runs on a day: 24 where nobody has to be there [h].
-        hours_a_week: Quota; None: none [h].
-        chance: Of getting the accelerator when it is asked for; None: not known, taken as certain [-].
+        hours_a_day: Hours a day that the machine can run: 24 if unattended [h].
+        hours_a_week: Weekly quota; None without one [h].
+        chance: Chance of getting the accelerator on request; None if unknown, treated as certain [-].
     """
 
     hours_a_day: float = HOURS_PER_DAY
@@ -27,14 +27,14 @@ class Availability:
 
 
 def calendar_hours(machine_h: float, availability: Availability) -> float:
-    """Return how long some hours on a machine take on the calendar [h].
+    """Return the calendar time that some machine hours take [h].
+
+    Days are filled one after the other; work beyond the weekly quota waits for the next week. An uncertain
+    accelerator takes 1 / chance attempts, so the calendar time is divided by the chance.
 
     Args:
-        machine_h: On the machine [h].
-        availability: How much of it one gets in a day and a week.
-
-    Days are filled one after the other from the first hour on; a full week's quota waits for the next week. An
-    uncertain accelerator takes 1 / chance tries, and every failed try is taken to cost the day.
+        machine_h: Machine hours [h].
+        availability: Availability of the machine per day and week.
 
     Example:
         >>> calendar_hours(10.0, Availability(hours_a_day=4.0))   # two full days and two hours of the third
@@ -55,13 +55,13 @@ def calendar_hours(machine_h: float, availability: Availability) -> float:
 
 
 def own_hours(*, sessions: int, machine_h: float, hands_on_min: float, attention_share: float) -> float:
-    """Return the hours of one's own that a run takes [h].
+    """Return the user's hours for a run: sessions x hands-on time + attention share x machine hours [h].
 
     Args:
-        sessions: Times that somebody sets it going [-].
-        machine_h: On the machine [h].
-        hands_on_min: To set one session going, and to fetch what it made [min].
-        attention_share: Of the machine's hours that somebody has to keep an eye on it [-].
+        sessions: Number of sessions that the user starts [-].
+        machine_h: Machine hours [h].
+        hands_on_min: Time to start one session and fetch its results [min].
+        attention_share: Share of the machine hours during which the user watches [-].
 
     Example:
         >>> own_hours(sessions=3, machine_h=30.0, hands_on_min=5.0, attention_share=0.05)

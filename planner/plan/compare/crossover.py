@@ -9,12 +9,12 @@ from typing import Any
 
 __all__ = ["FARTHEST", "Crossover", "find_crossovers"]
 
-FARTHEST = 100_000  # epochs or runs that are looked at [-]
+FARTHEST = 100_000  # largest number of epochs or runs in the search [-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crossover:
-    """A number of epochs or runs from which on another alternative is the cheapest.
+    """A number of epochs or runs from which another alternative is the cheapest.
 
     Args:
         at: The first such number [-].
@@ -31,14 +31,14 @@ class Crossover:
 
 
 def find_crossovers(cheapest: Callable[[int], str], *, farthest: int = FARTHEST) -> tuple[Crossover, ...]:
-    """Return the crossovers between 1 and some number.
+    """Find the crossovers between 1 and a largest number.
+
+    The search uses a grid of 12 % steps, then bisection: an alternative that is the cheapest only between two
+    neighboring points of the grid is missed.
 
     Args:
-        cheapest: Names the cheapest alternative at a number of epochs or runs.
-        farthest: The last number that is looked at [-].
-
-    Searched on a grid of 12 % steps, then bisected: an alternative that is cheapest only between two neighbours
-    of the grid is missed.
+        cheapest: Function that names the cheapest alternative at a number of epochs or runs.
+        farthest: Largest number in the search [-].
 
     Example:
         >>> find_crossovers(lambda n: "free" if n < 38 else "rented")
@@ -59,7 +59,7 @@ def find_crossovers(cheapest: Callable[[int], str], *, farthest: int = FARTHEST)
 
 
 def _first_change(cheapest: Callable[[int], str], low: int, high: int, name: str) -> tuple[int, str]:
-    """Return a number between two at which the name changes, and the new name."""
+    """Return the number between two at which the name changes, and the new name."""
     while high - low > 1:
         middle = (low + high) // 2
         if cheapest(middle) == name:

@@ -1,9 +1,9 @@
-"""How many epochs until a metric reaches a target? Extrapolated from a short history, or said to be unknowable.
+"""Number of epochs until a metric reaches a target, extrapolated from a short history.
 
 Learning curves are fitted with a power law of three parameters, metric = limit + gain * epoch^-decay (J. Hestness
-and others, Deep Learning Scaling is Predictable, Empirically, 2017, arXiv:1712.00409, eq. 1; T. Domhan and others,
-IJCAI 2015, call it pow3). It holds while the learning rate and the data stay as they were: a schedule that drops
-the rate, or overfitting, ends it.
+et al., Deep Learning Scaling is Predictable, Empirically, 2017, arXiv:1712.00409, eq. 1; T. Domhan et al., IJCAI
+2015, call it pow3). It is valid for a constant learning rate and unchanged data: a drop of the learning rate or
+overfitting ends its validity.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from ...errors import UsageError, near_names_hint
 __all__ = ["EpochForecast", "forecast_epochs", "read_history"]
 
 SCHEMA = "gpuplan.epochs/1"
-FEWEST_EPOCHS = 5  # three parameters, and something left to judge them by
-FURTHEST = 20.0  # times the epochs seen: beyond, nothing is said
+FEWEST_EPOCHS = 5  # three parameters and two residual degrees of freedom [-]
+FURTHEST = 20.0  # limit of the extrapolation as a multiple of the observed epochs [-]
 DRAWS = 200
-SHARES = ("accuracy", "auc", "precision", "recall", "f1", "iou")  # metrics of which nothing is better than 1
+SHARES = ("accuracy", "auc", "precision", "recall", "f1", "iou")  # metrics with a maximum of 1
 _DECAYS = tuple(0.05 * 1.15**n for n in range(33))  # 0.05 ... 4.4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochForecast:
-    """Epochs until a metric reaches a target.
+    """Number of epochs until a metric reaches a target.
 
     Args:
-        metric: Its name in the history.
-        target: What it should reach.
-        seen: Epochs of the history [-].
-        epochs: Central estimate, counted from the first epoch; None: it cannot be known [-].
-        low, high: Ends of the 80 % interval; `high` is None when some of it never gets there [-].
-        limit: Where the fitted curve goes; None when none was fitted.
-        reason: Why nothing can be known, or what the answer rests on.
+        metric: Name of the metric in the history.
+        target: Target value.
+        seen: Epochs in the history [-].
+        epochs: Central estimate, counted from the first epoch; None if it cannot be determined [-].
+        low, high: Bounds of the 80 % interval; `high` is None if the target may never be reached [-].
+        limit: Limit of the fitted curve; None without a fit.
+        reason: Basis of the estimate, or the reason why there is none.
     """
 
     metric: str
@@ -57,10 +57,10 @@ class EpochForecast:
 
 
 def read_history(path: Path) -> dict[str, list[float]]:
-    """Return the metrics of a history by name: `History.history` as JSON, or what `CSVLogger` writes.
+    """Read the metrics of a history by name: `History.history` as JSON, or a CSV file of `CSVLogger`.
 
     Raises:
-        UsageError: The file cannot be read, or is neither.
+        UsageError: The file cannot be read or has another format.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -74,21 +74,21 @@ def read_history(path: Path) -> dict[str, list[float]]:
         }
     except (OSError, ValueError, TypeError, AttributeError, KeyError) as problem:
         raise UsageError(
-            f"`{path}` is no history: {problem}",
-            hint="give `History.history` as JSON, or the file of a `CSVLogger`",
+            f"`{path}` is not a training history: {problem}",
+            hint="give `History.history` as JSON, or a file written by `CSVLogger`",
         ) from problem
 
 
 def forecast_epochs(history: Mapping[str, Sequence[float]], *, metric: str, target: float) -> EpochForecast:
-    """Return how many epochs a metric takes to a target.
+    """Forecast the number of epochs until a metric reaches a target.
 
     Args:
-        history: Metrics by name, one value an epoch.
-        metric: Which.
-        target: What it should reach.
+        history: Metrics by name, with one value per epoch.
+        metric: Name of the metric.
+        target: Target value.
 
     Raises:
-        UsageError: No such metric, or values that are not finite.
+        UsageError: An unknown metric, or values that are not finite.
     """
     if metric not in history:
         raise UsageError(
@@ -97,7 +97,7 @@ def forecast_epochs(history: Mapping[str, Sequence[float]], *, metric: str, targ
         )
     values = list(history[metric])
     if not all(math.isfinite(value) for value in values):
-        raise UsageError(f"`{metric}` holds values that are not finite", hint="leave diverged epochs out")
+        raise UsageError(f"`{metric}` has values that are not finite", hint="remove diverged epochs")
     falling = "loss" in metric or "error" in metric or (len(values) > 1 and values[-1] < values[0])
     reached = next((n for n, v in enumerate(values, 1) if (v <= target if falling else v >= target)), None)
     if reached is not None:
@@ -129,7 +129,7 @@ def _extrapolated(values: list[float], metric: str, target: float, *, falling: b
     import numpy as np
 
     sign = 1.0 if falling else -1.0
-    seen = np.array(values) * sign  # falls, whatever the metric
+    seen = np.array(values) * sign  # decreasing for every metric
     floor = -1.0 if _is_share(metric, values) else -math.inf
     limit, gain, decay = _fit(seen, floor=floor)
     if gain <= 1e-6 * max(1.0, abs(limit)):
@@ -150,19 +150,19 @@ def _extrapolated(values: list[float], metric: str, target: float, *, falling: b
 
 
 def _is_share(metric: str, values: Sequence[float]) -> bool:
-    """Return whether a metric is a share by its name, so that nothing is better than 1."""
+    """Return whether a metric is a share by its name, with a maximum of 1."""
     return any(name in metric.lower() for name in SHARES) and max(values) <= 1.0
 
 
 def _fit(falling: Any, *, floor: float) -> tuple[float, float, float]:
-    """Return limit (not below the floor), gain and decay of the power law: later epochs count more."""
+    """Fit limit (not below the floor), gain and decay of the power law, with weights that grow with the epoch."""
     coarse = min((_fit_at(falling, decay, floor) for decay in _DECAYS), key=lambda found: found[0])
     finer = (coarse[3] * 1.02**step for step in range(-6, 7))
     return min((_fit_at(falling, decay, floor) for decay in finer), key=lambda found: found[0])[1:]
 
 
 def _fit_at(falling: Any, decay: float, floor: float) -> tuple[float, float, float, float]:
-    """Return the squared error, limit and gain at a decay, and the decay."""
+    """Fit limit and gain at a given decay; return squared error, limit, gain and decay."""
     import numpy as np
 
     epochs = np.arange(1, len(falling) + 1)
@@ -177,7 +177,7 @@ def _fit_at(falling: Any, decay: float, floor: float) -> tuple[float, float, flo
 
 
 def _reach(limit: float, gain: float, decay: float, target: float) -> float | None:
-    """Return the epoch at which a falling power law reaches a target; None when it never does."""
+    """Return the epoch at which a decreasing power law reaches a target, (gain / (target - limit))^(1 / decay)."""
     if target <= limit or gain <= 0.0:
         return None
     return float((gain / (target - limit)) ** (1.0 / decay))
@@ -186,7 +186,7 @@ def _reach(limit: float, gain: float, decay: float, target: float) -> float | No
 def _interval(
     fitted: Any, residuals: Any, target: float, *, floor: float, furthest: float
 ) -> tuple[float, float | None]:
-    """Return the ends of the 80 % interval by refitting the curve with its own residuals drawn again."""
+    """Return the bounds of the 80 % interval by a bootstrap over the residuals."""
     import numpy as np
 
     generator = np.random.default_rng(0)

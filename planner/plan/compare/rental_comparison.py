@@ -1,4 +1,4 @@
-"""Whom a machine of one's own competes with: rented machines, their real price an hour and their speed."""
+"""Rented machines to compare with an owned one: effective hourly price and relative speed."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ RENTALS_SHOWN = 5
 
 
 def find_rentals_by_price(catalog: Catalog, accelerator: str, devices: float) -> list[RentalOption]:
-    """Return who rents out the same accelerator, the cheapest first; speed is one.
+    """Return the cheapest rented machines with the same accelerator; their relative speed is 1.
 
     Raises:
-        NoAnswerError: Nobody rents it out.
+        NoAnswerError: No such machine is offered.
     """
     found = [
         (float(offer.usd_per_hour), offer)
@@ -36,8 +36,8 @@ def find_rentals_by_price(catalog: Catalog, accelerator: str, devices: float) ->
     ]  # fmt: skip
     if not found:
         raise NoAnswerError(
-            f"nobody in the catalog rents out {devices:g} {accelerator}",
-            hint="name a MODEL: then machines with other accelerators are compared by their speed",
+            f"no offer in the catalog has {devices:g} {accelerator}",
+            hint="name a MODEL to compare machines with other accelerators by their speed",
         )
     found.sort(key=lambda pair: pair[0])
     return [(_names(offer), usd, 1.0) for usd, offer in _distinct(found, lambda offer: offer)][:RENTALS_SHOWN]
@@ -46,13 +46,13 @@ def find_rentals_by_price(catalog: Catalog, accelerator: str, devices: float) ->
 def find_rentals_for_work(
     context: EstimateContext, question: Question, *, accelerator: str, devices: float
 ) -> list[RentalOption]:
-    """Return the rented machines that do some work for the least, with their speed over one's own.
+    """Return the rented machines with the lowest bills for some work, with their relative speed.
 
-    The price of an hour is the whole bill of the work over its hours: boot, disk and the rest included.
+    Hourly price = bill of the work / hours of the work, including boot, disk and fees.
 
     Raises:
         UsageError: The length of the run is unknown.
-        NoAnswerError: One's own machine cannot do the work, or no rented one can.
+        NoAnswerError: The owned machine or every rented one cannot run the work.
     """
     own_h = _own_hours(context, accelerator, devices)
     estimate = estimate_workload(
@@ -74,7 +74,7 @@ def find_rentals_for_work(
         and one.sessions == 1
     ]
     if not able:
-        raise NoAnswerError("no rented machine can do this work", hint="ask for other offers")
+        raise NoAnswerError("no rented machine can run this work", hint="select other offers")
     able.sort(key=lambda pair: pair[0])
     rivals = []
     for usd, one in _distinct(able, lambda one: one.offer):
@@ -84,7 +84,7 @@ def find_rentals_for_work(
 
 
 def _own_hours(context: EstimateContext, accelerator: str, devices: float) -> float:
-    """Return how long the work takes on the machine that one may buy [h]."""
+    """Return the time of the work on the owned machine [h]."""
     from ...offers.rows import Offer
 
     offer = Offer(
@@ -101,7 +101,7 @@ def _own_hours(context: EstimateContext, accelerator: str, devices: float) -> fl
         raise NoAnswerError(f"the work does not fit on {accelerator}", hint="try a smaller `--batch-size`")
     if projection.train_time_s is None:
         raise UsageError(
-            f"no time is known for `{context.workload.model}` on {accelerator}",
+            f"the time of `{context.workload.model}` on {accelerator} is unknown",
             hint="add `--samples N --epochs N`, or `--steps N`",
         )
     return projection.train_time_s.mid / SECONDS_PER_HOUR

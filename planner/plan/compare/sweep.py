@@ -1,4 +1,4 @@
-"""The best points over batch size, precision, number of devices and purchase option: many questions at once."""
+"""Pareto-optimal points over batch size, precision, number of devices and purchase option."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ SCHEMA = "gpuplan.sweep/1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepPoint:
-    """One setting on one offer.
+    """One batch size and precision on one offer.
 
     Args:
-        batch_size: Per device [-].
-        precision: A Keras dtype policy, or `tf32`.
-        offer: With its time and bill.
-        best: Whether no other point beats it in time and cost at once.
+        batch_size: Samples per device [-].
+        precision: Keras dtype policy, or `tf32`.
+        offer: Estimate on the offer.
+        best: Whether the point is Pareto-optimal in time and cost.
     """
 
     batch_size: int
@@ -69,13 +69,13 @@ class SweepPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class SweepResult:
-    """What came of a sweep.
+    """Result of a sweep.
 
     Args:
-        model: As the user named it.
-        points: The cheapest and the fastest offer of each setting, number of devices and purchase option.
-        failed: Settings that could not be traced, with the reason.
-        terms: What was assumed.
+        model: MODEL reference as given by the user.
+        points: Cheapest and fastest offer per batch size, precision, number of devices and purchase option.
+        failed: Batch sizes and precisions that could not be traced, with the reason.
+        terms: Costs and assumptions.
     """
 
     model: str
@@ -85,7 +85,7 @@ class SweepResult:
 
     @property
     def best(self) -> tuple[SweepPoint, ...]:
-        """The points that no other beats in time and cost at once, free ones apart; fastest first."""
+        """Pareto-optimal points, fastest first; free and paid offers have separate fronts."""
         return tuple(sorted((point for point in self.points if point.best), key=lambda point: point.time_s))
 
     def to_json(self) -> dict[str, Any]:
@@ -110,17 +110,17 @@ def sweep(
     precisions: Sequence[str],
     trace: Callable[[int, str], Workload],
 ) -> SweepResult:
-    """Return the points of every batch size and precision on every offer.
+    """Estimate every batch size and precision on every offer.
 
     Args:
-        ready: Offers and terms, and the workload as the user has it.
+        context: Offers and terms, and the workload as stated by the user.
         question: Order and limits.
-        batch_sizes: Per device [-].
+        batch_sizes: Samples per device [-].
         precisions: Keras dtype policies, or `tf32`.
-        trace: Gives the workload at a batch size and precision.
+        trace: Function that traces the workload at a batch size and precision.
 
     Raises:
-        NoAnswerError: No setting fits anywhere with a known time and price.
+        NoAnswerError: No combination fits on an offer with a known time and price.
     """
     points: list[SweepPoint] = []
     failed = []
@@ -134,7 +134,7 @@ def sweep(
             points += _points(workload, context, question, partial(_at, trace, precision=precision))
     if not points:
         raise NoAnswerError(
-            "no setting fits on any offer with a known time and price",
+            "no batch size and precision fits on any offer with a known time and price",
             hint="try smaller `--batch-sizes`, or add `--samples N --epochs N`",
         )
     return SweepResult(
@@ -149,7 +149,7 @@ def _at(trace: Callable[[int, str], Workload], batch_size: int, *, precision: st
 def _points(
     workload: Workload, context: EstimateContext, question: Question, trace: Callable[[int], Workload]
 ) -> list[SweepPoint]:
-    """Return the cheapest and the fastest offer of each number of devices and purchase option, free ones apart."""
+    """Return the cheapest and fastest offer per number of devices and purchase option, free offers separately."""
     estimate = estimate_workload(
         workload, selection=context.selection, predictor=context.predictor, question=question, terms=context.terms,
         resized=Resizer(workload, trace), feed=context.feed,
@@ -170,13 +170,13 @@ def _points(
 
 
 def _can_be_taken(one: OfferEstimate) -> bool:
-    """Return whether an offer is a whole machine that fits the step, with a known time and price, in one piece."""
+    """Return whether an offer is a whole machine that runs the work in one session, with known time and price."""
     known = one.run_time_s is not None and one.bill is not None and not one.projection.is_ruled_out
     return known and one.offer.complete and one.projection.memory.fits is True and one.sessions == 1
 
 
 def _marked(points: Iterable[SweepPoint]) -> tuple[SweepPoint, ...]:
-    """Return the points, those on a front marked: that of what is paid for, and that of what nobody guarantees."""
+    """Mark the Pareto-optimal points, with separate fronts for paid and free offers."""
     kept = list(points)
     front: set[int] = set()
     for free in (False, True):

@@ -1,4 +1,4 @@
-"""The same run at the largest batch that fits: a second plan beside the user's own."""
+"""Estimate of the same run at the largest batch that fits."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
 
 __all__ = ["BestBatch", "choose_batch_sizes", "with_run_length_of"]
 
-MOST_LARGER, MOST_SMALLER = 5, 3  # batch sizes that are traced: each costs seconds [-]
+MOST_LARGER, MOST_SMALLER = 5, 3  # batch sizes to trace; each takes seconds [-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BestBatch:
-    """A run at another batch size; the samples and epochs are the same, and what is learnt may not be.
+    """A run at another batch size with the same samples and epochs; convergence may differ.
 
     Args:
-        batch_size: Per device [-].
-        step_time_s: Of one step [s].
-        run_time_s: Of the whole run; None when its length is unknown [s].
+        batch_size: Samples per device [-].
+        step_time_s: Time of one step [s].
+        run_time_s: Time of the whole run; None if its length is unknown [s].
         cost_usd: Low, mid and high as text; None without a price [USD].
-        speedup: Samples a second over those at the user's batch size; None where that does not fit [-].
+        speedup: Throughput relative to the user's batch size; None if that does not fit [-].
     """
 
     batch_size: int
@@ -47,10 +47,10 @@ class BestBatch:
 
 
 def choose_batch_sizes(largest: Iterable[int | None], *, own: int) -> list[int]:
-    """Return doublings and halvings of a batch size that are worth a look.
+    """Return the doublings and halvings of a batch size to try.
 
     Args:
-        largest: What fits on each kind of device; None: unknown [-].
+        largest: Largest batch size that fits on each kind of device; None if unknown [-].
         own: The user's batch size [-].
 
     Example:
@@ -65,7 +65,7 @@ def choose_batch_sizes(largest: Iterable[int | None], *, own: int) -> list[int]:
 
 
 def with_run_length_of(workload: Workload, own: Workload) -> Workload:
-    """Return a workload at another batch size with as many samples to process as the user's own."""
+    """Give a workload at another batch size the same number of samples to process as the user's own."""
     if own.steps is None or (own.samples is not None and own.epochs is not None):
         return replace(workload, steps=None, samples=own.samples, epochs=own.epochs)
     return replace(workload, steps=math.ceil(own.steps * own.batch_size / workload.batch_size))

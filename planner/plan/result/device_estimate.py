@@ -1,4 +1,4 @@
-"""A workload on a kind and number of devices, whoever rents them out."""
+"""Estimate of a workload on a kind and number of devices, independent of the provider."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class StepBottleneck(Frozen):
     """Bottleneck of a step on some devices.
 
     Args:
-        name: One of the limiters, or `memory` where the step does not fit.
-        share: Of the step; None where it is not known [-].
-        why: A sentence.
+        name: Limiter of the step, or `memory` if the step does not fit.
+        share: Share of the step time; None if unknown [-].
+        why: Sentence on the bottleneck and on what would help.
     """
 
     name: str
@@ -40,7 +40,7 @@ class StepBottleneck(Frozen):
 
 
 def find_step_bottleneck(step: StepTime | NoPrediction, memory: MemoryVerdict) -> StepBottleneck | None:
-    """Return the bottleneck of a step; None when its time is unknown."""
+    """Find the bottleneck of a step; None if its time is unknown."""
     if memory.fits is False:
         return StepBottleneck(
             name="memory", share=None, why="it does not fit: a smaller batch or more memory is needed"
@@ -54,16 +54,16 @@ def find_step_bottleneck(step: StepTime | NoPrediction, memory: MemoryVerdict) -
 
 
 class DeviceEstimate(Frozen):
-    """The workload on a kind and number of devices, whoever rents them out.
+    """Estimate of a workload on a kind and number of devices, independent of the provider.
 
     Args:
         run: Steps and global batch size.
-        step_time: Of one step, or why no time can be given.
-        train_time_s: Of all steps; None when the step time or the run's length is unknown [s].
-        memory: Whether it fits.
-        remedies: What would make it fit where it does not, or hardly does.
-        compatibility: What must be known to run it there at all; empty when all is as usual.
-        runs: Whether Keras runs there with any build of a framework; None: not known.
+        step_time: Time of one step, or the reason why there is no prediction.
+        train_time_s: Time of all steps; None if the step time or the run's length is unknown [s].
+        memory: Memory check of the step.
+        remedies: Measures that would make the step fit, if it does not or is tight.
+        compatibility: Note on software requirements; empty for none.
+        runs: Whether any framework build of Keras runs on the device; None if unknown.
     """
 
     run: RunLength
@@ -76,22 +76,22 @@ class DeviceEstimate(Frozen):
 
     @cached_property
     def is_ruled_out(self) -> bool:
-        """Whether it is known that the step cannot be run there: it does not fit, or Keras does not run."""
+        """Whether the step is known not to run: it does not fit, or Keras does not support the device."""
         return self.memory.fits is False or self.runs is False
 
     @cached_property
     def step_time_s(self) -> Interval | None:
-        """Time of one step, None when unknown [s]."""
+        """Time of one step, None if unknown [s]."""
         return self.step_time.time_s if isinstance(self.step_time, StepTime) else None
 
     @cached_property
     def bottleneck(self) -> StepBottleneck | None:
-        """Bottleneck of a step; None when its time is unknown."""
+        """Bottleneck of a step; None if its time is unknown."""
         return find_step_bottleneck(self.step_time, self.memory)
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
-        """What was assumed or why there is no time, in sentences."""
+        """Sentences on assumptions, memory and compatibility, or on the missing prediction."""
         about = self.step_time.note if isinstance(self.step_time, StepTime) else self.step_time.reason
         return tuple(
             note
@@ -101,7 +101,7 @@ class DeviceEstimate(Frozen):
 
     @cached_property
     def shared_json(self) -> dict[str, Any]:
-        """The part of `offers[]` that offers of the same devices have in common, worked out once."""
+        """Part of `offers[]` shared by all offers of the same devices."""
         step = self.step_time if isinstance(self.step_time, StepTime) else None
         limit, memory = self.bottleneck, self.memory
         return {

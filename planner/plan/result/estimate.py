@@ -1,4 +1,4 @@
-"""What an estimate says: one frozen object, and its JSON form (``gpuplan.estimate/1``)."""
+"""Estimate of a workload on all selected offers, and its JSON form (``gpuplan.estimate/1``)."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ SCHEMA = "gpuplan.estimate/1"
 
 
 class Estimate(Frozen):
-    """What a workload takes and costs on every offer that was asked for.
+    """Time, cost and memory of a workload on every selected offer.
 
     Args:
-        workload: What was traced.
-        offers: Best first, by ``options["sort"]``; what does not fit or is not known comes last.
+        workload: Traced workload.
+        offers: Estimates, best first by ``options["sort"]``; offers that do not fit or are unknown come last.
         recommendation: Positions in ``offers``.
-        options: The question, echoed.
-        terms: What was charged and assumed beside the training.
-        catalog_as_of: Date of the newest price; None when unknown.
-        version: Of gpuplan.
-        details: What a report shows beside it; None when nobody asked.
+        options: The question as plain JSON types.
+        terms: Costs and assumptions besides the training.
+        catalog_as_of: Date of the newest price; None if unknown.
+        version: Version of gpuplan.
+        details: Details of a report; None unless requested.
     """
 
     workload: Workload
@@ -49,7 +49,7 @@ class Estimate(Frozen):
     def best_per_devices(self) -> tuple[int, ...]:
         """Return the position of the best offer of each kind and number of devices, best first.
 
-        The user's own machine stands for itself, whatever it computes on.
+        The user's own machine counts as a kind of its own.
         """
         first: dict[tuple[str, float, bool], int] = {}
         offers = self.offers
@@ -117,7 +117,7 @@ class Estimate(Frozen):
 
 
 def _workload_json(workload: Workload) -> dict[str, Any]:
-    """Return what the result says of the workload; the table of ops stays in the workload's own file."""
+    """Return the workload's part of the result, without the table of ops."""
     return {
         "model": workload.model,
         "mode": workload.mode,

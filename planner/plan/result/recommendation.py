@@ -1,4 +1,4 @@
-"""Which offers to take: positions in an estimate."""
+"""Recommended offers as positions in an estimate."""
 
 from __future__ import annotations
 
@@ -9,19 +9,18 @@ __all__ = ["Recommendation"]
 
 
 class Recommendation(Frozen):
-    """Positions in ``Estimate.offers``; None when no offer answers, or when it was not asked.
+    """Positions in ``Estimate.offers``; None if no offer qualifies or the limit was not given.
 
-    Only complete machines are considered in which the step is known to fit, and which can be held for the
-    whole run; free ones only when nothing else was asked for: they are named apart, since nobody guarantees
-    them.
+    Only complete machines are considered on which the step is known to fit, and which can be held for the whole
+    run. Free machines are listed separately, since they are not guaranteed, unless no others were selected.
 
     Args:
-        cheapest, fastest: Of the whole run; of a sample when the run's length is unknown.
-        within_deadline: The cheapest that is done in time even at the upper end of its interval.
-        within_budget: The fastest that keeps the budget even at the upper end of its interval.
-        free: The fastest that costs nothing.
-        pareto: Those that no other beats in time and cost at once, fastest first.
-        sensitivity: What would change the cheapest; None when nothing could.
+        cheapest, fastest: By the whole run, or by sample if the run's length is unknown.
+        within_deadline: Cheapest offer that meets the deadline even at its upper bound.
+        within_budget: Fastest offer that stays within the budget even at its upper bound.
+        free: Fastest offer that costs nothing.
+        pareto: Pareto-optimal offers in time and cost, fastest first.
+        sensitivity: Changes that would make another offer the cheapest; None if there are none.
     """
 
     cheapest: int | None

@@ -1,4 +1,4 @@
-"""Values that a report shows beside the offers: time breakdowns, bills in detail, cost against epochs."""
+"""Values of a report besides the offers: time breakdowns, itemized bills, cost against epochs."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["CostCurve", "ReportDetails"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostCurve:
-    """What one way costs at numbers of epochs.
+    """Cost of one alternative at numbers of epochs.
 
     Args:
-        name: As `gpuplan breakeven` calls it.
-        instance_type: Its offer.
-        points: Epochs, then dollars at the low end, centre and high end.
+        name: Name of the alternative in `gpuplan breakeven`.
+        instance_type: Instance type of its offer.
+        points: Epochs, then lower bound, central value and upper bound of the cost [USD].
     """
 
     name: str
@@ -40,9 +40,9 @@ class ReportDetails:
     """The details of an estimate.
 
     Args:
-        steps: One device of each of a few accelerators, taken apart.
-        bills: Positions of the offers whose bills are told line by line.
-        curves: Cost against epochs; empty when the run is not told in epochs.
+        steps: Step breakdowns on one device of a few accelerators.
+        bills: Positions of the offers with itemized bills.
+        curves: Cost against epochs; empty if the run is not given in epochs.
         crossovers: Points at which another alternative becomes the cheapest.
         colab: Points at which paid Colab becomes cheaper or more expensive than another paid alternative.
     """
@@ -57,7 +57,7 @@ class ReportDetails:
         """Return the member `details` of a plan.
 
         Args:
-            offers: Those of the estimate, in its order.
+            offers: Offers of the estimate, in its order.
         """
         billed = ((index, offers[index].bill) for index in self.bills)
         return {

@@ -1,4 +1,4 @@
-"""What more devices bring: as many times as fast, and so much dearer, against one of the same kind."""
+"""Speedup and cost of several devices relative to one of the same kind."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ __all__ = ["ScalingEfficiency", "compare_with_single_device", "compute_scaling",
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingEfficiency:
-    """An offer of several devices against the one of a single device, per sample: each device keeps its batch.
+    """Several devices relative to one device of the same kind, per sample and under weak scaling.
 
     Args:
-        devices: Of the offer [-].
-        speedup: Samples a second over those of one device [-].
-        efficiency: The same over the number of devices [-].
-        cost_ratio: Dollars a sample over those of one device; None without both prices [-].
+        devices: Number of devices of the offer [-].
+        speedup: Throughput relative to one device [-].
+        efficiency: Speedup / devices [-].
+        cost_ratio: Cost per sample relative to one device; None without both prices [-].
     """
 
     devices: float
@@ -32,7 +32,7 @@ class ScalingEfficiency:
 
     @property
     def note(self) -> str:
-        """In a sentence."""
+        """Speedup and cost in a sentence."""
         fast = f"{self.devices:g} devices: {self.speedup:.1f}x as fast as one"
         if self.cost_ratio is None:
             return fast
@@ -53,12 +53,12 @@ def compute_scaling(
     *, devices: float, rate_per_s: float, single_rate_per_s: float, usd_per_hour: float | None,
     single_usd_per_hour: float | None,
 ) -> ScalingEfficiency:  # fmt: skip
-    """Return what several devices bring against one.
+    """Compute speedup, efficiency and cost ratio of several devices relative to one.
 
     Args:
-        devices: How many [-].
-        rate_per_s, single_rate_per_s: Samples of all devices, and of one [1/s].
-        usd_per_hour, single_usd_per_hour: Of both machines; None: unknown, or free [USD/h].
+        devices: Number of devices [-].
+        rate_per_s, single_rate_per_s: Throughput of all devices, and of one [1/s].
+        usd_per_hour, single_usd_per_hour: Prices of both machines; None if unknown or free [USD/h].
 
     Example:
         >>> compute_scaling(devices=2, rate_per_s=170.0, single_rate_per_s=100.0, usd_per_hour=2.0,
@@ -75,10 +75,7 @@ def compute_scaling(
 
 
 def find_single_device_offers(offers: Iterable[UnpricedOffer]) -> dict[object, UnpricedOffer]:
-    """Return the offers of one device that others are compared with, by kind.
-
-    A kind is a provider, accelerator, region and purchase option; the cheapest is taken if there are several.
-    """
+    """Find the cheapest offer of one device of each provider, accelerator, region and purchase option."""
     singles: dict[object, UnpricedOffer] = {}
     for one in offers:
         offer = one.selected.offer
@@ -106,11 +103,11 @@ def _rate_per_s(projection: DeviceEstimate) -> float | None:
 def compare_with_single_device(
     offer: Offer, projection: DeviceEstimate, singles: Mapping[object, UnpricedOffer]
 ) -> ScalingEfficiency | None:
-    """Return the speedup of several devices over one of their kind; None for one, and where one is not offered.
+    """Compare several devices with one of their kind; None for one device, or if one is not offered.
 
     Args:
-        offer: Of several devices.
-        projection: The workload on them.
+        offer: Offer of several devices.
+        projection: Estimate of the workload on them.
         singles: Offers of one device, by kind.
     """
     single = None if offer.devices <= 1 else singles.get(_kind(offer))

@@ -15,12 +15,12 @@ MILLION = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingEstimate:
-    """What a machine does as a server of predictions, always busy.
+    """Latency, throughput and cost of a fully used machine that serves predictions.
 
     Args:
-        latency_s: One prediction at a time, on one device; None when its time is unknown [s].
-        per_s: Predictions at the workload's batch size, all devices together [1/s].
-        usd_per_million: At that rate; None without a price [USD].
+        latency_s: Time of one prediction at batch size 1 on one device; None if unknown [s].
+        per_s: Throughput of all devices at the workload's batch size [1/s].
+        usd_per_million: Cost of a million predictions at that rate; None without a price [USD].
     """
 
     latency_s: Interval | None
@@ -38,10 +38,10 @@ class ServingEstimate:
 
 
 def usd_per_million(*, per_s: float, usd_per_hour: Decimal) -> Decimal:
-    """Return what a million samples cost on a machine that is always busy [USD].
+    """Return the cost of a million samples on a fully used machine: 1e6 / rate / 3600 x price [USD].
 
     Args:
-        per_s: Samples, of training or to predict [1/s].
+        per_s: Throughput in training or inference [1/s].
         usd_per_hour: Price of the machine [USD/h].
 
     Example:
