@@ -231,7 +231,7 @@ def slowdown_of(rows: list[Scored]) -> float:
     return math.exp(statistics.median(map(statistics.median, families.values())))
 
 
-def held_out(rows: list[Scored]) -> Iterator[tuple[Scored, float]]:
+def validation(rows: list[Scored]) -> Iterator[tuple[Scored, float]]:
     """Yield every row with log(measured / predicted), constants fitted without its network."""
     for row in rows:
         others = [other for other in rows if other.measurement.family != row.measurement.family]
@@ -242,7 +242,7 @@ def held_out(rows: list[Scored]) -> Iterator[tuple[Scored, float]]:
 
 def report(rows: list[Scored]) -> dict[str, Any]:
     """Print every row and return the constants with what they rest on."""
-    errors = list(held_out(rows))
+    errors = list(validation(rows))
     for row, log in errors:
         m = row.measurement
         name = (

@@ -43,21 +43,21 @@ def line(name: str, rows: Sequence[ScoredRow], groups: Sequence[str]) -> str:
     return f"{name:>8} {statistics.fmean(held):8.1%} {width:8.3f} {mean:8.3f}"
 
 
-def lines(held_out: CrossValidation) -> list[str]:
+def lines(validation: CrossValidation) -> list[str]:
     """Return one line for each distance, the last for intervals that look at no makeup."""
     found = []
     for distance in DISTANCES:
         similarity.DISTANCE = distance
-        found.append(line(f"{distance:g}", held_out.scored(), held_out.groups))
-    return [*found, line("all", replace(held_out, makeups=()).scored(), held_out.groups)]
+        found.append(line(f"{distance:g}", validation.score(), validation.groups))
+    return [*found, line("all", replace(validation, breakdowns=()).score(), validation.groups)]
 
 
 def main() -> int:
     """Fit without each architecture (minutes), then print a line for each distance."""
     rows = build_samples(judged_rows(), load_catalog().accelerators, progress=lambda _: None)
-    held_out = cross_validate_architectures(rows, progress=lambda name: print(name, file=sys.stderr))
+    validation = cross_validate_architectures(rows, progress=lambda name: print(name, file=sys.stderr))
     print(f"{'distance':>8} {'held':>8} {'width':>8} {'score':>8}")
-    print("\n".join(lines(held_out.where(is_training))))
+    print("\n".join(lines(validation.where(is_training))))
     return 0
 
 

@@ -74,11 +74,11 @@ def _computed(settings: Sequence[EvaluationSetting]) -> Board:
 
     catalog = load_catalog()
     with status("predicting") as progress:
-        bench = Evaluator(
+        evaluator = Evaluator(
             measurements=judged_rows(), corpus=load_published_measurements(), accelerators=catalog.accelerators,
             progress=progress,
         )  # fmt: skip
-        return evaluate_settings(bench, settings, MachinePrices.of(catalog.offers)).to_json()
+        return evaluate_settings(evaluator, settings, MachinePrices.of(catalog.offers)).to_json()
 
 
 def recorded_board(names: Sequence[str]) -> Board:

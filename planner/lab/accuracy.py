@@ -104,7 +104,7 @@ class SettingScore:
 
     def to_json(self) -> dict[str, Any]:
         """Return the scores without the rows, as plain JSON types."""
-        rows, rules = self.predicted.rows, self.predicted.rules
+        rows, baselines = self.predicted.rows, self.predicted.baselines
         by_source = summarize_by(rows, lambda m: m.origin)
         return {
             "title": self.setting.title,
@@ -121,10 +121,10 @@ class SettingScore:
             "by_accelerator": _json(summarize_by(rows, lambda m: m.accelerator)),
             "by_model": _json(summarize_by(rows, lambda m: m.architecture)),
             "by_precision": _json(summarize_by(rows, lambda m: m.precision)),
-            "rules_of_thumb": {name: summarize(judged).to_json() for name, judged in rules.items()},
+            "rules_of_thumb": {name: summarize(judged).to_json() for name, judged in baselines.items()},
             "rules_decision": {
-                name: build_decision_json([group.rules[name] for group in self.choices], self.prices)
-                for name in rules
+                name: build_decision_json([group.baselines[name] for group in self.choices], self.prices)
+                for name in baselines
             },
             "prices": self.prices.to_json(_machines([row for group in self.choices for row in group.rows])),
         }
@@ -146,14 +146,14 @@ class Scoreboard:
     Args:
         protocol: What the rows were predicted without.
         rows: Predicted rows: those of the first setting, or a user's own.
-        rules: Scores of the rules of thumb on the same rows, fitted and left out alike.
+        baselines: Scores of the rules of thumb on the same rows, fitted and left out alike.
         unpredicted: Measurements that got no prediction, with the reason.
         settings: Scores of every setting that has rows, by name; empty for a user's own rows.
     """
 
     protocol: str
     rows: tuple[ScoredRow, ...]
-    rules: dict[str, Summary] = field(default_factory=dict)
+    baselines: dict[str, Summary] = field(default_factory=dict)
     unpredicted: tuple[tuple[Measurement, str], ...] = ()
     settings: dict[str, Any] = field(default_factory=dict)
 
@@ -172,7 +172,7 @@ class Scoreboard:
             "summary": summarize(self.rows).to_json() if self.rows else None,
             "by_accelerator": _json(self.by_accelerator()),
             "by_model": _json(self.by_model()),
-            "rules_of_thumb": _json(self.rules),
+            "rules_of_thumb": _json(self.baselines),
             "settings": self.settings,
             "rows": [row_to_json(row) for row in self.rows],
             "unpredicted": [{"model": m.model, "accelerator": m.accelerator, "reason": reason}
@@ -181,13 +181,13 @@ class Scoreboard:
 
 
 def evaluate_settings(
-    bench: Evaluator, settings: Sequence[EvaluationSetting], prices: MachinePrices
+    evaluator: Evaluator, settings: Sequence[EvaluationSetting], prices: MachinePrices
 ) -> Scoreboard:
     """Return the scores of settings; one that has no rows to judge is not among them.
 
     The rows are those of the headline setting, or of the first one when that is not asked for.
     """
-    judged = [_judged(setting, bench, prices) for setting in settings]
+    judged = [_judged(setting, evaluator, prices) for setting in settings]
     scores = [score for score in judged if score.predicted.rows]
     shown = next((s for s in scores if s.setting.name == HEADLINE), scores[0] if scores else None)
     if shown is None:
@@ -195,14 +195,14 @@ def evaluate_settings(
     return Scoreboard(
         protocol=shown.setting.protocol,
         rows=shown.predicted.rows,
-        rules={name: summarize(rows) for name, rows in shown.predicted.rules.items()},
+        baselines={name: summarize(rows) for name, rows in shown.predicted.baselines.items()},
         settings={score.setting.name: score.to_json() for score in scores},
     )
 
 
-def _judged(setting: EvaluationSetting, bench: Evaluator, prices: MachinePrices) -> SettingScore:
-    predicted = setting.predict(bench)
-    choices = setting.among(bench) if setting.among else [predicted]
+def _judged(setting: EvaluationSetting, evaluator: Evaluator, prices: MachinePrices) -> SettingScore:
+    predicted = setting.predict(evaluator)
+    choices = setting.among(evaluator) if setting.among else [predicted]
     return SettingScore(setting=setting, predicted=predicted, choices=tuple(choices), prices=prices)
 
 

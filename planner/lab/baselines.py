@@ -10,31 +10,31 @@ from .fit import FitSample
 __all__ = ["BASELINES", "Baseline", "predict_baseline_s"]
 
 
-def _peak_flop_per_s(case: FitSample) -> float:
-    return float(case.chip.peak_flop_per_s.max())
+def _peak_flop_per_s(sample: FitSample) -> float:
+    return float(sample.chip.peak_flop_per_s.max())
 
 
-def _bytes(case: FitSample) -> float:
-    return float((case.table.bytes_moved * case.table.count).sum())
+def _bytes(sample: FitSample) -> float:
+    return float((sample.table.bytes_moved * sample.table.count).sum())
 
 
-def _flops(case: FitSample) -> float:
-    return float((case.table.flops * case.table.count).sum())
+def _flops(sample: FitSample) -> float:
+    return float((sample.table.flops * sample.table.count).sum())
 
 
-def flops_s(case: FitSample) -> float:
+def flops_s(sample: FitSample) -> float:
     """Return FLOPs over datasheet peak [s]."""
-    return _flops(case) / _peak_flop_per_s(case)
+    return _flops(sample) / _peak_flop_per_s(sample)
 
 
-def bandwidth_s(case: FitSample) -> float:
+def bandwidth_s(sample: FitSample) -> float:
     """Return bytes over datasheet bandwidth [s]."""
-    return _bytes(case) / float(case.chip.memory_bytes_per_s)
+    return _bytes(sample) / float(sample.chip.memory_bytes_per_s)
 
 
-def roofline_s(case: FitSample) -> float:
+def roofline_s(sample: FitSample) -> float:
     """Return the larger of the two for the whole step [s]."""
-    return max(flops_s(case), bandwidth_s(case))
+    return max(flops_s(sample), bandwidth_s(sample))
 
 
 Baseline = Callable[[FitSample], float]
@@ -52,6 +52,6 @@ def predict_baseline_s(
 
     The ratio is what such a rule calls utilization; the median makes it as good as one constant can be.
     """
-    ratios = sorted(case.step_s / rule(case) for case in fit_on)
+    ratios = sorted(sample.step_s / rule(sample) for sample in fit_on)
     middle = math.sqrt(ratios[(len(ratios) - 1) // 2] * ratios[len(ratios) // 2])
-    return [rule(case) * middle for case in predict]
+    return [rule(sample) * middle for sample in predict]

@@ -45,32 +45,30 @@ FOLDS = 5  # for the others
 MEASURED_LOG = math.log1p(1.28 * REPEAT_NOISE)
 
 
-def cross_validate_architectures(
-    examples: Sequence[LabelledSample], *, progress: Progress
-) -> CrossValidation:
+def cross_validate_architectures(samples: Sequence[LabelledSample], *, progress: Progress) -> CrossValidation:
     """Predict every family of architectures by a fit that has seen none of it, on no chip and in no source."""
-    folds = assign_folds([e.measurement.family for e in examples], alone_from=ALONE_FROM, folds=FOLDS)
+    folds = assign_folds([e.measurement.family for e in samples], alone_from=ALONE_FROM, folds=FOLDS)
     return cross_validate(
-        examples, group_of=lambda e: folds[e.measurement.family], progress=progress, by_makeup=True
+        samples, group_of=lambda e: folds[e.measurement.family], progress=progress, by_breakdown=True
     )
 
 
-def cross_validate_accelerators(examples: Sequence[LabelledSample], *, progress: Progress) -> CrossValidation:
+def cross_validate_accelerators(samples: Sequence[LabelledSample], *, progress: Progress) -> CrossValidation:
     """Predict every accelerator from its datasheet alone; a generation that only it had gets the mean."""
     return cross_validate(
-        examples,
+        samples,
         group_of=lambda e: e.measurement.chip,
-        kin_of=lambda e: era_bucket(e.case.year),
+        era_of=lambda e: era_bucket(e.fit_sample.year),
         progress=progress,
-        by_makeup=True,
+        by_breakdown=True,
     )
 
 
-def cross_validate_sources(examples: Sequence[LabelledSample], *, progress: Progress) -> CrossValidation:
+def cross_validate_sources(samples: Sequence[LabelledSample], *, progress: Progress) -> CrossValidation:
     """Predict every source by a fit without it."""
-    folds = assign_folds([e.measurement.origin for e in examples], alone_from=ALONE_FROM // 2, folds=2)
+    folds = assign_folds([e.measurement.origin for e in samples], alone_from=ALONE_FROM // 2, folds=2)
     return cross_validate(
-        examples, group_of=lambda e: folds[e.measurement.origin], progress=progress, unlike=True
+        samples, group_of=lambda e: folds[e.measurement.origin], progress=progress, few_groups=True
     )
 
 
@@ -107,25 +105,25 @@ class Calibration:
     sources: CrossValidation
 
 
-def calibrate(examples: Sequence[LabelledSample], *, progress: Progress) -> Calibration:
+def calibrate(samples: Sequence[LabelledSample], *, progress: Progress) -> Calibration:
     """Fit on all rows of one GPU; take the intervals from the errors on training steps that were left out.
 
     What a user runs on is not what any publisher ran on: a modelled step is as far off as those of publishers that
     were left out, on a chip without measurements also as far as those of chips that were left out.
     """
     progress("everything")
-    fitted = fit([example.case for example in examples])
-    models = cross_validate_architectures(examples, progress=progress)
-    chips = cross_validate_accelerators(examples, progress=progress).where(is_training)
-    sources = cross_validate_sources(examples, progress=progress)
+    fitted = fit([sample.fit_sample for sample in samples])
+    models = cross_validate_architectures(samples, progress=progress)
+    chips = cross_validate_accelerators(samples, progress=progress).where(is_training)
+    sources = cross_validate_sources(samples, progress=progress)
     modelled = sources.where(is_training).intervals()
     from_datasheets = {
-        datasheet_interval_key(kin): {
-            stack: union(modelled[stack], ends) for stack, ends in chips.intervals(kin=kin).items()
+        datasheet_interval_key(era): {
+            stack: union(modelled[stack], ends) for stack, ends in chips.intervals(era=era).items()
         }
-        for kin in sorted({"", *chips.kin})
+        for era in sorted({"", *chips.era})
     }
-    rows = [example.measurement for example in examples]
+    rows = [sample.measurement for sample in samples]
     coefficients = Coefficients(
         generations=fitted.generations, era=fitted.era, shared=fitted.shared,
         stacks=fitted.stacks | compute_class_means(fitted.stacks),

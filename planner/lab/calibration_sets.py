@@ -1,4 +1,4 @@
-"""Whose errors make an interval: those on other groups that are most like what it is for."""
+"""Select the residuals that calibrate a prediction interval."""
 
 from __future__ import annotations
 
@@ -13,102 +13,105 @@ from ..predict.run_config import classify_stack, name_stack
 
 __all__ = ["CalibrationKey", "CalibrationSet", "Residual", "compute_union_bounds", "select_calibration_sets"]
 
-ENOUGH_GROUPS = (
-    9  # an 80 % interval leaves a tenth on either side: the share of the next group where nine are known
-)
-FEWEST_GROUPS = (
-    3  # with errors on fewer groups a kind of stack has no interval of its own; a kin has one more
-)
-LEAST_LIKE = 1e-9  # what steps of another makeup count: where there are no others, they tell of it
-_MakesEnds = Callable[..., tuple[float, float]]  # `compute_log_bounds` or `compute_nested_log_bounds`
+ENOUGH_GROUPS = 9  # an 80 % interval leaves a tenth on either side: the share of the next group beside nine
+FEWEST_GROUPS = 3  # least groups for an interval of one class of stack; one more for an era
+LEAST_WEIGHT = 1e-9  # of a residual on a dissimilar step; decides only where there are no similar steps
+_ComputeBounds = Callable[..., tuple[float, float]]  # `compute_log_bounds` or `compute_nested_log_bounds`
 
 
 class Residual(NamedTuple):
-    """What a prediction was off by, log(measured / predicted); its group, and what that is one of.
+    """Residual of a prediction.
 
-    ``makeup`` is what the step consists of; None where that is not looked at.
+    Args:
+        log: log(measured / predicted) [-].
+        group: Held-out group.
+        era: Era of the group; empty if none.
+        measurement: Measured step.
+        breakdown: Time breakdown of the step; None for equal weights.
     """
 
     log: float
     group: str
-    kin: str
+    era: str
     measurement: Measurement
-    makeup: TimeBreakdown | None
+    breakdown: TimeBreakdown | None
 
 
 class CalibrationKey(NamedTuple):
-    """Where an interval is wanted: a group, a kind of stack, the stack, and what the group is one of."""
+    """Key of a prediction interval: group, class of stack, stack, and era of the group."""
 
     group: str
     kind: str
     stack: str
-    kin: str
+    era: str
 
 
 class CalibrationSet(NamedTuple):
-    """Errors, and how an interval is made of them."""
+    """Residuals and the function that computes an interval from them."""
 
-    errors: Sequence[Residual]
-    made_of: _MakesEnds
+    residuals: Sequence[Residual]
+    compute_bounds: _ComputeBounds
 
-    def ends(self, makeup: TimeBreakdown | None) -> tuple[float, float]:
-        """Return the interval for a step of some makeup; None: of any."""
-        logs, groups = [one.log for one in self.errors], [one.group for one in self.errors]
-        alike = [] if makeup is None else [_weight(one, makeup) for one in self.errors]
-        return self.made_of(logs, groups, alike=alike)
+    def bounds(self, breakdown: TimeBreakdown | None) -> tuple[float, float]:
+        """Return the log bounds for a step, residuals weighted by similarity; None for equal weights."""
+        logs, groups = [one.log for one in self.residuals], [one.group for one in self.residuals]
+        weights = [] if breakdown is None else [_weight(one, breakdown) for one in self.residuals]
+        return self.compute_bounds(logs, groups, similarity=weights)
 
 
-def _weight(error: Residual, makeup: TimeBreakdown) -> float:
-    return LEAST_LIKE + (similarity_weight(error.makeup, makeup) if error.makeup else 1.0)
+def _weight(residual: Residual, breakdown: TimeBreakdown) -> float:
+    return LEAST_WEIGHT + (similarity_weight(residual.breakdown, breakdown) if residual.breakdown else 1.0)
 
 
 def select_calibration_sets(
-    place: CalibrationKey, errors: Sequence[Residual], *, unlike: bool
+    key: CalibrationKey, residuals: Sequence[Residual], *, few_groups: bool
 ) -> list[CalibrationSet]:
-    """Return the errors on other groups that tell of a place: of its kin, the very stack, its kind, or all.
+    """Return the residuals on other groups from the first level with enough groups.
+
+    The levels: the same era, the same stack, the same class of stack, all stacks.
 
     Args:
-        place: Where an interval is wanted.
-        errors: On all groups, the place's own among them.
-        unlike: Groups are few and each is off in its own way: the interval is widened for the next one. Where two
-            sets of errors come back, each may widen it further.
+        key: Key of the interval.
+        residuals: Residuals on all groups, including the key's own.
+        few_groups: Whether groups are few and heterogeneous, as publishers are: the interval is widened for an
+            unseen group. Two sets may be returned; each may widen the interval.
     """
-    akin = _of_kind(_akin(place, errors), place.kind)
-    if akin:
-        return [CalibrationSet(akin, compute_nested_log_bounds)]
-    made_of = compute_nested_log_bounds if unlike else compute_log_bounds
-    kept = _of_kind([one for one in errors if one.group != place.group], place.kind)
-    alike = [one for one in kept if classify_stack(one.measurement) == place.kind]
-    same = [one for one in alike if name_stack(one.measurement) == place.stack]
-    if _groups_in(same) >= ENOUGH_GROUPS:
-        return [CalibrationSet(same, made_of)]
-    if _groups_in(alike) < FEWEST_GROUPS:
-        return [CalibrationSet(kept, made_of)]
-    if unlike and _groups_in(alike) < ENOUGH_GROUPS:
-        return [CalibrationSet(alike, made_of), CalibrationSet(kept, made_of)]
-    return [CalibrationSet(alike, made_of)]
+    same_era = _of_class(_select_era(key, residuals), key.kind)
+    if same_era:
+        return [CalibrationSet(same_era, compute_nested_log_bounds)]
+    compute = compute_nested_log_bounds if few_groups else compute_log_bounds
+    others = _of_class([one for one in residuals if one.group != key.group], key.kind)
+    same_class = [one for one in others if classify_stack(one.measurement) == key.kind]
+    same_stack = [one for one in same_class if name_stack(one.measurement) == key.stack]
+    if _count_groups(same_stack) >= ENOUGH_GROUPS:
+        return [CalibrationSet(same_stack, compute)]
+    if _count_groups(same_class) < FEWEST_GROUPS:
+        return [CalibrationSet(others, compute)]
+    if few_groups and _count_groups(same_class) < ENOUGH_GROUPS:
+        return [CalibrationSet(same_class, compute), CalibrationSet(others, compute)]
+    return [CalibrationSet(same_class, compute)]
 
 
 def compute_union_bounds(
-    guides: Sequence[CalibrationSet], makeup: TimeBreakdown | None
+    calibration_sets: Sequence[CalibrationSet], breakdown: TimeBreakdown | None
 ) -> tuple[float, float]:
-    """Return the ends of the smallest interval that holds those of all guides."""
-    return reduce(union, (guide.ends(makeup) for guide in guides))
+    """Return the log bounds of the smallest interval that contains the intervals of all sets."""
+    return reduce(union, (one.bounds(breakdown) for one in calibration_sets))
 
 
-def _akin(place: CalibrationKey, errors: Sequence[Residual]) -> list[Residual]:
-    """Return the errors on other groups of a group's kin; nothing where too few groups are of it."""
-    whole = [one for one in errors if place.kin and one.kin == place.kin]
-    if _groups_in(whole) <= FEWEST_GROUPS:
+def _select_era(key: CalibrationKey, residuals: Sequence[Residual]) -> list[Residual]:
+    """Return the residuals on other groups of the same era; none if the era has too few groups."""
+    same_era = [one for one in residuals if key.era and one.era == key.era]
+    if _count_groups(same_era) <= FEWEST_GROUPS:
         return []
-    return [one for one in whole if one.group != place.group]
+    return [one for one in same_era if one.group != key.group]
 
 
-def _of_kind(errors: Sequence[Residual], kind: str) -> list[Residual]:
-    """Return the errors that tell of a kind of stack: those on stacks that are gone tell of such alone."""
-    found = [one for one in errors if classify_stack(one.measurement) in (kind, one.measurement.stack)]
-    return found or list(errors)
+def _of_class(residuals: Sequence[Residual], kind: str) -> list[Residual]:
+    """Return the residuals on representative stacks; discontinued stacks represent only each other."""
+    found = [one for one in residuals if classify_stack(one.measurement) in (kind, one.measurement.stack)]
+    return found or list(residuals)
 
 
-def _groups_in(errors: Sequence[Residual]) -> int:
-    return len({one.group for one in errors})
+def _count_groups(residuals: Sequence[Residual]) -> int:
+    return len({one.group for one in residuals})

@@ -1,4 +1,4 @@
-"""Errors on what a fit has not seen: leaving out architectures or accelerators, one after the other."""
+"""Cross-validation: predictions by fits without each group of samples (architecture, accelerator, publisher)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 from ..predict.coefficients import Coefficients
@@ -41,150 +42,162 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelledSample:
-    """A measurement and what the formulas need to predict it."""
+    """A measurement with the inputs of its prediction."""
 
     measurement: Measurement
-    case: FitSample
+    fit_sample: FitSample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrossValidation:
-    """Predictions of every example by a fit without its group.
+    """Predictions of each sample by a fit without its group.
 
-    ``log_ratios`` are log(measured / predicted), in the order of the examples; ``naive_s`` the rules' times;
-    ``fits`` what was fitted without each group, under "" without any. ``unlike`` says that the groups are few and
-    each is off in its own way, as publishers are: intervals are widened for the next one. ``kin`` names what each
-    group is one of, as a chip is of an era: where there are errors on other groups of its kin, they alone make
-    its interval, widened as well. Empty: no group is closer to one than to another. ``makeups`` are what the
-    predicted steps consist of: errors on steps alike count more for an interval. Empty: they all count the same.
+    Args:
+        samples: All samples.
+        groups: Held-out group of each sample.
+        predicted_s: Predicted time of each sample [s].
+        baseline_s: Times of the baselines, by name [s].
+        fits: Fits without each group; the key "" is the fit on all samples.
+        few_groups: Whether the groups are few and heterogeneous, as publishers are: intervals are widened for an
+            unseen group.
+        era: Era of each sample's group, which calibrates its interval where it has enough groups; empty: groups
+            have no eras.
+        breakdowns: Time breakdown of each predicted step, which weights residuals by similarity; empty: equal
+            weights.
     """
 
-    examples: tuple[LabelledSample, ...]
+    samples: tuple[LabelledSample, ...]
     groups: tuple[str, ...]
     predicted_s: tuple[float, ...]
-    naive_s: dict[str, tuple[float, ...]]
+    baseline_s: dict[str, tuple[float, ...]]
     fits: dict[str, FittedCoefficients] = field(default_factory=dict)
-    unlike: bool = False
-    kin: tuple[str, ...] = ()
-    makeups: tuple[TimeBreakdown, ...] = ()
+    few_groups: bool = False
+    era: tuple[str, ...] = ()
+    breakdowns: tuple[TimeBreakdown, ...] = ()
 
     @property
     def log_ratios(self) -> list[float]:
-        """Return log(measured / predicted) of each example."""
-        return [
-            math.log(example.case.step_s / predicted)
-            for example, predicted in zip(self.examples, self.predicted_s, strict=True)
-        ]
+        """Residuals log(measured / predicted) of the samples [-]."""
+        return self._compute_log_ratios(self.predicted_s)
+
+    def _compute_log_ratios(self, predicted_s: Sequence[float]) -> list[float]:
+        pairs = zip(self.samples, predicted_s, strict=True)
+        return [math.log(sample.fit_sample.step_s / time_s) for sample, time_s in pairs]
 
     def fit_without(
         self, measurement: Measurement, name_of: Callable[[Measurement], str]
     ) -> FittedCoefficients:
-        """Return the fit that has seen no row of a measurement's name, though it is none of the examples.
+        """Return the fit without the group of a measurement, which need not be among the samples.
 
         Args:
-            measurement: Of whatever kind.
-            name_of: What was left out together, or packed into one group: the family, the source.
+            measurement: Any measurement.
+            name_of: Attribute by which groups were formed: family, origin.
         """
-        names = zip(self.examples, self.groups, strict=True)
-        group = {name_of(example.measurement): group for example, group in names}.get(name_of(measurement))
+        names = zip(self.samples, self.groups, strict=True)
+        group = {name_of(sample.measurement): group for sample, group in names}.get(name_of(measurement))
         return self.fits["" if group is None else group]
 
     def where(self, keep: Callable[[Measurement], bool]) -> CrossValidation:
-        """Return the examples whose measurement passes, predicted by the same fits."""
-        kept = [i for i, example in enumerate(self.examples) if keep(example.measurement)]
+        """Return the samples whose measurement passes a filter, predicted by the same fits."""
+        kept = [i for i, sample in enumerate(self.samples) if keep(sample.measurement)]
 
         def of(column: Sequence[Any]) -> tuple[Any, ...]:
             return tuple(column[i] for i in kept)
 
         return replace(
-            self, examples=of(self.examples), groups=of(self.groups), predicted_s=of(self.predicted_s),
-            naive_s={rule: of(times) for rule, times in self.naive_s.items()},
-            kin=of(self.kin) if self.kin else (), makeups=of(self.makeups) if self.makeups else (),
+            self, samples=of(self.samples), groups=of(self.groups), predicted_s=of(self.predicted_s),
+            baseline_s={baseline: of(times) for baseline, times in self.baseline_s.items()},
+            era=of(self.era) if self.era else (), breakdowns=of(self.breakdowns) if self.breakdowns else (),
         )  # fmt: skip
 
-    def by_fit_without(self, group: str) -> CrossValidation:
-        """Return every example as the one fit without a group predicts it: the group's are new to it alone."""
-        every = range(len(self.examples))
-        rules = _by_rules(self.examples, every, without=group, groups=self.groups)
-        steps = [model_sample(e.case, self.fits[group]) for e in self.examples]
+    def predicted_by_fit_without(self, group: str) -> CrossValidation:
+        """Return all samples as predicted by the fit without one group."""
+        every = range(len(self.samples))
+        baselines = _predict_baselines(self.samples, every, without=group, groups=self.groups)
+        steps = [model_sample(sample.fit_sample, self.fits[group]) for sample in self.samples]
         return replace(
             self, predicted_s=tuple(step.total_s for step in steps),
-            makeups=tuple(step.makeup for step in steps) if self.makeups else (),
-            naive_s={name: tuple(times[i] for i in every) for name, times in rules.items()},
+            breakdowns=tuple(step.breakdown for step in steps) if self.breakdowns else (),
+            baseline_s={name: tuple(times[i] for i in every) for name, times in baselines.items()},
         )  # fmt: skip
 
-    def scored(
-        self, predicted_s: Sequence[float] | None = None, *, basis: str = "modelled"
-    ) -> list[ScoredRow]:
-        """Return rows with an interval each, made of the errors on *other* groups only.
+    def score(self, *, basis: str = "modelled") -> list[ScoredRow]:
+        """Return the predictions as rows, each with an interval calibrated on residuals of *other* groups."""
+        return self._score(self.predicted_s, self.breakdowns or self._no_breakdowns, basis=basis)
 
-        Args:
-            predicted_s: Somebody else's predictions, who knows no makeup of a step; None: these [s].
-            basis: What the rows say of where the times come from.
-        """
-        mids = self.predicted_s if predicted_s is None else predicted_s
-        logs = [math.log(e.case.step_s / mid) for e, mid in zip(self.examples, mids, strict=True)]
-        makeups = self.makeups if predicted_s is None and self.makeups else (None,) * len(logs)
-        kin = self.kin or ("",) * len(logs)
-        places = [
-            CalibrationKey(group, classify_stack(e.measurement), name_stack(e.measurement), whose)
-            for group, e, whose in zip(self.groups, self.examples, kin, strict=True)
-        ]
-        guides = {place: self._guides(place, logs) for place in set(places)}
-        wanted = list(zip(places, makeups, strict=True))
-        ends = {(place, makeup): compute_union_bounds(guides[place], makeup) for place, makeup in set(wanted)}
+    def score_baseline(self, name: str) -> list[ScoredRow]:
+        """Return the predictions of a baseline as rows; its residuals have equal weights."""
+        return self._score(self.baseline_s[name], self._no_breakdowns, basis=name)
+
+    def _score(
+        self, predicted_s: Sequence[float], breakdowns: Sequence[TimeBreakdown | None], *, basis: str
+    ) -> list[ScoredRow]:
+        residuals = self._residuals(self._compute_log_ratios(predicted_s))
+        keys = [self._key(residual) for residual in residuals]
+        calibration_sets = {key: self._select(key, residuals) for key in set(keys)}
+        bounds = cache(lambda key, breakdown: compute_union_bounds(calibration_sets[key], breakdown))
         return [
             ScoredRow(
-                measurement=example.measurement, predicted_s=interval_around(mid, *ends[where]), basis=basis
+                measurement=sample.measurement,
+                predicted_s=interval_around(mid_s, *bounds(key, breakdown)),
+                basis=basis,
             )
-            for example, mid, where in zip(self.examples, mids, wanted, strict=True)
+            for sample, mid_s, key, breakdown in zip(self.samples, predicted_s, keys, breakdowns, strict=True)
         ]
 
-    def intervals(self, *, kin: str = "", kinds: Sequence[str] = ()) -> dict[str, tuple[float, float]]:
-        """Return, for each kind of stack, the interval for a group and a stack that are none of these.
+    def intervals(self, *, era: str = "", kinds: Sequence[str] = ()) -> dict[str, tuple[float, float]]:
+        """Return the log bounds for an unseen group and an unseen stack, by class of stack.
 
         Args:
-            kin: What the group is one of; empty: of nothing that is known.
-            kinds: Of stacks; none: those that occur.
+            era: Era of the unseen group; empty if unknown.
+            kinds: Classes of stacks; empty: those of the samples.
         """
-        kinds = kinds or sorted({classify_stack(e.measurement) for e in self.examples})
-        logs = self.log_ratios
-        return {
-            kind: compute_union_bounds(self._guides(CalibrationKey("", kind, "", kin), logs), None)
-            for kind in kinds
-        }
+        kinds = kinds or sorted({classify_stack(sample.measurement) for sample in self.samples})
+        residuals = self._residuals(self.log_ratios)
+        keys = {kind: CalibrationKey("", kind, "", era) for kind in kinds}
+        return {kind: compute_union_bounds(self._select(key, residuals), None) for kind, key in keys.items()}
 
-    def _guides(self, place: CalibrationKey, logs: Sequence[float]) -> list[CalibrationSet]:
-        nothing = (None,) * len(logs)
-        measured = [e.measurement for e in self.examples]
-        kin, makeups = self.kin or ("",) * len(logs), self.makeups or nothing
-        columns = zip(logs, self.groups, kin, measured, makeups, strict=True)
-        return select_calibration_sets(place, [Residual(*row) for row in columns], unlike=self.unlike)
+    @property
+    def _no_breakdowns(self) -> tuple[None, ...]:
+        return (None,) * len(self.samples)
+
+    def _residuals(self, logs: Sequence[float]) -> list[Residual]:
+        era, measured = self.era or ("",) * len(logs), [sample.measurement for sample in self.samples]
+        columns = zip(logs, self.groups, era, measured, self.breakdowns or self._no_breakdowns, strict=True)
+        return [Residual(*row) for row in columns]
+
+    @staticmethod
+    def _key(residual: Residual) -> CalibrationKey:
+        m = residual.measurement
+        return CalibrationKey(residual.group, classify_stack(m), name_stack(m), residual.era)
+
+    def _select(self, key: CalibrationKey, residuals: Sequence[Residual]) -> list[CalibrationSet]:
+        return select_calibration_sets(key, residuals, few_groups=self.few_groups)
 
 
-def model_sample(case: FitSample, fitted: FittedCoefficients | Coefficients) -> ModelledStep:
-    """Return the modelled time of a case and its parts; what the fit has not seen gets the mean of its kind."""
+def model_sample(sample: FitSample, fitted: FittedCoefficients | Coefficients) -> ModelledStep:
+    """Return the modelled step of a sample; members that were not fitted get the mean of their group."""
     return model_step(
-        case.table, case.chip, fitted, generation=case.generation, stack=case.stack, host=case.host,
-        year=case.year, compiled=case.compiled, input_bytes=case.input_bytes, pressure=case.pressure,
-        software_year=case.software_year,
+        sample.table, sample.chip, fitted, generation=sample.generation, stack=sample.stack, host=sample.host,
+        year=sample.year, compiled=sample.compiled, input_bytes=sample.input_bytes, pressure=sample.pressure,
+        software_year=sample.software_year,
     )  # fmt: skip
 
 
-def predict_sample_s(case: FitSample, fitted: FittedCoefficients | Coefficients) -> float:
-    """Return the modelled time of a case [s]."""
-    return model_sample(case, fitted).total_s
+def predict_sample_s(sample: FitSample, fitted: FittedCoefficients | Coefficients) -> float:
+    """Return the modelled time of a sample [s]."""
+    return model_sample(sample, fitted).total_s
 
 
 def assign_folds(names: Sequence[str], *, alone_from: int, folds: int) -> dict[str, str]:
-    """Return the fold of each name: names with many rows alone, the others packed into folds of like size.
+    """Return the fold of each name: names with many rows alone, the others in folds of similar size.
 
-    Leaving several out at once is stricter than one by one, and saves fits.
+    Several names per fold require fewer fits, and make the test stricter than leaving out one name at a time.
 
     Args:
-        names: One a row.
-        alone_from: Rows from which a name is a fold of its own [-].
-        folds: Folds for the others [-].
+        names: Name of each row.
+        alone_from: Least number of rows of a name for a separate fold [-].
+        folds: Number of folds for the other names [-].
 
     Example:
         >>> assign_folds(["a", "a", "a", "b", "c", "d"], alone_from=3, folds=2)
@@ -204,57 +217,65 @@ def assign_folds(names: Sequence[str], *, alone_from: int, folds: int) -> dict[s
 
 
 def cross_validate(
-    examples: Sequence[LabelledSample],
+    samples: Sequence[LabelledSample],
     *,
     group_of: Callable[[LabelledSample], str],
     progress: Progress,
-    unlike: bool = False,
-    kin_of: Callable[[LabelledSample], str] | None = None,
-    by_makeup: bool = False,
+    few_groups: bool = False,
+    era_of: Callable[[LabelledSample], str] | None = None,
+    by_breakdown: bool = False,
 ) -> CrossValidation:
     """Fit once without each group and predict the group.
 
-    Each search begins where that of everything begins, never at its end: one that began there, and ended before
-    the minimum, would still know what was left out. ``unlike``, ``kin_of``, ``by_makeup``: see `CrossValidation`.
+    Every fit starts from the priors: warm-starting from the fit on all samples would leak the held-out group.
+
+    Args:
+        samples: All samples.
+        group_of: Group of a sample.
+        progress: Callback with the name of the group that is fitted without.
+        few_groups: See `CrossValidation`.
+        era_of: Era of a sample's group; None: groups have no eras.
+        by_breakdown: Whether residuals are weighted by similarity of time breakdowns.
     """
-    groups = [group_of(example) for example in examples]
-    fits: dict[str, FittedCoefficients] = {"": fit([example.case for example in examples])}
+    groups = [group_of(sample) for sample in samples]
+    fits: dict[str, FittedCoefficients] = {"": fit([sample.fit_sample for sample in samples])}
     for group in sorted(set(groups)):
         progress(group)
-        fits[group] = fit([e.case for e, g in zip(examples, groups, strict=True) if g != group])
-    steps = [model_sample(e.case, fits[g]) for e, g in zip(examples, groups, strict=True)]
+        fits[group] = fit([e.fit_sample for e, g in zip(samples, groups, strict=True) if g != group])
+    steps = [model_sample(e.fit_sample, fits[g]) for e, g in zip(samples, groups, strict=True)]
     return CrossValidation(
-        examples=tuple(examples), groups=tuple(groups), predicted_s=tuple(step.total_s for step in steps),
-        naive_s=cross_validate_baselines(examples, groups), fits=fits, unlike=unlike,
-        kin=tuple(map(kin_of, examples)) if kin_of is not None else (),
-        makeups=tuple(step.makeup for step in steps) if by_makeup else (),
+        samples=tuple(samples), groups=tuple(groups), predicted_s=tuple(step.total_s for step in steps),
+        baseline_s=cross_validate_baselines(samples, groups), fits=fits, few_groups=few_groups,
+        era=tuple(map(era_of, samples)) if era_of is not None else (),
+        breakdowns=tuple(step.breakdown for step in steps) if by_breakdown else (),
     )  # fmt: skip
 
 
 def cross_validate_baselines(
-    examples: Sequence[LabelledSample], groups: Sequence[str]
+    samples: Sequence[LabelledSample], groups: Sequence[str]
 ) -> dict[str, tuple[float, ...]]:
-    """Return what each rule of thumb makes of each example, its constant fitted on the other groups [s]."""
+    """Return the time of each sample by each baseline, its constant fitted on the other groups [s]."""
     found: dict[str, dict[int, float]] = {name: {} for name in BASELINES}
     for group in set(groups):
         held = [i for i, own in enumerate(groups) if own == group]
-        for name, times in _by_rules(examples, held, without=group, groups=groups).items():
+        for name, times in _predict_baselines(samples, held, without=group, groups=groups).items():
             found[name].update(times)
-    return {name: tuple(times[i] for i in range(len(examples))) for name, times in found.items()}
+    return {name: tuple(times[i] for i in range(len(samples))) for name, times in found.items()}
 
 
-def _by_rules(
-    examples: Sequence[LabelledSample], held: Sequence[int], *, without: str, groups: Sequence[str]
+def _predict_baselines(
+    samples: Sequence[LabelledSample], held: Sequence[int], *, without: str, groups: Sequence[str]
 ) -> dict[str, dict[int, float]]:
-    """Return what rules of thumb make of examples [s], their constants fitted on others, of their mode if any."""
+    """Return the baselines' times of held-out samples by index [s]; constants are fitted per mode if possible."""
     found: dict[str, dict[int, float]] = {name: {} for name in BASELINES}
-    rest = [e for e, group in zip(examples, groups, strict=True) if group != without]
+    rest = [e for e, group in zip(samples, groups, strict=True) if group != without]
     for mode in ("train", "infer"):
-        ours = [i for i in held if examples[i].measurement.mode == mode]
+        ours = [i for i in held if samples[i].measurement.mode == mode]
         if not ours:
             continue
-        alike = [e.case for e in rest if e.measurement.mode == mode] or [e.case for e in rest]
-        cases = [examples[i].case for i in ours]
-        for name, rule in BASELINES.items():
-            found[name].update(zip(ours, predict_baseline_s(rule, alike, cases), strict=True))
+        same_mode = [e.fit_sample for e in rest if e.measurement.mode == mode]
+        fit_on = same_mode or [e.fit_sample for e in rest]
+        fit_samples = [samples[i].fit_sample for i in ours]
+        for name, baseline in BASELINES.items():
+            found[name].update(zip(ours, predict_baseline_s(baseline, fit_on, fit_samples), strict=True))
     return found

@@ -100,15 +100,15 @@ def build_samples(
     """
     traces = trace_runs(measurements, progress=progress, known=known)
     tables: dict[tuple[str, frozenset[str]], KernelTable] = {}
-    examples = []
+    samples = []
     for m in measurements:
         accelerator, traced = _accelerator_of(m, accelerators), traces[build_run_key(m)]
         converted = find_converted_dtypes(m, accelerator)
         key = (build_run_key(m), converted)
         if key not in tables:
             tables[key] = build_kernel_table(traced.kernels, converted=converted)
-        examples.append(_example(m, traced, tables[key], accelerator))
-    return examples
+        samples.append(_example(m, traced, tables[key], accelerator))
+    return samples
 
 
 def _accelerator_of(m: Measurement, accelerators: Mapping[str, Accelerator]) -> Accelerator:
@@ -127,11 +127,11 @@ def _example(
     chip = compute_limits(accelerator, table=table, precision=m.precision)
     if isinstance(chip, NoPrediction):
         raise UsageError(f"cannot judge {m.model} on {accelerator.name}: {chip.reason}")
-    case = FitSample(
+    fit_sample = FitSample(
         table=table, chip=chip, generation=find_generation(accelerator), stack=name_stack(m), host=name_host(m),
         year=accelerator.year or LAST_YEAR,
         compiled=m.compiled, input_bytes=traced.input_bytes if is_fed_from_host(m) else 0,
         pressure=compute_memory_pressure(traced.memory_bytes, accelerator), step_s=m.step_s,
         software_year=software_year(m.software),
     )  # fmt: skip
-    return LabelledSample(measurement=m, case=case)
+    return LabelledSample(measurement=m, fit_sample=fit_sample)

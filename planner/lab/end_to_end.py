@@ -125,8 +125,8 @@ def _steps_s(steps: Sequence[Measurement], chips: Mapping[str, Accelerator]) -> 
     from .multi_device_fit import predict_pair_s
 
     coefficients, constants = load_coefficients(), load_parallel_coefficients()
-    examples = build_samples(steps, chips, progress=lambda _: None)
-    single_s = {id(e.measurement): predict_sample_s(e.case, coefficients) for e in examples}
+    samples = build_samples(steps, chips, progress=lambda _: None)
+    single_s = {id(e.measurement): predict_sample_s(e.fit_sample, coefficients) for e in samples}
     pairs, _ = pair_measurements(steps, chips, single_s_of=lambda m: single_s[id(m)])
     several_s = {id(pair.measurement): predict_pair_s(pair, constants[pair.form]) for pair in pairs}
     return [several_s.get(id(m), single_s[id(m)]) for m in steps]

@@ -50,36 +50,37 @@ class HeldOutPredictions:
     """
 
     rows: tuple[ScoredRow, ...] = ()
-    rules: Mapping[str, tuple[ScoredRow, ...]] = field(default_factory=dict)
+    baselines: Mapping[str, tuple[ScoredRow, ...]] = field(default_factory=dict)
     pool: tuple[Measurement, ...] = ()
 
     def where(self, keep: Keep) -> HeldOutPredictions:
         """Return the rows whose measurement passes."""
         return HeldOutPredictions(
             rows=tuple(row for row in self.rows if keep(row.measurement)),
-            rules={
-                name: tuple(row for row in rows if keep(row.measurement)) for name, rows in self.rules.items()
+            baselines={
+                name: tuple(row for row in rows if keep(row.measurement))
+                for name, rows in self.baselines.items()
             },
             pool=self.pool,
         )
 
 
 def _predicted(
-    held_out: CrossValidation | None, *, basis: str, judged: Keep = lambda _: True
+    validation: CrossValidation | None, *, basis: str, judged: Keep = lambda _: True
 ) -> HeldOutPredictions:
     """Return the predictions of rows that are judged, with intervals made of the errors on such rows."""
-    if held_out is None:
+    if validation is None:
         return HeldOutPredictions()
-    ours = held_out.where(judged)
-    rules = {name: tuple(ours.scored(times, basis=name)) for name, times in ours.naive_s.items()}
-    pool = tuple(example.measurement for example in held_out.examples)
-    return HeldOutPredictions(rows=tuple(ours.scored(basis=basis)), rules=rules, pool=pool)
+    ours = validation.where(judged)
+    baselines = {name: tuple(ours.score_baseline(name)) for name in ours.baseline_s}
+    pool = tuple(sample.measurement for sample in validation.samples)
+    return HeldOutPredictions(rows=tuple(ours.score(basis=basis)), baselines=baselines, pool=pool)
 
 
-def _predicted_without(held_out: CrossValidation, chip: str) -> HeldOutPredictions:
+def _predicted_without(validation: CrossValidation, chip: str) -> HeldOutPredictions:
     """Return the predictions of what was run on a chip, wherever it was run, by the fit without that chip."""
-    ran = {build_workload_key(e.measurement) for e in held_out.examples if e.measurement.chip == chip}
-    found = held_out.by_fit_without(chip)
+    ran = {build_workload_key(e.measurement) for e in validation.samples if e.measurement.chip == chip}
+    found = validation.predicted_by_fit_without(chip)
     return _predicted(
         found, basis="datasheet", judged=lambda m: is_training(m) and build_workload_key(m) in ran
     )
@@ -102,21 +103,21 @@ class Evaluator:
     progress: Progress
 
     @cached_property
-    def examples(self) -> list[LabelledSample]:
+    def samples(self) -> list[LabelledSample]:
         """Every measurement, traced."""
         return build_samples(self.measurements, self.accelerators, progress=self.progress)
 
     def architecture_left_out(self, keep: Keep) -> HeldOutPredictions:
         """Predict every architecture among some rows by a fit on the rest of them."""
-        examples = [e for e in self.examples if keep(e.measurement)]
-        if len(examples) == len(self.examples):
+        samples = [e for e in self.samples if keep(e.measurement)]
+        if len(samples) == len(self.samples):
             return self.without_architecture
-        if len({e.measurement.family for e in examples}) < 2:
+        if len({e.measurement.family for e in samples}) < 2:
             return HeldOutPredictions()  # nothing would be left to fit on
-        held_out = cross_validate(
-            examples, group_of=lambda e: e.measurement.family, progress=self.progress, by_makeup=True
+        validation = cross_validate(
+            samples, group_of=lambda e: e.measurement.family, progress=self.progress, by_breakdown=True
         )
-        return _predicted(held_out, basis="modelled")
+        return _predicted(validation, basis="modelled")
 
     @cached_property
     def without_architecture(self) -> HeldOutPredictions:
@@ -126,9 +127,9 @@ class Evaluator:
     @cached_property
     def architecture_held_out(self) -> CrossValidation | None:
         """Fits that have seen no variant of an architecture; None when there is but one."""
-        if len({e.measurement.family for e in self.examples}) < 2:
+        if len({e.measurement.family for e in self.samples}) < 2:
             return None
-        return cross_validate_architectures(self.examples, progress=self.progress)
+        return cross_validate_architectures(self.samples, progress=self.progress)
 
     def from_profile(self, keep: Keep, *, source: str | None, batches: Batches) -> HeldOutPredictions:
         """Predict architectures by fits without them, and by their profiles on other accelerators.
@@ -138,14 +139,14 @@ class Evaluator:
             source: Accelerator that was profiled; None: each in turn.
             batches: Which of the batch sizes measured there are known.
         """
-        held_out = self.architecture_held_out
-        if held_out is None:
+        validation = self.architecture_held_out
+        if validation is None:
             return HeldOutPredictions()
         self.progress(f"from a profile on {source or 'each accelerator'}")
-        carried = predict_transfers(held_out, source=source, batches=batches, keep=keep)
-        pool = tuple(example.measurement for example in held_out.examples)
+        carried = predict_transfers(validation, source=source, batches=batches, keep=keep)
+        pool = tuple(sample.measurement for sample in validation.samples)
         return HeldOutPredictions(
-            rows=score_transfers(carried), rules=score_transfer_baselines(carried), pool=pool
+            rows=score_transfers(carried), baselines=score_transfer_baselines(carried), pool=pool
         )
 
     @cached_property
@@ -156,9 +157,9 @@ class Evaluator:
     @cached_property
     def source_held_out(self) -> CrossValidation | None:
         """Fits that have seen no row of a publisher; None when there is but one."""
-        if len({e.measurement.origin for e in self.examples}) < 2:
+        if len({e.measurement.origin for e in self.samples}) < 2:
             return None
-        return cross_validate_sources(self.examples, progress=self.progress)
+        return cross_validate_sources(self.samples, progress=self.progress)
 
     @cached_property
     def without_accelerator(self) -> HeldOutPredictions:
@@ -168,43 +169,43 @@ class Evaluator:
     @cached_property
     def accelerator_held_out(self) -> CrossValidation | None:
         """Fits that have seen no row of a chip; None when there is but one."""
-        if len({e.measurement.accelerator for e in self.examples}) < 2:
+        if len({e.measurement.accelerator for e in self.samples}) < 2:
             return None
-        return cross_validate_accelerators(self.examples, progress=self.progress)
+        return cross_validate_accelerators(self.samples, progress=self.progress)
 
     def with_one_chip_new(self, chips: Sequence[str]) -> tuple[HeldOutPredictions, ...]:
         """Predict what was run on each chip, there and elsewhere, by the fit that has seen no row of it.
 
         The fit has seen the other chips: these predictions are for choosing, not for counting errors.
         """
-        held_out = self.accelerator_held_out
-        if held_out is None:
+        validation = self.accelerator_held_out
+        if validation is None:
             return ()
-        return tuple(_predicted_without(held_out, chip) for chip in chips if chip in held_out.fits)
+        return tuple(_predicted_without(validation, chip) for chip in chips if chip in validation.fits)
 
     @cached_property
     def inference(self) -> HeldOutPredictions:
         """Predictions of inference calls, by fits without any variant of the architecture."""
-        held_out, rows = self.architecture_held_out, select_inference_rows(self.corpus)
-        if held_out is None or not rows:
+        validation, rows = self.architecture_held_out, select_inference_rows(self.corpus)
+        if validation is None or not rows:
             return HeldOutPredictions()
         self.progress("inference")
-        found = predict_inference(held_out, rows, self.accelerators, progress=self.progress)
+        found = predict_inference(validation, rows, self.accelerators, progress=self.progress)
         return _predicted(found, basis="modelled")
 
     @cached_property
     def tpus(self) -> HeldOutPredictions:
         """Predictions of steps on TPU slices, from the datasheet, by fits on GPUs without the architecture."""
-        held_out, rows = self.architecture_held_out, select_tpu_rows(self.corpus)
-        chips = self.accelerator_held_out if held_out and rows else None
-        if held_out is None or chips is None:
+        validation, rows = self.architecture_held_out, select_tpu_rows(self.corpus)
+        chips = self.accelerator_held_out if validation and rows else None
+        if validation is None or chips is None:
             return HeldOutPredictions()
         self.progress("TPUs")
         found = predict_new_accelerators(
-            held_out, rows, self.accelerators, ends=chips.where(is_training).intervals(), progress=self.progress,
+            validation, rows, self.accelerators, ends=chips.where(is_training).intervals(), progress=self.progress,
             scaling=[pair for pair in self.pairs if pair.form == "all_reduce"],
         )  # fmt: skip
-        return HeldOutPredictions(rows=tuple(found), pool=tuple(e.measurement for e in held_out.examples))
+        return HeldOutPredictions(rows=tuple(found), pool=tuple(e.measurement for e in validation.samples))
 
     @cached_property
     def pairs(self) -> list[ScalingPair]:
@@ -241,8 +242,8 @@ class Evaluator:
                 continue
             self.progress(f"several devices, {form}")
             judged = [pair for pair in beside if pair.form == form]
-            held_out = cross_validate_scaling(pairs, group_of=lambda m: m.origin, judged=judged)
-            rows += [replace(row, basis="modelled") for row in held_out.scored()]
-            perfect += replace(held_out, predicted_s=tuple(pair.single_s for pair in judged)).scored()
+            validation = cross_validate_scaling(pairs, group_of=lambda m: m.origin, judged=judged)
+            rows += [replace(row, basis="modelled") for row in validation.score()]
+            perfect += replace(validation, predicted_s=tuple(pair.single_s for pair in judged)).score()
         pool = tuple(row.measurement for row in rows)
-        return HeldOutPredictions(rows=tuple(rows), rules={"perfect_scaling": tuple(perfect)}, pool=pool)
+        return HeldOutPredictions(rows=tuple(rows), baselines={"perfect_scaling": tuple(perfect)}, pool=pool)

@@ -53,8 +53,8 @@ def _is_one_host(m: Measurement) -> bool:
     return m.devices in (2, 4, 8) and m.hosts == 1
 
 
-def _from_datasheets(bench: Evaluator) -> HeldOutPredictions:
-    return bench.without_accelerator.where(lambda m: m.chip in DATASHEET_CHIPS)
+def _from_datasheets(evaluator: Evaluator) -> HeldOutPredictions:
+    return evaluator.without_accelerator.where(lambda m: m.chip in DATASHEET_CHIPS)
 
 
 def build_profile_setting(source: str) -> EvaluationSetting:
@@ -65,7 +65,7 @@ def build_profile_setting(source: str) -> EvaluationSetting:
         protocol=f"PROFET's rows on the other GPUs, each network predicted by coefficients fitted without it "
         f"and by its measured steps on {source} at the same image size and every batch size; how errors carry "
         "over is learnt from the other networks.",
-        predict=lambda bench: bench.from_profile(_is_profet, source=source, batches="all"),
+        predict=lambda evaluator: evaluator.from_profile(_is_profet, source=source, batches="all"),
     )
 
 
@@ -77,21 +77,21 @@ SETTINGS: dict[str, EvaluationSetting] = {
             title="PROFET's rows, architecture left out",
             protocol="Each of PROFET's nine Keras networks on K80, M60, T4 and V100, predicted by coefficients "
             "fitted on the training steps and inference calls of all other architectures on one GPU.",
-            predict=lambda bench: bench.without_architecture.where(_is_profet),
+            predict=lambda evaluator: evaluator.without_architecture.where(_is_profet),
         ),
         EvaluationSetting(
             name="profet",
             title="PROFET's rows alone, architecture left out",
             protocol="The same rows, predicted by coefficients fitted on PROFET's other eight networks only. "
             "Small enough that every test run recomputes it.",
-            predict=lambda bench: bench.architecture_left_out(_is_profet),
+            predict=lambda evaluator: evaluator.architecture_left_out(_is_profet),
         ),
         EvaluationSetting(
             name="all",
             title="Every row, architecture left out",
             protocol="Every single-device training row, predicted by coefficients fitted on the rows of all "
             "other architectures; those with few rows are left out several at a time.",
-            predict=lambda bench: bench.without_architecture,
+            predict=lambda evaluator: evaluator.without_architecture,
         ),
         EvaluationSetting(
             name="source",
@@ -99,8 +99,8 @@ SETTINGS: dict[str, EvaluationSetting] = {
             protocol="Every single-device training row from Pascal to Ampere in fp32, TF32 or mixed precision "
             "whose precision and compilation were published, predicted by coefficients fitted on the rows of "
             "all other publishers. Machines are chosen among all chips.",
-            predict=lambda bench: bench.without_source.where(_has_known_stack),
-            among=lambda bench: (bench.without_source,),
+            predict=lambda evaluator: evaluator.without_source.where(_has_known_stack),
+            among=lambda evaluator: (evaluator.without_source,),
         ),
         EvaluationSetting(
             name="accelerator",
@@ -109,7 +109,7 @@ SETTINGS: dict[str, EvaluationSetting] = {
             "by coefficients fitted on the rows of all other chips; all memory sizes and forms of a chip are "
             "left out together. Machines are chosen among all chips, each left out in its turn.",
             predict=_from_datasheets,
-            among=lambda bench: (bench.without_accelerator,),
+            among=lambda evaluator: (evaluator.without_accelerator,),
         ),
         EvaluationSetting(
             name="accelerator-new",
@@ -118,21 +118,21 @@ SETTINGS: dict[str, EvaluationSetting] = {
             "V100, T4 and A100 in turn, which the fit has not seen, beside the other chips that a workload was "
             "measured on, which it has.",
             predict=_from_datasheets,
-            among=lambda bench: bench.with_one_chip_new(DATASHEET_CHIPS),
+            among=lambda evaluator: evaluator.with_one_chip_new(DATASHEET_CHIPS),
         ),
         EvaluationSetting(
             name="transformers",
             title="Transformers, architecture left out",
             protocol="BERT, MPT, Transformer and Transformer-XL, each predicted by coefficients fitted on the "
             "steps and calls of all other architectures on one GPU; BERT's heads are left out together.",
-            predict=lambda bench: bench.without_architecture.where(_is_transformer),
+            predict=lambda evaluator: evaluator.without_architecture.where(_is_transformer),
         ),
         EvaluationSetting(
             name="transformers-accelerator",
             title="Transformers, accelerator left out",
             protocol="The same networks, predicted from the datasheet by coefficients fitted on the rows of all "
             "other chips.",
-            predict=lambda bench: bench.without_accelerator.where(_is_transformer),
+            predict=lambda evaluator: evaluator.without_accelerator.where(_is_transformer),
         ),
         build_profile_setting("T4"),
         EvaluationSetting(
@@ -140,8 +140,8 @@ SETTINGS: dict[str, EvaluationSetting] = {
             title="From two batch sizes on any other GPU, architecture left out",
             protocol="The same for every ordered pair of PROFET's four GPUs, from the smallest and the largest "
             "batch size measured on the first. Machines are chosen by the profile on T4.",
-            predict=lambda bench: bench.from_profile(_is_profet, source=None, batches="two"),
-            among=lambda bench: (bench.from_profile(_is_profet, source="T4", batches="two"),),
+            predict=lambda evaluator: evaluator.from_profile(_is_profet, source=None, batches="two"),
+            among=lambda evaluator: (evaluator.from_profile(_is_profet, source="T4", batches="two"),),
         ),
         EvaluationSetting(
             name="devices",
@@ -149,16 +149,16 @@ SETTINGS: dict[str, EvaluationSetting] = {
             protocol="Every training step on 2, 4 or 8 devices of one host that average their gradients among "
             "themselves, predicted from the step on one device published beside it, by constants fitted on the "
             "rows of all other publishers.",
-            predict=lambda bench: bench.scaling_without_source(("all_reduce",)).where(_is_one_host),
+            predict=lambda evaluator: evaluator.scaling_without_source(("all_reduce",)).where(_is_one_host),
         ),
         EvaluationSetting(
             name="devices-older",
             title="Parameter servers and one process for all devices, source left out",
             protocol="The same for parameter servers and for one process that splits each batch, which most "
             "frameworks have left behind.",
-            predict=lambda bench: bench.scaling_without_source(("parameter_server", "one_process")).where(
-                _is_one_host
-            ),
+            predict=lambda evaluator: evaluator.scaling_without_source(
+                ("parameter_server", "one_process")
+            ).where(_is_one_host),
         ),
         EvaluationSetting(
             name="devices-modelled",
@@ -166,9 +166,9 @@ SETTINGS: dict[str, EvaluationSetting] = {
             protocol="The rows of averaged gradients once more, and those without a published step on one device: "
             "the step on one is predicted by coefficients, and what several devices add by constants, both fitted "
             "on the rows of all other publishers.",
-            predict=lambda bench: bench.scaling_without_source(("all_reduce",), end_to_end=True).where(
-                _is_one_host
-            ),
+            predict=lambda evaluator: evaluator.scaling_without_source(
+                ("all_reduce",), end_to_end=True
+            ).where(_is_one_host),
         ),
         EvaluationSetting(
             name="inference",
@@ -176,7 +176,7 @@ SETTINGS: dict[str, EvaluationSetting] = {
             protocol="Every published inference call on GPUs, one or several that each work for themselves, "
             "predicted as a forward pass by coefficients fitted on the training steps and inference calls of all "
             "other architectures on one GPU.",
-            predict=lambda bench: bench.inference,
+            predict=lambda evaluator: evaluator.inference,
         ),
         EvaluationSetting(
             name="tpu",
@@ -184,7 +184,7 @@ SETTINGS: dict[str, EvaluationSetting] = {
             protocol="Every training step on a TPU v2-8 or v3-8, predicted from the chip's datasheet by "
             "coefficients fitted on the rows of all other architectures on GPUs, and by constants for several "
             "devices fitted on the rows of all other publishers.",
-            predict=lambda bench: bench.tpus,
+            predict=lambda evaluator: evaluator.tpus,
         ),
     )
 }

@@ -52,65 +52,65 @@ def _family(m: Measurement) -> str:
 
 
 def predict_inference(
-    held_out: CrossValidation, rows: Sequence[Measurement], accelerators: Mapping[str, Accelerator], *,
+    validation: CrossValidation, rows: Sequence[Measurement], accelerators: Mapping[str, Accelerator], *,
     progress: Progress,
 ) -> CrossValidation:  # fmt: skip
     """Predict the forward pass of every architecture by a fit without it.
 
     Args:
-        held_out: Fits without each architecture.
+        validation: Fits without each architecture.
         rows: Inference calls.
         accelerators: The catalog's, by name.
         progress: Is told what is being done.
     """
-    examples = build_samples(rows, accelerators, progress=progress)
+    samples = build_samples(rows, accelerators, progress=progress)
     families = tuple(m.family for m in rows)
     return CrossValidation(
-        examples=tuple(examples),
+        samples=tuple(samples),
         groups=families,
         predicted_s=tuple(
-            predict_sample_s(e.case, held_out.fit_without(e.measurement, _family)) for e in examples
+            predict_sample_s(e.fit_sample, validation.fit_without(e.measurement, _family)) for e in samples
         ),
-        naive_s=cross_validate_baselines(examples, families) if len(set(families)) > 1 else {},
+        baseline_s=cross_validate_baselines(samples, families) if len(set(families)) > 1 else {},
     )
 
 
 def model_pairs(
-    held_out: CrossValidation, rows: Sequence[Measurement], accelerators: Mapping[str, Accelerator], *,
+    validation: CrossValidation, rows: Sequence[Measurement], accelerators: Mapping[str, Accelerator], *,
     name_of: NameOf, progress: Progress,
 ) -> list[ScalingPair]:  # fmt: skip
     """Return steps on several devices with what the model says of one, by a fit without each row's name.
 
     Args:
-        held_out: Fits without each name.
+        validation: Fits without each name.
         rows: Training steps on several devices.
         accelerators: The catalog's, by name.
         name_of: What is left out with a row: its source, or its architecture.
         progress: Is told what is being done.
     """
-    examples = build_samples(rows, accelerators, progress=progress)
+    samples = build_samples(rows, accelerators, progress=progress)
     single_s = {
-        id(e.measurement): predict_sample_s(e.case, held_out.fit_without(e.measurement, name_of))
-        for e in examples
+        id(e.measurement): predict_sample_s(e.fit_sample, validation.fit_without(e.measurement, name_of))
+        for e in samples
     }
     return pair_measurements(rows, accelerators, single_s_of=lambda m: single_s[id(m)])[0]
 
 
 def predict_new_accelerators(
-    held_out: CrossValidation, rows: Sequence[Measurement], accelerators: Mapping[str, Accelerator], *,
+    validation: CrossValidation, rows: Sequence[Measurement], accelerators: Mapping[str, Accelerator], *,
     scaling: Sequence[ScalingPair], ends: Mapping[str, tuple[float, float]], progress: Progress,
 ) -> list[ScoredRow]:  # fmt: skip
     """Predict steps on slices of chips that no fit has seen, from their datasheets.
 
     Args:
-        held_out: Fits on GPUs without each architecture.
+        validation: Fits on GPUs without each architecture.
         rows: Training steps on several such chips.
         accelerators: The catalog's, by name.
         scaling: Published pairs of all-reduces, which several devices are fitted on without each row's source.
         ends: What a time from a datasheet may be off by, as log ratios, by stack.
         progress: Is told what is being done.
     """
-    judged = model_pairs(held_out, rows, accelerators, name_of=_family, progress=progress)
+    judged = model_pairs(validation, rows, accelerators, name_of=_family, progress=progress)
     found = cross_validate_scaling(scaling, judged=judged)
     return [
         ScoredRow(

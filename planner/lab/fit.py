@@ -69,28 +69,30 @@ class FitSample:
     software_year: float = NEWEST_SOFTWARE
 
 
-def _concatenate(cases: Sequence[FitSample]) -> tuple[KernelTable, AcceleratorLimits, Any]:
+def _concatenate(samples: Sequence[FitSample]) -> tuple[KernelTable, AcceleratorLimits, Any]:
     """Return all kernels of all cases as one table, the chip of each, and the case that each belongs to."""
     import numpy as np
 
-    lengths = [len(case.table.count) for case in cases]
-    segment = np.repeat(np.arange(len(cases)), lengths)
-    category = np.concatenate([case.table.category for case in cases])
+    lengths = [len(sample.table.count) for sample in samples]
+    segment = np.repeat(np.arange(len(samples)), lengths)
+    category = np.concatenate([sample.table.category for sample in samples])
     order = np.argsort(category >= len(CONTRACTIONS), kind="stable")
 
     def of_tables(name: str) -> Any:
-        return np.concatenate([getattr(case.table, name) for case in cases])[order]
+        return np.concatenate([getattr(sample.table, name) for sample in samples])[order]
 
     def of_chips(name: str) -> Any:
-        each = zip(cases, lengths, strict=True)
-        return np.concatenate([np.broadcast_to(getattr(case.chip, name), (n,)) for case, n in each])[order]
+        each = zip(samples, lengths, strict=True)
+        return np.concatenate([np.broadcast_to(getattr(sample.chip, name), (n,)) for sample, n in each])[
+            order
+        ]
 
     names = (
         "category", "count", "flops", "bytes_moved", "m", "n", "k", "batch", "winograd", "channels_first",
     )  # fmt: skip
     chip_names = field_names(AcceleratorLimits)
     table = KernelTable(
-        contractions=sum(case.table.contractions for case in cases), dtype=None, dtypes=(),
+        contractions=sum(sample.table.contractions for sample in samples), dtype=None, dtypes=(),
         **{name: of_tables(name) for name in names},
     )  # fmt: skip
     return table, AcceleratorLimits(**{name: of_chips(name) for name in chip_names}), segment[order]
@@ -110,17 +112,17 @@ def _unpack(
     )
 
 
-def _log_step(cases: Sequence[FitSample]) -> Callable[[Any], Any]:
+def _log_step(samples: Sequence[FitSample]) -> Callable[[Any], Any]:
     """Return the function from local logs, [len(RANGES), cases], to log step times, [cases]."""
     import jax
     import jax.numpy as jnp
     import numpy as np
 
-    table, chip, segment = _concatenate(cases)
-    launches = np.array([count_dispatches(case.table, compiled=case.compiled) for case in cases])
-    input_bytes = np.array([case.input_bytes for case in cases])
-    pressure = np.array([case.pressure for case in cases])
-    years = np.array([case.software_year for case in cases])[segment]
+    table, chip, segment = _concatenate(samples)
+    launches = np.array([count_dispatches(sample.table, compiled=sample.compiled) for sample in samples])
+    input_bytes = np.array([sample.input_bytes for sample in samples])
+    pressure = np.array([sample.pressure for sample in samples])
+    years = np.array([sample.software_year for sample in samples])[segment]
 
     def log_step(logs: Any) -> Any:
         values = jnp.exp(logs)
@@ -128,7 +130,7 @@ def _log_step(cases: Sequence[FitSample]) -> Callable[[Any], Any]:
         _, per_case, _, host = _unpack(values)
         stack = with_software_year(years, stack, shared, xp=np)
         kernels_s, _, _ = compute_kernel_parts_s(table, chip, generation, stack, shared, xp=jnp)
-        device_s = jax.ops.segment_sum(kernels_s, segment, num_segments=len(cases))
+        device_s = jax.ops.segment_sum(kernels_s, segment, num_segments=len(samples))
         return jnp.log(
             compute_step_s(
                 device_s=device_s, launches=launches, input_bytes=input_bytes, pressure=pressure, host=host,
@@ -139,27 +141,27 @@ def _log_step(cases: Sequence[FitSample]) -> Callable[[Any], Any]:
     return log_step
 
 
-def fit(cases: Sequence[FitSample]) -> FittedCoefficients:
+def fit(samples: Sequence[FitSample]) -> FittedCoefficients:
     """Fit all coefficients on the cases.
 
     Minimizes the soft-L1 loss of log(predicted / measured) plus the priors, with
     `scipy.optimize.least_squares` (trust region, bounds).
 
     Args:
-        cases: What was measured.
+        samples: What was measured.
     """
     import numpy as np
     from jax import enable_x64
 
-    layout = VectorLayout.of(cases)
-    columns = np.array([layout.columns(case) for case in cases])
-    eras = np.array([era_sign(case.year) for case in cases])
+    layout = VectorLayout.of(samples)
+    columns = np.array([layout.columns(sample) for sample in samples])
+    eras = np.array([era_sign(sample.year) for sample in samples])
     gains = slice(len(RANGES), len(RANGES) + len(ERA_SPREAD_LOG))
-    measured = np.log([case.step_s for case in cases])
+    measured = np.log([sample.step_s for sample in samples])
     low, high, start, spread = compute_bounds(layout)
     robust = compute_robust_scales(layout)
     with enable_x64(False):
-        value, slopes = _compiled(cases)
+        value, slopes = _compiled(samples)
 
         def local(logs: Any) -> Any:
             found = logs[: len(RANGES), None] + np.where(columns >= 0, logs[columns], 0.0).T
@@ -199,7 +201,7 @@ def _searched(
         return search(tr_solver="lsmr").x
 
 
-def _compiled(cases: Sequence[FitSample]) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+def _compiled(samples: Sequence[FitSample]) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
     """Return log step times, [cases], and their slopes to each local log, [len(RANGES), cases].
 
     A case depends on its own local logs alone, so one pass a local log gives the slopes of all cases.
@@ -207,8 +209,8 @@ def _compiled(cases: Sequence[FitSample]) -> tuple[Callable[[Any], Any], Callabl
     import jax
     import jax.numpy as jnp
 
-    log_step = _log_step(cases)
-    directions = jnp.broadcast_to(jnp.eye(len(RANGES))[:, :, None], (len(RANGES), len(RANGES), len(cases)))
+    log_step = _log_step(samples)
+    directions = jnp.broadcast_to(jnp.eye(len(RANGES))[:, :, None], (len(RANGES), len(RANGES), len(samples)))
 
     def slopes(logs: Any) -> Any:
         return jax.lax.map(jax.linearize(log_step, logs)[1], directions)

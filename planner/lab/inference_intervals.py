@@ -21,7 +21,7 @@ def compute_inference_bounds(sources: CrossValidation) -> dict[str, LogBounds]:
         sources: Predictions by fits without each publisher, of whatever mode.
     """
     calls = sources.where(lambda m: m.mode == "infer")
-    return calls.intervals(kinds=STACKS) if calls.examples else {}
+    return calls.intervals(kinds=STACKS) if calls.samples else {}
 
 
 def inference_to_json(ends: Mapping[str, LogBounds]) -> dict[str, Any]:

@@ -71,8 +71,8 @@ def build_traced_run(m: Measurement, workload: Workload) -> TracedRun:
         kernels=build_kernels(
             select_executed_ops(m, workload),
             compiled=m.compiled,
-            library=find_cudnn_layers(m),
-            primitives_of=find_unfused_parts(m),
+            cudnn_layers=find_cudnn_layers(m),
+            unfused=find_unfused_parts(m),
         ),
         input_bytes=workload.memory.input_bytes,
         gradient_bytes=workload.memory.gradient_bytes,

@@ -114,7 +114,7 @@ class ScalingCrossValidation:
         ]
         return compute_nested_log_bounds([log for log, _ in kept], [group for _, group in kept])
 
-    def scored(self) -> list[ScoredRow]:
+    def score(self) -> list[ScoredRow]:
         """Return a row for each pair, its interval made of the errors on the *other* groups only."""
         ends = {group: self.interval(without=group) for group in set(self.groups)}
         rows = []
@@ -157,10 +157,10 @@ def fit_exchange_forms(pairs: Sequence[ScalingPair]) -> dict[str, ParallelCoeffi
         rows = [pair for pair in pairs if pair.form == form]
         if not rows:
             continue
-        held_out = cross_validate_scaling(rows)
+        validation = cross_validate_scaling(rows)
         fitted[form] = replace(
-            fit_parallel(rows), interval=held_out.interval(),
-            fitted_on={"rows": len(rows), "sources": sorted(set(held_out.groups))},
+            fit_parallel(rows), interval=validation.interval(),
+            fitted_on={"rows": len(rows), "sources": sorted(set(validation.groups))},
         )  # fmt: skip
     return fitted
 

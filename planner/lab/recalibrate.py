@@ -63,8 +63,8 @@ def rebuild_profiles(
     )
     found["gradients.json"] = _rows_apart(gradients)
     part("efficiency.json")
-    examples = build_samples(select_single_gpu_rows(corpus), accelerators, progress=progress, known=traces)
-    calibration = calibrate(examples, progress=progress)
+    samples = build_samples(select_single_gpu_rows(corpus), accelerators, progress=progress, known=traces)
+    calibration = calibrate(samples, progress=progress)
     found["efficiency.json"] = _json(calibration.coefficients.to_json(), indent=2)
     part("inference.json")
     found["inference.json"] = _json(

@@ -38,34 +38,34 @@ def name_workload(m: Measurement) -> str:
     return f"{m.collection} {m.model} {m.mode} {m.precision} {m.stack}{' xla' if m.compiled else ''}"
 
 
-def summarize_step(example: LabelledSample, fitted: FittedCoefficients) -> StepSummary:
+def summarize_step(sample: LabelledSample, fitted: FittedCoefficients) -> StepSummary:
     """Return the modelled step of an example; memory sizes of one chip count as one accelerator."""
-    m, case = example.measurement, example.case
-    modelled = model_sample(case, fitted)
+    m, fit_sample = sample.measurement, sample.fit_sample
+    modelled = model_sample(fit_sample, fitted)
     return StepSummary(
         work=name_workload(m), accelerator=m.chip, batch_size=m.batch_size,
-        modelled_s=modelled.total_s, parts_s=modelled.parts_s, input_bytes=case.input_bytes,
-        launches=float(case.table.count.sum()),
+        modelled_s=modelled.total_s, parts_s=modelled.parts_s, input_bytes=fit_sample.input_bytes,
+        launches=float(fit_sample.table.count.sum()),
     )  # fmt: skip
 
 
-def _library(examples: Sequence[LabelledSample], fitted: FittedCoefficients) -> TrainingErrors:
-    steps = tuple(summarize_step(example, fitted) for example in examples)
+def _collect_training_errors(samples: Sequence[LabelledSample], fitted: FittedCoefficients) -> TrainingErrors:
+    steps = tuple(summarize_step(sample, fitted) for sample in samples)
     return TrainingErrors(
         steps=steps,
         log_ratios=tuple(
-            math.log(example.measurement.step_s / step.modelled_s)
-            for example, step in zip(examples, steps, strict=True)
+            math.log(sample.measurement.step_s / step.modelled_s)
+            for sample, step in zip(samples, steps, strict=True)
         ),
     )
 
 
-def _learnt(
-    examples: Sequence[LabelledSample], fitted: FittedCoefficients, ends: dict[str, tuple[float, float]]
+def _fit_error_model_on(
+    samples: Sequence[LabelledSample], fitted: FittedCoefficients, ends: dict[str, tuple[float, float]]
 ) -> ErrorModel:
-    library = _library(examples, fitted)
-    law = fit_error_covariance(build_features(library.steps), library.log_ratios)
-    return ErrorModel(law=law, library=library, ends=ends)
+    training_errors = _collect_training_errors(samples, fitted)
+    covariance_model = fit_error_covariance(build_features(training_errors.steps), training_errors.log_ratios)
+    return ErrorModel(covariance_model=covariance_model, training_errors=training_errors, ends=ends)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ class TransferPrediction:
         source: Accelerator that the profile was measured on.
         mid_s: Predicted time [s].
         spread: Its standard deviation [log units].
-        rules_s: What rules of thumb make of the same profile [s].
+        baselines_s: What rules of thumb make of the same profile [s].
     """
 
     measurement: Measurement
@@ -86,7 +86,7 @@ class TransferPrediction:
     source: str
     mid_s: float
     spread: float
-    rules_s: dict[str, float]
+    baselines_s: dict[str, float]
 
     @property
     def scaled_error(self) -> float:
@@ -94,46 +94,48 @@ class TransferPrediction:
         return math.log(self.measurement.step_s / self.mid_s) / self.spread
 
 
-def _profiled(rows: Sequence[int], examples: Sequence[LabelledSample], batches: Batches) -> list[int]:
+def _select_profile_rows(
+    rows: Sequence[int], samples: Sequence[LabelledSample], batches: Batches
+) -> list[int]:
     """Return the rows of a profile by batch size: all of them, or those at the smallest and the largest."""
-    ordered = sorted(rows, key=lambda row: examples[row].measurement.batch_size)
+    ordered = sorted(rows, key=lambda row: samples[row].measurement.batch_size)
     return ordered if batches == "all" else sorted({ordered[0], ordered[-1]})
 
 
-def _works(examples: Sequence[LabelledSample]) -> Iterator[dict[str, list[int]]]:
+def _group_by_workload(samples: Sequence[LabelledSample]) -> Iterator[dict[str, list[int]]]:
     """Yield, for each workload, the rows of each accelerator."""
     works: dict[str, dict[str, list[int]]] = {}
-    for row, example in enumerate(examples):
-        m = example.measurement
+    for row, sample in enumerate(samples):
+        m = sample.measurement
         works.setdefault(name_workload(m), {}).setdefault(m.accelerator, []).append(row)
     yield from works.values()
 
 
-def _by_datasheet(profiled: Sequence[LabelledSample], target: LabelledSample) -> dict[str, float]:
+def _scale_by_datasheet(profiled: Sequence[LabelledSample], target: LabelledSample) -> dict[str, float]:
     """Return the measured time by the ratio of peaks, and of bandwidths, of the two chips [s]."""
     source, sizes = profiled[0], [(e.measurement.batch_size, e.measurement.step_s) for e in profiled]
     profile = BatchProfile(accelerator=source.measurement.accelerator, steps=tuple(sizes))
     there_s = profile.step_s(target.measurement.batch_size)
-    here, there = target.case.chip, source.case.chip
+    here, there = target.fit_sample.chip, source.fit_sample.chip
     return {
         "peak_ratio": there_s * float(there.vector_flop_per_s / here.vector_flop_per_s),
         "bandwidth_ratio": there_s * float(there.memory_bytes_per_s / here.memory_bytes_per_s),
     }
 
 
-def _carry_group(
+def _predict_group(
     held: Sequence[LabelledSample], rest: Sequence[LabelledSample], fitted: FittedCoefficients, group: str, *,
     source: str | None, batches: Batches,
 ) -> Iterator[TransferPrediction]:  # fmt: skip
-    transfer = _learnt(rest, fitted, ends={})
-    steps = [summarize_step(example, fitted) for example in held]
-    for by_accelerator in _works(held):
+    error_model = _fit_error_model_on(rest, fitted, ends={})
+    steps = [summarize_step(sample, fitted) for sample in held]
+    for by_accelerator in _group_by_workload(held):
         for name in sorted(by_accelerator):
             if source not in (None, name):
                 continue
-            known = _profiled(by_accelerator[name], held, batches)
+            known = _select_profile_rows(by_accelerator[name], held, batches)
             targets = [row for other, rows in by_accelerator.items() if other != name for row in rows]
-            found = transfer.corrections(
+            found = error_model.corrections(
                 [steps[row] for row in known],
                 [held[row].measurement.step_s for row in known],
                 [steps[row] for row in targets],
@@ -142,12 +144,12 @@ def _carry_group(
                 mid_s = steps[row].modelled_s * math.exp(correction.log_ratio)
                 yield TransferPrediction(
                     measurement=held[row].measurement, group=group, source=name, mid_s=mid_s,
-                    spread=correction.spread, rules_s=_by_datasheet([held[i] for i in known], held[row]),
+                    spread=correction.spread, baselines_s=_scale_by_datasheet([held[i] for i in known], held[row]),
                 )  # fmt: skip
 
 
 def predict_transfers(
-    held_out: CrossValidation,
+    validation: CrossValidation,
     *,
     source: str | None = None,
     batches: Batches = "all",
@@ -159,74 +161,76 @@ def predict_transfers(
     it only the profile is known.
 
     Args:
-        held_out: Fits without each group.
+        validation: Fits without each group.
         source: Accelerator that profiles come from; None: every one in turn.
         batches: `all` that were measured there, or the `two` outermost.
         keep: Which rows take part.
     """
-    pairs = [(e, g) for e, g in zip(held_out.examples, held_out.groups, strict=True) if keep(e.measurement)]
-    carried: list[TransferPrediction] = []
+    pairs = [
+        (e, g) for e, g in zip(validation.samples, validation.groups, strict=True) if keep(e.measurement)
+    ]
+    predictions: list[TransferPrediction] = []
     for group in sorted({g for _, g in pairs}):
         held = [e for e, g in pairs if g == group]
         rest = [e for e, g in pairs if g != group]
-        carried += _carry_group(
-            held, rest, held_out.fits[group], group, source=source, batches=batches
+        predictions += _predict_group(
+            held, rest, validation.fits[group], group, source=source, batches=batches
         )  # fmt: skip
-    return tuple(carried)
+    return tuple(predictions)
 
 
-def _ends(carried: Sequence[TransferPrediction]) -> tuple[float, float]:
-    return compute_log_bounds([c.scaled_error for c in carried], [c.group for c in carried])
+def _ends(predictions: Sequence[TransferPrediction]) -> tuple[float, float]:
+    return compute_log_bounds([c.scaled_error for c in predictions], [c.group for c in predictions])
 
 
 def score_transfer(
-    held_out: CrossValidation,
+    validation: CrossValidation,
     *,
     source: str | None = None,
     batches: Batches = "all",
     keep: Keep = lambda _: True,
 ) -> tuple[ScoredRow, ...]:
     """Return `predict_transfers` as rows to score."""
-    return score_transfers(predict_transfers(held_out, source=source, batches=batches, keep=keep))
+    return score_transfers(predict_transfers(validation, source=source, batches=batches, keep=keep))
 
 
-def score_transfers(carried: Sequence[TransferPrediction]) -> tuple[ScoredRow, ...]:
+def score_transfers(predictions: Sequence[TransferPrediction]) -> tuple[ScoredRow, ...]:
     """Return rows with an interval each, made of the errors on the *other* groups only.
 
     A row's ``basis`` names the accelerator that it was scaled from.
     """
-    groups = {c.group for c in carried}
-    ends = {group: _ends([c for c in carried if c.group != group]) for group in groups if len(groups) > 1}
+    groups = {c.group for c in predictions}
+    ends = {group: _ends([c for c in predictions if c.group != group]) for group in groups if len(groups) > 1}
     return tuple(
         ScoredRow(
             measurement=c.measurement, basis=f"scaled from {c.source}",
             predicted_s=interval_around(c.mid_s, *(end * c.spread for end in ends[c.group])),
         )
-        for c in carried
+        for c in predictions
     )  # fmt: skip
 
 
-def score_transfer_baselines(carried: Sequence[TransferPrediction]) -> dict[str, tuple[ScoredRow, ...]]:
+def score_transfer_baselines(predictions: Sequence[TransferPrediction]) -> dict[str, tuple[ScoredRow, ...]]:
     """Return what rules of thumb make of the same profiles, by name of the rule."""
-    rules = carried[0].rules_s if carried else {}
+    baselines = predictions[0].baselines_s if predictions else {}
     return {
-        rule: score_transfers([replace(c, mid_s=c.rules_s[rule], spread=1.0) for c in carried])
-        for rule in rules
+        rule: score_transfers([replace(c, mid_s=c.baselines_s[rule], spread=1.0) for c in predictions])
+        for rule in baselines
     }
 
 
 def fit_error_model(
-    held_out: CrossValidation, fitted: FittedCoefficients, *, keep: Keep = lambda _: True
+    validation: CrossValidation, fitted: FittedCoefficients, *, keep: Keep = lambda _: True
 ) -> ErrorModel:
     """Learn from everything that was measured what to store beside the coefficients of the model.
 
     Args:
-        held_out: Fits without each architecture, for the intervals.
+        validation: Fits without each architecture, for the intervals.
         fitted: The fit of everything, which the stored errors are errors of.
         keep: Which rows take part.
     """
     ends = {
-        FEW: _ends(predict_transfers(held_out, batches="two", keep=keep)),
-        MANY: _ends(predict_transfers(held_out, batches="all", keep=keep)),
+        FEW: _ends(predict_transfers(validation, batches="two", keep=keep)),
+        MANY: _ends(predict_transfers(validation, batches="all", keep=keep)),
     }
-    return _learnt([e for e in held_out.examples if keep(e.measurement)], fitted, ends)
+    return _fit_error_model_on([e for e in validation.samples if keep(e.measurement)], fitted, ends)

@@ -97,11 +97,11 @@ def break_down_step(
         step: What was predicted of it, by whatever basis; the kernels are scaled to it.
         coefficients: What was fitted.
     """
-    library = find_keras_cudnn_layers(
+    cudnn_layers = find_keras_cudnn_layers(
         accelerator, keras=workload.versions["keras"], compiled=workload.compiled
     )
     dispatched, streamed = use_cudnn_rnn(
-        repeat_updates_per_core(workload.ops, accelerator.name), layers=library
+        repeat_updates_per_core(workload.ops, accelerator.name), layers=cudnn_layers
     )
     pairs = group_ops_by_kernel([*dispatched, *streamed], compiled=workload.compiled)
     busy_s = _busy_s([kernel for kernel, _ in pairs], workload, accelerator, coefficients)

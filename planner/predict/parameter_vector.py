@@ -67,11 +67,11 @@ class VectorLayout:
     @staticmethod
     def of(members: Iterable[CoefficientKeys]) -> VectorLayout:
         """Return the layout for the members that occur in some cases."""
-        cases = list(members)
+        samples = list(members)
         names = [group.name for group in GROUPS if group.name]
         return VectorLayout(
-            {name: tuple(sorted({getattr(case, name) for case in cases})) for name in names},
-            {case.generation: case.year for case in cases},
+            {name: tuple(sorted({getattr(sample, name) for sample in samples})) for name in names},
+            {sample.generation: sample.year for sample in samples},
         )
 
     def first(self, name: str) -> int:
@@ -91,7 +91,7 @@ class VectorLayout:
             + sum(len(self.members.get(g.name, ())) * len(g.ranges) for g in GROUPS)
         )
 
-    def columns(self, case: CoefficientKeys) -> list[int]:
+    def columns(self, sample: CoefficientKeys) -> list[int]:
         """Return, for each coefficient of a case, the column of its own addition; -1 where there is none."""
         columns: list[int] = []
         for group in GROUPS:
@@ -99,7 +99,7 @@ class VectorLayout:
             if not group.name:
                 columns += [-1] * width
                 continue
-            own = self.first(group.name) + self.members[group.name].index(getattr(case, group.name)) * width
+            own = self.first(group.name) + self.members[group.name].index(getattr(sample, group.name)) * width
             columns += range(own, own + width)
         return columns
 

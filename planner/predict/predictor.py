@@ -58,7 +58,7 @@ class ModelledStep(Frozen):
     kernels_s: Any
 
     @property
-    def makeup(self) -> TimeBreakdown:
+    def breakdown(self) -> TimeBreakdown:
         """What the step consists of; worked out when asked for, since an estimate never does."""
         return compute_time_breakdown(self.category, self.kernels_s, step_s=self.total_s)
 
@@ -195,16 +195,16 @@ class Predictor:
     def kernel_table(self, workload: Workload, accelerator: Accelerator) -> KernelTable:
         """Return the kernels of a workload's step on an accelerator, built once for all that run the same."""
         tables = self._work(workload).tables
-        library = find_keras_cudnn_layers(
+        cudnn_layers = find_keras_cudnn_layers(
             accelerator, keras=workload.versions["keras"], compiled=workload.compiled
         )
-        library &= {op.loop.layer for op in workload.ops if op.loop is not None}  # others change nothing
+        cudnn_layers &= {op.loop.layer for op in workload.ops if op.loop is not None}  # others change nothing
         compiled = workload.compiled
         converted = find_keras_converted_dtypes(accelerator, precision=workload.precision, compiled=compiled)
-        key = (library, CORES_PER_CHIP.get(accelerator.name, 1), converted)
+        key = (cudnn_layers, CORES_PER_CHIP.get(accelerator.name, 1), converted)
         if key not in tables:
             ops = repeat_updates_per_core(workload.ops, accelerator.name)
-            kernels = build_kernels(ops, compiled=compiled, library=library)
+            kernels = build_kernels(ops, compiled=compiled, cudnn_layers=cudnn_layers)
             tables[key] = build_kernel_table(kernels, converted=converted)
         return tables[key]
 

@@ -82,7 +82,7 @@ def build_scoreboard_rows(board: Scoreboard) -> list[dict[str, Any]]:
     rows = [{"scope": "all", "name": "gpuplan", **scores["summary"]}] if scores["summary"] else []
     rows += [_build_row("accelerator", name, summary) for name, summary in board.by_accelerator().items()]
     rows += [_build_row("model", name, summary) for name, summary in board.by_model().items()]
-    return rows + [_build_row("rule of thumb", name, summary) for name, summary in board.rules.items()]
+    return rows + [_build_row("rule of thumb", name, summary) for name, summary in board.baselines.items()]
 
 
 def build_setting_rows(settings: Mapping[str, Scores]) -> list[dict[str, Any]]:

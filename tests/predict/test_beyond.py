@@ -45,12 +45,12 @@ def slower(coefficients: Coefficients) -> Coefficients:
 def held_out_by(name_of: Callable[[Measurement], str], marked: str) -> CrossValidation:
     """Return fits of Torch7's rows in which the one without a name can be told from the others."""
     rows = [m for m in read_published_file("cnn_benchmarks_cloud") if m.mode == "train"]
-    examples = tuple(build_samples(rows, ACCELERATORS, progress=quiet))
+    samples = tuple(build_samples(rows, ACCELERATORS, progress=quiet))
     groups = tuple(name_of(m) for m in rows)
     packaged = load_coefficients()
     fits = {group: slower(packaged) if group == marked else packaged for group in {"", *groups}}
     return CrossValidation(
-        examples=examples, groups=groups, predicted_s=tuple(e.case.step_s for e in examples), naive_s={},
+        samples=samples, groups=groups, predicted_s=tuple(e.fit_sample.step_s for e in samples), baseline_s={},
         fits=cast("dict[str, Any]", fits),
     )  # fmt: skip
 
@@ -74,22 +74,22 @@ def test_each_architecture_is_inferred_by_the_fit_without_it(without_resnet50: C
     found = predict_inference(without_resnet50, [*rows, other], ACCELERATORS, progress=quiet)
 
     packaged = load_coefficients()
-    for example, predicted_s in zip(found.examples, found.predicted_s, strict=True):
-        fit = slower(packaged) if example.measurement.family == "resnet50" else packaged
-        assert predicted_s == pytest.approx(predict_sample_s(example.case, fit))
+    for sample, predicted_s in zip(found.samples, found.predicted_s, strict=True):
+        fit = slower(packaged) if sample.measurement.family == "resnet50" else packaged
+        assert predicted_s == pytest.approx(predict_sample_s(sample.fit_sample, fit))
     assert {m.family for m in rows} > {"resnet50"}
-    assert set(found.naive_s) == {"flops_ratio", "bandwidth_ratio", "datasheet_roofline"}
+    assert set(found.baseline_s) == {"flops_ratio", "bandwidth_ratio", "datasheet_roofline"}
 
 
 def test_inference_of_a_network_it_knows_is_a_third_of_training_or_less(
     without_resnet50: CrossValidation,
 ) -> None:
     """No backward pass and no optimizer are in the forward pass: it moves half the bytes at most."""
-    known = {(e.measurement.model, e.measurement.accelerator): e for e in without_resnet50.examples}
+    known = {(e.measurement.model, e.measurement.accelerator): e for e in without_resnet50.samples}
     rows = [m for m in read_published_file("cnn_benchmarks_cloud") if m.mode == "infer"]
-    for example in build_samples(rows, ACCELERATORS, progress=quiet):
-        training = known[example.measurement.model, example.measurement.accelerator].case.table
-        table = example.case.table
+    for sample in build_samples(rows, ACCELERATORS, progress=quiet):
+        training = known[sample.measurement.model, sample.measurement.accelerator].fit_sample.table
+        table = sample.fit_sample.table
         assert (table.flops * table.count).sum() < 0.4 * (training.flops * training.count).sum()
         assert (table.bytes_moved * table.count).sum() < 0.5 * (training.bytes_moved * training.count).sum()
 
@@ -101,13 +101,13 @@ def test_several_devices_begin_at_the_modelled_step_without_their_source() -> No
         for m in select_multi_gpu_rows(load_published_measurements())
         if m.collection == "tensorpack_benchmarks"
     ]
-    held_out = held_out_by(lambda m: "tensorpack_benchmarks", "tensorpack_benchmarks")
-    pairs = model_pairs(held_out, rows, ACCELERATORS, name_of=lambda m: m.origin, progress=quiet)
-    examples = {id(e.measurement): e for e in build_samples(rows, ACCELERATORS, progress=quiet)}
+    validation = held_out_by(lambda m: "tensorpack_benchmarks", "tensorpack_benchmarks")
+    pairs = model_pairs(validation, rows, ACCELERATORS, name_of=lambda m: m.origin, progress=quiet)
+    samples = {id(e.measurement): e for e in build_samples(rows, ACCELERATORS, progress=quiet)}
 
     assert len(pairs) > 10
     for pair in pairs:
-        modelled_s = predict_sample_s(examples[id(pair.measurement)].case, load_coefficients())
+        modelled_s = predict_sample_s(samples[id(pair.measurement)].fit_sample, load_coefficients())
         assert pair.single_s == pytest.approx(modelled_s)
 
 

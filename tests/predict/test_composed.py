@@ -33,8 +33,8 @@ def network(activation: str) -> Workload:
     return trace_keras_model(model, options=WorkloadOptions(batch_size=BATCH, mode="infer", compiled=False))
 
 
-def launched(workload: Workload, *primitives_of: UnfusedPart) -> list[Kernel]:
-    return list(build_kernels(workload.ops, compiled=False, primitives_of=primitives_of))
+def launched(workload: Workload, *unfused: UnfusedPart) -> list[Kernel]:
+    return list(build_kernels(workload.ops, compiled=False, unfused=unfused))
 
 
 def arrays_moved(kernels: list[Kernel]) -> float:
@@ -131,7 +131,7 @@ def test_updates_apart_beside_xla_are_kernels_of_their_own() -> None:
     ops = trace_keras_model(model, options=WorkloadOptions(batch_size=1, compiled=True)).ops
 
     def large(*apart: UnfusedPart) -> list[Kernel]:
-        kernels = build_kernels(ops, compiled=True, primitives_of=apart)
+        kernels = build_kernels(ops, compiled=True, unfused=apart)
         return [k for k in kernels if k.category == "stream" and k.bytes_moved > 1.5 * ARRAY_BYTES]
 
     assert (launches(large()), arrays_moved(large())) == (1, pytest.approx(7, rel=0.02))

@@ -168,7 +168,7 @@ def test_an_example_with_channels_first_is_marked(pair: tuple[Measurement, Measu
     """At one batch size the kernels are those of channels last, but for what has to be converted."""
     first, last = (replace(m, batch_size=pair[1].batch_size) for m in pair)
     converted, plain = (
-        e.case.table for e in build_samples([first, last], ACCELERATORS, progress=lambda _: None)
+        e.fit_sample.table for e in build_samples([first, last], ACCELERATORS, progress=lambda _: None)
     )
 
     convolutions = converted.category < CATEGORIES.index("depthwise")

@@ -58,7 +58,7 @@ def modelled_s(workload: Workload, accelerator: str) -> float:
 
 
 def profiled(
-    workload: Workload, accelerator: str, *, step_s: float, transfer: ErrorModel
+    workload: Workload, accelerator: str, *, step_s: float, error_model: ErrorModel
 ) -> ProfiledPredictor:
     """A predictor with one measured step."""
     measured = ProfileRow(
@@ -66,7 +66,7 @@ def profiled(
         source="made up",
     )  # fmt: skip
     return ProfiledPredictor(
-        Predictor.load(), [measured], own_cpu=None, accelerators=CATALOG.accelerators, transfer=transfer
+        Predictor.load(), [measured], own_cpu=None, accelerators=CATALOG.accelerators, error_model=error_model
     )
 
 
@@ -84,8 +84,8 @@ def test_the_error_of_a_chip_is_carried_to_its_variants_alone(
     dense: Workload, measured_on: str, asked_for: str, carried: bool
 ) -> None:
     """1.5 times as long as modelled: so on another memory size of the chip, and not on another chip."""
-    transfer = ErrorModel(law=OWN_ONLY, library=TrainingErrors(), ends=ENDS)
-    predictor = profiled(dense, measured_on, step_s=1.5 * modelled_s(dense, measured_on), transfer=transfer)
+    error_model = ErrorModel(covariance_model=OWN_ONLY, training_errors=TrainingErrors(), ends=ENDS)
+    predictor = profiled(dense, measured_on, step_s=1.5 * modelled_s(dense, measured_on), error_model=error_model)
     found = predictor.step_time(dense, CATALOG.accelerators[asked_for])
 
     assert isinstance(found, StepTime)
@@ -107,19 +107,19 @@ class RecordingTransfer(ErrorModel):
 
 def test_launches_are_those_of_the_kernels_that_were_predicted(lstm: Workload) -> None:
     """cuDNN runs the LSTM whole: its launches are counted, not those of the loop that was traced."""
-    transfer = RecordingTransfer(law=ErrorCovariance(), library=TrainingErrors(), ends=ENDS)
-    profiled(lstm, "T4", step_s=0.01, transfer=transfer).step_time(lstm, CATALOG.accelerators["V100-16GB"])
-    library = sum(kernel.count for kernel in build_kernels(lstm.ops, compiled=False, library={"lstm"}))
+    error_model = RecordingTransfer(covariance_model=ErrorCovariance(), training_errors=TrainingErrors(), ends=ENDS)
+    profiled(lstm, "T4", step_s=0.01, error_model=error_model).step_time(lstm, CATALOG.accelerators["V100-16GB"])
+    training_errors = sum(kernel.count for kernel in build_kernels(lstm.ops, compiled=False, training_errors={"lstm"}))
     loop = sum(kernel.count for kernel in build_kernels(lstm.ops, compiled=False))
 
-    assert [step.launches for step in transfer.asked] == [pytest.approx(library)] * 2
-    assert library < loop
+    assert [step.launches for step in error_model.asked] == [pytest.approx(training_errors)] * 2
+    assert training_errors < loop
 
 
 def test_the_packaged_library_names_chips() -> None:
     """What a profile is compared with has the names that its own chips have."""
     chips = {get_chip_name(name) for name in CATALOG.accelerators}
-    assert {step.accelerator for step in load_error_model().library.steps} <= chips
+    assert {step.accelerator for step in load_error_model().training_errors.steps} <= chips
 
 
 def test_only_memory_size_and_form_factor_are_left_out_of_a_chip() -> None:

@@ -19,54 +19,54 @@ def few(profet_bench: Evaluator) -> list[LabelledSample]:
     """Four networks of PROFET at one image size: a fit of seconds."""
     wanted = ("mnist_cnn", "resnet18", "vgg11", "resnet_small")
     return [
-        e for e in profet_bench.examples
+        e for e in profet_bench.samples
         if e.measurement.family in wanted and "image_size=64" in e.measurement.model
     ]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def held_out(few: list[LabelledSample]) -> CrossValidation:
+def validation(few: list[LabelledSample]) -> CrossValidation:
     """Each of the four left out in its turn."""
     return cross_validate(few, group_of=lambda e: e.measurement.family, progress=lambda name: None)
 
 
-def test_what_was_left_out_was_never_seen(few: list[LabelledSample], held_out: CrossValidation) -> None:
+def test_what_was_left_out_was_never_seen(few: list[LabelledSample], validation: CrossValidation) -> None:
     """The prediction of a group is that of a fit of the rest, which was never given the group."""
-    rest = fit([e.case for e in few if e.measurement.family != "vgg11"])
-    found = dict(zip(map(id, held_out.examples), held_out.predicted_s, strict=True))
-    for example in few:
-        if example.measurement.family == "vgg11":
-            assert found[id(example)] == pytest.approx(predict_sample_s(example.case, rest), rel=1e-6)
+    rest = fit([e.fit_sample for e in few if e.measurement.family != "vgg11"])
+    found = dict(zip(map(id, validation.samples), validation.predicted_s, strict=True))
+    for sample in few:
+        if sample.measurement.family == "vgg11":
+            assert found[id(sample)] == pytest.approx(predict_sample_s(sample.fit_sample, rest), rel=1e-6)
 
 
 def test_one_group_is_new_and_the_others_were_seen(
-    few: list[LabelledSample], held_out: CrossValidation
+    few: list[LabelledSample], validation: CrossValidation
 ) -> None:
     """All come from the fit without one group: its own are what they were, the others are closer than unseen."""
-    new = held_out.by_fit_without("vgg11")
+    new = validation.predicted_by_fit_without("vgg11")
     of_new = [i for i, e in enumerate(few) if e.measurement.family == "vgg11"]
     others = [i for i, e in enumerate(few) if e.measurement.family != "vgg11"]
 
     def error(of: CrossValidation) -> float:
         return sum(abs(of.log_ratios[i]) for i in others)
 
-    assert [new.predicted_s[i] for i in of_new] == [held_out.predicted_s[i] for i in of_new]
+    assert [new.predicted_s[i] for i in of_new] == [validation.predicted_s[i] for i in of_new]
     assert [new.predicted_s[i] for i in others] == [
-        predict_sample_s(few[i].case, held_out.fits["vgg11"]) for i in others
+        predict_sample_s(few[i].fit_sample, validation.fits["vgg11"]) for i in others
     ]
-    assert error(new) < error(held_out)
-    for rule, times in new.naive_s.items():
-        assert [times[i] for i in of_new] == pytest.approx([held_out.naive_s[rule][i] for i in of_new])
+    assert error(new) < error(validation)
+    for rule, times in new.baseline_s.items():
+        assert [times[i] for i in of_new] == pytest.approx([validation.baseline_s[rule][i] for i in of_new])
 
 
 def errors(few: list[LabelledSample], chips: dict[str, tuple[int, float]]) -> CrossValidation:
     """Errors made up: each chip's two rows are off by its log, and by 0.01 less."""
     rows = [(chip, log - 0.01 * i) for chip, (_, log) in chips.items() for i in range(2)]
-    step_s = few[0].case.step_s
+    step_s = few[0].fit_sample.step_s
     return CrossValidation(
-        examples=(few[0],) * len(rows), groups=tuple(chip for chip, _ in rows),
-        predicted_s=tuple(step_s / math.exp(log) for _, log in rows), naive_s={},
-        kin=tuple(era_bucket(chips[chip][0]) for chip, _ in rows),
+        samples=(few[0],) * len(rows), groups=tuple(chip for chip, _ in rows),
+        predicted_s=tuple(step_s / math.exp(log) for _, log in rows), baseline_s={},
+        era=tuple(era_bucket(chips[chip][0]) for chip, _ in rows),
     )  # fmt: skip
 
 
@@ -74,12 +74,12 @@ def test_errors_on_backends_that_are_gone_tell_of_such_alone(few: list[LabelledS
     """Keras on MXNet was off by 2.5: today's Keras takes the errors of the others, its like their own."""
     older = replace(few[0], measurement=replace(few[0].measurement, framework="mxnet"))
     logs = {"a": 0.1, "b": 0.2, "c": -0.1, "d": 2.5, "e": 2.6, "f": 2.7}
-    step_s = few[0].case.step_s
-    held_out = CrossValidation(
-        examples=tuple(older if log > 1 else few[0] for log in logs.values()), groups=tuple(logs),
-        predicted_s=tuple(step_s / math.exp(log) for log in logs.values()), naive_s={}, unlike=True,
+    step_s = few[0].fit_sample.step_s
+    validation = CrossValidation(
+        samples=tuple(older if log > 1 else few[0] for log in logs.values()), groups=tuple(logs),
+        predicted_s=tuple(step_s / math.exp(log) for log in logs.values()), baseline_s={}, few_groups=True,
     )  # fmt: skip
-    ends = held_out.intervals(kinds=("keras", "older keras", "tuned"))
+    ends = validation.intervals(kinds=("keras", "older keras", "tuned"))
 
     assert ends["keras"][1] == ends["tuned"][1] == pytest.approx(0.2)
     assert ends["older keras"][1] == pytest.approx(2.7)
@@ -93,28 +93,28 @@ CHIPS = {
 
 def test_a_chip_among_the_measured_takes_the_errors_of_its_kin(few: list[LabelledSample]) -> None:
     """Volta's kin is off by 0.2 at most; a chip later than all may be as far off as Kepler was."""
-    held_out = errors(few, CHIPS)
-    (near,) = held_out.intervals(kin=era_bucket(2018)).values()
-    (far,) = held_out.intervals(kin=era_bucket(2023)).values()
+    validation = errors(few, CHIPS)
+    (near,) = validation.intervals(era=era_bucket(2018)).values()
+    (far,) = validation.intervals(era=era_bucket(2023)).values()
 
     assert near == pytest.approx((-0.11, 0.2))
     assert far[0] <= -0.5
     assert far[1] == pytest.approx(0.9, abs=0.02)
-    assert held_out.intervals() == held_out.intervals(kin=era_bucket(2023))
+    assert validation.intervals() == validation.intervals(era=era_bucket(2023))
 
 
 def test_a_kin_of_three_is_too_few(few: list[LabelledSample]) -> None:
     """A chip of K80's time takes the errors of all: three chips say little of a fourth."""
-    held_out = errors(few, CHIPS)
+    validation = errors(few, CHIPS)
 
-    assert held_out.intervals(kin=era_bucket(2015)) == held_out.intervals()
+    assert validation.intervals(era=era_bucket(2015)) == validation.intervals()
 
 
 def test_each_rows_interval_is_of_other_chips_of_its_kin(few: list[LabelledSample]) -> None:
     """T4's own 0.2 is not in its interval, nor is Kepler's 0.9."""
-    scored = errors(few, CHIPS).scored()
+    score = errors(few, CHIPS).score()
     t4 = list(CHIPS).index("T4") * 2
-    row = scored[t4].predicted_s
+    row = score[t4].predicted_s
 
     assert math.log(row.high / row.mid) == pytest.approx(0.1)
     assert math.log(row.low / row.mid) == pytest.approx(-0.11)

@@ -21,9 +21,9 @@ def test_the_interval_holds_four_fifths_of_what_was_published() -> None:
     """
     rows = select_inference_rows(load_published_measurements())
     coefficients, (low, high) = load_coefficients(), load_inference_intervals()["keras"]
-    examples = build_samples(rows, load_catalog().accelerators, progress=lambda _: None)
+    samples = build_samples(rows, load_catalog().accelerators, progress=lambda _: None)
     counts = Counter(row.family for row in rows)
-    logs = [math.log(e.case.step_s / predict_sample_s(e.case, coefficients)) for e in examples]
+    logs = [math.log(e.fit_sample.step_s / predict_sample_s(e.fit_sample, coefficients)) for e in samples]
     inside = sum(
         1.0 / counts[row.family] for row, log in zip(rows, logs, strict=True) if low <= log <= high
     ) / len(counts)

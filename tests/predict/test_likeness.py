@@ -20,7 +20,7 @@ WAITING = TimeBreakdown(convolutions=0.0, products=0.0, traffic=0.0, waiting=1.0
 
 
 @pytest.fixture(scope="module")
-def examples() -> dict[str, LabelledSample]:
+def samples() -> dict[str, LabelledSample]:
     """A published step of each of three networks on a V100."""
     wanted = ("vgg16", "bert", "temporal_fusion_transformer")
     rows = [
@@ -31,30 +31,33 @@ def examples() -> dict[str, LabelledSample]:
     return dict(zip(wanted, found, strict=True))
 
 
-def test_the_shares_of_a_step_add_up(examples: dict[str, LabelledSample]) -> None:
+def test_the_shares_of_a_step_add_up(samples: dict[str, LabelledSample]) -> None:
     """They are those of its kernels' modelled times; what no kernel takes of the step is waiting."""
     fitted = load_coefficients()
-    for example in examples.values():
-        case = example.case
-        step = model_sample(case, fitted)
-        makeup = step.makeup
+    for sample in samples.values():
+        fit_sample = sample.fit_sample
+        step = model_sample(fit_sample, fitted)
+        breakdown = step.breakdown
         _, kernels_s, _, _ = compute_kernel_times_s(
-            case.table, case.chip, fitted, generation=case.generation, stack=case.stack, year=case.year,
-            software_year=case.software_year,
+            fit_sample.table, fit_sample.chip, fitted, generation=fit_sample.generation, stack=fit_sample.stack,
+            year=fit_sample.year,
+            software_year=fit_sample.software_year,
         )  # fmt: skip
-        assert sum(makeup) == pytest.approx(1.0)
-        assert min(makeup) >= -1e-12
-        assert 1.0 - makeup.waiting == pytest.approx(float(kernels_s.sum()) / step.total_s)
+        assert sum(breakdown) == pytest.approx(1.0)
+        assert min(breakdown) >= -1e-12
+        assert 1.0 - breakdown.waiting == pytest.approx(float(kernels_s.sum()) / step.total_s)
 
 
-def test_networks_are_told_apart_by_their_makeup(examples: dict[str, LabelledSample]) -> None:
+def test_networks_are_told_apart_by_their_makeup(samples: dict[str, LabelledSample]) -> None:
     """VGG-16 is convolutions, BERT is products; BERT is more like another Transformer than like VGG-16."""
-    makeups = {name: model_sample(one.case, load_coefficients()).makeup for name, one in examples.items()}
-    assert makeups["vgg16"].convolutions > 0.5 > makeups["vgg16"].products
-    assert makeups["bert"].products > makeups["bert"].convolutions == 0.0
-    bert = makeups["bert"]
+    breakdowns = {
+        name: model_sample(one.fit_sample, load_coefficients()).breakdown for name, one in samples.items()
+    }
+    assert breakdowns["vgg16"].convolutions > 0.5 > breakdowns["vgg16"].products
+    assert breakdowns["bert"].products > breakdowns["bert"].convolutions == 0.0
+    bert = breakdowns["bert"]
     assert similarity_weight(bert, bert) == 1.0
-    others = (makeups["temporal_fusion_transformer"], makeups["vgg16"])
+    others = (breakdowns["temporal_fusion_transformer"], breakdowns["vgg16"])
     assert (
         similarity_weight(bert, others[0])
         > similarity_weight(bert, others[1])
@@ -62,13 +65,13 @@ def test_networks_are_told_apart_by_their_makeup(examples: dict[str, LabelledSam
     )
 
 
-def judged(example: LabelledSample, made: list[tuple[str, float, TimeBreakdown]]) -> CrossValidation:
+def judged(sample: LabelledSample, made: list[tuple[str, float, TimeBreakdown]]) -> CrossValidation:
     """One step as often as there are groups, each with a made-up error and makeup."""
-    step_s = example.case.step_s
+    step_s = sample.fit_sample.step_s
     return CrossValidation(
-        examples=(example,) * len(made), groups=tuple(name for name, _, _ in made), naive_s={},
+        samples=(sample,) * len(made), groups=tuple(name for name, _, _ in made), baseline_s={},
         predicted_s=tuple(step_s / math.exp(log) for _, log, _ in made),
-        makeups=tuple(makeup for _, _, makeup in made),
+        breakdowns=tuple(breakdown for _, _, breakdown in made),
     )  # fmt: skip
 
 
@@ -78,45 +81,45 @@ MADE = [
 ]  # fmt: skip
 
 
-def widths(held_out: CrossValidation) -> list[float]:
+def widths(validation: CrossValidation) -> list[float]:
     """The width of each row's interval, in log units."""
-    return [math.log(row.predicted_s.high / row.predicted_s.low) for row in held_out.scored()]
+    return [math.log(row.predicted_s.high / row.predicted_s.low) for row in validation.score()]
 
 
-def test_errors_on_steps_alike_make_the_interval(examples: dict[str, LabelledSample]) -> None:
+def test_errors_on_steps_alike_make_the_interval(samples: dict[str, LabelledSample]) -> None:
     """Products were off by a twentieth, convolutions by a half: neither widens or narrows the other's interval."""
-    held_out = judged(examples["bert"], MADE)
-    by_makeup, by_all = widths(held_out), widths(replace(held_out, makeups=()))
+    validation = judged(samples["bert"], MADE)
+    by_breakdown, by_all = widths(validation), widths(replace(validation, breakdowns=()))
 
-    assert max(by_makeup[3:]) < 0.15
-    assert min(by_makeup[:3]) > 0.5
+    assert max(by_breakdown[3:]) < 0.15
+    assert min(by_breakdown[:3]) > 0.5
     assert min(by_all[3:]) > 0.5
 
 
-def test_a_chip_takes_the_errors_of_its_kin_on_steps_alike(examples: dict[str, LabelledSample]) -> None:
+def test_a_chip_takes_the_errors_of_its_kin_on_steps_alike(samples: dict[str, LabelledSample]) -> None:
     """Each chip was off by half on convolutions and by a twentieth on products, and so is the next."""
     chips = {"P": 0.5, "V": -0.4, "T": 0.6, "A": 0.3}
     made = [(chip, log, CONVOLUTIONS) for chip, log in chips.items()]
     made += [(chip, 0.1 * log, PRODUCTS) for chip, log in chips.items()]
-    held_out = replace(judged(examples["bert"], made), kin=("an era",) * len(made))
-    by_makeup, by_all = widths(held_out), widths(replace(held_out, makeups=()))
+    validation = replace(judged(samples["bert"], made), era=("an era",) * len(made))
+    by_breakdown, by_all = widths(validation), widths(replace(validation, breakdowns=()))
 
-    assert max(by_makeup[4:]) < 0.15
-    assert min(by_makeup[:4]) > 0.5
+    assert max(by_breakdown[4:]) < 0.15
+    assert min(by_breakdown[:4]) > 0.5
     assert min(by_all[4:]) > 0.5
 
 
-def test_a_step_like_no_other_takes_the_errors_of_all(examples: dict[str, LabelledSample]) -> None:
+def test_a_step_like_no_other_takes_the_errors_of_all(samples: dict[str, LabelledSample]) -> None:
     """One that only waits is like none of the others, and its interval holds what they were off by."""
-    held_out = judged(examples["bert"], [*MADE, ("new", 0.0, WAITING)])
-    alone, of_all = widths(held_out)[-1], widths(replace(held_out, makeups=()))[-1]
+    validation = judged(samples["bert"], [*MADE, ("new", 0.0, WAITING)])
+    alone, of_all = widths(validation)[-1], widths(replace(validation, breakdowns=()))[-1]
 
     assert alone == of_all > 0.8
 
 
-def test_somebody_elses_predictions_know_no_makeup(examples: dict[str, LabelledSample]) -> None:
+def test_somebody_elses_predictions_know_no_makeup(samples: dict[str, LabelledSample]) -> None:
     """Rules of thumb are judged by the errors on all other groups alike."""
-    held_out = judged(examples["bert"], MADE)
-    theirs = held_out.scored(held_out.predicted_s)
+    validation = judged(samples["bert"], MADE)
+    validation = replace(validation, baseline_s={"modelled": validation.predicted_s})
 
-    assert theirs == replace(held_out, makeups=()).scored()
+    assert validation.score_baseline("modelled") == replace(validation, breakdowns=()).score()

@@ -44,13 +44,13 @@ def test_the_packaged_rates_tell_training_from_inference() -> None:
 def torch7() -> CrossValidation:
     """Torch7's rows of two networks, each predicted by a fit of the other: training and inference together."""
     rows = [m for m in read_published_file("cnn_benchmarks_cloud") if m.family in ("resnet50", "vgg16")]
-    examples = build_samples(rows, load_catalog().accelerators, progress=lambda _: None)
-    return cross_validate(examples, group_of=lambda e: e.measurement.family, progress=lambda _: None)
+    samples = build_samples(rows, load_catalog().accelerators, progress=lambda _: None)
+    return cross_validate(samples, group_of=lambda e: e.measurement.family, progress=lambda _: None)
 
 
 def test_what_is_left_out_is_left_out_in_both_modes(torch7: CrossValidation) -> None:
     """A fit without a network has seen neither its steps nor its calls: both have the group's fit."""
-    modes = {(group, e.measurement.mode) for group, e in zip(torch7.groups, torch7.examples, strict=True)}
+    modes = {(group, e.measurement.mode) for group, e in zip(torch7.groups, torch7.samples, strict=True)}
     assert modes == {(family, mode) for family in ("resnet50", "vgg16") for mode in ("train", "infer")}
     assert set(torch7.fits) == {"", "resnet50", "vgg16"}
     assert {"torch7 eager", "torch7 eager infer"} < set(torch7.fits["vgg16"].stacks)
@@ -59,7 +59,7 @@ def test_what_is_left_out_is_left_out_in_both_modes(torch7: CrossValidation) -> 
 def test_intervals_of_steps_and_of_calls_are_made_of_their_own_errors(torch7: CrossValidation) -> None:
     """Neither holds what only the other was off by."""
     steps, calls = torch7.where(is_training), torch7.where(lambda m: m.mode == "infer")
-    assert len(steps.examples) + len(calls.examples) == len(torch7.examples)
+    assert len(steps.samples) + len(calls.samples) == len(torch7.samples)
     for part in (steps, calls):
         ((low, high),) = set(part.intervals().values())
         assert min(part.log_ratios) - 1e-9 <= low <= high <= max(part.log_ratios) + 1e-9
@@ -73,13 +73,13 @@ def test_a_rule_of_thumb_has_a_constant_for_each_mode(torch7: CrossValidation) -
     for mode in ("train", "infer"):
 
         def ratio(i: int) -> float:
-            case = torch7.examples[i].case
-            flops = float((case.table.flops * case.table.count).sum())
-            return case.step_s / (flops / float(case.chip.peak_flop_per_s.max()))
+            fit_sample = torch7.samples[i].fit_sample
+            flops = float((fit_sample.table.flops * fit_sample.table.count).sum())
+            return fit_sample.step_s / (flops / float(fit_sample.chip.peak_flop_per_s.max()))
 
         of = {
             family: [
-                i for i, e in enumerate(torch7.examples)
+                i for i, e in enumerate(torch7.samples)
                 if e.measurement.family == family and e.measurement.mode == mode
             ]
             for family in ("resnet50", "vgg16")
@@ -87,5 +87,5 @@ def test_a_rule_of_thumb_has_a_constant_for_each_mode(torch7: CrossValidation) -
         ratios = sorted(map(ratio, of["vgg16"]))
         middle = math.sqrt(ratios[(len(ratios) - 1) // 2] * ratios[len(ratios) // 2])
         for i in of["resnet50"]:
-            rule_s = torch7.naive_s["flops_ratio"][i]
-            assert rule_s == pytest.approx(torch7.examples[i].case.step_s / ratio(i) * middle)
+            rule_s = torch7.baseline_s["flops_ratio"][i]
+            assert rule_s == pytest.approx(torch7.samples[i].fit_sample.step_s / ratio(i) * middle)

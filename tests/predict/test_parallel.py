@@ -65,7 +65,7 @@ def pairs() -> list[ScalingPair]:
 
 
 @pytest.fixture(scope="module")
-def held_out(pairs: list[ScalingPair]) -> ScalingCrossValidation:
+def validation(pairs: list[ScalingPair]) -> ScalingCrossValidation:
     return cross_validate_scaling([pair for pair in pairs if pair.form == "all_reduce"])
 
 
@@ -268,10 +268,10 @@ def test_a_fit_finds_the_constants_that_made_the_data(pairs: list[ScalingPair]) 
     assert sum(errors) / len(errors) < 0.02
 
 
-def test_sources_left_out_are_predicted_within_a_tenth(held_out: ScalingCrossValidation) -> None:
+def test_sources_left_out_are_predicted_within_a_tenth(validation: ScalingCrossValidation) -> None:
     """2, 4 and 8 devices in one host from the published step on one: mean error at most 10 %, 80 % held."""
     rows = [
-        row for row in held_out.scored()
+        row for row in validation.score()
         if row.measurement.hosts == 1 and row.measurement.devices in (2, 4, 8)
     ]  # fmt: skip
     summary = summarize(rows)
@@ -281,17 +281,17 @@ def test_sources_left_out_are_predicted_within_a_tenth(held_out: ScalingCrossVal
     assert {row.measurement.origin for row in rows} >= {"nvidia_dle", "lambda_tensorflow", "dlperf"}
 
 
-def test_the_model_beats_ideal_scaling(held_out: ScalingCrossValidation) -> None:
+def test_the_model_beats_ideal_scaling(validation: ScalingCrossValidation) -> None:
     """Rows on sources left out are nearer than the rule that N devices do N times the work."""
-    model = [abs(log) for log in _logs(held_out)]
-    ideal = [math.log(pair.measurement.step_s / pair.single_s) for pair in held_out.pairs]
+    model = [abs(log) for log in _logs(validation)]
+    ideal = [math.log(pair.measurement.step_s / pair.single_s) for pair in validation.pairs]
     assert sum(model) < 0.8 * sum(map(abs, ideal))
 
 
-def _logs(held_out: ScalingCrossValidation) -> list[float]:
+def _logs(validation: ScalingCrossValidation) -> list[float]:
     return [
         math.log(pair.measurement.step_s / mid)
-        for pair, mid in zip(held_out.pairs, held_out.predicted_s, strict=True)
+        for pair, mid in zip(validation.pairs, validation.predicted_s, strict=True)
     ]
 
 

@@ -35,13 +35,13 @@ def few_rows() -> list[Measurement]:
     return [*chosen, *read_published_file("tensorpack_benchmarks")]
 
 
-def fake_calibration(examples: Sequence[LabelledSample], **_: object) -> Calibration:
+def fake_calibration(samples: Sequence[LabelledSample], **_: object) -> Calibration:
     """Return the packaged coefficients as if they had been fitted, with and without each architecture."""
     packaged = load_coefficients()
-    groups = tuple(e.measurement.family for e in examples)
+    groups = tuple(e.measurement.family for e in samples)
     models = CrossValidation(
-        examples=tuple(examples), groups=groups, naive_s={},
-        predicted_s=tuple(predict_sample_s(e.case, packaged) for e in examples),
+        samples=tuple(samples), groups=groups, baseline_s={},
+        predicted_s=tuple(predict_sample_s(e.fit_sample, packaged) for e in samples),
         fits=cast("Any", dict.fromkeys(groups, packaged)),
     )  # fmt: skip
     return Calibration(coefficients=packaged, fitted=cast("Any", packaged), models=models, sources=models)
@@ -89,7 +89,7 @@ def test_one_command_makes_everything_that_belongs_together_with_a_fake_fit(
     write_profiles(files, tmp_path)
     coefficients = load_coefficients(tmp_path / "efficiency.json")
     assert coefficients.shared == load_coefficients().shared
-    assert load_error_model(tmp_path / "transfer.json").library.steps
+    assert load_error_model(tmp_path / "transfer.json").cudnn_layers.steps
     assert load_parallel_coefficients(tmp_path / "parallel.json")["all_reduce"].fitted_on["rows"] > 0
     kernels = json.loads(gzip.decompress((tmp_path / "published" / "kernels.json.gz").read_bytes()))
     assert set(kernels["runs"]) < set(load_store())

@@ -73,17 +73,17 @@ def test_regret_may_grow_by_a_point() -> None:
 def in_sample(coefficients: Coefficients) -> Any:
     """Return how coefficients do on PROFET's rows, which they were fitted on."""
     rows = read_published_file("profet_keras_aws")
-    examples = build_samples(rows, load_catalog().accelerators, progress=lambda _: None)
-    scored = [
+    samples = build_samples(rows, load_catalog().accelerators, progress=lambda _: None)
+    score = [
         ScoredRow(
             measurement=e.measurement,
-            predicted_s=interval_around(predict_sample_s(e.case, coefficients), -0.15, 0.15),
+            predicted_s=interval_around(predict_sample_s(e.fit_sample, coefficients), -0.15, 0.15),
             basis="modelled",
         )
-        for e in examples
+        for e in samples
     ]
     decision = {"cheapest": None, "fastest": None}
-    return {"profet": {"summary": summarize(scored).to_json(), "decision": decision}}
+    return {"profet": {"summary": summarize(score).to_json(), "decision": decision}}
 
 
 def test_one_coefficient_off_by_a_fifth_is_noticed() -> None:

@@ -47,7 +47,9 @@ def accelerator(name: str) -> Accelerator:
 def inner(workload: Workload) -> list[Kernel]:
     """Return what the library launches by itself."""
     return [
-        kernel for kernel in build_kernels(workload.ops, compiled=False, library=CUDNN) if kernel.streamed
+        kernel
+        for kernel in build_kernels(workload.ops, compiled=False, cudnn_layers=CUDNN)
+        if kernel.streamed
     ]
 
 
@@ -69,7 +71,7 @@ def test_a_step_of_an_lstm_is_a_product_and_a_pointwise_kernel() -> None:
 
 def test_what_waits_for_no_step_is_done_for_all_at_once() -> None:
     """By hand: the input's product and its mirror have 12 x 16 rows; each weight's gradient sums over as many."""
-    kernels = build_kernels(network("lstm").ops, compiled=False, library=CUDNN)
+    kernels = build_kernels(network("lstm").ops, compiled=False, cudnn_layers=CUDNN)
     ours = {
         (k.m, k.n, k.k) for k in kernels if k.category == "dot" and k.count == 1 and 128 in (k.m, k.n, k.k)
     }
@@ -80,7 +82,7 @@ def test_what_waits_for_no_step_is_done_for_all_at_once() -> None:
 def test_both_ways_do_the_same_products(layer: str) -> None:
     """Batching moves fewer bytes in fewer launches, and multiplies as much."""
     workload = network(layer)
-    looped, whole = (build_kernels(workload.ops, compiled=False, library=how) for how in ((), CUDNN))
+    looped, whole = (build_kernels(workload.ops, compiled=False, cudnn_layers=how) for how in ((), CUDNN))
 
     def total(kernels: tuple[Kernel, ...], what: str) -> float:
         return sum(getattr(k, what) * k.count for k in kernels if k.category == "dot")
@@ -94,10 +96,10 @@ def test_both_ways_do_the_same_products(layer: str) -> None:
 def test_the_host_acts_as_often_for_long_sequences_as_for_short_ones(layer: str) -> None:
     """One call a layer and direction: the inner steps are the library's. The loop is dispatched step by step."""
 
-    def dispatches(steps: int, library: frozenset[str]) -> float:
+    def dispatches(steps: int, cudnn_layers: frozenset[str]) -> float:
         ops = network(layer, steps=steps).ops
         return count_dispatches(
-            build_kernel_table(build_kernels(ops, compiled=False, library=library)), compiled=False
+            build_kernel_table(build_kernels(ops, compiled=False, cudnn_layers=cudnn_layers)), compiled=False
         )
 
     assert dispatches(12, CUDNN) == dispatches(48, CUDNN)
@@ -115,25 +117,25 @@ def test_a_network_without_recurrent_layers_is_the_same_either_way() -> None:
     """Nothing to hand over."""
     ops = network("none").ops
     assert all(op.loop is None for op in ops)
-    looped, whole = (build_kernels(ops, compiled=True, library=how) for how in ((), CUDNN))
+    looped, whole = (build_kernels(ops, compiled=True, cudnn_layers=how) for how in ((), CUDNN))
     assert looped == whole
 
 
 @pytest.mark.parametrize(
-    ("framework", "compiled", "library"),
+    ("framework", "compiled", "cudnn_layers"),
     [
         ("pytorch", False, CUDNN), ("tensorflow2", False, CUDNN), ("tensorflow2", True, frozenset()),
         ("tensorflow1", False, frozenset()), ("mxnet", False, frozenset()), ("cntk", False, frozenset()),
     ],
 )  # fmt: skip
 def test_who_ran_recurrent_layers_by_a_library(
-    framework: str, compiled: bool, library: frozenset[str]
+    framework: str, compiled: bool, cudnn_layers: frozenset[str]
 ) -> None:
     """The ways have different keys in the store of kernels, whatever else is equal."""
     row = replace(read_published_file("profet_keras_aws")[0], framework=framework, compiled=compiled)
-    assert find_cudnn_layers(row) == library
+    assert find_cudnn_layers(row) == cudnn_layers
     other = replace(row, framework="tensorflow1")
-    alike = not library and find_unfused_parts(row) == find_unfused_parts(other)
+    alike = not cudnn_layers and find_unfused_parts(row) == find_unfused_parts(other)
     assert (build_run_key(row) == build_run_key(other)) == alike
 
 
@@ -144,9 +146,9 @@ def test_who_ran_recurrent_layers_by_a_library(
         ("TPU-v3", "3.15.1", True, set()), ("TPU-v3", "3.15.1", False, set()),
     ],
 )  # fmt: skip
-def test_what_keras_hands_to_a_library(name: str, keras: str, compiled: bool, library: set[str]) -> None:
+def test_what_keras_hands_to_a_library(name: str, keras: str, compiled: bool, cudnn_layers: set[str]) -> None:
     """Keras's backends: JAX has cuDNN's LSTM since 3.14; PyTorch and TensorFlow have both; TPUs have neither."""
-    assert find_keras_cudnn_layers(accelerator(name), keras=keras, compiled=compiled) == library
+    assert find_keras_cudnn_layers(accelerator(name), keras=keras, compiled=compiled) == cudnn_layers
 
 
 def test_a_prediction_follows_the_keras_that_runs() -> None:
@@ -164,5 +166,5 @@ def test_a_prediction_follows_the_keras_that_runs() -> None:
 def test_the_loop_keeps_its_steps_beside_a_library() -> None:
     """Only the named kinds of layer are handed over."""
     ops = network("lstm").ops
-    assert build_kernels(ops, compiled=False, library={"gru"}) == build_kernels(ops, compiled=False)
+    assert build_kernels(ops, compiled=False, cudnn_layers={"gru"}) == build_kernels(ops, compiled=False)
     assert {op.count for op in ops if op.loop and op.kind is OpKind.DOT} == {12.0}

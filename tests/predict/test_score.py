@@ -24,14 +24,14 @@ def measured(step_s: float, accelerator: str = "T4") -> Measurement:
     )  # fmt: skip
 
 
-def scored(step_s: float, mid: float, accelerator: str = "T4") -> ScoredRow:
+def score(step_s: float, mid: float, accelerator: str = "T4") -> ScoredRow:
     interval = Interval(low=mid * 0.8, mid=mid, high=mid * 1.2)
     return ScoredRow(measurement=measured(step_s, accelerator), predicted_s=interval, basis="modelled")
 
 
 def test_summary_by_hand() -> None:
     """Errors 10 %, 50 %, 25 %: median 25, mean 28.3, p90 interpolated 45; one of three is missed."""
-    rows = [scored(1.0, 1.1), scored(2.0, 1.0), scored(4.0, 5.0)]
+    rows = [score(1.0, 1.1), score(2.0, 1.0), score(4.0, 5.0)]
     summary = summarize(rows)
     assert summary.n == 3
     assert summary.median_ape == pytest.approx(0.25)
@@ -43,15 +43,13 @@ def test_summary_by_hand() -> None:
 
 def test_groups_are_sorted_and_complete() -> None:
     """A summary for each accelerator, none lost."""
-    groups = summarize_by(
-        [scored(1, 1, "T4"), scored(1, 1, "K80"), scored(1, 1, "T4")], lambda m: m.accelerator
-    )
+    groups = summarize_by([score(1, 1, "T4"), score(1, 1, "K80"), score(1, 1, "T4")], lambda m: m.accelerator)
     assert [(name, s.n) for name, s in groups.items()] == [("K80", 1), ("T4", 2)]
 
 
 def test_a_row_has_the_keys_of_the_contract() -> None:
     """Every column of the schema that was read comes back, with the prediction in milliseconds."""
-    row = row_to_json(scored(2.0, 1.0))
+    row = row_to_json(score(2.0, 1.0))
     assert set(COLUMNS) <= set(row)
     assert row["step_ms"] == 2000.0
     assert row["predicted_ms"] == {"low": 800.0, "mid": 1000.0, "high": 1200.0}

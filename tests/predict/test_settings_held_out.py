@@ -82,10 +82,10 @@ def test_nothing_is_predicted_when_nothing_is_left_to_fit_on() -> None:
         for m in read_published_file("profet_keras_aws")
         if (m.architecture, m.accelerator) == ("mnist_cnn", "T4")
     ]
-    bench = Evaluator(
+    evaluator = Evaluator(
         measurements=rows[:1], accelerators=load_catalog().accelerators, progress=lambda _: None
     )
-    assert {name: setting.predict(bench).rows for name, setting in SETTINGS.items()} == dict.fromkeys(
+    assert {name: setting.predict(evaluator).rows for name, setting in SETTINGS.items()} == dict.fromkeys(
         SETTINGS, ()
     )
 
@@ -95,16 +95,16 @@ def test_scaling_is_judged_on_sources_left_out() -> None:
 
     Parameter servers are judged apart: no row is in both settings.
     """
-    bench = Evaluator(
+    evaluator = Evaluator(
         measurements=(),
         corpus=load_published_measurements(),
         accelerators=load_catalog().accelerators,
         progress=lambda _: None,
     )
-    predicted = SETTINGS["devices"].predict(bench)
+    predicted = SETTINGS["devices"].predict(evaluator)
     assert len(predicted.rows) >= 300
     assert {row.measurement.devices for row in predicted.rows} == {2, 4, 8}
     assert not {row.measurement.distribution for row in predicted.rows} & {"parameter_server", "kvstore"}
-    own, rule = (summarize(rows) for rows in (predicted.rows, predicted.rules["perfect_scaling"]))
+    own, rule = (summarize(rows) for rows in (predicted.rows, predicted.baselines["perfect_scaling"]))
     assert own.n == rule.n
     assert own.mean_ape < rule.mean_ape

@@ -56,8 +56,12 @@ def step(
     )  # fmt: skip
 
 
-def transfer(law: ErrorCovariance, library: TrainingErrors | None = None) -> ErrorModel:
-    return ErrorModel(law=law, library=library or TrainingErrors(), ends=ENDS)
+def error_model(
+    covariance_model: ErrorCovariance, training_errors: TrainingErrors | None = None
+) -> ErrorModel:
+    return ErrorModel(
+        covariance_model=covariance_model, training_errors=training_errors or TrainingErrors(), ends=ENDS
+    )
 
 
 def test_fixed_and_per_sample_parts_of_two_batch_sizes() -> None:
@@ -79,30 +83,32 @@ def test_one_batch_size_cannot_be_split() -> None:
 
 
 @pytest.mark.parametrize("law", [ErrorCovariance(), LEVEL_ONLY])
-def test_a_model_that_was_right_is_not_corrected(law: ErrorCovariance) -> None:
+def test_a_model_that_was_right_is_not_corrected(covariance_model: ErrorCovariance) -> None:
     """Measured as modelled on T4: the prediction for V100 is what was modelled."""
-    found = transfer(law).corrections([step(batch_size=16), step(batch_size=64)], [0.1, 0.1], [step("V100")])
+    found = error_model(covariance_model).corrections(
+        [step(batch_size=16), step(batch_size=64)], [0.1, 0.1], [step("V100")]
+    )
     assert found[0].log_ratio == pytest.approx(0.0, abs=1e-12)
 
 
 def test_an_error_that_all_share_is_removed() -> None:
     """The only error possible is of the workload as a whole: 1.5 times as long on T4, so on V100."""
-    found = transfer(LEVEL_ONLY).corrections([step()], [0.15], [step("V100")])[0]
+    found = error_model(LEVEL_ONLY).corrections([step()], [0.15], [step("V100")])[0]
     assert math.exp(found.log_ratio) == pytest.approx(1.5)
     assert found.spread == pytest.approx(0.0, abs=1e-5)
 
 
 def test_an_error_of_the_accelerator_alone_stays_there() -> None:
     """Nothing in common: T4's error says nothing of V100."""
-    law = replace(LEVEL_ONLY, level=0.0, own=(0.5, 0.5, 0.5, 0.5))
-    assert transfer(law).corrections([step()], [0.15], [step("V100")])[0].log_ratio == 0.0
+    covariance_model = replace(LEVEL_ONLY, level=0.0, own=(0.5, 0.5, 0.5, 0.5))
+    assert error_model(covariance_model).corrections([step()], [0.15], [step("V100")])[0].log_ratio == 0.0
 
 
 def test_half_the_variance_in_common_carries_half_the_error() -> None:
     """Regression to the mean: variances 1 in common and 1 of its own, so half of log 1.5 is expected."""
-    law = replace(LEVEL_ONLY, own=(1.0, 1.0, 1.0, 1.0), common=NOTHING)
+    covariance_model = replace(LEVEL_ONLY, own=(1.0, 1.0, 1.0, 1.0), common=NOTHING)
     all_compute = (1.0, 0.0, 0.0, 0.0)
-    found = transfer(law).corrections(
+    found = error_model(covariance_model).corrections(
         [step(parts=all_compute)], [0.15], [step("V100", parts=all_compute)]
     )  # fmt: skip
     assert found[0].log_ratio == pytest.approx(0.5 * math.log(1.5), rel=1e-6)
@@ -110,10 +116,10 @@ def test_half_the_variance_in_common_carries_half_the_error() -> None:
 
 def test_an_error_of_the_host_does_not_reach_a_step_without_host_time() -> None:
     """Twice the launch time where everything is launches says nothing of a step that only computes."""
-    law = replace(LEVEL_ONLY, level=0.0, common=(0.3, 0.3, 0.3, 0.3))
+    covariance_model = replace(LEVEL_ONLY, level=0.0, common=(0.3, 0.3, 0.3, 0.3))
     host, device = (0.0, 0.0, 1.0, 0.0), (1.0, 0.0, 0.0, 0.0)
     profiled = [step(parts=host)]
-    found = transfer(law).corrections(
+    found = error_model(covariance_model).corrections(
         profiled, [0.2], [step("V100", parts=device), step("V100", parts=host)]
     )  # fmt: skip
     assert found[0].log_ratio == 0.0
@@ -122,9 +128,9 @@ def test_an_error_of_the_host_does_not_reach_a_step_without_host_time() -> None:
 
 def test_what_alike_steps_of_others_were_off_by_is_expected_of_a_new_one() -> None:
     """One workload with the same features was 1.2 times slower on V100: so is this one, but for noise."""
-    law = replace(LEVEL_ONLY, level=0.0, alike_own=0.2, noise=0.02)
-    library = TrainingErrors(steps=(step("V100", work="other"),), log_ratios=(math.log(1.2),))
-    mean, _ = transfer(law, library).before([step("V100"), step("T4")])
+    covariance_model = replace(LEVEL_ONLY, level=0.0, alike_own=0.2, noise=0.02)
+    training_errors = TrainingErrors(steps=(step("V100", work="other"),), log_ratios=(math.log(1.2),))
+    mean, _ = error_model(covariance_model, training_errors).before([step("V100"), step("T4")])
     assert mean[0] == pytest.approx(math.log(1.2) * 0.2**2 / (0.2**2 + 0.02**2))
     assert mean[1] == 0.0
 
@@ -145,7 +151,7 @@ def test_correction_is_linear_in_the_errors(logs: list[float], factor: float) ->
 
     def corrected(errors: list[float]) -> list[float]:
         measured = [s.modelled_s * math.exp(error) for s, error in zip(profiled, errors, strict=True)]
-        return [c.log_ratio for c in transfer(ErrorCovariance()).corrections(profiled, measured, targets)]
+        return [c.log_ratio for c in error_model(ErrorCovariance()).corrections(profiled, measured, targets)]
 
     once, scaled = corrected(logs), corrected([factor * log for log in logs])
     assert scaled == pytest.approx([factor * value for value in once], abs=1e-9)
@@ -157,11 +163,11 @@ def test_a_longer_profile_is_never_less_certain(count: int) -> None:
     profiled = [step(batch_size=16 * 2**i) for i in range(count)]
     times, target = [0.11] * count, [step("V100", batch_size=64)]
     shorter = (
-        transfer(ErrorCovariance()).corrections(profiled[:-1], times[:-1], target)[0].spread
+        error_model(ErrorCovariance()).corrections(profiled[:-1], times[:-1], target)[0].spread
         if count > 1
         else math.inf
     )
-    assert transfer(ErrorCovariance()).corrections(profiled, times, target)[0].spread <= shorter + 1e-12
+    assert error_model(ErrorCovariance()).corrections(profiled, times, target)[0].spread <= shorter + 1e-12
 
 
 def test_covariance_is_symmetric_and_positive() -> None:
@@ -196,13 +202,13 @@ def test_the_law_learns_what_carries_over() -> None:
         fit_error_covariance(build_features(steps), list(own)),
     )
 
-    def carried(law: ErrorCovariance) -> float:
-        errors = transfer(law).corrections([steps[0]], [0.1 * math.exp(0.2)], [steps[1]])
+    def predictions(covariance_model: ErrorCovariance) -> float:
+        errors = error_model(covariance_model).corrections([steps[0]], [0.1 * math.exp(0.2)], [steps[1]])
         return errors[0].log_ratio / 0.2
 
     library_free = {"alike_common": 0.0, "alike_own": 0.0}
-    assert carried(replace(shared, **library_free)) > 0.9
-    assert carried(replace(apart, **library_free)) < 0.25
+    assert predictions(replace(shared, **library_free)) > 0.9
+    assert predictions(replace(apart, **library_free)) < 0.25
 
 
 def test_a_prediction_says_what_it_rests_on() -> None:
@@ -210,7 +216,10 @@ def test_a_prediction_says_what_it_rests_on() -> None:
     profile = BatchProfile(accelerator="T4", steps=((16, 0.020), (64, 0.050)))
     profiled = [step(modelled_s=0.02), step(batch_size=64, modelled_s=0.04)]
     found = predict_from_profile(
-        profile, profiled=profiled, target=step("V100", modelled_s=0.01), transfer=transfer(ErrorCovariance())
+        profile,
+        profiled=profiled,
+        target=step("V100", modelled_s=0.01),
+        error_model=error_model(ErrorCovariance()),
     )
     assert sum(found.parts_s.values()) == pytest.approx(found.time_s.mid)
     assert found.time_s.low < found.time_s.mid < found.time_s.high
@@ -223,13 +232,13 @@ def test_a_prediction_says_what_it_rests_on() -> None:
 
 def test_transfer_coefficients_survive_a_file(tmp_path: Path) -> None:
     """Written and read, they predict the same to the digits that are kept."""
-    library = TrainingErrors(steps=(step("V100", work="other"),), log_ratios=(0.2,))
-    written = transfer(ErrorCovariance(), library)
+    training_errors = TrainingErrors(steps=(step("V100", work="other"),), log_ratios=(0.2,))
+    written = error_model(ErrorCovariance(), training_errors)
     path = tmp_path / "transfer.json"
     path.write_text(json.dumps(written.to_json()))
     read = load_error_model(path)
     assert read.to_json() == written.to_json()
-    assert read.law == written.law
+    assert read.covariance_model == written.covariance_model
     profiled, targets = [step()], [step("V100"), step("K80")]
     for one, other in zip(
         read.corrections(profiled, [0.12], targets),
@@ -258,7 +267,7 @@ def test_from_a_profile_on_t4_to_architectures_left_out(profet_bench: Evaluator)
     assert scores.mean_ape <= 0.088
     assert scores.median_ape <= 0.048
     assert 0.74 <= scores.coverage_80 <= 0.86
-    for rows in predicted.rules.values():
+    for rows in predicted.baselines.values():
         assert summarize(rows).mean_ape > 2 * scores.mean_ape
 
 

@@ -22,7 +22,7 @@ __all__ = [
     "StepFeatures",
     "StepSummary",
     "build_features",
-    "covariance",
+    "compute_covariance",
     "posterior",
 ]
 
@@ -142,19 +142,23 @@ def build_features(steps: Sequence[StepSummary]) -> StepFeatures:
     )  # fmt: skip
 
 
-def within_workload_covariance(law: ErrorCovariance, first: StepFeatures, second: StepFeatures) -> Any:
+def within_workload_covariance(
+    covariance_model: ErrorCovariance, first: StepFeatures, second: StepFeatures
+) -> Any:
     """Return the covariance of steps of one workload, [..., first, second]; leading axes are workloads."""
     import numpy as np
 
     same_chip = first.accelerator[..., :, None] == second.accelerator[..., None, :]
-    by_part = np.asarray(law.common) ** 2, np.asarray(law.own) ** 2
+    by_part = np.asarray(covariance_model.common) ** 2, np.asarray(covariance_model.own) ** 2
     mixed = [(first.shares * variance) @ np.swapaxes(second.shares, -1, -2) for variance in by_part]
-    apart = (first.log_batch[..., :, None] - second.log_batch[..., None, :]) / law.wiggle_length
-    wiggle = np.exp(-0.5 * apart**2) * (law.wiggle_common**2 + same_chip * law.wiggle_own**2)
-    return mixed[0] + same_chip * mixed[1] + wiggle + law.level**2
+    apart = (first.log_batch[..., :, None] - second.log_batch[..., None, :]) / covariance_model.wiggle_length
+    wiggle = np.exp(-0.5 * apart**2) * (
+        covariance_model.wiggle_common**2 + same_chip * covariance_model.wiggle_own**2
+    )
+    return mixed[0] + same_chip * mixed[1] + wiggle + covariance_model.level**2
 
 
-def covariance(law: ErrorCovariance, first: StepFeatures, second: StepFeatures) -> Any:
+def compute_covariance(covariance_model: ErrorCovariance, first: StepFeatures, second: StepFeatures) -> Any:
     """Return the covariance of the errors of two lists of steps, without noise, array of [first, second]."""
     import numpy as np
 
@@ -162,9 +166,9 @@ def covariance(law: ErrorCovariance, first: StepFeatures, second: StepFeatures) 
     same_work = first.work[:, None] == second.work[None, :]
     a, b = first.features, second.features
     squared = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1)[None, :] - 2.0 * a @ b.T
-    alike = np.exp(-0.5 * np.maximum(squared, 0.0) / law.alike_length**2)
-    return same_work * within_workload_covariance(law, first, second) + alike * (
-        law.alike_common**2 + same_chip * law.alike_own**2
+    alike = np.exp(-0.5 * np.maximum(squared, 0.0) / covariance_model.alike_length**2)
+    return same_work * within_workload_covariance(covariance_model, first, second) + alike * (
+        covariance_model.alike_common**2 + same_chip * covariance_model.alike_own**2
     )
 
 

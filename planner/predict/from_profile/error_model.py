@@ -21,7 +21,7 @@ from .error_covariance import (
     StepFeatures,
     StepSummary,
     build_features,
-    covariance,
+    compute_covariance,
     posterior,
 )
 from .error_model_fit import winsorize
@@ -125,39 +125,42 @@ class ErrorModel:
     """What errors have in common, learnt from workloads that were measured on several accelerators.
 
     Args:
-        law: How far errors are alike.
-        library: The errors that were learnt from.
+        covariance_model: How far errors are alike.
+        training_errors: The errors that were learnt from.
         ends: For profiles of one or two batch sizes (`few`) and of more (`many`): 10th and 90th percentile of
             (error - expected error) / its spread, on architectures that were left out.
     """
 
-    law: ErrorCovariance
-    library: TrainingErrors
+    covariance_model: ErrorCovariance
+    training_errors: TrainingErrors
     ends: dict[str, tuple[float, float]]
 
     @cached_property
-    def _library_points(self) -> StepFeatures:
-        return build_features(self.library.steps)
+    def _training_features(self) -> StepFeatures:
+        return build_features(self.training_errors.steps)
 
     @cached_property
     def _precision(self) -> Any:
         """Inverse covariance of the library's errors, array of [steps, steps]."""
         import numpy as np
 
-        points = self._library_points
-        return np.linalg.inv(covariance(self.law, points, points) + self.law.noise**2 * np.eye(len(points)))
+        features = self._training_features
+        return np.linalg.inv(
+            compute_covariance(self.covariance_model, features, features)
+            + self.covariance_model.noise**2 * np.eye(len(features))
+        )
 
     def before(self, steps: Sequence[StepSummary]) -> tuple[Any, Any]:
         """Return mean and covariance of the errors of some steps, from what the library holds alone."""
         import numpy as np
 
-        points = build_features(steps)
-        own = covariance(self.law, points, points)
-        if not self.library.steps:
+        features = build_features(steps)
+        own = compute_covariance(self.covariance_model, features, features)
+        if not self.training_errors.steps:
             return np.zeros(len(steps)), own
-        gain = covariance(self.law, points, self._library_points) @ self._precision
-        mean = gain @ winsorize(self.library.log_ratios)
-        return mean, own - gain @ covariance(self.law, self._library_points, points)
+        gain = compute_covariance(self.covariance_model, features, self._training_features) @ self._precision
+        mean = gain @ winsorize(self.training_errors.log_ratios)
+        return mean, own - gain @ compute_covariance(self.covariance_model, self._training_features, features)
 
     def corrections(
         self, profiled: Sequence[StepSummary], measured_s: Sequence[float], targets: Sequence[StepSummary]
@@ -173,8 +176,10 @@ class ErrorModel:
 
         errors = np.log([m / step.modelled_s for m, step in zip(measured_s, profiled, strict=True)])
         mean, spread = self.before([*profiled, *targets])
-        mean, spread = posterior(mean, spread, range(len(profiled)), errors, noise=self.law.noise)
-        variance = np.maximum(np.diag(spread), 0.0) + self.law.noise**2
+        mean, spread = posterior(
+            mean, spread, range(len(profiled)), errors, noise=self.covariance_model.noise
+        )
+        variance = np.maximum(np.diag(spread), 0.0) + self.covariance_model.noise**2
         found = list(zip(mean, np.sqrt(variance), strict=True))[len(profiled) :]
         return [Correction(log_ratio=float(log), spread=float(sd)) for log, sd in found]
 
@@ -184,17 +189,17 @@ class ErrorModel:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON types; the library as one row a step."""
-        pairs = zip(self.library.steps, self.library.log_ratios, strict=True)
+        pairs = zip(self.training_errors.steps, self.training_errors.log_ratios, strict=True)
         rows = [[*_row(step), _short(log_ratio)] for step, log_ratio in pairs]
-        return {"schema": FORMAT, "law": self.law.to_json(), "ends": self.ends, "library": rows}
+        return {"schema": FORMAT, "law": self.covariance_model.to_json(), "ends": self.ends, "library": rows}
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> ErrorModel:
         """Read what `to_json` wrote; KeyError, TypeError or ValueError on anything else."""
         rows = data["library"]
         return ErrorModel(
-            law=ErrorCovariance.from_json(data["law"]),
-            library=TrainingErrors(
+            covariance_model=ErrorCovariance.from_json(data["law"]),
+            training_errors=TrainingErrors(
                 steps=tuple(_step(row[:-1]) for row in rows), log_ratios=tuple(row[-1] for row in rows)
             ),
             ends={name: (low, high) for name, (low, high) in data["ends"].items()},
@@ -220,7 +225,7 @@ def _step(row: Sequence[Any]) -> StepSummary:
 
 
 def predict_from_profile(
-    profile: BatchProfile, *, profiled: Sequence[StepSummary], target: StepSummary, transfer: ErrorModel
+    profile: BatchProfile, *, profiled: Sequence[StepSummary], target: StepSummary, error_model: ErrorModel
 ) -> StepTime:
     """Return the time of a step on an accelerator, from measured steps of the same workload on another.
 
@@ -228,12 +233,12 @@ def predict_from_profile(
         profile: What was measured.
         profiled: What the model says of each measured step, in the profile's order.
         target: What the model says of the step asked for.
-        transfer: What errors have in common.
+        error_model: What errors have in common.
     """
     measured_s = [step_s for _, step_s in profile.steps]
-    correction = transfer.corrections(profiled, measured_s, [target])[0]
+    correction = error_model.corrections(profiled, measured_s, [target])[0]
     scale = math.exp(correction.log_ratio)
-    low, high = (end * correction.spread for end in transfer.ends_for(profiled))
+    low, high = (end * correction.spread for end in error_model.ends_for(profiled))
     parts = {name: part * scale for name, part in target.parts_s.items()}
     return StepTime(
         time_s=interval_around(target.modelled_s * scale, low, high), basis="modelled",

@@ -24,10 +24,16 @@ def winsorize(log_ratios: Any) -> Any:
     return np.clip(np.asarray(log_ratios, float), -WINSOR_LOG, WINSOR_LOG)
 
 
-def _pack(law: ErrorCovariance) -> Any:
+def _pack(covariance_model: ErrorCovariance) -> Any:
     import numpy as np
 
-    return np.log([*law.common, *law.own, *(getattr(law, name) for name in LEARNT)])
+    return np.log(
+        [
+            *covariance_model.common,
+            *covariance_model.own,
+            *(getattr(covariance_model, name) for name in LEARNT),
+        ]
+    )
 
 
 def _unpack(logs: Any) -> ErrorCovariance:
@@ -38,49 +44,51 @@ def _unpack(logs: Any) -> ErrorCovariance:
     )
 
 
-def _by_size(points: StepFeatures, errors: Any) -> list[tuple[StepFeatures, Any]]:
+def _by_size(features: StepFeatures, errors: Any) -> list[tuple[StepFeatures, Any]]:
     """Return the workloads stacked with others of as many steps: arrays of [workloads, steps, ...]."""
     import numpy as np
 
     groups: dict[int, list[Any]] = {}
-    for work in np.unique(points.work):
-        rows = np.flatnonzero(points.work == work)
+    for work in np.unique(features.work):
+        rows = np.flatnonzero(features.work == work)
         groups.setdefault(len(rows), []).append(rows)
     stacks = [np.array(rows) for rows in groups.values()]
-    return [(points[rows], errors[rows]) for rows in stacks]
+    return [(features[rows], errors[rows]) for rows in stacks]
 
 
-def _negative_log_likelihood(law: ErrorCovariance, points: StepFeatures, errors: Any) -> float:
+def _negative_log_likelihood(covariance_model: ErrorCovariance, features: StepFeatures, errors: Any) -> float:
     """Return it for stacked workloads, each on its own (Rasmussen & Williams 2006, equation 2.30)."""
     import numpy as np
 
     size = errors.shape[-1]
-    spread = within_workload_covariance(law, points, points) + (law.noise**2 + FLOOR) * np.eye(size)
+    spread = within_workload_covariance(covariance_model, features, features) + (
+        covariance_model.noise**2 + FLOOR
+    ) * np.eye(size)
     root = np.linalg.cholesky(spread)
     scaled = np.linalg.solve(root, errors[..., None])
     return float(0.5 * (scaled**2).sum() + np.log(np.diagonal(root, axis1=-2, axis2=-1)).sum())
 
 
-def fit_error_covariance(points: StepFeatures, log_ratios: Sequence[float]) -> ErrorCovariance:
+def fit_error_covariance(features: StepFeatures, log_ratios: Sequence[float]) -> ErrorCovariance:
     """Fit how far errors spread within a workload; the reach between workloads is not fitted.
 
     Every workload counts as if it were the only one known, which is what a new one is: its errors are not
     explained by its relatives, so more of them is left for its profile to explain.
 
     Args:
-        points: Steps of workloads, most of them measured on several accelerators.
+        features: Steps of workloads, most of them measured on several accelerators.
         log_ratios: log(measured / modelled) of each.
     """
     import numpy as np
     from scipy.optimize import minimize
 
-    stacks = _by_size(points, winsorize(log_ratios))
+    stacks = _by_size(features, winsorize(log_ratios))
     start = _pack(ErrorCovariance())
 
     def loss(logs: Any) -> float:
-        law = _unpack(logs)
+        covariance_model = _unpack(logs)
         prior = 0.5 * float((((logs - start) / PRIOR_LOG) ** 2).sum())
-        return prior + sum(_negative_log_likelihood(law, *stack) for stack in stacks)
+        return prior + sum(_negative_log_likelihood(covariance_model, *stack) for stack in stacks)
 
     found = minimize(
         loss, start, method="L-BFGS-B", bounds=[(s - 3.0, s + 3.0) for s in start], options={"maxiter": 25}
@@ -88,8 +96,8 @@ def fit_error_covariance(points: StepFeatures, log_ratios: Sequence[float]) -> E
     return _rounded(_unpack(np.asarray(found.x)))
 
 
-def _rounded(law: ErrorCovariance) -> ErrorCovariance:
+def _rounded(covariance_model: ErrorCovariance) -> ErrorCovariance:
     def short(value: Any) -> Any:
         return tuple(map(short, value)) if isinstance(value, list | tuple) else float(f"{value:.4g}")
 
-    return ErrorCovariance(**{name: short(value) for name, value in law.to_json().items()})
+    return ErrorCovariance(**{name: short(value) for name, value in covariance_model.to_json().items()})

@@ -158,7 +158,7 @@ class ProfiledPredictor:
 
     def __init__(
         self, predictor: Predictor, measurements: Sequence[ProfileRow], *, own_cpu: Accelerator | None,
-        accelerators: Mapping[str, Accelerator], transfer: ErrorModel | None = None,
+        accelerators: Mapping[str, Accelerator], error_model: ErrorModel | None = None,
     ) -> None:  # fmt: skip
         """Take a predictor and what was measured.
 
@@ -167,11 +167,11 @@ class ProfiledPredictor:
             measurements: Of any work, on any accelerator.
             own_cpu: This machine's CPU, which is what `CPU` means in a profile; None when it computes on a GPU.
             accelerators: The catalog's.
-            transfer: What errors have in common; None: the packaged one.
+            error_model: What errors have in common; None: the packaged one.
         """
         self.predictor, self.measurements, self.own_cpu = predictor, tuple(measurements), own_cpu
         self.accelerators = accelerators
-        self._transfer = transfer
+        self._error_model = error_model
 
     def step_time(
         self, workload: Workload, accelerator: Accelerator, *, devices: float = 1,
@@ -224,11 +224,11 @@ class ProfiledPredictor:
         profiled = [(m, step) for m, step in pairs if step is not None]
         if target is None or not profiled:
             return None
-        transfer = self._transfer or load_error_model()
+        error_model = self._error_model or load_error_model()
         steps = [step for _, step in profiled]
-        correction = transfer.corrections(steps, [m.computing_s for m, _ in profiled], [target])[0]
+        correction = error_model.corrections(steps, [m.computing_s for m, _ in profiled], [target])[0]
         scale = math.exp(correction.log_ratio)
-        low, high = (end * correction.spread for end in transfer.ends_for(steps))
+        low, high = (end * correction.spread for end in error_model.ends_for(steps))
         parts_s = {name: part_s * scale for name, part_s in target.parts_s.items()}
         return StepTime(
             time_s=interval_around(target.modelled_s * scale, low, high), basis="modelled", parts_s=parts_s,

@@ -1,4 +1,4 @@
-"""80 % prediction intervals from the errors made on models that a fit had not seen."""
+"""80 % prediction intervals from held-out residuals log(measured / predicted)."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ NEAR = 0.01
 
 
 def weighted_quantile(values: Sequence[float], weights: Sequence[float], probability: float) -> float:
-    """Return the smallest value below which at least that share of the weight lies.
+    """Return the weighted quantile: the smallest v with sum(w_i : x_i <= v) >= p * sum(w_i).
 
-    The conservative (outer) side is taken, as split conformal prediction does (Lei et al., 2018,
+    There is no interpolation: the outer value is taken, as in split conformal prediction (Lei et al., 2018,
     "Distribution-Free Predictive Inference for Regression", JASA 113, doi:10.1080/01621459.2017.1307116).
 
     Args:
-        values: Not empty; any order.
-        weights: Positive, one a value; any scale.
-        probability: 0..1.
+        values: x, at least one value, in any order.
+        weights: w, positive, one per value, of any scale.
+        probability: p, 0..1 [-].
 
     Example:
         >>> weighted_quantile([1.0, 2.0, 3.0], [1.0, 1.0, 2.0], 0.5)
@@ -51,21 +51,26 @@ def weighted_quantile(values: Sequence[float], weights: Sequence[float], probabi
 
 
 def equal_weights(groups: Iterable[str]) -> list[float]:
-    """Return weights that give every group the same total, however many rows it has."""
+    """Return weights that sum to 1 over each group: 1 / (rows of the group) [-]."""
     names = list(groups)
     sizes = Counter(names)
     return [1.0 / sizes[name] for name in names]
 
 
 def interval_around(mid_s: float, log_low: float, log_high: float) -> Interval:
-    """Return the interval whose ends are off by log ratios of measured to predicted, ``mid_s`` always inside."""
+    """Return the interval [mid * exp(min(log_low, 0)), mid * exp(max(log_high, 0))], which contains mid.
+
+    Args:
+        mid_s: Central estimate [s].
+        log_low, log_high: Bounds of log(measured / predicted) [-].
+    """
     return Interval(
         low=mid_s * math.exp(min(log_low, 0.0)), mid=mid_s, high=mid_s * math.exp(max(log_high, 0.0))
     )
 
 
 def union(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
-    """Return the ends of the smallest interval that holds both.
+    """Return the bounds of the smallest interval that contains both intervals.
 
     Example:
         >>> union((-0.1, 0.3), (-0.2, 0.1))
@@ -75,36 +80,40 @@ def union(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, 
 
 
 def compute_log_bounds(
-    log_ratios: Sequence[float], groups: Sequence[str], *, tail: float = TAIL, alike: Sequence[float] = ()
+    log_ratios: Sequence[float],
+    groups: Sequence[str],
+    *,
+    tail: float = TAIL,
+    similarity: Sequence[float] = (),
 ) -> tuple[float, float]:
-    """Return the 10th and 90th percentile of log ratios, every group weighing the same.
+    """Return the 10th and 90th percentile of residuals with equal total weight of every group.
 
     Args:
-        log_ratios: log(measured / predicted) [-].
-        groups: Which group each belongs to.
-        tail: Share that lies outside on either side [-].
-        alike: What each counts within its group, positive (localized conformal prediction: Guan, 2023, Biometrika
-            110, doi:10.1093/biomet/asac040); empty: all the same [-].
+        log_ratios: Residuals log(measured / predicted) [-].
+        groups: Group of each residual.
+        tail: Share outside the interval on either side [-].
+        similarity: Positive weight of each residual within its group (localized conformal prediction: Guan, 2023,
+            Biometrika 110, doi:10.1093/biomet/asac040); empty: equal weights [-].
     """
     weights = equal_weights(groups)
-    if alike:
-        weights = [weight * likeness for weight, likeness in zip(weights, alike, strict=True)]
+    if similarity:
+        weights = [weight * factor for weight, factor in zip(weights, similarity, strict=True)]
     low = -weighted_quantile([-log for log in log_ratios], weights, 1.0 - tail)
     return low, weighted_quantile(log_ratios, weights, 1.0 - tail)
 
 
 def _ends(
-    logs: Sequence[float], groups: Sequence[str], tail: float, alike: Sequence[float]
+    logs: Sequence[float], groups: Sequence[str], tail: float, similarity: Sequence[float]
 ) -> tuple[float, float]:
-    return union((0.0, 0.0), compute_log_bounds(logs, groups, tail=tail, alike=alike))
+    return union((0.0, 0.0), compute_log_bounds(logs, groups, tail=tail, similarity=similarity))
 
 
-def _coverages(logs: Sequence[float], groups: Sequence[str], alike: Sequence[float]) -> list[float]:
-    """Return, for each of `TAILS`, the mean over groups of the share that the interval of the others holds."""
+def _coverages(logs: Sequence[float], groups: Sequence[str], similarity: Sequence[float]) -> list[float]:
+    """Return for each of `TAILS` the mean coverage of a group by the interval from all other groups [-]."""
     import numpy as np
 
     log, group = np.array(logs), np.array(groups)
-    count = np.array(alike) if alike else np.ones(len(logs))
+    count = np.array(similarity) if similarity else np.ones(len(logs))
     weight = np.array(equal_weights(groups)) * count
     shares, of_groups = [], []
     for held in sorted(set(groups)):
@@ -128,28 +137,32 @@ def _quantiles(values: Any, weights: Any) -> Any:
 
 
 def compute_nested_log_bounds(
-    log_ratios: Sequence[float], groups: Sequence[str], *, alike: Sequence[float] = ()
+    log_ratios: Sequence[float], groups: Sequence[str], *, similarity: Sequence[float] = ()
 ) -> tuple[float, float]:
-    """Return the interval of log ratios that holds 80 % of a group that is not among these.
+    """Return the bounds of residuals that cover 80 % of an unseen group, by nested cross-validation.
 
-    Percentiles of a handful of groups are too narrow for the next one. Each group in turn is left out once more,
-    and the narrowest of the percentiles is taken at which the groups left out are held 80 % of the time, on
-    average over groups (the idea of cross-conformal prediction: Vovk, 2015, "Cross-conformal predictors", Ann.
-    Math. Artif. Intell. 74, doi:10.1007/s10472-013-9368-4). One group alone gives its own percentiles.
+    Percentiles of few groups are too narrow for another group. Each group in turn is left out, and the narrowest
+    percentiles are taken that cover the left-out groups 80 % of the time on average (the idea of cross-conformal
+    prediction: Vovk, 2015, "Cross-conformal predictors", Ann. Math. Artif. Intell. 74,
+    doi:10.1007/s10472-013-9368-4). For a single group the result is its own percentiles.
 
     Args:
-        log_ratios: log(measured / predicted) [-].
-        groups: Which group each belongs to; all groups weigh the same.
-        alike: See `compute_log_bounds`. A held-out group is weighted by the mean of its rows. Rows with a weight
-            below `NEAR` are ignored (if there are no others, all rows have equal weight): the bounds of a few
+        log_ratios: Residuals log(measured / predicted) [-].
+        groups: Group of each residual; all groups have equal total weight.
+        similarity: See `compute_log_bounds`. A left-out group is weighted by the mean of its rows. Rows with a
+            weight below `NEAR` are ignored (if there are no others, all rows have equal weight): the bounds of a few
             groups are extremes, where a row counts in full however small its weight [-].
     """
-    near = [row for row in zip(log_ratios, groups, alike, strict=True) if row[2] >= NEAR] if alike else []
+    near = (
+        [row for row in zip(log_ratios, groups, similarity, strict=True) if row[2] >= NEAR]
+        if similarity
+        else []
+    )
     if near:
-        log_ratios, groups, alike = zip(*near, strict=True)
+        log_ratios, groups, similarity = zip(*near, strict=True)
     else:
-        alike = ()
+        similarity = ()
     if len(set(groups)) == 1:
-        return _ends(log_ratios, groups, TAIL, alike)
-    held = zip(TAILS, _coverages(log_ratios, groups, alike), strict=True)
-    return _ends(log_ratios, groups, next((tail for tail, share in held if share >= LEVEL), 0.0), alike)
+        return _ends(log_ratios, groups, TAIL, similarity)
+    held = zip(TAILS, _coverages(log_ratios, groups, similarity), strict=True)
+    return _ends(log_ratios, groups, next((tail for tail, share in held if share >= LEVEL), 0.0), similarity)

@@ -161,20 +161,20 @@ def build_kernels(
     ops: Sequence[Op],
     *,
     compiled: bool,
-    library: Collection[str] = (),
-    primitives_of: Collection[UnfusedPart] = (),
+    cudnn_layers: Collection[str] = (),
+    unfused: Collection[UnfusedPart] = (),
 ) -> tuple[Kernel, ...]:
     """Return what is launched in a step, equal kernels merged into one row with a count.
 
     Args:
         ops: Of the traced workload.
         compiled: True: elementwise chains are fused as XLA does; False: one kernel a layer call and phase.
-        library: Recurrent layers that a library runs whole (`lstm`, `gru`); others run the loop as traced.
-        primitives_of: Where the framework launches every primitive: in `calls` that it has no kernel for, in
+        cudnn_layers: Recurrent layers that a library runs whole (`lstm`, `gru`); others run the loop as traced.
+        unfused: Where the framework launches every primitive: in `calls` that it has no kernel for, in
             `updates` of variables that are not compiled with the rest.
     """
-    dispatched, streamed = use_cudnn_rnn(ops, layers=library)
-    dispatched, apart = split_unfused(dispatched, parts=primitives_of)
+    dispatched, streamed = use_cudnn_rnn(ops, layers=cudnn_layers)
+    dispatched, apart = split_unfused(dispatched, parts=unfused)
     inner = (replace(kernel, streamed=True) for kernel in _launched(streamed, compiled=compiled))
     alike: dict[object, list[Kernel]] = {}
     primitives = (kernel for op in apart for kernel in _primitives(op))
