@@ -10,13 +10,13 @@ from pathlib import Path
 from ..errors import UsageError, near_names_hint
 from ..offers.rows import Accelerator
 from ..predict.device.accelerator_limits import compute_limits, find_generation
+from ..predict.execution import Execution, find_measured_execution
 from ..predict.framework_versions import software_year
-from ..predict.kernels.table import KernelTable, build_kernel_table
+from ..predict.kernels.table import KernelTable
 from ..predict.measurements import Measurement
 from ..predict.priors import LAST_YEAR
 from ..predict.run_config import (
     compute_memory_pressure,
-    find_converted_dtypes,
     is_fed_from_host,
     name_host,
     name_stack,
@@ -99,19 +99,19 @@ def build_samples(
         UsageError: An accelerator is not in the catalog, or lacks the numbers that a prediction needs.
     """
     traces = trace_runs(measurements, progress=progress, known=known)
-    tables: dict[tuple[str, frozenset[str]], KernelTable] = {}
+    tables: dict[tuple[str, Execution], KernelTable] = {}
     samples = []
     for m in measurements:
-        accelerator, traced = _accelerator_of(m, accelerators), traces[build_run_key(m)]
-        converted = find_converted_dtypes(m, accelerator)
-        key = (build_run_key(m), converted)
+        accelerator, traced = _find_accelerator(m, accelerators), traces[build_run_key(m)]
+        execution = find_measured_execution(m, accelerator)
+        key = (build_run_key(m), execution)
         if key not in tables:
-            tables[key] = build_kernel_table(traced.kernels, converted=converted)
-        samples.append(_example(m, traced, tables[key], accelerator))
+            tables[key] = execution.build_table(traced.kernels)
+        samples.append(_build_sample(m, traced, tables[key], accelerator))
     return samples
 
 
-def _accelerator_of(m: Measurement, accelerators: Mapping[str, Accelerator]) -> Accelerator:
+def _find_accelerator(m: Measurement, accelerators: Mapping[str, Accelerator]) -> Accelerator:
     accelerator = accelerators.get(m.accelerator)
     if accelerator is None:
         raise UsageError(
@@ -121,7 +121,7 @@ def _accelerator_of(m: Measurement, accelerators: Mapping[str, Accelerator]) -> 
     return accelerator
 
 
-def _example(
+def _build_sample(
     m: Measurement, traced: TracedRun, table: KernelTable, accelerator: Accelerator
 ) -> LabelledSample:
     chip = compute_limits(accelerator, table=table, precision=m.precision)

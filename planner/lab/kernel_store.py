@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from ..files import write_atomically
+from ..predict.execution import find_measured_execution
 from ..predict.kernels.executed_ops import CORES_PER_CHIP, list_gradient_passes, select_executed_ops
-from ..predict.kernels.table import CATEGORIES, Kernel, build_kernels
+from ..predict.kernels.table import CATEGORIES, Kernel
 from ..predict.measurements import Measurement
 from ..predict.run_config import find_cudnn_layers, find_unfused_parts
 from ..workload.model import Workload
@@ -68,12 +69,7 @@ def build_run_key(m: Measurement) -> str:
 def build_traced_run(m: Measurement, workload: Workload) -> TracedRun:
     """Return what a traced workload launches in the way that was measured."""
     return TracedRun(
-        kernels=build_kernels(
-            select_executed_ops(m, workload),
-            compiled=m.compiled,
-            cudnn_layers=find_cudnn_layers(m),
-            unfused=find_unfused_parts(m),
-        ),
+        kernels=find_measured_execution(m).build_kernels(select_executed_ops(m, workload)),
         input_bytes=workload.memory.input_bytes,
         gradient_bytes=workload.memory.gradient_bytes,
         memory_bytes=workload.memory.total_bytes,

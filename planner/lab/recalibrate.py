@@ -9,10 +9,11 @@ from typing import Any
 
 from ..files import write_atomically
 from ..offers.rows import Accelerator
-from ..predict.measurements import Measurement
+from ..predict.interval.inference import LogBounds
+from ..predict.measurements import STACKS, Measurement
 from .calibrate import build_measured_index, calibrate, is_plain_fit, select_single_gpu_rows
+from .cross_validation import CrossValidation
 from .dataset import build_samples, load_measured_workload, trace_runs
-from .inference_intervals import compute_inference_bounds, inference_to_json
 from .kernel_store import TracedRun, build_run_key, encode_store
 from .multi_device_data import (
     find_packaged_facts,
@@ -23,7 +24,26 @@ from .multi_device_data import (
 from .multi_device_fit import fit_exchange_forms, parallel_to_json
 from .transfer_score import fit_error_model
 
-__all__ = ["PARTS", "rebuild_profiles", "write_profiles"]
+__all__ = ["PARTS", "compute_inference_bounds", "inference_to_json", "rebuild_profiles", "write_profiles"]
+
+
+FORMAT = "gpuplan.inference/1"
+
+
+def compute_inference_bounds(sources: CrossValidation) -> dict[str, LogBounds]:
+    """Return the 10th and 90th percentile of log(measured / predicted) of inference calls, by stack.
+
+    Args:
+        sources: Predictions by fits without each publisher, of whatever mode.
+    """
+    calls = sources.where(lambda m: m.mode == "infer")
+    return calls.intervals(kinds=STACKS) if calls.samples else {}
+
+
+def inference_to_json(ends: Mapping[str, LogBounds]) -> dict[str, Any]:
+    """Return the ends as plain JSON types."""
+    return {"schema": FORMAT, "intervals": {stack: list(pair) for stack, pair in ends.items()}}
+
 
 Progress = Callable[[str], None]
 

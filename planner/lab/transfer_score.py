@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ..predict.from_profile.error_covariance import StepSummary, build_features
+from ..predict.from_profile.error_covariance import StepSummary, build_features, fit_error_covariance
 from ..predict.from_profile.error_model import BatchProfile, ErrorModel, TrainingErrors
-from ..predict.from_profile.error_model_fit import fit_error_covariance
 from ..predict.interval.quantiles import compute_log_bounds, interval_around
 from ..predict.measurements import Measurement
 from ..predict.parameter_vector import FittedCoefficients

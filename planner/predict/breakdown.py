@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 from ..units import GIGA, TERA
 from .coefficients import Coefficients
 from .device.accelerator_limits import compute_limits, find_generation, peak_tflop_per_s
-from .kernels.executed_ops import repeat_updates_per_core
-from .kernels.recurrent import use_cudnn_rnn
-from .kernels.table import build_kernel_table, group_ops_by_kernel, moved_bytes
+from .execution import find_keras_execution
+from .kernels.table import moved_bytes
 from .predictor import compute_kernel_times_s
 from .priors import LAST_YEAR
-from .run_config import append_mode, find_keras_converted_dtypes, find_keras_cudnn_layers
+from .run_config import append_mode
 from .step_time import NoPrediction, StepTime
 
 if TYPE_CHECKING:
@@ -97,13 +96,7 @@ def break_down_step(
         step: What was predicted of it, by whatever basis; the kernels are scaled to it.
         coefficients: What was fitted.
     """
-    cudnn_layers = find_keras_cudnn_layers(
-        accelerator, keras=workload.versions["keras"], compiled=workload.compiled
-    )
-    dispatched, streamed = use_cudnn_rnn(
-        repeat_updates_per_core(workload.ops, accelerator.name), layers=cudnn_layers
-    )
-    pairs = group_ops_by_kernel([*dispatched, *streamed], compiled=workload.compiled)
+    pairs = find_keras_execution(workload, accelerator).group_ops(workload.ops)
     busy_s = _busy_s([kernel for kernel, _ in pairs], workload, accelerator, coefficients)
     dtype = _product_type(kernel for kernel, _ in pairs)
     peak, _ = peak_tflop_per_s(accelerator, dtype, tf32=workload.precision == "tf32")
@@ -128,10 +121,7 @@ def _busy_s(
     kernels: Sequence[Kernel], workload: Workload, accelerator: Accelerator, coefficients: Coefficients
 ) -> list[float] | None:
     """Return how long each kernel runs, its launch gap apart; None where the chip is not known [s]."""
-    converted = find_keras_converted_dtypes(
-        accelerator, precision=workload.precision, compiled=workload.compiled
-    )
-    table = build_kernel_table(kernels, converted=converted)
+    table = find_keras_execution(workload, accelerator).build_table(kernels)
     chip = compute_limits(accelerator, table=table, precision=workload.precision)
     if isinstance(chip, NoPrediction) or not kernels:
         return None

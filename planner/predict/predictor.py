@@ -15,20 +15,18 @@ from .device.accelerator_limits import compute_limits, find_generation
 from .device.kernel_times import compute_kernel_parts_s, compute_step_s, count_dispatches, with_software_year
 from .device.measured_lookup import MeasuredSteps, compute_fingerprint, load_measured_steps
 from .device.systolic_array import systolic_parts_s
+from .execution import Execution, find_keras_execution
 from .framework_versions import NEWEST_SOFTWARE
 from .interval.inference import inference_log_bounds
 from .interval.quantiles import interval_around
 from .interval.similarity import TimeBreakdown, compute_time_breakdown
-from .kernels.executed_ops import CORES_PER_CHIP, repeat_updates_per_core
-from .kernels.table import KernelTable, build_kernel_table, build_kernels
+from .kernels.table import KernelTable
 from .multi_device.data_parallel import scale_to_devices
 from .multi_device.interconnect import UNKNOWN_HOST, HostSpec
 from .priors import LAST_YEAR, datasheet_interval_key, era_bucket, era_sign
 from .run_config import (
     append_mode,
     compute_memory_pressure,
-    find_keras_converted_dtypes,
-    find_keras_cudnn_layers,
     name_run_kind,
 )
 from .step_time import Basis, Limiter, NoPrediction, StepTime
@@ -157,56 +155,47 @@ def extrapolate_generation(
 
 @dataclass(frozen=True, slots=True)
 class _WorkloadCache:
-    """What was worked out of a workload (kept alive, so that its id stays its own)."""
+    """Results for one workload, which is kept alive so that its id stays unique."""
 
     workload: Workload
-    # by what a library runs, copies of the weights, and the types of convolutions that are converted
-    tables: dict[tuple[frozenset[str], int, frozenset[str]], KernelTable]
+    tables: dict[Execution, KernelTable]
     fingerprint: str
-    # by id of the accelerator, share of it, stack, feed; with the accelerator, so that its id stays its own
+    # by id of the accelerator (kept alive in the value), share of it, stack, feed
     steps: dict[tuple[int, float, str, bool], tuple[Accelerator, StepTime | NoPrediction]]
 
 
 @dataclass(frozen=True)
 class Predictor:
-    """Predicts steps; keeps what it worked out of a workload for the next accelerator."""
+    """Predicts step times; caches the results of each workload for further accelerators."""
 
     coefficients: Coefficients
     measured: MeasuredSteps
 
     @classmethod
     def load(cls) -> Predictor:
-        """Return the predictor of the packaged coefficients and measurements."""
+        """Return the predictor with the packaged coefficients and measurements."""
         return cls(load_coefficients(), load_measured_steps())
 
     @cached_property
-    def _known(self) -> dict[int, _WorkloadCache]:
+    def _caches(self) -> dict[int, _WorkloadCache]:
         return {}
 
-    def _work(self, workload: Workload) -> _WorkloadCache:
-        if id(workload) not in self._known:
-            kernels = build_kernels(workload.ops, compiled=workload.compiled)
-            tables = {(frozenset[str](), 1, frozenset[str]()): build_kernel_table(kernels)}
-            self._known[id(workload)] = _WorkloadCache(
-                workload, tables, compute_fingerprint(workload, kernels), {}
-            )
-        return self._known[id(workload)]
+    def _cache(self, workload: Workload) -> _WorkloadCache:
+        if id(workload) not in self._caches:
+            plain = Execution(compiled=workload.compiled)
+            kernels = plain.build_kernels(workload.ops)
+            tables = {plain: plain.build_table(kernels)}
+            fingerprint = compute_fingerprint(workload, kernels)
+            self._caches[id(workload)] = _WorkloadCache(workload, tables, fingerprint, {})
+        return self._caches[id(workload)]
 
     def kernel_table(self, workload: Workload, accelerator: Accelerator) -> KernelTable:
-        """Return the kernels of a workload's step on an accelerator, built once for all that run the same."""
-        tables = self._work(workload).tables
-        cudnn_layers = find_keras_cudnn_layers(
-            accelerator, keras=workload.versions["keras"], compiled=workload.compiled
-        )
-        cudnn_layers &= {op.loop.layer for op in workload.ops if op.loop is not None}  # others change nothing
-        compiled = workload.compiled
-        converted = find_keras_converted_dtypes(accelerator, precision=workload.precision, compiled=compiled)
-        key = (cudnn_layers, CORES_PER_CHIP.get(accelerator.name, 1), converted)
-        if key not in tables:
-            ops = repeat_updates_per_core(workload.ops, accelerator.name)
-            kernels = build_kernels(ops, compiled=compiled, cudnn_layers=cudnn_layers)
-            tables[key] = build_kernel_table(kernels, converted=converted)
-        return tables[key]
+        """Return the kernel table of a step; accelerators with equal execution share one table."""
+        tables = self._cache(workload).tables
+        execution = find_keras_execution(workload, accelerator)
+        if execution not in tables:
+            tables[execution] = execution.build_table(execution.build_kernels(workload.ops))
+        return tables[execution]
 
     def step_time(
         self, workload: Workload, accelerator: Accelerator, *, devices: float = 1, look_up: bool = True,
@@ -238,7 +227,7 @@ class Predictor:
         )  # fmt: skip
 
     def _measured(self, workload: Workload, accelerator: Accelerator) -> StepTime | None:
-        found = self.measured.find(self._work(workload).fingerprint, accelerator.name)
+        found = self.measured.find(self._cache(workload).fingerprint, accelerator.name)
         if found is None:
             return None
         modelled = self._modelled(workload, accelerator, share=1.0, stack="keras", fed=True)
@@ -257,7 +246,7 @@ class Predictor:
         self, workload: Workload, accelerator: Accelerator, *, share: float, stack: str, fed: bool
     ) -> StepTime | NoPrediction:
         """Return the modelled step of one device, worked out once however many devices are asked for."""
-        steps, key = self._work(workload).steps, (id(accelerator), share, stack, fed)
+        steps, key = self._cache(workload).steps, (id(accelerator), share, stack, fed)
         if key not in steps:
             found = self._worked_out(workload, accelerator, share=share, stack=stack, fed=fed)
             steps[key] = (accelerator, found)

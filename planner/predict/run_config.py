@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..offers.rows import Accelerator
 from ..units import GIB
 from .device.accelerator_limits import tensor_dtypes
-from .kernels.unfused import UnfusedPart
+from .kernels.table import UnfusedPart
 from .measurements import Measurement
 
 __all__ = [

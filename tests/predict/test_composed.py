@@ -8,8 +8,7 @@ from functools import cache
 
 import pytest
 from gpuplan.lab.kernel_store import build_run_key
-from gpuplan.predict.kernels.table import Kernel, build_kernels
-from gpuplan.predict.kernels.unfused import UnfusedPart
+from gpuplan.predict.kernels.table import Kernel, UnfusedPart, build_kernels
 from gpuplan.predict.measurements import read_published_file
 from gpuplan.predict.run_config import find_unfused_parts
 from gpuplan.workload.load import trace_keras_model

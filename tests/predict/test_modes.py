@@ -8,7 +8,7 @@ import pytest
 from gpuplan.lab.calibrate import compute_class_means, is_training
 from gpuplan.lab.cross_validation import CrossValidation, cross_validate
 from gpuplan.lab.dataset import build_samples
-from gpuplan.lab.inference_intervals import compute_inference_bounds
+from gpuplan.lab.recalibrate import compute_inference_bounds
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.coefficients import StackCoefficients, load_coefficients
 from gpuplan.predict.measurements import read_published_file

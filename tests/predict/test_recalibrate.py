@@ -89,7 +89,7 @@ def test_one_command_makes_everything_that_belongs_together_with_a_fake_fit(
     write_profiles(files, tmp_path)
     coefficients = load_coefficients(tmp_path / "efficiency.json")
     assert coefficients.shared == load_coefficients().shared
-    assert load_error_model(tmp_path / "transfer.json").cudnn_layers.steps
+    assert load_error_model(tmp_path / "transfer.json").training_errors.steps
     assert load_parallel_coefficients(tmp_path / "parallel.json")["all_reduce"].fitted_on["rows"] > 0
     kernels = json.loads(gzip.decompress((tmp_path / "published" / "kernels.json.gz").read_bytes()))
     assert set(kernels["runs"]) < set(load_store())

@@ -8,7 +8,7 @@ from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.coefficients import AcceleratorLimits
 from gpuplan.predict.device.accelerator_limits import compute_limits
 from gpuplan.predict.device.systolic_array import padded_flops, systolic_parts_s
-from gpuplan.predict.kernels.executed_ops import repeat_updates_per_core
+from gpuplan.predict.kernels.executed_ops import CORES_PER_CHIP, repeat_updates
 from gpuplan.predict.kernels.table import Kernel, KernelTable, build_kernel_table, build_kernels
 from gpuplan.workload.ops import Op, OpKind
 
@@ -75,6 +75,7 @@ def test_each_core_of_an_old_chip_updates_its_own_weights(name: str, copies: int
         for number, phase in enumerate(("forward", "update"))
     )  # fmt: skip
     moved = sum(
-        k.bytes_moved * k.count for k in build_kernels(repeat_updates_per_core(ops, name), compiled=True)
+        k.bytes_moved * k.count
+        for k in build_kernels(repeat_updates(ops, cores=CORES_PER_CHIP.get(name, 1)), compiled=True)
     )
     assert moved == 8.0 + 8.0 * copies

@@ -15,11 +15,14 @@ from gpuplan.lab.evaluation_protocols import SETTINGS
 from gpuplan.lab.scores import summarize
 from gpuplan.predict.from_profile.error_covariance import (
     PARTS,
+    WINSOR_LOG,
     ErrorCovariance,
     StepSummary,
     build_features,
     covariance,
+    fit_error_covariance,
     posterior,
+    winsorize,
 )
 from gpuplan.predict.from_profile.error_model import (
     BatchProfile,
@@ -29,7 +32,6 @@ from gpuplan.predict.from_profile.error_model import (
     predict_from_profile,
     split_fixed_per_sample,
 )
-from gpuplan.predict.from_profile.error_model_fit import WINSOR_LOG, fit_error_covariance, winsorize
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -12,19 +12,24 @@ equations 2.23 and 2.24). What the model gets wrong about one workload is writte
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, astuple, dataclass, replace
 from typing import Any
 
 __all__ = [
     "PARTS",
+    "WINSOR_LOG",
     "ErrorCovariance",
     "StepFeatures",
     "StepSummary",
     "build_features",
     "compute_covariance",
+    "fit_error_covariance",
     "posterior",
+    "winsorize",
 ]
+
 
 PARTS = ("compute", "memory bandwidth", "launch", "input")
 
@@ -188,3 +193,95 @@ def posterior(mean: Any, spread: Any, known: Sequence[int], values: Any, *, nois
     blurred = spread[np.ix_(rows, rows)] + noise**2 * np.eye(len(rows))
     gain = np.linalg.solve(blurred, spread[rows]).T
     return mean + gain @ (values - mean[rows]), spread - gain @ spread[rows]
+
+
+WINSOR_LOG = 0.6  # errors beyond this count as this: a few odd measurements do not set the spread of all
+PRIOR_LOG = 1.0  # prior spread of each standard deviation around its start, in log units
+LEARNT = ("level", "wiggle_common", "wiggle_own", "wiggle_length", "noise")
+FLOOR = 1e-9  # keeps a covariance invertible [log units squared]
+
+
+def winsorize(log_ratios: Any) -> Any:
+    """Return errors cut off at `WINSOR_LOG` on both sides."""
+    import numpy as np
+
+    return np.clip(np.asarray(log_ratios, float), -WINSOR_LOG, WINSOR_LOG)
+
+
+def _pack(covariance_model: ErrorCovariance) -> Any:
+    import numpy as np
+
+    return np.log(
+        [
+            *covariance_model.common,
+            *covariance_model.own,
+            *(getattr(covariance_model, name) for name in LEARNT),
+        ]
+    )
+
+
+def _unpack(logs: Any) -> ErrorCovariance:
+    values = [math.exp(value) for value in logs]
+    a, b, c, d, e, f, g, h, *rest = values
+    return replace(
+        ErrorCovariance(), common=(a, b, c, d), own=(e, f, g, h), **dict(zip(LEARNT, rest, strict=True))
+    )
+
+
+def _by_size(features: StepFeatures, errors: Any) -> list[tuple[StepFeatures, Any]]:
+    """Return the workloads stacked with others of as many steps: arrays of [workloads, steps, ...]."""
+    import numpy as np
+
+    groups: dict[int, list[Any]] = {}
+    for work in np.unique(features.work):
+        rows = np.flatnonzero(features.work == work)
+        groups.setdefault(len(rows), []).append(rows)
+    stacks = [np.array(rows) for rows in groups.values()]
+    return [(features[rows], errors[rows]) for rows in stacks]
+
+
+def _negative_log_likelihood(covariance_model: ErrorCovariance, features: StepFeatures, errors: Any) -> float:
+    """Return it for stacked workloads, each on its own (Rasmussen & Williams 2006, equation 2.30)."""
+    import numpy as np
+
+    size = errors.shape[-1]
+    spread = within_workload_covariance(covariance_model, features, features) + (
+        covariance_model.noise**2 + FLOOR
+    ) * np.eye(size)
+    root = np.linalg.cholesky(spread)
+    scaled = np.linalg.solve(root, errors[..., None])
+    return float(0.5 * (scaled**2).sum() + np.log(np.diagonal(root, axis1=-2, axis2=-1)).sum())
+
+
+def fit_error_covariance(features: StepFeatures, log_ratios: Sequence[float]) -> ErrorCovariance:
+    """Fit how far errors spread within a workload; the reach between workloads is not fitted.
+
+    Every workload counts as if it were the only one known, which is what a new one is: its errors are not
+    explained by its relatives, so more of them is left for its profile to explain.
+
+    Args:
+        features: Steps of workloads, most of them measured on several accelerators.
+        log_ratios: log(measured / modelled) of each.
+    """
+    import numpy as np
+    from scipy.optimize import minimize
+
+    stacks = _by_size(features, winsorize(log_ratios))
+    start = _pack(ErrorCovariance())
+
+    def loss(logs: Any) -> float:
+        covariance_model = _unpack(logs)
+        prior = 0.5 * float((((logs - start) / PRIOR_LOG) ** 2).sum())
+        return prior + sum(_negative_log_likelihood(covariance_model, *stack) for stack in stacks)
+
+    found = minimize(
+        loss, start, method="L-BFGS-B", bounds=[(s - 3.0, s + 3.0) for s in start], options={"maxiter": 25}
+    )
+    return _rounded(_unpack(np.asarray(found.x)))
+
+
+def _rounded(covariance_model: ErrorCovariance) -> ErrorCovariance:
+    def short(value: Any) -> Any:
+        return tuple(map(short, value)) if isinstance(value, list | tuple) else float(f"{value:.4g}")
+
+    return ErrorCovariance(**{name: short(value) for name, value in covariance_model.to_json().items()})

@@ -23,8 +23,8 @@ from .error_covariance import (
     build_features,
     compute_covariance,
     posterior,
+    winsorize,
 )
-from .error_model_fit import winsorize
 
 __all__ = [
     "FORMAT",

@@ -150,8 +150,8 @@ def compute_nested_log_bounds(
         log_ratios: Residuals log(measured / predicted) [-].
         groups: Group of each residual; all groups have equal total weight.
         similarity: See `compute_log_bounds`. A left-out group is weighted by the mean of its rows. Rows with a
-            weight below `NEAR` are ignored (if there are no others, all rows have equal weight): the bounds of a few
-            groups are extremes, where a row counts in full however small its weight [-].
+            weight below `NEAR` are ignored (if there are no others, all rows have equal weight), because the
+            bounds of a few groups are extremes, where a row counts in full however small its weight [-].
     """
     near = (
         [row for row in zip(log_ratios, groups, similarity, strict=True) if row[2] >= NEAR]

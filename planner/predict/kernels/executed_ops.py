@@ -14,7 +14,7 @@ __all__ = [
     "CORES_PER_CHIP",
     "GradientPass",
     "list_gradient_passes",
-    "repeat_updates_per_core",
+    "repeat_updates",
     "select_executed_ops",
 ]
 
@@ -69,7 +69,7 @@ def select_executed_ops(m: Measurement, workload: Workload) -> tuple[Op, ...]:
     No optimizer where only forward and backward were timed; its share of the optimizer step where passes are
     accumulated; what is done to gradients beside it; the forward pass twice where activations are recomputed.
     """
-    ops = repeat_updates_per_core(workload.ops, m.accelerator)
+    ops = workload.ops
     if m.work == "forward_backward":
         ops = tuple(op for op in ops if op.phase != "update")
     if m.accumulation is not None and m.accumulation > 1:
@@ -93,9 +93,8 @@ def _over_gradients(sweep: GradientPass, ops: Sequence[Op], *, gradient_bytes: f
     )  # fmt: skip
 
 
-def repeat_updates_per_core(ops: tuple[Op, ...], accelerator: str) -> tuple[Op, ...]:
-    """Return the ops of a step on a chip, the optimizer's once for each core that holds the weights."""
-    copies = CORES_PER_CHIP.get(accelerator, 1)
-    if copies == 1:
-        return ops
-    return tuple(replace(op, count=op.count * copies) if op.phase == "update" else op for op in ops)
+def repeat_updates(ops: Sequence[Op], *, cores: int) -> tuple[Op, ...]:
+    """Return the operations of a step on a chip whose cores each update all weights."""
+    if cores == 1:
+        return tuple(ops)
+    return tuple(replace(op, count=op.count * cores) if op.phase == "update" else op for op in ops)

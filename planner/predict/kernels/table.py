@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import Any
+from typing import Any, Literal
 
 from ...workload.ops import Op, OpKind
 from .recurrent import use_cudnn_rnn
-from .unfused import UnfusedPart, split_unfused
 
 __all__ = [
     "CATEGORIES",
@@ -17,11 +16,37 @@ __all__ = [
     "WINOGRAD_FILTERS",
     "Kernel",
     "KernelTable",
+    "UnfusedPart",
     "build_kernel_table",
     "build_kernels",
     "group_ops_by_kernel",
     "moved_bytes",
-]  # fmt: skip
+    "split_unfused",
+]
+
+
+UnfusedPart = Literal["calls", "updates"]
+_PRODUCTS = (OpKind.CONV, OpKind.DEPTHWISE, OpKind.DOT)
+
+
+def split_unfused(ops: Sequence[Op], *, parts: Collection[UnfusedPart]) -> tuple[list[Op], list[Op]]:
+    """Return the rows whose kernels are whole, and those that are launched primitive by primitive.
+
+    Products are whole, each in a group of its own.
+
+    Args:
+        ops: Of a traced workload.
+        parts: Where a framework composes: in `calls` that it has no kernel for, in `updates` of variables.
+    """
+
+    def is_composed(op: Op) -> bool:
+        composed = (op.composed and "calls" in parts) or (op.phase == "update" and "updates" in parts)
+        return composed and op.kind not in _PRODUCTS
+
+    groups = {op.layer_group for op in ops if op.layer_group >= 0 and is_composed(op)}
+    whole = [op for op in ops if op.layer_group not in groups]
+    return whole, [op for op in ops if op.layer_group in groups]
+
 
 CONVOLUTIONS = ("conv_fprop", "conv_dgrad", "conv_wgrad")
 _SLIDING = (*CONVOLUTIONS, "depthwise")

@@ -1,0 +1,93 @@
+"""Kernel table of a step on an accelerator: the one recipe for predictions, breakdowns, fits and traces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ..offers.rows import Accelerator
+from ..workload.model import Workload
+from ..workload.ops import Op
+from .kernels.executed_ops import CORES_PER_CHIP, repeat_updates
+from .kernels.recurrent import use_cudnn_rnn
+from .kernels.table import (
+    Kernel,
+    KernelTable,
+    UnfusedPart,
+    build_kernel_table,
+    build_kernels,
+    group_ops_by_kernel,
+)
+from .measurements import Measurement
+from .run_config import (
+    find_converted_dtypes,
+    find_cudnn_layers,
+    find_keras_converted_dtypes,
+    find_keras_cudnn_layers,
+    find_unfused_parts,
+)
+
+__all__ = ["Execution", "find_keras_execution", "find_measured_execution"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """Execution of a step: everything besides its operations that determines the kernel table.
+
+    Args:
+        compiled: True: elementwise chains are fused by XLA; False: one kernel per layer call and phase.
+        cudnn_layers: Recurrent layers (`lstm`, `gru`) executed by cuDNN; others run the traced loop.
+        unfused: Parts of the step of which every primitive is a kernel.
+        converted: Operand types of convolutions whose layout is converted for tensor units.
+        cores: Cores of a chip that each update the weights [-].
+    """
+
+    compiled: bool
+    cudnn_layers: frozenset[str] = frozenset()
+    unfused: frozenset[UnfusedPart] = frozenset()
+    converted: frozenset[str] = frozenset()
+    cores: int = 1
+
+    def build_kernels(self, ops: Sequence[Op]) -> tuple[Kernel, ...]:
+        """Return the kernels of a step, equal kernels merged into one row with a count."""
+        ops = repeat_updates(ops, cores=self.cores)
+        return build_kernels(
+            ops, compiled=self.compiled, cudnn_layers=self.cudnn_layers, unfused=self.unfused
+        )
+
+    def group_ops(self, ops: Sequence[Op]) -> list[tuple[Kernel, list[Op]]]:
+        """Return each kernel of a step with its operations; primitives of unfused parts are not separated."""
+        dispatched, streamed = use_cudnn_rnn(repeat_updates(ops, cores=self.cores), layers=self.cudnn_layers)
+        return group_ops_by_kernel([*dispatched, *streamed], compiled=self.compiled)
+
+    def build_table(self, kernels: Iterable[Kernel]) -> KernelTable:
+        """Return the kernels as arrays."""
+        return build_kernel_table(kernels, converted=self.converted)
+
+
+def find_keras_execution(workload: Workload, accelerator: Accelerator) -> Execution:
+    """Return the execution of a workload by the installed version of Keras."""
+    compiled = workload.compiled
+    layers = find_keras_cudnn_layers(accelerator, keras=workload.versions["keras"], compiled=compiled)
+    return Execution(
+        compiled=compiled,
+        cudnn_layers=layers & {op.loop.layer for op in workload.ops if op.loop is not None},
+        converted=find_keras_converted_dtypes(accelerator, precision=workload.precision, compiled=compiled),
+        cores=CORES_PER_CHIP.get(accelerator.name, 1),
+    )
+
+
+def find_measured_execution(m: Measurement, accelerator: Accelerator | None = None) -> Execution:
+    """Return the execution of a published measurement.
+
+    Args:
+        m: Published measurement.
+        accelerator: Row of the catalog; None: layout conversions are left out, as in the store of kernels.
+    """
+    return Execution(
+        compiled=m.compiled,
+        cudnn_layers=find_cudnn_layers(m),
+        unfused=find_unfused_parts(m),
+        converted=find_converted_dtypes(m, accelerator) if accelerator else frozenset(),
+        cores=CORES_PER_CHIP.get(m.accelerator, 1),
+    )
