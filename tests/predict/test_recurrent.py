@@ -140,7 +140,7 @@ def test_who_ran_recurrent_layers_by_a_library(
 
 
 @pytest.mark.parametrize(
-    ("name", "keras", "compiled", "library"),
+    ("name", "keras", "compiled", "cudnn_layers"),
     [
         ("T4", "3.15.1", True, {"lstm"}), ("T4", "3.13.2", True, set()), ("T4", "3.13.2", False, {"lstm", "gru"}),
         ("TPU-v3", "3.15.1", True, set()), ("TPU-v3", "3.15.1", False, set()),

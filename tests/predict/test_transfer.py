@@ -19,7 +19,7 @@ from gpuplan.predict.from_profile.error_covariance import (
     ErrorCovariance,
     StepSummary,
     build_features,
-    covariance,
+    compute_covariance,
     fit_error_covariance,
     posterior,
     winsorize,
@@ -84,7 +84,7 @@ def test_one_batch_size_cannot_be_split() -> None:
     assert BatchProfile(accelerator="T4", steps=((16, 0.02),)).step_s(64) == pytest.approx(0.08)
 
 
-@pytest.mark.parametrize("law", [ErrorCovariance(), LEVEL_ONLY])
+@pytest.mark.parametrize("covariance_model", [ErrorCovariance(), LEVEL_ONLY])
 def test_a_model_that_was_right_is_not_corrected(covariance_model: ErrorCovariance) -> None:
     """Measured as modelled on T4: the prediction for V100 is what was modelled."""
     found = error_model(covariance_model).corrections(
@@ -179,7 +179,7 @@ def test_covariance_is_symmetric_and_positive() -> None:
         for chip in ("T4", "V100", "K80") for size in (16, 64, 256) for work in ("net", "other")
     ]  # fmt: skip
     points = build_features(steps)
-    matrix = covariance(ErrorCovariance(), points, points)
+    matrix = compute_covariance(ErrorCovariance(), points, points)
     assert np.allclose(matrix, matrix.T)
     assert np.linalg.eigvalsh(matrix).min() > -1e-9
 
