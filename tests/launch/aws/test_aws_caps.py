@@ -112,7 +112,7 @@ def test_a_role_that_is_made_may_terminate_our_instances_and_no_other(cloud: Clo
     cloud.launcher.launch(cloud.plan(options={}))
     cloud.server.post("foreign", region="us-east-1", tags={"Name": "theirs"})
     theirs = next(one["id"] for one in cloud.server.meter() if one["foreign"])
-    other = content(cloud, theirs, StopTarget={"RoleArn": f"arn:aws:iam::123456789012:role/{MADE}"})
+    other = content(cloud, theirs, Target={"RoleArn": f"arn:aws:iam::123456789012:role/{MADE}"})
     cloud.server.post("schedule", region="us-east-1", name="aimed", content=other)
     cloud.server.post("clock", add_s=3600 + 60)
 

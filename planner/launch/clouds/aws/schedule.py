@@ -96,7 +96,7 @@ def _flat(content: dict[str, Any], above: str = "") -> dict[str, Any]:
     """Return nested content as dotted paths, references as values.
 
     Example:
-        >>> _flat({"StopTarget": {"Arn": "a", "Input": {"$json": {}}}})
+        >>> _flat({"Target": {"Arn": "a", "Input": {"$json": {}}}})
         {'Target.Arn': 'a', 'Target.Input': {'$json': {}}}
     """
     flat: dict[str, Any] = {}
