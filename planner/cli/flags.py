@@ -17,7 +17,7 @@ from . import completion
 if TYPE_CHECKING:
     from ..plan.request import EstimateRequest
     from ..plan.spot.preemption import SpotTerms
-    from ..workload.capture.terms import ScriptOptions
+    from ..workload.capture.script_options import ScriptOptions
     from ..workload.options import WorkloadOptions
 
 __all__ = [

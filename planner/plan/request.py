@@ -12,7 +12,7 @@ from ..frozen import Frozen
 from ..settings import load_settings
 from ..units import SECONDS_PER_HOUR
 from ..workload.capture.environment import require_variables
-from ..workload.capture.terms import ScriptOptions
+from ..workload.capture.script_options import ScriptOptions
 from .compare.criteria import SortBy
 from .cost_terms import CostTerms, build_cost_terms
 from .execution.scaling_mode import ScalingMode

@@ -44,12 +44,12 @@ def compute_entry_key(
         "variables": {name: os.environ.get(name) for name in options.script.variables},
         "argv": list(argv),
         "backend": os.environ.get("KERAS_BACKEND"),
-        "versions": _versions(),
+        "versions": _read_versions(),
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
-def _versions() -> dict[str, str]:
+def _read_versions() -> dict[str, str]:
     """Return the versions of the tracing packages without importing them, and a digest of gpuplan's sources."""
     from importlib.metadata import PackageNotFoundError, version
 
@@ -59,10 +59,10 @@ def _versions() -> dict[str, str]:
             known[package] = version(package)
         except PackageNotFoundError:
             known[package] = ""
-    return known | {"gpuplan": _sources()}
+    return known | {"gpuplan": _compute_source_digest()}
 
 
-def _sources() -> str:
+def _compute_source_digest() -> str:
     """Return a digest of the sizes and modification times of all tracing modules."""
     digest = hashlib.sha256()
     for file in sorted(Path(__file__).parent.rglob("*.py")):
@@ -76,7 +76,7 @@ def read_entry(key: str) -> dict[str, Any] | None:
     path = get_cache_folder("workloads") / f"{key}.json"
     try:
         entry = json.loads(path.read_bytes())
-        if entry["schema"] != SCHEMA or not _unchanged(entry["files"]):
+        if entry["schema"] != SCHEMA or not _are_unchanged(entry["files"]):
             return None
         workload: dict[str, Any] = entry["workload"]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -84,7 +84,7 @@ def read_entry(key: str) -> dict[str, Any] | None:
     return workload
 
 
-def _unchanged(files: dict[str, str]) -> bool:
+def _are_unchanged(files: dict[str, str]) -> bool:
     try:
         return all(hash_file(Path(file)) == digest for file, digest in files.items())
     except OSError:

@@ -81,26 +81,28 @@ def build_user_code_error(
     """
     line = find_user_line(error, folders)
     where, script = line or name, name.split("?", 1)[0]
-    backend = _foreign_backend(error, folders)
+    backend = _find_required_backend(error, folders)
     if backend is not None:
         return _needs_backend(backend, error, where=where, name=script)
     if isinstance(error, SyntaxError):
-        return CaptureError(f"{where}: {_syntax(error)}", hint="correct the syntax error, then run again")
+        return CaptureError(
+            f"{where}: {_format_syntax_error(error)}", hint="correct the syntax error, then run again"
+        )
     if isinstance(error, ModuleNotFoundError):
         return CaptureError(
             f"{where}: {to_one_line(error)}",
-            hint=f"install `{error.name}` where gpuplan is installed{_or_function(script)}",
+            hint=f"install `{error.name}` where gpuplan is installed{_suggest_function(script)}",
         )
     at = f" ({line})" if line is not None else ""
     fault = f"{type(error).__name__}: {to_one_line(error)}"
-    return CaptureError(f"{name} {doing}{at}: {fault}", hint=_way_out(error, script))
+    return CaptureError(f"{name} {doing}{at}: {fault}", hint=_build_hint(error, script))
 
 
-def _or_function(script: str) -> str:
+def _suggest_function(script: str) -> str:
     return f", or {WAY_OUT.format(name=script)}" if script.endswith(".py") else ""
 
 
-def _way_out(error: BaseException, script: str) -> str:
+def _build_hint(error: BaseException, script: str) -> str:
     if not script.endswith(".py"):
         return "build it in Python to see the full traceback"
     if isinstance(error, KeyError) and _is_missing_variable(error):
@@ -118,12 +120,12 @@ def _is_missing_variable(error: KeyError) -> bool:
     return codes[-1:] == [type(os.environ).__getitem__.__code__]
 
 
-def _syntax(error: SyntaxError) -> str:
+def _format_syntax_error(error: SyntaxError) -> str:
     at = f" ({os.path.basename(error.filename)}, line {error.lineno})" if error.filename else ""
     return f"syntax error: {error.msg}{at}"
 
 
-def _foreign_backend(error: BaseException, folders: Sequence[str]) -> str | None:
+def _find_required_backend(error: BaseException, folders: Sequence[str]) -> str | None:
     """Return the backend required by the code, if that caused the error."""
     if isinstance(error, ModuleNotFoundError):
         package = (error.name or "").split(".")[0]
@@ -137,11 +139,11 @@ def _foreign_backend(error: BaseException, folders: Sequence[str]) -> str | None
     named = next((b for b in OTHER_BACKENDS if f"{b} backend" in text or f"requires {b}" in text), None)
     if RAISED_ANEW in text:
         named = "tensorflow"
-    found = named or (_used_at_fault(error, folders) if isinstance(error, WRONG_TENSORS) else None)
+    found = named or (_find_used_backend(error, folders) if isinstance(error, WRONG_TENSORS) else None)
     return None if found == os.environ.get(TRACED_ON) else found
 
 
-def _used_at_fault(error: BaseException, folders: Sequence[str]) -> str | None:
+def _find_used_backend(error: BaseException, folders: Sequence[str]) -> str | None:
     """Return the backend used by name in the innermost user function of the error.
 
     Keras removes a layer's `call` from the traceback; the module that uses the layer remains.
@@ -159,7 +161,7 @@ def _needs_backend(backend: str, error: BaseException, *, where: str, name: str)
     if isinstance(error, ModuleNotFoundError):
         return CaptureError(
             f"{where}: needs `{error.name}`, which is not installed",
-            hint=f"`pip install 'gpuplan[{backend}]'`{_or_function(name)} without it",
+            hint=f"`pip install 'gpuplan[{backend}]'`{_suggest_function(name)} without it",
         )
     return BackendError(
         f"{where}: needs the {backend} backend: {to_one_line(error)}",

@@ -43,9 +43,9 @@ def trace_model(
             f"{type(model).__name__} is not a keras.Model", hint="pass a model, or a MODEL string"
         )
     if keras.backend.backend() != "jax":
-        return _trace_elsewhere(model, options)
+        return _trace_in_child(model, options)
     feed = None if input_spec is None else FitInputs(x=input_spec, y=target_spec)
-    with abstract_variables() as works, _policy(options.precision):
+    with abstract_variables() as works, _set_policy(options.precision):
         notes = () if works else (NOT_ABSTRACT,)
         subject = _copy(model, options)
         run = RunProperties(text=model.name, feed=feed, notes=notes)
@@ -53,7 +53,7 @@ def trace_model(
 
 
 @contextmanager
-def _policy(precision: str | None) -> Iterator[None]:
+def _set_policy(precision: str | None) -> Iterator[None]:
     """Set the dtype policy of new models in this context."""
     import keras
 
@@ -76,10 +76,10 @@ def _copy(model: Any, options: WorkloadOptions) -> Any:
         known = {type(layer).__name__: type(layer) for layer in model._flatten_layers()}
         return keras.saving.deserialize_keras_object(config, custom_objects=known, safe_mode=False)
     except NOT_SERIALIZABLE as error:
-        return _as_it_is(model, options, error)
+        return _require_traceable(model, options, error)
 
 
-def _as_it_is(model: Any, options: WorkloadOptions, error: Exception) -> Any:
+def _require_traceable(model: Any, options: WorkloadOptions, error: Exception) -> Any:
     """Return the model itself if tracing has no side effects on it."""
     if options.precision is not None or options.loss or options.optimizer:
         raise UsageError(
@@ -91,7 +91,7 @@ def _as_it_is(model: Any, options: WorkloadOptions, error: Exception) -> Any:
     return model
 
 
-def _trace_elsewhere(model: Any, options: WorkloadOptions) -> Workload:
+def _trace_in_child(model: Any, options: WorkloadOptions) -> Workload:
     import keras
 
     backend = keras.backend.backend()

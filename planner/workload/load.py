@@ -46,10 +46,10 @@ def load_workload(
         return _read_saved(parsed, options)
     if parsed.kind == "script" and parsed.path is not None:
         _require_syntax(parsed.path)
-    return _trace_or_recall(parsed, options=options, base=folder, argv=argv)
+    return _load_or_trace(parsed, options=options, base=folder, argv=argv)
 
 
-def _trace_or_recall(
+def _load_or_trace(
     reference: Reference, *, options: WorkloadOptions, base: Path, argv: Sequence[str]
 ) -> Workload:
     # Run length and compilation do not affect the trace: one entry serves all.
@@ -61,7 +61,7 @@ def _trace_or_recall(
         known = answer["workload"]
         if options.use_cache:
             write_entry(key, workload=answer["workload"], files=answer["files"])
-    return _as_asked(Workload.from_json(known), options)
+    return _apply_options(Workload.from_json(known), options)
 
 
 def _require_syntax(path: Path) -> None:
@@ -90,7 +90,7 @@ def _read_saved(reference: Reference, options: WorkloadOptions) -> Workload:
             hint=f"give a file of schema `{FORMAT}`",
         ) from None
     if schema == PROFILE_SCHEMA:
-        data = _traced_in_profile(data, options, name=path.name)
+        data = _select_workload(data, options, name=path.name)
     elif schema != FORMAT:
         raise UsageError(f"`{path.name}` has the unknown schema `{schema}`", hint=f"`{FORMAT}` can be read")
     try:
@@ -98,10 +98,10 @@ def _read_saved(reference: Reference, options: WorkloadOptions) -> Workload:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(f"`{path.name}` is corrupt: {to_one_line(error)}", hint="save it again") from None
     _require_as_traced(workload, options, name=path.name)
-    return _as_asked(workload, options)
+    return _apply_options(workload, options)
 
 
-def _traced_in_profile(data: dict[str, Any], options: WorkloadOptions, *, name: str) -> dict[str, Any]:
+def _select_workload(data: dict[str, Any], options: WorkloadOptions, *, name: str) -> dict[str, Any]:
     """Return the workload of a profile that matches the requested batch size and precision, else its first."""
     workloads = data.get("workloads")
     if not isinstance(workloads, list) or not workloads:
@@ -111,7 +111,7 @@ def _traced_in_profile(data: dict[str, Any], options: WorkloadOptions, *, name: 
         )
     for workload in workloads:
         fits = options.batch_size in (None, workload.get("batch_size"))
-        if fits and _policy(options.precision) in (None, _policy(workload.get("precision"))):
+        if fits and _get_policy(options.precision) in (None, _get_policy(workload.get("precision"))):
             return dict(workload)
     return dict(workloads[0])
 
@@ -119,18 +119,18 @@ def _traced_in_profile(data: dict[str, Any], options: WorkloadOptions, *, name: 
 def _require_as_traced(workload: Workload, options: WorkloadOptions, *, name: str) -> None:
     for flag, asked, traced in (
         ("--batch-size", options.batch_size, workload.batch_size),
-        ("--precision", _policy(options.precision), _policy(workload.precision)),
+        ("--precision", _get_policy(options.precision), _get_policy(workload.precision)),
     ):
         if asked not in (None, traced):
             hint = "name the model itself, to have it traced again"
             raise UsageError(f"{flag} {asked}: `{name}` was traced with {traced}", hint=hint)
 
 
-def _policy(precision: str | None) -> str | None:
+def _get_policy(precision: str | None) -> str | None:
     return None if precision is None else get_keras_policy(precision)
 
 
-def _as_asked(workload: Workload, options: WorkloadOptions) -> Workload:
+def _apply_options(workload: Workload, options: WorkloadOptions) -> Workload:
     """Return the workload with the requested run length and execution mode."""
     samples = options.samples or workload.samples
     epochs = replace(options, mode=workload.mode).passes or workload.epochs

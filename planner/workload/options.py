@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from ..errors import UsageError, near_names_hint
 from ..frozen import Frozen
-from .capture.terms import ScriptOptions
+from .capture.script_options import ScriptOptions
 
 __all__ = ["DEFAULT_BATCH_SIZE", "PRECISIONS", "WorkloadOptions", "compute_run_steps", "get_keras_policy"]
 

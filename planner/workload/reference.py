@@ -74,14 +74,14 @@ def parse_reference(text: str, *, base: Path) -> Reference:
         raise UsageError("the MODEL argument is empty", hint=f"give {FORMS}")
     target, colon, function = body.rpartition(":")
     if colon and target and "/" not in function and "\\" not in function:
-        return _function(text, target, function, arguments, base=base)
+        return _parse_function(text, target, function, arguments, base=base)
     suffix = Path(body).suffix.lower()
     if suffix in SUFFIXES:
-        return _file(text, body, SUFFIXES[suffix], arguments, base=base)
+        return _parse_file(text, body, SUFFIXES[suffix], arguments, base=base)
     if "/" in body or "\\" in body or (base / body).exists():
-        _existing(body, base=base)
+        _find_file(body, base=base)
         raise UsageError(f"cannot interpret `{body}`: unknown file type `{suffix}`", hint=f"give {FORMS}")
-    return _application(text, body, arguments)
+    return _parse_application(text, body, arguments)
 
 
 def _parse_arguments(query: str, *, text: str) -> dict[str, Any]:
@@ -93,38 +93,40 @@ def _parse_arguments(query: str, *, text: str) -> dict[str, Any]:
                 f"cannot read `{part}` in `{text}`",
                 hint="arguments after `?` are `name=value`, joined by `&`",
             )
-        arguments[key] = _value(value)
+        arguments[key] = _parse_value(value)
     return arguments
 
 
-def _value(text: str) -> Any:
+def _parse_value(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:
         return text
 
 
-def _function(text: str, target: str, function: str, arguments: dict[str, Any], *, base: Path) -> Reference:
+def _parse_function(
+    text: str, target: str, function: str, arguments: dict[str, Any], *, base: Path
+) -> Reference:
     if not function.isidentifier():
         raise UsageError(f"`{function}` in `{text}` is not a function name", hint="write `models.py:build`")
     if target.endswith(".py"):
-        path = _existing(target, base=base)
+        path = _find_file(target, base=base)
         return Reference(text=text, kind="function", path=path, name=function, arguments=arguments)
     if not all(part.isidentifier() for part in target.split(".")):
         raise UsageError(f"`{target}` in `{text}` is neither a `.py` file nor a module", hint=f"give {FORMS}")
     return Reference(text=text, kind="function", module=target, name=function, arguments=arguments)
 
 
-def _file(text: str, body: str, kind: Kind, arguments: dict[str, Any], *, base: Path) -> Reference:
+def _parse_file(text: str, body: str, kind: Kind, arguments: dict[str, Any], *, base: Path) -> Reference:
     if arguments:
         raise UsageError(
             f"`{text}`: arguments after `?` belong to functions and applications, not to files",
             hint="pass a script's own arguments after `--`",
         )
-    return Reference(text=text, kind=kind, path=_existing(body, base=base))
+    return Reference(text=text, kind=kind, path=_find_file(body, base=base))
 
 
-def _existing(name: str, *, base: Path) -> Path:
+def _find_file(name: str, *, base: Path) -> Path:
     path = (base / name).absolute()
     if path.is_file():
         return path
@@ -133,7 +135,7 @@ def _existing(name: str, *, base: Path) -> Path:
     raise UsageError(f"no such file: `{name}`", hint=f"looked in {path.parent}; give {FORMS}")
 
 
-def _application(text: str, body: str, arguments: dict[str, Any]) -> Reference:
+def _parse_application(text: str, body: str, arguments: dict[str, Any]) -> Reference:
     name = body.rpartition(".")[2]
     if not name.isidentifier() or body not in (name, f"keras.applications.{name}"):
         raise UsageError(f"cannot interpret the model `{body}`", hint=f"give {FORMS}")

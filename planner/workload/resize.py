@@ -12,7 +12,7 @@ from dataclasses import fields, replace
 from .model import Memory, Workload
 from .ops import Op
 
-__all__ = ["Resizer", "can_resize", "resized"]
+__all__ = ["Resizer", "can_resize", "interpolate_workload"]
 
 REAL = (
     "count", "flops", "bytes_read", "bytes_written", "layer_bytes_read", "layer_bytes_written",
@@ -33,7 +33,7 @@ def can_resize(one: Workload, other: Workload) -> bool:
     )
 
 
-def resized(one: Workload, other: Workload, *, batch_size: int) -> Workload:
+def interpolate_workload(one: Workload, other: Workload, *, batch_size: int) -> Workload:
     """Return the workload at a batch size by linear interpolation between two traces.
 
     Args:
@@ -48,16 +48,20 @@ def resized(one: Workload, other: Workload, *, batch_size: int) -> Workload:
     def line(a: float, b: float) -> float:
         return max(0.0, a + (b - a) * share)
 
-    ops = tuple(_op(a, b, line) for a, b in zip(one.ops, other.ops, strict=True))
+    ops = tuple(_interpolate_op(a, b, line) for a, b in zip(one.ops, other.ops, strict=True))
     steps = None
     if one.samples is not None and one.epochs is not None:
         steps = -(-one.samples // batch_size) * one.epochs
     return replace(
-        one, batch_size=batch_size, ops=ops, memory=_memory(one.memory, other.memory, line), steps=steps
+        one,
+        batch_size=batch_size,
+        ops=ops,
+        memory=_interpolate_memory(one.memory, other.memory, line),
+        steps=steps,
     )
 
 
-def _op(a: Op, b: Op, line: Callable[[float, float], float]) -> Op:
+def _interpolate_op(a: Op, b: Op, line: Callable[[float, float], float]) -> Op:
     changed: dict[str, float] = {}
     for name in REAL:
         x, y = getattr(a, name), getattr(b, name)
@@ -70,7 +74,7 @@ def _op(a: Op, b: Op, line: Callable[[float, float], float]) -> Op:
     return replace(a, **changed) if changed else a  # type: ignore[arg-type]
 
 
-def _memory(a: Memory, b: Memory, line: Callable[[float, float], float]) -> Memory:
+def _interpolate_memory(a: Memory, b: Memory, line: Callable[[float, float], float]) -> Memory:
     sizes = {}
     for part in fields(Memory):
         x, y = getattr(a, part.name), getattr(b, part.name)
@@ -88,25 +92,25 @@ class Resizer:
             workload: Workload at its own batch size.
             trace: Function that traces the same model at another batch size.
         """
-        self.workload, self._trace = workload, trace
+        self.workload, self._tracer = workload, trace
         self._other: Workload | None = None
         self._known: dict[int, Workload] = {workload.batch_size: workload}
 
     def __call__(self, batch_size: int) -> Workload:
         """Return the workload at a batch size of at least 1."""
         if batch_size not in self._known:
-            self._known[batch_size] = self._between(batch_size)
+            self._known[batch_size] = self._resize(batch_size)
         return self._known[batch_size]
 
-    def _between(self, batch_size: int) -> Workload:
+    def _resize(self, batch_size: int) -> Workload:
         if self._other is None:
-            self._other = self._traced(max(1, self.workload.batch_size // SMALLER_BY))
+            self._other = self._trace(max(1, self.workload.batch_size // SMALLER_BY))
         if self._other.batch_size == batch_size:
             return self._other
         if can_resize(self.workload, self._other):
-            return resized(self.workload, self._other, batch_size=batch_size)
-        return self._traced(batch_size)
+            return interpolate_workload(self.workload, self._other, batch_size=batch_size)
+        return self._trace(batch_size)
 
-    def _traced(self, batch_size: int) -> Workload:
-        found = self._trace(batch_size)
+    def _trace(self, batch_size: int) -> Workload:
+        found = self._tracer(batch_size)
         return replace(found, samples=self.workload.samples, epochs=self.workload.epochs)

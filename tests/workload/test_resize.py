@@ -12,7 +12,7 @@ from gpuplan.predict.predictor import Predictor
 from gpuplan.predict.step_time import StepTime
 from gpuplan.workload.load import WorkloadOptions, load_workload
 from gpuplan.workload.model import Workload
-from gpuplan.workload.resize import Resizer, can_resize, resized
+from gpuplan.workload.resize import Resizer, can_resize, interpolate_workload
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,7 +26,7 @@ def traced(model: str, batch_size: int) -> Workload:
 @pytest.mark.parametrize("model", ["cifar_cnn", "mlp", "lstm_language"])
 def test_between_two_traces_is_what_a_third_trace_says(model: str) -> None:
     """Batch 8 from traces at 64 and 16: every row, all variables; the steps on three chips within 0.1 %."""
-    found = resized(traced(model, 64), traced(model, 16), batch_size=8)
+    found = interpolate_workload(traced(model, 64), traced(model, 16), batch_size=8)
     truth = traced(model, 8)
 
     assert found.steps == truth.steps == 160

@@ -23,7 +23,7 @@ def abstract_variables() -> Iterator[bool]:
     """
     import keras
 
-    replaced = _methods(keras.Variable)
+    replaced = _list_methods(keras.Variable)
     if {name for _, name, _ in replaced} != set(_REPLACEMENTS):
         yield False
         return
@@ -36,7 +36,7 @@ def abstract_variables() -> Iterator[bool]:
             setattr(owner, name, original)
 
 
-def _methods(variable_class: type) -> list[tuple[type, str, Any]]:
+def _list_methods(variable_class: type) -> list[tuple[type, str, Any]]:
     """Return every definition of the methods to replace: owner, name, function."""
     lineage = variable_class.__mro__
     return [(cls, name, vars(cls)[name]) for cls in lineage for name in _REPLACEMENTS if name in vars(cls)]

@@ -87,24 +87,24 @@ def _assemble(
         traced = trace_on_backend(
             model, x_spec=x, y_spec=y, sample_weight_spec=weight, batch_size=batch_size, mode=options.mode
         )
-    samples, epochs, steps = _length_of_run(run, options, batch_size)
+    samples, epochs, steps = _compute_run_length(run, options, batch_size)
     return Workload(
         model=run.text,
         mode=options.mode,
         batch_size=batch_size,
-        precision=options.precision or _precision(model),
-        compiled=_compiled(model, run, options),
+        precision=options.precision or _find_precision(model),
+        compiled=_is_compiled(model, run, options),
         samples=samples,
         epochs=epochs,
         steps=steps,
         validation_samples=run.feed.validation_samples if run.feed is not None else None,
         parameters=model.count_params(),
-        trainable_parameters=sum(_size(v.shape) for v in model.trainable_weights),
+        trainable_parameters=sum(_count_elements(v.shape) for v in model.trainable_weights),
         memory=traced.memory,
         ops=traced.ops,
         unmodelled=traced.unmodelled,
         notes=(*notes, *traced.notes),
-        versions=_versions(),
+        versions=_read_versions(),
         distribution=get_distribution_name(),
     )
 
@@ -114,7 +114,7 @@ def _assemble(
 
 def resolve_batch_size(model: Any, run: RunProperties, options: WorkloadOptions, notes: list[str]) -> int:
     """Return the batch size: as requested, else captured, else fixed by the model, else Keras's default."""
-    fixed = _fixed_batch_size(model)
+    fixed = _find_fixed_batch_size(model)
     if fixed is not None and options.batch_size not in (None, fixed):
         raise UsageError(
             f"--batch-size {options.batch_size}: the inputs of `{run.text}` fix it to {fixed}",
@@ -127,24 +127,24 @@ def resolve_batch_size(model: Any, run: RunProperties, options: WorkloadOptions,
     return known or DEFAULT_BATCH_SIZE
 
 
-def _fixed_batch_size(model: Any) -> int | None:
-    inputs = _attribute(model, "inputs") or ()
+def _find_fixed_batch_size(model: Any) -> int | None:
+    inputs = _get_attribute(model, "inputs") or ()
     return next((tensor.shape[0] for tensor in inputs if tensor.shape[0] is not None), None)
 
 
 def read_input_specs(model: Any, text: str) -> SpecTree:
     import keras
 
-    tensors = _attribute(model, "input")
+    tensors = _get_attribute(model, "input")
     if tensors is None:
-        flat = _attribute(model, "inputs")
+        flat = _get_attribute(model, "inputs")
         tensors = flat[0] if flat and len(flat) == 1 else flat
     if tensors is None:
-        return _specs_of_build(model, text)
-    return keras.tree.map_structure(lambda tensor: _spec_of_input(tensor, text), tensors)
+        return _read_build_specs(model, text)
+    return keras.tree.map_structure(lambda tensor: _build_input_spec(tensor, text), tensors)
 
 
-def _spec_of_input(tensor: Any, text: str) -> ArraySpec:
+def _build_input_spec(tensor: Any, text: str) -> ArraySpec:
     shape = tuple(tensor.shape[1:])
     if None in shape:
         raise UsageError(
@@ -154,7 +154,7 @@ def _spec_of_input(tensor: Any, text: str) -> ArraySpec:
     return ArraySpec(shape, str(tensor.dtype))
 
 
-def _specs_of_build(model: Any, text: str) -> SpecTree:
+def _read_build_specs(model: Any, text: str) -> SpecTree:
     """Return the input shape with which a subclassed model was built."""
     shape = (model.get_build_config() or {}).get("input_shape") if model.built else None
     if not shape or not all(isinstance(n, int) for n in tuple(shape)[1:]):
@@ -165,7 +165,7 @@ def _specs_of_build(model: Any, text: str) -> SpecTree:
     return ArraySpec(tuple(shape)[1:], "float32")
 
 
-def _attribute(model: Any, name: str) -> Any:
+def _get_attribute(model: Any, name: str) -> Any:
     """Return a property for which Keras raises until the model was called."""
     try:
         return getattr(model, name, None)
@@ -173,7 +173,7 @@ def _attribute(model: Any, name: str) -> Any:
         return None
 
 
-def _length_of_run(
+def _compute_run_length(
     run: RunProperties, options: WorkloadOptions, batch_size: int
 ) -> tuple[int | None, int | None, int | None]:
     """Return samples, epochs and steps, as requested or else captured."""
@@ -196,10 +196,10 @@ def build_symbolic_output(model: Any, x: SpecTree, batch_size: int) -> Any:
     import keras
 
     if all(layer.built for layer in model._flatten_layers()):
-        outputs = _attribute(model, "outputs")
+        outputs = _get_attribute(model, "outputs")
         if outputs and len(outputs) == 1:
             return outputs[0]
-        if outputs and (known := _attribute(model, "output")) is not None:
+        if outputs and (known := _get_attribute(model, "output")) is not None:
             return known
     return model(map_specs(lambda spec: keras.KerasTensor((batch_size, *spec.shape), spec.dtype), x))
 
@@ -212,13 +212,13 @@ def compile_model(
         loss = options.loss or (model.loss if model.compiled else None)
         optimizer = options.optimizer or (model.optimizer if model.compiled else None)
         if not model.compiled:
-            notes.append(_compile_note(loss, optimizer))
+            notes.append(_format_compile_note(loss, optimizer))
         chosen = loss or choose_loss(model, output, y)
         model.compile(optimizer=optimizer or "adam", loss=chosen)
     return y if given else build_target_specs(model, output)
 
 
-def _compile_note(loss: Any, optimizer: Any) -> str:
+def _format_compile_note(loss: Any, optimizer: Any) -> str:
     parts = []
     if loss is None:
         parts.append("a loss matching its output")
@@ -263,16 +263,16 @@ def without_device_pinning(model: Any) -> Iterator[None]:
 # --- facts ------------------------------------------------------------------------------------------------
 
 
-def _precision(model: Any) -> str:
+def _find_precision(model: Any) -> str:
     """Return the dtype policy used by most weights."""
     weights: Counter[str] = Counter()
     for layer in model._flatten_layers(include_self=False):
-        weights[layer.dtype_policy.name] += sum(_size(v.shape) for v in layer._trainable_variables)
+        weights[layer.dtype_policy.name] += sum(_count_elements(v.shape) for v in layer._trainable_variables)
     (name, count), *_ = weights.most_common(1) or [(model.dtype_policy.name, 0)]
     return str(name if count else model.dtype_policy.name)
 
 
-def _compiled(model: Any, run: RunProperties, options: WorkloadOptions) -> bool:
+def _is_compiled(model: Any, run: RunProperties, options: WorkloadOptions) -> bool:
     if options.compiled is not None:
         return options.compiled
     if run.compiled is not None:
@@ -280,14 +280,14 @@ def _compiled(model: Any, run: RunProperties, options: WorkloadOptions) -> bool:
     return bool(model.jit_compile) and not model.run_eagerly
 
 
-def _size(shape: tuple[int, ...]) -> int:
+def _count_elements(shape: tuple[int, ...]) -> int:
     size = 1
     for length in shape:
         size *= length
     return size
 
 
-def _versions() -> dict[str, str]:
+def _read_versions() -> dict[str, str]:
     from importlib.metadata import PackageNotFoundError, version
 
     import keras

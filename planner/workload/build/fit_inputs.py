@@ -52,10 +52,10 @@ def read_fit_inputs(arguments: dict[str, Any]) -> FitInputs:
     if data is None:
         raise CaptureError("fit() was called without data", hint=f"pass {EVERY_KIND}")
     if _is_arrays(data):
-        feed = _from_arrays(data, arguments)
+        feed = _describe_arrays(data, arguments)
     else:
-        feed = _from_batches(data, steps_per_epoch=arguments.get("steps_per_epoch"))
-    feed = replace(feed, validation_samples=_validation_samples(data, arguments))
+        feed = _describe_batches(data, steps_per_epoch=arguments.get("steps_per_epoch"))
+    feed = replace(feed, validation_samples=_count_validation_samples(data, arguments))
     if arguments.get("class_weight") and feed.sample_weight is None:
         return replace(feed, sample_weight=ArraySpec((), "float32"))
     return feed
@@ -65,60 +65,60 @@ def read_fit_inputs(arguments: dict[str, Any]) -> FitInputs:
 
 
 def _is_arrays(data: Any) -> bool:
-    leaves = list(_leaves(data))
+    leaves = list(_iter_leaves(data))
     return bool(leaves) and all(hasattr(leaf, "shape") and hasattr(leaf, "__getitem__") for leaf in leaves)
 
 
-def _leaves(data: Any) -> Iterable[Any]:
+def _iter_leaves(data: Any) -> Iterable[Any]:
     if isinstance(data, dict):
         for value in data.values():
-            yield from _leaves(value)
+            yield from _iter_leaves(value)
     elif isinstance(data, (list, tuple)):
         for value in data:
-            yield from _leaves(value)
+            yield from _iter_leaves(value)
     elif data is not None:
         yield data
 
 
-def _from_arrays(data: Any, arguments: dict[str, Any]) -> FitInputs:
+def _describe_arrays(data: Any, arguments: dict[str, Any]) -> FitInputs:
     batch_size = arguments.get("batch_size") or DEFAULT_BATCH_SIZE
-    samples = _samples_after_split(_length(data), arguments)
+    samples = _count_training_samples(_count_samples(data), arguments)
     steps = arguments.get("steps_per_epoch")
     if steps:
         samples = steps * batch_size
     return FitInputs(
-        x=_specs(data),
-        y=_specs(arguments.get("y")),
-        sample_weight=_specs(arguments.get("sample_weight")),
+        x=_build_specs(data),
+        y=_build_specs(arguments.get("y")),
+        sample_weight=_build_specs(arguments.get("sample_weight")),
         batch_size=batch_size,
         samples=samples,
         steps_per_epoch=steps or math.ceil(samples / batch_size),
     )
 
 
-def _length(data: Any) -> int:
-    lengths = {int(leaf.shape[0]) for leaf in _leaves(data)}
+def _count_samples(data: Any) -> int:
+    lengths = {int(leaf.shape[0]) for leaf in _iter_leaves(data)}
     if len(lengths) != 1 or lengths == {0}:
         raise CaptureError(f"fit() was given arrays of {sorted(lengths)} samples", hint="give equal lengths")
     return lengths.pop()
 
 
-def _validation_samples(data: Any, arguments: dict[str, Any]) -> int | None:
+def _count_validation_samples(data: Any, arguments: dict[str, Any]) -> int | None:
     """Return the number of samples evaluated after every epoch; None if unknown [-].
 
     With `validation_freq`, the mean number per epoch.
     """
     held_out, often = arguments.get("validation_data"), arguments.get("validation_freq") or 1
     if isinstance(held_out, (tuple, list)) and held_out and _is_arrays(held_out[0]):
-        samples = _length(held_out[0])
+        samples = _count_samples(held_out[0])
     elif held_out is None and arguments.get("validation_split") and _is_arrays(data):
-        samples = _length(data) - _samples_after_split(_length(data), arguments)
+        samples = _count_samples(data) - _count_training_samples(_count_samples(data), arguments)
     else:
         return None
     return max(1, samples // often) if isinstance(often, int) else None
 
 
-def _samples_after_split(samples: int, arguments: dict[str, Any]) -> int:
+def _count_training_samples(samples: int, arguments: dict[str, Any]) -> int:
     """Return the number of training samples after `validation_split`, rounded as in Keras [-]."""
     split = arguments.get("validation_split") or 0.0
     if not split or arguments.get("validation_data") is not None:
@@ -129,26 +129,26 @@ def _samples_after_split(samples: int, arguments: dict[str, Any]) -> int:
 # --- batches ----------------------------------------------------------------------------------------------
 
 
-def _from_batches(data: Any, *, steps_per_epoch: int | None) -> FitInputs:
+def _describe_batches(data: Any, *, steps_per_epoch: int | None) -> FitInputs:
     import keras
 
-    batch, batches = _first_batch(data)
+    batch, batches = _read_first_batch(data)
     x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
     if not _is_arrays(x):
         raise CaptureError(f"fit() was given batches of {type(x).__name__}", hint=f"pass {EVERY_KIND}")
-    batch_size = _length(x)
+    batch_size = _count_samples(x)
     steps = steps_per_epoch or batches
     return FitInputs(
-        x=_specs(x),
-        y=_specs(y),
-        sample_weight=_specs(sample_weight),
+        x=_build_specs(x),
+        y=_build_specs(y),
+        sample_weight=_build_specs(sample_weight),
         batch_size=batch_size,
         samples=steps * batch_size if steps else None,
         steps_per_epoch=steps,
     )
 
 
-def _first_batch(data: Any) -> tuple[Any, int | None]:
+def _read_first_batch(data: Any) -> tuple[Any, int | None]:
     """Return the first batch and the number of batches per epoch (None if unknown)."""
     import keras
 
@@ -159,7 +159,7 @@ def _first_batch(data: Any) -> tuple[Any, int | None]:
         if tensorflow is not None and isinstance(data, tensorflow.data.Dataset):
             count = int(data.cardinality())  # negative: infinite or unknown
             return next(iter(data.take(1))), count if count >= 0 else None
-        return next(iter(data)), _count(data)
+        return next(iter(data)), _count_batches(data)
     except StopIteration:
         raise CaptureError("the data given to fit() has no batch", hint=f"pass {EVERY_KIND}") from None
     except TypeError as error:
@@ -169,7 +169,7 @@ def _first_batch(data: Any) -> tuple[Any, int | None]:
         ) from error
 
 
-def _count(data: Any) -> int | None:
+def _count_batches(data: Any) -> int | None:
     try:
         return len(data)
     except TypeError:
@@ -179,15 +179,15 @@ def _count(data: Any) -> int | None:
 # --- shapes and types -------------------------------------------------------------------------------------
 
 
-def _specs(data: Any) -> SpecTree:
+def _build_specs(data: Any) -> SpecTree:
     if isinstance(data, dict):
-        return {key: _specs(value) for key, value in data.items()}
+        return {key: _build_specs(value) for key, value in data.items()}
     if isinstance(data, (list, tuple)):
-        return type(data)([_specs(value) for value in data])
-    return None if data is None else _spec(data)
+        return type(data)([_build_specs(value) for value in data])
+    return None if data is None else _build_spec(data)
 
 
-def _spec(array: Any) -> ArraySpec:
+def _build_spec(array: Any) -> ArraySpec:
     import keras
 
     if hasattr(array, "to_numpy"):  # a pandas frame or series

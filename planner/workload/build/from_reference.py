@@ -26,7 +26,7 @@ def build_application(reference: Reference) -> Any:
     """
     import keras
 
-    known = _application_names(keras.applications)
+    known = _list_application_names(keras.applications)
     if reference.name not in known:
         raise UsageError(
             f"unknown Keras application `{reference.name}`",
@@ -43,7 +43,7 @@ def build_application(reference: Reference) -> Any:
         ) from error
 
 
-def _application_names(applications: ModuleType) -> list[str]:
+def _list_application_names(applications: ModuleType) -> list[str]:
     return [n for n in dir(applications) if n[:1].isupper() and callable(getattr(applications, n))]
 
 

@@ -67,14 +67,14 @@ def load_or_lower_step(
         )
     kept = replace(options, samples=None, epochs=None, steps=None, compiled=None)
     key = f"{platform}-{compute_entry_key(parsed, base=folder, options=kept, argv=argv)}"
-    found = _known(read_entry(key)) if options.use_cache else None
+    found = _find_cached(read_entry(key)) if options.use_cache else None
     return found or _lower(parsed, options=kept, platform=platform, base=folder, argv=argv, key=key)
 
 
-def _known(entry: Mapping[str, Any] | None) -> LoweredStep | None:
+def _find_cached(entry: Mapping[str, Any] | None) -> LoweredStep | None:
     if entry is None:
         return None
-    path = _modules() / f"{entry['digest']}.bin"
+    path = _get_modules_folder() / f"{entry['digest']}.bin"
     known = path.is_file() and hash_file(path) == entry["digest"]
     if not known:
         return None
@@ -82,7 +82,7 @@ def _known(entry: Mapping[str, Any] | None) -> LoweredStep | None:
     return LoweredStep(digest=entry["digest"], path=path, batch_size=entry["batch_size"], mesh=mesh)
 
 
-def _modules() -> Path:
+def _get_modules_folder() -> Path:
     return get_cache_folder("lowered")
 
 
@@ -95,16 +95,16 @@ def _lower(
         answer = trace_in_child(reference.text, base=base, options=options, argv=argv, lower=wanted)
         module = path.read_bytes()
     mesh = tuple((name, size) for name, size in answer["lowered"]["mesh"])
-    lowered = _keep(module, batch_size=answer["lowered"]["batch_size"], mesh=mesh)
+    lowered = _store(module, batch_size=answer["lowered"]["batch_size"], mesh=mesh)
     if options.use_cache:
         facts = {"digest": lowered.digest, "batch_size": lowered.batch_size, "mesh": mesh}
         write_entry(key, workload=facts, files=answer["files"])
     return lowered
 
 
-def _keep(module: bytes, *, batch_size: int, mesh: Mesh) -> LoweredStep:
+def _store(module: bytes, *, batch_size: int, mesh: Mesh) -> LoweredStep:
     digest = hashlib.sha256(module).hexdigest()
-    path = _modules() / f"{digest}.bin"
+    path = _get_modules_folder() / f"{digest}.bin"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, module)
@@ -129,12 +129,14 @@ def build_answer(
     wanted = request.get("lower")
     if wanted is None:
         return {"workload": assemble_workload(model, run=run, options=options).to_json()}
-    module, batch_size = _lowered(model, run=run, options=options, platform=wanted["platform"])
+    module, batch_size = _lower_model(model, run=run, options=options, platform=wanted["platform"])
     Path(wanted["path"]).write_bytes(module)
     return {"lowered": {"batch_size": batch_size, "mesh": get_device_mesh()}}
 
 
-def _lowered(model: Any, *, run: RunProperties, options: WorkloadOptions, platform: str) -> tuple[bytes, int]:
+def _lower_model(
+    model: Any, *, run: RunProperties, options: WorkloadOptions, platform: str
+) -> tuple[bytes, int]:
     from ..errors import build_user_code_error
     from ..trace.jax.stablehlo import lower_step
     from .assemble import build_training_state, without_device_pinning

@@ -37,8 +37,8 @@ def build_saved_model(path: Path, *, precision: str | None) -> Any:
         config = replace_dtype_policy(config, get_keras_policy(precision))
     try:
         if path.suffix == ".keras":
-            return _from_config(config)
-        return _from_legacy_config(config, training)
+            return _build_from_config(config)
+        return _build_from_legacy_config(config, training)
     except (ValueError, TypeError, KeyError, AttributeError, ImportError) as error:
         raise UsageError(f"`{path.name}` cannot be built: {to_one_line(error)}", hint=BY_FUNCTION) from error
 
@@ -80,7 +80,7 @@ def require_no_code(config: Any, *, name: str) -> None:
 
     This check is stricter than Keras's safe mode, which is also enabled, and precedes any class lookup.
     """
-    for node in _objects(config):
+    for node in _iter_objects(config):
         kind, module = node.get("class_name"), node.get("module")
         if kind in CODE_CLASSES:
             raise UsageError(
@@ -94,7 +94,7 @@ def require_no_code(config: Any, *, name: str) -> None:
             )
 
 
-def _objects(config: Any) -> Iterator[dict[str, Any]]:
+def _iter_objects(config: Any) -> Iterator[dict[str, Any]]:
     """Yield every JSON object of a configuration, including nested ones."""
     pending = [config]
     while pending:
@@ -111,7 +111,7 @@ def replace_dtype_policy(config: dict[str, Any], policy: str) -> dict[str, Any]:
     kept.
     """
     copy: dict[str, Any] = json.loads(json.dumps(config))
-    for node in _objects(copy):
+    for node in _iter_objects(copy):
         inner = node.get("config")
         if isinstance(inner, dict) and "trainable" in inner and _is_policy(inner.get("dtype")):
             inner["dtype"] = policy
@@ -124,13 +124,13 @@ def _is_policy(dtype: Any) -> bool:
     return dtype in ("float32", "float16", "bfloat16", "mixed_float16", "mixed_bfloat16")
 
 
-def _from_config(config: dict[str, Any]) -> Any:
+def _build_from_config(config: dict[str, Any]) -> Any:
     import keras
 
     return _require_model(keras.saving.deserialize_keras_object(config, safe_mode=True))
 
 
-def _from_legacy_config(config: dict[str, Any], training: dict[str, Any] | None) -> Any:
+def _build_from_legacy_config(config: dict[str, Any], training: dict[str, Any] | None) -> Any:
     """Build a model from HDF5's older configuration; Keras has only a private function for it."""
     from keras.src.legacy.saving import saving_options, saving_utils
     from keras.src.saving.serialization_lib import SafeModeScope

@@ -24,7 +24,9 @@ def compute_sample_bytes(*trees: SpecTree) -> int:
     """
     import numpy as np
 
-    sizes = [prod(spec.shape) * _numpy_type(spec, np).itemsize for tree in trees for spec in iter_specs(tree)]
+    sizes = [
+        prod(spec.shape) * _get_numpy_type(spec, np).itemsize for tree in trees for spec in iter_specs(tree)
+    ]
     return max(1, int(sum(sizes)))
 
 
@@ -55,7 +57,7 @@ def draw_inputs(specs: SpecTree, *, samples: int, model: Any, seed: int = 0) -> 
     import numpy as np
 
     random = np.random.default_rng(seed)
-    below = _smallest_vocabulary(model)
+    below = _find_smallest_vocabulary(model)
     return map_specs(lambda spec: _draw(spec, samples, random, below=below), specs)
 
 
@@ -84,12 +86,12 @@ def draw_targets(specs: SpecTree, *, samples: int, output: Any, seed: int = 1) -
     return map_specs(draw, specs)
 
 
-def _smallest_vocabulary(model: Any) -> int:
+def _find_smallest_vocabulary(model: Any) -> int:
     sizes = [layer.input_dim for layer in model._flatten_layers() if type(layer).__name__ == "Embedding"]
     return min(sizes, default=2)
 
 
-def _numpy_type(spec: ArraySpec, np: Any) -> Any:
+def _get_numpy_type(spec: ArraySpec, np: Any) -> Any:
     try:
         return np.dtype(spec.dtype)
     except TypeError:
@@ -99,7 +101,7 @@ def _numpy_type(spec: ArraySpec, np: Any) -> Any:
 def _draw(spec: ArraySpec, samples: int, random: Any, *, below: int, positive: bool = False) -> Any:
     import numpy as np
 
-    kind, shape = _numpy_type(spec, np), (samples, *spec.shape)
+    kind, shape = _get_numpy_type(spec, np), (samples, *spec.shape)
     if kind.kind == "b":
         return random.integers(0, 2, shape).astype(kind)
     if kind == np.uint8 and not positive:

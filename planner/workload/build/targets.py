@@ -26,18 +26,20 @@ def choose_loss(model: Any, output: Any, target: SpecTree = None) -> Any:
     flat_outputs = keras.tree.flatten(output)
     if len(flat_targets) != len(flat_outputs):
         flat_targets = [None] * len(flat_outputs)
-    losses = [_loss(model, out, spec) for out, spec in zip(flat_outputs, flat_targets, strict=True)]
+    losses = [
+        _choose_output_loss(model, out, spec) for out, spec in zip(flat_outputs, flat_targets, strict=True)
+    ]
     return keras.tree.pack_sequence_as(output, losses)
 
 
-def _loss(model: Any, output: Any, target: ArraySpec | None) -> str:
-    loss = LOSS_BY_ACTIVATION.get(_activation(model, output), "mean_squared_error")
+def _choose_output_loss(model: Any, output: Any, target: ArraySpec | None) -> str:
+    loss = LOSS_BY_ACTIVATION.get(_find_activation(model, output), "mean_squared_error")
     if loss.startswith("sparse") and target is not None and target.shape[-1:] == tuple(output.shape[-1:]):
         return "categorical_crossentropy"
     return loss
 
 
-def _activation(model: Any, output: Any) -> str:
+def _find_activation(model: Any, output: Any) -> str:
     """Return the name of the last activation before an output; empty if there is none."""
     history = getattr(output, "_keras_history", None)
     layer = history.operation if history is not None else None
@@ -46,7 +48,7 @@ def _activation(model: Any, output: Any) -> str:
         layer = layers[-1] if layers else None
     inner = getattr(layer, "layers", None) and getattr(layer, "outputs", None)
     if inner:
-        return _activation(layer, inner[0])
+        return _find_activation(layer, inner[0])
     if type(layer).__name__ == "Softmax":
         return "softmax"
     return getattr(getattr(layer, "activation", None), "__name__", "")
@@ -62,12 +64,12 @@ def build_target_specs(model: Any, output: Any) -> SpecTree:
     if model.loss is None:
         return None
     flat = keras.tree.flatten(output)
-    losses = _loss_by_output(model, len(flat))
-    specs = [_target(loss, out) for loss, out in zip(losses, flat, strict=True)]
+    losses = _get_loss_by_output(model, len(flat))
+    specs = [_build_target(loss, out) for loss, out in zip(losses, flat, strict=True)]
     return keras.tree.pack_sequence_as(output, specs)
 
 
-def _loss_by_output(model: Any, outputs: int) -> list[Any]:
+def _get_loss_by_output(model: Any, outputs: int) -> list[Any]:
     if isinstance(model.loss, dict):
         names = list(getattr(model, "output_names", None) or model.loss)
         if set(names) != set(model.loss) and len(model.loss) == outputs:
@@ -78,7 +80,7 @@ def _loss_by_output(model: Any, outputs: int) -> list[Any]:
     return [model.loss] * outputs
 
 
-def _target(loss: Any, output: Any) -> ArraySpec:
+def _build_target(loss: Any, output: Any) -> ArraySpec:
     names = (loss, getattr(loss, "name", ""), getattr(loss, "__name__", ""), type(loss).__name__)
     sparse = any("sparse" in str(name).lower() for name in names)
     shape = tuple(output.shape[1:])

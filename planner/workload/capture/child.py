@@ -1,4 +1,4 @@
-"""The child process: run the user's code, build and trace the model, write the result as JSON.
+"""Child process: run the user's code, build and trace the model, write the result as JSON.
 
     python -m gpuplan.workload.capture.child request.json result.json
 
@@ -35,7 +35,7 @@ PRETRAINED = "pretrained weights were neither downloaded nor read: their values 
 
 
 def main(request_path: str, result_path: str) -> NoReturn:
-    """Answer one request and end the process, without running whatever else the user's code planned to do."""
+    """Answer a request and end the process without returning to the user's code."""
     end_with_parent()
     request = json.loads(Path(request_path).read_text(encoding="utf-8"))
     try:
@@ -43,11 +43,11 @@ def main(request_path: str, result_path: str) -> NoReturn:
     except KeyboardInterrupt:
         os._exit(INTERRUPTED)
     except GpuplanError as error:
-        answer = _fault(error)
+        answer = _build_error_answer(error)
     _finish(answer, Path(result_path))
 
 
-def _fault(error: GpuplanError) -> dict[str, Any]:
+def _build_error_answer(error: GpuplanError) -> dict[str, Any]:
     kind = "usage" if isinstance(error, UsageError) else "capture"
     backend = error.backend if isinstance(error, BackendError) else None
     return {"error": {"kind": kind, "message": str(error), "hint": error.hint, "backend": backend}}
@@ -80,13 +80,13 @@ def _answer(request: dict[str, Any], result_path: Path) -> dict[str, Any]:
         notes = () if works else (NOT_ABSTRACT if on_jax else ELSEWHERE,)
         if reference.kind == "script":
             _run_script(reference, request, options, notes, result_path)
-        return _describe_model(reference, request, options, notes)
+        return _build_answer(reference, request, options, notes)
 
 
 def _import_keras(backend: str, wanted_backend: str | None) -> None:
     """Import Keras on a backend, then show the user's code the backend that the user set, if any."""
     os.environ["KERAS_BACKEND"] = backend
-    gc.disable()  # an import makes nothing to collect, and looking for it takes a tenth of the time
+    gc.disable()  # an import creates no garbage, and looking for it takes a tenth of its time
     import keras  # noqa: F401
 
     gc.freeze()
@@ -100,7 +100,7 @@ def _import_keras(backend: str, wanted_backend: str | None) -> None:
 
 
 def _backend_note() -> tuple[str, bool | None]:
-    """Return the note on the backend, and whether its steps are compiled (None: as the model says)."""
+    """Return the note on the backend, and whether its steps are compiled (None for the model's setting)."""
     import keras
 
     traced, wanted = keras.backend.backend(), os.environ.get("KERAS_BACKEND")
@@ -162,7 +162,7 @@ def _fit_notes(model: Any, arguments: dict[str, Any], feed: FitInputs) -> tuple[
     return tuple(notes)
 
 
-def _describe_model(
+def _build_answer(
     reference: Reference, request: dict[str, Any], options: WorkloadOptions, notes: tuple[str, ...]
 ) -> dict[str, Any]:
     from ..build.assemble import RunProperties
@@ -182,7 +182,7 @@ def _describe_model(
 
 
 def _build(reference: Reference, *, base: Path, options: WorkloadOptions) -> tuple[Any, tuple[str, ...]]:
-    """Build the model of a reference that is no script; return it with notes."""
+    """Build the model of a reference other than a script; return it with notes."""
     from ..build.from_reference import build_application, build_function
     from ..build.saved import build_saved_model
     from .run_script import skip_pretrained_weights
@@ -197,7 +197,7 @@ def _build(reference: Reference, *, base: Path, options: WorkloadOptions) -> tup
 
 
 def _local_files(reference: Reference) -> dict[str, str]:
-    """Return path and hash of every file of the user's own that took part: the reference and its imports."""
+    """Return the hash of each user file by path: the reference and the modules it imported."""
     import sysconfig
 
     installed = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})

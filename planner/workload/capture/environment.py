@@ -1,8 +1,7 @@
-"""The environment of a process that runs the user's code: what Python and Keras need, and no credentials.
+"""Environment of a process that runs the user's code: variables needed by Python and Keras, without credentials.
 
-It is an allow-list: a variable that is not known to be needed is withheld, so that a credential with an unknown
-name is withheld as well. Where an SDK reads credentials from a file of the home folder unless a variable says
-otherwise, that variable points to an empty place. The files stay readable: this is no sandbox.
+It is an allow-list, so that credentials in variables of unknown name are withheld as well. Variables that locate
+credential files of an SDK point to an empty folder. The files themselves stay readable: this is not a sandbox.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _PREFIXES = (
     "XLA_",
 )  # fmt: skip
 _PROXIES = frozenset({"all_proxy", "ftp_proxy", "http_proxy", "https_proxy", "no_proxy"})
-# Of a variable that is let through by its prefix alone.
+# Names withheld among the variables that are passed because of their prefix.
 _SECRET = re.compile(
     r"TOKEN|SECRET|PASS(WORD|WD|PHRASE)?(_|$)|CREDENTIAL|(^|_)(API)?KEYS?(_|$)|(^|_)AUTH(_|$)"
 )
@@ -44,17 +43,17 @@ _SECRET = re.compile(
 def build_script_environment(
     *, variables: tuple[str, ...] = (), empty: Path, environ: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """Return the environment variables that the user's code sees.
+    """Build the environment of the user's code.
 
     Args:
-        variables: Further ones that it sees as they are, set or not (see `require_variables`).
-        empty: An empty folder, in which SDKs look for credentials.
-        environ: The variables of this process.
+        variables: Additional variables to pass unchanged, set or not (see `require_variables`).
+        empty: Empty folder in which SDKs look for credentials.
+        environ: Environment of this process.
     """
     seen = {name: value for name, value in environ.items() if _is_needed(name)}
     seen |= {
-        name: _without_credentials(environ[name]) for name in environ if name.lower() in _PROXIES
-    } | _without_files(empty)
+        name: _strip_credentials(environ[name]) for name in environ if name.lower() in _PROXIES
+    } | _hide_credential_files(empty)
     for name in variables:
         seen.pop(name, None)
         if name in environ:
@@ -63,9 +62,9 @@ def build_script_environment(
 
 
 def require_variables(variables: tuple[str, ...], *, environ: Mapping[str, str] = os.environ) -> None:
-    """Raise UsageError for a variable to be let through that is neither set nor one that gpuplan sets itself."""
+    """Raise UsageError for a variable to pass that is neither set nor defined by gpuplan."""
     for name in variables:
-        if name not in environ and name not in _without_files(Path()):
+        if name not in environ and name not in _hide_credential_files(Path()):
             raise UsageError(
                 f"--script-env {name}: the variable `{name}` is not set",
                 hint=f"set it first, as in `export {name.partition('=')[0]}=VALUE`, and give its name alone",
@@ -76,11 +75,11 @@ def _is_needed(name: str) -> bool:
     return name in _NAMES or (name.startswith(_PREFIXES) and not _SECRET.search(name.upper()))
 
 
-def _without_credentials(proxy: str) -> str:
+def _strip_credentials(proxy: str) -> str:
     """Return a proxy's address without user and password.
 
     Example:
-        >>> _without_credentials("http://user:pw@proxy.example:3128"), _without_credentials("user:pw@proxy:3128")
+        >>> _strip_credentials("http://user:pw@proxy.example:3128"), _strip_credentials("user:pw@proxy:3128")
         ('http://proxy.example:3128', 'proxy:3128')
     """
     if "@" not in proxy:
@@ -91,13 +90,13 @@ def _without_credentials(proxy: str) -> str:
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
-def _without_files(empty: Path) -> dict[str, str]:
-    """Return the variables by which SDKs find neither files with credentials nor a metadata server."""
+def _hide_credential_files(empty: Path) -> dict[str, str]:
+    """Return variables that keep SDKs from credential files and metadata servers."""
     folder, nothing = str(empty), os.devnull
     return {
         "AWS_CONFIG_FILE": nothing, "AWS_SHARED_CREDENTIALS_FILE": nothing, "AWS_EC2_METADATA_DISABLED": "true",
         "CLOUDSDK_CONFIG": folder, "BOTO_CONFIG": nothing, "NO_GCE_CHECK": "true", "AZURE_CONFIG_DIR": folder,
         "DOCKER_CONFIG": folder, "KUBECONFIG": nothing, "NETRC": nothing, "KAGGLE_CONFIG_DIR": folder,
         "HF_TOKEN_PATH": str(empty / "token"),
-        "WANDB_MODE": "disabled",  # without its key it would ask for one
+        "WANDB_MODE": "disabled",  # it would prompt for a key
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""The parent's side of a process that runs the user's code: its environment, its limit of time, and its end."""
+"""Parent's side of a process that runs the user's code: environment, time limit, and end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import IO, Any
 
 from ..errors import WAY_OUT, CaptureError, is_own_file
 from .environment import build_script_environment
-from .terms import DEFAULT_TIMEOUT_S, ScriptOptions, format_typed_duration
+from .script_options import DEFAULT_TIMEOUT_S, ScriptOptions, format_typed_duration
 from .watch import ASK, STUCK, WHERE
 
 __all__ = ["ScriptProcess", "ScriptTimeoutError", "build_process_environment"]
@@ -25,42 +25,42 @@ __all__ = ["ScriptProcess", "ScriptTimeoutError", "build_process_environment"]
 SHOWN_AFTER_S = 15.0
 REFRESH_S = 2.0
 SHORTEST_PAUSE_S = 0.05
-LONGEST_START_S = DEFAULT_TIMEOUT_S  # until Python and Keras are loaded and the user's code begins
-STALE_S = 1.0  # without a word from the child: code in C holds the interpreter's lock
+START_TIMEOUT_S = DEFAULT_TIMEOUT_S  # limit for loading Python and Keras
+STALE_S = 1.0  # age of a report beyond which C code is assumed to hold the interpreter's lock
 ANSWER_S = 0.5
 SECONDS_TO_STOP = 3.0
-LONGER = 3  # times the limit that was reached: what the hint proposes
+LONGER = 3  # ratio of the time limit suggested in the hint to the exceeded one [-]
 _FRAME = re.compile(r'^  File "(.*)", line (\d+) in ', re.MULTILINE)
 
 
 class ScriptTimeoutError(CaptureError):
-    """The user's code took longer than its limit and was stopped. Exit code 1."""
+    """The user's code exceeded its time limit and was stopped. Exit code 1."""
 
 
 def build_process_environment(terms: ScriptOptions, folder: Path) -> dict[str, str]:
-    """Return the environment of a process that runs the user's code; `folder`: its own temporary one."""
+    """Build the environment of a process that runs the user's code; `folder` gets an empty one for credentials."""
     empty = folder / "no-credentials"
     empty.mkdir(exist_ok=True)
     return build_script_environment(variables=terms.variables, empty=empty)
 
 
 class ScriptProcess:
-    """A process that runs the user's code, in a session of its own: it and all that it started end together."""
+    """A process that runs the user's code in its own session, so that its descendants end with it."""
 
     def __init__(
         self, module: str, arguments: Sequence[Path], *, name: str, own: Path, terms: ScriptOptions,
         environment: dict[str, str], stdout: int, stderr: int | IO[Any],
     ) -> None:  # fmt: skip
-        """Start it; `wait` or `check` watch over it, `stop` ends it.
+        """Start the process; call `wait`, or `check` repeatedly, then `stop`.
 
         Args:
-            module: What to run; it uses `script_watch`.
-            arguments: Of the module, first the request: what the child tells lies beside that file.
+            module: Module to run; it must use `capture.watch`.
+            arguments: Arguments of the module, first the request file; the child's reports are in the same folder.
             name: MODEL reference, for messages.
             own: Folder of the user's own files.
-            terms: Limit of time and progress.
+            terms: Time limit and progress callback.
             environment: See `build_process_environment`.
-            stdout, stderr: As `subprocess.Popen` takes them.
+            stdout, stderr: Arguments of `subprocess.Popen`.
         """
         self._name, self._own, self._terms = name, str(own), terms
         self._folder = arguments[0].parent
@@ -79,44 +79,44 @@ class ScriptProcess:
         self._over.set()
 
     def wait(self) -> int:
-        """Wait for its end and return its exit code; ScriptTimeoutError when that takes too long."""
+        """Wait for the end of the process and return its exit code; ScriptTimeoutError at the time limit."""
         while not self._over.wait(self._pause_s()):
             self.check()
         return self.process.returncode
 
     def _pause_s(self) -> float:
-        """Return for how long there is nothing to check [s]."""
+        """Return the time until the next check [s]."""
         now_s = time.monotonic()
         left_s = self._terms.timeout_s - (now_s - (self._begun() or now_s))
         shown_in_s = self._started_s + SHOWN_AFTER_S - now_s
         return max(SHORTEST_PAUSE_S, min(left_s, shown_in_s if shown_in_s > 0 else REFRESH_S))
 
     def _begun(self) -> float | None:
-        """Return when the user's code began, on the clock of the machine; None: not yet [s]."""
+        """Return the start of the user's code on the monotonic clock [s]; None before it."""
         if self._begun_s is None:
             self._read_where()
         return self._begun_s
 
     def check(self) -> None:
-        """Tell where the script is when that is due; ScriptTimeoutError when it has taken too long."""
+        """Report the script's position if due; ScriptTimeoutError at a time limit."""
         now_s, begun_s = time.monotonic(), self._begun()
-        if begun_s is None and now_s - self._started_s >= LONGEST_START_S:
-            raise self._start_timeout()
+        if begun_s is None and now_s - self._started_s >= START_TIMEOUT_S:
+            raise self._build_start_error()
         if begun_s is not None and now_s - begun_s >= self._terms.timeout_s:
-            raise self._timeout()
+            raise self._build_timeout_error()
         gone_s = now_s - self._started_s
         if gone_s >= SHOWN_AFTER_S and now_s - self._told_s >= REFRESH_S:
             self._told_s = now_s
             place = self.place()
             self._terms.tell(f"at {place} ({gone_s:.0f} s)" if place else f"{gone_s:.0f} s")
 
-    def _start_timeout(self) -> ScriptTimeoutError:
+    def _build_start_error(self) -> ScriptTimeoutError:
         return ScriptTimeoutError(
-            f"Keras was not loaded within {format_typed_duration(LONGEST_START_S)}, to run `{self._name}`",
+            f"Keras was not loaded within {format_typed_duration(START_TIMEOUT_S)}, to run `{self._name}`",
             hint=f"`{sys.executable} -c 'import keras'` shows what it waits for",
         )
 
-    def _timeout(self) -> ScriptTimeoutError:
+    def _build_timeout_error(self) -> ScriptTimeoutError:
         limit_s, place = self._terms.timeout_s, self.place()
         script = self._name.split("?", 1)[0]
         other = f", or {WAY_OUT.format(name=script)}" if script.endswith(".py") else ""
@@ -127,17 +127,17 @@ class ScriptProcess:
         )
 
     def place(self) -> str:
-        """Return the line of the user's own files that runs: the last one known, empty before the first."""
+        """Return the last known position in the user's files as `file, line N`; empty if unknown."""
         written_s = self._read_where()
         if time.time() - written_s > STALE_S:
             with suppress(OSError):
-                self._at = self._asked() or self._at
+                self._at = self._request_position() or self._at
         return self._at
 
     def _read_where(self) -> float:
-        """Take in what the child has written of itself; return when that was, in the clock of files [s]."""
+        """Read the child's report, and return its modification time [s]."""
         where = self._folder / WHERE
-        with suppress(OSError, ValueError):  # not there yet, or being written
+        with suppress(OSError, ValueError):  # missing, or being written
             told = json.loads(where.read_bytes())
             self._begun_s = self._begun_s or told["begun_s"]
             if told["file"]:
@@ -145,8 +145,8 @@ class ScriptProcess:
             return where.stat().st_mtime
         return time.time()
 
-    def _asked(self) -> str:
-        """Return the line as the traceback has it that the process writes on a signal; empty without an answer."""
+    def _request_position(self) -> str:
+        """Return the position from the traceback that the process writes on a signal; empty without an answer."""
         stuck = self._folder / STUCK
         os.truncate(stuck, 0)
         self.process.send_signal(ASK)
@@ -159,8 +159,8 @@ class ScriptProcess:
         return ""
 
     def stop(self) -> None:
-        """End the process and all that it started; may be called twice."""
-        others = self._elsewhere()
+        """End the process and its descendants; may be called repeatedly."""
+        others = self._build_killers()
         self._signal_group(signal.SIGTERM)
         self._over.wait(SECONDS_TO_STOP)
         self._signal_group(signal.SIGKILL)
@@ -175,18 +175,18 @@ class ScriptProcess:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, number)
 
-    def _elsewhere(self) -> list[Callable[[], None]]:
-        """Return what ends each process that the running child started in another group."""
+    def _build_killers(self) -> list[Callable[[], None]]:
+        """Return a function that kills it for each descendant, which may be in another process group."""
         if self._over.is_set():
             return []
         import psutil
 
         with suppress(psutil.Error):
-            return [_killer(one) for one in psutil.Process(self.process.pid).children(recursive=True)]
+            return [_build_killer(one) for one in psutil.Process(self.process.pid).children(recursive=True)]
         return []
 
 
-def _killer(process: Any) -> Callable[[], None]:
+def _build_killer(process: Any) -> Callable[[], None]:
     def end() -> None:
         import psutil
 

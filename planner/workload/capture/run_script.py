@@ -1,4 +1,4 @@
-"""Running an unmodified training script until its first `fit()`. Lives in the child process."""
+"""Execution of an unmodified training script until its first `fit()`, in the child process."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def run_until_fit(path: Path, *, text: str, argv: Sequence[str], on_fit: FitCall
     """Run a script as `python script.py argv…` would, until it calls `fit()`.
 
     Args:
-        path: The script.
-        text: The script, as the user named it.
-        argv: Its arguments.
-        on_fit: Called with the model and the arguments of `fit()` by name; must end the process.
+        path: Path of the script.
+        text: Reference as given by the user.
+        argv: Arguments of the script.
+        on_fit: Callback for the model and the arguments of `fit()` by name; must end the process.
 
     Raises:
         CaptureError: The script failed, ended, or trains without `fit()`.
-        GpuplanError: What `on_fit` raised.
+        GpuplanError: Raised by `on_fit`.
     """
     faults: list[GpuplanError] = []
     undo = _patch_training(path.name, on_fit, faults)
@@ -41,7 +41,7 @@ def run_until_fit(path: Path, *, text: str, argv: Sequence[str], on_fit: FitCall
         raise
     except SystemExit as error:
         _raise_first(faults)
-        raise _ended(text, path.name, code=error.code, argv=argv) from error
+        raise _build_end_error(text, path.name, code=error.code, argv=argv) from error
     except Exception as error:
         _raise_first(faults)
         folders = (str(path.parent),)
@@ -49,11 +49,11 @@ def run_until_fit(path: Path, *, text: str, argv: Sequence[str], on_fit: FitCall
     finally:
         undo()
     _raise_first(faults)
-    raise _ended(text, path.name, code=0, argv=argv)
+    raise _build_end_error(text, path.name, code=0, argv=argv)
 
 
 def _raise_first(faults: list[GpuplanError]) -> None:
-    """Raise what was found at the training call, even when the script swallowed it."""
+    """Raise the first error of a training call, which the script may have caught."""
     if faults:
         raise faults[0]
 
@@ -64,10 +64,10 @@ def _run_as_main(path: Path, *, text: str, argv: Sequence[str]) -> None:
     sys.modules["__main__"] = module
     sys.argv = [text, *argv]
     sys.path.insert(0, str(path.parent))
-    exec(compile(path.read_bytes(), str(path), "exec"), vars(module))  # the user's own script, as asked
+    exec(compile(path.read_bytes(), str(path), "exec"), vars(module))  # the user's script, as requested
 
 
-def _ended(text: str, script: str, *, code: object, argv: Sequence[str]) -> CaptureError:
+def _build_end_error(text: str, script: str, *, code: object, argv: Sequence[str]) -> CaptureError:
     if code not in (0, None):
         hint = f"pass its arguments after `--`, as in `gpuplan estimate {text} -- --data folder`"
         given = f" with the arguments {list(argv)}" if argv else " without arguments"
@@ -78,11 +78,11 @@ def _ended(text: str, script: str, *, code: object, argv: Sequence[str]) -> Capt
     )
 
 
-# --- what training calls are replaced by ------------------------------------------------------------------
+# --- replacements of training calls -----------------------------------------------------------------------
 
 
 def _patch_training(script: str, on_fit: FitCall, faults: list[GpuplanError]) -> Callable[[], None]:
-    """Replace `fit()` by the capture, and everything that trains without it by an error; return the undo."""
+    """Replace `fit()` by the capture and other training calls by errors; return a function that restores them."""
     import keras
 
     undo: list[tuple[type, str, Any]] = []
@@ -109,13 +109,13 @@ def _patch_training(script: str, on_fit: FitCall, faults: list[GpuplanError]) ->
             raise
 
     replace(keras.Model, "fit", fit)
-    replace(keras.Model, "train_on_batch", _refusal("train_on_batch()", script, faults))
+    replace(keras.Model, "train_on_batch", _build_refusal("train_on_batch()", script, faults))
     for name in ("apply", "stateless_apply"):
-        replace(keras.optimizers.Optimizer, name, _refusal("a loop of its own", script, faults))
+        replace(keras.optimizers.Optimizer, name, _build_refusal("a loop of its own", script, faults))
     return restore
 
 
-def _refusal(how: str, script: str, faults: list[GpuplanError]) -> Callable[..., NoReturn]:
+def _build_refusal(how: str, script: str, faults: list[GpuplanError]) -> Callable[..., NoReturn]:
     def refuse(*args: Any, **kwargs: Any) -> NoReturn:
         error = CaptureError(f"{script} trains with {how}, not with fit()", hint=WAY_OUT.format(name=script))
         faults.append(error)
@@ -125,10 +125,10 @@ def _refusal(how: str, script: str, faults: list[GpuplanError]) -> Callable[...,
 
 
 def skip_pretrained_weights() -> Callable[[], bool]:
-    """Make Keras neither download nor read pretrained weights: their values do not change the time.
+    """Make Keras neither download nor read pretrained weights, whose values do not affect the time.
 
     Returns:
-        Tells whether that was used.
+        A function that returns whether any were skipped.
     """
     import keras
     from keras.src.utils import file_utils

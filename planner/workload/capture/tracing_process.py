@@ -1,4 +1,4 @@
-"""The parent's side of the child process that runs the user's code."""
+"""Parent's side of the child process that runs the user's code and traces the model."""
 
 from __future__ import annotations
 
@@ -26,35 +26,33 @@ def trace_in_child(
     text: str, *, base: Path, options: WorkloadOptions, argv: Sequence[str], backend: str | None = None,
     lower: dict[str, str] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Trace a reference in a process of its own, so that neither its backend nor its policies leak.
-
-    It is traced on JAX, and what turns out to need another backend there, unless a backend is asked for.
+    """Trace a reference in a separate process, so that its backend and global settings do not leak.
 
     Args:
-        text: The reference.
-        base: Folder that references start from.
-        options: What the user says beside it.
+        text: MODEL reference.
+        base: Base folder of references.
+        options: The user's options for the run.
         argv: Arguments of a script.
-        backend: To trace on; None: JAX if it can be.
-        lower: `platform` to lower the step for, and `path` to write the module to, instead of tracing (on JAX).
+        backend: Backend to trace on; None for JAX, or another one if the user's code requires it.
+        lower: `platform` to lower the step for, and `path` of the module, instead of tracing (on JAX).
 
     Returns:
-        `workload` (see `Workload.from_json`), or `lowered`; `files`: path to hash of every one that took part.
+        `workload` (see `Workload.from_json`) or `lowered`; and `files`, the hash of each user file by path.
 
     Raises:
-        UsageError, CaptureError: As the child found.
-        ScriptTimeoutError: The user's code took longer than it may.
+        UsageError, CaptureError: Raised in the child.
+        ScriptTimeoutError: The user's code exceeded its time limit.
         GpuplanError: The child was killed.
     """
     try:
-        return _traced(text, base=base, options=options, argv=argv, backend=backend or "jax", lower=lower)
+        return _trace(text, base=base, options=options, argv=argv, backend=backend or "jax", lower=lower)
     except BackendError as error:
         if backend is not None or lower is not None or find_spec(error.backend) is None:
             raise
-        return _traced(text, base=base, options=options, argv=argv, backend=error.backend, lower=None)
+        return _trace(text, base=base, options=options, argv=argv, backend=error.backend, lower=None)
 
 
-def _traced(
+def _trace(
     text: str, *, base: Path, options: WorkloadOptions, argv: Sequence[str], backend: str,
     lower: dict[str, str] | None,
 ) -> dict[str, Any]:  # fmt: skip
@@ -73,26 +71,26 @@ def _traced(
         child = ScriptProcess(
             f"{__package__}.child", [request_path, result_path], name=text, terms=options.script,
             own=parse_reference(text, base=base).folder(base),
-            environment=_environment(backend, options, Path(folder)), stdout=STDERR, stderr=STDERR,
+            environment=_build_environment(backend, options, Path(folder)), stdout=STDERR, stderr=STDERR,
         )  # fmt: skip
         code = _run(child)
         if code == INTERRUPTED:
             raise KeyboardInterrupt
         if not result_path.exists():
-            raise _without_result(text, code)
+            raise _build_missing_result_error(text, code)
         return _unwrap(json.loads(result_path.read_bytes()))
 
 
 def _run(child: ScriptProcess) -> int:
-    """Return the exit code of a child; whatever ends this call ends the child and all that it started."""
+    """Return the exit code of a child, and end its descendants, also after an exception."""
     try:
         return child.wait()
     finally:
         child.stop()
 
 
-def _environment(backend: str, options: WorkloadOptions, folder: Path) -> dict[str, str]:
-    """Return what the child sees: the backend to trace on, no accelerator, as many devices as asked for."""
+def _build_environment(backend: str, options: WorkloadOptions, folder: Path) -> dict[str, str]:
+    """Build the child's environment: backend, no accelerator, and the requested number of devices."""
     environment = build_process_environment(options.script, folder)
     environment |= {"KERAS_BACKEND": backend, "JAX_PLATFORMS": "cpu", TRACED_ON: backend}
     if backend != "jax":
@@ -104,9 +102,9 @@ def _environment(backend: str, options: WorkloadOptions, folder: Path) -> dict[s
     return environment
 
 
-def _without_result(text: str, code: int) -> GpuplanError:
+def _build_missing_result_error(text: str, code: int) -> GpuplanError:
     how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-    hint = "out of memory?" if code == -9 else "what it printed above says more"
+    hint = "out of memory?" if code == -9 else "see its output above"
     return GpuplanError(f"the process that ran `{text}` {how} and left no result", hint=hint)
 
 

@@ -1,8 +1,8 @@
-"""The child's side of a process that runs the user's code: it ends with its parent, and tells where it is.
+"""Child's side of a process that runs the user's code: end with the parent, and position reports.
 
-Twice a second a thread writes the innermost line of the user's own files into `where.json`. While code in C holds
-the interpreter's lock that thread stands still; then the parent sends `ASK`, and `faulthandler` writes the
-traceback of the main thread into `stuck.txt`.
+Twice a second a thread writes the innermost line in the user's files to `where.json`. While C code holds the
+interpreter's lock, that thread is blocked; then the parent sends `ASK`, and `faulthandler` writes the traceback of
+the main thread to `stuck.txt`.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from ..errors import is_own_file
 __all__ = ["ASK", "STUCK", "WHERE", "PositionReporter", "end_with_parent"]
 
 WHERE, STUCK = "where.json", "stuck.txt"
-ASK = signal.SIGURG  # ignored where nothing handles it
+ASK = signal.SIGURG  # ignored without a handler
 PERIOD_S = 0.5
 STDIN = 0
 
 
 def end_with_parent() -> None:
-    """Take stdin over: the process and its group end when the parent closes it; the user's code finds it empty."""
+    """End the process group when the parent closes stdin; the user's code sees an empty stdin."""
     lifeline = os.dup(STDIN)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, STDIN)
@@ -45,13 +45,13 @@ def _wait_for_end(lifeline: int) -> None:
 
 
 class PositionReporter:
-    """Writes when the user's code began, and where the main thread is until it is stopped."""
+    """Thread that reports the start of the user's code and the position of the main thread."""
 
     def __init__(self, folder: Path, *, own: str) -> None:
-        """Start it, right before the user's code.
+        """Start reporting; call right before the user's code.
 
         Args:
-            folder: Where `where.json` and `stuck.txt` are written.
+            folder: Folder of `where.json` and `stuck.txt`.
             own: Folder of the user's own files.
         """
         self._own = own
@@ -60,17 +60,17 @@ class PositionReporter:
         stuck = os.open(folder / STUCK, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         faulthandler.register(ASK, file=stuck, all_threads=False)
         self._main = threading.main_thread().ident
-        self._begun_s = time.monotonic()  # one clock for all processes of a machine
+        self._begun_s = time.monotonic()  # the same clock in all processes of a machine
         self._write(None)
         threading.Thread(target=self._run, daemon=True).start()
 
     def stop(self) -> None:
-        """Write nothing more."""
+        """Stop reporting."""
         self._over.set()
 
     def _run(self) -> None:
         while not self._over.wait(PERIOD_S):
-            self._write(_innermost(sys._current_frames().get(self._main or 0), self._own))
+            self._write(_find_innermost(sys._current_frames().get(self._main or 0), self._own))
 
     def _write(self, frame: FrameType | None) -> None:
         file, line = (frame.f_code.co_filename, frame.f_lineno) if frame is not None else (None, None)
@@ -79,8 +79,8 @@ class PositionReporter:
         os.ftruncate(self._where, len(text))
 
 
-def _innermost(frame: FrameType | None, own: str) -> FrameType | None:
-    """Return the innermost frame that lies in one of the user's own files."""
+def _find_innermost(frame: FrameType | None, own: str) -> FrameType | None:
+    """Return the innermost frame in the user's own files; None if there is none."""
     while frame is not None and not is_own_file(frame.f_code.co_filename, own):
         frame = frame.f_back
     return frame

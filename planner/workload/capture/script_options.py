@@ -1,4 +1,4 @@
-"""How the user's code may be run: for how long, with which variables, and who is told where it is."""
+"""Options for running the user's code: time limit, environment variables, progress callback."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ _MINUTE_S = 60.0
 
 
 def _silent(line: str) -> None:
-    """Show nothing."""
+    """Ignore progress."""
 
 
 class ScriptOptions(Frozen):
-    """The terms on which a process runs the user's code.
+    """Options for a process that runs the user's code.
 
     Args:
-        timeout_s: Longest time of one process, from the first line of the user's code on [s].
-        variables: Environment variables that it sees beside those that every script sees.
-        tell: Takes one line on where the script is, once it has taken a while.
+        timeout_s: Time limit of one process, from the first line of the user's code [s].
+        variables: Environment variables to pass in addition to the default ones.
+        tell: Callback for one line on the script's position, once it has run for a while.
     """
 
     timeout_s: float = DEFAULT_TIMEOUT_S
@@ -31,7 +31,7 @@ class ScriptOptions(Frozen):
 
 
 def format_typed_duration(duration_s: float) -> str:
-    """Return a duration as it is typed on the command line.
+    """Format a duration as on the command line.
 
     Example:
         >>> format_typed_duration(600.0), format_typed_duration(90.0), format_typed_duration(0.5)
