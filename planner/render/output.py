@@ -53,13 +53,13 @@ class Column(Frozen):
 
 
 def emit_rows(
-    columns: Sequence[Column], rows: Sequence[Mapping[str, Any]], *, title: str | None = None
+    columns: Sequence[Column], rows: Iterable[Mapping[str, Any]], *, title: str | None = None
 ) -> None:
-    """Write rows to standard output: a table on a terminal, otherwise TSV with a header line."""
+    """Write rows to standard output: a table on a terminal, otherwise TSV with a header line, row by row."""
     if sys.stdout.isatty():
         _write(lambda: _print_table(columns, rows, title=title))
     else:
-        _write(lambda: sys.stdout.write(format_tsv(columns, rows)))
+        _write(lambda: sys.stdout.writelines(_join_pieces(_iter_tsv_lines(columns, rows))))
 
 
 def emit_json(schema: str, payload: Mapping[str, Any]) -> None:
@@ -110,13 +110,15 @@ def format_tsv(columns: Sequence[Column], rows: Iterable[Mapping[str, Any]]) -> 
         >>> format_tsv([Column(key="a", header="A"), Column(key="b", header="B")], [{"a": 0.1, "b": None}])
         'a\tb\n0.1\t\n'
     """
+    return "".join(_iter_tsv_lines(columns, rows))
+
+
+def _iter_tsv_lines(columns: Sequence[Column], rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     keys = [column.key for column in columns]
-    lines = ["\t".join(keys)]
-    lines += [
-        "\t".join(["" if cell is None else _format_tsv_cell(cell) for cell in map(row.get, keys)])
-        for row in rows
-    ]
-    return "\n".join(lines) + "\n"
+    yield "\t".join(keys) + "\n"
+    for row in rows:
+        cells = ["" if cell is None else _format_tsv_cell(cell) for cell in map(row.get, keys)]
+        yield "\t".join(cells) + "\n"
 
 
 def _iter_member_pieces(value: object) -> Iterator[str]:

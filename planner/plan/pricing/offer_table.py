@@ -56,7 +56,7 @@ class OfferTable(Sequence[OfferEstimate]):
         return known
 
     def __iter__(self) -> Iterator[OfferEstimate]:
-        return (self[row] for row in range(len(self)))
+        return (self._rows.get(row) or self._build_row(row) for row in range(len(self)))  # none is kept
 
     def _build_row(self, row: int) -> OfferEstimate:
         context, run = self.contexts[row], self.runs[self.run_of[row]]

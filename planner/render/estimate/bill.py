@@ -31,7 +31,7 @@ REASON_FROM = 2 + ITEM_WIDTH + TIME_WIDTH + MONEY_WIDTH + 2
 
 def emit_breakdown(estimate: Estimate) -> None:
     """Write every item of every bill as TSV."""
-    emit_rows(_COLUMNS, [row for one in estimate.offers for row in _iter_rows(one)])
+    emit_rows(_COLUMNS, (row for one in estimate.offers for row in _iter_rows(one)))
 
 
 def iter_breakdown_lines(estimate: Estimate, *, width: int) -> Iterator[str]:

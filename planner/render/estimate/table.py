@@ -72,7 +72,7 @@ def emit_estimate(
     elif breakdown:
         emit_breakdown(estimate)
     else:
-        emit_rows(TSV_COLUMNS, [build_tsv_row(one) for one in estimate.offers])
+        emit_rows(TSV_COLUMNS, (build_tsv_row(one) for one in estimate.offers))
 
 
 def format_estimate_json(estimate: Estimate) -> str:

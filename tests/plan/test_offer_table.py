@@ -1,0 +1,149 @@
+"""Offers as columns: equal to the offers' own numbers, and objects only where they are looked at."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pytest
+from factories import FakePredictor, make_workload
+from gpuplan.offers.catalog import load_catalog
+from gpuplan.plan.cost_terms import CostTerms
+from gpuplan.plan.estimate_workload import estimate_workload
+from gpuplan.plan.execution.scaling_mode import MOST_REPLICAS_RECOMMENDED
+from gpuplan.plan.pricing import offer_table
+from gpuplan.plan.pricing.bill import Bill, CostBasis, Fees
+from gpuplan.plan.pricing.money import NANO, compute_price_nano
+from gpuplan.plan.pricing.timeline import TRAINING, Timeline, TimelinePhase
+from gpuplan.plan.question import Question
+from gpuplan.plan.result.estimate import Estimate
+from gpuplan.plan.result.offer_estimate import OfferEstimate
+from gpuplan.plan.select import Filters, select
+from gpuplan.settings_own import Discount, Tax
+from gpuplan.units import Interval
+from hypothesis import given
+from hypothesis import strategies as st
+
+CATALOG = load_catalog()
+PLAIN = CostTerms(costs=CATALOG.costs)
+DISCOUNTED = replace(
+    PLAIN, tax=Tax(name="VAT", percent=Decimal("7.7")), today=date(2026, 1, 1),
+    discounts=(Discount(provider="aws", percent=Decimal("12.5")),),
+)  # fmt: skip
+UNKNOWN_LENGTH = {"steps": None, "samples": None, "epochs": None}
+
+
+def estimate(terms: CostTerms = PLAIN, *, sort: Any = "cost", **changes: object) -> Estimate:
+    """Return the answer for the whole catalog, retired machines included."""
+    filters = Filters(include_retired=True)
+    return estimate_workload(
+        make_workload(**changes), selection=select(filters, catalog=CATALOG), predictor=FakePredictor(),
+        question=Question(filters=filters, sort=sort), terms=terms,
+    )  # fmt: skip
+
+
+def sort_key(one: OfferEstimate, sort: str) -> tuple[bool, bool, float, float]:
+    """Return the place of an offer by its own numbers: usable, known, then the best."""
+    time_s, cost_usd, projection = one.run_time_s, None, one.projection
+    usable = not projection.is_ruled_out and one.offer.complete and one.sessions in (None, 1)
+    time = None if time_s is None else time_s.mid
+    if one.bill is not None:
+        cost_usd = one.bill.mid_nano * 1e-9
+    elif time is None and projection.step_time_s is not None:
+        samples = projection.run.global_batch_size
+        time = projection.step_time_s.mid / samples
+        per_1000 = one.usd_per_1000_steps
+        cost_usd = None if per_1000 is None else float(per_1000) / (1000 * samples)
+    first, second = (cost_usd, time) if sort == "cost" else (time, cost_usd)
+    if sort == "co2":
+        first = None if one.co2_kg is None else one.co2_kg.mid
+    values = [float("inf") if value is None else value for value in (first, second)]
+    return (not usable, None in (first, second), values[0], values[1])
+
+
+@pytest.mark.parametrize("sort", ["cost", "time", "co2"])
+@pytest.mark.parametrize(
+    ("terms", "changes"),
+    [(PLAIN, {}), (DISCOUNTED, {"steps": 40, "epochs": 1}), (PLAIN, UNKNOWN_LENGTH)],
+    ids=["plain", "discount, tax and minimum", "unknown length"],
+)
+def test_the_order_is_that_of_the_offers_own_numbers(
+    sort: str, terms: CostTerms, changes: dict[str, object]
+) -> None:
+    """Law: columns sort as the objects would, to the last bit."""
+    keys = [sort_key(one, sort) for one in estimate(terms, sort=sort, **changes).offers]
+
+    assert keys == sorted(keys)
+    assert len({key[2:] for key in keys}) > 100
+
+
+def test_the_cheapest_and_the_fastest_are_those_of_the_objects() -> None:
+    """Law: no usable paid offer that fits and may be recommended is cheaper or faster."""
+    answer = estimate()
+    chosen = answer.recommendation
+    assert chosen.cheapest is not None
+    assert chosen.fastest is not None
+
+    fitting = [one for one in answer.offers if one.projection.memory.fits and one.offer.usd_per_hour]
+    few = [one for one in fitting if one.projection.run.replicas <= MOST_REPLICAS_RECOMMENDED]
+    paid = [key for key in (sort_key(one, "cost") for one in few) if not key[0] and not key[1]]
+    assert sort_key(answer.offers[chosen.cheapest], "cost")[2] == min(key[2] for key in paid)
+    assert sort_key(answer.offers[chosen.fastest], "cost")[3] <= min(key[3] for key in paid)
+
+
+def test_few_rows_become_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Count: an answer makes no object for most of the offers; what is looked at twice is made once."""
+    made = []
+
+    def make(*values: Any) -> OfferEstimate:
+        made.append(values[0])
+        return OfferEstimate(*values)
+
+    monkeypatch.setattr(offer_table, "OfferEstimate", make)
+    offers = estimate().offers
+
+    assert len(made) < len(offers) / 10
+    assert offers[0] is offers[0]
+    assert offers[-1] is offers[len(offers) - 1]
+    assert offers[1:3] == (offers[1], offers[2])
+    assert len(list(offers)) == len(offers)
+    with pytest.raises(IndexError):
+        offers[len(offers)]
+
+
+@given(
+    prices=st.lists(st.decimals(min_value=0, max_value=10**6, places=9), min_size=1, max_size=5),
+    time_s=st.floats(min_value=0.001, max_value=1e13),
+    percent=st.decimals(min_value=0, max_value=99, places=2),
+    minimum_s=st.sampled_from([0.0, 60.0, 3600.0]),
+)
+def test_a_column_of_bills_equals_the_bills(
+    prices: list[Decimal], time_s: float, percent: Decimal, minimum_s: float
+) -> None:
+    """Law: the total of each row is that of its bill to the nano-dollar, beyond 64 bits too."""
+    fees = Fees(
+        minimum_billed_s=minimum_s, disk_usd_per_hour=(0.01, 0.02, 0.03), egress_usd=(0.1, 0.2, 0.3),
+        discount=percent / 100, tax=percent / 100,
+    )  # fmt: skip
+    total_s = Interval(low=time_s, mid=1.1 * time_s, high=1.7 * time_s)
+    basis = CostBasis(Timeline((TimelinePhase(TRAINING, total_s, ""),), total_s), fees)
+    column = np.array([compute_price_nano(price) for price in prices], dtype=object)
+
+    bills = [Bill(basis, usd_per_hour=price) for price in prices]
+    for bound in range(3):
+        assert basis.compute_total(column, bound).tolist() == [bill.nano[bound] for bill in bills]
+    assert all(sum(line.usd.mid for line in bill.lines) == bill.total.mid for bill in bills)
+
+
+def test_discount_and_tax_by_hand() -> None:
+    """Closed form: an hour at $2, 12.5 % off, 20 % tax on what is left: $2.10."""
+    hour = Interval(low=3600.0, mid=3600.0, high=3600.0)
+    basis = CostBasis(
+        Timeline((TimelinePhase(TRAINING, hour, ""),), hour),
+        Fees(discount=Decimal("0.125"), tax=Decimal("0.2")),
+    )
+
+    assert basis.compute_total(2 * NANO, 1) == 21 * NANO // 10
