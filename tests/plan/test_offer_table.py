@@ -22,7 +22,7 @@ from gpuplan.plan.question import Question
 from gpuplan.plan.result.estimate import Estimate
 from gpuplan.plan.result.offer_estimate import OfferEstimate
 from gpuplan.plan.select import Filters, select
-from gpuplan.settings_own import Discount, Tax
+from gpuplan.settings_entries import Discount, Tax
 from gpuplan.units import Interval
 from hypothesis import given
 from hypothesis import strategies as st

@@ -176,9 +176,15 @@ class OfferEstimate:
 
     def to_json(self, *, breakdown: bool = False) -> dict[str, Any]:
         """Return one entry of `offers[]`; its bill with ranges and reasons when a breakdown is wanted."""
-        offer, bill, run_time_s = self.offer, self.bill, self.run_time_s
-        energy, spot, scaling = self.energy_kwh, self.spot, self.scaling
-        co2, per_1000 = self.co2_of(energy), self.nano_per_1000_steps
+        first, shared, last = self.json_parts(breakdown=breakdown)
+        return {**first, **shared, **last}
+
+    def json_parts(self, *, breakdown: bool = False) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        """Return the entry in three parts: the offer, its device estimate's part (one object), and the run."""
+        return self._offer_json(), self.projection.shared_json, self._run_json(breakdown=breakdown)
+
+    def _offer_json(self) -> dict[str, Any]:
+        offer = self.offer
         return {
             "provider": offer.provider,
             "instance_type": offer.instance_type,
@@ -195,7 +201,16 @@ class OfferEstimate:
             "estimated": offer.estimated,
             "complete": offer.complete,
             "status": offer.status,
-            **self.projection.shared_json,
+        }
+
+    def _run_json(self, *, breakdown: bool) -> dict[str, Any]:
+        bill, run_time_s, outlook = self.bill, self.run_time_s, self.outlook
+        energy, scaling, usd_per_hour = self.energy_kwh, self.scaling, self.offer.usd_per_hour
+        co2, per_1000 = self.co2_of(energy), self.nano_per_1000_steps
+        saves_share = None if outlook is None else self.saves_share
+        price = None if usd_per_hour is None else float(usd_per_hour)
+        note = None if outlook is None else outlook.format_note(saves_share)
+        return {
             "run_time_s": run_time_s.to_json() if run_time_s else None,
             "cost_usd": bill.total_json() if bill else None,
             "bill": bill.lines_json(detailed=breakdown) if bill else [],
@@ -207,11 +222,6 @@ class OfferEstimate:
             "energy_kwh": energy.to_json() if energy else None,
             "co2_kg": co2.to_json() if co2 else None,
             "sessions": self.sessions,
-            "spot": spot and spot.to_json(_float(offer.usd_per_hour)),
-            "notes": list(self.notes_of(None if spot is None else spot.note, scaling)),
+            "spot": None if outlook is None else outlook.to_json(price, saves_share=saves_share),
+            "notes": list(self.notes_of(note, scaling)),
         }
-
-
-def _float(usd: Decimal | None) -> float | None:
-    """Return an amount for arithmetic that has no need of exactness."""
-    return None if usd is None else float(usd)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -117,11 +116,11 @@ class PreemptionForecast(Frozen):
     @property
     def note(self) -> str:
         """Sentence on preemptions and savings."""
-        return self.note_at(self.saves_share, loses=self.loses)
+        return self.format_note(self.saves_share)
 
-    def note_at(self, saves_share: float | None, *, loses: bool | None) -> str:
+    def format_note(self, saves_share: float | None) -> str:
         """Format a sentence on preemptions and the savings against the same machine on demand."""
-        if loses:
+        if saves_share is not None and saves_share <= 0.0:
             return f"spot loses here: {self._taken}, it costs no less than on demand"
         saved = "" if saves_share is None else f", {100 * saves_share:.0f} % cheaper than on demand"
         return f"spot: {self._taken}{saved}"
@@ -137,10 +136,7 @@ class PreemptionForecast(Frozen):
         Args:
             saves_share: Savings as a share of the cost on demand; negative if spot costs more [-].
         """
-        _ = self.price_free_json, self.billed_p90_s  # computed once for all offers that share this forecast
-        other = copy(self)
-        vars(other).update(loses=saves_share <= 0.0, saves_share=saves_share)
-        return other
+        return replace(self, loses=saves_share <= 0.0, saves_share=saves_share)
 
     @cached_property
     def price_free_json(self) -> dict[str, Any]:
@@ -155,12 +151,14 @@ class PreemptionForecast(Frozen):
             "hours": {"expected": m.wall_s / SECONDS_PER_HOUR, "p90": self.wall_p90_s / SECONDS_PER_HOUR},
         }  # fmt: skip
 
-    def to_json(self, usd_per_hour: float | None) -> dict[str, Any]:
-        """Return the entry `offers[].spot`, with costs at the offer's price."""
+    def to_json(self, usd_per_hour: float | None, *, saves_share: float | None) -> dict[str, Any]:
+        """Return the entry `offers[].spot`; money at the offer's price, savings against the price on demand."""
         return {
-            **self.price_free_json, "cost_usd": self.cost_usd(usd_per_hour),
-            "loses_to_on_demand": self.loses, "saves_share": self.saves_share,
-        }  # fmt: skip
+            **self.price_free_json,
+            "cost_usd": self.cost_usd(usd_per_hour),
+            "loses_to_on_demand": None if saves_share is None else saves_share <= 0.0,
+            "saves_share": saves_share,
+        }
 
     def cost_usd(self, usd_per_hour: float | None) -> dict[str, str] | None:
         """Return expected cost and 90th percentile as text, or None without a price [USD]."""

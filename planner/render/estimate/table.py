@@ -5,9 +5,9 @@ from __future__ import annotations
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...plan.cost_terms import USD
 from ...units import GIB, MS_PER_S
@@ -20,7 +20,7 @@ from ..numbers import (
     format_short,
     format_usd,
 )
-from ..output import Column, emit_json, emit_rows, format_json
+from ..output import Column, JsonText, emit_json, emit_rows, format_compact_json, format_json
 from .bill import emit_breakdown, iter_breakdown_lines
 from .footnotes import format_footnotes
 from .summary import format_summary_lines, format_usd_per_million
@@ -62,7 +62,7 @@ def emit_estimate(
         breakdown: Add itemized bills, each item with its basis.
     """
     if as_json:
-        document = estimate.document(breakdown=breakdown)
+        document = _build_document(estimate, breakdown=breakdown)
         emit_json(document.pop("schema"), document)
     elif sys.stdout.isatty():
         width = shutil.get_terminal_size(FALLBACK_SIZE).columns
@@ -77,8 +77,24 @@ def emit_estimate(
 
 def format_estimate_json(estimate: Estimate) -> str:
     """Format an estimate as one JSON object, with one offer per line."""
-    document = estimate.document()
+    document = _build_document(estimate, breakdown=False)
     return format_json(document.pop("schema"), document)
+
+
+def _build_document(estimate: Estimate, *, breakdown: bool) -> dict[str, Any]:
+    """Return the document of an estimate with an iterator of its offers as text."""
+    return {**estimate.document(), "offers": _iter_offer_texts(estimate.offers, breakdown=breakdown)}
+
+
+def _iter_offer_texts(offers: Iterable[OfferEstimate], *, breakdown: bool) -> Iterator[JsonText]:
+    """Yield offers as JSON; the part that offers of the same devices share is encoded once."""
+    known: dict[int, tuple[object, str]] = {}  # by id, with the object, so that the id stays its own
+    for one in offers:
+        first, shared, last = one.json_parts(breakdown=breakdown)
+        if id(shared) not in known:
+            known[id(shared)] = shared, format_compact_json(shared)
+        text = known[id(shared)][1]
+        yield JsonText(f"{format_compact_json(first)[:-1]}, {text[1:-1]}, {format_compact_json(last)[1:]}")
 
 
 def _emit_table(estimate: Estimate, *, show_all: bool, width: int) -> None:
