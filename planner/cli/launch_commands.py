@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -10,8 +11,8 @@ import typer
 
 from ..errors import NoAnswerError, UsageError
 from .flags import Rank, Requirements, Script, ScriptArguments
-from .launch_apply import apply_plan
-from .next_step import DRY_RUN, WITHOUT_DRY_RUN, format_command, suggest_next
+from .launch_apply import apply_plan, format_cost_limit, plan_launch
+from .next_step import DRY_RUN, format_command, suggest_next
 
 if TYPE_CHECKING:
     from ..launch.core.service import Launcher
@@ -100,14 +101,8 @@ def launch(  # noqa: PLR0917 - one argument a flag
     Example: gpuplan launch plan.json --max-usd 5 --yes
     """
     from ..launch.prepare.arguments import LaunchArgs
-    from ..launch.prepare.build_plan import build_launch_plan
-    from ..offers.catalog import load_user_catalog
     from ..plan.parsing import parse_duration_s
-    from ..render.launch import plan_text
-    from ..render.output import emit_json, emit_text, format_json
-    from ..render.output_files import require_writable, write_text
-    from ..render.progress import status
-    from ..settings import load_settings
+    from ..render.output_files import require_writable
 
     if output is not None:
         require_writable(output, flag="-o")
@@ -122,32 +117,13 @@ def launch(  # noqa: PLR0917 - one argument a flag
     if via is not None:
         from .export_command import hand_over_to_sky
 
-        hand_over_to_sky(
-            asked, dry_run=dry_run, output=output, confirm=lambda question: _confirm(question, yes=yes)
-        )
+        hand_over_to_sky(asked, dry_run=dry_run, output=output, confirm=partial(_confirm, yes=yes))
         return
     launcher = _launcher(as_json=json_)
-    with status("planning the launch"):
-        made = build_launch_plan(
-            asked, launcher, catalog=load_user_catalog(load_settings()), look=not dry_run
-        )
-    payload = made.to_json()
-    schema = payload.pop("schema")
-    if output is not None:
-        write_text(output, format_json(schema, payload))
-    if dry_run:
-        emit_json(schema, payload) if json_ else emit_text(plan_text(made.to_json()))
-        suggest_next(
-            WITHOUT_DRY_RUN if output is None else format_command("launch", str(output)), as_json=json_
-        )
-        return
-    if not json_:
-        typer.echo(plan_text(made.to_json(), calls=False), err=True, nl=False)
-    most = f"${made.worst_case_usd:.2f} at most"
-    if launcher.adapter(made.request.provider).remote and not made.is_bounded:
-        most = f"${made.worst_case_usd:.2f} if its own timer works, and without a limit outside it"
-    _confirm(f"start it, for {most}?", yes=yes)
-    apply_plan(made, launcher, wait=wait, as_json=json_)
+    made = plan_launch(asked, launcher, dry_run=dry_run, output=output, as_json=json_)
+    if not dry_run:
+        _confirm(f"start it, for {format_cost_limit(made, launcher)}?", yes=yes)
+        apply_plan(made, launcher, wait=wait, as_json=json_)
 
 
 def ps(
@@ -263,7 +239,7 @@ def reap(
 
 
 def _launcher(*, as_json: bool, owner: str | None = None) -> Launcher:
-    """Return the launcher of this installation."""
+    """Build the launcher of this installation, which prints its events."""
     from ..launch.core.events import LaunchEvent
     from ..launch.prepare.build_plan import create_launcher
     from ..owner import require_owner
@@ -284,7 +260,7 @@ def _launcher(*, as_json: bool, owner: str | None = None) -> Launcher:
 
 
 def _confirm(question: str, *, yes: bool) -> None:
-    """Ask on a terminal; where nobody can be asked, only `--yes` goes on."""
+    """Ask for confirmation on a terminal; UsageError without a terminal unless `--yes` is given."""
     if yes:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
@@ -294,11 +270,11 @@ def _confirm(question: str, *, yes: bool) -> None:
 
 
 def _pairs(options: list[str]) -> dict[str, str]:
-    """Return NAME=VALUE arguments as a table; UsageError for anything else."""
+    """Parse NAME=VALUE arguments; UsageError for anything else."""
     pairs = [one.partition("=") for one in options]
     for name, equals, value in pairs:
         if not (name and equals and value):
             raise UsageError(
-                f"`--option {name}{equals}{value}` is no NAME=VALUE", hint="write `-O zone=us-east-1a`"
+                f"`--option {name}{equals}{value}` is not NAME=VALUE", hint="write `-O zone=us-east-1a`"
             )
     return {name: value for name, _, value in pairs}

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..predict.predictor import Predictor
     from ..workload.model import Workload
     from ..workload.options import WorkloadOptions
-    from .compilation import StepCompiler
+    from .compilation import ProgramSource, StepCompiler
     from .execution.input_pipeline import InputPipeline
     from .question import StepPredictor
 
@@ -138,35 +138,38 @@ def build_context(
     from ..predict.predictor import Predictor
 
     catalog = catalog or load_catalog()
-    terms = terms or CostTerms(costs=catalog.costs)
     if compiling is not None:
         compiling.require_named(question.filters.accelerators, model)
     selection = select(question.filters, catalog=catalog)
     measurements = _measurements(model, profiles)
-    predictor = Predictor.load()
+    predictor: StepPredictor = _add_measurements(Predictor.load(), measurements, catalog, selection)
     if compiling is not None:
         from .compilation import count_visible_devices
 
         options = replace(options, devices=count_visible_devices(selection, question.filters.devices))
-    with _importing("numpy"):  # the child process that traces has a core of its own
+    with _importing("numpy"):  # tracing runs in a child process on another core
         workload = _workload(model, options=options, script_arguments=script_arguments)
-    knowing: StepPredictor = predictor
-    compile_more = None
-    if measurements:
-        knowing = _with(measurements, predictor, catalog, selection)
-    if compiling is not None:
-        from .compilation import build_program_source
-
-        program = build_program_source(model, options, script_arguments, question)
-        knowing = compiling.wrap_predictor(
-            knowing, workload, accelerators=selection.accelerators, program=program
-        )
-        compile_more = partial(compiling.compile_more, knowing, program=program)
-    return EstimateContext(
-        workload=workload, selection=selection, predictor=knowing, catalog=catalog, terms=terms,
+    context = EstimateContext(
+        workload=workload, selection=selection, predictor=predictor, catalog=catalog,
+        terms=terms or CostTerms(costs=catalog.costs), feed=_feed(measurements, workload),
         resized=_resizer(workload, model, options=options, script_arguments=script_arguments),
-        feed=_feed(measurements, workload), compile_more=compile_more,
     )  # fmt: skip
+    if compiling is None:
+        return context
+    from .compilation import build_program_source
+
+    return _add_compiler(context, compiling, build_program_source(model, options, script_arguments, question))
+
+
+def _add_compiler(
+    context: EstimateContext, compiling: StepCompiler, program: ProgramSource
+) -> EstimateContext:
+    """Compile the step of a context, and let its predictor use the results."""
+    predictor = compiling.wrap_predictor(
+        context.predictor, context.workload, accelerators=context.selection.accelerators, program=program
+    )
+    compile_more = partial(compiling.compile_more, predictor, program=program)
+    return replace(context, predictor=predictor, compile_more=compile_more)
 
 
 @contextmanager
@@ -217,10 +220,12 @@ def _is_profile(path: Path) -> bool:
         return False
 
 
-def _with(
-    measurements: Sequence[ProfileRow], predictor: Predictor, catalog: Catalog, selection: Selection
+def _add_measurements(
+    predictor: Predictor, measurements: Sequence[ProfileRow], catalog: Catalog, selection: Selection
 ) -> StepPredictor:
-    """Return a predictor that uses measurements."""
+    """Return a predictor that uses measurements; without any, the given one."""
+    if not measurements:
+        return predictor
     from ..offers.local import PROVIDER
     from ..predict.from_profile.predictor import ProfiledPredictor
 

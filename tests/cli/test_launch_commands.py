@@ -96,7 +96,7 @@ def test_a_written_plan_is_applied_as_it_is_or_not_at_all(
         (["--rank", "999"], 2, "offers"),
         (["--max-hours", "0.01"], 3, "the limits leave 36 s"),
         (["--max-hours", "0.04"], 3, "the limits end it after"),
-        (["-O", "zone"], 2, "is no NAME=VALUE"),
+        (["-O", "zone"], 2, "is not NAME=VALUE"),
         (["-O", "zone=a"], 2, "the local provider has no options"),
         (["--source", "git:https://example.org/x@main"], 2, "the local provider runs a folder"),
         (["--source", "image:mine"], 2, "the local provider runs a folder"),
