@@ -151,7 +151,7 @@ class StepTimer(StepRecorder):
 
     def _write(self) -> None:
         if self.path is not None and self.document is not None:
-            from .render.output_files import write_text
+            from .render.output import write_text
             from .render.profile import format_profile_json
 
             write_text(self.path, format_profile_json(self.document))

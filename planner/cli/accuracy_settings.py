@@ -132,8 +132,7 @@ def accuracy_of_memory(flags: SettingFlags) -> None:
         load_recorded_memory,
     )
     from ..render.accuracy_memory import build_memory_columns, build_memory_rows, format_memory_page
-    from ..render.output import emit_json, emit_rows, emit_text, format_json
-    from ..render.output_files import write_text
+    from ..render.output import emit_json, emit_rows, emit_text, format_json, write_text
     from ..render.progress import status
 
     if flags.recorded:

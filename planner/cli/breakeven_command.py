@@ -71,8 +71,7 @@ def breakeven(
     from ..plan.compare.breakeven import BreakevenQuery, compare_alternatives
     from ..plan.pipeline import build_context
     from ..render.breakeven import emit_breakeven, format_recommendation
-    from ..render.output import format_json
-    from ..render.output_files import write_text
+    from ..render.output import format_json, write_text
     from .progress import show_estimate_progress
 
     names = tuple(name.strip() for name in (rivals.against or "").split(",") if name.strip())

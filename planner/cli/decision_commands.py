@@ -84,8 +84,7 @@ def rig(
     from ..plan.compare.rental_comparison import find_rentals_by_price, find_rentals_for_work
     from ..plan.question import Question
     from ..plan.request import EstimateRequest
-    from ..render.output import format_json
-    from ..render.output_files import write_text
+    from ..render.output import format_json, write_text
     from ..render.rig import build_rig_json, emit_rig
 
     out.require_writable()
@@ -147,8 +146,7 @@ def sweep_command(
     """Try batch sizes, precisions, numbers of devices and purchase options; show the best points only."""
     from ..plan.compare.sweep import sweep
     from ..plan.pipeline import build_context
-    from ..render.output import format_json
-    from ..render.output_files import write_text
+    from ..render.output import format_json, write_text
     from ..render.sweep import emit_sweep
     from ..workload.load import load_workload
     from .progress import show_estimate_progress

@@ -93,7 +93,7 @@ def _show(result: Estimate, question: Question, out: OutputFlags, *, show_all: b
     """Write the result and the file; NoAnswerError if no offer fits."""
     from ..plan.no_answer import explain_no_answer
     from ..render.estimate.table import emit_estimate, format_estimate_json
-    from ..render.output_files import write_text
+    from ..render.output import write_text
 
     if out.output is not None:
         write_text(out.output, format_estimate_json(result))

@@ -53,8 +53,7 @@ def export(  # noqa: PLR0917 - one argument a flag
     from ..launch.export.engines import exported
     from ..launch.prepare.arguments import LaunchArgs
     from ..render.export import format_export
-    from ..render.output import emit_json, emit_text
-    from ..render.output_files import require_writable, write_text
+    from ..render.output import emit_json, emit_text, require_writable, write_text
 
     if output is not None:
         require_writable(output, flag="-o")
@@ -83,8 +82,7 @@ def hand_over_to_sky(
     from ..launch.export.engines import exported
     from ..launch.export.sky import launch_with_sky, require_sky
     from ..render.export import format_export
-    from ..render.output import emit_text
-    from ..render.output_files import write_text
+    from ..render.output import emit_text, write_text
 
     file = output or Path("gpuplan-task.yaml")
     task = exported(asked, engine="skypilot", disk_gb=100, image=None, file=str(file))

@@ -198,7 +198,7 @@ class OutputFlags(Frozen):
 
     def require_writable(self) -> None:
         """Raise UsageError before the work starts if the file is not writable."""
-        from ..render.output_files import require_writable
+        from ..render.output import require_writable
 
         if self.output is not None:
             require_writable(self.output, flag="-o")

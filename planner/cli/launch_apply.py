@@ -28,8 +28,7 @@ def plan_launch(
     from ..launch.prepare.build_plan import build_launch_plan
     from ..offers.catalog import load_user_catalog
     from ..render.launch import plan_text
-    from ..render.output import emit_json, emit_text, format_json
-    from ..render.output_files import write_text
+    from ..render.output import emit_json, emit_text, format_json, write_text
     from ..render.progress import status
     from ..settings import load_settings
 

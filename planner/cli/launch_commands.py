@@ -102,7 +102,7 @@ def launch(  # noqa: PLR0917 - one argument a flag
     """
     from ..launch.prepare.arguments import LaunchArgs
     from ..plan.parsing import parse_duration_s
-    from ..render.output_files import require_writable
+    from ..render.output import require_writable
 
     if output is not None:
         require_writable(output, flag="-o")

@@ -97,7 +97,7 @@ def profile(  # noqa: PLR0917 - one argument a flag
       gpuplan profile train.py --compile --accelerator TPU-v5e
     """
     from ..profile.run import ProfileRequest, profile
-    from ..render.output_files import require_writable
+    from ..render.output import require_writable
     from ..render.profile import emit_profile, show_progress
     from ..workload.options import WorkloadOptions
 
@@ -192,7 +192,7 @@ def _rules(max_time: float, *, processes: int) -> MeasurementRules:
 
 
 def _keep(output: Path | None, document: ProfileDocument) -> None:
-    from ..render.output_files import write_text
+    from ..render.output import write_text
     from ..render.profile import format_profile_json
 
     if output is not None:

@@ -38,8 +38,7 @@ def report(
     The page holds everything that it needs, the plan itself included, and loads nothing from anywhere.
     """
     from ..profile.end_to_end import read_plan
-    from ..render.output import emit_text
-    from ..render.output_files import require_writable, write_text
+    from ..render.output import emit_text, require_writable, write_text
     from ..render.progress import status
     from ..render.report.page import build_report_html
 

@@ -15,12 +15,7 @@ from ..predict.framework_versions import software_year
 from ..predict.kernels.table import KernelTable
 from ..predict.measurements import Measurement
 from ..predict.priors import LAST_YEAR
-from ..predict.run_config import (
-    compute_memory_pressure,
-    is_fed_from_host,
-    name_host,
-    name_stack,
-)
+from ..predict.run_config import compute_memory_pressure, is_fed_from_host, name_host, name_stack
 from ..predict.step_time import NoPrediction
 from ..workload.load import load_workload
 from ..workload.model import Workload

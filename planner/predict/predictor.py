@@ -24,11 +24,7 @@ from .kernels.table import KernelTable
 from .multi_device.data_parallel import scale_to_devices
 from .multi_device.interconnect import UNKNOWN_HOST, HostSpec
 from .priors import LAST_YEAR, datasheet_interval_key, era_bucket, era_sign
-from .run_config import (
-    append_mode,
-    compute_memory_pressure,
-    name_run_kind,
-)
+from .run_config import append_mode, compute_memory_pressure, name_run_kind
 from .step_time import Basis, Limiter, NoPrediction, StepTime
 
 if TYPE_CHECKING:

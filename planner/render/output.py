@@ -1,4 +1,4 @@
-"""Output of results: a table on a terminal, TSV in a pipe, one JSON object on request.
+"""Output of results: a table on a terminal, TSV in a pipe, one JSON object on request, and files.
 
 Nothing is computed here. Standard output carries data only. A reader that closes the pipe early is not an
 error.
@@ -14,8 +14,11 @@ from datetime import date
 from decimal import Decimal
 from functools import cache
 from itertools import islice
+from pathlib import Path
 from typing import Any, Literal
 
+from ..errors import UsageError
+from ..files import write_atomically
 from ..frozen import Frozen
 from .progress import status
 
@@ -29,7 +32,35 @@ __all__ = [
     "format_compact_json",
     "format_json",
     "format_tsv",
-]  # fmt: skip
+    "require_writable",
+    "write_text",
+]
+
+
+def require_writable(path: Path, *, flag: str) -> None:
+    """Raise UsageError unless a file can be written; called before the work whose result it holds."""
+    import tempfile
+
+    folder = path.parent
+    if path.is_dir():
+        raise UsageError(
+            f"`{flag} {path}` is a folder", hint=f"give a file name: `{flag} {path / 'plan.json'}`"
+        )
+    if not folder.is_dir():
+        raise UsageError(f"`{flag} {path}`: there is no folder `{folder}`", hint="create it first")
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UsageError(
+            f"`{flag} {path}` cannot be written: {error.strerror}", hint="choose another file"
+        ) from error
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file atomically."""
+    write_atomically(path, text)
+
 
 UNKNOWN = "–"  # shown for None in tables
 ROWS_PER_WRITE = 64  # rows per write: few system calls, without holding the whole document twice

@@ -16,8 +16,7 @@ from urllib.parse import urlsplit
 
 from ..errors import FetchError, FetchErrorKind
 from ..source import ANYWHERE, ListedPrice, PricePart, RefreshRequest, parse_decimal
-from .gcp_machines import assemble_machines
-from .gcp_skus import GoogleSku, compute_part_prices
+from .gcp_prices import GoogleSku, assemble_machines, compute_part_prices
 
 if TYPE_CHECKING:
     from ..http import HttpClient

@@ -16,11 +16,9 @@ from ..graph.fusion import fuse
 from ..graph.layers import group_layers
 from ..graph.liveness import MemoryPeaks, compute_peaks
 from ..graph.table import find_unmodelled, tabulate
-from .calls import number_calls
 from .flatten import flatten
-from .recurrent import name_recurrent_layers
+from .instrumentation import name_recurrent_layers, number_calls, trace_equal_updates_once
 from .simplify import simplify
-from .updates import trace_equal_updates_once
 
 __all__ = [
     "TracedStep",

@@ -1,0 +1,188 @@
+"""Instrumentation of Keras during tracing: numbered calls, marked recurrent layers, equal updates traced once.
+
+Each `keras.ops` call is one kernel in a framework. Calls without a TensorFlow kernel are marked: without XLA,
+TensorFlow launches their parts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from .scopes import CALL, COMPOSED, RECURRENT, REPEAT
+
+__all__ = [
+    "name_recurrent_layers",
+    "number_calls",
+    "trace_equal_updates_once",
+]
+
+
+# Optimizers whose update depends only on a variable's shape and type, unlike Muon and possibly custom ones.
+_UNIFORM = {
+    "Adadelta", "Adafactor", "Adagrad", "Adam", "Adamax", "Ftrl", "Lamb", "Lion", "RMSprop", "SGD",
+}  # fmt: skip
+_HOOK = "_backend_update_step"
+
+
+@contextlib.contextmanager
+def trace_equal_updates_once(optimizer: Any) -> Iterator[None]:
+    """Context in which the optimizer updates one variable of each shape and type, in a scope with their
+    count.
+
+    The other variables are assigned their gradient, so that it is still computed. Optimizers not known to
+    update equal variables equally, or with another structure in Keras, are left unchanged.
+    """
+    target = getattr(optimizer, "inner_optimizer", optimizer)
+    if not _is_uniform(target):
+        yield
+        return
+
+    def update(gradients: Any, variables: Any, learning_rate: Any) -> None:
+        import jax
+
+        for members in _group_equal(gradients, variables):
+            with jax.named_scope(f"{REPEAT}{len(members)}"):
+                target.update_step(*members[0], learning_rate)
+            for gradient, variable in members[1:]:
+                variable.assign(gradient)
+
+    object.__setattr__(target, _HOOK, update)
+    try:
+        yield
+    finally:
+        object.__delattr__(target, _HOOK)
+
+
+def _is_uniform(optimizer: Any) -> bool:
+    """Return whether the optimizer is one of Keras's own whose update only loops over the variables."""
+    kind = type(optimizer)
+    base = next((c for c in kind.__mro__ if c.__name__ == "BaseOptimizer"), None)
+    ours = kind.__module__.startswith("keras.") and kind.__name__ in _UNIFORM
+    decays = getattr(optimizer, "weight_decay", None)  # changes each variable before its update
+    return ours and not decays and hasattr(base, _HOOK) and getattr(kind, _HOOK) is getattr(base, _HOOK)
+
+
+def _group_equal(gradients: Any, variables: Any) -> list[list[tuple[Any, Any]]]:
+    """Group (gradient, variable) pairs by shape and type."""
+    classes: dict[tuple[Any, ...], list[tuple[Any, Any]]] = {}
+    for gradient, variable in zip(gradients, variables, strict=True):
+        own = getattr(variable, "overwrite_with_gradient", False)
+        key = (type(gradient), str(gradient.dtype), tuple(variable.shape), str(variable.dtype), own)
+        classes.setdefault(key, []).append((gradient, variable))
+    return list(classes.values())
+
+
+@contextlib.contextmanager
+def name_recurrent_layers(model: Any) -> Iterator[None]:
+    """Context in which LSTMs and GRUs supported by cuDNN run their loop in a marked scope.
+
+    An LSTM is traced as a loop even if JAX has a GPU, where Keras would call cuDNN, because a library call
+    hides the work. The prediction decides how the loop is executed.
+    """
+    import keras
+
+    kinds = {keras.layers.LSTM: "lstm", keras.layers.GRU: "gru"}
+    found = [(layer, kinds[type(layer)]) for layer in model._flatten_layers() if type(layer) in kinds]
+    with contextlib.ExitStack() as stack:
+        for layer, kind in found:
+            stack.enter_context(_name_layer(layer, kind))
+        yield
+
+
+@contextlib.contextmanager
+def _name_layer(layer: Any, kind: str) -> Iterator[None]:
+    asked = layer.use_cudnn
+    named = _wrap_inner_loop(layer.inner_loop, kind, supported=bool(asked) and _is_supported(layer))
+    object.__setattr__(layer, "inner_loop", named)
+    object.__setattr__(layer, "use_cudnn", False if kind == "lstm" else asked)
+    try:
+        yield
+    finally:
+        object.__delattr__(layer, "inner_loop")
+        object.__setattr__(layer, "use_cudnn", asked)
+
+
+def _wrap_inner_loop(inner_loop: Callable[..., Any], kind: str, *, supported: bool) -> Callable[..., Any]:
+    def run(sequences: Any, initial_state: Any, mask: Any, training: Any = False) -> Any:
+        import jax
+
+        masked = any(part is not None for part in (mask if isinstance(mask, list | tuple) else [mask]))
+        name = f"{RECURRENT}{kind}" if supported and not masked else ""
+        with jax.named_scope(name) if name else contextlib.nullcontext():
+            return inner_loop(sequences, initial_state, mask, training=training)
+
+    return run
+
+
+def _is_supported(layer: Any) -> bool:
+    """Return whether Keras would use cuDNN for a layer on some backend (`cudnn_ok` in each).
+
+    Masked sequences use the loop on JAX and PyTorch, and here; TensorFlow supports some of them.
+    """
+    import keras
+
+    return (
+        layer.activation is keras.activations.tanh
+        and layer.recurrent_activation is keras.activations.sigmoid
+        and layer.use_bias
+        and not layer.unroll
+        and not layer.recurrent_dropout
+        and getattr(layer, "reset_after", True)
+    )
+
+
+# Composed of several TensorFlow functions in keras/src/backend/tensorflow/nn.py of Keras 3.15, or of one composed
+# itself (`tf.nn.gelu`, `tf.nn.silu`); PyTorch has a kernel for each. Normalizations are in keras/src/ops/nn.py.
+_NORMALIZATIONS = ("_layer_normalization", "_rms_normalization")
+_COMPOSED = {
+    "celu", "gelu", "glu", "hard_sigmoid", "hard_silu", "hard_tanh", "hard_shrink", "soft_shrink", "silu",
+    "tanh_shrink", *_NORMALIZATIONS,
+}  # fmt: skip
+
+
+@contextlib.contextmanager
+def number_calls() -> Iterator[None]:
+    """Context in which functions of Keras's array and network backend run in numbered scopes.
+
+    Layer normalization, which is a function of `keras.ops` itself, is included. Gradients keep the scope of
+    their forward operation. JAX backend only.
+    """
+    from keras.src import backend
+    from keras.src.ops import nn
+
+    numbers = itertools.count(1)
+    modules = (backend.nn, backend.numpy)
+    found = [(module, name, one) for module in modules for name, one in _iter_functions(module)]
+    found += [(nn, name, getattr(nn, name)) for name in _NORMALIZATIONS if hasattr(nn, name)]
+    try:
+        for module, name, one in found:
+            setattr(module, name, _wrap_numbered(one, numbers, composed=name in _COMPOSED))
+        yield
+    finally:
+        for module, name, one in found:
+            setattr(module, name, one)
+
+
+def _iter_functions(module: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
+    for name, one in vars(module).items():
+        if inspect.isfunction(one) and one.__module__ == module.__name__ and not name.startswith("_"):
+            yield name, one
+
+
+def _wrap_numbered(
+    function: Callable[..., Any], numbers: Iterator[int], *, composed: bool
+) -> Callable[..., Any]:
+    import jax
+
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        name = f"{CALL}{next(numbers)}"
+        with jax.named_scope(f"{name}/{COMPOSED}" if composed else name):
+            return function(*args, **kwargs)
+
+    return run
