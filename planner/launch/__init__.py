@@ -1,10 +1,10 @@
-"""Start exactly the machine that a plan chose, and be sure that it stops.
+"""Rent the machine that a plan chose, run the script on it, and end it reliably.
 
-    request ─▶ LaunchPlan (pure, the exact calls as data) ─▶ apply (the only thing that costs money) ─▶ events
+    request ─▶ LaunchPlan (pure, API calls as data) ─▶ apply (the only part that costs money) ─▶ events
 
-The rooms, from the bottom: `faults` (what can go wrong, in words that all clouds share), `calls` and
-`blueprint` (a plan as data), `request` (what is asked for), `caps` (how long and how much at most),
-`adapter` (what a provider must supply), `ledger` (what was meant and what came of it), `engine` (apply),
-`ending` (stop and reap), `listing` (ps). A provider lives in a folder of its own; `providers` knows them by
-name.
+`prepare` turns the flags of `gpuplan launch` and an estimate into a checked plan. `core` has what all providers
+share: the plan, the engine that applies it, the ledger, teardown, and the protocol of an adapter
+(`core/cloud_adapter.py`). `clouds` has one package per provider; `core/providers.py` finds them by name. `agent`
+runs on the rented machine. `export` writes the chosen offer as a file for other launchers. `listing` is
+`gpuplan ps`; `reconcile` turns an ended run into a profile.
 """

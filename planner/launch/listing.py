@@ -1,4 +1,4 @@
-"""`ps`: what the ledger knows of, and, asked for, what the clouds show under our tags."""
+"""Rows of `gpuplan ps`: runs of the ledger and, if requested, machines at the clouds with our tags."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class ListedMachine:
     """A row of `gpuplan ps`.
 
     Args:
-        id: By which `gpuplan stop` ends it: the machine's own, or the run's when no answer brought one.
-        state: As its cloud says, or as the ledger last knew.
-        spent_usd: So far, by the planned price; None when no price or start is known [USD].
-        source: `cloud` when it was seen just now, `ledger` when that is all there is.
-        in_ledger: False: found by its tags, and started from elsewhere, or this ledger was lost.
+        id: Id for `gpuplan stop`: the machine's, or the run's while the machine's is unknown.
+        state: State by its cloud, or the last one in the ledger.
+        spent_usd: Cost so far at the planned price; None when price or start are unknown [USD].
+        source: `cloud` if it was listed now, else `ledger`.
+        in_ledger: False for a machine found by its tags: started from elsewhere, or the ledger was lost.
     """
 
     id: str
@@ -65,14 +65,14 @@ def listed(
     now: datetime,
     failures: Failures,
 ) -> list[ListedMachine]:
-    """Return what exists, as the ledger knows it and as the given providers show it.
+    """Return machines and open attempts from the ledger and the given providers.
 
     Args:
-        histories: Of all runs of the ledger.
-        adapters: Those that are to be asked, by name.
-        regions: Where they are asked; None: wherever the account can have machines.
-        now: By this computer's clock, for what only the ledger knows.
-        failures: Takes the errors of providers that do not answer; of those, the ledger's rows are shown.
+        histories: Histories of all runs of the ledger.
+        adapters: Adapters to query, by name.
+        regions: Regions to query; None: all that the account can use.
+        now: Time by this computer's clock, for rows of the ledger.
+        failures: Collects errors of providers that do not answer; their rows come from the ledger.
     """
     seen: list[CloudMachine] = []
     for adapter in adapters.values():
@@ -89,7 +89,7 @@ def listed(
 
 
 def from_cloud(machine: CloudMachine, *, in_ledger: bool) -> ListedMachine:
-    """Return a machine as its cloud shows it."""
+    """Return the row of a machine listed by its cloud."""
     lived_s = (machine.seen_at - machine.started_at).total_seconds()
     price = machine.usd_per_hour
     return ListedMachine(
@@ -102,7 +102,7 @@ def from_cloud(machine: CloudMachine, *, in_ledger: bool) -> ListedMachine:
 
 
 def from_ledger(history: History, past: AttemptHistory, *, now: datetime, state: str) -> ListedMachine:
-    """Return an attempt that is not known to be over, as the ledger has it."""
+    """Return the row of an open attempt from the ledger."""
     candidate, started = past.attempt.candidate, past.machine_started_at
     lived_s = (now - started).total_seconds() if started else None
     price = candidate.usd_per_hour
@@ -118,7 +118,7 @@ def from_ledger(history: History, past: AttemptHistory, *, now: datetime, state:
 
 
 def _state(history: History, past: AttemptHistory, adapters: Mapping[str, Adapter]) -> str:
-    """Return what is known of an attempt that no provider showed: how it ended, or what the ledger last knew."""
+    """Return the state of an attempt that no provider lists: its result, or the ledger's last state."""
     request = past.plan.request
     adapter = adapters.get(request.provider)
     if adapter is None or adapter.remote:
@@ -128,5 +128,5 @@ def _state(history: History, past: AttemptHistory, adapters: Mapping[str, Adapte
 
 
 def _open_attempts(history: History) -> Iterable[AttemptHistory]:
-    """Yield attempts of which something may exist."""
+    """Yield open attempts."""
     return (one for one in history.attempts() if one.begun and not one.is_over)

@@ -1,4 +1,4 @@
-"""A run that was launched as a profile: what its supervisor left, in the form that estimates learn from."""
+"""Convert the result of a launched run into a profile document."""
 
 from __future__ import annotations
 
@@ -33,29 +33,29 @@ def profile_of_run(
     Args:
         launcher: The ledger and the adapters.
         run: Its name in the ledger.
-        model: The MODEL argument of its plan.
-        terms: On which a script runs to be traced; None: the default ones.
+        model: MODEL argument of its estimate.
+        terms: Terms of tracing a script; None: the defaults.
 
     Raises:
-        UsageError: Nothing is known of it, or it is not over.
-        GpuplanError: It left no word of how it ended, or never came to train.
+        UsageError: The run is unknown or has not ended.
+        GpuplanError: It has no result, or never trained.
     """
     if run not in {log.run for log in launcher.ledger.runs()}:
         raise UsageError(
-            f"there is no file and no run `{run}`", hint="see `gpuplan ps`, or name a profile's file"
+            f"no file and no run `{run}`", hint="see `gpuplan ps`, or give the path of a profile"
         )
     launcher.refresh(run)
     history = launcher.ledger.peek(run)
     current = history.current()
     if current is None or not current.is_over:
         raise UsageError(
-            f"run `{run}` is not over yet", hint="`gpuplan launch PLAN --wait` waits for its end"
+            f"run `{run}` has not ended yet", hint="`gpuplan launch PLAN --wait` waits for its end"
         )
     outcome = read_outcome(launcher, history)
     if outcome.step_s is None:
         raise GpuplanError(
-            f"run `{run}` timed no steps: it ended as `{outcome.status}`",
-            hint="its log says more: `gpuplan ps`",
+            f"run `{run}` has no timed steps: it ended as `{outcome.status}`",
+            hint="see its log: `gpuplan ps`",
         )
     return _with_workload(
         _document(history, current, outcome, model=model), current.plan.request.spec, terms or ScriptOptions()
@@ -66,11 +66,11 @@ def median_ends_s(quartiles_s: tuple[float, float, float], *, steps: int) -> tup
     """Return the 95 % interval of the median of step times [s].
 
     Args:
-        quartiles_s: Of the times [s].
-        steps: How many there are [-].
+        quartiles_s: Quartiles of the times [s].
+        steps: Number of steps [-].
 
-    McGill, Tukey and Larsen 1978: the median plus and minus 1.57 times the range of the quartiles, over the root
-    of the number. Holds for independent times; neighbouring steps are alike, so it is the least that can be said.
+    median ± 1.57 (Q3 - Q1) / sqrt(steps), McGill, Tukey and Larsen 1978. Valid for independent times; neighbouring
+    steps are correlated, so the interval is a lower bound.
 
     Example:
         >>> median_ends_s((0.9, 1.0, 1.1), steps=100)
@@ -116,7 +116,7 @@ def _document(
 
 
 def _timing(outcome: RunOutcome) -> Timing:
-    """Return the steps as a profile has them; they were timed one by one, not in windows."""
+    """Return the step times in the form of a profile; they were timed one by one, not in windows."""
     found: Timing = {
         "median_s": outcome.step_s, "windows_s": [], "steps_per_window": [],
         "warm_up": {"windows_s": [], "settled": None}, "stopped": "stopped",
@@ -128,7 +128,7 @@ def _timing(outcome: RunOutcome) -> Timing:
 
 
 def _run(outcome: RunOutcome) -> RunRecord:
-    """Return the last attempt's training as a whole; validation is within it."""
+    """Return the training of the last attempt; validation is included."""
     return {
         "finished_at": datetime.now(UTC).isoformat(timespec="seconds"), "epochs_planned": None,
         "steps_per_epoch": None, "epochs_s": [outcome.train_s or 0.0], "validation_s": [0.0],
@@ -137,7 +137,7 @@ def _run(outcome: RunOutcome) -> RunRecord:
 
 
 def _lived_s(history: History, outcome: RunOutcome) -> float:
-    """Return how long all machines of the run lived: the last by its own clock, others by the cloud's [s]."""
+    """Return the total life of the run's machines: the last by its own clock, others by the cloud's [s]."""
     lived = Decimal(0)
     for one in history.attempts():
         if one.attempt.number == outcome.attempt and outcome.ran_s is not None:
@@ -148,7 +148,7 @@ def _lived_s(history: History, outcome: RunOutcome) -> float:
 
 
 def _with_workload(document: ProfileDocument, spec: RunSpec, terms: ScriptOptions) -> ProfileDocument:
-    """Return the profile with the workload that ran, traced again; no later estimate can use it without."""
+    """Add the traced workload of the run, which later estimates need, to the profile."""
     from ..workload.load import load_workload
     from ..workload.options import WorkloadOptions
 
@@ -162,7 +162,7 @@ def _with_workload(document: ProfileDocument, spec: RunSpec, terms: ScriptOption
             base=Path(place) if script else None, argv=spec.arguments if script else (),
         )  # fmt: skip
     except GpuplanError as error:
-        document["notes"].append(f"later estimates cannot know this run: it could not be traced: {error}")
+        document["notes"].append(f"later estimates cannot use this run: it could not be traced: {error}")
         return document
     document["workloads"] = [workload.to_json()]
     row |= {"workload": 0, "precision": workload.precision}

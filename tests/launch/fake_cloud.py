@@ -19,7 +19,7 @@ from gpuplan.launch.core.cloud_adapter import (
     collect_machines,
 )
 from gpuplan.launch.core.errors import CloudError, ErrorKind
-from gpuplan.launch.core.launch_plan import Attempt, CapLayer, CostTerms
+from gpuplan.launch.core.launch_plan import Attempt, CapLayer, CostBounds
 from gpuplan.launch.core.request import LaunchCandidate, LaunchRequest
 from gpuplan.launch.core.resource_names import build_tags, build_token, resource_name, usd_from_tag
 
@@ -129,8 +129,8 @@ class FakeAdapter:
         self.cloud = cloud
         self.before_send: Any = lambda operation: None
 
-    def terms(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> CostTerms:
-        return CostTerms(slack_s=SLACK_S, max_usd_per_hour=candidate.usd_per_hour)
+    def terms(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> CostBounds:
+        return CostBounds(slack_s=SLACK_S, max_usd_per_hour=candidate.usd_per_hour)
 
     def attempts(self, request: LaunchRequest) -> tuple[Attempt, ...]:
         return tuple(

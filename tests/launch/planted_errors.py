@@ -139,7 +139,7 @@ def an_attempt_is_over_once_the_order_to_end_was_sent(patch: Patch) -> None:
     """Write down the end without asking the cloud about the machine; the order itself may be lost."""
 
     def wrong(self: Teardown, ref: MachineRef, *, doubt_s: float, number: int) -> None:
-        for call in self.sender.adapter.ending(ref):
+        for call in self.runner.adapter.ending(ref):
             try:
                 self.send_unless_absent(call, {}, number=number)
             except CloudError:

@@ -74,10 +74,10 @@ def settled(folder: Path, service: FakeService, **more: Any) -> dict[str, Any]:
     clock = FakeClock()
     log = Ledger(folder, owner="me", clock=clock).open_run("r1")
     with log.held():
-        sender = CallRunner(
+        runner = CallRunner(
             adapter=service, log=log, clock=clock, backoff=BackoffPolicy(tries=2), notify=lambda event: None
         )
-        return sender.settle(builder, KNOWN, number=1)
+        return runner.settle(builder, KNOWN, number=1)
 
 
 def test_what_exists_is_adopted_only_when_it_is_what_was_wanted(tmp_path: Path) -> None:

@@ -81,11 +81,11 @@ def test_a_run_that_has_nothing_to_say_is_refused_in_a_line(bench: Bench) -> Non
     with pytest.raises(UsageError, match="no file and no run `r1`"):
         profile_of_run(bench.launcher, "r1", model="train.py")
     bench.launcher.launch(bench.plan())
-    with pytest.raises(UsageError, match="is not over yet"):
+    with pytest.raises(UsageError, match="has not ended yet"):
         profile_of_run(bench.launcher, "r1", model="train.py")
     ended(bench, None, run="r2")
-    with pytest.raises(GpuplanError, match="left no word"):
+    with pytest.raises(GpuplanError, match="left no result"):
         profile_of_run(bench.launcher, "r2", model="train.py")
     ended(bench, OUTCOME.model_copy(update={"step_s": None, "status": "failed"}), run="r3")
-    with pytest.raises(GpuplanError, match="timed no steps"):
+    with pytest.raises(GpuplanError, match="has no timed steps"):
         profile_of_run(bench.launcher, "r3", model="train.py")

@@ -1,16 +1,16 @@
-"""A call as data: printed by `--dry-run`, sent by `apply`, the same object in both.
+"""One API call as data: the object that `--dry-run` prints is the object that `apply` sends.
 
-What is known only after an earlier call stands as a reference, an object with one key:
+A value that only an earlier call returns is written as a reference, an object with one key:
 
-    {"$ref": "machine.id"}                       what the call `machine` kept under `id`
-    {"$join": ["a/", {"$ref": "machine.id"}]}    the parts, one after the other
+    {"$ref": "machine.id"}                       the value that the call `machine` kept as `id`
+    {"$join": ["a/", {"$ref": "machine.id"}]}    the parts, concatenated
     {"$json": {...}}                             the object as JSON text
     {"$time": {"from": "machine.started", "plus_s": 60, "format": "%Y-%m-%dT%H:%M:%S"}}
-                                                 a time by the cloud's clock, so many seconds later, in UTC
+                                                 a time by the cloud's clock plus an offset, in UTC
 
-An expectation is such a value too: what stands in the reply must equal it. One form is for expectations alone:
+An expectation is such a value too; the value in the reply must equal it. One form is for expectations only:
 
-    {"$not_after": {"$time": {...}}}             a time in ISO 8601, which must not be later than the one named
+    {"$not_after": {"$time": {...}}}             a time in ISO 8601 that must not be later than this one
 """
 
 from __future__ import annotations
@@ -29,33 +29,32 @@ Kept = Mapping[str, Mapping[str, Any]]
 
 
 class Data(BaseModel):
-    """Base of everything that is written to files and printed: frozen, nothing unknown in it."""
+    """Base class of data that is written to files and printed: frozen, without unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Call(Data):
-    """One call of a provider's interface.
+    """One call of a provider's API.
 
     Args:
-        step: Its name within the attempt; later calls refer to it.
-        service, operation: As the provider's own library calls them.
-        region: Where it is sent.
-        params: What is sent; may hold references. Never a secret.
-        makes: `machine` for the one call that starts to cost money, `resource` for what must be removed later.
-        arms: The cap layer that is in force once this call is done and its expectations hold.
-        token: The idempotency token in `params`, named for the ledger.
-        keeps: What later calls and the ledger need of the reply: name to path (`Instances.0.InstanceId`).
+        step: Name of the call within the attempt; later calls refer to it.
+        service, operation: Names in the provider's own library.
+        region: Region that it is sent to.
+        params: Parameters; may hold references, never a secret.
+        makes: `machine` for the one call that starts billing, `resource` for a thing that must be removed later.
+        arms: Cap layer that is in force once this call is done and its expectations hold.
+        token: Idempotency token in `params`, repeated for the ledger.
+        keeps: Values of the reply that later calls and the ledger need: name to path (`Instances.0.InstanceId`).
             The call that makes the machine keeps at least `id` and `started` (by the cloud's clock, ISO 8601).
-        expects: Path of the reply to the value that must stand there, which may hold references; None: anything,
-            but something.
-        patience_s: How long the call is repeated until what it expects is there, or what it needs (a role that
-            was just made) [s]; 0: once.
-        find: How to learn what exists when the call says that it exists already; keeps the same names. What it
-            expects must hold of what exists: nothing else is taken for what the call would have made.
-        find_first: `find` is sent before the call, which is left out when that brings something.
-        undo: What removes what this call made.
-        way_out: What the user can do when it is refused, beyond what every refusal's error says.
+        expects: Path in the reply to the required value, which may hold references; None: any value, but present.
+        patience_s: Time for which the call is repeated until its expectations hold or its dependencies (such as
+            a new role) exist [s]; 0: one try.
+        find: Call that reads what exists when this call answers that it already exists; keeps the same
+            names. Its expectations must hold: nothing else is accepted as the result of this call.
+        find_first: Whether `find` is sent first; the call is skipped when that succeeds.
+        undo: Calls that remove what this call made.
+        way_out: Advice for the user when the call is refused, added to the error's own.
     """
 
     step: str
@@ -76,7 +75,7 @@ class Call(Data):
 
 
 def look_up(reply: Any, path: str) -> Any:
-    """Return what stands at a dotted path of a reply; None when nothing does.
+    """Return the value at a dotted path of a reply, or None.
 
     Example:
         >>> look_up({"Instances": [{"InstanceId": "i-1"}]}, "Instances.0.InstanceId")
@@ -94,12 +93,12 @@ def look_up(reply: Any, path: str) -> Any:
 
 
 def kept(call: Call, reply: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a call keeps of its reply."""
+    """Return the values of a reply that a call keeps."""
     return {name: look_up(reply, path) for name, path in call.keeps.items()}
 
 
 def resolve(value: Any, known: Kept) -> Any:
-    """Return a parameter with its references replaced by what earlier calls kept.
+    """Return a parameter with its references replaced by values that earlier calls kept.
 
     Example:
         >>> resolve({"ids": [{"$ref": "machine.id"}]}, {"machine": {"id": "i-1"}})
@@ -117,13 +116,13 @@ def resolve(value: Any, known: Kept) -> Any:
 
 
 def params_sha256(params: Mapping[str, Any]) -> str:
-    """Return a fingerprint of parameters, the same whatever the order of keys."""
+    """Return the SHA-256 of parameters, independent of the order of keys."""
     text = json.dumps(params, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _reference(path: str, known: Kept) -> Any:
-    """Return what an earlier call kept; KeyError when it kept nothing of the name."""
+    """Return a value that an earlier call kept; raise KeyError without one."""
     step, _, name = path.partition(".")
     found = known[step][name]
     if found is None:
@@ -132,7 +131,7 @@ def _reference(path: str, known: Kept) -> Any:
 
 
 def _joined(parts: list[Any], known: Kept) -> str:
-    """Return parts as one text."""
+    """Concatenate parts."""
     return "".join(str(resolve(part, known)) for part in parts)
 
 
@@ -142,7 +141,7 @@ def _json_text(inner: Any, known: Kept) -> str:
 
 
 def _time(inner: Mapping[str, Any], known: Kept) -> str:
-    """Return a time that an earlier call kept, moved and written as asked."""
+    """Return a time that an earlier call kept, shifted and formatted."""
     start = datetime.fromisoformat(str(_reference(inner["from"], known))).astimezone(UTC)
     return (start + timedelta(seconds=inner["plus_s"])).strftime(inner["format"])
 

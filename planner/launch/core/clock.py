@@ -1,4 +1,4 @@
-"""Time, as something that can be handed in: tests pass a clock that moves when it is slept on."""
+"""Clocks and the backoff policy. Clocks are injected: a test's clock advances when it sleeps."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["BackoffPolicy", "Clock", "ServerDateClock", "SystemClock"]
 
 
 class Clock(Protocol):
-    """What the engine knows of time."""
+    """Clock of the engine."""
 
     def now(self) -> datetime:
-        """Return this machine's idea of the time, in UTC: for records, never for deadlines of a cloud."""
+        """Return the time of this computer in UTC: for records, never for deadlines at a cloud."""
         ...
 
     def monotonic(self) -> float:
-        """Return seconds that only ever grow [s]."""
+        """Return the value of a monotonic clock [s]."""
         ...
 
     def sleep(self, seconds: float) -> None:
@@ -29,14 +29,14 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The real one."""
+    """Clock of the operating system."""
 
     def now(self) -> datetime:
         """Return the time in UTC."""
         return datetime.now(tz=UTC)
 
     def monotonic(self) -> float:
-        """Return seconds since some moment [s]."""
+        """Return the value of the monotonic clock [s]."""
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
@@ -46,13 +46,13 @@ class SystemClock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackoffPolicy:
-    """How patient the engine is.
+    """Retries, polling intervals and the time limit of a teardown.
 
     Args:
-        tries: How often a call is sent at most when it was throttled or nobody knows what came of it [-].
-        first_wait_s, longest_wait_s: Between tries: doubled each time, with jitter, up to the longest [s].
-        poll_s: Between looks at something that takes its time, after the first few [s].
-        ending_s: How long a machine may take to be gone once it was told to end [s].
+        tries: Maximum number of times that a throttled call or one of unknown outcome is sent [-].
+        first_wait_s, longest_wait_s: First wait between tries, doubled each time with jitter, and its limit [s].
+        poll_s: Longest interval between two polls [s].
+        ending_s: Maximum time between the order to end a machine and its end [s].
     """
 
     tries: int = 6
@@ -62,7 +62,9 @@ class BackoffPolicy:
     ending_s: float = 600.0
 
     def wait_s(self, tries: int) -> float:
-        """Return how long to wait after so many tries: exponential backoff with full jitter [s].
+        """Return the wait after a number of tries: exponential backoff with jitter [s].
+
+        uniform(0.5, 1) * min(longest_wait_s, first_wait_s * 2^tries), after
 
         M. Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015, "full jitter".
         """
@@ -70,18 +72,18 @@ class BackoffPolicy:
         return random.uniform(0.5, 1.0) * ceiling
 
     def poll_delay_s(self, looks: int) -> float:
-        """Return how long to wait after so many looks at something that takes its time [s]."""
+        """Return the wait after a number of polls: min(poll_s, 0.1 * 2^looks) [s]."""
         return float(min(self.poll_s, 0.1 * 2.0**looks))
 
 
 class ServerDateClock:
-    """Knows nothing before the first answer."""
+    """A cloud's clock, taken from the `Date` header of its answers; unknown before the first."""
 
     def __init__(self) -> None:
         self._seen: tuple[datetime, float] | None = None
 
     def note(self, date: str | None) -> None:
-        """Take the time from an answer's `Date`; an answer without one changes nothing."""
+        """Set the time from an answer's `Date`; None changes nothing."""
         if date:
             self._seen = (parsedate_to_datetime(date).astimezone(UTC), time.monotonic())
 

@@ -1,48 +1,48 @@
-"""What a provider must supply to be launched on. Order, retries, ledger and undoing are the engine's.
+"""Protocol of a provider's adapter. Order of calls, retries, ledger and undo belong to the engine.
 
-An adapter is two halves.
+An adapter has two halves.
 
-The **pure half** needs no credentials, no network and no SDK; the same arguments give the same answer:
+The **pure half** needs no credentials, network or SDK and is deterministic:
 
-* ``terms``: what an offer costs at most an hour, and how long after its cap billing can still run.
-* ``attempts``: for each candidate (and each zone, if the provider wants to be told) one ``Attempt``, the
-  calls as data (`calls.Call`). Exactly one call has ``makes="machine"``. In that very call stand
-    - the idempotency token ``build_token(...)`` of `names`, wherever the provider takes one, also in
+* ``terms``: maximum hourly cost of an offer, and how long billing can continue after its cap.
+* ``attempts``: one ``Attempt`` for each candidate (and zone, if the provider needs one): API calls as data
+  (`api_call.Call`). Exactly one call has ``makes="machine"``. That call contains
+    - the idempotency token ``build_token(...)`` of `resource_names`, wherever the provider takes one, also in
       ``Call.token``;
-    - the tags ``build_tags(...)`` of `names`, never added afterwards: after a crash in between the machine
-      could not be found;
-    - whatever cap the provider itself knows, and the start-up script, whose first line arms the timer.
-  A call that creates something else that must go later has ``makes="resource"`` and an ``undo``.
-  Names are made of run and attempt (`names.resource_name`), so that a call without a token is safe to
-  repeat: it answers EXISTS, and ``Call.find`` says what exists. A long-running operation is two calls: the
+    - the tags ``build_tags(...)`` of `resource_names`, never added afterwards: after a crash in between, the
+      machine could not be found;
+    - the cap that the provider itself supports, and the start-up script, whose first line arms the timer.
+  A call that creates another thing that must be removed has ``makes="resource"`` and ``undo`` calls.
+  Names consist of run and attempt (`resource_names.resource_name`), so that a call without a token is safe to
+  repeat: it answers EXISTS, and ``Call.find`` reads what exists. A long-running operation is two calls: the
   request, and a call that is repeated (``patience_s``) until it ``expects`` the state. A cap is read back by
-  a call that ``arms`` the layer and ``expects`` it; what fails to arm ends the machine at once. No secret
-  stands in any call. ``Attempt.details`` is the provider's part of the machine's identity.
-* ``ending``: the calls that end a machine. Repeating them is harmless: what is gone answers ABSENT.
+  a call that ``arms`` the layer and ``expects`` it; a layer that fails to arm ends the machine at once. No
+  call contains a secret. ``Attempt.details`` is the provider's part of the machine's identity.
+* ``ending``: the calls that end a machine. Repeating them is harmless: a missing machine answers ABSENT.
 
-The **other half** talks to the cloud, importing the SDK inside its functions:
+The **other half** talks to the cloud and imports the SDK inside its functions:
 
-* ``send``: one call, one try, no retries of the SDK's own for the call that makes the machine. Returns the
-  reply as plain JSON types. Raises ``CloudError`` for everything else, sorted into the kinds of
-  `faults.ErrorKind`: capacity, quota (with its scope), credentials, invalid, throttled, transient,
+* ``send``: one call, one try, with the SDK's own retries disabled. Returns the reply in
+  JSON types. Raises ``CloudError`` for everything else, classified by
+  `errors.ErrorKind`: capacity, quota (with its scope), credentials, invalid, throttled, transient,
   **unknown** (reset, timeout, truncated or garbled answer, 5xx without a promise), spent token, exists,
   absent. When in doubt: unknown. An answer that reports an asynchronous failure (an operation with an error,
-  an instance that ended while it started) is raised as what it means.
+  an instance that ended while it started) is raised as a CloudError of its kind.
 * ``cloud_time``: the cloud's clock, from the ``Date`` of its last answer; None before the first. Whether a
-  machine that cannot be seen may still show up, and whether one is past its cap, is never decided by this
-  computer's clock.
-* ``look``: one machine by its identity. The only ground on which a machine on record is called gone.
+  machine that cannot be seen may still show up, and whether one is past its cap, is never decided by the clock
+  of this computer.
+* ``look``: one machine by its identity. Only this decides that a machine on record is gone.
 * ``machines``: every machine that carries our tags and still costs money, of every owner, in the given
   regions (None: all that the account can use), never one without our tags. ``CloudMachine.seen_at`` is the
   cloud's clock. A place that does not answer is named in ``Listing.failed`` (`collect_machines`).
-* ``leftovers``: what carries our tags or names and is no machine.
-* ``live_price``: today's price of an offer, asked with the credentials that launch it.
-* ``outcome``: what the supervisor on the machine left where the run's files are (its exit code, how long it
-  trained); None when it left nothing, or the provider has no place that outlives the machine.
-* ``missing``: why the provider cannot be asked from here (no SDK, no credentials), without asking it.
+* ``leftovers``: resources other than machines with our tags or names.
+* ``live_price``: current price of an offer, read with the credentials that launch it.
+* ``outcome``: result that the supervisor stored with the run's files (exit code, training time); None
+  without one, or where the provider has no storage that outlives the machine.
+* ``missing``: reason why the provider cannot be used here (no SDK, no credentials), without a request.
 
-Register the class in `providers`, and put it before the battery of `tests/launch/`: the fault sequences
-there run against any adapter whose server has a billing meter.
+Register the class in `providers` and run the fault sequences of `tests/launch/` against it: they work with
+any adapter whose test server has a billing meter.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from pydantic import Field
 
 from .api_call import Call, Data
 from .errors import CloudError
-from .launch_plan import Attempt, CostTerms
+from .launch_plan import Attempt, CostBounds
 from .request import LaunchCandidate, LaunchRequest
 
 __all__ = [
@@ -76,12 +76,12 @@ MachineState = Literal["starting", "running", "ending", "stopped", "ended"]
 
 
 class MachineRef(Data):
-    """Identity of one machine: enough to ask its cloud about it, and to end it.
+    """Identity of a machine: enough to query it and to end it.
 
     Args:
-        id: By which the provider knows it.
-        region: Where it is.
-        zone: Within the region; None when the provider chose it.
+        id: The provider's id.
+        region: Its region.
+        zone: Zone within the region; None when the provider chose it.
         details: The provider's own (`Attempt.details`), such as a project or a resource group.
     """
 
@@ -95,13 +95,13 @@ class CloudMachine(Data):
     """A machine as its cloud describes it; run, owner and price are read from its tags.
 
     Args:
-        id: By which the provider ends it.
-        state: `stopped` still pays for its disk; `ended` is an answer of ``look`` only, never listed.
-        started_at, seen_at: By the cloud's clock.
-        cap_at: When it must have been ordered to end; None when its tags do not say.
-        run, attempt, owner, owner_name: From its tags; empty or 0 when they do not say.
-        usd_per_hour: As planned, from its tags; None when they do not say [USD/h].
-        details: As in ``MachineRef``.
+        id: The provider's id.
+        state: A `stopped` machine still pays for its disk; `ended` is returned by ``look`` only, never listed.
+        started_at, seen_at: Times by the cloud's clock.
+        cap_at: Time of the cap; None when its tags have none.
+        run, attempt, owner, owner_name: From its tags; empty or 0 without them.
+        usd_per_hour: Planned price from its tags; None without one [USD/h].
+        details: Same as in ``MachineRef``.
     """
 
     id: str
@@ -123,7 +123,7 @@ class CloudMachine(Data):
 
     @property
     def ref(self) -> MachineRef:
-        """Its identity."""
+        """Identity of the machine."""
         return MachineRef(id=self.id, region=self.region, zone=self.zone, details=self.details)
 
 
@@ -132,9 +132,9 @@ class Listing:
     """Machines of all places that answered.
 
     Args:
-        machines: Of those places.
-        failed: Region, zone, project or subscription that did not answer, and its fault.
-        answered: The places that did.
+        machines: The machines.
+        failed: Error by place (region, zone, project or subscription) that did not answer.
+        answered: Places that answered.
     """
 
     machines: tuple[CloudMachine, ...] = ()
@@ -143,11 +143,11 @@ class Listing:
 
 
 def collect_machines(places: Iterable[str], ask: Callable[[str], Iterable[CloudMachine]]) -> Listing:
-    """Return the machines of several places; one that does not answer keeps no other from being listed.
+    """List the machines of several places; a place that does not answer does not stop the others.
 
     Args:
         places: Regions, zones, projects or subscriptions.
-        ask: Returns the machines of one; CloudError when it does not answer.
+        ask: Returns the machines of one place, or raises CloudError.
     """
     found: list[CloudMachine] = []
     failed: dict[str, CloudError] = {}
@@ -163,13 +163,13 @@ def collect_machines(places: Iterable[str], ask: Callable[[str], Iterable[CloudM
 
 
 class Leftover(Data):
-    """A thing that was made for an attempt and is no machine.
+    """A resource other than a machine that was made for an attempt.
 
     Args:
-        kind: In words: `security group`, `schedule`, `resource group`, `uploaded archive`.
-        id: By which the provider removes it.
-        region: Where it is.
-        run, attempt, owner: From its tags or its name; empty or 0 when they do not say.
+        kind: `security group`, `schedule`, `resource group` or `uploaded archive`.
+        id: The provider's id.
+        region: Its region.
+        run, attempt, owner: From its tags or name; empty or 0 without them.
         undo: Calls that remove it, without references.
     """
 
@@ -183,12 +183,12 @@ class Leftover(Data):
 
 
 class LivePrice(Data):
-    """Price of an offer as the provider says it now.
+    """Current price of an offer, read from the provider.
 
     Args:
-        usd_per_hour: Of the machine alone, as in the catalog [USD/h].
-        source: Interface that was asked.
-        read_at: In UTC.
+        usd_per_hour: Price of the machine alone, as in the catalog [USD/h].
+        source: API that it was read from.
+        read_at: Time of the answer, in UTC.
     """
 
     usd_per_hour: Decimal
@@ -197,22 +197,22 @@ class LivePrice(Data):
 
 
 class RunOutcome(Data):
-    """What a run left behind when it came to its end.
+    """Result of an ended run, as its supervisor stored it.
 
     Args:
-        attempt: Which attempt wrote it.
-        status: `done`, `failed` (the script's own fault), `preempted`, `apply_cap` or `stopped`.
-        exit_code: Of the script; None when it did not end by itself.
-        ran_s: From the machine's first second to the end [s].
-        train_s: Within `fit`, of this attempt [s]; None when it never got there.
-        steps: Optimizer steps, of this attempt [-].
-        step_s: Median time of a step, after those that compile [s].
-        timed_steps: How many steps that is the median of [-].
-        step_s_quartiles: Of the same steps [s].
-        batch_size: Samples of a step over all devices [-].
-        precision: Keras's name of the model's dtype policy.
-        backend: Of Keras.
-        resumed: How training went on after each interruption of the run, in words.
+        attempt: Attempt that wrote it.
+        status: `done`, `failed` (error in the script), `preempted`, `capped` or `stopped`.
+        exit_code: Exit code of the script; None when it did not end by itself.
+        ran_s: Time from the start of the machine to the end of the run [s].
+        train_s: Time within `fit` in this attempt [s]; None without a `fit`.
+        steps: Optimizer steps of this attempt [-].
+        step_s: Median step time after the steps that compile [s].
+        timed_steps: Number of steps that the median is taken over [-].
+        step_s_quartiles: Quartiles of the same steps [s].
+        batch_size: Global batch size [-].
+        precision: Name of the model's Keras dtype policy.
+        backend: Keras backend.
+        resumed: One sentence for each interruption of the run: how training resumed.
     """
 
     attempt: int
@@ -234,11 +234,11 @@ class Adapter(Protocol):
     """A provider; see the module's text for what each part promises."""
 
     provider: str
-    remote: bool  # False: asking costs nothing and needs nobody's permission (this machine)
-    visibility_s: float  # after which a machine that does not show up by its tags does not exist [s]
+    remote: bool  # False: this computer, which is queried without cost and without credentials
+    visibility_s: float  # after this time, a machine not listed by its tags does not exist [s]
 
-    def terms(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> CostTerms:
-        """Return what an offer costs at most, disk included. Pure; ``cap_s`` of the candidate is not set yet."""
+    def terms(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> CostBounds:
+        """Return the maximum cost of an offer, disk included. Pure; ``cap_s`` of the candidate is not set yet."""
         ...
 
     def attempts(self, request: LaunchRequest) -> tuple[Attempt, ...]:
@@ -254,36 +254,35 @@ class Adapter(Protocol):
         ...
 
     def missing(self) -> str:
-        """Return what is missing to ask the provider at all (an SDK, credentials); empty when nothing is."""
+        """Return the reason why the provider cannot be used (no SDK, no credentials); empty without one."""
         ...
 
     def cloud_time(self) -> datetime | None:
-        """Return the cloud's time as of its last answer, moved on by a steady clock; None before the first."""
+        """Return the cloud's time: its last answer's plus monotonic time since; None before the first."""
         ...
 
     def look(self, machine: MachineRef) -> CloudMachine | None:
-        """Return one machine as its cloud describes it now.
+        """Return the current description of a machine.
 
-        `ended` when the cloud says that it has ended; None when it does not know the id; CloudError when
-        that cannot be told.
+        State `ended` when the cloud says so; None when the id is unknown; CloudError when neither can be read.
         """
         ...
 
     def machines(self, regions: Sequence[str] | None) -> Listing:
-        """Return every machine with our tags that still costs money; a place that fails is named.
+        """Return all machines with our tags that still cost money, and the places that failed.
 
-        CloudError when it cannot even be told which places there are.
+        CloudError when the list of places cannot be read.
         """
         ...
 
     def leftovers(self, regions: Sequence[str] | None) -> tuple[list[Leftover], dict[str, CloudError]]:
-        """Return what carries our tags or names and is no machine, and the places that did not answer."""
+        """Return resources other than machines with our tags or names, and the places that did not answer."""
         ...
 
     def live_price(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> LivePrice:
-        """Return what an offer costs now; CloudError when that cannot be read."""
+        """Return the current price of an offer; CloudError when it cannot be read."""
         ...
 
     def outcome(self, request: LaunchRequest) -> RunOutcome | None:
-        """Return what the run left behind when it ended; None when it left nothing that can be read."""
+        """Return the result of an ended run; None when there is none to read."""
         ...

@@ -1,4 +1,4 @@
-"""What belongs to any work on runs: their adapters, and closing the attempts whose machines are gone."""
+"""Ledger, adapters and clock of a command, and the closing of attempts whose machines are gone."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ __all__ = ["LaunchContext", "is_past_cap"]
 
 @dataclass(slots=True, kw_only=True)
 class LaunchContext:
-    """The ledger, the clock, and where events go.
+    """Ledger, adapters, clock and event sink of a command.
 
     Args:
         ledger: All runs.
-        state_dir: Where providers may keep what they must remember on this computer.
-        clock, pace: Time.
-        tell: Takes each event as it happens.
-        owner: Whose machines are ended by their tags; None: the ledger's owner.
+        state_dir: Folder of the adapters' state on this computer.
+        clock, backoff: Clock and retry policy.
+        notify: Receives each event.
+        owner: Owner whose machines are ended by their tags; None: the ledger's owner.
     """
 
     ledger: Ledger
@@ -42,28 +42,30 @@ class LaunchContext:
 
     @property
     def acting(self) -> str:
-        """Whose machines are ended by their tags."""
+        """Owner whose machines are ended by their tags."""
         return self.owner or self.ledger.owner
 
     def adapter(self, provider: str) -> Adapter:
-        """Return the adapter of a provider, the same each time."""
+        """Return the adapter of a provider, created once."""
         if provider not in self._adapters:
             self._adapters[provider] = create_adapter(provider, state_dir=self.state_dir, clock=self.clock)
         return self._adapters[provider]
 
     def outcome(self, request: LaunchRequest) -> RunOutcome | None:
-        """Return what a run left behind when it ended; None when it left nothing that can be read."""
+        """Return the result of an ended run; None when there is none to read."""
         with explain_errors(
-            request.provider, what=f"how run `{request.run}` ended", otherwise="its bucket has it"
+            request.provider,
+            what=f"for the result of run `{request.run}`",
+            otherwise="the result is in its bucket",
         ):
             return self.adapter(request.provider).outcome(request)
 
     def _refresh(self, log: RunLog, *, reap: bool = False) -> None:
-        """Close the attempts whose machines are gone, and note how the last one ended.
+        """Close the attempts whose machines are gone, and record the result of the last one.
 
         Args:
-            log: Of the run.
-            reap: Whether to end a machine that is past its cap, too.
+            log: Journal of the run.
+            reap: Whether to end machines past their cap, too.
         """
         for past in self._open(log):
             with ending(past):
@@ -78,33 +80,35 @@ class LaunchContext:
             self._note_outcome(log, current)
 
     def _note_outcome(self, log: RunLog, past: AttemptHistory) -> None:
-        """Write down how an attempt ended; until it could be read, the next command looks for it again."""
+        """Record the result of an attempt; until it can be read, the next command tries again."""
         outcome = self.outcome(past.plan.request)
         if outcome and outcome.attempt == past.attempt.number and outcome.status in {"done", "failed"}:
             log.record("finished", why=outcome.status, outcome=outcome.model_dump(mode="json"))
         log.record("noted", attempt=past.attempt.number)
 
     def _find(self, log: RunLog, past: AttemptHistory) -> CloudMachine | None:
-        """Return an attempt's machine; None when there is none, or never can have been."""
+        """Return an attempt's machine, or None."""
         if not past.may_have_machine:
             return None
-        return self.ender(log, past.plan.request.provider, owner=past.plan.request.owner).find(past)
+        return self.teardown(log, past.plan.request.provider, owner=past.plan.request.owner).find(past)
 
     def _end(self, log: RunLog, past: AttemptHistory, *, why: str) -> None:
         """End an attempt."""
         with ending(past):
-            self.ender(log, past.plan.request.provider, owner=past.plan.request.owner).end_attempt(
+            self.teardown(log, past.plan.request.provider, owner=past.plan.request.owner).end_attempt(
                 past, why=why
             )
 
     def _end_by_tags(self, log: RunLog, machine: CloudMachine) -> None:
-        """End a machine that the ledger does not know."""
-        way = f"its cap is {machine.cap_at:%Y-%m-%d %H:%M} UTC" if machine.cap_at else "its tags name no cap"
+        """End a machine that is not in the ledger."""
+        way = f"its cap is {machine.cap_at:%Y-%m-%d %H:%M} UTC" if machine.cap_at else "its tags have no cap"
         with explain_errors(machine.provider, what=f"to end {machine.id}", otherwise=way):
-            self.ender(log, machine.provider, owner=self.acting).end_machine(machine, number=machine.attempt)
+            self.teardown(log, machine.provider, owner=self.acting).end_machine(
+                machine, number=machine.attempt
+            )
 
     def open_attempts(self) -> set[tuple[str, int, str]]:
-        """Return run, attempt and owner of all attempts on record of which something may exist."""
+        """Return run, attempt and owner of all open attempts on record."""
         return {
             (log.run, one.attempt.number, one.plan.request.owner)
             for log in self.ledger.runs()
@@ -112,21 +116,21 @@ class LaunchContext:
         }
 
     def _open(self, log: RunLog) -> list[AttemptHistory]:
-        """Return the attempts of a run of which something may exist."""
+        """Return the open attempts of a run: begun and not over."""
         return [one for one in log.history().attempts() if one.begun and not one.is_over]
 
-    def ender(self, log: RunLog, provider: str, *, owner: str) -> Teardown:
-        """Return what ends the machines of a run."""
-        sender = CallRunner(
+    def teardown(self, log: RunLog, provider: str, *, owner: str) -> Teardown:
+        """Return the teardown of a run."""
+        runner = CallRunner(
             adapter=self.adapter(provider),
             log=log,
             clock=self.clock,
             backoff=self.backoff,
             notify=self.notify,
         )
-        return Teardown(sender, owner=owner)
+        return Teardown(runner, owner=owner)
 
 
 def is_past_cap(machine: CloudMachine) -> bool:
-    """Whether a machine should have been told to end, by its cloud's clock."""
+    """Whether a machine is past its cap, by its cloud's clock."""
     return machine.cap_at is not None and machine.seen_at > machine.cap_at

@@ -1,9 +1,8 @@
-"""Apply: run a plan's calls in order, and leave nothing behind that nobody knows of. The only thing that
-costs money.
+"""Apply a plan: send its calls in order and leave no untracked resource. The only code that costs money.
 
-What was begun is finished by the same plan: a call that is done is not sent again, one whose outcome is
-unknown is sent with the same token. A candidate that is not to be had is cleared away before the next one is
-tried. While it is unknown whether a machine exists, no other is asked for.
+An interrupted plan is continued by the same plan: a call that is done is not sent again, one of unknown outcome is
+sent with the same token. The resources of an unavailable candidate are removed before the next one is tried. While
+it is unknown whether a machine exists, no other is requested.
 """
 
 from __future__ import annotations
@@ -38,46 +37,46 @@ def apply(
     backoff: BackoffPolicy | None = None,
     notify: Callable[[LaunchEvent], None],
 ) -> AttemptHistory:
-    """Run a plan and return the attempt that came up.
+    """Apply a plan and return the attempt that succeeded.
 
     Args:
-        plan: Exactly what `--dry-run` printed.
-        adapter: Of the plan's provider.
-        log: The run's journal; to be held by the caller.
-        clock, pace: Time.
-        tell: Takes each event as it happens.
+        plan: The plan that `--dry-run` prints.
+        adapter: Adapter of the plan's provider.
+        log: Journal of the run; locked by the caller.
+        clock, backoff: Clock and retry policy.
+        notify: Receives each event.
 
     Raises:
-        NoAnswerError: No candidate is to be had.
-        CredentialsError: The provider does not let us; what exists is named, with the way to end it by hand.
-        GpuplanError: Refused for another reason (what was made is removed), or nobody can say what exists.
+        NoAnswerError: No candidate is available.
+        CredentialsError: The provider denied access; the message names what exists and how to end it by hand.
+        GpuplanError: Refused for another reason (resources are removed), or the outcome is unknown.
     """
-    sender = CallRunner(
+    runner = CallRunner(
         adapter=adapter, log=log, clock=clock, backoff=backoff or BackoffPolicy(), notify=notify
     )
-    return _Run(plan, sender).go()
+    return _Run(plan, runner).go()
 
 
 class _Run:
-    """One plan being applied."""
+    """Application of one plan."""
 
-    def __init__(self, plan: LaunchPlan, sender: CallRunner) -> None:
+    def __init__(self, plan: LaunchPlan, runner: CallRunner) -> None:
         self.plan = plan
-        self.sender = sender
-        self.ender = Teardown(sender, owner=plan.request.owner)
+        self.runner = runner
+        self.teardown = Teardown(runner, owner=plan.request.owner)
 
     def go(self) -> AttemptHistory:
-        """Try one attempt after the other."""
-        self.sender.log.save_plan(self.plan)
+        """Try the attempts in order."""
+        self.runner.log.save_plan(self.plan)
         refusals: list[CloudError] = []
         skipped_scopes: set[str] = set()
         for attempt in self.plan.attempts:
             past = self._past(attempt)
             if past.is_over or {"account", f"region {attempt.candidate.region}"} & skipped_scopes:
                 continue
-            if past.is_ending or (past.begun and past.machine_refused):  # a crash while it was cleared away
+            if past.is_ending or (past.begun and past.machine_refused):  # a crash during its clean-up
                 with ending(past):
-                    self.ender.end_attempt(past, why="cleared away after an interruption")
+                    self.teardown.end_attempt(past, why="cleaned up after an interruption")
                 continue
             try:
                 self._bring_up(attempt, past)
@@ -94,107 +93,107 @@ class _Run:
         raise _nothing_to_be_had(refusals)
 
     def _bring_up(self, attempt: Attempt, past: AttemptHistory) -> None:
-        """Send the calls of an attempt that are not done yet."""
-        sender, number = self.sender, attempt.number
-        sender.notify("attempt", _described(attempt), number=number)
+        """Send the remaining calls of an attempt."""
+        runner, number = self.runner, attempt.number
+        runner.notify("attempt", _described(attempt), number=number)
         known: dict[str, Mapping[str, Any]] = dict(past.kept)
         for call in attempt.calls:
             if call.step in known:
                 continue
-            sender.notify("sending", f"{call.service}.{call.operation}", number=number, step=call.step)
+            runner.notify("sending", f"{call.service}.{call.operation}", number=number, step=call.step)
             known[call.step] = self._settled(attempt, call, known)
             kept = known[call.step]
-            sender.notify("done", _outcome(call, kept), number=number, step=call.step, **kept)
+            runner.notify("done", _outcome(call, kept), number=number, step=call.step, **kept)
             if call.arms:
-                sender.notify("armed", call.arms, number=number, step=call.step)
-        sender.log.record("up", attempt=number)
-        sender.notify("up", f"run {self.plan.run} is up", number=number)
+                runner.notify("armed", call.arms, number=number, step=call.step)
+        runner.log.record("up", attempt=number)
+        runner.notify("up", f"run {self.plan.run} is up", number=number)
 
     def _settled(
         self, attempt: Attempt, call: Call, known: Mapping[str, Mapping[str, Any]]
     ) -> dict[str, Any]:
-        """Send one call; when nobody can say whether it made a machine, look for the machine."""
+        """Send one call; when it is unknown whether it made a machine, look for the machine."""
         try:
-            return self.sender.settle(call, known, number=attempt.number)
+            return self.runner.settle(call, known, number=attempt.number)
         except CloudError as fault:
             if call.makes != "machine" or fault.kind is not ErrorKind.UNKNOWN:
                 raise
-            machine = self.ender.find(self._past(attempt))
+            machine = self.teardown.find(self._past(attempt))
             if machine is None:
                 raise self._unsettled(attempt, fault) from fault
             return self._adopted(attempt, call, machine)
 
     def _adopted(self, attempt: Attempt, call: Call, machine: CloudMachine) -> dict[str, Any]:
-        """Take a machine that was found by its tags for the answer that never came."""
+        """Record a machine that was found by its tags as the result of a call without an answer."""
         kept = {"id": machine.id, "started": machine.started_at.isoformat()}
-        self.sender.log.record("done", attempt=attempt.number, step=call.step, kept=kept)
-        self.sender.notify(
+        self.runner.log.record("done", attempt=attempt.number, step=call.step, kept=kept)
+        self.runner.notify(
             "adopted", f"found {machine.id} by its tags", number=attempt.number, step=call.step
         )
         return kept
 
     def _give_up(self, attempt: Attempt, fault: CloudError) -> None:
-        """Clear away what an attempt made, then raise unless another candidate may do."""
-        sender = self.sender
-        sender.notify("refused", str(fault), number=attempt.number, kind=fault.kind, code=fault.code)
+        """Remove the resources of an attempt, then raise unless another candidate may succeed."""
+        runner = self.runner
+        runner.notify("refused", str(fault), number=attempt.number, kind=fault.kind, code=fault.code)
         past = self._past(attempt)
         if fault.kind is ErrorKind.CREDENTIALS and not self._is_let_in(past):
             raise build_access_error(past, fault) from fault
         with ending(past):
-            self.ender.end_attempt(past, why=str(fault))
+            self.teardown.end_attempt(past, why=str(fault))
         if fault.kind not in _NEXT_CANDIDATE:
             error = CredentialsError if fault.kind is ErrorKind.CREDENTIALS else GpuplanError
             raise error(
                 f"{self.plan.request.provider} refused: {fault}",
-                hint=f"what had been made for it is removed; {describe_retry(fault)} the same command",
+                hint=f"its resources were removed; {describe_retry(fault)} the same command",
             ) from fault
 
     def _is_let_in(self, past: AttemptHistory) -> bool:
-        """Whether only one call is not allowed: then a machine that may not be given its caps can be ended."""
+        """Whether the account can read the machine: then a machine whose cap cannot be armed can be ended."""
         if past.ref is None:
             return False
         try:
-            self.sender.adapter.look(past.ref)
+            self.runner.adapter.look(past.ref)
         except CloudError:
             return False
         return True
 
     def _past(self, attempt: Attempt) -> AttemptHistory:
-        """Return what is on record of an attempt."""
-        attempts = self.sender.log.history().attempts()
+        """Return the recorded history of an attempt."""
+        attempts = self.runner.log.history().attempts()
         return next(one for one in reversed(attempts) if one.attempt.number == attempt.number)
 
     def _unsettled(self, attempt: Attempt, fault: CloudError) -> GpuplanError:
-        """Return the error of an outcome that nobody knows."""
+        """Return the error of an unknown outcome."""
         return GpuplanError(
-            f"nobody can say whether the {attempt.candidate.instance_type} of {self.plan.run} started: {fault}",
-            hint=f"the same command goes on with the same token; `gpuplan stop {self.plan.run}` ends it",
+            f"unknown whether the {attempt.candidate.instance_type} of run `{self.plan.run}` started: {fault}",
+            hint=f"repeat the command, it uses the same token; `gpuplan stop {self.plan.run}` ends it",
         )
 
 
 def _described(attempt: Attempt) -> str:
-    """Return what is about to be tried."""
+    """Describe the machine of an attempt in one line."""
     one = attempt.candidate
     place = attempt.zone or one.region
     return f"{one.instance_type} in {place}, {one.purchase.replace('_', ' ')}, ${one.usd_per_hour}/h"
 
 
 def _outcome(call: Call, kept: Mapping[str, Any]) -> str:
-    """Return what a call brought, in a line."""
+    """Describe the result of a call in one line."""
     return f"{call.step}: {kept['id']}" if kept.get("id") else call.step
 
 
 def _nothing_to_be_had(refusals: list[CloudError]) -> GpuplanError:
-    """Return the error of a plan that came to its end."""
+    """Return the error of a plan whose attempts have all failed."""
     if not refusals:
         return GpuplanError(
-            "every attempt of this plan is over",
-            hint="plan anew: `gpuplan launch plan.json` makes a new attempt",
+            "all attempts of this plan have ended",
+            hint="`gpuplan launch plan.json` plans a new attempt",
         )
     last = refusals[-1]
-    hint = "ask for another offer: `--rank N`, `--fallbacks N`"
+    hint = "choose another offer: `--rank N`, `--fallbacks N`"
     if last.kind is ErrorKind.QUOTA:
-        hint = f"ask the provider to raise the quota that it names ({last.code}), or take another region"
+        hint = f"request a higher quota from the provider ({last.code}), or choose another region"
     return NoAnswerError(
-        f"none of {len(refusals)} candidates is to be had; the last answer was {last}", hint=hint
+        f"none of {len(refusals)} candidates is available; the last answer was {last}", hint=hint
     )

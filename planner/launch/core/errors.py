@@ -1,4 +1,4 @@
-"""What can go wrong at a cloud, in the words that all of them share. An adapter sorts; the engine decides."""
+"""Errors of cloud APIs, classified alike for all providers. Adapters classify, the engine decides."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ __all__ = ["RETRIED", "CloudError", "ErrorKind"]
 
 
 class ErrorKind(StrEnum):
-    """What a refusal means for what comes next.
+    """Kind of a refusal, which decides the next action.
 
-    CAPACITY: None to be had here now; nothing was made. The next candidate is tried.
-    QUOTA: The account may not; nothing was made. Candidates of the same scope are skipped.
-    CREDENTIALS: Missing, expired, wrong or not allowed. Everything stops; what exists is named.
-    INVALID: The request is wrong, whenever and wherever it is sent. Everything stops.
-    THROTTLED: Too many requests; this one was not looked at. Sent again after a while.
-    TRANSIENT: Not now, and surely not done (a dependency is still busy). Sent again after a while.
-    UNKNOWN: Nobody can say whether it was done: no answer, half an answer, an internal error. The same token
-        is sent again, then the machine is looked for by its tags; nothing else is created before that is settled.
-    SPENT_TOKEN: The token belongs to a machine that has ended. A new attempt takes a new one.
-    EXISTS: Something of that name is there already. The call's own ``find`` says what it is.
-    ABSENT: What was to be read or removed is not there (or not visible yet).
+    CAPACITY: No capacity here at the moment; nothing was made. The next candidate is tried.
+    QUOTA: The account's quota is exceeded; nothing was made. Candidates of the same scope are skipped.
+    CREDENTIALS: Missing, expired, invalid or insufficient. The launch stops and names what exists.
+    INVALID: The request is invalid everywhere and at any time. The launch stops.
+    THROTTLED: Too many requests; this one was not processed. Retried after a wait.
+    TRANSIENT: Certainly not done (a dependency is busy). Retried after a wait.
+    UNKNOWN: Possibly done: no answer, a partial answer, an internal error. Retried with the same token, then the
+        machine is looked up by its tags; nothing else is created before that is settled.
+    SPENT_TOKEN: The token belongs to a machine that has ended. A new attempt uses a new one.
+    EXISTS: The name is in use. The call's ``find`` reads what exists.
+    ABSENT: The thing to read or remove does not exist (or is not visible yet).
     """
 
     CAPACITY = "capacity"
@@ -41,14 +41,14 @@ RETRIED = frozenset({ErrorKind.THROTTLED, ErrorKind.TRANSIENT, ErrorKind.UNKNOWN
 
 
 class CloudError(GpuplanError):
-    """A call did not bring what it should.
+    """An API call failed.
 
     Args:
-        kind: What that means for what comes next.
-        code: The cloud's own name of the error.
-        message: The cloud's own words, in one line.
-        scope: How far a quota reaches: `region`, or `account`.
-        way_out: What the user can do about it, as the refused call says (`Call.way_out`).
+        kind: Kind of the error.
+        code: The cloud's error code.
+        message: The cloud's message, in one line.
+        scope: Scope of a quota: `region` or `account`.
+        way_out: Advice for the user (`Call.way_out`).
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What happens while a plan is applied, one event at a time: a line for people, a JSON object for scripts."""
+"""Events of applying a plan: printed as a line, or as a JSON object for scripts."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ EventName = Literal[
 
 
 class LaunchEvent(Data):
-    """One thing that happened.
+    """One event.
 
     Args:
-        at: By this computer's clock, in UTC.
-        event: What.
-        run: Whose.
-        attempt: Which; 0 when it is about the run.
-        step: Of the attempt; empty when it is about the whole of it.
-        message: For people, in one line.
-        details: For scripts.
+        at: Time by this computer's clock, in UTC.
+        event: Its kind.
+        run: Name of the run.
+        attempt: Number of the attempt; 0: the whole run.
+        step: Step of the attempt; empty: the whole attempt.
+        message: One line of text.
+        details: Values for scripts.
     """
 
     at: datetime

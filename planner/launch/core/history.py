@@ -1,4 +1,4 @@
-"""What the records of a run say: which attempts were begun, what exists of them, and what nobody knows."""
+"""State of a run, derived from its records: attempts, their machines, and what is in doubt."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ RunState = Literal["planned", "starting", "unknown", "running", "ending", "ended
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptHistory:
-    """What is known of one attempt.
+    """History of one attempt.
 
     Args:
-        attempt: As planned.
-        plan: The plan that it is part of.
-        records: Of this attempt, oldest first.
+        attempt: The planned attempt.
+        plan: The plan that it belongs to.
+        records: Its records, oldest first.
     """
 
     attempt: Attempt
@@ -33,7 +33,7 @@ class AttemptHistory:
 
     @property
     def kept(self) -> dict[str, dict[str, Any]]:
-        """What each call that is done kept of its reply."""
+        """Values kept from the reply of each completed call, by step."""
         return {record["step"]: record["kept"] for record in self._all("done")}
 
     @property
@@ -53,17 +53,17 @@ class AttemptHistory:
 
     @property
     def is_over(self) -> bool:
-        """Whether all that it made is known to be gone."""
+        """Whether everything that it made is known to be gone."""
         return any(True for _ in self._all("ended"))
 
     @property
     def is_ending(self) -> bool:
-        """Whether somebody began to end it."""
+        """Whether its teardown has begun."""
         return any(True for _ in self._all("ending"))
 
     @property
     def is_noted(self) -> bool:
-        """Whether how it ended was looked for, and is written down if there was anything."""
+        """Whether its result was looked for, and recorded if found."""
         return any(True for _ in self._all("noted"))
 
     @property
@@ -73,12 +73,12 @@ class AttemptHistory:
 
     @property
     def machine_id(self) -> str | None:
-        """By which the cloud knows the machine; None when no answer ever brought it."""
+        """The cloud's id of the machine; None when no answer has contained it."""
         return self.kept.get(self.machine_step, {}).get("id")
 
     @property
     def ref(self) -> MachineRef | None:
-        """The machine's identity with all that its cloud needs to find it; None when its id is not on record."""
+        """Identity of the machine; None when its id is not on record."""
         if self.machine_id is None:
             return None
         attempt = self.attempt
@@ -87,7 +87,7 @@ class AttemptHistory:
         )
 
     def made(self, machine: CloudMachine) -> bool:
-        """Whether a machine is this attempt's: by its id, or by its tags while no id is on record."""
+        """Whether a machine belongs to this attempt: by its id, or by its tags while no id is on record."""
         request = self.plan.request
         if machine.provider != request.provider:
             return False
@@ -98,10 +98,10 @@ class AttemptHistory:
 
     @property
     def machine_refused(self) -> bool:
-        """Whether the last word on the machine was a definite no, without any doubt before it.
+        """Whether the machine was definitely refused.
 
-        One who asks a second time had no answer that he could keep the first time: what was asked for then may
-        exist, whatever is answered now.
+        A call that was sent twice had no recorded answer the first time: that request may have created a machine,
+        whatever the second answer is.
         """
         kinds = [record["kind"] for record in self._all("fault") if record["step"] == self.machine_step]
         asked = sum(record["step"] == self.machine_step for record in self._all("intent"))
@@ -110,25 +110,25 @@ class AttemptHistory:
 
     @property
     def may_have_machine(self) -> bool:
-        """Whether a machine may exist: one was asked for, and it is not known to be refused or gone."""
+        """Whether a machine may exist: it was requested, and is not known to be refused or gone."""
         asked = self.machine_step in self.intended
         return asked and not self.is_over and (self.machine_id is not None or not self.machine_refused)
 
     @property
     def machine_started_at(self) -> datetime | None:
-        """When the machine started, by the cloud's clock; None when no answer ever said so."""
+        """Start of the machine by the cloud's clock; None when no answer has contained it."""
         started = self.kept.get(self.machine_step, {}).get("started")
         return datetime.fromisoformat(started) if started else None
 
     @property
     def lived_s(self) -> Decimal | None:
-        """How long the machine lived, by the cloud's clock; None when that is not known [s]."""
+        """Life of the machine by the cloud's clock; None: unknown [s]."""
         lived = [Decimal(record["lived_s"]) for record in self._all("ended") if record.get("lived_s")]
         return lived[-1] if lived else None
 
     @property
     def cost_at_most_usd(self) -> Decimal:
-        """The most that it can have cost or still cost: by its end if that is known, else by its cap [USD]."""
+        """Maximum cost of the attempt: by its life if it is known, else by its cap [USD]."""
         from ..prepare.limits import worst_case_usd
 
         if not self.begun or (self.is_over and self.machine_id is None):
@@ -146,12 +146,12 @@ class AttemptHistory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """What is known of a run.
+    """History of a run.
 
     Args:
-        run: Its name.
-        plans: Oldest first.
-        records: Oldest first.
+        run: Name of the run.
+        plans: Its plans, oldest first.
+        records: Its records, oldest first.
     """
 
     run: str
@@ -160,12 +160,12 @@ class History:
 
     @property
     def finished(self) -> str | None:
-        """Why nothing more will be done for it; None while something may."""
+        """Reason why the run is finished; None while it is not."""
         whys = [record["why"] for record in self.records if record["event"] == "finished"]
         return whys[-1] if whys else None
 
     def attempts(self) -> list[AttemptHistory]:
-        """Return all planned attempts with what is known of them, oldest first; the newest plan counts."""
+        """Return the histories of all planned attempts, oldest first; the newest plan of each number counts."""
         newest = {attempt.number: (attempt, plan) for plan in self.plans for attempt in plan.attempts}
         return [
             AttemptHistory(
@@ -177,13 +177,13 @@ class History:
         ]
 
     def current(self) -> AttemptHistory | None:
-        """Return the attempt that was begun last; None when none was."""
+        """Return the attempt that was begun last, or None."""
         begun = [one for one in self.attempts() if one.begun]
         return begun[-1] if begun else None
 
     @property
     def state(self) -> RunState:
-        """Where the run stands, as far as this computer knows."""
+        """State of the run, as far as this computer knows."""
         current = self.current()
         if self.finished:
             return "finished"
@@ -199,10 +199,10 @@ class History:
 
     @property
     def spent_at_most_usd(self) -> Decimal:
-        """The most that all attempts so far can have cost [USD]."""
+        """Maximum cost of all attempts so far [USD]."""
         return sum((one.cost_at_most_usd for one in self.attempts()), Decimal(0))
 
     @property
     def next_attempt(self) -> int:
-        """The number that no attempt has had."""
+        """Number of the next attempt."""
         return max((one.attempt.number for one in self.attempts() if one.begun), default=0) + 1

@@ -1,4 +1,7 @@
-"""Which accounts were used from here: written down before anything is made in one, or nobody would look there."""
+"""Record of cloud accounts used from this computer, so that `ps` and `reap` find every machine.
+
+An account is recorded before anything is made in it.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,11 @@ __all__ = ["KnownAccounts"]
 
 
 class KnownAccounts:
-    """Names of accounts (projects, subscriptions) in a file, one a line, and the one that the environment names.
+    """Names of accounts (projects, subscriptions): one per line of a file, and the current one.
 
     Args:
-        file: Where they are.
-        current: Of the environment; None: it names none.
+        file: The file.
+        current: Account that the environment selects; None without one.
     """
 
     def __init__(self, file: Path, *, current: str | None) -> None:
@@ -22,14 +25,14 @@ class KnownAccounts:
         self.current = current
 
     def names(self) -> list[str]:
-        """Return the accounts that machines of ours may be in."""
+        """Return the accounts that may contain machines of gpuplan."""
         known = [self.current] if self.current else []
         if self._file.exists():
             known += self._file.read_text(encoding="utf-8").split()
         return list(dict.fromkeys(known))
 
     def add(self, name: str) -> None:
-        """Write one down and force it to the disk."""
+        """Record an account and force it to disk."""
         if name in self.names():
             return
         self._file.parent.mkdir(parents=True, exist_ok=True)

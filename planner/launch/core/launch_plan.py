@@ -1,4 +1,4 @@
-"""A launch plan: what `--dry-run` prints, `-o` writes and `apply` runs. Data all the way down."""
+"""The launch plan that `--dry-run` prints, `-o` writes and `apply` runs."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from pydantic import ConfigDict, Field
 from .api_call import Call, Data
 from .request import LaunchCandidate, LaunchRequest
 
-__all__ = ["Attempt", "CapLayer", "CostTerms", "LaunchPlan"]
+__all__ = ["Attempt", "CapLayer", "CostBounds", "LaunchPlan"]
 
 
 class CapLayer(Data):
-    """One thing that ends the machine, whatever became of the others.
+    """A mechanism that ends the machine, independent of the others.
 
     Args:
-        name: `timer`, `schedule`, `max-run-duration`: what calls name in `arms`.
-        where: Whose death it survives: on the machine (the client's), or at the cloud (both).
-        fires_after_s: From the start of billing, at the latest [s].
-        how: In words, for people.
-        unproven: What nobody has seen yet against the real cloud; empty when there is nothing of the kind.
+        name: Name that calls have in `arms`: `timer`, `schedule`, `max-run-duration`.
+        where: `machine` works without the client, `cloud` also without the machine.
+        fires_after_s: Latest time from the start of billing [s].
+        how: Description.
+        unproven: Part that has not been tested against the real cloud; empty without one.
     """
 
     name: str
@@ -32,15 +32,15 @@ class CapLayer(Data):
     unproven: str = ""
 
 
-class CostTerms(Data):
-    """What a provider adds to an offer, known without asking anybody.
+class CostBounds(Data):
+    """Maximum cost of an offer at a provider, known without a request.
 
     Args:
-        slack_s: From the cap to the latest end of billing, when the slowest layer is the one that works [s].
-        max_usd_per_hour: The most that the machine can cost an hour, disk and address included [USD/h].
-        left_usd: What the layers leave behind and is counted too, such as a disk for some hours [USD].
-        notes: What that leaves out or takes for granted.
-        outer_cap: How a machine is had that the provider ends, where this one would have no such layer.
+        slack_s: Time from the cap to the latest end of billing, if only the slowest layer works [s].
+        max_usd_per_hour: Maximum hourly cost of the machine, disk and address included [USD/h].
+        left_usd: Cost of what the layers leave behind, such as a disk for some hours [USD].
+        notes: Exclusions and assumptions.
+        outer_cap: How to get a machine that the provider ends, where this offer has no such layer.
     """
 
     slack_s: float
@@ -51,15 +51,15 @@ class CostTerms(Data):
 
 
 class Attempt(Data):
-    """The calls that start one candidate in one place.
+    """Calls that start one candidate in one place.
 
     Args:
-        number: Counts all attempts of the run; part of every name and token.
+        number: Number within the run; part of every name and token.
         candidate: The offer.
-        zone: None when the provider chooses.
-        calls: In order; exactly one of them makes the machine.
-        layers: Armed by the calls; a layer that fails to arm ends the machine at once.
-        stop_by_hand: A command that ends it without gpuplan.
+        zone: Zone; None: the provider chooses.
+        calls: Calls in order; exactly one makes the machine.
+        layers: Layers that the calls arm; a layer that fails to arm ends the machine at once.
+        stop_by_hand: Command that ends the machine without gpuplan.
         details: The provider's own part of the machine's identity (`MachineRef.details`).
     """
 
@@ -73,18 +73,18 @@ class Attempt(Data):
 
 
 class LaunchPlan(Data):
-    """What will be done, what it costs at most, and how to stop it.
+    """Attempts, maximum cost and stop commands of a launch.
 
     Args:
-        request: What was asked; the same request gives the same plan.
-        attempts: Tried in order; the first that comes up is the run's machine.
-        usd_per_hour: Of the first candidate [USD/h].
-        cap_s: Of the first candidate [s].
-        worst_case_usd: The most that this plan can still cost, over all its candidates, when the slowest layer at
-            the provider is the one that works; without such a layer, when the machine's own does [USD].
-        stop: Commands that end it.
-        notes: What is taken for granted.
-        exposure: Account, image, bucket, open ports and identity, in words.
+        request: The request; the same request gives the same plan.
+        attempts: Attempts in order; the first that succeeds provides the machine.
+        usd_per_hour: Price of the first candidate [USD/h].
+        cap_s: Cap of the first candidate [s].
+        worst_case_usd: Maximum remaining cost over all candidates if only the slowest layer at the provider works;
+            without such a layer, if the machine's own works [USD].
+        stop: Commands that end the run.
+        notes: Assumptions.
+        exposure: Account, image, bucket, open ports and identity.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, validate_by_name=True)
@@ -112,7 +112,7 @@ class LaunchPlan(Data):
 
     @property
     def made_at(self) -> datetime:
-        """When it was planned."""
+        """Time of planning."""
         return self.request.made_at
 
     def to_json(self) -> dict[str, Any]:

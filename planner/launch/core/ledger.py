@@ -1,9 +1,8 @@
-"""The ledger: what was meant, before it was done, and what came of it. A crash at any point leaves a trace.
+"""The ledger: a write-ahead journal of every run, so that a crash at any point leaves a record.
 
-One folder a run: `plan-N.json` (the plan of the attempts from N on), `journal.jsonl` (one record a line,
-written and fsynced before and after each call), `lock`. Several processes may work at once: each run is
-worked on by one of them at a time. A torn last line is what a crash left of a record
-that was not finished: it is ignored, and overwritten by nothing.
+One folder per run: `plan-N.json` (plan of the attempts from N on), `journal.jsonl` (one record per line,
+written and fsynced before and after each call), `lock`. Several processes may work at once, one per run. A partial
+last line is an unfinished record of a crashed process: it is ignored and never overwritten.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ __all__ = ["Ledger", "RunLog"]
 
 
 class RunLog:
-    """One run's journal; to be written only while it is held."""
+    """Journal of one run; written only while it is locked."""
 
     def __init__(self, folder: Path, clock: Clock) -> None:
         self.folder = folder
@@ -38,17 +37,17 @@ class RunLog:
         return self.folder.name
 
     def record(self, event: str, **values: Any) -> None:
-        """Append a record and return when it is on the disk."""
+        """Append a record; return when it is on disk."""
         line = json.dumps({"at": self._clock.now().isoformat(), "event": event, **values})
         append_durably(self.folder / "journal.jsonl", line)
 
     def save_plan(self, plan: LaunchPlan) -> None:
-        """Keep a plan: what was begun is finished by the same object."""
+        """Store a plan: an interrupted launch is continued by the same plan."""
         text = json.dumps(plan.to_json(), indent=1)
         write_atomically(self.folder / f"plan-{plan.request.attempt}.json", text, durable=True, private=True)
 
     def history(self) -> History:
-        """Return what the records say."""
+        """Return the history of the run."""
         plans = sorted(self.folder.glob("plan-*.json"), key=lambda path: int(path.stem.partition("-")[2]))
         return History(
             run=self.run,
@@ -58,17 +57,17 @@ class RunLog:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the run; GpuplanError when another process does."""
+        """Lock the run; raise GpuplanError when another process has locked it."""
         with locked(self.folder / "lock") as mine:
             if not mine:
                 raise GpuplanError(
-                    f"run `{self.run}` is being worked on by another gpuplan process",
-                    hint="wait for it, or interrupt it with Ctrl-C; `gpuplan ps` shows what exists",
+                    f"run `{self.run}` is locked by another gpuplan process",
+                    hint="wait for that process or interrupt it with Ctrl-C; `gpuplan ps` shows what exists",
                 )
             yield
 
     def _records(self) -> Iterator[dict[str, Any]]:
-        """Yield whole records; a torn one is left out."""
+        """Yield complete records; skip a partial one."""
         path = self.folder / "journal.jsonl"
         for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
             try:
@@ -80,13 +79,13 @@ class RunLog:
 
 
 class Ledger:
-    """All runs that were launched from this account on this computer.
+    """All runs that were launched from this user account on this computer.
 
     Args:
-        folder: Where; made when something is first written.
-        owner: Whose machines these are: the `gpuplan-owner` tag.
-        clock: For the records' times.
-        owner_name: A label beside it: the `gpuplan-owner-name` tag; empty: none.
+        folder: Folder of the ledger; created by the first write.
+        owner: Owner of the machines: the `gpuplan-owner` tag.
+        clock: Clock of the records.
+        owner_name: Name of the owner: the `gpuplan-owner-name` tag; empty without one.
     """
 
     def __init__(self, folder: Path, *, owner: str, clock: Clock, owner_name: str = "") -> None:
@@ -100,7 +99,7 @@ class Ledger:
         return [RunLog(path, self._clock) for path in sorted(folder.glob("*")) if path.is_dir()]
 
     def run(self, name: str) -> RunLog:
-        """Return a run by its name; UsageError when the ledger has none of that name."""
+        """Return a run by its name; raise UsageError for an unknown name."""
         names = [log.run for log in self.runs()]
         if name not in names:
             hint = near_names_hint(name, names, see_all="gpuplan ps")
@@ -108,7 +107,7 @@ class Ledger:
         return RunLog(self.folder / "runs" / name, self._clock)
 
     def next_run(self, fingerprint: str) -> str:
-        """Return the name of a plan's unfinished run, or of its next: the same plan twice is one run."""
+        """Return the name of a plan's unfinished run, or of its next: repeating a plan continues its run."""
         sequence = 1
         while (folder := self._folder(run_name(fingerprint, sequence))).exists():
             if not RunLog(folder, self._clock).history().finished:
@@ -117,12 +116,12 @@ class Ledger:
         return folder.name
 
     def open_run(self, name: str) -> RunLog:
-        """Return a run's journal, made if there is none."""
+        """Return the journal of a run; create it if needed."""
         self._folder(name).mkdir(parents=True, exist_ok=True, mode=0o700)
         return RunLog(self._folder(name), self._clock)
 
     def peek(self, name: str) -> History:
-        """Return what is known of a run, empty if nothing is; writes nothing."""
+        """Return the history of a run, empty for an unknown one; writes nothing."""
         return RunLog(self._folder(name), self._clock).history()
 
     def _folder(self, name: str) -> Path:

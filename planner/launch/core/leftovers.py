@@ -1,4 +1,4 @@
-"""Removing what was made for an attempt and is no machine, after its machine and its record are gone."""
+"""Removal of resources other than machines whose attempt is over."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ def remove_leftovers(
     failures: Failures,
     of: tuple[str, int] | None = None,
 ) -> list[Leftover]:
-    """Remove an owner's leftovers at a provider and return them.
+    """Remove an owner's leftover resources at a provider and return them.
 
     Args:
-        upkeep: The ledger, the adapters, and whose things may be removed.
-        provider: Where.
-        regions: None: wherever the account can have them.
-        failures: Takes the errors of places that do not answer, and of things that cannot be removed.
+        context: Ledger, adapters and owner.
+        provider: Provider to query.
+        regions: Regions to query; None: all that the account can use.
+        failures: Collects errors of places that do not answer and of resources that cannot be removed.
         of: Run and attempt; None: all.
 
-    Nothing is removed unless every place has answered: a thing whose machine cannot be seen may be in use. The
-    leftovers are listed first, then the machines, then the ledger is read: what a launch makes meanwhile is
-    either not listed, or on record.
+    Nothing is removed unless every place has answered: a resource whose machine cannot be seen may be in use.
+    Resources are listed first, then machines, then the ledger is read: what a concurrent launch makes is either
+    not listed or on record.
     """
     adapter, complete = context.adapter(provider), True
     with (
@@ -59,16 +59,16 @@ def remove_leftovers(
     return []
 
 
-_LATER = "the next `gpuplan reap` looks again"
+_LATER = "the next `gpuplan reap` tries again"
 
 
 def _remove(context: LaunchContext, provider: str, left: Leftover) -> None:
-    """Remove one thing; that it is gone already is as good."""
+    """Remove one resource; a missing one counts as removed."""
     log = context.ledger.open_run(safe_name(left.run) or safe_name(left.id))
     with log.held(), explain_errors(provider, what=f"to remove the {left.kind} {left.id}", otherwise=_LATER):
-        ender = context.ender(log, provider, owner=context.acting)
+        teardown = context.teardown(log, provider, owner=context.acting)
         for call in left.undo:
-            ender.send_unless_absent(call, {}, number=left.attempt)
-        ender.sender.notify("removed", f"{left.kind} {left.id}", number=left.attempt)
+            teardown.send_unless_absent(call, {}, number=left.attempt)
+        teardown.runner.notify("removed", f"{left.kind} {left.id}", number=left.attempt)
         if not log.history().plans:
             log.record("finished", why="removed by its tags")

@@ -1,4 +1,4 @@
-"""The providers that can be launched on, by name; each is imported when it is first used."""
+"""Supported providers by name; an adapter is imported on first use."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ LAUNCHABLE = tuple(_HOME)
 
 
 def create_adapter(provider: str, *, state_dir: Path, clock: Clock) -> Adapter:
-    """Return the adapter of a provider.
+    """Return a new adapter of a provider.
 
     Args:
-        provider: As offers name it.
-        state_dir: Where a provider may keep what it must remember on this computer.
-        clock: Time.
+        provider: Name of the provider in offers.
+        state_dir: Folder of the adapter's state on this computer.
+        clock: Clock.
     """
     if provider not in _HOME:
         hint = near_names_hint(provider, LAUNCHABLE, see_all="gpuplan launch --help")
-        raise UsageError(f"gpuplan does not launch on `{provider}`", hint=hint)
+        raise UsageError(f"cannot launch on provider `{provider}`", hint=hint)
     module, _, name = _HOME[provider].partition(":")
     adapter: Adapter = getattr(import_module(module, __package__), name)(state_dir=state_dir, clock=clock)
     return adapter

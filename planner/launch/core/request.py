@@ -1,4 +1,4 @@
-"""What is asked for: which machines, in which order, to run what, for how long and how much at most."""
+"""Launch request: candidates in order, the run, and its limits of time and money."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = [
     "StopLoss",
 ]
 
-CHECKPOINT_EVERY_S = 60.0  # longest work that a crash can lose, where neither the user nor the plan says [s]
+CHECKPOINT_EVERY_S = 60.0  # default, unless the user or the plan sets it [s]
 
 
 class Seconds(Data):
@@ -33,15 +33,15 @@ class Seconds(Data):
 
 
 class Interruptions(Data):
-    """What a plan expects of a machine that can be taken back: `offers[].spot` of the estimate.
+    """Expected preemptions of a spot machine: `offers[].spot` of the estimate.
 
     Args:
-        life_s: Mean time until it is taken back [s].
-        basis: How that is known.
-        notice_s: Warning that the provider gives; None: not known [s].
-        count: How often it is taken back in the run, on average [-].
-        checkpoint_every_s: Work between two checkpoints that the plan's bill rests on [s].
-        checkpoint_s: One checkpoint [s].
+        life_s: Mean time to preemption [s].
+        basis: Source of that time.
+        notice_s: Preemption notice of the provider; None: unknown [s].
+        count: Mean number of preemptions during the run [-].
+        checkpoint_every_s: Checkpoint interval that the estimate assumes [s].
+        checkpoint_s: Duration of one checkpoint [s].
     """
 
     life_s: float
@@ -53,18 +53,18 @@ class Interruptions(Data):
 
 
 class LaunchCandidate(Data):
-    """An offer of the plan, with the cap that holds on it.
+    """An offer of the estimate, with its cap.
 
     Args:
-        rank: Its place in the plan, from 1.
-        usd_per_hour: That the plan counts with: as read from the provider, else as estimated [USD/h].
-        run_s: Time of all steps on it; None when unknown.
-        step_s: Time of one step on it; None when unknown.
-        cap_s: Longest life of the machine, from the cloud's start of billing to the order to end [s].
-        spot: What is expected of interruptions; None on demand, and where the plan knows nothing of them.
-        planned_usd_per_hour: Of the estimate, where `usd_per_hour` was read since; None: the same [USD/h].
-        price_source: Where `usd_per_hour` was read for this launch; empty: it is the estimate's.
-        price_problem: Why it could not be read; empty: it was, or nobody was asked.
+        rank: Rank in the estimate, from 1.
+        usd_per_hour: Price of the plan: read from the provider, else the estimate's [USD/h].
+        run_s: Time of all steps; None: unknown.
+        step_s: Time of one step; None: unknown.
+        cap_s: Maximum time from the start of billing to the order to end [s].
+        spot: Expected preemptions; None on demand, and where the estimate has none.
+        planned_usd_per_hour: Price in the estimate, if `usd_per_hour` was read since; None: the same [USD/h].
+        price_source: Source of `usd_per_hour`, if it was read for this launch; else empty.
+        price_problem: Reason why it could not be read; else empty.
     """
 
     rank: int
@@ -85,12 +85,12 @@ class LaunchCandidate(Data):
 
 
 class StopLoss(Data):
-    """What happens when the first steps are outside the predicted interval by more than a factor.
+    """Reaction to first steps that are outside the predicted interval by more than a factor.
 
     Args:
-        action: `warn` writes it to the log and the status; `stop` ends the run as well; `off` does not look.
-        steps: How many steps are looked at, after those that compile [-].
-        factor: How far outside is too far [-].
+        action: `warn` writes to the log and the status; `stop` also ends the run; `off` disables the check.
+        steps: Number of steps checked, after those that compile [-].
+        factor: Tolerated factor outside the interval [-].
     """
 
     action: Literal["off", "warn", "stop"] = "warn"
@@ -99,18 +99,18 @@ class StopLoss(Data):
 
 
 class RunSpec(Data):
-    """What runs on the machine.
+    """Script to run and its source.
 
     Args:
         script: Path of the training script within the source.
-        arguments: What it finds in `sys.argv`.
+        arguments: Arguments in `sys.argv`.
         source: `folder:PATH`, `git:URL@REF`, `s3:BUCKET/KEY`, `gs:…`, or `image:NAME` (the code is in it, below
             the image's own working folder).
-        requirements: A file within the source to install from; None: nothing to install.
-        checkpoint_every_s: Longest work that a crash can lose [s].
-        restarts: How often a run that crashed is started anew on the same machine [-].
-        stop_loss: What happens when the run is slower than planned.
-        packages: Pinned requirements that a machine installs when the source names none.
+        requirements: Requirements file within the source; None without one.
+        checkpoint_every_s: Checkpoint interval: the maximum work that a crash can lose [s].
+        restarts: Number of restarts of a crashed run on the same machine [-].
+        stop_loss: Reaction to a run that is slower than planned.
+        packages: Pinned requirements to install when the source has none.
     """
 
     script: str
@@ -124,21 +124,21 @@ class RunSpec(Data):
 
 
 class LaunchRequest(Data):
-    """Everything that planning needs; nothing else is looked at, so that the same request gives the same plan.
+    """Complete input of planning: the same request gives the same plan.
 
     Args:
-        run: Name of the run, unique within the ledger; in the name and the tags of all that is made.
-        attempt: Number of the first attempt; larger than 1 when a run goes on on another machine.
-        owner: Id of the installation whose machines these are; no other's are ever touched.
-        made_at: When it was asked, in UTC.
-        provider: Of all candidates.
-        candidates: In the order in which they are tried.
-        spec: What runs.
-        max_usd: Ceiling for the whole run, past attempts included [USD].
-        spent_usd: What past attempts of the run may have cost at most [USD].
-        options: The provider's own, by name.
-        guest_cap_only: Whether the user consents to a machine that nothing outside it ends.
-        owner_name: Label beside the owner's id; empty: none.
+        run: Name of the run, unique within the ledger; part of all names and tags.
+        attempt: Number of the first attempt; above 1 when a run continues on another machine.
+        owner: Id of the installation that owns the machines; machines of other owners are never changed.
+        made_at: Time of the request, in UTC.
+        provider: Provider of all candidates.
+        candidates: Candidates in the order in which they are tried.
+        spec: Script to run.
+        max_usd: Maximum cost of the whole run, past attempts included [USD].
+        spent_usd: Maximum cost of past attempts of the run [USD].
+        options: Provider-specific options by name.
+        guest_cap_only: Whether the user accepts a machine without a cap outside it.
+        owner_name: Name of the owner; empty without one.
     """
 
     run: str

@@ -1,4 +1,4 @@
-"""Names, tags and tokens of what is made: everything can be found again, and nothing is made twice."""
+"""Names, tags and idempotency tokens of cloud resources."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_DNS, "gpuplan.launch")
 
 
 def build_token(*, request: LaunchRequest, number: int, candidate: LaunchCandidate, zone: str | None) -> str:
-    """Return the idempotency token of an attempt: a UUID that the same attempt always gets, and no other.
+    """Return the idempotency token of an attempt: a UUID derived from its identity.
 
     Region, zone, type and purchase option are part of it, because clouds compare a token within a region or
     a zone only and refuse it with other parameters
@@ -41,15 +41,14 @@ def build_token(*, request: LaunchRequest, number: int, candidate: LaunchCandida
 
 
 def resource_name(request: LaunchRequest, number: int) -> str:
-    """Return the name of what an attempt makes: lower case, digits and hyphens, below 63 characters."""
+    """Return the name of an attempt's resources: lower case, digits and hyphens, below 63 characters."""
     return f"gpuplan-{request.run}-{number}"
 
 
 def build_tags(*, request: LaunchRequest, number: int, candidate: LaunchCandidate) -> dict[str, str]:
-    """Return the tags that go into the call that makes a machine, in letters that every cloud accepts.
+    """Return the tags of the call that makes a machine, in characters that every cloud accepts.
 
-    The cap is a length of time, counted from when the cloud says that the machine started: no clock of ours
-    is in it.
+    The cap is a duration from the machine's start by the cloud's clock, independent of this computer's clock.
     """
     label = {TAG_OWNER_NAME: request.owner_name} if request.owner_name else {}
     return {
@@ -63,7 +62,7 @@ def build_tags(*, request: LaunchRequest, number: int, candidate: LaunchCandidat
 
 
 def usd_from_tag(text: str | None) -> Decimal | None:
-    """Return a price from its tag; None when there is none.
+    """Return the price in a tag, or None.
 
     Example:
         >>> usd_from_tag("526000")
@@ -73,7 +72,7 @@ def usd_from_tag(text: str | None) -> Decimal | None:
 
 
 def run_name(fingerprint: str, sequence: int) -> str:
-    """Return the name of a run: the same plan gives the same name until its run has finished.
+    """Return the name of a run: its plan's hash and a sequence number.
 
     Example:
         >>> run_name("plan", 1)
@@ -83,7 +82,7 @@ def run_name(fingerprint: str, sequence: int) -> str:
 
 
 def safe_name(text: str) -> str:
-    """Return a text that was read from a cloud, as the name of a folder: letters, digits and hyphens.
+    """Return a text from a cloud as a folder name: letters, digits and hyphens.
 
     Example:
         >>> safe_name("r64879f7d-1"), safe_name("../../x")

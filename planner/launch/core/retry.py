@@ -1,4 +1,4 @@
-"""Sending a call until it is settled: written down first, repeated with the same token, written down after."""
+"""Send one call until it is done or refused: journal, retries with the same token, expectations."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ["CallRunner", "find_unmet_expectation"]
 
 
 def find_unmet_expectation(expects: Mapping[str, Any], reply: Mapping[str, Any], known: Kept) -> str:
-    """Return the first expectation that does not hold; empty when all do.
+    """Describe the first expectation that does not hold; empty when all hold.
 
     Args:
-        expects: Of a call; references are resolved.
-        reply: To the call.
-        known: What earlier calls kept.
+        expects: Expectations of a call; references are resolved.
+        reply: Reply to the call.
+        known: Values that earlier calls kept.
 
     Example:
         >>> find_unmet_expectation({"State": "ENABLED"}, {"State": "DISABLED"}, {})
@@ -40,7 +40,7 @@ def find_unmet_expectation(expects: Mapping[str, Any], reply: Mapping[str, Any],
 
 
 def _holds(found: Any, wanted: Any) -> bool:
-    """Return whether a value of a reply is what is wanted."""
+    """Whether a value of a reply meets an expectation."""
     if found is None:
         return False
     if isinstance(wanted, Mapping) and set(wanted) == {"$not_after"}:
@@ -49,23 +49,23 @@ def _holds(found: Any, wanted: Any) -> bool:
 
 
 def _described(wanted: Any) -> str:
-    """Return what is wanted, for people."""
+    """Describe an expected value."""
     if isinstance(wanted, Mapping) and set(wanted) == {"$not_after"}:
         return f"{wanted['$not_after']} or earlier"
     return "set" if wanted is None else repr(wanted)
 
 
-_AWAITED = frozenset({ErrorKind.ABSENT, ErrorKind.TRANSIENT})  # what a call with patience waits out
+_AWAITED = frozenset({ErrorKind.ABSENT, ErrorKind.TRANSIENT})  # kinds that a call with patience_s waits for
 
 
 class CallRunner:
-    """What sends the calls of one run.
+    """Sends the calls of one run.
 
     Args:
-        adapter: Of the run's provider.
-        log: The run's journal; held by the caller.
-        clock, pace: Time.
-        tell: Takes each event as it happens.
+        adapter: Adapter of the run's provider.
+        log: Journal of the run; locked by the caller.
+        clock, backoff: Clock and retry policy.
+        notify: Receives each event.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class CallRunner:
     def notify(
         self, event: EventName, message: str, *, number: int = 0, step: str = "", **details: Any
     ) -> None:
-        """Pass an event on."""
+        """Report an event."""
         self._notify(
             LaunchEvent(
                 at=self.clock.now(), event=event, run=self.log.run, attempt=number, step=step, message=message,
@@ -86,11 +86,10 @@ class CallRunner:
         )  # fmt: skip
 
     def settle(self, call: Call, known: Mapping[str, Mapping[str, Any]], *, number: int) -> dict[str, Any]:
-        """Send a call until it is done or refused, and return what it keeps.
+        """Send a call until it is done or refused; return the values that it keeps.
 
         Raises:
-            CloudError: Refused; of a retried kind, when patience ended first; or what exists under its name is
-                something else.
+            CloudError: Refused; of a retried kind after the last try; or another thing has its name.
         """
         try:
             return self._settled(call, known, number=number)
@@ -101,11 +100,11 @@ class CallRunner:
     def settle_quietly(
         self, call: Call, known: Mapping[str, Mapping[str, Any]], *, number: int
     ) -> dict[str, Any]:
-        """Send a call that makes nothing until it is done or refused, and return the reply."""
+        """Send a call that makes nothing until it is done or refused; return the reply."""
         return self._repeated(call, resolve(call.params, known), known, number=number)
 
     def _settled(self, call: Call, known: Mapping[str, Mapping[str, Any]], *, number: int) -> dict[str, Any]:
-        """Send a call until it is done, or find what it would make, and return what it keeps."""
+        """Send a call until it is done, or find its existing result; return the values that it keeps."""
         if call.find_first:
             values = self._found(call, known, number=number)
             if values is not None:
@@ -131,7 +130,7 @@ class CallRunner:
     def _found(
         self, call: Call, known: Mapping[str, Mapping[str, Any]], *, number: int
     ) -> dict[str, Any] | None:
-        """Return what is kept of the thing that a call would make and that is there already; None without one."""
+        """Return the values that a call keeps, read from its existing result; None without one."""
         if call.find is None:
             return None
         try:
@@ -144,7 +143,7 @@ class CallRunner:
     def _repeated(
         self, call: Call, params: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]], *, number: int
     ) -> dict[str, Any]:
-        """Send a call until it brings what it expects."""
+        """Send a call until its expectations hold."""
         until = self.clock.monotonic() + call.patience_s
         for looks in itertools.count():
             try:
@@ -153,16 +152,16 @@ class CallRunner:
                 if fault.kind not in _AWAITED or self.clock.monotonic() >= until:
                     raise
             else:
-                amiss = find_unmet_expectation(call.expects, reply, known)
-                if not amiss:
+                problem = find_unmet_expectation(call.expects, reply, known)
+                if not problem:
                     return reply
                 if self.clock.monotonic() >= until:
-                    raise CloudError(ErrorKind.INVALID, "NotAsExpected", f"`{call.step}`: {amiss}")
+                    raise CloudError(ErrorKind.INVALID, "NotAsExpected", f"`{call.step}`: {problem}")
             self.clock.sleep(self.backoff.poll_delay_s(looks))
         raise AssertionError("unreachable: the loop has no end of its own")
 
     def _retried(self, call: Call, params: Mapping[str, Any], *, number: int) -> dict[str, Any]:
-        """Send a call again while it is throttled or its outcome unknown; every fault is written down."""
+        """Send a call, with retries while it is throttled or of unknown outcome; record every error."""
         for tries in range(1, self.backoff.tries + 1):
             try:
                 return self.adapter.send(call, params)

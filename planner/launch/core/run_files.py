@@ -1,4 +1,4 @@
-"""Lines that survive a crash, and locks that die with their holder."""
+"""Durable appends and advisory file locks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["append_durably", "locked"]
 
 
 def append_durably(path: Path, line: str) -> None:
-    """Append a line and return when it is on the disk; a line that a crash tore is closed first."""
+    """Append a line and return when it is on disk; terminate a partial last line first."""
     is_new = not path.exists()
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
     try:
@@ -33,10 +33,9 @@ def append_durably(path: Path, line: str) -> None:
 
 @contextmanager
 def locked(path: Path, *, wait: bool = False) -> Iterator[bool]:
-    """Hold a file's lock; yields whether it is held: False when another process holds it and there is no
-    waiting.
+    """Lock a file; yield whether it is locked: False when another process has locked it and `wait` is off.
 
-    The operating system frees it when its holder dies, however that happens.
+    The operating system releases the lock when its process ends.
     """
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -1,4 +1,4 @@
-"""What the commands do: launch a run (or go on with it), stop, reap. Each holds the runs that it works on."""
+"""Operations behind the commands: launch or continue a run, stop, reap. Each locks the runs that it changes."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ __all__ = ["Launcher", "StopTarget"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopTarget:
-    """A run of the ledger, or a machine that the ledger does not know."""
+    """A run of the ledger, or a machine that is not in the ledger."""
 
     run: str = ""
     machine: CloudMachine | None = None
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Id of the machine, or name of the run."""
         return self.machine.id if self.machine else self.run
 
 
 @dataclass(slots=True, kw_only=True)
 class Launcher(LaunchContext):
-    """What launches, stops and reaps."""
+    """Launches, stops and reaps."""
 
     def providers_to_ask(self, names: Sequence[str], *, cloud: bool) -> list[str]:
-        """Return whom to ask for machines: those that were named, or all that can be asked from here.
+        """Return the providers to query for machines: the named ones, or all that can be queried here.
 
-        A provider that the ledger has an open run with is always among all.
+        A provider with an open run in the ledger is always among all.
         """
         if names:
             return [self.adapter(name).provider for name in names]
@@ -60,16 +60,16 @@ class Launcher(LaunchContext):
         regions: Sequence[str] | None,
         failures: Failures,
     ) -> list[StopTarget]:
-        """Return what ids name; without ids, every open run and every machine with our tags.
+        """Return the runs and machines that ids name; without ids, all open runs and machines with our tags.
 
         Args:
-            ids: Of runs or machines.
-            providers: Whom to ask; none: all that can be asked.
-            regions: Where; None: wherever the account can have machines.
-            failures: Takes the errors of providers that do not answer, while others may have what is to be ended.
+            ids: Ids of runs or machines.
+            providers: Providers to query; empty: all that can be queried.
+            regions: Regions to query; None: all that the account can use.
+            failures: Collects errors of providers that do not answer.
 
         Raises:
-            UsageError: Neither the ledger nor a cloud knows one of the ids.
+            UsageError: An id is unknown to the ledger and the clouds.
         """
         runs = {log.run: self._open(log) for log in self.ledger.runs()}
         by_id = {one.machine_id: run for run, opened in runs.items() for one in opened if one.machine_id}
@@ -89,23 +89,23 @@ class Launcher(LaunchContext):
         for name in ids:
             if name not in named:
                 failures.raise_any()
-                raise UsageError(f"nothing is known of `{name}`", hint="see `gpuplan ps --cloud`")
+                raise UsageError(f"unknown run or machine `{name}`", hint="see `gpuplan ps --cloud`")
         if not ids:
             found |= {run: StopTarget(run=run) for run, opened in runs.items() if self._may_stop(opened)}
         return list(found.values())
 
     def stop(self, target: StopTarget) -> None:
-        """End what was named, for good."""
+        """End a run or a machine for good."""
         if target.machine is not None:
             self.stop_machine(target.machine)
         else:
             self.stop_run(target.run)
 
     def launch(self, plan: LaunchPlan) -> AttemptHistory:
-        """Apply a plan, or go on with what was begun for its run.
+        """Apply a plan, or continue the plan that was begun for its run.
 
         Raises:
-            GpuplanError: See `engine.apply`; also when the run has moved on since the plan was made.
+            GpuplanError: See `engine.apply`; also when the run has changed since the plan was made.
         """
         log = self.ledger.open_run(plan.run)
         with log.held():
@@ -113,18 +113,18 @@ class Launcher(LaunchContext):
             current = history.current()
             if history.finished or (current and plan.request.attempt not in _next_numbers(current)):
                 raise UsageError(
-                    f"run `{plan.run}` has moved on since this plan was made (it is {history.state})",
-                    hint="plan anew: the same command with the estimate's `plan.json`",
+                    f"run `{plan.run}` has changed since this plan was made (it is {history.state})",
+                    hint="plan again: the same command with the estimate's `plan.json`",
                 )
             if current is not None and not current.is_over:
-                plan = current.plan  # what was begun is finished by the same object
+                plan = current.plan  # an interrupted launch is continued by the same plan
             return apply(
                 plan, adapter=self.adapter(plan.request.provider), log=log, clock=self.clock, backoff=self.backoff,
                 notify=self.notify,
             )  # fmt: skip
 
     def refresh(self, run: str) -> bool:
-        """If a run's machine is gone, close its attempt; returns whether there was anything to look at."""
+        """Close the attempt of a run if its machine is gone; return whether there was anything to check."""
         history = self.ledger.peek(run)
         current = history.current()
         if history.finished or current is None or not current.is_up or (current.is_over and current.is_noted):
@@ -135,7 +135,7 @@ class Launcher(LaunchContext):
         return True
 
     def stop_run(self, run: str, *, why: str = "stopped") -> None:
-        """End a run for good: its machine, and all that belongs to it."""
+        """End a run for good: its machine and all its resources."""
         log = self.ledger.run(run)
         with log.held():
             for past in self._open(log):
@@ -143,7 +143,7 @@ class Launcher(LaunchContext):
             log.record("finished", why=why)
 
     def stop_machine(self, machine: CloudMachine) -> None:
-        """End a machine that the ledger does not know, if its tags say that it is ours."""
+        """End a machine that is not in the ledger, if its tags name the owner."""
         log = self._log_of(machine)
         with log.held():
             self._end_by_tags(log, machine)
@@ -159,11 +159,11 @@ class Launcher(LaunchContext):
         failures.raise_any()
 
     def reap(self, providers: list[str], *, regions: list[str] | None) -> list[CloudMachine]:
-        """End whatever is past its cap and clean up after whatever is gone; returns what was ended.
+        """End machines past their cap and remove what ended machines left; return the machines ended.
 
         Args:
-            providers: Whom to ask. One that fails is told of at the end; the others are asked all the same.
-            regions: Where; None: wherever the account can have machines.
+            providers: Providers to query. Errors are raised at the end, after the other providers.
+            regions: Regions to query; None: all that the account can use.
         """
         ended: list[CloudMachine] = []
         failures = Failures()
@@ -184,32 +184,32 @@ class Launcher(LaunchContext):
     def _past_cap(
         self, providers: Sequence[str], regions: Sequence[str] | None, failures: Failures
     ) -> list[CloudMachine]:
-        """Return our machines that should have been told to end."""
+        """Return our machines past their cap."""
         found: list[CloudMachine] = []
         for provider in providers:
             found += list_machines(self.adapter(provider), regions, failures)
         return [one for one in found if is_past_cap(one) and self._is_ours(one)]
 
     def _is_ours(self, machine: CloudMachine) -> bool:
-        """Whether a machine may be ended: it is this installation's, or on record here."""
+        """Whether a machine may be ended: it belongs to this installation, or is on record."""
         past = self._past_of(machine)
         return machine.owner == self.acting or (past is not None and self._may_stop([past]))
 
     def _may_stop(self, opened: Sequence[AttemptHistory]) -> bool:
-        """Whether open attempts of a run are to be ended: all on record, or those of the owner that was named."""
+        """Whether open attempts may be ended: all on record, or those of the named owner."""
         return any(self.owner in {None, one.plan.request.owner} for one in opened)
 
     def _past_of(self, machine: CloudMachine) -> AttemptHistory | None:
-        """Return the open attempt that made a machine; None when the ledger has none."""
+        """Return the open attempt that made a machine, or None."""
         runs = {log.run: log for log in self.ledger.runs()}
         opened = self._open(runs[machine.run]) if machine.run in runs else []
         return next((one for one in opened if one.made(machine)), None)
 
     def _log_of(self, machine: CloudMachine) -> RunLog:
-        """Return where the end of a machine is written that the ledger does not know.
+        """Return the journal for the end of a machine that is not in the ledger.
 
-        Its run's journal, for that run is over then; one of its own when the ledger has plans of that run, for
-        then it is another machine than theirs.
+        The journal of its run, or a separate one when the ledger has plans of that run: then the machine is not
+        one of theirs.
         """
         run = machine.run
         if run and safe_name(run) == run and not self.ledger.peek(run).plans:
@@ -217,7 +217,7 @@ class Launcher(LaunchContext):
         return self.ledger.open_run(safe_name(machine.id))
 
     def _reap_machine(self, machine: CloudMachine) -> None:
-        """End a machine that is past its cap, by its run's record when there is one."""
+        """End a machine past its cap, by the record of its run if there is one."""
         past = self._past_of(machine)
         log = self._log_of(machine) if past is None else self.ledger.run(past.plan.run)
         with log.held():
@@ -228,7 +228,7 @@ class Launcher(LaunchContext):
 
 
 def _next_numbers(current: AttemptHistory) -> set[int]:
-    """Return the first attempts of plans that may be applied now: the begun plan's own, or the next one."""
+    """Return the first attempt numbers of plans that may be applied now."""
     if current.is_over:
         return {current.attempt.number + 1}
     return {current.plan.request.attempt}

@@ -1,4 +1,4 @@
-"""Waiting for a run to come to its end, and what it took beside what was planned."""
+"""Wait for the end of a run, and compare its time and cost with the plan."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["PlanComparison", "compare_with_plan", "read_outcome", "wait_for_end"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanComparison:
-    """A line of what was planned and what it was, in the same unit; None is unknown."""
+    """Planned and actual value of one quantity; None: unknown."""
 
     item: str
     unit: str
@@ -28,16 +28,16 @@ class PlanComparison:
     actual: float | None
 
     def to_json(self) -> dict[str, Any]:
-        """Return a row."""
+        """Return the row as JSON."""
         bounds = self.planned.to_json() if self.planned else dict.fromkeys(("low", "mid", "high"))
         return {"item": self.item, "unit": self.unit, **bounds, "actual": self.actual}
 
 
 def wait_for_end(launcher: Launcher, run: str) -> RunOutcome:
-    """Return how a run ended, once nothing of it is left.
+    """Wait until a run has ended and return its result.
 
     Raises:
-        GpuplanError: It is gone and left no word of how it ended: killed, reclaimed, or stopped.
+        GpuplanError: The machine is gone without a result: killed, preempted or stopped.
     """
     for looks in itertools.count():
         launcher.refresh(run)
@@ -50,7 +50,7 @@ def wait_for_end(launcher: Launcher, run: str) -> RunOutcome:
 
 
 def compare_with_plan(history: History, outcome: RunOutcome) -> list[PlanComparison]:
-    """Return time and money of an ended attempt beside its plan."""
+    """Return planned and actual time and cost of an ended attempt."""
     past = next(one for one in history.attempts() if one.attempt.number == outcome.attempt)
     candidate = past.attempt.candidate
     price = candidate.usd_per_hour
@@ -72,13 +72,13 @@ def _interval(planned: Seconds | None) -> Interval | None:
 
 
 def _usd(run_s: Seconds | None, price: Decimal) -> Interval | None:
-    """Return a planned time as money [USD]."""
+    """Return the cost of a planned time [USD]."""
     times = _interval(run_s)
     return None if times is None else times.scaled(float(price) / SECONDS_PER_HOUR)
 
 
 def read_outcome(launcher: Launcher, history: History) -> RunOutcome:
-    """Return what the run left; GpuplanError when it left nothing."""
+    """Return the result of an ended run; raise GpuplanError without one."""
     current = history.current()
     if current is not None:
         request = current.plan.request
@@ -86,6 +86,6 @@ def read_outcome(launcher: Launcher, history: History) -> RunOutcome:
         if outcome is not None and outcome.attempt == current.attempt.number:
             return outcome
     raise GpuplanError(
-        f"the machine of run `{history.run}` is gone, and left no word of how it ended",
-        hint="the same command again goes on from its last checkpoint, where the run has one",
+        f"the machine of run `{history.run}` is gone and left no result",
+        hint="repeat the command to continue from the last checkpoint, if the run has one",
     )

@@ -26,7 +26,7 @@ from ...core.cloud_adapter import (
     collect_machines,
 )
 from ...core.errors import CloudError, ErrorKind
-from ...core.launch_plan import Attempt, CostTerms
+from ...core.launch_plan import Attempt, CostBounds
 from ...core.request import LaunchCandidate, LaunchRequest
 from ...core.resource_names import TAG_OWNER_NAME, TAG_RUN, usd_from_tag
 from ...prepare.upload import insert_archive
@@ -83,13 +83,13 @@ class AwsAdapter:
         self._clients: dict[tuple[str, str], Any] = {}
         self._time = ServerDateClock()
 
-    def terms(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> CostTerms:
+    def terms(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> CostBounds:
         """Return the highest hourly price, disk and address included, and what is not in it."""
         chosen = parse_options(options)
         notes = ["traffic, storage in buckets and tax are not in it; the disk counts at $0.16 a GB and month"]
         if not chosen.bucket:
             notes.append("without `-O bucket=NAME` checkpoints and logs end with the machine")
-        return CostTerms(
+        return CostBounds(
             slack_s=BOOT_ALLOWANCE_S,
             max_usd_per_hour=max_usd_per_hour(candidate, disk_gb=int(chosen.disk_gb)),
             notes=tuple(notes),

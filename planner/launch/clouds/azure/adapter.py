@@ -24,7 +24,7 @@ from ...core.cloud_adapter import (
 )
 from ...core.errors import CloudError, ErrorKind
 from ...core.known_accounts import KnownAccounts
-from ...core.launch_plan import Attempt, CostTerms
+from ...core.launch_plan import Attempt, CostBounds
 from ...core.request import LaunchCandidate, LaunchRequest
 from ...core.resource_names import TAG_RUN
 from .attempt import build_attempt
@@ -59,12 +59,12 @@ class AzureAdapter:
         )
         self._rest = AzureRest()
 
-    def terms(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> CostTerms:
+    def terms(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> CostBounds:
         """Return what it costs at most, disk and address included."""
         left = left_usd_per_hour(disk_gb=int(self._options(options).disk_gb))
         spot = candidate.purchase == "spot"
         machine = spot_max_price(candidate.usd_per_hour) if spot else candidate.usd_per_hour
-        return CostTerms(
+        return CostBounds(
             slack_s=BOOT_ALLOWANCE_S, max_usd_per_hour=machine + left, left_usd=left * LEFT_HOURS,
             notes=_notes(left),
             outer_cap="Azure's auto-shutdown takes caps from half an hour to 23 hours: `--max-hours 23` or less",

@@ -14,7 +14,7 @@ from ...core.clock import Clock
 from ...core.cloud_adapter import CloudMachine, Leftover, Listing, LivePrice, MachineRef, RunOutcome
 from ...core.errors import CloudError, ErrorKind
 from ...core.known_accounts import KnownAccounts
-from ...core.launch_plan import Attempt, CostTerms
+from ...core.launch_plan import Attempt, CostBounds
 from ...core.request import LaunchCandidate, LaunchRequest
 from .access import GoogleAccess
 from .clients import METHODS, GoogleClients
@@ -64,13 +64,13 @@ class GoogleAdapter:
         self._rest, self._clients = GoogleRest(self._access), GoogleClients(self._access)
         self._prices = LivePrices(clock)
 
-    def terms(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> CostTerms:
+    def terms(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> CostBounds:
         """Return what it costs at most."""
         chosen = parse_options(options, project=self._project)
         tpu = is_tpu(candidate.instance_type)
         disk = Decimal(0) if tpu else DISK_USD_PER_GB_HOUR * chosen.disk_gb
         address = ADDRESS_USD_PER_HOUR if chosen.external_ip else Decimal(0)
-        return CostTerms(
+        return CostBounds(
             slack_s=ENDED_WITHIN_S if tpu else SLACK_S, max_usd_per_hour=candidate.usd_per_hour + disk + address,
             notes=_notes(candidate, chosen),
         )  # fmt: skip

@@ -20,7 +20,7 @@ from ...core.api_call import Call
 from ...core.clock import Clock
 from ...core.cloud_adapter import CloudMachine, Leftover, Listing, LivePrice, MachineRef, RunOutcome
 from ...core.errors import CloudError, ErrorKind
-from ...core.launch_plan import Attempt, CapLayer, CostTerms
+from ...core.launch_plan import Attempt, CapLayer, CostBounds
 from ...core.request import LaunchCandidate, LaunchRequest
 from ...core.resource_names import TAG_OWNER_NAME, build_tags, build_token, usd_from_tag
 from ...prepare.shell import quote
@@ -49,14 +49,14 @@ class LocalAdapter:
         self._state_dir = state_dir
         self._machines = LocalMachines(state_dir / "machines")
 
-    def terms(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> CostTerms:
+    def terms(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> CostBounds:
         """Return what it costs: nothing."""
         if options:
             raise UsageError(
                 f"`--option {next(iter(options))}`: the local provider has no options", hint="leave it out"
             )
         note = "it runs here, in this Python environment: power and wear are not counted"
-        return CostTerms(slack_s=SLACK_S, max_usd_per_hour=Decimal(0), notes=(note,))
+        return CostBounds(slack_s=SLACK_S, max_usd_per_hour=Decimal(0), notes=(note,))
 
     def attempts(self, request: LaunchRequest) -> tuple[Attempt, ...]:
         """Return the one attempt: this machine is either here or not."""
