@@ -50,14 +50,14 @@ def export(  # noqa: PLR0917 - one argument a flag
 
     Example: gpuplan export plan.json --to kubernetes --source git:https://host/me/repo@main
     """
-    from ..launch.export.engines import exported
+    from ..launch.export.engines import export_offer
     from ..launch.prepare.arguments import LaunchArgs
     from ..render.export import format_export
     from ..render.output import emit_json, emit_text, require_writable, write_text
 
     if output is not None:
         require_writable(output, flag="-o")
-    payload = exported(
+    payload = export_offer(
         LaunchArgs(
             path=plan, rank=rank, script=script, arguments=tuple(script_arguments or ()), source=source,
             requirements=requirements, max_usd=max_usd, max_hours=max_hours, options={}, name=name,
@@ -79,13 +79,13 @@ def hand_over_to_sky(
     asked: LaunchArgs, *, dry_run: bool, output: Path | None, confirm: Callable[[str], None]
 ) -> None:
     """Write the plan's offer as a SkyPilot task and start it with `sky`; a dry run prints the task."""
-    from ..launch.export.engines import exported
+    from ..launch.export.engines import export_offer
     from ..launch.export.sky import launch_with_sky, require_sky
     from ..render.export import format_export
     from ..render.output import emit_text, write_text
 
     file = output or Path("gpuplan-task.yaml")
-    task = exported(asked, engine="skypilot", disk_gb=100, image=None, file=str(file))
+    task = export_offer(asked, engine="skypilot", disk_gb=100, image=None, file=str(file))
     if dry_run:
         emit_text(format_export(task))
         suggest_next(WITHOUT_DRY_RUN)

@@ -210,7 +210,7 @@ def stop(  # noqa: PLR0917 - one argument a flag
     _confirm(f"end {', '.join(one.name for one in wanted)}?", yes=yes)
     with status("ending them, and waiting until they are gone", wanted=not json_):
         for one in wanted:
-            with failures.kept(one.name):
+            with failures.collect(one.name):
                 launcher.stop(one)
     failures.raise_any()
     suggest_next(format_command("ps", "--cloud"), as_json=json_)

@@ -286,7 +286,7 @@ def test_a_cloud_that_does_not_answer_hides_no_machine_of_another(
     assert (
         "error: aws was asked for its machines in us-east-1 and answered EndpointConnectionError" in done.err
     )
-    assert "hint: wait a minute, then the same command" in done.err
+    assert "hint: wait a minute, then repeat the command" in done.err
     assert gpuplan("reap", *asked).code == 1
     assert gpuplan("stop", "--all", "--yes", *asked).code == 1
 

@@ -129,10 +129,10 @@ class FakeAdapter:
         self.cloud = cloud
         self.before_send: Any = lambda operation: None
 
-    def terms(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> CostBounds:
+    def compute_cost_bounds(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> CostBounds:
         return CostBounds(slack_s=SLACK_S, max_usd_per_hour=candidate.usd_per_hour)
 
-    def attempts(self, request: LaunchRequest) -> tuple[Attempt, ...]:
+    def build_attempts(self, request: LaunchRequest) -> tuple[Attempt, ...]:
         return tuple(
             self._attempt(request, candidate, number)
             for number, candidate in enumerate(request.candidates, start=request.attempt)
@@ -163,7 +163,7 @@ class FakeAdapter:
             stop_by_hand=f"fake end {name}",
         )  # fmt: skip
 
-    def ending(self, machine: MachineRef) -> tuple[Call, ...]:
+    def build_end_calls(self, machine: MachineRef) -> tuple[Call, ...]:
         return (
             Call(
                 step="end",

@@ -139,7 +139,7 @@ def an_attempt_is_over_once_the_order_to_end_was_sent(patch: Patch) -> None:
     """Write down the end without asking the cloud about the machine; the order itself may be lost."""
 
     def wrong(self: Teardown, ref: MachineRef, *, doubt_s: float, number: int) -> None:
-        for call in self.runner.adapter.ending(ref):
+        for call in self.runner.adapter.build_end_calls(ref):
             try:
                 self.send_unless_absent(call, {}, number=number)
             except CloudError:
@@ -297,8 +297,8 @@ def shutdown_is_ten_times_late(patch: Patch) -> None:
     def wrong(*args: Any) -> str:
         return re.sub(r"shutdown -h \+(\d+)", r"shutdown -h +\g<1>0", right(*args))
 
-    right = aws_attempt.startup_script
-    patch.setattr(aws_attempt, "startup_script", wrong)
+    right = aws_attempt.build_startup_script
+    patch.setattr(aws_attempt, "build_startup_script", wrong)
 
 
 @planted_in_aws

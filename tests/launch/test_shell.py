@@ -12,7 +12,7 @@ from gpuplan.errors import UsageError
 from gpuplan.launch.core.request import LaunchRequest, RunSpec
 from gpuplan.launch.prepare.fetch_code import require_plain_source
 from gpuplan.launch.prepare.shell import quote, quote_all
-from gpuplan.launch.prepare.startup import BootConfig, startup_script
+from gpuplan.launch.prepare.startup import BootConfig, build_startup_script
 from gpuplan.launch.prepare.supervisor_bundle import HOME
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -79,7 +79,7 @@ def script_of(**spec: object) -> str:
         candidates=(candidate(),),
         spec=RunSpec.model_validate({"script": "train.py", "packages": ("keras==3.15.1",), **spec}),
     )  # fmt: skip
-    return startup_script(request, candidate(), 1, BOOT)
+    return build_startup_script(request, candidate(), 1, BOOT)
 
 
 def called(calls: list[list[str]], *first: str) -> list[list[str]]:

@@ -8,7 +8,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from gpuplan.launch.prepare.upload import LEFT_OUT, archive, list_upload_files
+from gpuplan.launch.prepare.upload import LEFT_OUT, build_archive, list_upload_files
 
 SECRETS = (
     ".netrc", "certs/server.pem", "deploy/tls.key", "keys/id_rsa", "keys/id_ed25519.pub", ".env", ".env.local",
@@ -70,7 +70,7 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     outside = written(tmp_path / "outside", "secret.txt", text="secret")
     folder = written(tmp_path / "code", "train.py")
     (folder / "link").symlink_to(outside)
-    packed = archive({"tar_gz_of": str(folder), "except": list(LEFT_OUT)})
+    packed = build_archive({"tar_gz_of": str(folder), "except": list(LEFT_OUT)})
 
     with tarfile.open(fileobj=io.BytesIO(packed)) as file:
         assert {member.name: member.isfile() for member in file} == {"./train.py": True, "./link": False}

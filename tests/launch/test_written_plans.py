@@ -84,8 +84,8 @@ class Desk:
     def read(self, data: Any, *, look: bool = False, **flags: Any) -> LaunchPlan:
         """Write a file and return the plan that `gpuplan launch` makes of it."""
         self.file.write_text(data if isinstance(data, str) else json.dumps(data))
-        asked = LaunchArgs(path=self.file, **{"options": {}, **flags})
-        return build_launch_plan(asked, self.launcher, catalog=load_catalog(), look=look)
+        args = LaunchArgs(path=self.file, **{"options": {}, **flags})
+        return build_launch_plan(args, self.launcher, catalog=load_catalog(), look=look)
 
 
 @pytest.fixture
@@ -232,7 +232,7 @@ def test_typed_limits_hold_for_a_launch_file(desk: Desk) -> None:
 )  # fmt: skip
 def test_a_flag_that_a_launch_file_fixes_is_refused_unless_equal(desk: Desk, flags: dict[str, Any]) -> None:
     """It would be ignored otherwise."""
-    with pytest.raises(UsageError, match="was typed, and the launch plan fixes"):
+    with pytest.raises(UsageError, match="contradicts the launch plan"):
         desk.read(desk.plan("aws").to_json(), **flags)
 
 
@@ -258,7 +258,7 @@ def test_typed_limits_hold_for_a_run_that_was_begun(desk: Desk) -> None:
     assert desk.read(plan.to_json(), max_usd=5, max_hours=2) == plan
     with pytest.raises(NoAnswerError, match=r"was begun and may cost \$0.6"):
         desk.read(plan.to_json(), max_usd=0.5)
-    with pytest.raises(NoAnswerError, match=r"was begun with a cap of 1\.00 h"):
+    with pytest.raises(NoAnswerError, match=r"is in progress with a cap of 1\.00 h"):
         desk.read(plan.to_json(), max_hours=0.9)
 
 
@@ -281,7 +281,7 @@ def test_a_launch_counts_with_the_price_of_now(desk: Desk) -> None:
     assert live.worst_case_usd > plan.worst_case_usd
 
     desk.aws.price = Decimal("0.60")
-    with pytest.raises(NoAnswerError, match=r"costs \$0.60 an hour now, and the plan says \$0.526") as caught:
+    with pytest.raises(NoAnswerError, match=r"costs \$0.60 an hour now, and \$0.526 in the plan") as caught:
         desk.read(plan.to_json(), look=True)
     assert "--max-usd" in (caught.value.hint or "")
     assert desk.read(plan.to_json(), look=True, max_usd=0.7).worst_case_usd <= Decimal("0.7")
@@ -365,7 +365,7 @@ def test_a_machine_that_nothing_outside_ends_needs_consent(
 ) -> None:
     """What is missing, what it costs when the guest hangs, and two ways on; a file's own consent is none."""
     bare = desk.plan("aws").to_json()["request"]
-    original = AwsAdapter.attempts
+    original = AwsAdapter.build_attempts
 
     def without_cloud_layers(self: AwsAdapter, request: LaunchRequest) -> Any:
         return tuple(
@@ -375,7 +375,7 @@ def test_a_machine_that_nothing_outside_ends_needs_consent(
             for one in original(self, request)
         )
 
-    monkeypatch.setattr(AwsAdapter, "attempts", without_cloud_layers)
+    monkeypatch.setattr(AwsAdapter, "build_attempts", without_cloud_layers)
     request = LaunchRequest.model_validate_json(json.dumps({**bare, "guest_cap_only": True}))
     plan = make_plan(request, desk.aws)
     assert not plan.is_bounded

@@ -23,9 +23,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = ["Call", "Data", "kept", "look_up", "params_sha256", "resolve"]
+__all__ = ["Call", "Data", "extract_outputs", "hash_params", "look_up", "resolve"]
 
-Kept = Mapping[str, Mapping[str, Any]]
+StepOutputs = Mapping[str, Mapping[str, Any]]
 
 
 class Data(BaseModel):
@@ -92,12 +92,12 @@ def look_up(reply: Any, path: str) -> Any:
     return found
 
 
-def kept(call: Call, reply: Mapping[str, Any]) -> dict[str, Any]:
+def extract_outputs(call: Call, reply: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of a reply that a call keeps."""
     return {name: look_up(reply, path) for name, path in call.keeps.items()}
 
 
-def resolve(value: Any, known: Kept) -> Any:
+def resolve(value: Any, known: StepOutputs) -> Any:
     """Return a parameter with its references replaced by values that earlier calls kept.
 
     Example:
@@ -115,13 +115,13 @@ def resolve(value: Any, known: Kept) -> Any:
     return {key: resolve(inner, known) for key, inner in value.items()}
 
 
-def params_sha256(params: Mapping[str, Any]) -> str:
+def hash_params(params: Mapping[str, Any]) -> str:
     """Return the SHA-256 of parameters, independent of the order of keys."""
     text = json.dumps(params, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _reference(path: str, known: Kept) -> Any:
+def _reference(path: str, known: StepOutputs) -> Any:
     """Return a value that an earlier call kept; raise KeyError without one."""
     step, _, name = path.partition(".")
     found = known[step][name]
@@ -130,17 +130,17 @@ def _reference(path: str, known: Kept) -> Any:
     return found
 
 
-def _joined(parts: list[Any], known: Kept) -> str:
+def _joined(parts: list[Any], known: StepOutputs) -> str:
     """Concatenate parts."""
     return "".join(str(resolve(part, known)) for part in parts)
 
 
-def _json_text(inner: Any, known: Kept) -> str:
+def _json_text(inner: Any, known: StepOutputs) -> str:
     """Return an object as JSON text."""
     return json.dumps(resolve(inner, known), separators=(",", ":"))
 
 
-def _time(inner: Mapping[str, Any], known: Kept) -> str:
+def _time(inner: Mapping[str, Any], known: StepOutputs) -> str:
     """Return a time that an earlier call kept, shifted and formatted."""
     start = datetime.fromisoformat(str(_reference(inner["from"], known))).astimezone(UTC)
     return (start + timedelta(seconds=inner["plus_s"])).strftime(inner["format"])

@@ -61,7 +61,7 @@ class BackoffPolicy:
     poll_s: float = 5.0
     ending_s: float = 600.0
 
-    def wait_s(self, tries: int) -> float:
+    def delay_s(self, tries: int) -> float:
         """Return the wait after a number of tries: exponential backoff with jitter [s].
 
         uniform(0.5, 1) * min(longest_wait_s, first_wait_s * 2^tries), after

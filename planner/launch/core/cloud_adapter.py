@@ -237,15 +237,15 @@ class Adapter(Protocol):
     remote: bool  # False: this computer, which is queried without cost and without credentials
     visibility_s: float  # after this time, a machine not listed by its tags does not exist [s]
 
-    def terms(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> CostBounds:
+    def compute_cost_bounds(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> CostBounds:
         """Return the maximum cost of an offer, disk included. Pure; ``cap_s`` of the candidate is not set yet."""
         ...
 
-    def attempts(self, request: LaunchRequest) -> tuple[Attempt, ...]:
+    def build_attempts(self, request: LaunchRequest) -> tuple[Attempt, ...]:
         """Return the calls for every candidate, in order, numbered from ``request.attempt``. Pure."""
         ...
 
-    def ending(self, machine: MachineRef) -> tuple[Call, ...]:
+    def build_end_calls(self, machine: MachineRef) -> tuple[Call, ...]:
         """Return the calls that end a machine. Pure."""
         ...
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..prepare.error_messages import ending, explain_errors
+from ..prepare.error_messages import explain_errors, explain_teardown_errors
 from .clock import BackoffPolicy, Clock
 from .cloud_adapter import Adapter, CloudMachine, RunOutcome
 from .events import LaunchEvent
@@ -68,7 +68,7 @@ class LaunchContext:
             reap: Whether to end machines past their cap, too.
         """
         for past in self._open(log):
-            with ending(past):
+            with explain_teardown_errors(past):
                 found = None if past.is_ending else self._find(log, past)
             if found is None:
                 self._end(log, past, why="its machine is gone" if past.machine_id else "it never came up")
@@ -94,7 +94,7 @@ class LaunchContext:
 
     def _end(self, log: RunLog, past: AttemptHistory, *, why: str) -> None:
         """End an attempt."""
-        with ending(past):
+        with explain_teardown_errors(past):
             self.teardown(log, past.plan.request.provider, owner=past.plan.request.owner).end_attempt(
                 past, why=why
             )

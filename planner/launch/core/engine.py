@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...errors import CredentialsError, GpuplanError, NoAnswerError
-from ..prepare.error_messages import build_access_error, describe_retry, ending
+from ..prepare.error_messages import build_access_error, describe_retry, explain_teardown_errors
 from .api_call import Call
 from .clock import BackoffPolicy, Clock
 from .cloud_adapter import Adapter, CloudMachine
@@ -75,7 +75,7 @@ class _Run:
             if past.is_over or {"account", f"region {attempt.candidate.region}"} & skipped_scopes:
                 continue
             if past.is_ending or (past.begun and past.machine_refused):  # a crash during its clean-up
-                with ending(past):
+                with explain_teardown_errors(past):
                     self.teardown.end_attempt(past, why="cleaned up after an interruption")
                 continue
             try:
@@ -139,13 +139,13 @@ class _Run:
         past = self._past(attempt)
         if fault.kind is ErrorKind.CREDENTIALS and not self._is_let_in(past):
             raise build_access_error(past, fault) from fault
-        with ending(past):
+        with explain_teardown_errors(past):
             self.teardown.end_attempt(past, why=str(fault))
         if fault.kind not in _NEXT_CANDIDATE:
             error = CredentialsError if fault.kind is ErrorKind.CREDENTIALS else GpuplanError
             raise error(
                 f"{self.plan.request.provider} refused: {fault}",
-                hint=f"its resources were removed; {describe_retry(fault)} the same command",
+                hint=f"its resources were removed; {describe_retry(fault)} the command",
             ) from fault
 
     def _is_let_in(self, past: AttemptHistory) -> bool:

@@ -129,7 +129,7 @@ class AttemptHistory:
     @property
     def cost_at_most_usd(self) -> Decimal:
         """Maximum cost of the attempt: by its life if it is known, else by its cap [USD]."""
-        from ..prepare.limits import worst_case_usd
+        from ..prepare.limits import compute_worst_case_usd
 
         if not self.begun or (self.is_over and self.machine_id is None):
             return Decimal(0)
@@ -137,7 +137,9 @@ class AttemptHistory:
         if self.lived_s is None:
             return worst
         price = self.attempt.candidate.usd_per_hour
-        return min(worst, worst_case_usd(cap_s=float(self.lived_s), slack_s=0.0, max_usd_per_hour=price))
+        return min(
+            worst, compute_worst_case_usd(cap_s=float(self.lived_s), slack_s=0.0, max_usd_per_hour=price)
+        )
 
     def _all(self, event: str) -> Iterator[dict[str, Any]]:
         """Yield the records of an event."""

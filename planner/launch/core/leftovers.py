@@ -36,7 +36,7 @@ def remove_leftovers(
     """
     adapter, complete = context.adapter(provider), True
     with (
-        failures.kept(f"{provider} leftovers"),
+        failures.collect(f"{provider} leftovers"),
         explain_errors(provider, what="for leftovers", otherwise=_LATER),
     ):
         found, failed = adapter.leftovers(regions)
@@ -45,14 +45,14 @@ def remove_leftovers(
             complete = False
             failures.errors[f"{provider} {place}"] = GpuplanError(
                 f"{provider} was asked for leftovers in {place} and answered {fault}",
-                hint=f"{describe_retry(fault)} the same command; {_LATER}",
+                hint=f"{describe_retry(fault)} the command; {_LATER}",
             )
         in_use = {(one.run, one.attempt, one.owner) for one in listing.machines} | context.open_attempts()
         removed = []
         for one in found if complete else ():
             is_wanted = of in {None, (one.run, one.attempt)} and one.owner == context.acting
             if is_wanted and (one.run, one.attempt, one.owner) not in in_use:
-                with failures.kept(f"{provider} {one.id}"):
+                with failures.collect(f"{provider} {one.id}"):
                     _remove(context, provider, one)
                     removed.append(one)
         return removed

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from .api_call import Call, Kept, kept, look_up, params_sha256, resolve
+from .api_call import Call, StepOutputs, extract_outputs, hash_params, look_up, resolve
 from .clock import BackoffPolicy, Clock
 from .cloud_adapter import Adapter
 from .errors import RETRIED, CloudError, ErrorKind
@@ -17,7 +17,7 @@ from .ledger import RunLog
 __all__ = ["CallRunner", "find_unmet_expectation"]
 
 
-def find_unmet_expectation(expects: Mapping[str, Any], reply: Mapping[str, Any], known: Kept) -> str:
+def find_unmet_expectation(expects: Mapping[str, Any], reply: Mapping[str, Any], known: StepOutputs) -> str:
     """Describe the first expectation that does not hold; empty when all hold.
 
     Args:
@@ -113,7 +113,7 @@ class CallRunner:
         params = resolve(call.params, known)
         self.log.record(
             "intent", attempt=number, step=call.step, operation=f"{call.service}.{call.operation}",
-            region=call.region, token=call.token, params_sha256=params_sha256(params),
+            region=call.region, token=call.token, params_sha256=hash_params(params),
         )  # fmt: skip
         try:
             reply = self._repeated(call, params, known, number=number)
@@ -121,9 +121,9 @@ class CallRunner:
             if fault.kind is not ErrorKind.EXISTS or call.find is None:
                 raise
             found = self.settle_quietly(call.find, known, number=number)
-            values = kept(call.find, found)
+            values = extract_outputs(call.find, found)
         else:
-            values = kept(call, reply)
+            values = extract_outputs(call, reply)
         self.log.record("done", attempt=number, step=call.step, kept=values)
         return values
 
@@ -134,7 +134,7 @@ class CallRunner:
         if call.find is None:
             return None
         try:
-            return kept(call.find, self.settle_quietly(call.find, known, number=number))
+            return extract_outputs(call.find, self.settle_quietly(call.find, known, number=number))
         except CloudError as fault:
             if fault.kind is not ErrorKind.ABSENT:
                 raise
@@ -172,7 +172,7 @@ class CallRunner:
                 )  # fmt: skip
                 if fault.kind not in RETRIED or tries == self.backoff.tries:
                     raise
-                wait_s = self.backoff.wait_s(tries)
+                wait_s = self.backoff.delay_s(tries)
                 self.notify(
                     "retry", f"{call.step}: {fault} ({fault.kind}); again in {wait_s:.1f} s", number=number,
                     step=call.step, kind=fault.kind, code=fault.code,

@@ -168,13 +168,13 @@ class Launcher(LaunchContext):
         ended: list[CloudMachine] = []
         failures = Failures()
         for machine in self._past_cap(providers, regions, failures):
-            with failures.kept(machine.run):
+            with failures.collect(machine.run):
                 self._reap_machine(machine)
                 ended.append(machine)
         for log in self.ledger.runs():
             request = next((one.plan.request for one in self._open(log)), None)
             if request is not None and request.provider in set(providers) - failures.errors.keys():
-                with failures.kept(log.run), log.held():
+                with failures.collect(log.run), log.held():
                     self._refresh(log, reap=True)
         for provider in set(providers) - failures.errors.keys():
             remove_leftovers(self, provider, regions=regions, failures=failures)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from ...errors import GpuplanError
-from .api_call import Call, kept
+from .api_call import Call, extract_outputs
 from .cloud_adapter import CloudMachine, MachineRef
 from .errors import RETRIED, CloudError, ErrorKind
 from .history import AttemptHistory
@@ -102,7 +102,7 @@ class Teardown:
         runner.notify("ending", f"ending {ref.id}", number=number)
         since = runner.clock.monotonic()
         for looks in itertools.count():
-            for call in runner.adapter.ending(ref) if looks == 0 else ():
+            for call in runner.adapter.build_end_calls(ref) if looks == 0 else ():
                 self.send_unless_absent(call, {}, number=number)
             seen = self._seen(ref, number=number)
             waited_s = runner.clock.monotonic() - since
@@ -176,7 +176,7 @@ class Teardown:
                 if fault.kind not in RETRIED or tries == runner.backoff.tries:
                     raise
                 runner.notify("retry", f"{what}: {fault}", number=number, kind=fault.kind, code=fault.code)
-                runner.clock.sleep(runner.backoff.wait_s(tries))
+                runner.clock.sleep(runner.backoff.delay_s(tries))
         raise AssertionError("unreachable: the last try raises")
 
     def _remove_resources(self, past: AttemptHistory) -> None:
@@ -202,7 +202,7 @@ class Teardown:
         if call.find is None:
             return None
         try:
-            return kept(call.find, self.runner.settle_quietly(call.find, known, number=number))
+            return extract_outputs(call.find, self.runner.settle_quietly(call.find, known, number=number))
         except CloudError as fault:
             if fault.kind in {ErrorKind.ABSENT, ErrorKind.INVALID}:
                 return None

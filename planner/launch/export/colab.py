@@ -6,10 +6,10 @@ import re
 from typing import Any
 
 from ...errors import NoAnswerError
-from .shell import build_fetch_commands, build_install_commands, running
+from .shell import build_fetch_commands, build_install_commands, build_run_command
 from .task import EngineDocument, ExportTask
 
-__all__ = ["PROVIDERS", "build_colab_link", "colab"]
+__all__ = ["PROVIDERS", "build_colab_link", "build_colab_task"]
 
 PROVIDERS = ("colab",)
 OPEN = "https://colab.research.google.com/#create=true"
@@ -21,7 +21,7 @@ _RUNTIMES = {
 _GITHUB = re.compile(r"https://github\.com/([\w.-]+)/([\w.-]+?)(?:\.git)?(?:@([\w./-]+))?")
 
 
-def colab(task: ExportTask) -> EngineDocument:
+def build_colab_task(task: ExportTask) -> EngineDocument:
     """Return the notebook, in the form of nbformat 4.5."""
     task.require_source("git", engine="Colab")
     accelerator, kind = _runtime(task)
@@ -96,7 +96,7 @@ def _cells(task: ExportTask, link: str) -> list[dict[str, Any]]:
             "import subprocess",
             "from google.colab import runtime",
             "try:",
-            f"    subprocess.run({['bash', '-c', 'cd code; ' + running(task)]!r}, check=True)",
+            f"    subprocess.run({['bash', '-c', 'cd code; ' + build_run_command(task)]!r}, check=True)",
             "finally:",
             "    runtime.unassign()  # from here on nothing is charged",
         ]

@@ -6,17 +6,17 @@ from typing import Any
 
 from ..clouds.google.zones import machine_type
 from .engine_names import DSTACK, find_engine_name
-from .shell import build_fetch_commands, build_install_commands, running
+from .shell import build_fetch_commands, build_install_commands, build_run_command
 from .task import EngineDocument, ExportTask
 
-__all__ = ["PROVIDERS", "dstack"]
+__all__ = ["PROVIDERS", "build_dstack_task"]
 
 PROVIDERS = ("aws", "gcp", "azure", "lambda", "runpod", "vast")
 _BACKENDS = {"vast": "vastai"}
 IDLE_S = 300
 
 
-def dstack(task: ExportTask) -> EngineDocument:
+def build_dstack_task(task: ExportTask) -> EngineDocument:
     """Return the task: that machine, at that price at most, for so long at most."""
     task.require_source("folder", "git", "image", engine="dstack")
     kind, place = task.source
@@ -28,7 +28,7 @@ def dstack(task: ExportTask) -> EngineDocument:
         document["python"] = "3.12"
     if kind == "folder":
         document |= {"files": [f"{place}:code"], "working_dir": "code"}
-    commands = [*build_fetch_commands(task), *build_install_commands(task), running(task)]
+    commands = [*build_fetch_commands(task), *build_install_commands(task), build_run_command(task)]
     document |= {
         "commands": commands,
         "resources": _resources(task),

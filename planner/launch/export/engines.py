@@ -11,7 +11,7 @@ from ..prepare.arguments import LaunchArgs
 from . import colab, dstack, kubernetes, ray, skypilot
 from .task import EngineDocument, ExportTask, build_export_task
 
-__all__ = ["ENGINES", "Engine", "exported"]
+__all__ = ["ENGINES", "Engine", "export_offer"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,19 +30,21 @@ class Engine:
 
 
 ENGINES = {
-    "skypilot": Engine(title="SkyPilot", providers=skypilot.PROVIDERS, export=skypilot.skypilot),
-    "dstack": Engine(title="dstack", providers=dstack.PROVIDERS, export=dstack.dstack),
+    "skypilot": Engine(title="SkyPilot", providers=skypilot.PROVIDERS, export=skypilot.build_skypilot_task),
+    "dstack": Engine(title="dstack", providers=dstack.PROVIDERS, export=dstack.build_dstack_task),
     "kubernetes": Engine(title="Kubernetes", providers=kubernetes.PROVIDERS, export=kubernetes.build_jobset),
-    "colab": Engine(title="Colab", providers=colab.PROVIDERS, export=colab.colab),
+    "colab": Engine(title="Colab", providers=colab.PROVIDERS, export=colab.build_colab_task),
     "ray": Engine(title="Ray", providers=ray.PROVIDERS, export=ray.build_rayjob),
 }
 
 
-def exported(asked: LaunchArgs, *, engine: str, disk_gb: int, image: str | None, file: str) -> dict[str, Any]:
+def export_offer(
+    args: LaunchArgs, *, engine: str, disk_gb: int, image: str | None, file: str
+) -> dict[str, Any]:
     """Return a plan's offer as an engine takes it, with all that there is to say of it.
 
     Args:
-        asked: The flags.
+        args: The flags.
         engine: One of ``ENGINES``.
         disk_gb: Size of the disk [GB].
         image: Container to run in; None: the engine's own.
@@ -53,7 +55,7 @@ def exported(asked: LaunchArgs, *, engine: str, disk_gb: int, image: str | None,
     """
     chosen = ENGINES[engine]
     task = build_export_task(
-        asked, engine=chosen.title, providers=chosen.providers, disk_gb=disk_gb, image=image
+        args, engine=chosen.title, providers=chosen.providers, disk_gb=disk_gb, image=image
     )
     found = chosen.export(task)
     return {

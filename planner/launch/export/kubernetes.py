@@ -6,10 +6,10 @@ from typing import Any
 
 from ...errors import NoAnswerError
 from ..clouds.google.zones import machine_type
-from .shell import KILL_AFTER_S, build_fetch_commands, build_install_commands, running
+from .shell import KILL_AFTER_S, build_fetch_commands, build_install_commands, build_run_command
 from .task import EngineDocument, ExportTask
 
-__all__ = ["PROVIDERS", "build_jobset", "pod", "script"]
+__all__ = ["PROVIDERS", "build_jobset", "build_pod", "build_script"]
 
 PROVIDERS = ("aws", "gcp", "azure")
 KEPT_S = 600  # a finished job and its log
@@ -34,7 +34,7 @@ def build_jobset(task: ExportTask) -> EngineDocument:
         "completions": 1,
         "backoffLimit": SPOT_RETRIES if task.offer.purchase == "spot" else 0,
         "activeDeadlineSeconds": cap,
-        "template": {"spec": pod(task, command=["bash", "-c", script(task)])},
+        "template": {"spec": build_pod(task, command=["bash", "-c", build_script(task)])},
     }
     document = {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
@@ -56,12 +56,14 @@ def build_jobset(task: ExportTask) -> EngineDocument:
     )  # fmt: skip
 
 
-def script(task: ExportTask) -> str:
+def build_script(task: ExportTask) -> str:
     """Return what the container runs."""
-    return "\n".join(["set -e", *build_fetch_commands(task), *build_install_commands(task), running(task)])
+    return "\n".join(
+        ["set -e", *build_fetch_commands(task), *build_install_commands(task), build_run_command(task)]
+    )
 
 
-def pod(task: ExportTask, *, command: list[str] | None) -> dict[str, Any]:
+def build_pod(task: ExportTask, *, command: list[str] | None) -> dict[str, Any]:
     """Return a pod that only such a node can take, without rights of its own in the cluster.
 
     Args:

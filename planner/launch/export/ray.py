@@ -6,7 +6,7 @@ import shlex
 from typing import Any
 
 from ...errors import NoAnswerError
-from .kubernetes import KEPT_S, PROVIDERS, pod, script
+from .kubernetes import KEPT_S, PROVIDERS, build_pod, build_script
 from .task import EngineDocument, ExportTask
 
 __all__ = ["PROVIDERS", "build_rayjob"]
@@ -30,7 +30,7 @@ def build_rayjob(task: ExportTask) -> EngineDocument:
         "kind": "RayJob",
         "metadata": {"name": name, "labels": {"app.kubernetes.io/managed-by": "gpuplan"}},
         "spec": {
-            "entrypoint": shlex.join(["bash", "-c", script(task)]),
+            "entrypoint": shlex.join(["bash", "-c", build_script(task)]),
             **_reserved(task),
             "shutdownAfterJobFinishes": True,
             "ttlSecondsAfterFinished": KEPT_S,
@@ -57,7 +57,7 @@ def _reserved(task: ExportTask) -> dict[str, Any]:
 
 def _head(task: ExportTask) -> dict[str, Any]:
     """Return the head: it runs the job itself."""
-    spec = pod(task, command=None)
+    spec = build_pod(task, command=None)
     container = {**spec["containers"][0], "name": HEAD}
     if task.source[0] != "image" and task.image is None:
         container["image"] = RAY_IMAGE

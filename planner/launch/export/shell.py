@@ -9,7 +9,7 @@ from ..prepare.packages import pin_versions
 from ..prepare.shell import quote, quote_all
 from .task import ExportTask
 
-__all__ = ["KILL_AFTER_S", "build_fetch_commands", "build_install_commands", "running"]
+__all__ = ["KILL_AFTER_S", "build_fetch_commands", "build_install_commands", "build_run_command"]
 
 KILL_AFTER_S = 60  # for a last checkpoint, between SIGTERM and SIGKILL
 _PACKAGES = {"tpu": "jax[tpu]", "cpu": "jax", "gpu": "jax[cuda12]"}
@@ -35,7 +35,7 @@ def build_install_commands(task: ExportTask) -> list[str]:
     return [f"pip install -q {quote_all(packages)}"]
 
 
-def running(task: ExportTask) -> str:
+def build_run_command(task: ExportTask) -> str:
     """Return the line that runs the script: asked to end at the deadline, made to a minute later."""
     spec = task.spec
     script = str(PurePosixPath(spec.script))

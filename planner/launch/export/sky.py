@@ -28,7 +28,7 @@ def launch_with_sky(task: Mapping[str, Any], file: Path) -> None:
     """Let SkyPilot start a task, and return when it says that it did.
 
     Args:
-        task: As `exported` returns it.
+        task: As `export_offer` returns it.
         file: Where the task is written.
 
     Raises:

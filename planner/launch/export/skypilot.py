@@ -6,17 +6,17 @@ from typing import Any
 
 from ..clouds.google.zones import machine_type, runtime_version
 from .engine_names import SKYPILOT, find_engine_name
-from .shell import build_fetch_commands, build_install_commands, running
+from .shell import build_fetch_commands, build_install_commands, build_run_command
 from .task import EngineDocument, ExportTask
 
-__all__ = ["PROVIDERS", "skypilot"]
+__all__ = ["PROVIDERS", "build_skypilot_task"]
 
 PROVIDERS = ("aws", "gcp", "azure", "lambda", "runpod", "vast")
 IDLE_MINUTES = 5
 _BY_ACCELERATOR = ("runpod", "vast")  # their machines have no names of their own in our catalog
 
 
-def skypilot(task: ExportTask) -> EngineDocument:
+def build_skypilot_task(task: ExportTask) -> EngineDocument:
     """Return the task: that machine, this deadline, and an automatic end when nothing runs any more."""
     task.require_source("folder", "git", "image", engine="SkyPilot")
     kind, place = task.source
@@ -28,7 +28,7 @@ def skypilot(task: ExportTask) -> EngineDocument:
     if setup:
         document["setup"] = "\n".join(["set -e", *setup]) + "\n"
     run = ["cd code"] if kind == "git" else []
-    document["run"] = "\n".join([*run, running(task)]) + "\n"
+    document["run"] = "\n".join([*run, build_run_command(task)]) + "\n"
     name, cap = task.name, task.offer.cap_s
     return EngineDocument(
         document=document, apply=f"sky launch -c {name} FILE", stop=f"sky down {name}",

@@ -16,7 +16,7 @@ from ..core.resource_names import run_name
 from ..prepare.arguments import LaunchArgs
 from ..prepare.build_plan import build_run_spec
 from ..prepare.fetch_code import require_plain_source
-from ..prepare.limits import cap_s, worst_case_usd
+from ..prepare.limits import compute_cap_s, compute_worst_case_usd
 from ..prepare.select_offer import read_estimate, select_candidates
 
 __all__ = ["EngineDocument", "ExportTask", "build_export_task"]
@@ -70,7 +70,9 @@ class ExportTask:
     @property
     def worst_case_usd(self) -> Decimal:
         """What the machine costs when it lives to its deadline, boot, disk and traffic not counted [USD]."""
-        return worst_case_usd(cap_s=self.offer.cap_s, slack_s=0.0, max_usd_per_hour=self.offer.usd_per_hour)
+        return compute_worst_case_usd(
+            cap_s=self.offer.cap_s, slack_s=0.0, max_usd_per_hour=self.offer.usd_per_hour
+        )
 
     def require_source(self, *kinds: str, engine: str) -> None:
         """Raise UsageError unless an engine can bring the code from where it is."""
@@ -105,12 +107,12 @@ class EngineDocument:
 
 
 def build_export_task(
-    asked: LaunchArgs, *, engine: str, providers: Sequence[str], disk_gb: int = 100, image: str | None = None
+    args: LaunchArgs, *, engine: str, providers: Sequence[str], disk_gb: int = 100, image: str | None = None
 ) -> ExportTask:
     """Return what an engine is told of a plan.
 
     Args:
-        asked: The flags, as those of `gpuplan launch`.
+        args: The flags, as those of `gpuplan launch`.
         engine: Its name, for messages.
         providers: Those that it can rent from.
         disk_gb: Size of the disk [GB].
@@ -120,20 +122,20 @@ def build_export_task(
         UsageError: The file is no estimate, or names no script.
         NoAnswerError: The offer cannot go there, or there is nothing to derive a deadline from.
     """
-    planned = read_estimate(asked.path)
+    planned = read_estimate(args.path)
     if planned is None:
         raise UsageError(
-            f"{asked.path} is a launch plan of gpuplan's own",
+            f"{args.path} is a launch plan of gpuplan's own",
             hint="give the `plan.json` of `gpuplan estimate -o`",
         )
     provider, (first, *_) = select_candidates(
-        planned, launchable=providers, rank=asked.rank, fallbacks=0, engine=engine
+        planned, launchable=providers, rank=args.rank, fallbacks=0, engine=engine
     )
     _require_known(first)
-    spec = build_run_spec(asked, planned)
-    life_s = cap_s(
+    spec = build_run_spec(args, planned)
+    life_s = compute_cap_s(
         run_high_s=first.run_s.high if first.run_s else None, slack_s=0.0, max_usd_per_hour=first.usd_per_hour,
-        max_hours=asked.max_hours, max_usd=None if asked.max_usd is None else Decimal(str(asked.max_usd)),
+        max_hours=args.max_hours, max_usd=None if args.max_usd is None else Decimal(str(args.max_usd)),
     )  # fmt: skip
     if first.run_s is not None and first.run_s.mid > life_s:
         raise NoAnswerError(
@@ -142,7 +144,7 @@ def build_export_task(
             hint="raise `--max-usd` or `--max-hours`, or choose a faster offer with `--rank N`",
         )
     return ExportTask(
-        name=_name(asked, spec, provider, first), provider=provider, spec=spec, disk_gb=disk_gb, image=image,
+        name=_name(args, spec, provider, first), provider=provider, spec=spec, disk_gb=disk_gb, image=image,
         offer=first.model_copy(update={"cap_s": life_s}),
     )  # fmt: skip
 
@@ -156,10 +158,10 @@ def _require_known(offer: LaunchCandidate) -> None:
         )
 
 
-def _name(asked: LaunchArgs, spec: RunSpec, provider: str, offer: LaunchCandidate) -> str:
+def _name(args: LaunchArgs, spec: RunSpec, provider: str, offer: LaunchCandidate) -> str:
     """Return a name that the same plan always gets: the script's, and a fingerprint."""
     parts = [
-        asked.name, provider, spec.script, *spec.arguments, spec.source, offer.instance_type, offer.region,
+        args.name, provider, spec.script, *spec.arguments, spec.source, offer.instance_type, offer.region,
         offer.purchase,
     ]  # fmt: skip
     stem = re.sub(r"[^a-z0-9]+", "-", PurePosixPath(spec.script).stem.lower()).strip("-")[:20].strip("-")

@@ -1,4 +1,4 @@
-"""Addresses that may reach a machine."""
+"""Checks of network addresses that may reach a machine."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from ...errors import UsageError
 
 __all__ = ["require_narrow_network"]
 
-# 2^16 addresses of IPv4, a /48 of IPv6 (what one site gets, RFC 6177): more is no place that one logs in from.
+# At most 2^16 IPv4 addresses, or an IPv6 /48 (the allocation of one site, RFC 6177).
 WIDEST = {4: 16, 6: 48}
 
 
 def require_narrow_network(text: str, *, option: str) -> None:
-    """Raise UsageError unless a port is opened to a network that somebody can mean.
+    """Raise UsageError when a port would be opened to an unreasonably large network.
 
     Args:
         text: In CIDR notation; `0.0.0.0/0` and `::/0` are the whole internet.
-        option: Its name, for the message.
+        option: Name of the option, for the message.
     """
     try:
         network = ipaddress.ip_network(text)
@@ -26,5 +26,5 @@ def require_narrow_network(text: str, *, option: str) -> None:
     if network.prefixlen < WIDEST[network.version]:
         raise UsageError(
             f"`--option {option}={text}` opens the port to {network.num_addresses} addresses",
-            hint=f"name your own, or a network of /{WIDEST[network.version]} or smaller: 203.0.113.7/32",
+            hint=f"give your own address, or a network of /{WIDEST[network.version]} or smaller: 203.0.113.7/32",
         )

@@ -1,4 +1,4 @@
-"""The flags of `gpuplan launch`, as typed. What was not typed is None or empty."""
+"""Flags of `gpuplan launch` as typed; a flag that was not typed is None or empty."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class LaunchArgs:
     """The flags of `gpuplan launch`; see its help.
 
     Raises:
-        UsageError: A limit is no finite amount above zero.
+        UsageError: A limit is not a finite number above zero.
     """
 
     path: Path
@@ -47,18 +47,18 @@ class LaunchArgs:
         ):
             if value is not None and not (math.isfinite(value) and value > 0):
                 raise UsageError(
-                    f"`--{flag} {value:g}` is no limit",
+                    f"`--{flag} {value:g}` is not a valid limit",
                     hint=f"give a number of {unit} above zero: `--{flag} 5`",
                 )
 
     @property
     def most_usd(self) -> Decimal | None:
-        """The ceiling as money; None when none was typed [USD]."""
+        """Value of `--max-usd` as Decimal; None when it was not typed [USD]."""
         return None if self.max_usd is None else Decimal(str(self.max_usd))
 
 
 def parse_source(text: str | None) -> str:
-    """Return where the code is, with its kind in front; a bare path is a folder, nothing is the current one.
+    """Return a source with its kind as prefix; a bare path is a folder, None the current folder.
 
     Example:
         >>> parse_source("git:https://example.org/x@main")

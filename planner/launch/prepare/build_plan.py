@@ -1,4 +1,4 @@
-"""From what a user typed to a launch plan: reads the estimate, the catalog and the ledger."""
+"""Build a launch plan from the typed flags, the estimate, the catalog and the ledger."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def create_launcher(
 
     Args:
         settings: Folders, and the owner's name.
-        tell: Takes each event.
-        owner: Whose machines are ended by their tags; None: this installation's.
+        notify: Receives each event.
+        owner: Owner whose machines are ended by their tags; None: this installation.
     """
     state_dir = get_state_folder(settings)
     clock = SystemClock()
@@ -54,42 +54,42 @@ def create_launcher(
     return Launcher(ledger=ledger, state_dir=state_dir, clock=clock, notify=notify, owner=owner)
 
 
-def build_launch_plan(asked: LaunchArgs, launcher: Launcher, *, catalog: Catalog, look: bool) -> LaunchPlan:
-    """Return the launch plan that was asked for, within the limits that were typed.
+def build_launch_plan(args: LaunchArgs, launcher: Launcher, *, catalog: Catalog, look: bool) -> LaunchPlan:
+    """Return the requested launch plan, within the typed limits.
 
     Args:
-        asked: The flags.
+        args: The flags.
         launcher: The ledger and the adapters.
-        catalog: With refreshed and committed prices, as the user's settings ask for it.
-        look: Whether to ask the provider: about a machine of the same run that is on record, and about today's
-            prices. A dry run does not.
+        catalog: Catalog with refreshed and committed prices, by the user's settings.
+        look: Whether to query the provider: for a recorded machine of the same run, and for current prices.
+            A dry run does not.
 
     Raises:
-        UsageError, NoAnswerError: What was asked cannot be launched; see each check.
+        UsageError, NoAnswerError: The request cannot be launched; see each check.
     """
-    planned = read_estimate(asked.path)
+    planned = read_estimate(args.path)
     request, begun = (
-        _of_file(asked, launcher) if planned is None else _of_estimate(asked, planned, launcher, look=look)
+        _of_file(args, launcher) if planned is None else _of_estimate(args, planned, launcher, look=look)
     )
     if begun is not None:
-        _require_within(begun, asked)
+        _require_within(begun, args)
         _require_resumable(begun, launcher)
         return begun
     adapter = launcher.adapter(request.provider)
     candidates = request.candidates
     if look:
-        limited = asked.max_usd is not None or request.max_usd is not None
+        limited = args.max_usd is not None or request.max_usd is not None
         candidates = add_live_prices(candidates, adapter, request.options, limited=limited)
         require_known_prices(
             candidates, provider=request.provider, offers=(*catalog.offers, probe_local_offer(catalog)[0]),
-            today=launcher.clock.now().date(), accept_old=asked.accept_old_prices,
+            today=launcher.clock.now().date(), accept_old=args.accept_old_prices,
         )  # fmt: skip
-    ceilings = [one for one in (asked.most_usd, request.max_usd) if one is not None]
+    ceilings = [one for one in (args.most_usd, request.max_usd) if one is not None]
     most_usd = min(ceilings, default=None)
-    fitting = _capped(filter_affordable(candidates), asked, request, adapter, most_usd=most_usd)
+    fitting = _capped(filter_affordable(candidates), args, request, adapter, most_usd=most_usd)
     plan = make_plan(
         request.model_copy(
-            update={"candidates": fitting, "max_usd": most_usd, "guest_cap_only": asked.guest_cap_only}
+            update={"candidates": fitting, "max_usd": most_usd, "guest_cap_only": args.guest_cap_only}
         ),
         adapter,
     )
@@ -97,35 +97,35 @@ def build_launch_plan(asked: LaunchArgs, launcher: Launcher, *, catalog: Catalog
     return plan
 
 
-def _of_file(asked: LaunchArgs, launcher: Launcher) -> tuple[LaunchRequest, LaunchPlan | None]:
-    """Return the request of a launch plan's file, and the plan on record that is to be gone on with."""
-    plan = read_launch_plan(asked.path)
+def _of_file(args: LaunchArgs, launcher: Launcher) -> tuple[LaunchRequest, LaunchPlan | None]:
+    """Return the request of a launch plan's file, and the recorded plan to continue, if any."""
+    plan = read_launch_plan(args.path)
     now, history = launcher.clock.now(), launcher.ledger.peek(plan.run)
     begun = _begun(history)
     require_sound(
-        plan, asked, owner=launcher.ledger.owner, history=None if begun == plan else history, now=now
+        plan, args, owner=launcher.ledger.owner, history=None if begun == plan else history, now=now
     )
-    require_fresh(what=f"the launch plan {asked.path}", made_at=plan.made_at, now=now, life=LAUNCH_LIFE)
-    require_as_typed(plan, asked)
+    require_fresh(what=f"the launch plan {args.path}", made_at=plan.made_at, now=now, life=LAUNCH_LIFE)
+    require_as_typed(plan, args)
     rebuild_plan(plan, launcher.adapter(plan.request.provider))
     return plan.request, begun
 
 
 def _of_estimate(
-    asked: LaunchArgs, planned: EstimateOffers, launcher: Launcher, *, look: bool
+    args: LaunchArgs, planned: EstimateOffers, launcher: Launcher, *, look: bool
 ) -> tuple[LaunchRequest, LaunchPlan | None]:
-    """Return the request of an estimate's offers, and the plan on record that is to be gone on with."""
+    """Return the request for an estimate's offers, and the recorded plan to continue, if any."""
     now = launcher.clock.now()
-    require_fresh(what=str(asked.path), made_at=planned.written_at, now=now, life=ESTIMATE_LIFE)
-    fallbacks = FALLBACKS if asked.fallbacks is None else asked.fallbacks
+    require_fresh(what=str(args.path), made_at=planned.written_at, now=now, life=ESTIMATE_LIFE)
+    fallbacks = FALLBACKS if args.fallbacks is None else args.fallbacks
     provider, candidates = select_candidates(
-        planned, launchable=LAUNCHABLE, rank=asked.rank, fallbacks=fallbacks
+        planned, launchable=LAUNCHABLE, rank=args.rank, fallbacks=fallbacks
     )
-    spec = build_run_spec(asked, planned, candidates[0])
+    spec = build_run_spec(args, planned, candidates[0])
     kind, _, place = spec.source.partition(":")
     if kind == "folder" and launcher.adapter(provider).remote:
         require_sendable(Path(place))
-    fingerprint = _fingerprint(asked, spec, provider, candidates[0])
+    fingerprint = _fingerprint(args, spec, provider, candidates[0])
     run = launcher.ledger.next_run(fingerprint)
     if look and launcher.refresh(run):
         run = launcher.ledger.next_run(fingerprint)
@@ -133,61 +133,59 @@ def _of_estimate(
     request = LaunchRequest(
         run=run, attempt=history.next_attempt, owner=launcher.ledger.owner,
         owner_name=launcher.ledger.owner_name, made_at=now, provider=provider, candidates=candidates, spec=spec,
-        spent_usd=history.spent_at_most_usd, options=asked.options,
+        spent_usd=history.spent_at_most_usd, options=args.options,
     )  # fmt: skip
     return request, _begun(history)
 
 
 def _begun(history: History) -> LaunchPlan | None:
-    """Return the plan on record whose attempt is not over; None when there is none."""
+    """Return the recorded plan whose attempt is not over, or None."""
     current = history.current()
     return None if current is None or current.is_over or history.finished else current.plan
 
 
 def _require_resumable(plan: LaunchPlan, launcher: Launcher) -> None:
-    """Raise NoAnswerError when calls of a plan are still to be sent and their tokens may be forgotten by now."""
+    """Raise NoAnswerError when a plan has unsent calls and the cloud may have forgotten its tokens."""
     current = launcher.ledger.peek(plan.run).current()
     if current is not None and not current.is_up:
         now = launcher.clock.now()
         require_fresh(what=f"the plan of run `{plan.run}`", made_at=plan.made_at, now=now, life=LAUNCH_LIFE)
 
 
-def _require_within(plan: LaunchPlan, asked: LaunchArgs) -> None:
-    """Raise NoAnswerError unless a plan that was begun keeps the limits that were typed: it is not changed."""
+def _require_within(plan: LaunchPlan, args: LaunchArgs) -> None:
+    """Raise NoAnswerError unless a plan in progress keeps the typed limits: it cannot change."""
     request = plan.request
     hint = f"`gpuplan stop {request.run}` ends it; then launch again"
     most = plan.worst_case_usd + request.spent_usd
-    if asked.most_usd is not None and most > asked.most_usd:
+    if args.most_usd is not None and most > args.most_usd:
         raise NoAnswerError(
-            f"run `{request.run}` was begun and may cost ${most:.2f}, and `--max-usd` is ${asked.most_usd}",
+            f"run `{request.run}` is in progress and may cost ${most:.2f}, and `--max-usd` is ${args.most_usd}",
             hint=hint,
         )
     longest_s = max(one.cap_s for one in request.candidates)
-    if asked.max_hours is not None and longest_s > asked.max_hours * SECONDS_PER_HOUR:
+    if args.max_hours is not None and longest_s > args.max_hours * SECONDS_PER_HOUR:
         raise NoAnswerError(
-            f"run `{request.run}` was begun with a cap of {longest_s / SECONDS_PER_HOUR:.2f} h, and `--max-hours` "
-            f"is {asked.max_hours:g}",
+            f"run `{request.run}` is in progress with a cap of {longest_s / SECONDS_PER_HOUR:.2f} h, and "
+            f"`--max-hours` is {args.max_hours:g}",
             hint=hint,
         )
 
 
 def _capped(
     candidates: tuple[LaunchCandidate, ...],
-    asked: LaunchArgs,
+    args: LaunchArgs,
     request: LaunchRequest,
     adapter: Adapter,
     *,
     most_usd: Decimal | None,
 ) -> tuple[LaunchCandidate, ...]:
-    """Return the candidates with their caps; the first must fit the limits, others that do not are left out."""
+    """Return the candidates with caps; others than the first are dropped if they exceed the limits."""
     left = None if most_usd is None else most_usd - request.spent_usd
     fitting: list[LaunchCandidate] = []
     for candidate in candidates:
         try:
             fitting.append(
-                apply_cap(
-                    candidate, adapter, options=request.options, max_hours=asked.max_hours, max_usd=left
-                )
+                apply_cap(candidate, adapter, options=request.options, max_hours=args.max_hours, max_usd=left)
             )
         except NoAnswerError:
             if not fitting:
@@ -196,42 +194,42 @@ def _capped(
 
 
 def build_run_spec(
-    asked: LaunchArgs, planned: EstimateOffers, first: LaunchCandidate | None = None
+    args: LaunchArgs, planned: EstimateOffers, first: LaunchCandidate | None = None
 ) -> RunSpec:
-    """Return what runs: the plan's own script, or the one that was named.
+    """Return the script to run: the estimate's, or the one of `--script`.
 
-    On a spot machine checkpoints are as far apart as the plan's bill assumes, unless the user says otherwise.
+    On a spot machine the checkpoint interval is the estimate's unless the user sets one.
     """
-    script = asked.script or planned.model
+    script = args.script or planned.model
     if not script.endswith(".py"):
         raise UsageError(
-            f"{planned.path} was made of `{planned.model}`, which is no script that could run",
-            hint="name one: `--script train.py`",
+            f"{planned.path} is an estimate of `{planned.model}`, which is not a script",
+            hint="give a script: `--script train.py`",
         )
-    source = parse_source(asked.source)
+    source = parse_source(args.source)
     return RunSpec(
-        script=_within(script, source), arguments=asked.arguments, source=source,
-        requirements=asked.requirements, checkpoint_every_s=_checkpoint_every_s(asked, first),
-        stop_loss=StopLoss(action=asked.stop_loss or "warn"),
+        script=_within(script, source), arguments=args.arguments, source=source,
+        requirements=args.requirements, checkpoint_every_s=_checkpoint_every_s(args, first),
+        stop_loss=StopLoss(action=args.stop_loss or "warn"),
     )  # fmt: skip
 
 
 def _within(script: str, source: str) -> str:
-    """Return a script's path relative to the folder that it is in."""
+    """Return the path of a script relative to its source folder."""
     kind, _, place = source.partition(":")
     path = Path(script)
     inside = kind == "folder" and path.is_absolute() and path.is_relative_to(place)
     return str(path.relative_to(place)) if inside else script
 
 
-def _checkpoint_every_s(asked: LaunchArgs, first: LaunchCandidate | None) -> float:
-    if asked.checkpoint_every_s is not None:
-        return asked.checkpoint_every_s
+def _checkpoint_every_s(args: LaunchArgs, first: LaunchCandidate | None) -> float:
+    if args.checkpoint_every_s is not None:
+        return args.checkpoint_every_s
     planned = None if first is None else first.spot
     return CHECKPOINT_EVERY_S if planned is None else planned.checkpoint_every_s
 
 
-def _fingerprint(asked: LaunchArgs, spec: RunSpec, provider: str, first: LaunchCandidate) -> str:
-    """Return what makes a run the same run: what it computes and on what, not what it may cost."""
-    parts = [asked.name, provider, spec.script, *spec.arguments, spec.source]
+def _fingerprint(args: LaunchArgs, spec: RunSpec, provider: str, first: LaunchCandidate) -> str:
+    """Return the identity of a run: its script and machine, not its limits."""
+    parts = [args.name, provider, spec.script, *spec.arguments, spec.source]
     return json.dumps([*parts, first.instance_type, first.region, first.purchase])

@@ -1,6 +1,6 @@
-"""A launch plan that was read from a file: checked as input of a stranger, then held against what was typed.
+"""Validate a launch plan that was read from a file: untrusted input, checked against the typed flags.
 
-Only the request in it is taken; everything else must be what that request gives here and now.
+Only its request is used; the rest must equal the plan that the request gives on this computer now.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from .places import require_inside, require_sendable
 __all__ = ["LONGEST_CAP_S", "read_launch_plan", "require_as_typed", "require_sound"]
 
 LONGEST_CAP_S = 30 * 24 * 3600
-CLOCK_TOLERANCE = timedelta(minutes=5)  # between two computers whose clocks are kept by NTP, with room
+CLOCK_TOLERANCE = timedelta(minutes=5)  # between two computers with NTP, with a margin
 MOST_USD = Decimal(10) ** 6
-_ANEW = "make it anew: `gpuplan launch plan.json --dry-run -o launch.json`"
+_PLAN_AGAIN = "create it again: `gpuplan launch plan.json --dry-run -o launch.json`"
 
 Run = Annotated[str, StringConstraints(pattern=r"^r[0-9a-f]{8}-[1-9][0-9]{0,5}$")]
 Owner = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,62}$")]
@@ -98,7 +98,7 @@ def read_launch_plan(path: Path) -> LaunchPlan:
     """Return a launch plan from its file.
 
     Raises:
-        UsageError: It is none, or a value in it is none that gpuplan writes.
+        UsageError: It is not a launch plan, or a value is not one that gpuplan writes.
     """
     try:
         plan = LaunchPlan.model_validate_json(path.read_bytes(), strict=True)
@@ -107,73 +107,73 @@ def read_launch_plan(path: Path) -> LaunchPlan:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]).encode("unicode_escape").decode()
         raise UsageError(
-            f"{path} is no launch plan of this version: `{where}`: {first['msg']}", hint=_ANEW
+            f"{path} is not a valid launch plan of this version: `{where}`: {first['msg']}", hint=_PLAN_AGAIN
         ) from error
     return plan
 
 
 def require_sound(
-    plan: LaunchPlan, asked: LaunchArgs, *, owner: str, history: History | None, now: datetime
+    plan: LaunchPlan, args: LaunchArgs, *, owner: str, history: History | None, now: datetime
 ) -> None:
-    """Raise UsageError unless a plan's request can be one that this installation made for here and now.
+    """Raise UsageError unless this installation can have made a plan's request for its present state.
 
     Args:
-        plan: As read.
-        asked: What was typed beside it.
-        owner: Of this installation.
-        history: Of the plan's run; None when the plan is the one on record that is gone on with.
-        now: By this computer's clock.
+        plan: The plan as read.
+        args: The typed flags.
+        owner: Owner of this installation.
+        history: History of the plan's run; None when the plan is the recorded one that is continued.
+        now: Time by this computer's clock.
     """
     request, spec = plan.request, plan.request.spec
     if request.owner != owner:
         raise UsageError(
-            f"{asked.path} was made by the installation `{request.owner}`, and this one is `{owner}`",
-            hint=f"estimates travel, launch plans do not: {_ANEW}",
+            f"{args.path} was made by installation `{request.owner}`, and this is `{owner}`",
+            hint=f"move the estimate, not the launch plan: {_PLAN_AGAIN}",
         )
     if request.made_at > now + CLOCK_TOLERANCE:
-        raise UsageError(f"{asked.path} says that it was made at {request.made_at:%Y-%m-%d %H:%M} UTC, which is "
-                         "still to come", hint=_ANEW)  # fmt: skip
+        raise UsageError(f"{args.path} has a time in the future: {request.made_at:%Y-%m-%d %H:%M} "
+                         "UTC", hint=_PLAN_AGAIN)  # fmt: skip
     expected = history and (history.next_attempt, history.spent_at_most_usd)
     if expected and (request.attempt, request.spent_usd) != expected:
-        raise UsageError(f"run `{request.run}` has moved on since {asked.path} was made", hint=_ANEW)
+        raise UsageError(f"run `{request.run}` has changed since {args.path} was made", hint=_PLAN_AGAIN)
     require_inside(spec.script, what="`script`")
     if spec.requirements:
         require_inside(spec.requirements, what="`requirements`")
     kind, _, place = spec.source.partition(":")
     if kind == "folder":
-        _require_near(Path(place), asked)
+        _require_near(Path(place), args)
 
 
-def require_as_typed(plan: LaunchPlan, asked: LaunchArgs) -> None:
-    """Raise UsageError for a flag that was typed and says something else than the plan, which fixes it."""
+def require_as_typed(plan: LaunchPlan, args: LaunchArgs) -> None:
+    """Raise UsageError for a typed flag that contradicts the plan."""
     request, spec = plan.request, plan.request.spec
     fixed: dict[str, tuple[object, object]] = {
-        "--rank": (asked.rank, request.candidates[0].rank),
-        "--fallbacks": (asked.fallbacks, len(request.candidates) - 1),
-        "--script": (asked.script, spec.script),
-        "--source": (asked.source and parse_source(asked.source), spec.source),
-        "--requirements": (asked.requirements, spec.requirements),
-        "--stop-loss": (asked.stop_loss, spec.stop_loss.action),
-        "--checkpoint-every": (asked.checkpoint_every_s, spec.checkpoint_every_s),
-        "--name": (asked.name or None, None),
-        "-- ARGS": (asked.arguments or None, spec.arguments),
-        **{f"-O {name}": (value, request.options.get(name)) for name, value in asked.options.items()},
+        "--rank": (args.rank, request.candidates[0].rank),
+        "--fallbacks": (args.fallbacks, len(request.candidates) - 1),
+        "--script": (args.script, spec.script),
+        "--source": (args.source and parse_source(args.source), spec.source),
+        "--requirements": (args.requirements, spec.requirements),
+        "--stop-loss": (args.stop_loss, spec.stop_loss.action),
+        "--checkpoint-every": (args.checkpoint_every_s, spec.checkpoint_every_s),
+        "--name": (args.name or None, None),
+        "-- ARGS": (args.arguments or None, spec.arguments),
+        **{f"-O {name}": (value, request.options.get(name)) for name, value in args.options.items()},
     }
     for flag, (typed, planned) in fixed.items():
         if typed is not None and typed != planned:
             raise UsageError(
-                f"`{flag}` was typed, and the launch plan fixes {planned!r}",
-                hint=f"leave it out, or {_ANEW}",
+                f"`{flag}` contradicts the launch plan, which has {planned!r}",
+                hint=f"leave the flag out, or {_PLAN_AGAIN}",
             )
 
 
-def _require_near(folder: Path, asked: LaunchArgs) -> None:
-    """Raise UsageError unless a folder is the current one or in it, or was typed, and is no home folder."""
+def _require_near(folder: Path, args: LaunchArgs) -> None:
+    """Raise UsageError unless a folder was typed or is within the current folder, and is not a home folder."""
     require_sendable(folder)
-    typed = asked.source is not None and parse_source(asked.source) == f"folder:{folder}"
+    typed = args.source is not None and parse_source(args.source) == f"folder:{folder}"
     real, here = folder.resolve(), Path.cwd().resolve()
     if real != folder or not (typed or real == here or here in real.parents):
         raise UsageError(
-            f"the source of {asked.path} is {folder}, which is not in the current folder",
-            hint=f"if it is meant: `--source {folder}`",
+            f"the source of {args.path} is {folder}, which is not in the current folder",
+            hint=f"to use it, add `--source {folder}`",
         )

@@ -1,4 +1,4 @@
-"""A machine that nothing outside it ends is started only with the user's explicit consent."""
+"""Require the user's explicit consent to a machine without a cap outside it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ HOURS_PER_DAY = 24
 
 
 def require_outer_cap(plan: LaunchPlan, adapter: Adapter) -> None:
-    """Raise NoAnswerError when an attempt has no cap at its provider, and the user did not consent to that.
+    """Raise NoAnswerError when an attempt has no cap at its provider and the user did not consent.
 
     Args:
-        plan: As planned.
-        adapter: Of its provider.
+        plan: The plan.
+        adapter: Adapter of its provider.
     """
     if not adapter.remote or plan.request.guest_cap_only:
         return
@@ -24,7 +24,7 @@ def require_outer_cap(plan: LaunchPlan, adapter: Adapter) -> None:
         if any(layer.where == "cloud" for layer in attempt.layers):
             continue
         one = attempt.candidate
-        terms = adapter.terms(one, plan.request.options)
+        terms = adapter.compute_cost_bounds(one, plan.request.options)
         hour = terms.max_usd_per_hour
         raise NoAnswerError(
             f"no layer outside the machine ends the {one.instance_type} in {attempt.zone or one.region}: if it "

@@ -1,7 +1,6 @@
-"""A fault as the user meets it: who refused what, what may still cost money, and the way on.
+"""User-facing errors from cloud errors: who refused what, what may still cost money, what to do next.
 
-Within ``launch`` a fault is a ``CloudError``: the cloud's own words, and what they mean for the next call. None of
-them may leave it as such, for they name neither the run nor what to do.
+A ``CloudError`` has the cloud's message and kind, but neither run nor advice, so it never leaves ``launch``.
 """
 
 from __future__ import annotations
@@ -14,13 +13,20 @@ from ..core.cloud_adapter import Adapter, CloudMachine, Listing
 from ..core.errors import RETRIED, CloudError, ErrorKind
 from ..core.history import AttemptHistory
 
-__all__ = ["Failures", "build_access_error", "describe_retry", "ending", "explain_errors", "list_machines"]
+__all__ = [
+    "Failures",
+    "build_access_error",
+    "describe_retry",
+    "explain_errors",
+    "explain_teardown_errors",
+    "list_machines",
+]
 
 _LEDGER = "`gpuplan ps` shows what the ledger knows"
 
 
 class Failures:
-    """Errors of parts that must not keep the others from being done.
+    """Errors collected while other parts are processed.
 
     A part is a provider (`aws`), a place of one (`aws us-east-1`), a run or a machine.
     """
@@ -29,8 +35,8 @@ class Failures:
         self.errors: dict[str, GpuplanError] = {}
 
     @contextmanager
-    def kept(self, part: str) -> Iterator[None]:
-        """Keep the error of a part for later; when the same part is done after all, forget it."""
+    def collect(self, part: str) -> Iterator[None]:
+        """Collect the error of a part; success of the same part removes an earlier error."""
         try:
             yield
         except GpuplanError as error:
@@ -39,7 +45,7 @@ class Failures:
             self.errors.pop(part, None)
 
     def raise_any(self) -> None:
-        """Raise what was kept, as one error; the exit code says so when credentials are among it."""
+        """Raise the collected errors as one; a CredentialsError if one is among them."""
         if not self.errors:
             return
         first, *others = self.errors.values()
@@ -52,34 +58,32 @@ class Failures:
 
 @contextmanager
 def explain_errors(provider: str, *, what: str, otherwise: str) -> Iterator[None]:
-    """Turn a fault into an error that says what a provider was asked for.
+    """Convert a CloudError into an error that names the provider and the request.
 
     Args:
-        provider: Who is asked, and answered with a fault.
-        what: Ends the sentence "… was asked" (`for its machines`).
-        otherwise: What the user can do without an answer.
+        provider: The provider.
+        what: Object of "… was asked" (`for its machines`).
+        otherwise: Alternative for the user.
     """
     try:
         yield
     except CloudError as fault:
         message = f"{provider} was asked {what} and answered {fault}"
-        raise _error_of(fault)(
-            message, hint=f"{describe_retry(fault)} the same command; {otherwise}"
-        ) from fault
+        raise _error_of(fault)(message, hint=f"{describe_retry(fault)} the command; {otherwise}") from fault
 
 
 def list_machines(
     adapter: Adapter, regions: Sequence[str] | None, failures: Failures
 ) -> tuple[CloudMachine, ...]:
-    """Return what a provider shows under our tags.
+    """List a provider's machines with our tags.
 
     Args:
-        adapter: Of the provider.
-        regions: Where; None: wherever the account can have machines.
-        failures: Takes the error of each place that does not answer, or of the provider as a whole.
+        adapter: Adapter of the provider.
+        regions: Regions to query; None: all that the account can use.
+        failures: Collects the error of each place that does not answer, or of the provider as a whole.
     """
     with (
-        failures.kept(adapter.provider),
+        failures.collect(adapter.provider),
         explain_errors(adapter.provider, what="for its machines", otherwise=_LEDGER),
     ):
         listing = adapter.machines(regions)
@@ -88,7 +92,7 @@ def list_machines(
         for place, fault in listing.failed.items():
             failures.errors[f"{adapter.provider} {place}"] = GpuplanError(
                 f"{adapter.provider} was asked for its machines in {place} and answered {fault}",
-                hint=f"{describe_retry(fault)} the same command; {_LEDGER}",
+                hint=f"{describe_retry(fault)} the command; {_LEDGER}",
             )
         return listing.machines
     return ()
@@ -102,8 +106,8 @@ def _locked_out_of(listing: Listing) -> bool:
 
 
 @contextmanager
-def ending(past: AttemptHistory) -> Iterator[None]:
-    """Turn a fault that came while an attempt was ended into an error that says what may still exist."""
+def explain_teardown_errors(past: AttemptHistory) -> Iterator[None]:
+    """Convert a CloudError during a teardown into an error that names what may still exist."""
     try:
         yield
     except CloudError as fault:
@@ -111,33 +115,37 @@ def ending(past: AttemptHistory) -> Iterator[None]:
 
 
 def build_access_error(past: AttemptHistory, fault: CloudError) -> GpuplanError:
-    """Return the error of a provider that does not let us: what exists, and the way out without us."""
+    """Return the error of a provider that refuses access: what exists, and how to end it by hand."""
     request, attempt = past.plan.request, past.attempt
     exists = "nothing was made"
     if past.may_have_machine:
         named = past.machine_id or "a machine that may exist"
         exists = f"{named} ends by itself after {attempt.candidate.cap_s} s; by hand: {attempt.stop_by_hand}"
     elif any(call.makes == "resource" and call.step in past.intended for call in attempt.calls):
-        exists = "there is no machine; things made for one may be left"
+        exists = "there is no machine; other resources may be left"
     return _error_of(fault)(
         f"{request.provider} answered {fault}; {exists}",
-        hint=f"{describe_retry(fault)} the same command, or `gpuplan stop {request.run}`",
+        hint=f"{describe_retry(fault)} the command, or `gpuplan stop {request.run}`",
     )
 
 
 def describe_retry(fault: CloudError) -> str:
-    """Return what comes before the same command can do better.
+    """Return the advice to follow before the command is repeated.
 
     Example:
         >>> describe_retry(CloudError(ErrorKind.THROTTLED, "RequestLimitExceeded", "slow down"))
-        'wait a minute, then'
+        'wait a minute, then repeat'
     """
     first = f"{fault.way_out}; otherwise " if fault.way_out else ""
     if fault.kind is ErrorKind.CREDENTIALS:
-        return f"{first}renew the credentials, or have the right given that it names, then"
-    return f"{first}wait a minute, then" if fault.kind in RETRIED else f"{first}see to what it says, then"
+        return f"{first}renew the credentials, or get the named permission, then repeat"
+    return (
+        f"{first}wait a minute, then repeat"
+        if fault.kind in RETRIED
+        else f"{first}fix the cause, then repeat"
+    )
 
 
 def _error_of(fault: CloudError) -> type[GpuplanError]:
-    """Return the kind of error, which is the exit code."""
+    """Return the class of the error, which sets the exit code."""
     return CredentialsError if fault.kind is ErrorKind.CREDENTIALS else GpuplanError

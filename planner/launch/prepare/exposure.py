@@ -1,4 +1,4 @@
-"""What a plan hands to a machine and who may reach it, in words: shown before the question."""
+"""Permissions and network access of a plan's machines, shown before confirmation."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def describe_exposure(request: LaunchRequest, details: Mapping[str, str]) -> dic
     """Return account, image, bucket, open ports and identity of a request's machines; empty for this computer.
 
     Args:
-        request: With the provider's options.
-        details: Of the first attempt: they name the account where no option does.
+        request: Request with the provider's options.
+        details: Details of the first attempt: they name the account where no option does.
     """
     if request.provider not in _OPTIONS:
         return {}
@@ -44,21 +44,21 @@ def describe_exposure(request: LaunchRequest, details: Mapping[str, str]) -> dic
 
 
 def _defaults(provider: str) -> dict[str, str]:
-    """Return what holds for options that were not given, as text."""
+    """Return the defaults of a provider's options as text."""
     module, _, name = _OPTIONS[provider].partition(":")
     options = getattr(import_module(module, __package__), name)
     return {one.name: str(one.default) for one in fields(options) if one.default is not MISSING}
 
 
 def _ports(chosen: Mapping[str, str]) -> str:
-    """Return who may reach the machine."""
+    """Describe the open ports."""
     if "ssh_from" in chosen:
         return f"22 from {chosen['ssh_from']}" if chosen["ssh_from"] else "none"
     return f"those of the network `{chosen['network']}`; none is added"
 
 
 def _identity(provider: str, chosen: Mapping[str, str]) -> str:
-    """Return whose rights the machine has."""
+    """Describe the machine's identity."""
     if provider == "azure":
         return "its own, with rights on itself only"
     return chosen.get("profile") or chosen.get("service_account") or "none"

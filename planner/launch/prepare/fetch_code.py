@@ -1,4 +1,4 @@
-"""Shell lines by which a machine gets its code: from git at a revision, or within a container. Pure."""
+"""Shell commands that fetch the code: a git clone at a revision, or a container. Pure."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _SCP = re.compile(r"[A-Za-z0-9._-]+@[A-Za-z0-9.-]+:[^:]+")  # user@host:path
 
 
 def require_plain_source(source: str) -> None:
-    """Raise UsageError for an address with something secret in it, or that is none.
+    """Raise UsageError for a malformed address, or one that contains a secret.
 
     Args:
-        source: With its kind in front. Start-up scripts, plans and ledgers hold it in plain text.
+        source: Source with its kind; start-up scripts, plans and ledgers contain it in plain text.
     """
     kind, _, place = source.partition(":")
     if kind == "image" and (place.startswith("-") or not place):
-        raise UsageError(f"`--source {source}` names no image", hint="`--source image:NAME`")
+        raise UsageError(f"`--source {source}` has no image name", hint="`--source image:NAME`")
     if kind != "git":
         return
     try:
@@ -33,19 +33,19 @@ def require_plain_source(source: str) -> None:
         raise UsageError(f"`--source {source}`: {error}", hint=_HOW) from error
     if parts.username or parts.password or parts.query or parts.fragment:
         raise UsageError(
-            "`--source git:…` holds a user name, a token or a query, and start-up scripts can be read by others",
-            hint="leave it out of the address: a public address, or a bucket that the machine may read",
+            "`--source git:…` contains a user name, a token or a query, and others can read start-up scripts",
+            hint="use a public address, or a bucket that the machine may read",
         )
     url, reference = split_git_source(place)
     if not (url.startswith(_SCHEMES) or _SCP.fullmatch(url)) or reference.startswith("-"):
         raise UsageError(
-            f"`--source {source}` is no address of a repository",
+            f"`--source {source}` is not the address of a repository",
             hint=_HOW,
         )
 
 
 def split_git_source(place: str) -> tuple[str, str]:
-    """Return the address and the revision of `URL@REF`; a user's name before a host is no revision.
+    """Split `URL@REF` into address and revision; `USER@HOST` has no revision.
 
     Example:
         >>> split_git_source("https://host/us/repo.git@v1.2")
@@ -59,7 +59,7 @@ def split_git_source(place: str) -> tuple[str, str]:
 
 
 def build_clone_commands(place: str, folder: str) -> list[str]:
-    """Return the lines that clone `URL@REF` into a folder, at that revision.
+    """Return the commands that clone `URL@REF` into a folder.
 
     Example:
         >>> build_clone_commands("https://host/repo@v1", "code")
@@ -71,15 +71,15 @@ def build_clone_commands(place: str, folder: str) -> list[str]:
 
 
 def build_container_commands(image: str, *, home: str, job: str, accelerator: str) -> list[str]:
-    """Return the lines that run the supervisor within a container: the code and its packages are in it.
+    """Return the commands that run the supervisor within a container that has the code and its packages.
 
     Args:
-        image: Its name; it must hold Python as `python`, Keras, and the script below its working folder.
-        home: Folder of the machine with the supervisor's files; the container sees it at the same place.
-        job: Folder of the job, within that.
-        accelerator: The catalog's name: TPUs are reached as devices, GPUs by NVIDIA's container toolkit.
+        image: Name of the image, which has Python as `python`, Keras, and the script below its working folder.
+        home: Folder of the supervisor's files on the machine, mounted at the same path.
+        job: Folder of the job, within `home`.
+        accelerator: Catalog name: TPUs are passed as devices, GPUs by NVIDIA's container toolkit.
 
-    The network is the machine's own, so that notices of preemption are heard within.
+    The container uses the host's network, where preemption notices are served.
     """
     devices = (
         "--privileged" if accelerator.startswith("TPU") else "" if accelerator == "CPU" else "--gpus all"

@@ -1,4 +1,4 @@
-"""How long a machine may live and what it may cost at most. Numbers in, numbers out."""
+"""Maximum life and cost of a machine. Pure functions of numbers."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from ...errors import NoAnswerError
 from ...plan.pricing.money import rental_usd
 from ...units import SECONDS_PER_HOUR
 
-__all__ = ["HIGH_FACTOR", "STARTUP_ALLOWANCE_S", "cap_s", "worst_case_usd"]
+__all__ = ["HIGH_FACTOR", "STARTUP_ALLOWANCE_S", "compute_cap_s", "compute_worst_case_usd"]
 
-HIGH_FACTOR = 1.5  # without a limit of the user's own: times the upper end of the plan's interval
-STARTUP_ALLOWANCE_S = 1800.0  # boot, driver, installation, data, compilation: nobody predicts these yet
-SHORTEST_CAP_S = 120  # a timer that counts in minutes cannot keep less
+HIGH_FACTOR = 1.5  # default cap over the upper end of the planned time [-]
+STARTUP_ALLOWANCE_S = 1800.0  # boot, driver, installation, data, compilation: not predicted
+SHORTEST_CAP_S = 120  # timers count in minutes
 
 
-def worst_case_usd(*, cap_s: float, slack_s: float, max_usd_per_hour: Decimal) -> Decimal:
-    """Return the most that a machine can cost when it ends at its cap and not before [USD].
+def compute_worst_case_usd(*, cap_s: float, slack_s: float, max_usd_per_hour: Decimal) -> Decimal:
+    """Return the cost of a machine that ends at its cap: (cap_s + slack_s) * price [USD].
 
     Args:
-        cap_s: Longest life until the order to end [s].
-        slack_s: From the order to the end of billing [s].
-        max_usd_per_hour: Highest price that can be charged, disk included [USD/h].
+        cap_s: Maximum time until the order to end [s].
+        slack_s: Time from the order to the end of billing [s].
+        max_usd_per_hour: Maximum price, disk included [USD/h].
 
-    Leaves out what no cap can stop: traffic, tax, and storage that is kept on purpose.
+    Excludes costs that no cap limits: traffic, tax, and storage that is kept on purpose.
 
     Example:
-        >>> worst_case_usd(cap_s=3000.0, slack_s=600.0, max_usd_per_hour=Decimal("0.526"))
+        >>> compute_worst_case_usd(cap_s=3000.0, slack_s=600.0, max_usd_per_hour=Decimal("0.526"))
         Decimal('0.526000000')
     """
     return rental_usd(duration_s=cap_s + slack_s, usd_per_hour=max_usd_per_hour)
 
 
-def cap_s(
+def compute_cap_s(
     *,
     run_high_s: float | None,
     slack_s: float,
@@ -42,22 +42,24 @@ def cap_s(
     max_usd: Decimal | None = None,
     planned_s: float | None = None,
 ) -> int:
-    """Return the longest life of a machine [s]: the shortest of what the limits allow.
+    """Return the cap of a machine: the shortest time that the limits allow [s].
+
+    min(max_hours, max_usd / price - slack_s, planned_s); without any of these 1.5 * run_high_s + 1800 s.
 
     Args:
-        run_high_s: Upper end of the planned time of all steps; None when unknown [s].
-        slack_s: From the order to end to the end of billing [s].
-        max_usd_per_hour: Highest price that can be charged [USD/h].
-        max_hours, max_usd: The user's own limits; the latter with the slack inside.
-        planned_s: Of a plan that was made before, which limits only ever shorten; None: there is none [s].
+        run_high_s: Upper end of the planned time of all steps; None: unknown [s].
+        slack_s: Time from the order to end to the end of billing [s].
+        max_usd_per_hour: Maximum price [USD/h].
+        max_hours, max_usd: The user's limits; the latter includes the slack.
+        planned_s: Cap of an earlier plan, which limits can only shorten; None without one [s].
 
     Raises:
-        NoAnswerError: There is nothing to derive a cap from, or what is allowed is too little to start at all.
+        NoAnswerError: There is no limit to derive a cap from, or it is too short to start.
 
     Example:
-        >>> cap_s(run_high_s=3600.0, slack_s=600.0, max_usd_per_hour=Decimal(2))
+        >>> compute_cap_s(run_high_s=3600.0, slack_s=600.0, max_usd_per_hour=Decimal(2))
         7200
-        >>> cap_s(run_high_s=None, slack_s=600.0, max_usd_per_hour=Decimal(2), max_usd=Decimal(1))
+        >>> compute_cap_s(run_high_s=None, slack_s=600.0, max_usd_per_hour=Decimal(2), max_usd=Decimal(1))
         1200
     """
     allowed: list[float] = []
@@ -71,13 +73,13 @@ def cap_s(
         allowed.append(run_high_s * HIGH_FACTOR + STARTUP_ALLOWANCE_S)
     if not allowed:
         raise NoAnswerError(
-            "the plan does not know how long the run takes, so there is no deadline to derive from it",
-            hint="nothing is launched without one: add `--max-hours N` or `--max-usd N`",
+            "the run time in the plan is unknown, so no deadline can be derived",
+            hint="add a limit: `--max-hours N` or `--max-usd N`",
         )
     shortest = math.floor(min(allowed))
     if shortest < SHORTEST_CAP_S:
         raise NoAnswerError(
-            f"the limits leave {max(shortest, 0)} s for the machine: too little to start it",
+            f"the limits leave {max(shortest, 0)} s for the machine, and {SHORTEST_CAP_S} s is the minimum",
             hint="raise `--max-usd` or `--max-hours`",
         )
     return shortest

@@ -1,4 +1,4 @@
-"""Today's price of an offer, for providers whose lists `gpuplan catalog refresh` reads too."""
+"""Current price of an offer from the lists that `gpuplan catalog refresh` reads."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 __all__ = ["find_exact_price", "read_price_list"]
 
-ATTEMPTS = 2  # a launch waits for the answer
+ATTEMPTS = 2  # tries; a launch waits for the answer
 _KINDS = {"credentials": ErrorKind.CREDENTIALS, "throttled": ErrorKind.THROTTLED}
 
 
 def read_price_list(read: Callable[[HttpClient], Iterable[ListedPrice]], *, name: str) -> list[ListedPrice]:
-    """Return what a vendor lists; CloudError when it cannot be read.
+    """Return a vendor's price list; raise CloudError when it cannot be read.
 
     Args:
-        read: Reads the list over a client.
-        name: Of the list, as the fault's code.
+        read: Reads the list with an HTTP client.
+        name: Name of the list, the code of the error.
     """
     from ...offers.refresh.errors import FetchError
     from ...offers.refresh.http import HttpClient, RetryPolicy
@@ -42,13 +42,13 @@ def read_price_list(read: Callable[[HttpClient], Iterable[ListedPrice]], *, name
 def find_exact_price(
     candidate: LaunchCandidate, rows: Iterable[ListedPrice], *, name: str, read_at: datetime
 ) -> LivePrice:
-    """Return the price of an offer; CloudError unless a list has exactly one for it, in US dollars.
+    """Return the price of an offer; raise CloudError unless the list has exactly one, in US dollars.
 
     Args:
         candidate: The offer.
-        rows: Of the list.
-        name: Of the list, in words.
-        read_at: In UTC.
+        rows: Rows of the list.
+        name: Name of the list, for messages.
+        read_at: Time of reading, in UTC.
     """
     key = (candidate.instance_type, candidate.region, candidate.purchase)
     found = {(row.usd_per_hour, row.currency): row for row in rows if row.key == key}

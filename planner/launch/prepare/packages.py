@@ -1,4 +1,4 @@
-"""Packages that a rented machine installs: in the versions of this environment, where the script was tried."""
+"""Packages that a rented machine installs, in the versions of this environment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PACKAGES = ("keras", "jax")
 
 
 def find_pinned_packages() -> tuple[str, ...]:
-    """Return what this environment has of the packages that every run needs, each with its version."""
+    """Return the installed ones of the packages that every run needs, pinned to their versions."""
     found = []
     for name in PACKAGES:
         try:
@@ -23,14 +23,14 @@ def find_pinned_packages() -> tuple[str, ...]:
 
 
 def pin_versions(wanted: tuple[str, ...], packages: tuple[str, ...]) -> list[str]:
-    """Return requirements with the versions of a plan.
+    """Return requirements pinned to the versions of a plan.
 
     Args:
         wanted: Names, with the extras that an accelerator needs.
-        packages: Of the plan, each with its version.
+        packages: Pinned packages of the plan.
 
     Raises:
-        UsageError: The plan has no version of one.
+        UsageError: The plan has no version of a package.
 
     Example:
         >>> pin_versions(("keras", "jax[cuda12]"), ("keras==3.15.1", "jax==0.10.2"))
@@ -40,7 +40,7 @@ def pin_versions(wanted: tuple[str, ...], packages: tuple[str, ...]) -> list[str
     for name in wanted:
         if name.partition("[")[0] not in versions:
             raise UsageError(
-                f"`{name.partition('[')[0]}` is not installed here, so that no version of it is known",
-                hint="install it, or name a file of the source: `--requirements requirements.txt`",
+                f"`{name.partition('[')[0]}` is not installed here, so its version is unknown",
+                hint="install it, or give a file of the source: `--requirements requirements.txt`",
             )
     return [f"{name}=={versions[name.partition('[')[0]]}" for name in wanted]

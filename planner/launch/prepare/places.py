@@ -1,4 +1,4 @@
-"""Folders and files that may leave this computer, or run on it."""
+"""Checks of folders to upload and of paths within them."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ def require_inside(path: str, *, what: str) -> None:
     """Raise UsageError unless a path is relative and stays within its source.
 
     Args:
-        path: Of a script or of a file of requirements.
-        what: The flag or the field, for the message.
+        path: Path of a script or of a requirements file.
+        what: Flag or field, for the message.
     """
     pure = PurePosixPath(path)
     if pure.is_absolute() or ".." in pure.parts or not path.isprintable() or not pure.name:
         raise UsageError(
-            f"{what} {path!r} is no path within the source", hint="give it relative to `--source`: `train.py`"
+            f"{what} {path!r} is not a path within the source",
+            hint="give it relative to `--source`: `train.py`",
         )
 
 
 def require_sendable(folder: Path) -> None:
-    """Raise UsageError for the root of the file system and for home folders: they hold more than code."""
+    """Raise UsageError for the root of the file system and for home folders."""
     real, home = folder.resolve(), Path.home().resolve()
     if real == home or real in home.parents or real.parent in _HOMES or real == Path("/root"):
         raise UsageError(
-            f"the source {real} is a home folder or holds one: it would be sent to the machine as a whole",
-            hint="put the code into a folder of its own, and name that: `--source FOLDER`",
+            f"the source {real} is or contains a home folder, which would be uploaded as a whole",
+            hint="move the code to a separate folder: `--source FOLDER`",
         )

@@ -1,4 +1,4 @@
-"""From a request to a launch plan: pure. The same request gives the same plan, to the letter."""
+"""Compute a launch plan from a request. Pure: the same request gives the same plan."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from ..core.cloud_adapter import Adapter
 from ..core.launch_plan import Attempt, LaunchPlan
 from ..core.request import LaunchCandidate, LaunchRequest
 from .exposure import describe_exposure
-from .limits import cap_s, worst_case_usd
+from .limits import compute_cap_s, compute_worst_case_usd
 
 __all__ = ["apply_cap", "make_plan", "rebuild_plan"]
 
 
 def make_plan(request: LaunchRequest, adapter: Adapter) -> LaunchPlan:
-    """Return the plan of a request. Nobody is asked anything.
+    """Return the plan of a request; sends nothing.
 
     Raises:
-        UsageError: The provider cannot do what its options ask for.
-        NoAnswerError: It would cost more than was allowed.
+        UsageError: The provider does not support its options.
+        NoAnswerError: It could cost more than `--max-usd`.
     """
-    attempts = adapter.attempts(request)
+    attempts = adapter.build_attempts(request)
     worst = max(_worst_case(attempt, adapter, request) for attempt in attempts)
     if request.max_usd is not None and worst + request.spent_usd > request.max_usd:
         raise NoAnswerError(
@@ -52,17 +52,17 @@ def apply_cap(
     max_hours: float | None,
     max_usd: Decimal | None,
 ) -> LaunchCandidate:
-    """Return a candidate with the longest life that the limits allow.
+    """Return a candidate with the longest cap that the limits allow.
 
     Args:
-        candidate: Its own ``cap_s`` is kept where the limits allow it; 0: it has none yet.
-        max_usd: What is left for this attempt [USD].
+        candidate: The offer; limits only shorten its ``cap_s``; 0: not set yet.
+        max_usd: Money left for this attempt [USD].
 
     Raises:
-        NoAnswerError: The run would not be done in that time.
+        NoAnswerError: The run would not finish in that time.
     """
-    terms = adapter.terms(candidate, options)
-    life_s = cap_s(
+    terms = adapter.compute_cost_bounds(candidate, options)
+    life_s = compute_cap_s(
         run_high_s=candidate.run_s.high if candidate.run_s else None,
         slack_s=terms.slack_s,
         max_usd_per_hour=terms.max_usd_per_hour,
@@ -80,27 +80,27 @@ def apply_cap(
 
 
 def rebuild_plan(plan: LaunchPlan, adapter: Adapter) -> LaunchPlan:
-    """Return the plan that a written plan's request gives here and now; UsageError unless it is the same."""
+    """Plan the request of a written plan again; raise UsageError unless the result is the same."""
     try:
         made = make_plan(plan.request, adapter)
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         raise UsageError(
-            f"nothing can be planned from the launch plan's request: {error}",
-            hint="make it anew: `gpuplan launch plan.json --dry-run -o launch.json`",
+            f"the launch plan's request cannot be planned: {error}",
+            hint="create it again: `gpuplan launch plan.json --dry-run -o launch.json`",
         ) from error
     if made != plan:
         raise UsageError(
-            "the launch plan is not what its own request gives: it was edited, or gpuplan is another version",
-            hint="make it anew: `gpuplan launch plan.json --dry-run -o launch.json`",
+            "the launch plan does not match its request: it was edited, or written by another version of gpuplan",
+            hint="create it again: `gpuplan launch plan.json --dry-run -o launch.json`",
         )
     return made
 
 
 def _worst_case(attempt: Attempt, adapter: Adapter, request: LaunchRequest) -> Decimal:
-    """Return the most that an attempt can cost [USD]."""
-    terms, cap_s = adapter.terms(attempt.candidate, request.options), attempt.candidate.cap_s
+    """Return the maximum cost of an attempt [USD]."""
+    terms, cap_s = adapter.compute_cost_bounds(attempt.candidate, request.options), attempt.candidate.cap_s
     slowest_s = max((layer.fires_after_s for layer in attempt.layers if layer.where == "cloud"), default=0.0)
-    rented = worst_case_usd(
+    rented = compute_worst_case_usd(
         cap_s=cap_s, slack_s=max(terms.slack_s, slowest_s - cap_s), max_usd_per_hour=terms.max_usd_per_hour
     )
     return rented + terms.left_usd
@@ -109,6 +109,8 @@ def _worst_case(attempt: Attempt, adapter: Adapter, request: LaunchRequest) -> D
 def _notes(
     candidates: Sequence[LaunchCandidate], adapter: Adapter, options: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """Return what the terms of all candidates leave out, each once."""
-    found = [note for candidate in candidates for note in adapter.terms(candidate, options).notes]
+    """Return the notes of all candidates, without duplicates."""
+    found = [
+        note for candidate in candidates for note in adapter.compute_cost_bounds(candidate, options).notes
+    ]
     return tuple(dict.fromkeys(found))

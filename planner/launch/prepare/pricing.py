@@ -1,4 +1,4 @@
-"""Today's price of each candidate, read with the credentials that launch it; the catalog's where that fails."""
+"""Current prices of candidates from their provider, with the catalog's as fallback."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ __all__ = [
     "require_known_prices",
 ]
 
-LIVE_TOLERANCE = Decimal("1.10")  # spot prices move by a few percent a day; more is another decision
+LIVE_TOLERANCE = Decimal("1.10")  # spot prices change by a few percent a day
 # Prices of the same machine differ by up to about half between regions; spot and on demand by two to four times.
 FALLBACK_FACTOR = Decimal("1.5")
 
 
 def filter_affordable(candidates: Sequence[LaunchCandidate]) -> tuple[LaunchCandidate, ...]:
-    """Return the first candidate and those of the others whose price an hour is close to it."""
+    """Return the first candidate, and the others that cost at most 1.5 times as much an hour."""
     first, *others = candidates
     ceiling = first.usd_per_hour * FALLBACK_FACTOR
     return (first, *(one for one in others if one.usd_per_hour <= ceiling))
@@ -37,24 +37,24 @@ def filter_affordable(candidates: Sequence[LaunchCandidate]) -> tuple[LaunchCand
 def add_live_prices(
     candidates: Sequence[LaunchCandidate], adapter: Adapter, options: Mapping[str, str], *, limited: bool
 ) -> tuple[LaunchCandidate, ...]:
-    """Return the candidates with the prices that the provider says now; one that cannot be read stays.
+    """Return the candidates with current prices; a price that cannot be read is kept.
 
     Args:
-        candidates: As estimated.
-        adapter: Of their provider.
-        options: The provider's own.
-        limited: Whether the user typed a ceiling for the whole run.
+        candidates: The estimated candidates.
+        adapter: Adapter of their provider.
+        options: Provider-specific options.
+        limited: Whether the cost of the whole run is limited.
 
     Raises:
-        NoAnswerError: The first costs clearly more than planned, and there is no ceiling.
+        NoAnswerError: The first costs over 10 % more than planned, and there is no limit.
     """
     priced = [_priced(one, adapter, options) for one in candidates]
     planned, now = candidates[0].usd_per_hour, priced[0].usd_per_hour
     if now > planned * LIVE_TOLERANCE and not limited:
         raise NoAnswerError(
-            f"{candidates[0].instance_type} in {candidates[0].region} costs ${now} an hour now, and the plan says "
-            f"${planned}",
-            hint="say what the run may cost at most: `--max-usd N`; or estimate again",
+            f"{candidates[0].instance_type} in {candidates[0].region} costs ${now} an hour now, and ${planned} "
+            "in the plan",
+            hint="limit the cost: `--max-usd N`; or estimate again",
         )
     return tuple(priced)
 
@@ -67,14 +67,14 @@ def require_known_prices(
     today: date,
     accept_old: bool,
 ) -> None:
-    """Raise NoAnswerError when a price that was not read now has moved in the catalog, or is old.
+    """Raise NoAnswerError when a price that was not read now has changed in the catalog, or is old.
 
     Args:
-        candidates: Those whose price was read now are not looked at.
-        provider: Of all of them.
-        offers: As the catalog has them.
-        today: For the age.
-        accept_old: Whether the user takes prices older than 90 days.
+        candidates: Candidates; those with a price read now are skipped.
+        provider: Provider of all candidates.
+        offers: Offers of the catalog.
+        today: Date for the age of prices.
+        accept_old: Whether the user accepts prices older than 90 days.
     """
     unread = [one for one in candidates if not one.price_source]
     require_same_price(unread, provider=provider, offers=offers)
@@ -82,7 +82,7 @@ def require_known_prices(
 
 
 def _priced(candidate: LaunchCandidate, adapter: Adapter, options: Mapping[str, str]) -> LaunchCandidate:
-    """Return a candidate with its price of now; unchanged when that cannot be read."""
+    """Return a candidate with its current price, if it can be read."""
     problem = adapter.missing()
     try:
         live = None if problem else adapter.live_price(candidate, options)

@@ -1,4 +1,4 @@
-"""From an estimate's `plan.json` to the offers to launch, in order, and to what runs on them."""
+"""Select the offers to launch from an estimate's `plan.json`."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _CHOICES = ("within_budget", "within_deadline", "cheapest", "free")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EstimateOffers:
-    """What an estimate's file says that launching needs.
+    """Offers of an estimate's file.
 
     Args:
-        path: Where it was read.
-        model: The MODEL argument of the estimate.
+        path: Path of the file.
+        model: MODEL argument of the estimate.
         offers: Rows of `offers[]`.
-        chosen: Position of the offer that the estimate recommends; None when it recommends none.
-        written_at: When the file was written.
+        chosen: Index of the recommended offer; None without one.
+        written_at: Modification time of the file.
     """
 
     path: Path
@@ -42,7 +42,7 @@ class EstimateOffers:
 
 
 def read_estimate(path: Path) -> EstimateOffers | None:
-    """Return what an estimate's file says; None when it holds a launch plan instead.
+    """Read an estimate's file; return None for a launch plan.
 
     Raises:
         UsageError: It is neither.
@@ -52,12 +52,12 @@ def read_estimate(path: Path) -> EstimateOffers | None:
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}", hint=_HOW) from error
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{path} is no JSON: {error}", hint=_HOW) from error
+        raise UsageError(f"{path} is not JSON: {error}", hint=_HOW) from error
     schema = data.get("schema") if isinstance(data, dict) else None
     if schema == LAUNCH_SCHEMA:
         return None
     if schema != ESTIMATE_SCHEMA:
-        raise UsageError(f"{path} is no plan: its schema is {schema!r}", hint=_HOW)
+        raise UsageError(f"{path} is not a plan: its schema is {schema!r}", hint=_HOW)
     return EstimateOffers(
         path=path,
         model=data["workload"]["model"],
@@ -75,18 +75,18 @@ def select_candidates(
     fallbacks: int,
     engine: str = "gpuplan",
 ) -> tuple[str, tuple[LaunchCandidate, ...]]:
-    """Return the provider and its offers to try, in the plan's order; caps are still to be set.
+    """Return the provider and its candidates in the estimate's order, without caps.
 
     Args:
         planned: The estimate.
-        launchable: Providers that can be launched on.
-        rank: Place of the first in `offers[]`, from 1; None: the estimate's own recommendation.
-        fallbacks: How many more of the same provider and accelerator may be tried when it is not to be had.
-        engine: Who launches.
+        launchable: Supported providers.
+        rank: Rank of the first in `offers[]`, from 1; None: the estimate's recommendation.
+        fallbacks: Maximum number of further offers of the same provider and accelerator.
+        engine: Name of the launcher, for messages.
 
     Raises:
-        UsageError: There is no such rank.
-        NoAnswerError: The offer is none that can be launched.
+        UsageError: The rank does not exist.
+        NoAnswerError: The offer cannot be launched.
     """
     index = _index(planned, launchable=launchable, rank=rank)
     first = planned.offers[index]
@@ -99,17 +99,17 @@ def select_candidates(
     others = [
         position
         for position, offer in enumerate(planned.offers)
-        if position > index and not _why_not(offer, launchable) and _is_alike(offer, first)
+        if position > index and not _why_not(offer, launchable) and _can_replace(offer, first)
     ]
-    alike = tuple(_candidate(planned.offers[one], rank=one + 1) for one in (index, *others))
-    return first["provider"], filter_affordable(alike)[: fallbacks + 1]
+    similar = tuple(_candidate(planned.offers[one], rank=one + 1) for one in (index, *others))
+    return first["provider"], filter_affordable(similar)[: fallbacks + 1]
 
 
-_HOW = "make one: `gpuplan estimate train.py -o plan.json`"
+_HOW = "create a plan: `gpuplan estimate train.py -o plan.json`"
 
 
 def _chosen(recommendation: Mapping[str, Any]) -> int | None:
-    """Return the recommended offer: within what was asked first, the cheapest else, a free one last."""
+    """Return the index of the recommended offer: within the limits, else the cheapest, else a free one."""
     for name in _CHOICES:
         found = recommendation.get(name)
         if found is not None:
@@ -118,7 +118,7 @@ def _chosen(recommendation: Mapping[str, Any]) -> int | None:
 
 
 def _index(planned: EstimateOffers, *, launchable: Sequence[str], rank: int | None) -> int:
-    """Return the position of the first offer to try."""
+    """Return the index of the first offer to try."""
     if rank is not None:
         if not 1 <= rank <= len(planned.offers):
             raise UsageError(
@@ -133,23 +133,23 @@ def _index(planned: EstimateOffers, *, launchable: Sequence[str], rank: int | No
 
 
 def _why_not(offer: Mapping[str, Any], launchable: Sequence[str], engine: str = "gpuplan") -> str:
-    """Return why an offer cannot be launched; empty when it can."""
+    """Return the reason why an offer cannot be launched; empty if it can."""
     if offer["provider"] not in launchable:
         return f"cannot be launched by {engine} (it launches on {', '.join(launchable)})"
     hosts = offer.get("hosts", 1)
     reasons = (
-        (offer["usd_per_hour"] is None, "has no known price: nothing is started that may cost anything"),
-        (hosts > 1, f"is {hosts} machines, and {engine} is given one"),
-        (not offer["complete"], "is a part of a machine, not a machine"),
+        (offer["usd_per_hour"] is None, "has no known price"),
+        (hosts > 1, f"has {hosts} machines, and {engine} launches one"),
+        (not offer["complete"], "is only a part of a machine"),
         (offer["memory_fits"] is False, "has too little memory for this workload"),
-        (offer.get("runs") is False, "runs no Keras 3"),
+        (offer.get("runs") is False, "does not run Keras 3"),
         (offer["status"] in {"retired", "historical"}, "can no longer be rented"),
     )
     return next((reason for holds, reason in reasons if holds), "")
 
 
 def _first_launchable(planned: EstimateOffers, launchable: Sequence[str]) -> str:
-    """Return a hint that names the best offer that can be launched."""
+    """Return a hint with the best offer that can be launched."""
     for position, offer in enumerate(planned.offers):
         if not _why_not(offer, launchable):
             name = f"{offer['provider']} {offer['instance_type']} in {offer['region']}"
@@ -157,13 +157,13 @@ def _first_launchable(planned: EstimateOffers, launchable: Sequence[str]) -> str
     return f"estimate with one of these: {', '.join(f'`--provider {name}`' for name in launchable)}"
 
 
-def _is_alike(offer: Mapping[str, Any], first: Mapping[str, Any]) -> bool:
-    """Whether an offer may stand in: same provider, same devices."""
+def _can_replace(offer: Mapping[str, Any], first: Mapping[str, Any]) -> bool:
+    """Whether an offer can replace the first: same provider and devices."""
     return all(offer[key] == first[key] for key in ("provider", "accelerator", "devices"))
 
 
 def _candidate(offer: Mapping[str, Any], *, rank: int) -> LaunchCandidate:
-    """Return an offer as a candidate whose cap is still to be set."""
+    """Return an offer as a candidate without a cap."""
     run_s, step_s = offer["train_time_s"], offer["step_time_s"]
     return LaunchCandidate(
         rank=rank, instance_type=offer["instance_type"], accelerator=offer["accelerator"],
@@ -175,7 +175,7 @@ def _candidate(offer: Mapping[str, Any], *, rank: int) -> LaunchCandidate:
 
 
 def _interruptions(spot: Mapping[str, Any] | None) -> Interruptions | None:
-    """Return what the estimate says of a machine that can be taken back."""
+    """Return the expected preemptions of a spot offer."""
     if spot is None:
         return None
     return Interruptions(

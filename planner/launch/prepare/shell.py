@@ -1,4 +1,4 @@
-"""Texts of others in lines of a shell: everything that reaches one goes through here."""
+"""Quoting of untrusted text in shell commands."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ __all__ = ["quote", "quote_all"]
 
 
 def quote(text: str) -> str:
-    """Return a text as one word of a POSIX shell, whatever is in it.
+    """Return a text as one word of a POSIX shell.
 
     Raises:
-        UsageError: It holds a NUL character, which no argument of a program can.
+        UsageError: It contains a NUL character.
 
     Example:
         >>> quote("train.py"), quote("a b; reboot")
         ('train.py', "'a b; reboot'")
     """
     if "\0" in text:
-        raise UsageError(f"{text!r} holds a NUL character: no program can be given it", hint="leave it out")
+        raise UsageError(f"{text!r} contains a NUL character, which no argument can", hint="remove it")
     return shlex.quote(text)
 
 
 def quote_all(words: Iterable[str]) -> str:
-    """Return words as a command line that gives exactly them.
+    """Return words as a shell command line.
 
     Example:
         >>> quote_all(["python", "train.py", "--name", "a b"])

@@ -1,8 +1,7 @@
-"""The start-up script of a rented machine, as text: pure, and without a secret in it.
+"""Start-up script of a rented machine, as text. Pure; contains no secret.
 
-Its first line sets the machine's own timer. Then it unpacks the files of `gpuplan_agent` (they travel inside the
-script), fetches the code, installs, runs the script under the supervisor, and ends the machine whatever
-happened, by a trap that was set before anything could fail.
+The first line sets the machine's own timer, and a trap ends the machine on any exit. Then the script unpacks the
+embedded `gpuplan_agent`, fetches the code, installs packages, and runs the training script under the supervisor.
 """
 
 from __future__ import annotations
@@ -17,20 +16,20 @@ from .packages import pin_versions
 from .shell import quote, quote_all
 from .supervisor_bundle import HOME, UNPACKING, agent_archive, build_job, in_container
 
-__all__ = ["BootConfig", "archive_name", "require_fetchable", "startup_script"]
+__all__ = ["BootConfig", "archive_name", "build_startup_script", "require_fetchable"]
 
 
 class BootConfig(Data):
-    """What a provider adds to the script.
+    """Provider-specific parts of the script.
 
     Args:
-        timer: The first line: ends the machine by itself, whatever comes after.
-        end: What ends the machine when the run is over, in shell.
-        packages: Names, with extras, installed in the plan's versions when the user names no requirements.
-        notices: Whose preemption notices are watched for; None: nobody takes the machine back.
-        copy: Copies a folder, `{source}` and `{target}` filled in, to and from the bucket.
-        unpack: Writes an archive of the bucket to standard output, `{source}` filled in.
-        bucket: Where checkpoints and logs outlive the machine; empty: nowhere.
+        timer: First line: sets the timer that ends the machine.
+        end: Command that ends the machine when the run is over.
+        packages: Names with extras, installed in the plan's versions unless the user gives requirements.
+        notices: Provider whose preemption notices are polled; None without preemption.
+        copy: Command that copies a folder to or from the bucket, with `{source}` and `{target}`.
+        unpack: Command that writes an archive of the bucket to standard output, with `{source}`.
+        bucket: Bucket of checkpoints and logs; empty without one.
     """
 
     timer: str
@@ -43,24 +42,26 @@ class BootConfig(Data):
 
 
 def archive_name(run: str) -> str:
-    """Return the name of a folder of the user's in the bucket, beside the run's own files."""
+    """Return the name of the uploaded source archive in the bucket."""
     return f"{run}-source.tar.gz"
 
 
 def require_fetchable(source: str, *, kinds: tuple[str, ...], provider: str) -> None:
-    """Raise UsageError unless a machine of a provider can fetch the code by itself, without a secret."""
+    """Raise UsageError unless a machine of a provider can fetch the code without a secret."""
     kind = source.partition(":")[0]
     if kind not in kinds:
         allowed = " or ".join(f"`{one}:`" for one in kinds)
         raise UsageError(
             f"`--source {source}`: a machine of {provider} fetches its code from {allowed}",
-            hint="push it, then `--source git:https://…`",
+            hint="push the code, then use `--source git:https://…`",
         )
     require_plain_source(source)
 
 
-def startup_script(request: LaunchRequest, candidate: LaunchCandidate, number: int, boot: BootConfig) -> str:
-    """Return the script that runs one attempt on its machine."""
+def build_startup_script(
+    request: LaunchRequest, candidate: LaunchCandidate, number: int, boot: BootConfig
+) -> str:
+    """Return the start-up script of one attempt."""
     params = json.dumps(
         build_job(request, candidate, number, code="code", notices=boot.notices), sort_keys=True
     )
@@ -69,22 +70,22 @@ def startup_script(request: LaunchRequest, candidate: LaunchCandidate, number: i
         "#!/bin/bash",
         boot.timer,
         "set -euo pipefail",
-        f"end() {{ {_saved(boot, remote)}{boot.end}; }}",
+        f"end() {{ {_build_final_copy(boot, remote)}{boot.end}; }}",
         "trap end EXIT",
         f"mkdir -p {HOME}/run {HOME}/work {HOME}/code && cd {HOME}",
         f"exec > >(tee -a work/log-{number}.txt) 2>&1",  # an earlier attempt left its own
         f"{UNPACKING} <<'END'\n{agent_archive()}\nEND",
         f"cat > run/params.json <<'END'\n{params}\nEND",
-        *_fetching(request, boot, remote),
-        *_installing(request, boot),
-        *_keeping(request, boot, remote),
-        *_running(request, candidate),
+        *_build_fetching(request, boot, remote),
+        *_build_installing(request, boot),
+        *_build_syncing(request, boot, remote),
+        *_build_running(request, candidate),
     ]
     return "\n".join(lines) + "\n"
 
 
-def _fetching(request: LaunchRequest, boot: BootConfig, remote: str) -> list[str]:
-    """Return the lines that bring the code, and the checkpoints of an attempt before this one."""
+def _build_fetching(request: LaunchRequest, boot: BootConfig, remote: str) -> list[str]:
+    """Return the commands that fetch the code and the checkpoints of an earlier attempt."""
     kind, _, place = request.spec.source.partition(":")
     if kind == "git":
         lines = build_clone_commands(place, "code")
@@ -96,14 +97,14 @@ def _fetching(request: LaunchRequest, boot: BootConfig, remote: str) -> list[str
     elif place.endswith((".tar.gz", ".tgz")):
         lines = [f"{boot.unpack.format(source=quote(_address(kind, place)))} | tar xz -C code"]
     else:
-        lines = [_copied(boot, source=_address(kind, place), target="code")]
+        lines = [_build_copy(boot, source=_address(kind, place), target="code")]
     if remote:
-        lines.append(f"{_copied(boot, source=remote, target='work')} || true")
+        lines.append(f"{_build_copy(boot, source=remote, target='work')} || true")
     return lines
 
 
 def _address(kind: str, place: str) -> str:
-    """Return where something is in a bucket, as the cloud's own program wants it.
+    """Return the address of an object as the cloud's CLI expects it.
 
     Example:
         >>> _address("gs", "bucket/code"), _address("s3", "//bucket/code")
@@ -112,8 +113,8 @@ def _address(kind: str, place: str) -> str:
     return f"{kind}:{place}" if place.startswith("//") else f"{kind}://{place}"
 
 
-def _installing(request: LaunchRequest, boot: BootConfig) -> list[str]:
-    """Return the lines that install what the script needs; a container has it."""
+def _build_installing(request: LaunchRequest, boot: BootConfig) -> list[str]:
+    """Return the commands that install packages; none for a container."""
     if in_container(request):
         return []
     if request.spec.requirements:
@@ -123,27 +124,27 @@ def _installing(request: LaunchRequest, boot: BootConfig) -> list[str]:
     return ["python3 -m venv --system-site-packages venv", f"venv/bin/pip install -q {what}"]
 
 
-def _running(request: LaunchRequest, candidate: LaunchCandidate) -> list[str]:
-    """Return the lines that run the script under the supervisor."""
+def _build_running(request: LaunchRequest, candidate: LaunchCandidate) -> list[str]:
+    """Return the commands that run the script under the supervisor."""
     if not in_container(request):
         return ["venv/bin/python -m gpuplan_agent.supervise run"]
     image = request.spec.source.partition(":")[2]
     return build_container_commands(image, home=HOME, job=f"{HOME}/run", accelerator=candidate.accelerator)
 
 
-def _keeping(request: LaunchRequest, boot: BootConfig, remote: str) -> list[str]:
-    """Return the line that brings checkpoints and logs to the bucket while the run goes on."""
+def _build_syncing(request: LaunchRequest, boot: BootConfig, remote: str) -> list[str]:
+    """Return the background command that copies checkpoints and logs to the bucket during the run."""
     if not remote:
         return []
     every_s = max(1, int(request.spec.checkpoint_every_s))
-    return [f"(while sleep {every_s}; do {_copied(boot, source='work', target=remote)} || true; done) &"]
+    return [f"(while sleep {every_s}; do {_build_copy(boot, source='work', target=remote)} || true; done) &"]
 
 
-def _saved(boot: BootConfig, remote: str) -> str:
-    """Return what saves the run's files a last time."""
-    return f"{_copied(boot, source=f'{HOME}/work', target=remote)} || true; " if remote else ""
+def _build_final_copy(boot: BootConfig, remote: str) -> str:
+    """Return the command that copies the run's files a last time."""
+    return f"{_build_copy(boot, source=f'{HOME}/work', target=remote)} || true; " if remote else ""
 
 
-def _copied(boot: BootConfig, *, source: str, target: str) -> str:
+def _build_copy(boot: BootConfig, *, source: str, target: str) -> str:
     """Return the command that copies a folder."""
     return boot.copy_.format(source=quote(source), target=quote(target))

@@ -1,4 +1,4 @@
-"""What goes on board of every machine: the supervisor, and what it is told."""
+"""Bundle and configuration of the supervisor that runs on the rented machine."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def in_container(request: LaunchRequest) -> bool:
 
 @functools.cache
 def agent_archive() -> str:
-    """Return the supervisor's files without their texts, packed and printable; always the same bytes.
+    """Return the supervisor's files without docstrings and comments, compressed and base85-encoded. Deterministic.
 
-    A plan has one script for every zone of every candidate: the files are read once. `UNPACKING` undoes it.
+    The result is cached: a plan has one script for every zone of every candidate. `UNPACKING` extracts it.
     """
     packed = io.BytesIO()
     folder = files("gpuplan.launch.agent")
@@ -45,7 +45,7 @@ def agent_archive() -> str:
 
 
 def _without_texts(source: str) -> str:
-    """Return a module's code without docstrings, comments and types of arguments: user data is short.
+    """Return a module's code without docstrings, comments and argument types: user data is limited.
 
     Example:
         >>> _without_texts('def f(x: int) -> int:\\n    "A text."\\n    return x # x')
@@ -68,12 +68,12 @@ def _without_texts(source: str) -> str:
 def build_job(
     request: LaunchRequest, candidate: LaunchCandidate, number: int, *, code: str, notices: str | None
 ) -> dict[str, Any]:  # fmt: skip
-    """Return what the supervisor is told.
+    """Return the configuration of the supervisor.
 
     Args:
         request, candidate, number: The attempt.
         code: Folder of the script, below `HOME`.
-        notices: Whose notices are watched for when the machine is a spot one; None: nobody's.
+        notices: Provider whose preemption notices are polled on a spot machine; None: no polling.
     """
     spec = request.spec
     return {

@@ -1,8 +1,8 @@
-"""A folder as the body of an upload: packed when it is sent, so that the plan stays small and readable.
+"""Archive of a folder for an upload, packed when it is sent; the plan contains only its path.
 
-Left out, whatever the folder's own files say: what holds secrets, version control, virtual environments and
-caches. Left out too: what the folder's `.gitignore` files name, as git reads them
-(git-scm.com/docs/gitignore). Symbolic links are kept as links and never followed.
+Always excluded: files with secrets, version control, virtual environments and caches. Also excluded: files that
+the folder's `.gitignore` files match, by git's rules (git-scm.com/docs/gitignore). Symbolic links are stored as
+links and never followed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ...errors import GpuplanError
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
-__all__ = ["LEFT_OUT", "archive", "insert_archive", "list_upload_files"]
+__all__ = ["LEFT_OUT", "build_archive", "insert_archive", "list_upload_files"]
 
 # In the syntax of gitignore: a name without a slash matches at any depth, and a folder's name all below it.
 SECRETS = (
@@ -34,19 +34,19 @@ REMADE = (
     ".mypy_cache", ".pytest_cache", ".ruff_cache", ".tox", ".nox",
 )  # fmt: skip
 LEFT_OUT = (*REMADE, *SECRETS)
-ENVIRONMENT = "pyvenv.cfg"  # a folder with this file is a virtual environment (PEP 405), whatever its name
+ENVIRONMENT = "pyvenv.cfg"  # marks a virtual environment (PEP 405)
 
 
 def insert_archive(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return parameters with `{"tar_gz_of": FOLDER, "except": [...]}` replaced by the archive itself."""
+    """Return parameters with `{"tar_gz_of": FOLDER, "except": [...]}` replaced by the archive."""
     body = params.get("Body")
     if not isinstance(body, Mapping):
         return dict(params)
-    return {**params, "Body": archive(body)}
+    return {**params, "Body": build_archive(body)}
 
 
-def archive(body: Mapping[str, Any]) -> bytes:
-    """Return the packed files of `{"tar_gz_of": FOLDER, "except": [...]}`."""
+def build_archive(body: Mapping[str, Any]) -> bytes:
+    """Return the archive of `{"tar_gz_of": FOLDER, "except": [...]}`."""
     folder = Path(body["tar_gz_of"])
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as file:
@@ -56,21 +56,21 @@ def archive(body: Mapping[str, Any]) -> bytes:
 
 
 def list_upload_files(folder: Path, *, left_out: Sequence[str] = LEFT_OUT) -> Iterator[Path]:
-    """Yield the files that an upload holds, in order of their names.
+    """Yield the files of an upload in the order of their names.
 
     Args:
-        folder: What is uploaded.
-        left_out: Patterns in the syntax of gitignore; no `.gitignore` brings back what they match.
+        folder: Folder to upload.
+        left_out: Patterns in gitignore syntax; a `.gitignore` cannot re-include what they match.
 
     Raises:
-        GpuplanError: pathspec is missing, which reads the patterns.
+        GpuplanError: pathspec is not installed.
     """
     try:
         from pathspec import GitIgnoreSpec
     except ImportError as error:
         raise GpuplanError(
             f"the upload of {folder} needs pathspec, which is not installed",
-            hint="`pip install 'gpuplan[aws]'` or `'gpuplan[gcp]'` brings it",
+            hint="install it: `pip install 'gpuplan[aws]'` or `'gpuplan[gcp]'`",
         ) from error
 
     yield from _below(folder, folder, GitIgnoreSpec.from_lines(left_out), ())
@@ -82,7 +82,7 @@ def _below(
     left_out: GitIgnoreSpec,
     ignores: tuple[tuple[Path, GitIgnoreSpec], ...],
 ) -> Iterator[Path]:
-    """Yield the files below a folder; `ignores` are the rules of the folders above it, the outermost first."""
+    """Yield the files below a folder; `ignores` are the rules of its parents, outermost first."""
     ignores = (*ignores, *_rules_of(folder))
     for path in sorted(folder.iterdir()):
         is_folder = path.is_dir() and not path.is_symlink()
@@ -96,7 +96,7 @@ def _below(
 
 
 def _rules_of(folder: Path) -> list[tuple[Path, GitIgnoreSpec]]:
-    """Return the rules of a folder's own `.gitignore`; empty without one."""
+    """Return the rules of a folder's `.gitignore`; empty without one."""
     from pathspec import GitIgnoreSpec
 
     file = folder / ".gitignore"
@@ -106,7 +106,7 @@ def _rules_of(folder: Path) -> list[tuple[Path, GitIgnoreSpec]]:
 
 
 def _is_ignored(path: Path, is_folder: bool, ignores: Sequence[tuple[Path, GitIgnoreSpec]]) -> bool:
-    """Return whether git ignores a path: the innermost file with a rule for it decides."""
+    """Whether git ignores a path: the innermost file with a matching rule decides."""
     for base, rules in reversed(ignores):
         decided = rules.check_file(_named(path, base, is_folder)).include
         if decided is not None:
@@ -115,5 +115,5 @@ def _is_ignored(path: Path, is_folder: bool, ignores: Sequence[tuple[Path, GitIg
 
 
 def _named(path: Path, base: Path, is_folder: bool) -> str:
-    """Return a path as rules see it: relative, and a folder with a slash at its end."""
+    """Return a path in the form that rules match: relative, a folder with a trailing slash."""
     return path.relative_to(base).as_posix() + ("/" if is_folder else "")

@@ -39,7 +39,7 @@ def test_regions_that_cannot_be_listed_leave_the_sessions_own(cloud: Cloud) -> N
 def test_what_is_left_without_a_record_is_found_and_can_be_removed(cloud: Cloud) -> None:
     """Group by its tags, schedule by its name, with run, attempt and owner; a region that refuses is named."""
     up = cloud.launcher.launch(cloud.plan(options={}))
-    for call in cloud.adapter.ending(up.ref):
+    for call in cloud.adapter.build_end_calls(up.ref):
         cloud.adapter.send(call, call.params)
     cloud.fault("DescribeSecurityGroups", "before", "UnauthorizedOperation", region="us-west-2")
     found, failed = cloud.adapter.leftovers(REGIONS)

@@ -8,7 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from gpuplan.launch.export.engines import exported
+from gpuplan.launch.export.engines import export_offer
 from gpuplan.launch.prepare.arguments import LaunchArgs
 
 __all__ = ["GIT", "OFFERS", "export_of", "offer", "write_plan"]
@@ -63,7 +63,7 @@ def write_plan(folder: Path, *offers: Mapping[str, Any], model: str = "train.py"
 def export_of(folder: Path, key: str, engine: str, *, source: str = GIT, **more: Any) -> dict[str, Any]:
     """Return what `gpuplan export` says of one offer."""
     path = write_plan(folder, OFFERS[key])
-    asked = LaunchArgs(path=path, source=source, options={}, **more)
-    found = exported(asked, engine=engine, disk_gb=100, image=None, file="f.yaml")
+    args = LaunchArgs(path=path, source=source, options={}, **more)
+    found = export_offer(args, engine=engine, disk_gb=100, image=None, file="f.yaml")
     assert isinstance(found["worst_case_usd"], Decimal)
     return found

@@ -89,24 +89,22 @@ def place_of(document: dict[str, Any], path: str) -> tuple[Any, str]:
 
 def test_the_deadline_is_kept_by_the_engine_and_by_the_shell(tmp_path: Path) -> None:
     """1.5 x 5,400 s + 1,800 s, as `gpuplan launch` has it; Kubernetes counts its retries within."""
-    build_jobset = export_of(tmp_path, "aws-spot", "kubernetes")["document"]
-    job = build_jobset["spec"]["replicatedJobs"][0]["template"]["spec"]
+    jobset = export_of(tmp_path, "aws-spot", "kubernetes")["document"]
+    job = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]
     assert (job["activeDeadlineSeconds"], job["backoffLimit"]) == (9900, 3)
-    assert build_jobset["spec"]["failurePolicy"]["maxRestarts"] == 0
-    build_rayjob = export_of(tmp_path, "aws", "ray")["document"]["spec"]
-    assert (build_rayjob["activeDeadlineSeconds"], build_rayjob["backoffLimit"]) == (9900, 0)
-    assert build_rayjob["shutdownAfterJobFinishes"] is True
-    assert "timeout --signal=TERM --kill-after=60 9900 python train.py" in build_rayjob["entrypoint"]
+    assert jobset["spec"]["failurePolicy"]["maxRestarts"] == 0
+    rayjob = export_of(tmp_path, "aws", "ray")["document"]["spec"]
+    assert (rayjob["activeDeadlineSeconds"], rayjob["backoffLimit"]) == (9900, 0)
+    assert rayjob["shutdownAfterJobFinishes"] is True
+    assert "timeout --signal=TERM --kill-after=60 9900 python train.py" in rayjob["entrypoint"]
 
 
 def test_the_pod_asks_for_that_node_and_for_no_rights(tmp_path: Path) -> None:
     """Labels of nodes as each cloud sets them."""
 
     def pod(key: str) -> dict[str, Any]:
-        build_jobset = export_of(tmp_path, key, "kubernetes")["document"]
-        found: dict[str, Any] = build_jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["template"][
-            "spec"
-        ]
+        jobset = export_of(tmp_path, key, "kubernetes")["document"]
+        found: dict[str, Any] = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
         assert found["automountServiceAccountToken"] is False
         return found
 

@@ -36,7 +36,7 @@ from .leftovers import list_schedules, list_security_groups
 from .options import parse_options
 from .prices import PRICING_REGION, max_usd_per_hour, on_demand_usd, spot_usd
 
-__all__ = ["AwsAdapter", "plain", "require_starting"]
+__all__ = ["AwsAdapter", "require_starting", "to_json_types"]
 
 
 def require_starting(reply: Mapping[str, Any]) -> None:
@@ -48,12 +48,12 @@ def require_starting(reply: Mapping[str, Any]) -> None:
                 raise fault
 
 
-def plain(value: Any) -> Any:
+def to_json_types(value: Any) -> Any:
     """Return an answer in JSON's types; times as ISO 8601, and nothing of the transport."""
     if isinstance(value, Mapping):
-        return {key: plain(inner) for key, inner in value.items() if key != "ResponseMetadata"}
+        return {key: to_json_types(inner) for key, inner in value.items() if key != "ResponseMetadata"}
     if isinstance(value, (list, tuple)):
-        return [plain(inner) for inner in value]
+        return [to_json_types(inner) for inner in value]
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat()
     return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
@@ -83,7 +83,7 @@ class AwsAdapter:
         self._clients: dict[tuple[str, str], Any] = {}
         self._time = ServerDateClock()
 
-    def terms(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> CostBounds:
+    def compute_cost_bounds(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> CostBounds:
         """Return the highest hourly price, disk and address included, and what is not in it."""
         chosen = parse_options(options)
         notes = ["traffic, storage in buckets and tax are not in it; the disk counts at $0.16 a GB and month"]
@@ -95,7 +95,7 @@ class AwsAdapter:
             notes=tuple(notes),
         )
 
-    def attempts(self, request: LaunchRequest) -> tuple[Attempt, ...]:
+    def build_attempts(self, request: LaunchRequest) -> tuple[Attempt, ...]:
         """Return one attempt for each candidate, or for each of its zones."""
         chosen = parse_options(request.options)
         places = [
@@ -108,7 +108,7 @@ class AwsAdapter:
             for number, (candidate, zone) in enumerate(places, start=request.attempt)
         )
 
-    def ending(self, machine: MachineRef) -> tuple[Call, ...]:
+    def build_end_calls(self, machine: MachineRef) -> tuple[Call, ...]:
         """Return the call that terminates it."""
         params = {"InstanceIds": [machine.id]}
         return (
@@ -127,7 +127,7 @@ class AwsAdapter:
         reply = self._answered(lambda: operation(**insert_archive(params)))
         if call.operation == "describe_instances":
             require_starting(reply)
-        answer: dict[str, Any] = plain(reply)
+        answer: dict[str, Any] = to_json_types(reply)
         return answer
 
     def missing(self) -> str:

@@ -15,7 +15,7 @@ from .owned_names import build_owned_name
 from .prices import spot_max_price
 from .role import build_account_call, build_role_calls
 from .schedule import build_schedule_calls, build_schedule_layer
-from .startup import startup_script
+from .startup import build_startup_script
 
 __all__ = ["build_attempt"]
 
@@ -187,7 +187,7 @@ class _CallBuilder:
             }}],
             "MetadataOptions": {"HttpTokens": "required", "HttpEndpoint": "enabled"},
             "TagSpecifications": [self._tagged(kind) for kind in kinds],
-            "UserData": startup_script(self.request, self.candidate, self.number, self.options),
+            "UserData": build_startup_script(self.request, self.candidate, self.number, self.options),
         }  # fmt: skip
         params |= self._placed()
         if spot:

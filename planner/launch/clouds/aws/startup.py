@@ -11,17 +11,17 @@ import math
 from ....errors import UsageError
 from ...core.request import LaunchCandidate, LaunchRequest
 from ...prepare.startup import BootConfig, require_fetchable
-from ...prepare.startup import startup_script as framed
+from ...prepare.startup import build_startup_script as build_common_script
 from .options import AwsOptions
 
-__all__ = ["USER_DATA_BYTES", "startup_script"]
+__all__ = ["USER_DATA_BYTES", "build_startup_script"]
 
 USER_DATA_BYTES = (
     16 * 1024
 )  # docs.aws.amazon.com/AWSEC2/latest/UserGuide/instancedata-add-user-data.html, raw form
 
 
-def startup_script(
+def build_startup_script(
     request: LaunchRequest, candidate: LaunchCandidate, number: int, options: AwsOptions
 ) -> str:
     """Return the script.
@@ -30,7 +30,7 @@ def startup_script(
         UsageError: The code cannot be had from where it is, or the script is too long.
     """
     _require_fetchable(request.spec.source, options)
-    script = framed(request, candidate, number, _boot(request, candidate, options))
+    script = build_common_script(request, candidate, number, _boot(request, candidate, options))
     if len(script.encode()) > USER_DATA_BYTES:
         raise UsageError(
             f"the start-up script has {len(script.encode())} bytes, and EC2 takes {USER_DATA_BYTES}",

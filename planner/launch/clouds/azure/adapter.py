@@ -59,7 +59,7 @@ class AzureAdapter:
         )
         self._rest = AzureRest()
 
-    def terms(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> CostBounds:
+    def compute_cost_bounds(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> CostBounds:
         """Return what it costs at most, disk and address included."""
         left = left_usd_per_hour(disk_gb=int(self._options(options).disk_gb))
         spot = candidate.purchase == "spot"
@@ -70,7 +70,7 @@ class AzureAdapter:
             outer_cap="Azure's auto-shutdown takes caps from half an hour to 23 hours: `--max-hours 23` or less",
         )  # fmt: skip
 
-    def attempts(self, request: LaunchRequest) -> tuple[Attempt, ...]:
+    def build_attempts(self, request: LaunchRequest) -> tuple[Attempt, ...]:
         """Return one attempt for each candidate, or for each of its zones."""
         chosen = self._options(request.options)
         require_launchable(source=request.spec.source)
@@ -80,7 +80,7 @@ class AzureAdapter:
             for number, (candidate, zone) in enumerate(places, start=request.attempt)
         )
 
-    def ending(self, machine: MachineRef) -> tuple[Call, ...]:
+    def build_end_calls(self, machine: MachineRef) -> tuple[Call, ...]:
         """Return the calls that delete it."""
         return build_end_calls(machine)
 

@@ -9,7 +9,7 @@ from ...core.launch_plan import Attempt
 from ...core.request import LaunchCandidate, LaunchRequest
 from ...core.resource_names import TAG_RUN, build_tags, build_token, resource_name
 from ...prepare.shell import quote
-from ...prepare.startup import BootConfig, startup_script
+from ...prepare.startup import BootConfig, build_startup_script
 from .caps import CapCalls, build_end_command, build_layers, build_timer_line
 from .network import build_network_calls, build_resource_path
 from .options import PARTS_OF_AN_IMAGE, UNUSABLE_PUBLIC_KEY, AzureOptions
@@ -79,7 +79,7 @@ class _CallBuilder:
 
     def _machine(self) -> Call:
         """Start the machine; everything that makes it findable is in this one call. Never over another one."""
-        script = startup_script(self.request, self.candidate, self.number, self._boot())
+        script = build_startup_script(self.request, self.candidate, self.number, self._boot())
         params = {
             "name": self.name, "headers": {"If-None-Match": "*"}, "custom_data": script, "body": self._body(),
         }  # fmt: skip

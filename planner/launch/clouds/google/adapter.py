@@ -64,7 +64,7 @@ class GoogleAdapter:
         self._rest, self._clients = GoogleRest(self._access), GoogleClients(self._access)
         self._prices = LivePrices(clock)
 
-    def terms(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> CostBounds:
+    def compute_cost_bounds(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> CostBounds:
         """Return what it costs at most."""
         chosen = parse_options(options, project=self._project)
         tpu = is_tpu(candidate.instance_type)
@@ -75,7 +75,7 @@ class GoogleAdapter:
             notes=_notes(candidate, chosen),
         )  # fmt: skip
 
-    def attempts(self, request: LaunchRequest) -> tuple[Attempt, ...]:
+    def build_attempts(self, request: LaunchRequest) -> tuple[Attempt, ...]:
         """Return the calls for every zone of every candidate."""
         chosen = parse_options(request.options, project=self._project)
         require_launchable(owner=request.owner, source=request.spec.source, bucket=chosen.bucket)
@@ -87,7 +87,7 @@ class GoogleAdapter:
             for number, (candidate, zone) in enumerate(places, start=request.attempt)
         )
 
-    def ending(self, machine: MachineRef) -> tuple[Call, ...]:
+    def build_end_calls(self, machine: MachineRef) -> tuple[Call, ...]:
         """Return the call that deletes a machine."""
         return (
             build_tpu_end_calls(machine)

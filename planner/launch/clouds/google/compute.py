@@ -27,7 +27,7 @@ from ...core.resource_names import (
     usd_from_tag,
 )
 from ...prepare.shell import quote
-from ...prepare.startup import BootConfig, startup_script
+from ...prepare.startup import BootConfig, build_startup_script
 from .options import GoogleOptions
 from .upload import FETCH, build_upload_calls
 from .zones import machine_type, parse_region
@@ -148,7 +148,7 @@ def _body(
         resource_name(request, number),
     )
     base, attached = machine_type(candidate.instance_type)
-    script = startup_script(request, candidate, number, _boot(candidate, name, zone, chosen))
+    script = build_startup_script(request, candidate, number, _boot(candidate, name, zone, chosen))
     body: dict[str, Any] = {
         "name": name,
         "machineType": f"zones/{zone}/machineTypes/{base}",

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...core.errors import CloudError, ErrorKind
-from ...prepare.upload import archive
+from ...prepare.upload import build_archive
 from .access import TIMEOUT_S, GoogleAccess, endpoint, translate_errors
 from .error_codes import parse_error_response
 
@@ -84,7 +84,7 @@ def _multipart(params: Mapping[str, Any]) -> dict[str, Any]:
     """Return an object and its description as one body (cloud.google.com/storage/docs/uploading-objects)."""
     head = f"--{_BOUNDARY}\r\nContent-Type: application/json\r\n\r\n{json.dumps(params['body'])}\r\n"
     middle = f"--{_BOUNDARY}\r\nContent-Type: application/gzip\r\n\r\n"
-    data = (head + middle).encode() + archive(params["media"]) + f"\r\n--{_BOUNDARY}--\r\n".encode()
+    data = (head + middle).encode() + build_archive(params["media"]) + f"\r\n--{_BOUNDARY}--\r\n".encode()
     return {"data": data, "headers": {"Content-Type": f"multipart/related; boundary={_BOUNDARY}"}}
 
 

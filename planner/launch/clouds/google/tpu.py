@@ -26,7 +26,7 @@ from ...core.resource_names import (
     usd_from_tag,
 )
 from ...prepare.shell import quote
-from ...prepare.startup import BootConfig, startup_script
+from ...prepare.startup import BootConfig, build_startup_script
 from .compute import ARMED_WITHIN_S, UNPROVEN, build_self_deletion
 from .options import GoogleOptions
 from .upload import FETCH, build_upload_calls
@@ -139,7 +139,7 @@ def _body(
 ) -> dict[str, Any]:
     """Return the queued resource to create."""
     slice_name = accelerator_type(candidate)
-    script = startup_script(request, candidate, number, _boot(request, number, parent, chosen))
+    script = build_startup_script(request, candidate, number, _boot(request, number, parent, chosen))
     node: dict[str, Any] = {
         "acceleratorType": slice_name,
         "runtimeVersion": runtime_version(slice_name),

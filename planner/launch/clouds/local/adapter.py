@@ -49,7 +49,7 @@ class LocalAdapter:
         self._state_dir = state_dir
         self._machines = LocalMachines(state_dir / "machines")
 
-    def terms(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> CostBounds:
+    def compute_cost_bounds(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> CostBounds:
         """Return what it costs: nothing."""
         if options:
             raise UsageError(
@@ -58,11 +58,11 @@ class LocalAdapter:
         note = "it runs here, in this Python environment: power and wear are not counted"
         return CostBounds(slack_s=SLACK_S, max_usd_per_hour=Decimal(0), notes=(note,))
 
-    def attempts(self, request: LaunchRequest) -> tuple[Attempt, ...]:
+    def build_attempts(self, request: LaunchRequest) -> tuple[Attempt, ...]:
         """Return the one attempt: this machine is either here or not."""
         return (self._attempt(request, request.candidates[0], request.attempt),)
 
-    def ending(self, machine: MachineRef) -> tuple[Call, ...]:
+    def build_end_calls(self, machine: MachineRef) -> tuple[Call, ...]:
         """Return the call that ends it."""
         return (
             Call(
