@@ -219,7 +219,7 @@ def test_a_launch_knows_refreshed_prices(
         monkeypatch.setenv(name, value)
     start = ("launch", str(cloud_plan), *CLOUD[:-1], "--rank", "1")
     moved = gpuplan(*start, "--accept-old-prices", "--yes")
-    assert (moved.code, f"moved from ${first['usd_per_hour']} to $0.9" in moved.err) == (3, True)
+    assert (moved.code, f"changed from ${first['usd_per_hour']} to $0.9" in moved.err) == (3, True)
 
     data = json.loads(cloud_plan.read_text())
     data["offers"] = [{**first, "usd_per_hour": "0.9", "price_as_of": anew["price_as_of"]}]
@@ -246,7 +246,7 @@ def test_what_is_no_plan_is_told_so(gpuplan: Callable[..., Any], tmp_path: Path)
     path = tmp_path / "plan.json"
     assert "cannot be read" in gpuplan("launch", str(path)).err
     path.write_text("{")
-    assert "is no JSON" in gpuplan("launch", str(path)).err
+    assert "is not JSON" in gpuplan("launch", str(path)).err
     path.write_text('{"schema": "gpuplan.offers/1"}')
     assert gpuplan("launch", str(path)).code == 2
 
@@ -297,7 +297,7 @@ def test_limits_typed_wrong_are_told_in_a_line(gpuplan: Callable[..., Any], plan
         for value in ("nan", "inf", "0", "-1"):
             done = launch(gpuplan, plan, f"{flag}={value}")
             assert (done.code, done.out) == (2, "")
-            assert done.err.startswith(f"error: `{flag} {value}` is no limit\n\nhint: ")
+            assert done.err.startswith(f"error: `{flag} {value}` is not a valid limit\n\nhint: ")
 
 
 def test_the_installations_id_is_shown(gpuplan: Callable[..., Any], plan: Path) -> None:

@@ -311,7 +311,7 @@ def test_how_a_run_ended_is_looked_for_until_it_was_read(
         return answer
 
     monkeypatch.setattr(bench.adapter, "outcome", outcome)
-    with pytest.raises(GpuplanError, match="fake was asked how run `r1` ended and answered reset"):
+    with pytest.raises(GpuplanError, match="fake was asked for the result of run `r1` and answered reset"):
         bench.launcher.refresh("r1")
     assert bench.launcher.ledger.peek("r1").finished is None
     assert bench.launcher.refresh("r1")

@@ -73,7 +73,7 @@ def test_what_cannot_be_traced_is_said_and_teaches_nothing(bench: Bench) -> None
     profile = profile_of_run(bench.launcher, "r1", model="train.py")
 
     assert profile["workloads"] == []
-    assert "later estimates cannot know this run" in profile["notes"][0]
+    assert "later estimates cannot use this run" in profile["notes"][0]
 
 
 def test_a_run_that_has_nothing_to_say_is_refused_in_a_line(bench: Bench) -> None:

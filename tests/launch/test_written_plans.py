@@ -256,7 +256,7 @@ def test_typed_limits_hold_for_a_run_that_was_begun(desk: Desk) -> None:
     log.record("intent", attempt=1, step="group")
 
     assert desk.read(plan.to_json(), max_usd=5, max_hours=2) == plan
-    with pytest.raises(NoAnswerError, match=r"was begun and may cost \$0.6"):
+    with pytest.raises(NoAnswerError, match=r"is in progress and may cost \$0.6"):
         desk.read(plan.to_json(), max_usd=0.5)
     with pytest.raises(NoAnswerError, match=r"is in progress with a cap of 1\.00 h"):
         desk.read(plan.to_json(), max_hours=0.9)
@@ -266,7 +266,7 @@ def test_typed_limits_hold_for_a_run_that_was_begun(desk: Desk) -> None:
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 0.0, -1.0])
 def test_a_limit_that_is_none_is_refused(flag: str, value: float) -> None:
     """One line, wherever it is typed."""
-    with pytest.raises(UsageError, match="is no limit"):
+    with pytest.raises(UsageError, match="is not a valid limit"):
         LaunchArgs(path=Path("plan.json"), options={}, **{flag: value})
 
 

@@ -139,5 +139,5 @@ def test_several_machines_are_not_launched(tmp_path: object) -> None:
     )  # fmt: skip
     path = tmp_path / "plan.json"
     path.write_text(format_estimate_json(answer))
-    with pytest.raises(NoAnswerError, match="is 2 machines"):
+    with pytest.raises(NoAnswerError, match="has 2 machines"):
         select_candidates(read_estimate(path), launchable=("aws",), rank=1, fallbacks=0)

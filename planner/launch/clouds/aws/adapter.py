@@ -1,8 +1,8 @@
-"""EC2 as a provider: the plan's calls are boto3's own, and every one of them is sent once.
+"""Adapter of Amazon EC2: the plan's calls are boto3 operations, each sent once.
 
-What caps a machine: the timer that the start-up script sets first, which powers it off, and powering off
-terminates it (`InstanceInitiatedShutdownBehavior`, read back); and a one-time schedule of EventBridge Scheduler
-that terminates it from outside (`schedule`), unless the user consents to do without.
+Caps of an instance: the start-up script's timer powers it off, which terminates it
+(`InstanceInitiatedShutdownBehavior`, read back); and a one-time schedule of EventBridge Scheduler terminates it
+from outside (`schedule`), unless the user consents to go without.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = ["AwsAdapter", "require_starting", "to_json_types"]
 
 
 def require_starting(reply: Mapping[str, Any]) -> None:
-    """Raise what it means when an instance ended while it was to start."""
+    """Raise CloudError when an instance ended while it started."""
     for reservation in reply["Reservations"]:
         for instance in reservation["Instances"]:
             fault = parse_state_error(instance)
@@ -49,7 +49,7 @@ def require_starting(reply: Mapping[str, Any]) -> None:
 
 
 def to_json_types(value: Any) -> Any:
-    """Return an answer in JSON's types; times as ISO 8601, and nothing of the transport."""
+    """Return an answer in JSON types: times as ISO 8601, without `ResponseMetadata`."""
     if isinstance(value, Mapping):
         return {key: to_json_types(inner) for key, inner in value.items() if key != "ResponseMetadata"}
     if isinstance(value, (list, tuple)):
@@ -71,8 +71,8 @@ class AwsAdapter:
     """Rents from Amazon EC2.
 
     Args:
-        state_dir: Not used: what must be remembered is in the ledger and in tags.
-        clock: Not used: the cloud's is.
+        state_dir: Unused: all state is in the ledger and in tags.
+        clock: Unused: the cloud's clock is used.
     """
 
     provider = "aws"
@@ -84,11 +84,13 @@ class AwsAdapter:
         self._time = ServerDateClock()
 
     def compute_cost_bounds(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> CostBounds:
-        """Return the highest hourly price, disk and address included, and what is not in it."""
+        """Return the maximum hourly price, disk and address included, and its exclusions."""
         chosen = parse_options(options)
-        notes = ["traffic, storage in buckets and tax are not in it; the disk counts at $0.16 a GB and month"]
+        notes = [
+            "traffic, bucket storage and tax are not included; the disk counts as $0.16 per GB and month"
+        ]
         if not chosen.bucket:
-            notes.append("without `-O bucket=NAME` checkpoints and logs end with the machine")
+            notes.append("without `-O bucket=NAME` checkpoints and logs are lost with the machine")
         return CostBounds(
             slack_s=BOOT_ALLOWANCE_S,
             max_usd_per_hour=max_usd_per_hour(candidate, disk_gb=int(chosen.disk_gb)),
@@ -109,7 +111,7 @@ class AwsAdapter:
         )
 
     def build_end_calls(self, machine: MachineRef) -> tuple[Call, ...]:
-        """Return the call that terminates it."""
+        """Return the call that terminates the instance."""
         params = {"InstanceIds": [machine.id]}
         return (
             Call(
@@ -131,7 +133,7 @@ class AwsAdapter:
         return answer
 
     def missing(self) -> str:
-        """Return what is missing: boto3, or credentials."""
+        """Return whether boto3 or credentials are missing; empty if neither is."""
         try:
             import boto3
         except ImportError:
@@ -139,7 +141,7 @@ class AwsAdapter:
         return "" if boto3.Session().get_credentials() else "no AWS credentials were found"
 
     def cloud_time(self) -> datetime | None:
-        """Return the time of the last answer's `Date`, moved on by a steady clock."""
+        """Return the last answer's `Date` plus monotonic time since."""
         return self._time.now()
 
     def look(self, machine: MachineRef) -> CloudMachine | None:
@@ -185,7 +187,7 @@ class AwsAdapter:
         return LivePrice(usd_per_hour=usd, source=source, read_at=now)
 
     def outcome(self, request: LaunchRequest) -> RunOutcome | None:
-        """Return what the supervisor left in the bucket; None without one."""
+        """Return the result that the supervisor stored in the bucket, or None."""
         chosen = parse_options(request.options)
         if not chosen.bucket:
             return None
@@ -223,7 +225,7 @@ class AwsAdapter:
             token = {"NextToken": page["NextToken"]}
 
     def _machine(self, instance: Mapping[str, Any], region: str) -> CloudMachine:
-        """Return an instance as all clouds' machines are described."""
+        """Return an instance in the common form."""
         tags = {tag["Key"]: tag["Value"] for tag in instance.get("Tags", [])}
         cap, number = tags.get("gpuplan-cap-s", ""), tags.get("gpuplan-attempt", "")
         started = instance["LaunchTime"].astimezone(UTC)
@@ -241,7 +243,7 @@ class AwsAdapter:
         )  # fmt: skip
 
     def _leftovers_in(self, region: str) -> list[Leftover]:
-        """Return what a region has of ours that is no machine."""
+        """Return a region's leftover resources."""
         ec2, scheduler = self._client("ec2", region), self._client("scheduler", region)
         found: list[Leftover] = self._answered(
             lambda: [*list_security_groups(ec2, region), *list_schedules(scheduler, region)]
@@ -249,11 +251,11 @@ class AwsAdapter:
         return found
 
     def _account(self, region: str) -> str:
-        """Return the number of the account that asks."""
+        """Return the number of the calling account."""
         return str(self._answered(lambda: self._client("sts", region).get_caller_identity())["Account"])
 
     def _places(self, regions: Sequence[str] | None) -> tuple[list[str], dict[str, CloudError]]:
-        """Return where to ask: what was named, else all that the account may use, else the session's region."""
+        """Return the regions to query: the given ones, else all of the account, else the session's."""
         import boto3
 
         if regions:
@@ -266,7 +268,7 @@ class AwsAdapter:
         return sorted(region["RegionName"] for region in reply["Regions"]), {}
 
     def _client(self, service: str, region: str) -> Any:
-        """Return boto3's client, which tries once: repeating is the engine's, with the ledger at hand."""
+        """Return a boto3 client without retries: the engine retries and records each try."""
         import boto3
         from botocore.config import Config
 
@@ -281,7 +283,7 @@ class AwsAdapter:
         return self._clients[service, region]
 
     def _answered(self, ask: Any) -> Any:
-        """Return an answer and note its time; CloudError when there is none, or it is a no."""
+        """Return an answer and note its time; raise CloudError for a failure."""
         try:
             reply = ask()
         except CloudError:

@@ -1,4 +1,4 @@
-"""The calls that start one instance, as data. Pure: no credentials, no network, no SDK."""
+"""API calls that start one instance. Pure: no credentials, network or SDK."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["build_attempt"]
 
 READ_BACK_S = 60.0
 RUNNING_S = 600.0
-UNSEEN = "not run against the real cloud yet"
+UNTESTED = "not run against the real cloud yet"
 
 
 def build_attempt(
@@ -31,8 +31,8 @@ def build_attempt(
 
     Args:
         zone: Availability zone; None: AWS chooses.
-        number: Of the attempt within the run.
-        slack_s: What the machine's own timer may start late [s].
+        number: Number of the attempt.
+        slack_s: Maximum delay of the machine's own timer [s].
     """
     builder = _CallBuilder(request, candidate, zone, number)
     return Attempt(
@@ -47,7 +47,7 @@ def build_attempt(
 
 
 class _CallBuilder:
-    """Makes the calls of one attempt."""
+    """Builds the calls of one attempt."""
 
     def __init__(
         self, request: LaunchRequest, candidate: LaunchCandidate, zone: str | None, number: int
@@ -59,7 +59,7 @@ class _CallBuilder:
         self.token = build_token(request=request, number=number, candidate=candidate, zone=zone)
 
     def calls(self) -> list[Call]:
-        """Return all of them in order."""
+        """Return all calls in order."""
         return [
             *self._account(),
             *self._role(),
@@ -86,45 +86,45 @@ class _CallBuilder:
         )
 
     def _makes_role(self) -> bool:
-        """Return whether the scheduler's role is the one that gpuplan makes."""
+        """Whether the schedule uses the role that gpuplan makes."""
         return not (self.options.scheduler_role or self.request.guest_cap_only)
 
     def _account(self) -> list[Call]:
-        """Ask for the account's number, where another call needs it."""
+        """Read the account's number, if another call needs it."""
         own_bucket = self.options.bucket and not self.options.bucket_owner
         return [build_account_call(self.candidate.region)] if self._makes_role() or own_bucket else []
 
     def _role(self) -> list[Call]:
-        """Make sure of the role that the schedule needs, before anything costs money."""
+        """Create or check the schedule's role, before anything costs money."""
         return build_role_calls(self.candidate.region) if self._makes_role() else []
 
     def _bucket(self) -> list[Call]:
-        """Have S3 refuse a bucket of another account: what is trained, and on what, would go there."""
+        """Check the bucket's owner: code and checkpoints must not go to another account."""
         if not self.options.bucket:
             return []
         return [
             self._call(
                 "bucket", "s3", "head_bucket", self._in_bucket(), way_out=(
-                    f"if another account owns `{self.options.bucket}` and is to get the files, name it: "
+                    f"if `{self.options.bucket}` belongs to another account that may have the files: "
                     "`-O bucket_owner=ACCOUNT`"
                 ),
             )
         ]  # fmt: skip
 
     def _in_bucket(self) -> dict[str, Any]:
-        """Return the bucket and the account that must own it."""
+        """Return the bucket and its required owner."""
         owner = self.options.bucket_owner or {"$ref": "account.id"}
         return {"Bucket": self.options.bucket, "ExpectedBucketOwner": owner}
 
     def _image(self) -> list[Call]:
-        """Ask for the image's id, unless it was given."""
+        """Read the image's id, unless it was given."""
         if self.options.image.startswith("ami-"):
             return []
         params = {"Name": self.options.image}
         return [self._call("image", "ssm", "get_parameter", params, keeps={"id": "Parameter.Value"})]
 
     def _code(self) -> list[Call]:
-        """Put a folder of this computer into the bucket."""
+        """Upload a folder of this computer to the bucket."""
         kind, _, folder = self.request.spec.source.partition(":")
         if kind != "folder" or not self.options.bucket:
             return []
@@ -134,7 +134,7 @@ class _CallBuilder:
         return [self._call("code", "s3", "put_object", params, makes="resource", undo=(undo,))]
 
     def _group(self) -> Call:
-        """Make a security group of the attempt's own: no port is open."""
+        """Create the attempt's security group, without open ports."""
         find = self._call(
             "group", "ec2", "describe_security_groups",
             {"Filters": [
@@ -157,7 +157,7 @@ class _CallBuilder:
         )  # fmt: skip
 
     def _door(self) -> list[Call]:
-        """Open port 22 to the addresses that were asked for, and to no other."""
+        """Open port 22 to the addresses of `ssh_from` only."""
         if not self.options.ssh_from:
             return []
         rule = {
@@ -169,7 +169,7 @@ class _CallBuilder:
         ]
 
     def _machine(self) -> Call:
-        """Start the instance; everything that makes it findable and mortal is in this one call."""
+        """Start the instance; its tags, token and shutdown behaviour are part of this call."""
         image = self.options.image
         spot = self.candidate.purchase == "spot"
         kinds = ("instance", "volume", *(("spot-instances-request",) if spot else ()))
@@ -201,7 +201,7 @@ class _CallBuilder:
         )
 
     def _placed(self) -> dict[str, Any]:
-        """Return where it goes and who it is, as far as that was said."""
+        """Return zone, subnet, profile and key, if given."""
         chosen = self.options
         placed: dict[str, Any] = {}
         if self.zone:
@@ -215,7 +215,7 @@ class _CallBuilder:
         return placed
 
     def _read_back(self) -> Call:
-        """Read back that powering off terminates: without that the timer would only stop it."""
+        """Read back that powering off terminates the instance; otherwise the timer would only stop it."""
         return self._call(
             "timer", "ec2", "describe_instance_attribute",
             {"InstanceId": {"$ref": "machine.id"}, "Attribute": "instanceInitiatedShutdownBehavior"},
@@ -223,7 +223,7 @@ class _CallBuilder:
         )  # fmt: skip
 
     def _schedule(self) -> list[Call]:
-        """Have EventBridge Scheduler terminate it once, at its cap by EC2's own clock; unless that was waived."""
+        """Schedule the termination at the cap by EC2's clock, unless it was waived."""
         if self.request.guest_cap_only:
             return []
         role = {"$ref": "role.arn"} if self._makes_role() else self.options.scheduler_role
@@ -232,24 +232,24 @@ class _CallBuilder:
         )
 
     def _running(self) -> Call:
-        """Wait until it runs, or has ended while it was to start."""
+        """Wait until the instance runs, or has ended while it started."""
         return self._call(
             "running", "ec2", "describe_instances", {"InstanceIds": [{"$ref": "machine.id"}]},
             expects={"Reservations.0.Instances.0.State.Name": "running"}, patience_s=RUNNING_S,
         )  # fmt: skip
 
     def _tagged(self, kind: str) -> dict[str, Any]:
-        """Return the tags of something, to go into the call that makes it."""
+        """Return the tags of a resource for the call that makes it."""
         tags = {**self.tags, "Name": resource_name(self.request, self.number)}
         return {"ResourceType": kind, "Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}
 
 
 def _layers(request: LaunchRequest, cap_s: int, slack_s: float) -> list[CapLayer]:
-    """Return what ends the machine."""
+    """Return the cap layers."""
     timer = CapLayer(
-        name="timer", where="machine", fires_after_s=cap_s + slack_s, unproven=UNSEEN,
-        how="the start-up script's first line sets a timer that powers it off; not verified from outside. "
-        "Read back is only that powering off terminates it",
+        name="timer", where="machine", fires_after_s=cap_s + slack_s, unproven=UNTESTED,
+        how="the start-up script's first line sets a timer that powers it off, which terminates it; only the "
+        "latter is read back",
     )  # fmt: skip
     if request.guest_cap_only:
         return [timer]

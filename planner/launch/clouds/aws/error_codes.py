@@ -1,4 +1,4 @@
-"""What EC2 and its neighbours answer when they do not do it, in the words that all clouds share.
+"""Classification of error codes of EC2, IAM, S3 and EventBridge Scheduler.
 
 Codes: docs.aws.amazon.com/ec2/latest/devguide/errors-overview.html, and for the tokens
 docs.aws.amazon.com/ec2/latest/devguide/ec2-api-idempotency.html.
@@ -32,7 +32,7 @@ _CODES: dict[ErrorKind, frozenset[str]] = {
             "AuthFailure", "UnauthorizedOperation", "ExpiredToken", "ExpiredTokenException", "RequestExpired",
             "InvalidClientTokenId", "SignatureDoesNotMatch", "AccessDenied", "AccessDeniedException",
             "OptInRequired", "Blocked", "PendingVerification", "UnrecognizedClientException",
-            "InvalidAccessKeyId", "403",  # S3 answers HEAD without a body: the status is the code
+            "InvalidAccessKeyId", "403",  # S3 answers HEAD without a body: the code is the status
         }
     ),
     ErrorKind.THROTTLED: frozenset(
@@ -65,10 +65,10 @@ _STATE_KINDS = {
 
 
 def parse_sdk_error(error: Exception) -> CloudError | None:  # noqa: PLR0911 - one a kind
-    """Return what an exception of boto3's means; None when it is no answer of the cloud's but a bug.
+    """Return the CloudError of a boto3 exception; None for a bug.
 
-    Whatever may have been done without our knowing is of unknown outcome: a lost or garbled answer, and every
-    error of the server's own that does not promise that nothing was done.
+    Whatever may have been done is of unknown outcome: a lost or garbled answer, and every server error that does
+    not guarantee that nothing was done.
     """
     from botocore import exceptions
 
@@ -93,7 +93,7 @@ def parse_sdk_error(error: Exception) -> CloudError | None:  # noqa: PLR0911 - o
 
 
 def parse_state_error(instance: dict[str, Any]) -> CloudError | None:
-    """Return what it means that an instance has ended while it was to start; None if it has not."""
+    """Return the CloudError of an instance that ended while it started, or None."""
     if instance["State"]["Name"] not in {"shutting-down", "terminated", "stopping", "stopped"}:
         return None
     reason = instance.get("StateReason") or {}
@@ -103,13 +103,13 @@ def parse_state_error(instance: dict[str, Any]) -> CloudError | None:
 
 
 def _of_answer(error: Any) -> CloudError:
-    """Return what an error that the cloud answered means."""
+    """Return the CloudError of an error response."""
     code = error.response.get("Error", {}).get("Code", "Unknown")
     message = " ".join(error.response.get("Error", {}).get("Message", "").split())
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     kind = _KIND_OF.get(code)
     if kind is None and code == "ValidationException" and "assume" in message and "role" in message:
-        kind = ErrorKind.TRANSIENT  # a role that was just made is not known everywhere at once
+        kind = ErrorKind.TRANSIENT  # a new role takes time to propagate
     if kind is None:
         kind = ErrorKind.UNKNOWN if status >= 500 or not code else ErrorKind.INVALID
     return CloudError(kind, code, message)

@@ -1,4 +1,4 @@
-"""Things of ours at AWS that are no machine: security groups by their tags, schedules by their names."""
+"""Leftover resources at AWS: security groups by their tags, schedules by their names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be said about a launch on EC2 beyond the offer: `-O NAME=VALUE`."""
+"""Options of a launch on EC2: `-O NAME=VALUE`."""
 
 from __future__ import annotations
 
@@ -17,19 +17,21 @@ DLAMI = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AwsOptions:
-    """All of them have a default that is safe.
+    """Options with safe defaults.
 
     Args:
-        image: An image's id, or the name of a public SSM parameter that holds one. disk_gb: Size of the
-        disk [GB]. zones: Availability zones to try in turn, by their last letter: `abc`; empty: AWS
-        chooses. subnet: Where to place it; empty: the default network. vpc: Of the subnet; empty: the
-        default network. profile: IAM instance profile for the machine; needed for a bucket, and for access
-        through SSM. scheduler_role: ARN of a role that EventBridge Scheduler takes on to end the machine:
-        the cap on the cloud's side; empty: `gpuplan-scheduler` of the account, which is made when it is not
-        there. bucket: S3 bucket for code, checkpoints and the outcome; empty: checkpoints do not outlive
-        the machine. bucket_owner: Number of the account that owns the bucket; empty: the account that
-        launches. key: Name of a key pair, for SSH. ssh_from: Addresses that may reach port 22 (CIDR);
-        empty: no port is open.
+        image: Id of an image, or name of a public SSM parameter that contains one.
+        disk_gb: Size of the disk [GB].
+        zones: Availability zones to try in turn, by their last letter: `abc`; empty: AWS chooses.
+        subnet: Subnet of the instance; empty: the default network.
+        vpc: VPC of the subnet; empty: the default network.
+        profile: IAM instance profile; required for a bucket and for access through SSM.
+        scheduler_role: ARN of the role with which EventBridge Scheduler ends the instance; empty:
+            `gpuplan-scheduler` of the account, created if needed.
+        bucket: S3 bucket for code, checkpoints and the result; empty: checkpoints are lost with the instance.
+        bucket_owner: Number of the account that owns the bucket; empty: the launching account.
+        key: Name of a key pair for SSH.
+        ssh_from: Addresses that may reach port 22 (CIDR); empty: no open port.
     """
 
     image: str = DLAMI
@@ -46,10 +48,10 @@ class AwsOptions:
 
 
 def parse_options(options: Mapping[str, str]) -> AwsOptions:
-    """Return options that fit together.
+    """Return validated options.
 
     Raises:
-        UsageError: There is no such option, or one lacks another that it needs.
+        UsageError: An option is unknown, malformed, or lacks another that it needs.
     """
     known = [field.name for field in fields(AwsOptions)]
     for name in options:
@@ -58,10 +60,10 @@ def parse_options(options: Mapping[str, str]) -> AwsOptions:
             raise UsageError(f"`--option {name}`: the aws provider has no such option", hint=hint)
     chosen = AwsOptions(**options)
     if not chosen.disk_gb.isdecimal() or int(chosen.disk_gb) < 1:
-        raise UsageError(f"`--option disk_gb={chosen.disk_gb}` is no number of gigabytes", hint="try 100")
+        raise UsageError(f"`--option disk_gb={chosen.disk_gb}` is not a number of gigabytes", hint="try 100")
     if chosen.bucket_owner and not re.fullmatch(r"\d{12}", chosen.bucket_owner):
         raise UsageError(
-            f"`--option bucket_owner={chosen.bucket_owner}` is no account", hint="it has 12 digits"
+            f"`--option bucket_owner={chosen.bucket_owner}` is not an account number", hint="it has 12 digits"
         )
     for name, needs in (
         ("bucket", "profile"), ("bucket_owner", "bucket"), ("ssh_from", "key"), ("subnet", "vpc"),

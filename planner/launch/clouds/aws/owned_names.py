@@ -1,4 +1,4 @@
-"""Names of what an attempt makes at AWS: the owner is part of them, so that those of two owners never meet."""
+"""Names of an attempt's resources at AWS; they contain the owner, so those of two owners never collide."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _UNFIT = re.compile(r"[^0-9A-Za-z_-]")  # names of schedules: `[0-9a-zA-Z-_.]+`,
 def build_owned_name(request: LaunchRequest, number: int) -> str:
     """Return the name of an attempt's security group and schedule: prefix, owner, run and attempt.
 
-    The account's list of schedules has names and nothing else to tell an owner by.
+    A list of schedules has no tags: only names identify the owner.
     """
     return f"{PREFIX}{_UNFIT.sub('-', request.owner)}.{request.run}.{number}"
 
 
 def parse_owned_name(name: str) -> tuple[str, str, int] | None:
-    """Return owner, run and attempt of such a name; None for any other.
+    """Return owner, run and attempt of such a name, or None.
 
     Example:
         >>> parse_owned_name("gpuplan.own-1a2b.r64879f7d-1.2")

@@ -1,4 +1,4 @@
-"""What an instance costs at most an hour, with what hangs on it. Pure."""
+"""Prices of an instance: on demand, spot, and the maximum with disk and address."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ __all__ = [
 
 
 def on_demand_usd(client: Any, candidate: LaunchCandidate) -> Decimal:
-    """Return the price of Linux on shared hardware; the highest when there are several [USD/h].
+    """Return the price of Linux on shared hardware; the highest of several [USD/h].
 
     Args:
-        client: boto3's, for `pricing`.
+        client: boto3 client for `pricing`.
         candidate: Type and region.
     """
     asked = {**FILTERS, "instanceType": candidate.instance_type, "regionCode": candidate.region}
@@ -38,7 +38,9 @@ def on_demand_usd(client: Any, candidate: LaunchCandidate) -> Decimal:
     try:
         rows = [row for text in texts for row in products_of(text, "")]
     except (KeyError, TypeError, ValueError, FetchError) as error:
-        raise CloudError(ErrorKind.UNKNOWN, "Malformed", f"a price list in another form: {error}") from error
+        raise CloudError(
+            ErrorKind.UNKNOWN, "Malformed", f"unexpected form of the price list: {error}"
+        ) from error
     prices = [row.usd_per_hour for row in rows if row.currency == "USD" and row.usd_per_hour > 0]
     if not prices:
         raise CloudError(ErrorKind.ABSENT, "NoPrice", _no_price(candidate))
@@ -46,13 +48,13 @@ def on_demand_usd(client: Any, candidate: LaunchCandidate) -> Decimal:
 
 
 def spot_usd(client: Any, candidate: LaunchCandidate, *, zones: str, now: datetime) -> Decimal:
-    """Return the highest of the prices in force in the zones that may be used [USD/h].
+    """Return the highest current spot price of the usable zones [USD/h].
 
     Args:
-        client: boto3's, for `ec2` in the candidate's region.
+        client: boto3 client for `ec2` in the candidate's region.
         candidate: Type and region.
-        zones: Last letters of the zones that are tried; empty: any.
-        now: By the cloud's clock.
+        zones: Last letters of the zones; empty: any.
+        now: Time by the cloud's clock.
     """
     pages = client.get_paginator("describe_spot_price_history").paginate(
         InstanceTypes=[candidate.instance_type], ProductDescriptions=[LINUX], StartTime=now, EndTime=now
@@ -69,7 +71,7 @@ def spot_usd(client: Any, candidate: LaunchCandidate, *, zones: str, now: dateti
 
 
 def _no_price(candidate: LaunchCandidate) -> str:
-    """Return the words for an offer that no price list has."""
+    """Return the message for an offer without a price."""
     how = candidate.purchase.replace("_", " ")
     return f"no price of {candidate.instance_type} {how} in {candidate.region}"
 

@@ -1,7 +1,7 @@
-"""The cap outside the machine: a one-time schedule of EventBridge Scheduler that terminates the instance.
+"""Cap outside the machine: a one-time schedule of EventBridge Scheduler that terminates the instance.
 
-Its time is counted from the launch time that EC2 itself gave. What is read back is all that makes it work; a
-schedule of the same name with other content is never taken for it.
+Its time is relative to EC2's launch time. All fields that make it work are read back; a schedule of the same name
+with other content is never accepted.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ SCHEDULE_SLACK_S = (
 )
 TERMINATE = "arn:aws:scheduler:::aws-sdk:ec2:terminateInstances"
 READ_BACK_S = 60.0
-ASSUMABLE_S = 180.0  # a new role is known everywhere within seconds, rarely a minute
+ASSUMABLE_S = 180.0  # a new role propagates within seconds, rarely a minute
 
 
 def build_schedule_layer(cap_s: int, *, made_here: bool) -> CapLayer:
     """Return the layer that the calls arm.
 
     Args:
-        cap_s: Longest life of the machine [s].
-        made_here: Whether the role is the one of `role.role_calls`, which is read back too.
+        cap_s: Cap of the machine [s].
+        made_here: Whether the role is that of `role.build_role_calls`, which is read back too.
     """
-    role = "" if made_here else "; that the given role may terminate instances is not checked"
+    role = "" if made_here else "; the permissions of the given role are not checked"
     return CapLayer(
         name="schedule", where="cloud", fires_after_s=cap_s + SCHEDULE_SLACK_S,
-        how="EventBridge Scheduler terminates it, at a time counted from its launch time; read back after it is "
-        "made: target, instance, role, time",
+        how="EventBridge Scheduler terminates it at a time relative to its launch time; target, instance, role "
+        "and time are read back",
         unproven=f"not run against the real cloud yet{role}",
     )  # fmt: skip
 
@@ -45,9 +45,9 @@ def build_schedule_calls(
     """Return the call that makes the schedule, and the one that reads it back.
 
     Args:
-        number: Of the attempt.
-        token: The attempt's.
-        role: ARN of the role that the scheduler takes on, or a reference to it.
+        number: Number of the attempt.
+        token: Token of the attempt.
+        role: ARN of the scheduler's role, or a reference to it.
     """
     name = build_owned_name(request, number)
     content = _content(candidate, name=name, role=role)
@@ -74,7 +74,7 @@ def build_schedule_calls(
 
 
 def _content(candidate: LaunchCandidate, *, name: str, role: Any) -> dict[str, Any]:
-    """Return what makes the schedule end this instance at this time."""
+    """Return the fields by which the schedule ends this instance at this time."""
     at = {"from": "machine.started", "plus_s": candidate.cap_s, "format": "at(%Y-%m-%dT%H:%M:%S)"}
     return {
         "Name": name,

@@ -1,7 +1,6 @@
-"""What EC2 adds to the start-up script: its first command arms the timer; its last, whatever happens, powers off,
-which terminates the instance.
+"""Start-up script of an EC2 instance: the first command sets the timer, the last powers off, which terminates.
 
-No secret is in it: what it may do in AWS comes from the instance profile, code that is private from a bucket.
+It contains no secret: permissions come from the instance profile, private code from a bucket.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ def build_startup_script(
     """Return the script.
 
     Raises:
-        UsageError: The code cannot be had from where it is, or the script is too long.
+        UsageError: The code cannot be fetched from its source, or the script is too long.
     """
     _require_fetchable(request.spec.source, options)
     script = build_common_script(request, candidate, number, _boot(request, candidate, options))
@@ -40,7 +39,7 @@ def build_startup_script(
 
 
 def _boot(request: LaunchRequest, candidate: LaunchCandidate, options: AwsOptions) -> BootConfig:
-    """Return what EC2 adds."""
+    """Return the EC2-specific parts of the script."""
     minutes = math.floor(candidate.cap_s / 60)
     return BootConfig(
         timer=f"shutdown -h +{minutes} # the cap, before anything can fail",

@@ -1,17 +1,16 @@
-"""Azure: GPU machines, each in a resource group of its own.
+"""Azure: GPU machines, each in its own resource group.
 
-    options   what `--option NAME=VALUE` may say
-    rest      one call over HTTPS to Azure Resource Manager; the cloud's clock
-    faults    Azure's errors, sorted
-    spelling  answers in one spelling, so that they can be compared
-    network   the group and the network around a machine: no way in
-    timer     what ends the machine from inside, in shell
-    caps      what ends the machine, as calls that are read back
-    prices    what it costs at most, and by the retail prices now
-    attempt   a machine as calls
-    machine   a machine from Azure's own description
-    adapter   all of it, behind the protocol
+    options      options of `--option NAME=VALUE`
+    rest         calls to Azure Resource Manager over HTTPS; the cloud's clock
+    error_codes  classification of Azure's errors
+    normalize    canonical spelling of answers, so that they can be compared
+    network      resource group and network of a machine, without inbound access
+    caps         timer on the machine and order at Azure that end it
+    prices       maximum cost and current retail prices
+    attempt      calls that start a machine
+    machine      parsing of a machine's description
+    adapter      the adapter
 
-Azure Resource Manager is called through `azure-core` and `azure-identity`, one request a call: what the plan
-prints is what is sent, and nothing is retried behind the ledger's back.
+Azure Resource Manager is called through `azure-core` and `azure-identity`, one request per call and without their
+retries, so that a plan prints exactly what is sent.
 """

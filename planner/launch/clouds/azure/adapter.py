@@ -1,4 +1,4 @@
-"""Azure behind the protocol."""
+"""Adapter of Azure."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class AzureAdapter:
     """Rents from Azure.
 
     Args:
-        state_dir: Where it remembers which subscriptions were used.
-        clock: Not used: the cloud's is.
+        state_dir: Folder with the list of used subscriptions.
+        clock: Unused: the cloud's clock is used.
     """
 
     provider = "azure"
@@ -60,14 +60,14 @@ class AzureAdapter:
         self._rest = AzureRest()
 
     def compute_cost_bounds(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> CostBounds:
-        """Return what it costs at most, disk and address included."""
+        """Return the maximum cost, disk and address included."""
         left = left_usd_per_hour(disk_gb=int(self._options(options).disk_gb))
         spot = candidate.purchase == "spot"
         machine = spot_max_price(candidate.usd_per_hour) if spot else candidate.usd_per_hour
         return CostBounds(
             slack_s=BOOT_ALLOWANCE_S, max_usd_per_hour=machine + left, left_usd=left * LEFT_HOURS,
             notes=_notes(left),
-            outer_cap="Azure's auto-shutdown takes caps from half an hour to 23 hours: `--max-hours 23` or less",
+            outer_cap="Azure's auto-shutdown supports caps from 0.5 to 23 hours: `--max-hours 23` or less",
         )  # fmt: skip
 
     def build_attempts(self, request: LaunchRequest) -> tuple[Attempt, ...]:
@@ -81,11 +81,11 @@ class AzureAdapter:
         )
 
     def build_end_calls(self, machine: MachineRef) -> tuple[Call, ...]:
-        """Return the calls that delete it."""
+        """Return the calls that delete a machine."""
         return build_end_calls(machine)
 
     def send(self, call: Call, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Send one call once; what a machine says of its own failure is raised."""
+        """Send one call once; raise the failure that a machine's description reports."""
         if call.makes:
             self._accounts.add(params["subscription"])
         reply = self._rest.send(call.service, call.operation, _with_script(params))
@@ -97,9 +97,9 @@ class AzureAdapter:
         return spelled
 
     def missing(self) -> str:
-        """Return what is missing to ask Azure."""
+        """Return why Azure cannot be queried; empty if it can."""
         if not self._accounts.names():
-            return "no subscription is known: set AZURE_SUBSCRIPTION_ID"
+            return "no known subscription: set AZURE_SUBSCRIPTION_ID"
         return self._rest.missing()
 
     def cloud_time(self) -> datetime | None:
@@ -107,16 +107,16 @@ class AzureAdapter:
         return self._rest.clock.now()
 
     def look(self, machine: MachineRef) -> CloudMachine | None:
-        """Return the machine on record, and no other one of its name; None when Azure does not know it.
+        """Return the recorded machine, never another of the same name; None when Azure does not know it.
 
-        A machine that was given back is `stopped`: its disk and address are still paid for.
+        A deallocated machine is `stopped`: its disk and address still cost money.
         """
         where = {key: machine.details[key] for key in ("subscription", "group", "name")}
         row = self._row(where)
         return None if row is None or not is_same(machine, row) else parse_machine(row, seen_at=self._now())
 
     def machines(self, regions: Sequence[str] | None) -> Listing:
-        """Return every machine with our tags, in every subscription that is known."""
+        """Return all machines with our tags in all known subscriptions."""
 
         def ask(subscription: str) -> list[CloudMachine]:
             found = [self._described(row) for row in self._rows(subscription) if is_ours(row)]
@@ -125,7 +125,7 @@ class AzureAdapter:
         return collect_machines(self._accounts.names(), ask)
 
     def leftovers(self, regions: Sequence[str] | None) -> tuple[list[Leftover], dict[str, CloudError]]:
-        """Return the resource groups with our tags that hold no machine, and the subscriptions that failed."""
+        """Return resource groups with our tags but without a machine, and the subscriptions that failed."""
         found: list[Leftover] = []
         failed: dict[str, CloudError] = {}
         for subscription in self._accounts.names():
@@ -136,15 +136,15 @@ class AzureAdapter:
         return [one for one in found if _is_in(one.region, regions)], failed
 
     def live_price(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> LivePrice:
-        """Return what Azure's retail prices say now; no credentials are sent."""
+        """Return the current retail price; needs no credentials."""
         return live_price(candidate)
 
     def outcome(self, request: LaunchRequest) -> RunOutcome | None:
-        """Return nothing: on Azure there is no place yet that outlives the machine."""
+        """Return None: no storage outlives a machine on Azure yet."""
         return None
 
     def _options(self, options: Mapping[str, str]) -> AzureOptions:
-        """Return the options as typed."""
+        """Return the validated options."""
         return parse_options(options, subscription=self._accounts.current)
 
     def _rows(self, subscription: str) -> list[dict[str, Any]]:
@@ -152,7 +152,7 @@ class AzureAdapter:
         return list(self._rest.pages("compute", "virtualMachines.listAll", {"subscription": subscription}))
 
     def _described(self, row: Mapping[str, Any]) -> CloudMachine | None:
-        """Return a listed machine, with its instance view where that can be read; None when it is gone."""
+        """Return a listed machine, with its instance view if it can be read; None when it is gone."""
         _, _, subscription, _, group, *_, name = str(row["id"]).split("/")
         try:
             seen = self._row({"subscription": subscription, "group": group, "name": name})
@@ -161,7 +161,7 @@ class AzureAdapter:
         return None if seen is None else parse_machine(seen, seen_at=self._now())
 
     def _row(self, where: Mapping[str, str]) -> dict[str, Any] | None:
-        """Return a machine with its instance view; None when there is none of its name."""
+        """Return a machine with its instance view; None for an unknown name."""
         try:
             return self._rest.send("compute", "virtualMachines.get", {**where, "$expand": "instanceView"})
         except CloudError as fault:
@@ -170,7 +170,7 @@ class AzureAdapter:
             raise
 
     def _empty_groups(self, subscription: str) -> list[Leftover]:
-        """Return the groups of a subscription with our tags, without those that hold a machine or are going."""
+        """Return the groups of a subscription with our tags that contain no machine and are not being deleted."""
         where = {"subscription": subscription}
         groups = list(
             self._rest.pages(
@@ -187,7 +187,7 @@ class AzureAdapter:
         ]
 
     def _now(self) -> datetime:
-        """Return the cloud's time; there is one, for an answer has come."""
+        """Return the cloud's time, known after any answer."""
         return self._rest.clock.now() or datetime.now(tz=UTC)
 
 
@@ -197,7 +197,7 @@ def _zones(candidate: LaunchCandidate, chosen: AzureOptions) -> list[str | None]
 
 
 def _with_script(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return parameters with the start-up script where Azure wants it, encoded as Azure wants it.
+    """Return parameters with the start-up script as `osProfile.customData` in base64.
 
     Raises:
         UsageError: It is too long.
@@ -218,17 +218,17 @@ def _with_script(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_in(region: str, regions: Sequence[str] | None) -> bool:
-    """Whether a region was asked for."""
+    """Whether a region is among the requested ones."""
     return regions is None or region in regions
 
 
 def _notes(left_usd_per_hour: Decimal) -> tuple[str, ...]:
-    """Return what the price leaves out, and what the user should know."""
+    """Return the price's exclusions and other notes."""
     return (
-        "no part of the Azure adapter has been run against the real cloud yet",
-        "giving the machine the right to end itself needs the role Owner or User Access Administrator",
-        "checkpoints and logs go with the machine: there is no storage on Azure yet",
-        "a machine that Azure's own order ended keeps disk and address until `gpuplan reap`: `at most` counts "
-        f"them for {LEFT_HOURS} h after the cap, ${left_usd_per_hour * LEFT_HOURS:.2f}; each further day costs "
-        "as much",
+        "the Azure adapter has not been run against the real cloud yet",
+        "the role assignment that lets the machine end itself needs Owner or User Access Administrator",
+        "checkpoints and logs are lost with the machine: storage on Azure is not supported yet",
+        "a machine that Azure's order ended keeps disk and address until `gpuplan reap`: `at most` includes "
+        f"{LEFT_HOURS} h of them after the cap, ${left_usd_per_hour * LEFT_HOURS:.2f}; each further day costs "
+        "the same",
     )

@@ -1,4 +1,4 @@
-"""The calls that start one machine on Azure, as data. Pure: no credentials, no network, no SDK."""
+"""API calls that start one machine on Azure. Pure: no credentials, network or SDK."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def build_attempt(
 
 
 class _CallBuilder:
-    """Makes the calls of one attempt."""
+    """Builds the calls of one attempt."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class _CallBuilder:
         self.place = {"subscription": chosen.subscription, "group": self.name}
 
     def calls(self) -> list[Call]:
-        """Return all of them in order: the machine's right to end itself comes before anything is waited for."""
+        """Return all calls in order: the machine's permission to end itself is set before any waiting."""
         region = self.candidate.region
         network = build_network_calls(
             self.chosen, group=self.name, region=region, zone=self._zone(), tags=self.tags
@@ -78,7 +78,7 @@ class _CallBuilder:
         )  # fmt: skip
 
     def _machine(self) -> Call:
-        """Start the machine; everything that makes it findable is in this one call. Never over another one."""
+        """Create the machine with its tags, never over an existing one."""
         script = build_startup_script(self.request, self.candidate, self.number, self._boot())
         params = {
             "name": self.name, "headers": {"If-None-Match": "*"}, "custom_data": script, "body": self._body(),
@@ -89,7 +89,7 @@ class _CallBuilder:
         )  # fmt: skip
 
     def _get(self, step: str, *, patience_s: float) -> Call:
-        """Ask for the machine, which must be of this run and owner, and have an identity."""
+        """Read the machine, which must belong to this run and owner and have an identity."""
         ours = {f"tags.{TAG_RUN}": self.request.run, "tags.gpuplan-owner": self.request.owner}
         wanted = {**_KEPT, "principal": "identity.principalId"}
         return self._call(
@@ -98,14 +98,14 @@ class _CallBuilder:
         )  # fmt: skip
 
     def _running(self) -> Call:
-        """Wait until it runs, or has failed or ended while it was to start."""
+        """Wait until the machine runs, or has failed or ended while it started."""
         return self._call(
             "running", "compute", "virtualMachines.get", {"name": self.name, "$expand": "instanceView"},
             expects={"properties.provisioningState": "Succeeded"}, patience_s=RUNNING_S,
         )  # fmt: skip
 
     def _body(self) -> dict[str, Any]:
-        """Return the machine that is asked for; the start-up script is put in when it is sent."""
+        """Return the requested machine; the start-up script is inserted when it is sent."""
         card = build_resource_path(self.chosen, self.name, "Microsoft.Network/networkInterfaces", self.name)
         disk = {
             "createOption": "FromImage", "deleteOption": "Delete", "diskSizeGB": int(self.chosen.disk_gb),
@@ -130,7 +130,7 @@ class _CallBuilder:
         }  # fmt: skip
 
     def _login(self) -> dict[str, Any]:
-        """Return who may log in: whoever has the private half of a key, and without one nobody."""
+        """Return the login by public key; without a key, logins are impossible."""
         key = {
             "path": "/home/gpuplan/.ssh/authorized_keys",
             "keyData": self.chosen.ssh_key or UNUSABLE_PUBLIC_KEY,
@@ -141,7 +141,7 @@ class _CallBuilder:
         }  # fmt: skip
 
     def _boot(self) -> BootConfig:
-        """Return what the start-up script needs on Azure."""
+        """Return the Azure-specific parts of the start-up script."""
         return BootConfig(
             timer=build_timer_line(self.path, after_s=self.candidate.cap_s), end=build_end_command(self.path),
             packages=PACKAGES, notices="azure",

@@ -1,8 +1,8 @@
-"""What ends a machine at its cap, as calls that are read back: its own right to end itself, and Azure's order.
+"""Caps of a machine: its permission to delete itself, and an order at Azure, both read back.
 
-At Azure's side there are two orders, and both give the hardware back while disk and address stay: auto-shutdown,
-a time of day, for caps that are within a day; and a scheduled action, a date, for all others. What is read back is
-all that makes an order work: which machine, when, in which time zone, what is done, and that it is in force.
+Azure has two kinds of order, which deallocate the machine but keep disk and address: auto-shutdown at a time of
+day, for caps within a day, and a scheduled action at a date for all others. All fields that make an order work are
+read back: machine, time, time zone, action and state.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ AGAIN_S = 15
 
 
 def build_timer_line(resource: str, *, after_s: int) -> str:
-    """Return the line that ends a machine after some time, whatever becomes of the script around it.
+    """Return the command that ends a machine after some time, independent of the calling script.
 
     Args:
         resource: Path of the machine at Azure Resource Manager.
-        after_s: From now [s].
+        after_s: Time from now [s].
     """
     return f"setsid bash -c {quote(f'sleep {after_s}; {_loop(resource)}')} > /dev/null 2>&1 &"
 
 
 def build_end_command(resource: str) -> str:
-    """Return shell that ends a machine now, and comes back only with the machine's end."""
+    """Return the command that ends a machine now and does not return."""
     return f"bash -c {quote(_loop(resource))}"
 
 
 def _loop(resource: str) -> str:
-    """Return shell that asks again and again."""
+    """Return the loop that requests deletion until the machine ends."""
     url = f"https://management.azure.com{resource}"
     ask = 'curl -s -f -m 30 -H "Authorization: Bearer $t"'
     return (
@@ -65,15 +65,15 @@ def _loop(resource: str) -> str:
 BOOT_ALLOWANCE_S = 900.0  # from the start of billing until the start-up script sets its timer, and to the end
 READ_BACK_S = 120.0
 MINUTE_S = 60
-DEALLOCATION_S = 600.0  # from an order at Azure to the end of billing, at the latest
-SHORTEST_S, LONGEST_S = 30 * 60, 23 * 3600  # auto-shutdown is a time of day, and half an hour away at least
-UNPROVEN = "tested against Azure's own client models, never against the real cloud"
+DEALLOCATION_S = 600.0  # maximum time from an order at Azure to the end of billing
+SHORTEST_S, LONGEST_S = 30 * 60, 23 * 3600  # auto-shutdown: a time of day at least 30 minutes ahead
+UNPROVEN = "tested against Azure's client models only, not against the real cloud"
 # https://learn.microsoft.com/azure/role-based-access-control/built-in-roles/compute#virtual-machine-contributor
 CONTRIBUTOR = "9980e02c-c2be-4d73-94e8-173b1dc7cf3c"
 
 
 def has_auto_shutdown(cap_s: int) -> bool:
-    """Whether Azure's daily auto-shutdown can stand for a cap: within a day, and not too soon.
+    """Whether Azure's daily auto-shutdown can implement a cap: 30 minutes to 23 hours.
 
     Example:
         >>> has_auto_shutdown(3600), has_auto_shutdown(30 * 3600)
@@ -83,7 +83,7 @@ def has_auto_shutdown(cap_s: int) -> bool:
 
 
 def build_layers(cap_s: int) -> tuple[CapLayer, ...]:
-    """Return what ends a machine of a cap."""
+    """Return the cap layers of a machine."""
     name, what = (
         ("auto-shutdown", "auto-shutdown at a time of day")
         if has_auto_shutdown(cap_s)
@@ -91,27 +91,26 @@ def build_layers(cap_s: int) -> tuple[CapLayer, ...]:
     )
     timer = CapLayer(
         name="timer", where="machine", fires_after_s=cap_s + BOOT_ALLOWANCE_S, unproven=UNPROVEN,
-        how="set by the start-up script, not verified from outside: the machine deletes itself; read back is only "
-        "its right to do so",
+        how="set by the start-up script: the machine deletes itself; only its permission to do so is read back",
     )  # fmt: skip
     order = CapLayer(
         name=name, where="cloud", fires_after_s=cap_s + 2.0 * MINUTE_S + DEALLOCATION_S, unproven=UNPROVEN,
-        how=f"Azure's {what} gives the hardware back; machine, time and action read back; disk and address stay",
+        how=f"Azure's {what} deallocates it and keeps disk and address; machine, time and action are read back",
     )  # fmt: skip
     return (timer, order)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapCalls:
-    """A machine whose cap is to be armed; its time of creation is kept by the step `created`.
+    """Calls that arm the cap of a machine; the step `created` keeps its time of creation.
 
     Args:
-        subscription, region: Where it is.
-        name: Its own, and its group's.
-        path: Its path at Azure Resource Manager.
-        tags: Of all that is made for it.
-        token: Of its attempt.
-        cap_s: From its creation [s].
+        subscription, region: Location of the machine.
+        name: Name of the machine and its group.
+        path: Path at Azure Resource Manager.
+        tags: Tags of its resources.
+        token: Token of its attempt.
+        cap_s: Cap from its creation [s].
     """
 
     subscription: str
@@ -123,7 +122,7 @@ class CapCalls:
     cap_s: int
 
     def registered(self) -> Call:
-        """Ask, before anything is made, whether the subscription may use the service that the order needs."""
+        """Check, before anything is made, that the subscription may use the order's service."""
         service = "DevTestLab" if has_auto_shutdown(self.cap_s) else "ComputeSchedule"
         return self._call(
             "registered", "resources", "providers.get", {"namespace": f"Microsoft.{service}"},
@@ -131,7 +130,7 @@ class CapCalls:
         )  # fmt: skip
 
     def right(self) -> list[Call]:
-        """Let the machine end itself, and nothing else: the role reaches as far as the machine."""
+        """Assign the machine a role whose scope is only itself, so that it can end itself."""
         names = {"group": self.name, "vm": self.name, "name": str(uuid.uuid5(uuid.UUID(self.token), "end"))}
         definitions = f"/subscriptions/{self.subscription}/providers/Microsoft.Authorization/roleDefinitions"
         role, principal = f"{definitions}/{CONTRIBUTOR}", {"$ref": "created.principal"}
@@ -147,11 +146,11 @@ class CapCalls:
         return [self._call("role", "authorization", "roleAssignments.create", body, find=find), read]
 
     def order(self) -> list[Call]:
-        """Have Azure give the hardware back by itself, by its own clock."""
+        """Order the deallocation at Azure, by its clock."""
         return self._auto_shutdown() if has_auto_shutdown(self.cap_s) else self._scheduled_action()
 
     def _auto_shutdown(self) -> list[Call]:
-        """Return the order for a time of day: the minute after the cap."""
+        """Return the calls of an auto-shutdown in the minute after the cap."""
         names = {"group": self.name, "name": f"shutdown-computevm-{self.name}"}
         time = self._at("%H%M")
         wanted = {
@@ -174,7 +173,7 @@ class CapCalls:
         ]  # fmt: skip
 
     def _scheduled_action(self) -> list[Call]:
-        """Return the order for a date; sent twice, it ends the same machine at the same time."""
+        """Return the calls of a scheduled action at a date; repeating it changes nothing."""
         where, date = {"location": self.region}, self._at(DATE)
         correlation = str(uuid.uuid5(uuid.UUID(self.token), "order"))
         body = {
@@ -201,7 +200,7 @@ class CapCalls:
         ]  # fmt: skip
 
     def _at(self, form: str) -> dict[str, Any]:
-        """Return the minute after the cap, counted from the time of creation that Azure gave."""
+        """Return the minute after the cap, relative to Azure's time of creation."""
         return {"$time": {"from": "created.started", "plus_s": self.cap_s + MINUTE_S, "format": form}}
 
     def _call(self, step: str, service: str, operation: str, params: dict[str, Any], **more: Any) -> Call:

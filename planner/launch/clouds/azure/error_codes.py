@@ -1,9 +1,8 @@
-"""Azure's errors, sorted by their code (never by HTTP status alone) into the kinds that all clouds share.
+"""Classification of Azure's errors by their code, never by HTTP status alone.
 
 Codes: https://learn.microsoft.com/azure/azure-resource-manager/troubleshooting/common-deployment-errors
 and https://learn.microsoft.com/troubleshoot/azure/virtual-machines/windows/allocation-failure.
-[unverified] None of them was seen at the real cloud; whatever a server says of itself without such a code is
-unknown.
+[unverified] None was seen at the real cloud; a server error without such a code is of unknown outcome.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ _CODES: dict[ErrorKind, frozenset[str]] = {
             "PrincipalNotFound", "Conflict",
         }
     ),
-    # Its group is going, or the network interface, which ends with its machine, has gone: the attempt is over.
+    # The group is being deleted, or the interface was deleted with its machine: the attempt is over.
     ErrorKind.SPENT_TOKEN: frozenset(
         {"ResourceGroupBeingDeleted", "ResourceGroupNotFound", "InvalidResourceReference"}
     ),
@@ -59,12 +58,12 @@ _GIVEN_BACK = {
 
 
 def parse_error_response(status: int, body: Any, *, makes: bool) -> CloudError:
-    """Return what an answer with an error means.
+    """Return the CloudError of an error response.
 
     Args:
-        status: Of HTTP.
-        body: As JSON; anything else when it was none.
-        makes: Whether the call makes something: then "not found" is about what it needs.
+        status: HTTP status.
+        body: Parsed JSON, or None.
+        makes: Whether the call makes something: then "not found" is about a dependency.
     """
     error = look_up(body, "error") if isinstance(body, Mapping) else None
     if not isinstance(error, Mapping):
@@ -77,9 +76,9 @@ def parse_error_response(status: int, body: Any, *, makes: bool) -> CloudError:
 
 
 def parse_machine_error(reply: Mapping[str, Any]) -> CloudError | None:
-    """Return what it means that a machine failed or ended while it was to start; None while it may come up.
+    """Return the CloudError of a machine that failed or ended while it started, or None.
 
-    The reason stands in the status `ProvisioningState/failed/REASON` of its instance view.
+    The reason is in the status `ProvisioningState/failed/REASON` of its instance view.
     """
     statuses = look_up(reply, "properties.instanceView.statuses") or []
     codes = {str(one.get("code")): one for one in statuses}
@@ -95,7 +94,7 @@ def parse_machine_error(reply: Mapping[str, Any]) -> CloudError | None:
 
 
 def parse_registration_error(reply: Mapping[str, Any]) -> CloudError | None:
-    """Return what it means that a subscription may not use a service; None when it may."""
+    """Return the CloudError of a service that the subscription has not registered, or None."""
     state, namespace = reply.get("registrationState"), reply.get("namespace")
     if state == "Registered":
         return None
@@ -106,14 +105,14 @@ def parse_registration_error(reply: Mapping[str, Any]) -> CloudError | None:
 
 
 def _named(code: str, message: str) -> ErrorKind | None:
-    """Return the kind of a code that says it all; a quota hides behind `OperationNotAllowed`."""
+    """Return the kind of an unambiguous code, or None; a quota may be reported as `OperationNotAllowed`."""
     if code in {"OperationNotAllowed", "Forbidden", "BadRequest"} and "quota" in message.lower():
         return ErrorKind.QUOTA
     return _KIND_OF.get(code)
 
 
 def _by_status(status: int, *, makes: bool) -> ErrorKind:
-    """Return the kind of an answer whose code says nothing."""
+    """Return the kind of an answer without a known code."""
     if status in {401, 403}:
         return ErrorKind.CREDENTIALS
     if status == 404:
@@ -126,5 +125,5 @@ def _by_status(status: int, *, makes: bool) -> ErrorKind:
 
 
 def _scope(message: str) -> str:
-    """Return how far a quota reaches: Azure counts by region, but for the free subscriptions' own limit."""
+    """Return the scope of a quota: the region, or the account for limits of free subscriptions."""
     return "account" if "free trial" in message.lower() else "region"

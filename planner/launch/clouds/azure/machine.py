@@ -1,4 +1,4 @@
-"""A machine from Azure's own description, and the calls that end it."""
+"""Parsing of Azure's description of a machine, and the calls that end it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .network import group_removal
 
 __all__ = ["build_end_calls", "is_ours", "is_same", "parse_leftover", "parse_machine"]
 
-# A machine that only shut itself down (`stopped`) is paid for in full: by its bill it is running.
+# A machine that is shut down but allocated (`stopped`) is billed in full, so it counts as running.
 _POWER: dict[str, MachineState] = {
     "PowerState/starting": "starting", "PowerState/running": "running", "PowerState/stopping": "running",
     "PowerState/stopped": "running", "PowerState/deallocating": "ending", "PowerState/deallocated": "stopped",
@@ -22,22 +22,22 @@ _PROVISIONING: dict[str, MachineState] = {"Deleting": "ending", "Failed": "stopp
 
 
 def is_ours(row: Mapping[str, Any]) -> bool:
-    """Whether a machine or a group carries the tags that every launch puts on."""
+    """Whether a machine or a group has the tags of a launch."""
     return TAG_RUN in (row.get("tags") or {})
 
 
 def is_same(machine: MachineRef, row: Mapping[str, Any]) -> bool:
-    """Whether a row is the machine on record, and not another one of its name.
+    """Whether a row is the recorded machine, not another of the same name.
 
-    Older records have the machine's name for its id.
+    Older records use the machine's name as its id.
     """
     return machine.id in {_id(row), str(row["name"]).lower()}
 
 
 def parse_machine(row: Mapping[str, Any], *, seen_at: datetime) -> CloudMachine:
-    """Return a machine; without the instance view, its state is that of its provisioning.
+    """Return a machine; without an instance view, its state is the provisioning state.
 
-    Its id is the one that Azure gave to this very machine: names can be given again.
+    Its id is `vmId`, which is unique, unlike names.
     """
     tags: Mapping[str, str] = row.get("tags") or {}
     parts = str(row["id"]).split("/")
@@ -59,7 +59,7 @@ def parse_machine(row: Mapping[str, Any], *, seen_at: datetime) -> CloudMachine:
 
 
 def build_end_calls(machine: MachineRef) -> tuple[Call, ...]:
-    """Return the calls that delete a machine, by force, and its group if that is its own: then it has its name."""
+    """Return the calls that force the deletion of a machine, and of its group if that has the same name."""
     name, group = machine.details["name"], machine.details["group"]
     place = {"subscription": machine.details["subscription"], "group": group}
     vm = Call(
@@ -72,7 +72,7 @@ def build_end_calls(machine: MachineRef) -> tuple[Call, ...]:
 
 
 def parse_leftover(row: Mapping[str, Any]) -> Leftover:
-    """Return a resource group as something that is left of an attempt."""
+    """Return a resource group as a leftover resource."""
     tags: Mapping[str, str] = row["tags"]
     region, number = str(row["location"]).replace(" ", "").lower(), tags.get("gpuplan-attempt", "")
     place = {"subscription": str(row["id"]).split("/")[2].lower(), "group": str(row["name"]).lower()}
@@ -84,12 +84,12 @@ def parse_leftover(row: Mapping[str, Any]) -> Leftover:
 
 
 def _id(row: Mapping[str, Any]) -> str:
-    """Return the id that Azure gave to a machine; its name where it gave none."""
+    """Return the `vmId` of a machine; its name without one."""
     return str(look_up(row, "properties.vmId") or row["name"]).lower()
 
 
 def _state(row: Mapping[str, Any]) -> MachineState:
-    """Return a machine's state by what it costs."""
+    """Return the state of a machine by its billing."""
     provisioning = str(look_up(row, "properties.provisioningState"))
     if provisioning == "Deleting":
         return "ending"

@@ -1,9 +1,9 @@
-"""The resource group of an attempt and the network in it, as calls: a way out, and no way in.
+"""Resource group of an attempt and its network: outbound access only.
 
-Everything that an attempt makes is in its group and goes with it. Names are made of run, attempt and token, so
-that the same call twice is the same thing, and nobody else's group can have the name. The network interface is
-made before the machine, and Azure deletes it with the machine: a request for a machine that is sent again after
-the machine has ended finds no interface, and makes nothing.
+All resources of an attempt are in its group and are deleted with it. Names consist of run, attempt and token, so
+that repeated calls are idempotent and names of other groups cannot collide. The network interface is created
+before the machine and deleted with it: a machine request that is repeated after the machine has ended fails
+without it.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ def build_resource_path(chosen: AzureOptions, group: str, kind: str, name: str) 
 def build_network_calls(
     chosen: AzureOptions, *, group: str, region: str, zone: str | None, tags: dict[str, str]
 ) -> list[Call]:
-    """Return the calls that make a group, and in it a network whose only member is the machine's interface.
+    """Return the calls that create a group and a network with the machine's interface.
 
     Args:
-        group: Its name; all that is in it has the same.
-        zone: Availability zone of the machine; its address must be in the same.
+        group: Name of the group and of its resources.
+        zone: Availability zone of the machine and its address.
     """
     place = {"subscription": chosen.subscription, "group": group}
 
@@ -77,7 +77,7 @@ def build_network_calls(
 
 
 def group_removal(place: Mapping[str, str], region: str) -> tuple[Call, Call]:
-    """Return the calls that remove a group with all that is in it, and read back that its removal has begun."""
+    """Return the calls that delete a group with its content and read back that the deletion has begun."""
     remove = Call(
         step="group",
         service="resources",
@@ -90,7 +90,7 @@ def group_removal(place: Mapping[str, str], region: str) -> tuple[Call, Call]:
 
 
 def _group_call(place: dict[str, str], region: str, tags: dict[str, str]) -> Call:
-    """Return the call that makes the group, with its tags."""
+    """Return the call that creates the group with its tags."""
     return Call(
         step="group", service="resources", operation="resourceGroups.createOrUpdate", region=region,
         params={**place, "body": {"location": region, "tags": tags}}, makes="resource",
@@ -99,7 +99,7 @@ def _group_call(place: dict[str, str], region: str, tags: dict[str, str]) -> Cal
 
 
 def _rules(chosen: AzureOptions) -> list[dict[str, Any]]:
-    """Return the rules of the firewall: nothing comes in, but for logins from where the user said."""
+    """Return the firewall rules: no inbound access, except SSH from the user's addresses."""
     closed = _rule("nothing-in", "Deny", "*", source="*", port="*", priority=LAST_PRIORITY)
     if not chosen.ssh_from:
         return [closed]
@@ -107,7 +107,7 @@ def _rules(chosen: AzureOptions) -> list[dict[str, Any]]:
 
 
 def _rule(name: str, access: str, protocol: str, *, source: str, port: str, priority: int) -> dict[str, Any]:
-    """Return a rule for what comes in."""
+    """Return an inbound rule."""
     return {
         "name": name,
         "properties": {

@@ -1,7 +1,7 @@
-"""Answers of Azure in one spelling, so that what is read back can be compared with what was asked for.
+"""Canonical spelling of Azure's answers, so that they can be compared with requests.
 
-Azure compares paths without regard to case, and answers them in a case of its own; dates come with or without
-fractions of a second, and with any offset.
+Paths in Azure are case-insensitive and returned in any case; dates have any offset, with or without fractions of
+a second.
 https://learn.microsoft.com/azure/azure-resource-manager/management/resource-name-rules
 """
 
@@ -19,7 +19,7 @@ _DATES = {"deadline"}
 
 
 def normalize_reply(value: Any) -> Any:
-    """Return an answer with its paths and ids in lower case and its dates in UTC, to the second.
+    """Return an answer with paths and ids in lower case and dates in UTC, to the second.
 
     Example:
         >>> normalize_reply({"targetResourceId": "/subscriptions/S/resourceGroups/G", "status": "Enabled"})
@@ -35,7 +35,7 @@ def normalize_reply(value: Any) -> Any:
 
 
 def _field(key: str, value: Any) -> Any:
-    """Return a named value; a date that names no offset is left as it is."""
+    """Return a normalized field; a date without an offset is unchanged."""
     if key in _CASELESS and isinstance(value, str):
         return value.lower()
     if key not in _DATES or not isinstance(value, str):

@@ -1,4 +1,4 @@
-"""What `--option NAME=VALUE` may say on Azure."""
+"""Options of a launch on Azure: `--option NAME=VALUE`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ __all__ = ["IMAGE", "UNUSABLE_PUBLIC_KEY", "AzureOptions", "parse_options", "req
 
 # Ubuntu with NVIDIA's driver and CUDA: https://learn.microsoft.com/azure/virtual-machines/azure-hpc-vm-images
 IMAGE = "microsoft-dsvm:ubuntu-hpc:2204:latest"
-# Azure makes no Linux machine without a key. Nobody has the private half of this one: its point is the first
-# SHA-256 of "gpuplan: nobody's key N" that lies on the curve.
+# Azure requires a key for Linux machines. This one has no known private key: its point is the first SHA-256 of
+# "gpuplan: nobody's key N" that lies on the curve.
 UNUSABLE_PUBLIC_KEY = (
     "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEuhoKbu9WB3FgD9fec3LuwZ6XeqNLGPrgzZJ4K2mN4G nobody"
 )
@@ -25,15 +25,15 @@ SUBSCRIPTION = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AzureOptions:
-    """The options, with what holds when they are not given.
+    """Options and their defaults.
 
     Args:
-        subscription: Who pays; else `AZURE_SUBSCRIPTION_ID`.
+        subscription: Subscription that pays; default `AZURE_SUBSCRIPTION_ID`.
         zones: Availability zones to try in turn, by number: `123`; empty: Azure chooses.
-        image: `PUBLISHER:OFFER:SKU:VERSION`, or the id of an image of your own.
+        image: `PUBLISHER:OFFER:SKU:VERSION`, or the id of a custom image.
         disk_gb: Size of the disk [GB].
-        ssh_from: Addresses that may reach port 22 (CIDR); empty: no port is open.
-        ssh_key: Public key for the user `gpuplan`; empty: nobody can log in.
+        ssh_from: Addresses that may reach port 22 (CIDR); empty: no open port.
+        ssh_key: Public key of the user `gpuplan`; empty: no login.
     """
 
     subscription: str
@@ -45,14 +45,14 @@ class AzureOptions:
 
 
 def parse_options(options: Mapping[str, str], *, subscription: str | None) -> AzureOptions:
-    """Return options that fit together.
+    """Return validated options.
 
     Args:
-        options: As the user gave them.
-        subscription: Of the environment.
+        options: Options as typed.
+        subscription: Subscription of the environment.
 
     Raises:
-        UsageError: One is unknown, cannot be read, or lacks another; or the subscription is missing.
+        UsageError: An option is unknown, malformed, or lacks another; or the subscription is missing.
     """
     known = [field.name for field in fields(AzureOptions)]
     for name in options:
@@ -62,8 +62,8 @@ def parse_options(options: Mapping[str, str], *, subscription: str | None) -> Az
     payer = options.get("subscription") or subscription or ""
     if not SUBSCRIPTION.fullmatch(payer):
         raise UsageError(
-            f"no subscription is named that pays for the machine (`{payer}` is none)" if payer else
-            "no subscription is named that pays for the machine",
+            f"`{payer}` is not the id of a subscription" if payer else
+            "no subscription is given to pay for the machine",
             hint="`-O subscription=ID`, or set AZURE_SUBSCRIPTION_ID (`az account show --query id`)",
         )  # fmt: skip
     chosen = AzureOptions(**{**options, "subscription": payer.lower()})
@@ -77,9 +77,9 @@ def require_launchable(*, source: str) -> None:
 
 
 def _require_readable(chosen: AzureOptions) -> None:
-    """Raise UsageError for an option that cannot be read, or that lacks another."""
+    """Raise UsageError for a malformed option, or one that lacks another."""
     if not chosen.disk_gb.isdecimal() or int(chosen.disk_gb) < 1:
-        raise UsageError(f"`--option disk_gb={chosen.disk_gb}` is no number of gigabytes", hint="try 100")
+        raise UsageError(f"`--option disk_gb={chosen.disk_gb}` is not a number of gigabytes", hint="try 100")
     if not set(chosen.zones) <= set("123"):
         raise UsageError(f"`--option zones={chosen.zones}`: Azure has the zones 1, 2 and 3", hint="try 123")
     parts = chosen.image.split(":")
@@ -90,14 +90,14 @@ def _require_readable(chosen: AzureOptions) -> None:
         )
     if chosen.ssh_key and not chosen.ssh_key.startswith(("ssh-rsa ", "ssh-ed25519 ")):
         raise UsageError(
-            "`--option ssh_key` is no public key", hint='try `-O ssh_key="$(cat ~/.ssh/id_ed25519.pub)"`'
+            "`--option ssh_key` is not a public key", hint='try `-O ssh_key="$(cat ~/.ssh/id_ed25519.pub)"`'
         )
     if chosen.ssh_from:
         _require_addresses(chosen)
 
 
 def _require_addresses(chosen: AzureOptions) -> None:
-    """Raise UsageError unless the port is opened to addresses, and for somebody."""
+    """Raise UsageError unless the port is opened to a narrow network and a key is given."""
     if not chosen.ssh_key:
         raise UsageError("`--option ssh_from` needs `--option ssh_key` too", hint="add `-O ssh_key=…`")
     require_narrow_network(chosen.ssh_from, option="ssh_from")

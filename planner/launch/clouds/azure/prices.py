@@ -1,4 +1,4 @@
-"""What a machine costs: at most an hour, what auto-shutdown leaves, and what Azure's retail prices say now."""
+"""Prices of a machine: maximum per hour, disk and address after auto-shutdown, and current retail price."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CENTS_OF_A_CENT = Decimal("0.0001")
 # managed-disks), a standard address $0.005 an hour (https://azure.microsoft.com/pricing/details/ip-addresses).
 DISK_USD_PER_GB_HOUR = Decimal("0.0003")
 ADDRESS_USD_PER_HOUR = Decimal("0.01")
-LEFT_HOURS = 24  # after its cap, for which disk and address of a deallocated machine are in "at most"
+LEFT_HOURS = 24  # time of disk and address after the cap that the maximum cost includes
 
 
 def spot_max_price(usd_per_hour: Decimal) -> Decimal:
@@ -32,7 +32,7 @@ def spot_max_price(usd_per_hour: Decimal) -> Decimal:
 
 
 def left_usd_per_hour(*, disk_gb: int) -> Decimal:
-    """Return the highest hourly price of a deallocated machine's disk and address [USD/h].
+    """Return the maximum price of a deallocated machine's disk and address [USD/h].
 
     Example:
         >>> left_usd_per_hour(disk_gb=100)
@@ -42,10 +42,10 @@ def left_usd_per_hour(*, disk_gb: int) -> Decimal:
 
 
 def live_price(candidate: LaunchCandidate) -> LivePrice:
-    """Return a machine's price by the Retail Prices API, which needs no credentials.
+    """Return the price of a machine from the Retail Prices API, which needs no credentials.
 
     Raises:
-        CloudError: It cannot be reached, has no price for the machine, or has several.
+        CloudError: The API is unreachable, or has no price or several prices for the machine.
     """
     from ....offers.refresh.source import RefreshRequest
     from ....offers.refresh.sources.azure import read_listed

@@ -1,7 +1,7 @@
-"""Azure Resource Manager over HTTPS: one call, one request, and the cloud's own clock.
+"""Azure Resource Manager over HTTPS: one request per call, and the cloud's clock.
 
-Credentials are `azure-identity`'s (environment, managed identity, `az login`). Azure's pipeline would repeat
-requests by itself; it is told not to.
+Credentials come from `azure-identity` (environment, managed identity, `az login`). The retries of Azure's pipeline
+are disabled.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _SCHEDULE = f"{_GROUP}/providers/Microsoft.DevTestLab/schedules/{{name}}"
 _ORDERS = "/subscriptions/{subscription}/providers/Microsoft.ComputeSchedule/locations/{location}"
 _COMPUTE, _NET, _RESOURCES = "2026-04-01", "2026-03-01", "2025-04-01"
 _ROLES, _LAB, _DATES = "2022-04-01", "2018-09-15", "2025-05-01"
-# Verb, path and version of each method, as in the interface's own description; what a path does not name goes
-# into the query, but for `body` and `headers`.
+# Verb, path and API version of each method. Parameters that are not in the path, `body` or `headers` go into the
+# query.
 METHODS = {
     "resources.providers.get": ("GET", "/subscriptions/{subscription}/providers/{namespace}", _RESOURCES),
     "resources.resourceGroups.list": ("GET", "/subscriptions/{subscription}/resourcegroups", _RESOURCES),
@@ -74,7 +74,7 @@ class AzureRest:
         self.clock = ServerDateClock()
 
     def missing(self) -> str:
-        """Return why nothing can be asked from here; empty when something can. Nobody is asked."""
+        """Return why Azure cannot be called from here; empty if it can. Sends nothing."""
         if importlib.util.find_spec("azure") is None or importlib.util.find_spec("azure.identity") is None:
             return "azure-identity is not installed: `pip install 'gpuplan[azure]'`"
         named = ("AZURE_CLIENT_ID", "IDENTITY_ENDPOINT", "MSI_ENDPOINT", "AZURE_FEDERATED_TOKEN_FILE")
@@ -86,7 +86,7 @@ class AzureRest:
         """Send one call once and return its reply.
 
         Raises:
-            CloudError: For everything else.
+            CloudError: The call failed.
         """
         verb, template, version = METHODS[f"{service}.{operation}"]
         named = {name: value for name, value in params.items() if name not in {"body", "headers"}}
@@ -98,7 +98,7 @@ class AzureRest:
         )  # fmt: skip
 
     def pages(self, service: str, operation: str, params: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """Yield all rows of a list, page by page, as Azure says where the next one is."""
+        """Yield all rows of a list, following `nextLink`."""
         reply = self.send(service, operation, params)
         while True:
             yield from reply.get("value", [])
@@ -115,7 +115,7 @@ class AzureRest:
         body: Any = None,
         headers: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
-        """Send a request once; an answer that does not come is an unknown outcome."""
+        """Send a request once; a missing answer is an unknown outcome."""
         from azure.core.exceptions import AzureError, ClientAuthenticationError
         from azure.core.rest import HttpRequest
 
@@ -151,7 +151,7 @@ class AzureRest:
 
 
 def _without_lists(message: str) -> str:
-    """Return why nobody was let in, in a line: `azure-identity` lists all that it tried.
+    """Return the reason of an authentication failure in one line; `azure-identity` lists all its attempts.
 
     Example:
         >>> _without_lists("AADSTS7000215: Invalid client secret provided.\\nTrace ID: 1")
@@ -163,7 +163,7 @@ def _without_lists(message: str) -> str:
 
 
 def _read(verb: str, status: int, text: str) -> dict[str, Any]:
-    """Return the JSON of an answer; CloudError when it is an error, or not whole."""
+    """Return the JSON of an answer; raise CloudError for an error or an incomplete answer."""
     try:
         body = json.loads(text) if text else {}
     except ValueError:

@@ -1,4 +1,4 @@
-"""Credentials, endpoints and the cloud's clock, shared by all calls; errors of Google's libraries, translated."""
+"""Credentials, endpoints and clock of Google Cloud, and translation of its libraries' errors."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ _ENDPOINTS = {
 
 
 def endpoint(interface: str) -> str:
-    """Return the address of an interface: `compute`, `tpu`, `storage`."""
+    """Return the endpoint of an API: `compute`, `tpu`, `storage`."""
     variable, default = _ENDPOINTS[interface]
     return os.environ.get(variable, default)
 
 
 class GoogleAccess:
-    """The application default credentials, and the clock of the cloud that answers them."""
+    """Application default credentials, and the cloud's clock."""
 
     def __init__(self) -> None:
         self._credentials: Any = None
         self.clock = ServerDateClock()
 
     def credentials(self) -> Any:
-        """Return the credentials; read once."""
+        """Return the credentials, read once."""
         if self._credentials is None:
             import google.auth
             from google.auth.exceptions import GoogleAuthError
@@ -55,7 +55,7 @@ class GoogleAccess:
         self.clock.note(answer.headers.get("Date"))
 
     def missing(self) -> str:
-        """Return why nothing can be asked from here; empty when something can. No request is sent."""
+        """Return why Google Cloud cannot be called from here; empty if it can. Sends nothing."""
         if any(not _is_installed(name) for name in ("google.auth", "google.cloud.compute_v1")):
             return "Google's clients are not installed: `pip install 'gpuplan[gcp]'`"
         if not _has_credentials():
@@ -65,7 +65,7 @@ class GoogleAccess:
 
 @contextmanager
 def translate_errors(*, makes: bool) -> Iterator[None]:
-    """Turn the errors of Google's libraries into CloudFaults; an answer that does not come is an unknown outcome.
+    """Convert errors of Google's libraries to CloudError; a missing answer is an unknown outcome.
 
     Args:
         makes: Whether the call makes something.
@@ -79,19 +79,19 @@ def translate_errors(*, makes: bool) -> Iterator[None]:
         yield
     except GoogleAPICallError as error:
         raise parse_error_response(int(error.code or 0), _body(error.response), makes=makes) from error
-    except TransportError as error:  # no token was to be had; the call itself was not sent
+    except TransportError as error:  # no token; the call was not sent
         raise CloudError(ErrorKind.TRANSIENT, type(error).__name__, str(error)) from error
     except GoogleAuthError as error:
         raise CloudError(ErrorKind.CREDENTIALS, type(error).__name__, str(error)) from error
     except requests.RequestException as error:
         raise CloudError(ErrorKind.UNKNOWN, type(error).__name__, str(error)) from error
     except (ParseError, ValueError, AttributeError, TypeError) as error:
-        # The clients raise the last two for an error whose body is JSON, but not Google's.
+        # The clients raise the last two for an error body that is JSON but not in Google's form.
         raise CloudError(ErrorKind.UNKNOWN, "GarbledAnswer", "the answer is not in Google's JSON") from error
 
 
 def _body(answer: Any) -> Any:
-    """Return the JSON of an answer; None when it is none."""
+    """Return the JSON of an answer, or None."""
     try:
         return answer.json() if answer is not None else None
     except ValueError:
@@ -99,7 +99,7 @@ def _body(answer: Any) -> Any:
 
 
 def _is_installed(name: str) -> bool:
-    """Whether a module is there; it is not loaded."""
+    """Whether a module is installed, without importing it."""
     try:
         return importlib.util.find_spec(name) is not None
     except ModuleNotFoundError:
@@ -107,7 +107,7 @@ def _is_installed(name: str) -> bool:
 
 
 def _has_credentials() -> bool:
-    """Whether there can be credentials: a file that is named or in its place, or a machine of Google's."""
+    """Whether credentials may exist: a configured or default file, or a machine of Google Cloud."""
     if os.environ.get("GOOGLE_APPLICATION_CREDENTIALS"):
         return True
     folder = Path(os.environ.get("CLOUDSDK_CONFIG", Path.home() / ".config" / "gcloud"))

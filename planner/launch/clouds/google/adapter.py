@@ -1,4 +1,4 @@
-"""Google Cloud behind the protocol: GPU machines and TPU slices."""
+"""Adapter of Google Cloud: GPU machines and TPU slices."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ ADDRESS_USD_PER_HOUR = Decimal("0.01")
 
 
 class GoogleAdapter:
-    """Runs on Google Cloud.
+    """Rents from Google Cloud.
 
     Args:
-        state_dir: Where the projects and buckets are written down that were used.
-        clock: Says when a price was read; everything else goes by the cloud's.
+        state_dir: Folder with the lists of used projects and buckets.
+        clock: Clock of price readings; everything else uses the cloud's clock.
     """
 
     provider = "gcp"
@@ -65,7 +65,7 @@ class GoogleAdapter:
         self._prices = LivePrices(clock)
 
     def compute_cost_bounds(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> CostBounds:
-        """Return what it costs at most."""
+        """Return the maximum cost, disk and address included."""
         chosen = parse_options(options, project=self._project)
         tpu = is_tpu(candidate.instance_type)
         disk = Decimal(0) if tpu else DISK_USD_PER_GB_HOUR * chosen.disk_gb
@@ -88,7 +88,7 @@ class GoogleAdapter:
         )
 
     def build_end_calls(self, machine: MachineRef) -> tuple[Call, ...]:
-        """Return the call that deletes a machine."""
+        """Return the call that deletes a machine or slice."""
         return (
             build_tpu_end_calls(machine)
             if machine.details["kind"] == "tpu"
@@ -96,7 +96,7 @@ class GoogleAdapter:
         )
 
     def send(self, call: Call, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Send one call once; what an operation or a slice says of its own failure is raised."""
+        """Send one call once; raise the failure that an operation or a slice reports."""
         if call.makes == "machine":
             self._projects.add(params.get("project") or str(params["parent"]).split("/")[1])
         elif call.makes == "resource":
@@ -112,9 +112,9 @@ class GoogleAdapter:
         return reply
 
     def missing(self) -> str:
-        """Return what is missing to ask Google Cloud."""
+        """Return why Google Cloud cannot be queried; empty if it can."""
         if not self._projects.names():
-            return "no project is known: set GOOGLE_CLOUD_PROJECT"
+            return "no known project: set GOOGLE_CLOUD_PROJECT"
         return self._access.missing()
 
     def cloud_time(self) -> datetime | None:
@@ -138,19 +138,19 @@ class GoogleAdapter:
             raise
 
     def machines(self, regions: Sequence[str] | None) -> Listing:
-        """Return every machine and slice with our labels, in every project that is known."""
+        """Return all machines and slices with our labels in all known projects."""
         return self._inventory(regions).machines(self._projects.names())
 
     def leftovers(self, regions: Sequence[str] | None) -> tuple[list[Leftover], dict[str, CloudError]]:
-        """Return the archives in the buckets that were used; all else of an attempt goes with its machine."""
+        """Return uploaded archives in used buckets; all other resources are deleted with their machine."""
         return self._inventory(regions).archives(self._buckets.names())
 
     def live_price(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> LivePrice:
-        """Return the price of an offer, put together from today's SKUs."""
+        """Return the price of an offer, computed from current SKUs."""
         return self._prices.price(candidate)
 
     def outcome(self, request: LaunchRequest) -> RunOutcome | None:
-        """Return what the supervisor left in the bucket."""
+        """Return the result that the supervisor stored in the bucket, or None."""
         chosen = parse_options(request.options, project=self._project)
         if not chosen.bucket:
             return None
@@ -165,16 +165,16 @@ class GoogleAdapter:
         return RunOutcome.model_validate(reply)
 
     def _ask(self, service: str, operation: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Send one call once: through Google's client, or over HTTPS where that does not have it."""
+        """Send one call once: through Google's client, or over HTTPS."""
         via = self._clients if f"{service}.{operation}" in METHODS else self._rest
         return via.send(service, operation, params)
 
     def _inventory(self, regions: Sequence[str] | None) -> Inventory:
-        """Return a look at what exists in regions."""
+        """Return the inventory of regions."""
         return Inventory(self._ask, self._now, regions)
 
     def _now(self) -> datetime:
-        """Return the cloud's time; there is one after every answer."""
+        """Return the cloud's time, known after any answer."""
         return self._access.clock.now() or datetime.now(tz=UTC)
 
 
@@ -185,27 +185,25 @@ def _zones(candidate: LaunchCandidate, chosen: GoogleOptions) -> tuple[str, ...]
 
 
 def _notes(candidate: LaunchCandidate, chosen: GoogleOptions) -> tuple[str, ...]:
-    """Return what the price leaves out, and what the user should know."""
-    notes = ["no part of the Google adapter has been run against the real cloud yet"]
+    """Return the price's exclusions and other notes."""
+    notes = ["the Google adapter has not been run against the real cloud yet"]
     if chosen.network == "default":
         notes.append(
-            "the network `default` of a project opens port 22 to the internet; no rule is added or changed"
+            "the network `default` opens port 22 to the internet; no firewall rule is added or changed"
         )
     if not chosen.bucket:
-        notes.append("without `-O bucket=gs://…` checkpoints and logs go with the machine")
+        notes.append("without `-O bucket=gs://…` checkpoints and logs are lost with the machine")
     if is_tpu(candidate.instance_type):
-        notes.append("the cap of a TPU counts from when it is active; waiting for it costs nothing")
+        notes.append("the cap of a TPU starts when it is active; waiting for it is free")
         if candidate.purchase == "on_demand":
             notes.append(
-                "a TPU on demand is requested as FLEX_START; the price is that of Google's on-demand SKU"
+                "an on-demand TPU is requested as FLEX_START; the price is that of the on-demand SKU"
             )
         if not chosen.service_account:
-            notes.append(
-                "without `-O service_account=…` that may delete it, a TPU that is done waits for its cap"
-            )
+            notes.append("without a `-O service_account=…` that may delete it, a TPU runs until its cap")
     elif not chosen.service_account:
         notes.append(
-            "without `-O service_account=…` that may delete it, a machine that is done switches itself off, "
-            "and its disk is paid for until `gpuplan stop`"
+            "without a `-O service_account=…` that may delete it, a machine powers off after the run, "
+            "and its disk costs money until `gpuplan stop`"
         )
     return tuple(notes)

@@ -1,8 +1,8 @@
-"""Calls that Google's own clients send: google-cloud-compute, and google-cloud-tpu for what it covers.
+"""Calls through Google's clients: google-cloud-compute, and google-cloud-tpu where that suffices.
 
-A call's parameters are the request message of the client in its JSON form, and a reply is the message that came,
-in the same form: camel case, enumerations by name, 64-bit integers as text. A name that the client does not know
-is an error. Each call is sent once: no retries, no polling of operations, one page of a list.
+Parameters and replies are the client's messages in JSON form: camel case, enumerations by name, 64-bit integers as
+text. A name that the client does not know is an error. Each call is sent once: no retries, no polling of
+operations, one page of a list.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class _Method:
     """A method of a client.
 
     Args:
-        package: Of `google.cloud`.
-        client: Class without `Client`.
-        name: Of the method.
-        request: Class of its message.
-        makes: Whether it makes something.
+        package: Package in `google.cloud`.
+        client: Class name without `Client`.
+        name: Name of the method.
+        request: Class of its request.
+        makes: Whether it creates a resource.
     """
 
     package: str
@@ -59,7 +59,7 @@ METHODS = {
 
 
 class GoogleClients:
-    """The clients, made when they are first used.
+    """Clients, created on first use.
 
     Args:
         access: Credentials and clock.
@@ -73,7 +73,7 @@ class GoogleClients:
         """Send one call once and return its reply.
 
         Raises:
-            CloudError: For everything else.
+            CloudError: The call failed.
         """
         method = METHODS[f"{service}.{operation}"]
         module = importlib.import_module(f"google.cloud.{method.package}")
@@ -97,7 +97,7 @@ class GoogleClients:
 
 
 def _message(kind: Any, params: Mapping[str, Any]) -> Any:
-    """Return parameters as a message of the client; CloudError for a name or a value that it does not have."""
+    """Return parameters as a message of the client; raise CloudError for an unknown name or value."""
     from google.protobuf.json_format import ParseError
 
     try:

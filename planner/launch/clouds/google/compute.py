@@ -1,9 +1,8 @@
-"""A GPU machine of Compute Engine as calls, and back.
+"""Calls that start and end a GPU machine of Compute Engine, and parsing of its description.
 
-The machine's end is part of the request that makes it: `maxRunDuration` with `DELETE`, which the cloud keeps
-without the client and without the guest. It is armed when limit, action and time
-(`resourceStatus.scheduling.terminationTimestamp`) are read back as asked for. Never `STOP`: a stopped machine
-pays for its disk, and its time to end is forgotten
+The cap is part of the insert request: `maxRunDuration` with `DELETE`, which works without client and guest. It is
+armed when limit, action and time (`resourceStatus.scheduling.terminationTimestamp`) are read back as requested.
+`STOP` is never used: a stopped machine pays for its disk, and loses its termination time
 (https://cloud.google.com/compute/docs/instances/limit-vm-runtime).
 """
 
@@ -45,14 +44,14 @@ __all__ = [
 
 SERVICE = "compute.v1"
 MADE_WITHIN_S = 900.0  # from the request to the end of its operation
-TIMER_AFTER_S = 120  # the guest's timer comes after the cloud's: what it leaves is stopped, not deleted
-ARMED_WITHIN_S = 120.0  # from the end of that operation until the machine's end is described
-START_WITHIN_S = 300  # from the request until the cloud's own time runs; a later end is not accepted
+TIMER_AFTER_S = 120  # the guest's timer follows the cloud's, as it only stops the machine
+ARMED_WITHIN_S = 120.0  # from the end of that operation until the termination time is visible
+START_WITHIN_S = 300  # from the request until the cloud starts counting; a later end is refused
 ENDED_WITHIN_S = 300.0  # from the order to end until nothing is billed
 SLACK_S = START_WITHIN_S + ENDED_WITHIN_S
 TIME_FORMAT = "%Y-%m-%dT%H:%M:%S+00:00"
 PACKAGES = ("keras", "jax[cuda12]")
-UNPROVEN = "tested against the discovery document, never against the real cloud"
+UNPROVEN = "tested against the discovery document only, not against the real cloud"
 _STATES: dict[str, MachineState] = {
     "PENDING": "starting", "PROVISIONING": "starting", "STAGING": "starting", "RUNNING": "running",
     "REPAIRING": "running", "PENDING_STOP": "ending", "STOPPING": "ending", "DEPROVISIONING": "ending",
@@ -101,7 +100,7 @@ def build_compute_attempt(
 
 
 def build_compute_end_calls(machine: MachineRef) -> tuple[Call, ...]:
-    """Return the call that deletes a machine: by its number, so that another of the same name is left alone."""
+    """Return the call that deletes a machine by its numeric id, never another of the same name."""
     place = {"project": machine.details["project"], "zone": machine.zone}
     return (
         Call(
@@ -112,7 +111,7 @@ def build_compute_end_calls(machine: MachineRef) -> tuple[Call, ...]:
 
 
 def parse_compute_machine(row: Mapping[str, Any], *, project: str, seen_at: datetime) -> CloudMachine:
-    """Return a machine from the cloud's own description."""
+    """Return a machine from the cloud's description."""
     labels = row.get("labels", {})
     zone = str(row["zone"]).rpartition("/")[2]
     started_at = datetime.fromisoformat(row["creationTimestamp"]).astimezone(UTC)
@@ -132,7 +131,7 @@ def parse_compute_machine(row: Mapping[str, Any], *, project: str, seen_at: date
 
 
 def build_self_deletion(url: str) -> str:
-    """Return shell by which a machine asks for its own end, with the rights of its service account."""
+    """Return the command with which a machine deletes itself, as its service account."""
     metadata = "http://metadata.google.internal/computeMetadata/v1/instance/service-accounts/default/token"
     read = """python3 -c 'import json, sys; print(json.load(sys.stdin)["access_token"])'"""
     token = f"$(curl -sf -H 'Metadata-Flavor: Google' {metadata} | {read})"
@@ -168,7 +167,7 @@ def _body(
 
 
 def _scheduling(candidate: LaunchCandidate) -> dict[str, Any]:
-    """Return the way of buying and the end of the machine; machines with GPUs cannot be moved in maintenance."""
+    """Return purchase option and cap; machines with GPUs cannot live-migrate."""
     return {
         "provisioningModel": "SPOT" if candidate.purchase == "spot" else "STANDARD",
         "onHostMaintenance": "TERMINATE",
@@ -179,9 +178,9 @@ def _scheduling(candidate: LaunchCandidate) -> dict[str, Any]:
 
 
 def _armed(candidate: LaunchCandidate) -> dict[str, Any]:
-    """Return the description of a machine whose end is armed, the time of it included.
+    """Return the description of a machine whose cap is armed.
 
-    Counted from the request; Compute Engine counts from when the machine runs, `START_WITHIN_S` later at most.
+    Compute Engine counts from the machine's start, at most `START_WITHIN_S` after the request.
     """
     wanted, latest_s = _scheduling(candidate), candidate.cap_s + START_WITHIN_S
     return {
@@ -196,13 +195,13 @@ def _armed(candidate: LaunchCandidate) -> dict[str, Any]:
 
 
 def _disk(labels: Mapping[str, str], chosen: GoogleOptions) -> dict[str, Any]:
-    """Return the disk, which goes with its machine."""
+    """Return the disk, which is deleted with its machine."""
     start = {"sourceImage": chosen.image, "diskSizeGb": str(chosen.disk_gb), "labels": dict(labels)}
     return {"boot": True, "autoDelete": True, "initializeParams": start}
 
 
 def _interface(chosen: GoogleOptions) -> dict[str, Any]:
-    """Return the network: no rule is made, no port is opened."""
+    """Return the network interface; no firewall rule is added."""
     interface: dict[str, Any] = {"network": f"projects/{chosen.project}/global/networks/{chosen.network}"}
     if chosen.external_ip:
         interface["accessConfigs"] = [{"name": "out", "type": "ONE_TO_ONE_NAT"}]
@@ -210,7 +209,7 @@ def _interface(chosen: GoogleOptions) -> dict[str, Any]:
 
 
 def _metadata(script: str) -> dict[str, str]:
-    """Return the metadata: logins are governed by the project's IAM, never by keys in metadata."""
+    """Return the metadata: logins by the project's IAM, never by keys in metadata."""
     return {
         "block-project-ssh-keys": "TRUE", "enable-oslogin": "TRUE", "serial-port-enable": "FALSE",
         "install-nvidia-driver": "True", "startup-script": script,
@@ -218,16 +217,19 @@ def _metadata(script: str) -> dict[str, str]:
 
 
 def _identity(chosen: GoogleOptions) -> list[dict[str, Any]]:
-    """Return the service account of the machine: none, unless one was named."""
+    """Return the service account of the machine, if one is given."""
     if not chosen.service_account:
         return []
-    names = ("devstorage.read_write", "compute")  # its files, and its own end; IAM says which of both it may
+    names = (
+        "devstorage.read_write",
+        "compute",
+    )  # bucket access and self-deletion, within its IAM permissions
     scopes = [f"https://www.googleapis.com/auth/{name}" for name in names]
     return [{"email": chosen.service_account, "scopes": scopes}]
 
 
 def _boot(candidate: LaunchCandidate, name: str, zone: str, chosen: GoogleOptions) -> BootConfig:
-    """Return the parts of the start-up script that are Compute Engine's."""
+    """Return the parts of the start-up script for Compute Engine."""
     minutes = math.ceil((candidate.cap_s + TIMER_AFTER_S) / 60)
     url = f"https://compute.googleapis.com/compute/v1/projects/{chosen.project}/zones/{zone}/instances/{name}"
     delete = f"{build_self_deletion(url)}; " if chosen.service_account else ""
@@ -238,7 +240,7 @@ def _boot(candidate: LaunchCandidate, name: str, zone: str, chosen: GoogleOption
 
 
 def _layers(cap_s: int) -> tuple[CapLayer, ...]:
-    """Return the layers that end the machine."""
+    """Return the cap layers."""
     timer_s = math.ceil((cap_s + TIMER_AFTER_S) / 60) * 60.0
     return (
         CapLayer(
@@ -247,6 +249,6 @@ def _layers(cap_s: int) -> tuple[CapLayer, ...]:
         ),
         CapLayer(
             name="timer", where="machine", fires_after_s=timer_s, unproven=UNPROVEN,
-            how="`shutdown` in the first line of the start-up script; what is left is a stopped machine's disk",
+            how="`shutdown` in the first line of the start-up script; a stopped machine and its disk remain",
         ),
     )  # fmt: skip

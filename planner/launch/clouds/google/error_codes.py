@@ -1,7 +1,7 @@
-"""Google's errors, sorted into the kinds that all clouds share. When in doubt: unknown.
+"""Classification of Google's errors; an unrecognized error is of unknown outcome.
 
-Codes of Compute Engine's operations, and of `google.rpc.Code` for Cloud TPU. [unverified] None of them was seen at
-the real cloud; whatever is not among them is unknown, and unknown is looked up by label before anything else.
+Codes of Compute Engine's operations, and of `google.rpc.Code` for Cloud TPU. [unverified] None was seen at the
+real cloud; after an unknown outcome, machines are looked up by label before anything else.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ _NOT_HERE = (
     "accelerator type",
 )
 _RPC_EXHAUSTED = 8
-# "The resource 'projects/p1/zones/us-east1-b' was not found": the place, which says nothing of what is in it.
+# "The resource 'projects/p1/zones/us-east1-b' was not found": the place, not the resource.
 _PLACE = re.compile(r"projects/[^/']+(/(zones|locations)/[^/']+)?'? was not found")
 
 
 def parse_error_response(status: int, body: Any, *, makes: bool) -> CloudError:
-    """Return what an answer with an error means.
+    """Return the CloudError of an error response.
 
     Args:
-        status: Of HTTP.
-        body: As JSON; anything else when it was none.
-        makes: Whether the call makes something: then "not found" is about the place, not about the thing.
+        status: HTTP status.
+        body: Parsed JSON, or None.
+        makes: Whether the call creates a resource: then "not found" is about the place.
     """
     error = look_up(body, "error") if isinstance(body, Mapping) else None
     if not isinstance(error, Mapping):
@@ -57,7 +57,7 @@ def parse_error_response(status: int, body: Any, *, makes: bool) -> CloudError:
 
 
 def parse_operation_error(reply: Mapping[str, Any]) -> CloudError | None:
-    """Return what a failed operation means; None when it has not failed."""
+    """Return the CloudError of a failed operation, or None."""
     first = look_up(reply, "error.errors.0")
     if isinstance(first, Mapping):
         code, message = str(first.get("code", "")), str(first.get("message", ""))
@@ -69,7 +69,7 @@ def parse_operation_error(reply: Mapping[str, Any]) -> CloudError | None:
 
 
 def parse_tpu_state_error(reply: Mapping[str, Any]) -> CloudError | None:
-    """Return what the state of a queued resource means; None while it may still come up."""
+    """Return the CloudError of a queued resource that failed or ended, or None."""
     state = look_up(reply, "state.state")
     if state == "FAILED":
         return _of_rpc(look_up(reply, "state.failedData.error") or {})
@@ -79,7 +79,7 @@ def parse_tpu_state_error(reply: Mapping[str, Any]) -> CloudError | None:
 
 
 def _named(code: str, message: str) -> ErrorKind | None:
-    """Return the kind of a code that says it all."""
+    """Return the kind of an unambiguous code, or None."""
     upper = code.upper()
     if upper in _CAPACITY:
         return ErrorKind.CAPACITY
@@ -95,7 +95,7 @@ def _named(code: str, message: str) -> ErrorKind | None:
 
 
 def _by_status(status: int, message: str, *, makes: bool) -> ErrorKind:
-    """Return the kind of an answer whose code says nothing."""
+    """Return the kind of an answer without a known code."""
     if status in {401, 403}:
         return ErrorKind.CREDENTIALS
     if status in {400, 404} and makes and _is_not_here(message):
@@ -110,8 +110,8 @@ def _by_status(status: int, message: str, *, makes: bool) -> ErrorKind:
 
 
 def _in_operation(code: str, message: str) -> ErrorKind:
-    """Return the kind of an error that an operation ended with."""
-    if code == "UNSUPPORTED_OPERATION" or _is_not_here(message):  # taken back while it was made
+    """Return the kind of an operation's error."""
+    if code == "UNSUPPORTED_OPERATION" or _is_not_here(message):  # preempted while it was created
         return ErrorKind.CAPACITY
     if code == "PERMISSIONS_ERROR":
         return ErrorKind.CREDENTIALS
@@ -119,7 +119,7 @@ def _in_operation(code: str, message: str) -> ErrorKind:
 
 
 def _of_rpc(error: Mapping[str, Any]) -> CloudError:
-    """Return what a `google.rpc.Status` means; for a slice that failed, no capacity is the common case."""
+    """Return the CloudError of a `google.rpc.Status`; a failed slice usually means no capacity."""
     code, message = int(error.get("code", 0)), str(error.get("message", ""))
     kinds = {3: ErrorKind.INVALID, 7: ErrorKind.CREDENTIALS, 16: ErrorKind.CREDENTIALS}
     kind = _exhausted(message) if code == _RPC_EXHAUSTED else kinds.get(code, ErrorKind.CAPACITY)
@@ -127,7 +127,7 @@ def _of_rpc(error: Mapping[str, Any]) -> CloudError:
 
 
 def _exhausted(message: str) -> ErrorKind:
-    """Return which of three things is exhausted."""
+    """Return whether capacity, quota or request rate is exhausted."""
     lower = message.lower()
     if "quota limit" in lower or "quota exceeded" in lower:
         return ErrorKind.THROTTLED if "per minute" in lower else ErrorKind.QUOTA
@@ -135,10 +135,10 @@ def _exhausted(message: str) -> ErrorKind:
 
 
 def _is_not_here(message: str) -> bool:
-    """Whether the place does not have such a machine at all."""
+    """Whether the zone does not offer such a machine."""
     return any(part in message.lower() for part in _NOT_HERE)
 
 
 def _scope(message: str) -> str:
-    """Return how far a quota reaches."""
+    """Return the scope of a quota."""
     return "account" if "GPUS_ALL_REGIONS" in message or "all_regions" in message.lower() else "region"

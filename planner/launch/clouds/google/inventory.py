@@ -1,6 +1,6 @@
-"""What carries our labels in projects and buckets: machines, slices, uploaded archives.
+"""Resources with our labels in projects and buckets: machines, slices, uploaded archives.
 
-A project, an interface or a zone that does not answer is named and hides nothing else.
+A project, API or zone that does not answer is named and does not stop the others.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ UNREACHABLE = "UNREACHABLE"
 
 @dataclass
 class Inventory:
-    """One look at projects and buckets.
+    """Inventory of projects and buckets.
 
     Args:
         ask: Sends a call: service, operation, parameters.
         now: The cloud's time.
-        regions: Only these; None: all.
-        unreachable: Zones that did not answer, found on the way.
+        regions: Regions to include; None: all.
+        unreachable: Zones that did not answer.
     """
 
     ask: Ask
@@ -43,7 +43,7 @@ class Inventory:
     unreachable: dict[str, CloudError] = field(default_factory=dict)
 
     def machines(self, projects: Iterable[str]) -> Listing:
-        """Return the machines and slices of projects. Each interface of each project fails by itself."""
+        """Return the machines and slices of projects; each API of each project may fail separately."""
         asked: dict[str, Callable[[], Iterable[CloudMachine]]] = {}
         for project in projects:
             asked[f"Compute Engine in {project}"] = partial(self._instances, project)
@@ -52,7 +52,7 @@ class Inventory:
         return replace(found, failed={**found.failed, **self.unreachable})
 
     def archives(self, buckets: Iterable[str]) -> tuple[list[Leftover], dict[str, CloudError]]:
-        """Return the archives that were uploaded to buckets; one bucket that fails hides no other."""
+        """Return uploaded archives in buckets, and the buckets that failed."""
         found: list[Leftover] = []
         failed: dict[str, CloudError] = {}
         for bucket in buckets:
@@ -66,11 +66,11 @@ class Inventory:
         return found, failed
 
     def _here(self, machines: Iterable[CloudMachine]) -> list[CloudMachine]:
-        """Return the machines of the regions that are asked for."""
+        """Return the machines of the requested regions."""
         return [one for one in machines if one.run and self._is_here(one.region)]
 
     def _is_here(self, region: str) -> bool:
-        """Whether a region is asked for."""
+        """Whether a region is requested."""
         return self.regions is None or region in self.regions
 
     def _instances(self, project: str) -> Iterator[CloudMachine]:
@@ -85,7 +85,7 @@ class Inventory:
                     yield parse_compute_machine(row, project=project, seen_at=self.now())
 
     def _slices(self, project: str) -> Iterator[CloudMachine]:
-        """Yield the TPU slices of a project; an interface that is not enabled has none."""
+        """Yield the TPU slices of a project; none where the API is not enabled."""
         try:
             for page in self._pages(
                 TPU_SERVICE, f"{QUEUED}.list", {"parent": f"projects/{project}/locations/-"}
@@ -98,14 +98,14 @@ class Inventory:
                 raise
 
     def _note_unreachable(self, places: Iterable[str]) -> None:
-        """Remember zones that did not answer: what is in them is unknown, not absent."""
+        """Record zones that did not answer: their content is unknown."""
         for place in places:
             zone = place.rpartition("/")[2]
             if self._is_here(parse_region(zone)):
                 self.unreachable[zone] = CloudError(ErrorKind.UNKNOWN, UNREACHABLE, f"{zone} did not answer")
 
     def _pages(self, service: str, operation: str, params: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """Yield all pages of a list; CloudError when they do not end."""
+        """Yield all pages of a list; raise CloudError when they repeat."""
         tokens = [""]
         while True:
             page = {"pageToken": tokens[-1]} if tokens[-1] else {}
@@ -120,7 +120,7 @@ class Inventory:
 
 
 def _is_disabled(fault: CloudError) -> bool:
-    """Whether an interface is not enabled in the project."""
+    """Whether an API is not enabled in the project."""
     text = str(fault).lower()
     return (
         "accessnotconfigured" in text or "service_disabled" in text or "has not been used in project" in text

@@ -1,4 +1,4 @@
-"""What `--option NAME=VALUE` may say on Google Cloud."""
+"""Options of a launch on Google Cloud: `--option NAME=VALUE`."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ LABEL = re.compile(r"[a-z0-9_-]{0,63}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoogleOptions:
-    """The options, with what holds when they are not given.
+    """Options and their defaults.
 
     Args:
-        project: Who pays; else `GOOGLE_CLOUD_PROJECT`.
-        zones: Where, in order, separated by commas; else all of the offer's region.
-        image: What a GPU machine boots.
+        project: Project that pays; default `GOOGLE_CLOUD_PROJECT`.
+        zones: Zones in order, separated by commas; default: all of the offer's region.
+        image: Image of a GPU machine.
         disk_gb: Size of its disk [GB].
-        network: Of the project; no rule of it is changed.
-        external_ip: Whether the machine reaches the internet by an address of its own.
-        service_account: Its rights are the machine's; none by default.
-        bucket: `gs://…`, where checkpoints and logs outlive the machine.
-        wait_s: How long a TPU may be waited for [s].
+        network: Network of the project; its rules are not changed.
+        external_ip: Whether the machine has an external address.
+        service_account: Service account of the machine; none by default.
+        bucket: `gs://…` for checkpoints and logs.
+        wait_s: Maximum time to wait for a TPU [s].
     """
 
     project: str
@@ -43,25 +43,25 @@ class GoogleOptions:
 
 
 def parse_options(options: Mapping[str, str], *, project: str | None) -> GoogleOptions:
-    """Return options as typed.
+    """Return validated options.
 
     Args:
-        options: As the user gave them.
-        project: Of the environment.
+        options: Options as typed.
+        project: Project of the environment.
 
     Raises:
-        UsageError: One is unknown, or cannot be read, or the project is missing.
+        UsageError: An option is unknown or malformed, or the project is missing.
     """
     names = {field.name for field in fields(GoogleOptions)}
     for name in options:
         if name not in names:
             raise UsageError(
-                f"`-O {name}`: unknown to the provider gcp", hint=f"it knows {', '.join(sorted(names))}"
+                f"`-O {name}`: unknown option of provider gcp", hint=f"options: {', '.join(sorted(names))}"
             )
     owner = options.get("project") or project
     if not owner:
         raise UsageError(
-            "no project is named that pays for the machine",
+            "no project is given to pay for the machine",
             hint="`-O project=NAME`, or set GOOGLE_CLOUD_PROJECT",
         )
     defaults = GoogleOptions(project=owner)
@@ -79,16 +79,16 @@ def parse_options(options: Mapping[str, str], *, project: str | None) -> GoogleO
     if chosen.bucket and not (chosen.bucket.startswith("gs://") and chosen.service_account):
         raise UsageError(
             "`-O bucket` needs a `gs://…` address and `-O service_account=…` that may write there",
-            hint="give both, or leave the bucket out: then checkpoints go with the machine",
+            hint="give both, or no bucket: then checkpoints are lost with the machine",
         )
     return chosen
 
 
 def require_launchable(*, owner: str, source: str, bucket: str) -> None:
-    """Raise UsageError unless owner and source can be written into what is sent."""
+    """Raise UsageError unless owner and source are supported."""
     if not LABEL.fullmatch(owner):
         raise UsageError(
-            f"the owner `{owner}` cannot be a label on Google Cloud",
+            f"the owner `{owner}` is not a valid label on Google Cloud",
             hint="set `GPUPLAN_OWNER` to lower case letters, digits and hyphens, 63 at most",
         )
     kinds = ("git", "gs", "image", "folder") if bucket else ("git", "gs", "image")
@@ -105,5 +105,5 @@ def _whole(name: str, text: str | None, default: int) -> int:
     if text is None:
         return default
     if not text.isdecimal():
-        raise UsageError(f"`-O {name}={text}` is no whole number", hint=f"the default is {default}")
+        raise UsageError(f"`-O {name}={text}` is not a whole number", hint=f"the default is {default}")
     return int(text)

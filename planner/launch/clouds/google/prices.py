@@ -1,7 +1,7 @@
-"""Today's price of a machine or a slice, from the Cloud Billing Catalog, with the credentials that launch it.
+"""Current price of a machine or slice from the Cloud Billing Catalog, read with the launch credentials.
 
-Google prices parts (cores, memory, GPUs, chips), from which `offers.refresh` puts machines together. A machine of
-which a part has no price, or two, has no live price.
+Google prices parts (cores, memory, GPUs, chips); `offers.refresh` computes machines from them. A machine with a
+part without exactly one price has no live price.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ __all__ = ["LivePrices"]
 
 
 class LivePrices:
-    """The billing catalog, read once.
+    """Prices of the billing catalog.
 
     Args:
-        clock: Says when a price was read.
+        clock: Clock of price readings.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
 
     def price(self, candidate: LaunchCandidate) -> LivePrice:
-        """Return the price of an offer; CloudError when it cannot be put together exactly."""
+        """Return the price of an offer; raise CloudError when it cannot be computed exactly."""
         rows = self._rows(candidate.region)
         return find_exact_price(candidate, rows, name="the Cloud Billing Catalog", read_at=self._clock.now())
 
     @cached_property
     def _catalog(self) -> GcpBilling:
-        """The source of prices, which knows the parts of every machine of the packaged catalog."""
+        """Price source with the parts of all machines of the packaged catalog."""
         from ....offers.catalog import load_catalog
         from ....offers.refresh.instance_types import build_instance_specs
         from ....offers.refresh.sources.gcp import GcpBilling
@@ -48,7 +48,7 @@ class LivePrices:
         return GcpBilling(build_instance_specs("gcp", catalog.offers, catalog.names))
 
     def _rows(self, region: str) -> list[ListedPrice]:
-        """Return the prices of a region; API keys of price refreshes are not used."""
+        """Return the prices of a region, without the API keys of price refreshes."""
         from ....offers.refresh.source import PricePart, RefreshRequest
         from ....offers.refresh.sources.gcp import KEY_VARIABLES
 

@@ -1,15 +1,14 @@
-"""Calls that go over HTTPS with google-auth, each sent once, as the discovery documents describe them.
+"""Calls over HTTPS with google-auth, each sent once, after the discovery documents.
 
-Cloud TPU `v2alpha1`, because google-cloud-tpu (1.28) does not cover what a safe launch needs:
-    - `runDuration` and `provisioningModel` of a queued resource, the cap and the way of buying, are in neither
-      `tpu_v2` nor `tpu_v2alpha1` (ValueError: Unknown field), so that the cap can be neither set nor read back;
-    - `tpu_v2alpha1` has gRPC transports only;
-    - a queued resource that failed with a detail of a type that the client does not know cannot be read
-      (ParseError), and one such resource makes a whole list unreadable.
-What it does cover, deleting with `force`, goes through it (`clients`).
+Cloud TPU `v2alpha1`: google-cloud-tpu (1.28) lacks what a safe launch needs.
+    - `runDuration` and `provisioningModel` of a queued resource (cap and purchase option) are in neither `tpu_v2`
+      nor `tpu_v2alpha1` (ValueError: Unknown field), so the cap can be neither set nor read back.
+    - `tpu_v2alpha1` has gRPC transports only.
+    - A failed queued resource with a detail of a type unknown to the client cannot be parsed (ParseError), and one
+      such resource makes a whole list unreadable.
+Deletion with `force` goes through the client (`clients`).
 
-Cloud Storage, because three small calls need nothing that google-cloud-storage adds to google-auth: it brings
-resumable uploads and retries of its own, which here would be sent behind the ledger.
+Cloud Storage: google-cloud-storage would add resumable uploads and retries that bypass the ledger.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from .error_codes import parse_error_response
 __all__ = ["METHODS", "GoogleRest"]
 
 _QUEUED = "tpu.v2alpha1.projects.locations.queuedResources"
-# Verb and path of each method, as in the discovery documents; what a path does not name goes into the query.
+# Verb and path of each method, from the discovery documents; other parameters go into the query.
 METHODS = {
     f"{_QUEUED}.create": ("POST", "v2alpha1/{parent}/queuedResources"),
     f"{_QUEUED}.list": ("GET", "v2alpha1/{parent}/queuedResources"),
@@ -54,7 +53,7 @@ class GoogleRest:
         """Send one call once and return its reply.
 
         Raises:
-            CloudError: For everything else.
+            CloudError: The call failed.
         """
         verb, template = METHODS[f"{service}.{operation}"]
         named = {name: value for name, value in params.items() if name not in {"body", "media"}}
@@ -71,7 +70,7 @@ class GoogleRest:
         return _read(answer.status_code, answer.text, makes=makes)
 
     def _authorized(self) -> Any:
-        """Return the session; it renews its token by itself, and retries nothing else."""
+        """Return the session, which renews its token and retries nothing else."""
         if self._session is None:
             from google.auth.transport.requests import AuthorizedSession
 
@@ -81,7 +80,7 @@ class GoogleRest:
 
 
 def _multipart(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an object and its description as one body (cloud.google.com/storage/docs/uploading-objects)."""
+    """Return an object and its metadata as one body (cloud.google.com/storage/docs/uploading-objects)."""
     head = f"--{_BOUNDARY}\r\nContent-Type: application/json\r\n\r\n{json.dumps(params['body'])}\r\n"
     middle = f"--{_BOUNDARY}\r\nContent-Type: application/gzip\r\n\r\n"
     data = (head + middle).encode() + build_archive(params["media"]) + f"\r\n--{_BOUNDARY}--\r\n".encode()
@@ -89,7 +88,7 @@ def _multipart(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read(status: int, text: str, *, makes: bool) -> dict[str, Any]:
-    """Return the JSON of an answer; CloudError when it is an error, or not whole."""
+    """Return the JSON of an answer; raise CloudError for an error or an incomplete answer."""
     try:
         body = json.loads(text) if text else {}
     except ValueError:

@@ -1,9 +1,8 @@
-"""A TPU slice as a queued resource, and back.
+"""Calls that start and end a TPU slice as a queued resource, and parsing of its description.
 
-Its end is part of the request that makes it: `runDuration.maxRunDuration`, which exists in the REST interface
-`v2alpha1` only and in no class of google-cloud-tpu (see `rest`). A slice that shuts itself down is still paid for,
-so the machine has no timer of its own: the cloud's is the only layer, and it is read back before the run counts as
-started.
+The cap is part of the create request: `runDuration.maxRunDuration`, which only the REST API `v2alpha1` has (see
+`rest`). A slice that shuts itself down is still billed, so there is no timer on the machine: the cloud's cap is
+the only layer, and it is read back before the run counts as started.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from .zones import accelerator_type, parse_region, runtime_version
 __all__ = ["SERVICE", "build_tpu_attempt", "build_tpu_end_calls", "is_tpu", "parse_tpu_machine"]
 
 SERVICE = "tpu.v2alpha1"
-DELETES = "tpu.v2"  # deleting needs nothing of v2alpha1, so that it goes through google-cloud-tpu
+DELETES = "tpu.v2"  # deletion goes through google-cloud-tpu
 QUEUED = "projects.locations.queuedResources"
 LONGEST_S = 7 * 24 * 3600  # FLEX_START, https://cloud.google.com/tpu/docs/request-using-flex-start
 PACKAGES = ("keras", "jax[tpu]")
@@ -100,7 +99,7 @@ def build_tpu_attempt(
 
 
 def build_tpu_end_calls(machine: MachineRef) -> tuple[Call, ...]:
-    """Return the call that deletes a slice with its queued resource, whatever state both are in."""
+    """Return the call that deletes a slice with its queued resource in any state."""
     return (
         Call(
             step="end", service=DELETES, operation=f"{QUEUED}.delete", region=machine.region,
@@ -110,9 +109,9 @@ def build_tpu_end_calls(machine: MachineRef) -> tuple[Call, ...]:
 
 
 def parse_tpu_machine(row: Mapping[str, Any], *, project: str, seen_at: datetime) -> CloudMachine:
-    """Return a slice from the cloud's own description; its run is empty when it is not one of ours.
+    """Return a slice from the cloud's description; its run is empty without our labels.
 
-    Waiting for capacity costs nothing and may be as long as the queueing policy says: the cap counts from there.
+    Waiting for capacity is free and limited by the queueing policy: the cap starts after the maximum wait.
     """
     node = look_up(row, "tpu.nodeSpec.0.node") or {}
     labels = node.get("labels", {})
@@ -148,9 +147,7 @@ def _body(
         "metadata": {"block-project-ssh-keys": "TRUE", "enable-oslogin": "TRUE", "startup-script": script},
     }
     if chosen.service_account:
-        scope = [
-            "https://www.googleapis.com/auth/cloud-platform"
-        ]  # the interface of TPUs has no narrower one
+        scope = ["https://www.googleapis.com/auth/cloud-platform"]  # the TPU API has no narrower scope
         node["serviceAccount"] = {"email": chosen.service_account, "scope": scope}
     return {
         "tpu": {"nodeSpec": [{"parent": parent, "nodeId": resource_name(request, number), "node": node}]},
@@ -162,7 +159,7 @@ def _body(
 
 
 def _armed(candidate: LaunchCandidate) -> dict[str, Any]:
-    """Return the description of a queued resource whose end is armed and that is bought as planned."""
+    """Return the description of a queued resource with the planned cap and purchase option."""
     return {
         "name": {"$ref": "machine.id"},
         "runDuration.maxRunDuration": f"{candidate.cap_s}s",
@@ -171,29 +168,29 @@ def _armed(candidate: LaunchCandidate) -> dict[str, Any]:
 
 
 def _provisioning_model(candidate: LaunchCandidate) -> str:
-    """Return the way of buying, as Cloud TPU names it."""
+    """Return Cloud TPU's name of the purchase option."""
     return "SPOT" if candidate.purchase == "spot" else "FLEX_START"
 
 
 def _boot(request: LaunchRequest, number: int, parent: str, chosen: GoogleOptions) -> BootConfig:
-    """Return the parts of the start-up script that are Cloud TPU's: it deletes itself, if it may."""
+    """Return the parts of the start-up script for Cloud TPU: self-deletion, with a service account."""
     name = f"{parent}/queuedResources/{resource_name(request, number)}"
     delete = build_self_deletion(f"https://tpu.googleapis.com/v2alpha1/{name}?force=true")
     return BootConfig(
-        timer=": the cloud's runDuration is the timer, a guest cannot end the billing of a TPU by shutting down",
+        timer=": runDuration is the timer, a shutdown does not end the billing of a TPU",
         end=delete if chosen.service_account else "true", packages=PACKAGES, notices="gcp",
         copy_="gcloud storage rsync -r {source} {target}", unpack=FETCH, bucket=chosen.bucket,
     )  # fmt: skip
 
 
 def _require_startable(candidate: LaunchCandidate) -> None:
-    """Raise UsageError for what this adapter does not start."""
+    """Raise UsageError for slices of several hosts and for too long caps."""
     slice_name = accelerator_type(candidate)
     generation, _, size = slice_name.partition("-")
     if int(size or 0) > _SINGLE_HOST.get(generation, 0):
         raise UsageError(
             f"{candidate.instance_type} has several hosts, and gpuplan launches single machines",
-            hint="hand it over: `gpuplan export plan.json --to skypilot`",
+            hint="export it: `gpuplan export plan.json --to skypilot`",
         )
     if candidate.cap_s > LONGEST_S:
         raise UsageError(

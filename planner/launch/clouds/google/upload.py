@@ -1,4 +1,4 @@
-"""A folder of the user's as an object of the run's bucket, from where the machine fetches it."""
+"""Upload of a folder to the run's bucket, from where the machine fetches it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FETCH = "gcloud storage cat {source}"
 
 
 def build_upload_calls(request: LaunchRequest, zone: str, chosen: GoogleOptions) -> tuple[Call, ...]:
-    """Return the call that uploads a folder; none when the code is elsewhere. Repeating it changes nothing."""
+    """Return the idempotent call that uploads a folder; none for another source."""
     kind, _, folder = request.spec.source.partition(":")
     if kind != "folder":
         return ()
@@ -51,7 +51,7 @@ def build_archive_query(address: str) -> dict[str, Any]:
 
 
 def parse_archive(row: Mapping[str, Any]) -> Leftover | None:
-    """Return an uploaded archive from Cloud Storage's description; None when it is not gpuplan's."""
+    """Return an uploaded archive as a leftover resource; None for another object."""
     run, bucket, name = look_up(row, f"metadata.{TAG_RUN}"), str(row["bucket"]), str(row["name"])
     if run is None:
         return None
@@ -62,7 +62,7 @@ def parse_archive(row: Mapping[str, Any]) -> Leftover | None:
 
 
 def folder_of(params: Mapping[str, Any]) -> str:
-    """Return the `gs://` address of the folder that an upload goes to.
+    """Return the `gs://` address of an upload's folder.
 
     Example:
         >>> folder_of({"bucket": "mine", "body": {"name": "below/r1-source.tar.gz"}})

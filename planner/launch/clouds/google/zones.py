@@ -1,4 +1,4 @@
-"""Names: zones of a region, machine types behind catalog names, TPU software by generation."""
+"""Zones of a region, machine types of catalog names, and TPU runtimes by generation."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from ...core.request import LaunchCandidate
 
 __all__ = ["accelerator_type", "list_zones", "machine_type", "parse_region", "runtime_version"]
 
-# [unverified] Most regions have zones a, b and c; these have others. A wrong one is refused and the next is tried.
+# [unverified] Most regions have zones a, b and c; these have others. A wrong one is refused and the next tried.
 _OTHER_ZONES = {"us-central1": "abcf", "us-east1": "bcd", "europe-west1": "bcd", "us-central2": "b"}
-# [unverified] Names of accelerators that are attached to N1 machines.
+# [unverified] Accelerators that are attached to N1 machines.
 _ATTACHED = {
     "T4": "nvidia-tesla-t4", "P4": "nvidia-tesla-p4", "P100": "nvidia-tesla-p100", "V100": "nvidia-tesla-v100",
     "K80": "nvidia-tesla-k80",
 }  # fmt: skip
-# [unverified] TPU software for JAX and PyTorch.
+# [unverified] TPU runtimes for JAX and PyTorch.
 _RUNTIMES = {"v5litepod": "v2-alpha-tpuv5-lite", "v5p": "v2-alpha-tpuv5", "v6e": "v2-alpha-tpuv6e"}
 _COMMON_RUNTIME = "tpu-ubuntu2204-base"
 
 
 def list_zones(region: str) -> tuple[str, ...]:
-    """Return the zones of a region; one that does not have the machine answers so, and the next is tried.
+    """Return the zones of a region.
 
     Example:
         >>> list_zones("us-east1")
         ('us-east1-b', 'us-east1-c', 'us-east1-d')
     """
     if not re.fullmatch(r"[a-z]+-[a-z]+\d+", region):
-        raise UsageError(f"`{region}` is no region of Google Cloud", hint="choose an offer with a region")
+        raise UsageError(f"`{region}` is not a region of Google Cloud", hint="choose an offer with a region")
     return tuple(f"{region}-{letter}" for letter in _OTHER_ZONES.get(region, "abc"))
 
 
@@ -44,7 +44,7 @@ def parse_region(zone: str) -> str:
 
 
 def machine_type(instance_type: str) -> tuple[str, tuple[str, int] | None]:
-    """Return the machine type of a catalog name, and what is attached to it.
+    """Return the machine type of a catalog name, and its attached accelerators.
 
     Example:
         >>> machine_type("n1-standard-8+2xT4")
@@ -58,19 +58,19 @@ def machine_type(instance_type: str) -> tuple[str, tuple[str, int] | None]:
     count, _, name = attached.partition("x")
     if name not in _ATTACHED or not count.isdecimal():
         raise UsageError(
-            f"`{attached}` cannot be attached to {base}: its name at Google Cloud is not known",
+            f"`{attached}` cannot be attached to {base}: unknown accelerator name",
             hint="choose another offer",
         )
     return base, (_ATTACHED[name], int(count))
 
 
 def accelerator_type(candidate: LaunchCandidate) -> str:
-    """Return the name of a TPU slice as the interface wants it: the catalog's, without `tpu-`."""
+    """Return the API's name of a TPU slice: the catalog's, without `tpu-`."""
     return candidate.instance_type.removeprefix("tpu-")
 
 
 def runtime_version(slice_name: str) -> str:
-    """Return the software that a TPU slice boots.
+    """Return the runtime version of a TPU slice.
 
     Example:
         >>> runtime_version("v6e-8")

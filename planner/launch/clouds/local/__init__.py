@@ -1,1 +1,1 @@
-"""This machine as a provider: the whole flow, free."""
+"""This computer as a provider: the complete flow without cost."""

@@ -1,9 +1,8 @@
-"""This machine as a provider: the same flow as on a cloud, for nothing. What is rented is a group of processes.
+"""Adapter of this computer: the same flow as on a cloud, without cost. A machine is a process group.
 
-A machine is a folder `machines/ID` with a lock, `alive`, that every process of it inherits: it is held
-exactly as long as one of them lives, whoever else dies. Its cap has two layers: the supervisor's own alarm,
-set first of all, and a watchdog in another session, which waits for the lock. Both survive the client;
-neither survives a reboot, and nor does the machine.
+A machine is a folder `machines/ID` with a lock file `alive` that all its processes inherit: it is locked exactly
+as long as one of them lives. Its cap has two layers: the supervisor's alarm, set first, and a watchdog in another
+session that waits for the lock. Both survive the client; neither layer nor machine survives a reboot.
 """
 
 from __future__ import annotations
@@ -28,42 +27,42 @@ from .process_groups import LocalMachines
 
 __all__ = ["LocalAdapter"]
 
-SLACK_S = 30.0  # a checkpoint's grace, and the watchdog after it
+SLACK_S = 30.0  # grace time of a checkpoint, then the watchdog
 ARMING_S = 30.0
 SERVICE = "local"
 
 
 class LocalAdapter:
-    """Runs on the computer that gpuplan runs on.
+    """Runs on this computer.
 
     Args:
-        state_dir: Where machines and the runs' files are.
-        clock: Not used: the kernel's is.
+        state_dir: Folder of machines and the runs' files.
+        clock: Unused: the operating system's clock is used.
     """
 
     provider = "local"
     remote = False
-    visibility_s = 0.0  # files of one's own are visible at once
+    visibility_s = 0.0  # local files are visible at once
 
     def __init__(self, *, state_dir: Path, clock: Clock) -> None:
         self._state_dir = state_dir
         self._machines = LocalMachines(state_dir / "machines")
 
     def compute_cost_bounds(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> CostBounds:
-        """Return what it costs: nothing."""
+        """Return the cost: zero."""
         if options:
             raise UsageError(
                 f"`--option {next(iter(options))}`: the local provider has no options", hint="leave it out"
             )
-        note = "it runs here, in this Python environment: power and wear are not counted"
+        note = "it runs here, in this Python environment; power and wear are not included"
         return CostBounds(slack_s=SLACK_S, max_usd_per_hour=Decimal(0), notes=(note,))
 
     def build_attempts(self, request: LaunchRequest) -> tuple[Attempt, ...]:
-        """Return the one attempt: this machine is either here or not."""
+        """Return the only attempt."""
         return (self._attempt(request, request.candidates[0], request.attempt),)
 
     def build_end_calls(self, machine: MachineRef) -> tuple[Call, ...]:
-        """Return the call that ends it."""
+        """Return the call that ends a machine."""
         return (
             Call(
                 step="end", service=SERVICE, operation="end", region=machine.region, params={"id": machine.id}
@@ -71,7 +70,7 @@ class LocalAdapter:
         )
 
     def send(self, call: Call, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Do what a call says."""
+        """Execute a call."""
         operations = {
             "start": self._machines.start,
             "describe": self._machines.describe,
@@ -83,15 +82,15 @@ class LocalAdapter:
             raise CloudError(ErrorKind.INVALID, type(error).__name__, str(error)) from error
 
     def missing(self) -> str:
-        """Nothing ever is."""
+        """Return an empty text: nothing is required."""
         return ""
 
     def cloud_time(self) -> datetime | None:
-        """Return the time: here the cloud's clock is this computer's."""
+        """Return the time of this computer."""
         return datetime.now(tz=UTC)
 
     def look(self, machine: MachineRef) -> CloudMachine | None:
-        """Return a machine of this computer; None when there never was one of that id."""
+        """Return a machine of this computer; None for an unknown id."""
         found = self._machines.find(machine.id)
         if found is None:
             return None
@@ -99,27 +98,27 @@ class LocalAdapter:
         return self._machine(params, state) if alive else self._machine(params, state, ended=True)
 
     def machines(self, regions: Sequence[str] | None) -> Listing:
-        """Return what is alive."""
+        """Return the machines that are alive."""
         if regions is not None and SERVICE not in regions:
             return Listing()
         found = tuple(self._machine(params, state) for params, state in self._machines.alive())
         return Listing(machines=found, answered=(SERVICE,))
 
     def leftovers(self, regions: Sequence[str] | None) -> tuple[list[Leftover], dict[str, CloudError]]:
-        """Return nothing: a local run makes a machine and nothing else."""
+        """Return nothing: a local run has no other resources."""
         return [], {}
 
     def live_price(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> LivePrice:
-        """Return the price of this computer: nothing."""
+        """Return the price of this computer: zero."""
         return LivePrice(usd_per_hour=Decimal(0), source="this computer", read_at=datetime.now(tz=UTC))
 
     def outcome(self, request: LaunchRequest) -> RunOutcome | None:
-        """Return what the supervisor wrote in the run's folder."""
+        """Return the result in the run's folder, or None."""
         path = self._work(request) / "outcome.json"
         return RunOutcome.model_validate_json(path.read_bytes()) if path.exists() else None
 
     def _attempt(self, request: LaunchRequest, candidate: LaunchCandidate, number: int) -> Attempt:
-        """Return the calls: start, and look whether both timers are set."""
+        """Return the calls: start, and check that both timers are set."""
         token = build_token(request=request, number=number, candidate=candidate, zone=None)
         identity = f"local-{token[:8]}"
         start = Call(
@@ -146,17 +145,17 @@ class LocalAdapter:
         )  # fmt: skip
 
     def _job(self, request: LaunchRequest, candidate: LaunchCandidate, number: int) -> dict[str, Any]:
-        """Return what the supervisor is told."""
+        """Return the configuration of the supervisor."""
         spec = request.spec
         kind, _, place = spec.source.partition(":")
         if kind != "folder":
             raise UsageError(
-                f"`--source {spec.source}`: the local provider runs a folder", hint="check it out"
+                f"`--source {spec.source}`: the local provider runs a folder", hint="check the code out"
             )
         if spec.requirements:
             raise UsageError(
-                "`--requirements`: the local provider runs in the environment that gpuplan is in",
-                hint=f"install it yourself: `{sys.executable} -m pip install -r {spec.requirements}`",
+                "`--requirements`: the local provider uses the environment of gpuplan",
+                hint=f"install them first: `{sys.executable} -m pip install -r {spec.requirements}`",
             )
         return {
             "attempt": number, "cap_s": candidate.cap_s, "watchdog_s": candidate.cap_s + SLACK_S,

@@ -1,4 +1,4 @@
-"""Groups of processes as machines: started once for a token, alive while their lock is held, ended as a group."""
+"""Process groups as machines: started once per token, alive while locked, ended as a group."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from ...core.run_files import locked
 
 __all__ = ["LocalMachines"]
 
-ENDING_GRACE_S = 25.0  # the supervisor's own grace for a checkpoint, and a little more
+ENDING_GRACE_S = 25.0  # the supervisor's grace time for a checkpoint, with a margin
 TICK_S = 0.05
 
 
 class LocalMachines:
-    """All of this computer's, below one folder."""
+    """All machines of this computer, below one folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def start(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Start a machine; the same token again is the same machine.
+        """Start a machine; the same token again returns the same machine.
 
         Raises:
             CloudError: The token was used with other parameters, or its machine has ended.
@@ -46,7 +46,7 @@ class LocalMachines:
             if not state.exists():
                 write_atomically(asked, json.dumps(params), durable=True)
                 write_atomically(place / "params.json", json.dumps(params["job"]), durable=True)
-                # From here on the token is used, even if the next line is never reached.
+                # From here on the token is spent, even after a crash before the next line.
                 write_atomically(
                     state, json.dumps({"started": datetime.now(tz=UTC).isoformat()}), durable=True
                 )
@@ -54,14 +54,14 @@ class LocalMachines:
             return {"id": params["id"], **json.loads(state.read_text(encoding="utf-8"))}
 
     def describe(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what a machine says of itself; CloudError when there is none."""
+        """Return the state of a machine; raise CloudError for an unknown one."""
         place = self.folder / params["id"]
         if not (place / "started.json").exists():
             raise CloudError(ErrorKind.ABSENT, "NotFound", params["id"])
         return {"id": params["id"], "alive": _is_alive(place), **_state(place)}
 
     def end(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Ask a machine's processes to end, wait for their checkpoint, then insist."""
+        """End a machine: SIGTERM, time for a checkpoint, SIGKILL."""
         place = self.folder / params["id"]
         for signal_number, patience_s in ((signal.SIGTERM, ENDING_GRACE_S), (signal.SIGKILL, ENDING_GRACE_S)):
             group = _state(place).get("group") if _is_alive(place) else None
@@ -74,7 +74,7 @@ class LocalMachines:
         return {"id": params["id"], "alive": _is_alive(place)}
 
     def find(self, identity: str) -> tuple[dict[str, Any], dict[str, Any], bool] | None:
-        """Return what was asked for, the state and whether it is alive; None when no machine has this id."""
+        """Return the parameters, the state and whether a machine is alive; None for an unknown id."""
         place = self.folder / identity
         if place.parent != self.folder or not (place / "started.json").exists():
             return None
@@ -82,14 +82,14 @@ class LocalMachines:
         return asked, _state(place), _is_alive(place)
 
     def alive(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-        """Yield what was asked for and the state of every machine that is alive."""
+        """Yield parameters and state of every machine that is alive."""
         for place in sorted(self.folder.glob("local-*")):
             if (place / "started.json").exists() and _is_alive(place):
                 yield json.loads((place / "asked.json").read_text(encoding="utf-8")), _state(place)
 
 
 def _spawn(place: Path, program: list[str]) -> None:
-    """Start the supervisor in a session of its own, holding the lock, with its words in a file."""
+    """Start the supervisor in a new session, with the lock inherited and output in a file."""
     handle = os.open(place / "alive", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -98,13 +98,13 @@ def _spawn(place: Path, program: list[str]) -> None:
                 [*program, str(place)], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 start_new_session=True, pass_fds=[handle],
             )  # fmt: skip
-        process.returncode = 0  # it is on its own from here: nobody waits for it
+        process.returncode = 0  # detached: not waited for
     finally:
         os.close(handle)
 
 
 def _is_alive(place: Path) -> bool:
-    """Whether any process of a machine is: the lock that they inherited tells."""
+    """Whether any process of a machine lives: then its lock is held."""
     try:
         handle = os.open(place / "alive", os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -120,7 +120,7 @@ def _is_alive(place: Path) -> bool:
 
 
 def _state(place: Path) -> dict[str, Any]:
-    """Return when a machine started, its process group, and what is armed."""
+    """Return a machine's start, process group and armed layers."""
     state = json.loads((place / "started.json").read_text(encoding="utf-8"))
     armed = {layer: (place / f"armed-{layer}").exists() for layer in ("alarm", "watchdog")}
     group = place / "group"
