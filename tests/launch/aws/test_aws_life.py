@@ -218,7 +218,7 @@ def test_the_start_up_script_is_a_script(cloud: Cloud, tmp_path: Path) -> None:
     [
         ({"zone": "a"}, "has no such option"),
         ({"bucket": "b"}, "needs `--option profile` too"),
-        ({"disk_gb": "many"}, "no number of gigabytes"),
+        ({"disk_gb": "many"}, "not a number of gigabytes"),
     ],
 )
 def test_options_that_do_not_fit(cloud: Cloud, options: dict[str, str], message: str) -> None:

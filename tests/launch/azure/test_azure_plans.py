@@ -169,7 +169,7 @@ def test_the_worst_case_by_hand() -> None:
     wanted = 4500 / 3600 * (1.875 + left) + 24 * left
     plan = build_launch_plan()
     assert float(plan.worst_case_usd) == pytest.approx(wanted, abs=1e-9)
-    assert any("for 24 h after the cap, $0.96" in note for note in plan.notes)
+    assert any("24 h of them after the cap, $0.96" in note for note in plan.notes)
 
 
 def test_a_limit_on_money_leaves_room_for_what_auto_shutdown_leaves() -> None:
@@ -220,10 +220,10 @@ case "$*" in *identity*) echo '{{"access_token": "tok"}}';; *DELETE*) exit {0 if
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"subscription": "mine"}, "`mine` is none"), ({"zones": "9"}, "zones 1, 2 and 3"),
+        ({"subscription": "mine"}, "`mine` is not the id"), ({"zones": "9"}, "zones 1, 2 and 3"),
         ({"disk": "1"}, "no such option"), ({"ssh_from": "1.2.3.4/32"}, "needs `--option ssh_key`"),
-        ({"image": "ubuntu"}, "neither PUBLISHER"), ({"disk_gb": "big"}, "no number of gigabytes"),
-        ({"ssh_key": "secret"}, "no public key"),
+        ({"image": "ubuntu"}, "neither PUBLISHER"), ({"disk_gb": "big"}, "not a number of gigabytes"),
+        ({"ssh_key": "secret"}, "not a public key"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_said_in_one_line(options: dict[str, str], says: str) -> None:
