@@ -91,8 +91,8 @@ def build_layers(cap_s: int) -> tuple[CapLayer, ...]:
     )
     timer = CapLayer(
         name="timer", where="machine", fires_after_s=cap_s + BOOT_ALLOWANCE_S, unproven=UNPROVEN,
-        how="set by the start-up script, not verified from outside: the machine deletes itself; only its permission "
-        "to do so is read back",
+        how="set by the start-up script, not verified from outside: the machine deletes itself; only its "
+        "permission to do so is read back",
     )  # fmt: skip
     order = CapLayer(
         name=name, where="cloud", fires_after_s=cap_s + 2.0 * MINUTE_S + DEALLOCATION_S, unproven=UNPROVEN,
