@@ -87,7 +87,7 @@ def test_a_written_plan_is_applied_as_it_is_or_not_at_all(
 
     written.write_text(written.read_text().replace('"cap_s": ', '"cap_s": 9', 1))
     refused = gpuplan("launch", str(written), "--dry-run")
-    assert (refused.code, "not what its own request gives" in refused.err) == (2, True)
+    assert (refused.code, "does not match its request" in refused.err) == (2, True)
 
 
 @pytest.mark.parametrize(
