@@ -1,4 +1,4 @@
-"""Launch plans, events and machines as text. Never computes."""
+"""Launch plans, events and machines as text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LONGEST_LINE = 1000
 
 
 def _wide(key: str) -> Column:
-    """Return a column that TSV has and a terminal leaves out."""
+    """Return a column of the TSV output only."""
     return Column(key=key, header=key, terminal=False)
 
 
@@ -47,7 +47,7 @@ COMPARISON_COLUMNS = (
 
 
 def plan_text(plan: Mapping[str, Any], *, calls: bool = True) -> str:
-    """Return a launch plan as text: what, for how much, what ends it, and (if asked) every call."""
+    """Return a launch plan as text: machine, cost, caps and, if requested, every call."""
     request, first = plan["request"], plan["attempts"][0]
     lines = [
         f"run {request['run']}: {_machine(first)}",
@@ -71,7 +71,7 @@ def plan_text(plan: Mapping[str, Any], *, calls: bool = True) -> str:
 
 
 def _word(text: str) -> str:
-    r"""Return an argument so that it can be told from its neighbours, and moves no cursor.
+    r"""Return an argument unambiguously and without control characters.
 
     Example:
         >>> _word("--epochs"), _word("a b"), _word("\x1b[2J")
@@ -81,7 +81,7 @@ def _word(text: str) -> str:
 
 
 def _limit(plan: Mapping[str, Any]) -> str:
-    """Return how long it lives and what it costs at most, and what keeps that."""
+    """Return maximum life and cost, and the layers that enforce them."""
     layers = [[one for one in attempt["layers"] if one["where"] == "cloud"] for attempt in plan["attempts"]]
     most = f"{_hours(plan['cap_s'])}, ${Decimal(plan['worst_case_usd']):.2f}"
     if all(layers):
@@ -93,7 +93,7 @@ def _limit(plan: Mapping[str, Any]) -> str:
 
 
 def _price(one: Mapping[str, Any]) -> str:
-    """Return an hourly price, where it was read, and the estimate's beside it."""
+    """Return an hourly price with its source, and the estimate's price."""
     if one["price_source"]:
         return (
             f"${one['usd_per_hour']} an hour ({one['price_source']}); planned ${one['planned_usd_per_hour']}"
@@ -106,14 +106,14 @@ def _price(one: Mapping[str, Any]) -> str:
 
 
 def event_line(event: Mapping[str, Any], *, as_json: bool) -> str:
-    """Return an event as a line: for people, or as one JSON object."""
+    """Return an event as a line of text or as one JSON object."""
     if as_json:
         return json.dumps({"schema": "gpuplan.launch-event/1", **event}, ensure_ascii=False)
     return f"{event['at'][11:19]} {event['event']:<8} {event['message']}"
 
 
 def _machine(attempt: Mapping[str, Any]) -> str:
-    """Return what an attempt starts, in words."""
+    """Describe the machine of an attempt."""
     one = attempt["candidate"]
     devices = "" if one["devices"] == 1 else f"{one['devices']:g}× "
     place = attempt["zone"] or one["region"]
@@ -121,14 +121,14 @@ def _machine(attempt: Mapping[str, Any]) -> str:
 
 
 def _layer(layer: Mapping[str, Any]) -> str:
-    """Return a cap layer in words."""
+    """Describe a cap layer."""
     unproven = f" ({layer['unproven']})" if layer["unproven"] else ""
     where = "the cloud" if layer["where"] == "cloud" else "the machine"
     return f"{where}, after {_hours(layer['fires_after_s'])}: {layer['how']}{unproven}"
 
 
 def _calls(calls: Iterable[Mapping[str, Any]]) -> Iterable[str]:
-    """Yield every call, its parameters as JSON, and what undoes it."""
+    """Yield every call with its parameters as JSON and its undo calls."""
     for position, call in enumerate(calls, start=1):
         makes = call["makes"] and f"makes a {call['makes']}"
         role = " · ".join(filter(None, (makes, call["arms"] and f"arms {call['arms']}")))
@@ -146,7 +146,7 @@ def _calls(calls: Iterable[Mapping[str, Any]]) -> Iterable[str]:
 
 
 def _spot_lines(spot: Mapping[str, Any] | None, every_s: float) -> list[str]:
-    """Return what the plan expects of interruptions, and how far checkpoints are apart."""
+    """Return expected preemptions and the checkpoint interval."""
     if spot is None:
         return []
     notice = "no known notice" if spot["notice_s"] is None else f"a notice of {spot['notice_s']:g} s"
@@ -166,7 +166,7 @@ def _spot_lines(spot: Mapping[str, Any] | None, every_s: float) -> list[str]:
 
 
 def _hours(seconds: float) -> str:
-    """Return a length of time in words.
+    """Format a duration.
 
     Example:
         >>> _hours(90), _hours(5400)
@@ -176,7 +176,7 @@ def _hours(seconds: float) -> str:
 
 
 def _without_scripts(value: Any, scripts: list[str]) -> Any:
-    """Return parameters with texts of several lines taken out, at any depth; those texts are added to a list.
+    """Return parameters with multi-line texts moved to a list, at any depth.
 
     Example:
         >>> found = []
@@ -194,7 +194,7 @@ def _without_scripts(value: Any, scripts: list[str]) -> Any:
 
 
 def _short(line: str) -> str:
-    """Return a line as far as a terminal shows it; packed files are only named."""
+    """Return a line, or a placeholder for packed files."""
     if len(line) > LONGEST_LINE and " " not in line:
         return "(packed: the supervisor, from gpuplan/launch/agent)"
     return line

@@ -1,7 +1,7 @@
-"""The callback: saves at intervals, times the steps, and leaves with a checkpoint when it is told to.
+"""Keras callback: saves at intervals, times the steps, and leaves with a checkpoint on request.
 
-It never sets `stop_training`: Keras would end `fit` as if it were done (and its own `BackupAndRestore` would
-remove the backup). It leaves with `SystemExit(75)`, the code for "try again later" (sysexits.h, EX_TEMPFAIL).
+It never sets `stop_training`: Keras would end `fit` as complete (and `BackupAndRestore` would delete its backup).
+It leaves with `SystemExit(75)`, the code for "try again later" (sysexits.h, EX_TEMPFAIL).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["CheckpointCallback"]
 
 @dataclass
 class _Position:
-    """Where training is."""
+    """Position of training."""
 
     epoch: int
     batch: int
@@ -36,16 +36,16 @@ class _Position:
 
 
 class CheckpointCallback(keras.callbacks.Callback):  # type: ignore[misc]
-    """Callback that `fit` gets in front of the user's own.
+    """Callback that is inserted before the user's callbacks.
 
     Args:
-        checkpoints: Where to save.
-        start: Where training starts: from nothing, or as loaded.
-        state: Weights and everything else to load when training begins; None: nothing.
-        order: Place in the data.
-        wishes: Requests of the surroundings.
-        clock: Times the steps.
-        monotonic: Seconds that only grow [s].
+        checkpoints: Checkpoints of this `fit`.
+        start: Progress at the start: none, or as loaded.
+        state: State to load when training begins; None without one.
+        order: Position in the data.
+        control: Stop and checkpoint requests.
+        clock: Timer of the steps.
+        monotonic: Monotonic clock [s].
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class CheckpointCallback(keras.callbacks.Callback):  # type: ignore[misc]
 
     @property
     def progress(self) -> Progress:
-        """How far training is."""
+        """Progress of training."""
         place = self._place
         return Progress(
             epoch=place.epoch, batch=place.batch, steps=place.steps, steps_per_epoch=self._steps_per_epoch,
@@ -81,7 +81,7 @@ class CheckpointCallback(keras.callbacks.Callback):  # type: ignore[misc]
         )  # fmt: skip
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Load the checkpoint: by now the model and its optimizer have their variables."""
+        """Load the checkpoint: the model and its optimizer have their variables now."""
         iterator = find_epoch_iterator()
         if self._state is not None:
             build_model(self.model, iterator)
@@ -94,7 +94,7 @@ class CheckpointCallback(keras.callbacks.Callback):  # type: ignore[misc]
             self._steps_per_epoch = self.params.get("steps")
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Count from the epoch's beginning, or from where it was left, with the metrics of its first part."""
+        """Start counting at the epoch's beginning, or at its saved position with restored metrics."""
         place = self._place
         place.epoch, place.batch = epoch, self.start.batch if epoch == self.start.epoch else 0
         if place.batch and self._state is not None:
@@ -103,7 +103,7 @@ class CheckpointCallback(keras.callbacks.Callback):  # type: ignore[misc]
         self.clock.pause()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Count, time, and save or leave when it is time for that."""
+        """Count and time the batch; save or leave if due."""
         if self.order.dry:
             return
         place = self._place
@@ -112,17 +112,17 @@ class CheckpointCallback(keras.callbacks.Callback):  # type: ignore[misc]
         self.order.trained(trained)
         self._last_logs = dict(logs or {})
         self.clock.step(place.steps)
-        if place.batch != self._steps_per_epoch:  # the epoch's own end comes next, and keeps its history
+        if place.batch != self._steps_per_epoch:  # `on_epoch_end` follows and stores the history
             self._save_or_leave()
 
     def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Leave during validation too: the epoch is trained, and its validation is begun again afterwards."""
+        """Leave during validation: the epoch is trained, and its validation is repeated after the resume."""
         if self.control.leave:
             self._steps_per_epoch = self._place.batch
             self._save_or_leave()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Count an epoch more; its end is kept if there are checkpoints within epochs."""
+        """Count the epoch; save its end if there are checkpoints within epochs."""
         place = self._place
         self._steps_per_epoch = place.batch or self._steps_per_epoch
         for name, value in (logs or {}).items():
@@ -132,7 +132,7 @@ class CheckpointCallback(keras.callbacks.Callback):  # type: ignore[misc]
         self._save_or_leave(due=self._saved_within)
 
     def finish(self) -> None:
-        """Keep the end, so that a restart does not train it again."""
+        """Save the end, so that a restart does not train again."""
         place = self._place
         done = Progress(
             epoch=place.epoch, batch=0, steps=place.steps, steps_per_epoch=self._steps_per_epoch,
@@ -141,12 +141,12 @@ class CheckpointCallback(keras.callbacks.Callback):  # type: ignore[misc]
         self._save(done)
 
     def _save(self, progress: Progress) -> None:
-        """Keep a checkpoint of the model as it is."""
+        """Save a checkpoint of the model."""
         random = self.order.states_now(within_epoch=bool(progress.batch))
         self.checkpoints.save(progress, functools.partial(save_model, self.model, random=random))
 
     def _save_or_leave(self, *, due: bool = False) -> None:
-        """Save when it is time to, and leave when told."""
+        """Save when a checkpoint is due, and leave on request."""
         leave = self.control.leave
         if due or leave or self._monotonic() - self._saved_at >= self.control.every_s:
             self._save(self.progress)

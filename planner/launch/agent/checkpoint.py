@@ -1,10 +1,10 @@
-"""The files of a checkpoint: written under another name, forced to the disk, then renamed.
+"""Files of a checkpoint: written under a temporary name, synced to disk, then renamed.
 
 A checkpoint is a folder `step-N`: `model.weights.h5` (weights and optimizer, saved by Keras's `save_weights`),
-`state.npz`, and `state.json`, written last, with the hash of the others. One that a crash cut short is never
-renamed; one whose files are damaged does not match its hash: then the one before it counts. The last two are
-kept, and the last `step-N-begin`: the beginning of an epoch, where training starts again when the order of the
-data within the epoch cannot be found again.
+`state.npz`, and `state.json`, written last, with the hash of the others. An incomplete checkpoint is never
+renamed; a damaged one does not match its hash and the previous one is used. The last two are kept, and the last
+`step-N-begin`: the beginning of an epoch, from which training restarts when the order of data cannot be
+restored.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ WEIGHTS = "model.weights.h5"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a `fit` has come.
+    """Progress of a `fit`.
 
     Args:
-        epoch: That is being trained, or comes next, counted as Keras does [-].
-        batch: Batches of it that are done [-].
-        steps: Batches of all epochs that are done [-].
-        steps_per_epoch: None while it is unknown [-].
-        finished: Whether `fit` came to its end.
+        epoch: Current or next epoch, counted as Keras does [-].
+        batch: Trained batches of that epoch [-].
+        steps: Trained batches of all epochs [-].
+        steps_per_epoch: Batches of an epoch; None: unknown [-].
+        finished: Whether `fit` is complete.
         history: Values of `History.history` so far.
         logs: Metrics after the last batch, within an epoch.
-        order: Place in the data, see `BatchOrder.to_json`; None: unknown.
-        drawn: Batches drawn from a generator by a `fit` that is finished [-].
+        order: Position in the data, see `BatchOrder.to_json`; None: unknown.
+        drawn: Batches drawn from a generator by a complete `fit` [-].
     """
 
     epoch: int
@@ -53,19 +53,19 @@ class Progress:
 
     @property
     def name(self) -> str:
-        """Name of the checkpoint's folder; names sort as training goes."""
+        """Name of the checkpoint's folder; names sort in the order of training."""
         kind = "-end" if self.finished else "" if self.batch else "-begin"
         return f"step-{self.steps:012d}{kind}"
 
 
 class Checkpoints:
-    """The checkpoints of one `fit`, in a folder of their own."""
+    """The checkpoints of one `fit`, in one folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def save(self, progress: Progress, save_weights: Callable[[str], object]) -> None:
-        """Keep the weights and how far they are; earlier checkpoints stay until this one is whole."""
+        """Save weights and progress; earlier checkpoints are kept until this one is complete."""
         self.folder.mkdir(parents=True, exist_ok=True)
         place = self.folder / progress.name
         new = self.folder / f".{place.name}.{os.getpid()}"
@@ -82,7 +82,7 @@ class Checkpoints:
         self._prune()
 
     def load(self) -> tuple[Progress, str] | None:
-        """Return the newest checkpoint that is whole, and the path of its weights; None when there is none."""
+        """Return the newest complete checkpoint and the path of its weights, or None."""
         for place in sorted(self.folder.glob("step-*"), reverse=True):
             try:
                 state = json.loads((place / "state.json").read_text(encoding="utf-8"))
@@ -93,7 +93,7 @@ class Checkpoints:
         return None
 
     def begins(self) -> bool:
-        """Whether the beginning of an epoch is kept."""
+        """Whether the beginning of an epoch is saved."""
         return any(self.folder.glob("step-*-begin"))
 
     def back_to_begin(self) -> None:
@@ -103,7 +103,7 @@ class Checkpoints:
             shutil.rmtree(place)
 
     def _prune(self) -> None:
-        """Remove checkpoints older than the last ones, and those that crashes left unfinished."""
+        """Remove old checkpoints and unfinished ones."""
         places = sorted(self.folder.glob("step-*"))
         begins = [place for place in places if place.name.endswith("-begin")]
         for place in places[:-KEPT]:
@@ -114,7 +114,7 @@ class Checkpoints:
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write a JSON file under another name, force it to the disk, and rename it."""
+    """Write a JSON file under a temporary name, sync it to disk, and rename it."""
     new = path.with_name(f".{path.name}.{os.getpid()}")
     new.write_text(json.dumps(value, indent=1), encoding="utf-8")
     _sync(new)
@@ -123,7 +123,7 @@ def write_json(path: Path, value: object) -> None:
 
 
 def _sha256(folder: Path) -> str:
-    """Return the hash of a checkpoint's files but `state.json`, where it is written."""
+    """Return the hash of a checkpoint's files except `state.json`, which contains it."""
     digest = hashlib.sha256()
     for path in sorted(path for path in folder.iterdir() if path.name != "state.json"):
         with path.open("rb") as file:
@@ -132,7 +132,7 @@ def _sha256(folder: Path) -> str:
 
 
 def _sync(path: Path) -> None:
-    """Force a file or a folder to the disk."""
+    """Sync a file or a folder to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

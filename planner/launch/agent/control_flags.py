@@ -1,4 +1,4 @@
-"""What the run's surroundings want of it, and the code with which it leaves when it is told to."""
+"""Stop and checkpoint requests to the training process, and its exit code."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ LEAVE = 75  # "try again later": sysexits.h, EX_TEMPFAIL
 
 @dataclass(slots=True)
 class ControlFlags:
-    """What signals and the stop-loss set, and training looks at after each batch.
+    """Requests set by signals and the stop-loss, read by training after each batch.
 
     Args:
-        every_s: Longest work that a crash can lose [s].
+        every_s: Checkpoint interval [s].
         leave: Whether to save and leave.
-        in_fit: Whether training is going on; if it is not, there is nothing to save.
+        in_fit: Whether `fit` is running; otherwise there is nothing to save.
     """
 
     every_s: float = 60.0

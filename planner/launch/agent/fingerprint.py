@@ -1,4 +1,4 @@
-"""Fingerprints of batches: a chain of hashes that says whether the same batches came in the same order."""
+"""Fingerprints of batches: a hash chain that identifies batches and their order."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 
 __all__ = ["BatchStream", "fingerprint_dataset"]
 
-SAMPLED = 4096  # elements of an array that are hashed, spread over all of it
-EVERY = 16  # of the batches that lie on an accelerator: reading one waits for the steps before it
+SAMPLED = 4096  # hashed elements of an array, evenly spaced
+EVERY = 16  # interval of hashed batches on an accelerator: reading one waits for earlier steps
 
 
 class BatchStream:
-    """The batches that one iterator over the data has given out.
+    """Batches that one iterator over the data has yielded.
 
-    `marks` holds the chain after batches 1, 2, 4, 8 and so on, so that another order is found early.
+    `marks` holds the chain after batches 1, 2, 4, 8 and so on, so that a different order is detected early.
     """
 
     def __init__(self) -> None:
@@ -36,14 +36,14 @@ class BatchStream:
             self.marks[str(self.given)] = self._last
 
     def chain_at(self, position: int) -> str:
-        """Return the chain after some batches; what lies before them is not needed any more."""
+        """Return the chain after some batches, and drop earlier ones."""
         for old in [number for number in self.chains if number < position]:
             del self.chains[old]
         return self.chains[position]
 
 
 def _sample(array: Any, *, read: bool) -> bytes:
-    """Return bytes that stand for an array: its shape, and elements at an odd distance from all over it."""
+    """Return the shape of an array and elements sampled at an odd interval, as bytes."""
     if getattr(array, "is_sparse", False):  # PyTorch
         array = array.coalesce()
         return _sample(array.indices(), read=read) + _sample(array.values(), read=read)
@@ -56,7 +56,7 @@ def _sample(array: Any, *, read: bool) -> bytes:
         return shape
     flat = array.reshape(-1)
     flat = flat[:: flat.shape[0] // SAMPLED | 1]
-    if hasattr(flat, "detach"):  # PyTorch: as bytes, since NumPy lacks some of its types
+    if hasattr(flat, "detach"):  # PyTorch: as bytes, because NumPy lacks some types
         import torch
 
         flat = flat.detach().contiguous().view(torch.uint8).cpu()
@@ -65,7 +65,7 @@ def _sample(array: Any, *, read: bool) -> bytes:
 
 
 def fingerprint_dataset(dataset: Any, stream: BatchStream) -> Any:
-    """Return a `tf.data.Dataset` of the same elements that notes each one in a stream as it is given out."""
+    """Return a `tf.data.Dataset` of the same elements that adds each to a stream when it is drawn."""
     import tensorflow as tf
 
     def note(*arrays: Any) -> np.int64:
@@ -86,7 +86,7 @@ def fingerprint_dataset(dataset: Any, stream: BatchStream) -> Any:
 
 
 def _tensor_sample(tensor: Any) -> tuple[Any, Any]:
-    """Return a tensor's shape and what is hashed of it, so that no more is handed to Python."""
+    """Return the shape of a tensor and its sampled elements: only these are passed to Python."""
     import tensorflow as tf
 
     flat = tf.reshape(tensor, [-1])

@@ -1,9 +1,9 @@
-"""The order of a `fit`'s batches: which were trained, and the way to the first that was not.
+"""Order of a `fit`'s batches: skip those that were trained before a restart.
 
-Keras draws batches from an `EpochIterator`. Its steps are wrapped: those that a process before this one trained
-are drawn again, compared with the fingerprint in the checkpoint, and not trained. What decides the order (random
-states, `on_epoch_end`, the iterators made so far) is brought to where it was first. When the batches are others
-than those that were trained, nothing is guessed: `OrderChangedError` makes `fit` start from the epoch's beginning.
+Keras draws batches from an `EpochIterator`. Its steps are wrapped: batches that an earlier process trained are
+drawn again, compared with the fingerprint in the checkpoint, and not trained. Before that, everything that
+determines the order (random states, `on_epoch_end`, iterators made so far) is restored. When the batches
+differ, `OrderChangedError` makes `fit` restart at the epoch's beginning.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ END = object()
 
 
 class OrderChangedError(Exception):
-    """The batches that were trained cannot be told apart from those that were not."""
+    """The batches differ from those that were trained, or cannot be compared."""
 
 
 class BatchOrder:
-    """Where a `fit` is in its data.
+    """Position of a `fit` in its data.
 
     Args:
-        start: Where training starts.
-        first: Epoch that the script's `fit` starts with.
-        states: Random states by moment (`fit`, `end`, `begin`) when the checkpoint was written; None: no resume.
+        start: Progress at the start.
+        first: First epoch of the script's `fit`.
+        states: Random states by moment (`fit`, `end`, `begin`) in the checkpoint; None: no resume.
     """
 
     def __init__(
@@ -52,10 +52,10 @@ class BatchOrder:
         self._taken: Any = None
 
     def attach(self, iterator: Any, model: Any) -> None:
-        """Wrap a Keras `EpochIterator`, which has not drawn anything to train on yet.
+        """Wrap a Keras `EpochIterator` that has not drawn a training batch yet.
 
         Raises:
-            OrderChangedError: A part of an epoch must be skipped, and this iterator is of an unknown kind.
+            OrderChangedError: Part of an epoch must be skipped, but the kind of iterator is unknown.
         """
         dataset = getattr(iterator, "_distributed_dataset", None)
         known = hasattr(iterator, "_enumerate_iterator") and (dataset is None or hasattr(dataset, "map"))
@@ -78,7 +78,7 @@ class BatchOrder:
         self.position = min(self.position + batches, self.stream.given)
 
     def to_json(self) -> dict[str, Any] | None:
-        """Return what a later process needs to find this place again; None where it could not."""
+        """Return the position for a later process; None if it could not be restored."""
         if self._iterator is None:
             return None
         chain = self.stream.chain_at(self.position)
@@ -86,12 +86,12 @@ class BatchOrder:
         return {"streams": self.streams, "position": self.position, "chain": chain, "marks": marks}
 
     def states_now(self, *, within_epoch: bool) -> dict[str, Mapping[str, Any]]:
-        """Return the random states by moment; the next epoch begins with those of now."""
+        """Return the random states by moment; between epochs, `begin` is the current state."""
         now = {} if within_epoch else {"begin": capture_random_states(self._loader)}
         return {**self.states, **now}
 
     def counted(self, x: Any) -> Any:
-        """Return a generator that counts what is drawn from it; other data as they are."""
+        """Return a generator with its draws counted; other data unchanged."""
 
         def batches() -> Iterator[Any]:
             for batch in x:
@@ -101,25 +101,25 @@ class BatchOrder:
         return batches() if isinstance(x, GeneratorType) else x
 
     def rewound(self, x: Any) -> Any:
-        """Return a generator from its first batch if Keras drew only that far; other data as they are."""
+        """Return a generator rewound to its first batch, if Keras drew no more than that; other data unchanged."""
         first = getattr(self._adapter, "_first_batches", ())
         if not isinstance(x, GeneratorType) or self.drawn > len(first):
             return x
         return (batch for batches in (first, x) for batch in batches)
 
     def close(self) -> None:
-        """End what prefetches batches."""
+        """Stop prefetching."""
         enqueuer = getattr(self._adapter, "enqueuer", None)
         if enqueuer is not None:
             enqueuer.stop()
 
     @property
     def _loader(self) -> Any:
-        """PyTorch's `DataLoader`, if that is where batches come from."""
+        """PyTorch `DataLoader` of the batches, or None."""
         return getattr(self._adapter, "_dataloader", None)
 
     def _drop_prefetched(self) -> None:
-        """Drop batches that workers prefetched while Keras learned shapes: it would train them twice."""
+        """Drop batches prefetched while Keras inferred shapes: it would train them twice."""
         enqueuer = getattr(self._adapter, "enqueuer", None)
         while enqueuer is not None and self._adapter.num_batches is not None:
             try:
@@ -128,17 +128,17 @@ class BatchOrder:
                 return
 
     def _begin_stream(self) -> BatchStream:
-        """Count an iterator over the data that begins."""
+        """Begin the stream of a new iterator over the data."""
         self.streams += 1
         self.position, self.stream = 0, BatchStream()
         return self.stream
 
     def _noted(self, get: Callable[[], Any]) -> Callable[[], Iterator[Any]]:
-        """Return a function that gives the same batches as another one and notes each."""
+        """Wrap a function that returns batches so that each is fingerprinted."""
         return lambda: self._note_each(iter(get()))  # a `DataLoader` draws a seed now, as without the wrapper
 
     def _note_each(self, source: Iterator[Any]) -> Iterator[Any]:
-        """Give batches as a stream that begins with the first of them."""
+        """Yield batches and fingerprint each in a new stream."""
         import keras
 
         stream = self._begin_stream()
@@ -147,12 +147,12 @@ class BatchOrder:
             yield batch
 
     def _end_epoch(self) -> None:
-        """Keep the random states with which `on_epoch_end` may shuffle."""
+        """Save the random states before `on_epoch_end`, which may shuffle."""
         self.states["end"] = capture_random_states(self._loader)
         self._on_epoch_end()
 
     def _epoch(self) -> Iterator[tuple[int, int, Any]]:
-        """Give the steps of an epoch that are to be trained."""
+        """Yield the steps of an epoch that are to be trained."""
         if self._pending:
             self._pending = False
             self._pass_epochs()
@@ -163,7 +163,7 @@ class BatchOrder:
             yield from self._steps()
 
     def _pass_epochs(self) -> None:
-        """Bring the data to the epoch's beginning."""
+        """Advance the data to the epoch's beginning."""
         saved = self._start.order
         if saved is None:
             return
@@ -180,7 +180,7 @@ class BatchOrder:
             self._require_same(saved)
 
     def _pass_by_events(self, streams: int) -> None:
-        """Pass epochs without drawing a batch, where each epoch is an iterator of its own."""
+        """Pass epochs without drawing a batch, where each epoch has its own iterator."""
         data = getattr(self._adapter, "py_dataset", self._adapter)
         for left in reversed(range(self._passed)):
             data.on_epoch_begin()
@@ -192,7 +192,7 @@ class BatchOrder:
         self.streams = streams
 
     def _rest(self) -> Iterator[tuple[int, int, Any]]:
-        """Give the steps after those that were trained."""
+        """Yield the steps after those that were trained."""
         done, saved, ahead = self._start.batch, self._start.order, None
         if done and saved is None:
             raise OrderChangedError
@@ -211,7 +211,7 @@ class BatchOrder:
                     yield from self._dry_step(begin, end)
 
     def _look_ahead(self, end: int, iterator: Any) -> tuple[bool, Iterator[Any] | None]:
-        """Return whether an epoch ends with this step, and its batches where one had to be drawn to know."""
+        """Return whether an epoch ends with this step, and its iterator if a batch was drawn to find out."""
         steps = self._iterator.num_batches or self._start.steps_per_epoch
         if steps or hasattr(self._iterator, "_distributed_dataset"):
             return end + 1 >= (steps or float("inf")), None
@@ -219,7 +219,7 @@ class BatchOrder:
         return batch is END, itertools.chain([] if batch is END else [batch], iterator)
 
     def _dry_step(self, begin: int, end: int) -> Iterator[tuple[int, int, Any]]:
-        """Give an epoch's last step without training it: Keras's `fit` needs a step to go on to validation."""
+        """Yield an epoch's last step without training it: Keras needs a step before validation."""
         import keras
 
         model, logs = self._model, dict(self._start.logs)
@@ -234,7 +234,7 @@ class BatchOrder:
         self.dry = False
 
     def _take(self, iterator: Any, batches: int) -> bool:
-        """Draw batches that were trained before; False when there are no more."""
+        """Draw batches that were trained before; return whether there were enough."""
         taken = 0
         while taken < batches and (batch := next(iterator, END)) is not END:
             self._taken, taken = batch, taken + 1
@@ -246,6 +246,6 @@ class BatchOrder:
         return taken == batches
 
     def _require_same(self, saved: Any) -> None:
-        """Raise OrderChangedError unless the batches so far are those that were trained."""
+        """Raise OrderChangedError unless the batches so far equal those that were trained."""
         if self.to_json() != saved:
             raise OrderChangedError

@@ -1,11 +1,11 @@
-"""What each cloud says before it takes a spot machine back; asked over the machine's own link-local addresses.
+"""Preemption notices of spot machines, read from the link-local metadata service of each cloud.
 
 aws    two minutes; 404 until then (docs.aws.amazon.com, spot-instance-termination-notices), IMDSv2
-gcp    thirty seconds; the question waits until the answer is another than the one whose ETag it names, so that
-       no change between two questions is missed (cloud.google.com, Compute Engine, preemptible and metadata)
-azure  thirty seconds; the first question may take two minutes (learn.microsoft.com, Scheduled Events)
+gcp    thirty seconds; the request blocks until the answer differs from that of its ETag, so that no change
+       between two requests is missed (cloud.google.com, Compute Engine, preemptible and metadata)
+azure  thirty seconds; the first request may take two minutes (learn.microsoft.com, Scheduled Events)
 
-No cloud promises the notice: a machine may go without it, and then the last checkpoint counts.
+No cloud guarantees the notice; without it, the last checkpoint is used.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _AZURE = "http://169.254.169.254"
 
 
 def aws(base: str | None = None) -> bool:
-    """Whether EC2 is about to take the machine back."""
+    """Whether EC2 is about to preempt the machine."""
     base = base or os.environ.get("GPUPLAN_METADATA_URL", _AWS)
     lifetime = {"X-aws-ec2-metadata-token-ttl-seconds": "60"}
     token = _ask(f"{base}/latest/api/token", lifetime, method="PUT")
@@ -34,7 +34,7 @@ def aws(base: str | None = None) -> bool:
 
 
 def gcp(base: str | None = None) -> bool:
-    """Whether Compute Engine is about to take the machine back; the answer may take a minute."""
+    """Whether Compute Engine is about to preempt the machine; may block for a minute."""
     base = base or os.environ.get("GPUPLAN_METADATA_URL", _GCP)
     path, flavor = "computeMetadata/v1/instance/preempted", {"Metadata-Flavor": "Google"}
     now, etag = _answer(f"{base}/{path}", flavor)
@@ -45,7 +45,7 @@ def gcp(base: str | None = None) -> bool:
 
 
 def azure(base: str | None = None) -> bool:
-    """Whether Azure is about to take the machine back."""
+    """Whether Azure is about to preempt the machine."""
     base = base or os.environ.get("GPUPLAN_METADATA_URL", _AZURE)
     path = "metadata/scheduledevents?api-version=2020-07-01"
     events = json.loads(_ask(f"{base}/{path}", {"Metadata": "true"}, timeout_s=150.0) or "{}").get(
@@ -55,14 +55,14 @@ def azure(base: str | None = None) -> bool:
 
 
 def _ask(url: str, headers: dict[str, str], *, method: str = "GET", timeout_s: float = 5.0) -> str | None:
-    """Return an answer's text; None when there is none."""
+    """Return the text of an answer, or None."""
     return _answer(url, headers, method=method, timeout_s=timeout_s)[0]
 
 
 def _answer(
     url: str, headers: dict[str, str], *, method: str = "GET", timeout_s: float = 5.0
 ) -> tuple[str | None, str | None]:
-    """Return an answer's text and its ETag; None when there is none."""
+    """Return the text and ETag of an answer, or None for both."""
     request = urllib.request.Request(url, headers=headers, method=method)
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # never through a proxy
     try:

@@ -1,6 +1,6 @@
-"""States of the random number generators that decide the order of data: Python's, NumPy's and PyTorch's.
+"""States of the random number generators that determine the order of data: Python, NumPy and PyTorch.
 
-A restarted process that sets them back draws the same permutations, whether or not the script seeds them.
+A restarted process that restores them draws the same permutations, whether or not the script seeds them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def capture_random_states(loader: Any = None) -> dict[str, Any]:
     """Return the states as arrays, by name.
 
     Args:
-        loader: A PyTorch `DataLoader`, which may have a generator of its own.
+        loader: PyTorch `DataLoader`, which may have its own generator.
     """
     version, words, gauss = random.getstate()
     states: dict[str, Any] = {"python": np.array([version, *words, math.nan if gauss is None else gauss])}
@@ -35,7 +35,7 @@ def capture_random_states(loader: Any = None) -> dict[str, Any]:
 
 
 def restore_random_states(states: Mapping[str, Any], loader: Any = None) -> None:
-    """Set back what `capture_random_states` returned; what is missing there or here stays as it is."""
+    """Restore the states of `capture_random_states`; generators missing on either side are unchanged."""
     if "python" in states:
         version, *words, gauss = states["python"].tolist()
         random.setstate(

@@ -1,11 +1,11 @@
-"""`keras.Model.fit`, wrapped: goes on from the last checkpoint, and keeps new ones.
+"""Wrapper of `keras.Model.fit` that resumes from the last checkpoint and saves new ones.
 
-A script may call `fit` several times: the k-th call has the k-th folder. One that came to its end is not
-trained again: its weights are loaded and its history returned. In an epoch that was left in the middle, the
-batches that were trained are drawn again, compared with their fingerprint and skipped. When they are others, the
-epoch is trained from its beginning, with the weights that it began with. The log and `resumed.json` say which.
+A script may call `fit` several times: the k-th call uses the k-th folder. A complete call is not trained again:
+its weights are loaded and its history is returned. In an incomplete epoch, trained batches are drawn again,
+compared with their fingerprint and skipped. If they differ, the epoch restarts with the weights of its
+beginning. The log and `resumed.json` record which of both happened.
 
-Limits: callbacks that count epochs of patience (`EarlyStopping`) start counting from zero after a restart.
+Limitation: callbacks with patience (`EarlyStopping`) start counting from zero after a restart.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ RESUMED = "resumed.json"
 
 
 def wrap_fit(folder: Path, *, control: ControlFlags, clock: StepClock) -> None:
-    """Let every outermost `fit` of this process resume and keep checkpoints.
+    """Make every outermost `fit` of this process resume and save checkpoints.
 
     Args:
-        folder: Of all checkpoints of the run; outlives the machine.
-        wishes: Requests of the surroundings.
-        clock: Times the steps.
+        folder: Folder of the run's checkpoints, which outlives the machine.
+        control: Stop and checkpoint requests.
+        clock: Timer of the steps.
     """
     import keras
 
@@ -54,7 +54,7 @@ def wrap_fit(folder: Path, *, control: ControlFlags, clock: StepClock) -> None:
 
 
 class _ResumableFit:
-    """The calls of `fit` of this process, counted."""
+    """Counts and wraps the `fit` calls of this process."""
 
     def __init__(
         self, original: Callable[..., Any], folder: Path, control: ControlFlags, clock: StepClock
@@ -63,7 +63,7 @@ class _ResumableFit:
         self._count = 0
 
     def __call__(self, model: Any, *args: Any, **kwargs: Any) -> Any:
-        """Run a call of `fit`."""
+        """Run one call of `fit`."""
         if self._control.in_fit:
             return self._original(model, *args, **kwargs)
         self._control.in_fit = True
@@ -75,7 +75,7 @@ class _ResumableFit:
             self._control.in_fit = False
 
     def _resumed(self, model: Any, checkpoints: Checkpoints, *args: Any, **kwargs: Any) -> Any:
-        """Run `fit` from where it was left, or from the beginning of an epoch where that cannot be found again."""
+        """Run `fit` from its saved position, or from the beginning of an epoch if that cannot be restored."""
         bound = inspect.signature(self._original).bind(model, *args, **kwargs)
         bound.apply_defaults()
         given = dict(bound.arguments)
@@ -95,7 +95,7 @@ class _ResumableFit:
     def _build_callback(
         self, checkpoints: Checkpoints, given: dict[str, Any], *, replay: bool
     ) -> CheckpointCallback:
-        """Return the callback that loads the newest checkpoint and goes on from it."""
+        """Return the callback that loads the newest checkpoint and resumes from it."""
         first = int(given["initial_epoch"])
         start, weights = checkpoints.load() or (Progress(epoch=first, batch=0, steps=0), None)
         state = load_state(weights) if weights else None
@@ -109,7 +109,7 @@ class _ResumableFit:
         return callback
 
     def _loaded(self, model: Any, callback: CheckpointCallback, given: dict[str, Any]) -> Any:
-        """Run no epoch at all: the model is built, the weights are loaded, a generator is brought to its place."""
+        """Run `fit` without epochs: build the model, load its weights, advance a generator."""
         order, x = callback.order, given["x"]
         nothing = {"x": order.counted(x), "epochs": int(given["initial_epoch"]), "callbacks": [callback]}
         result = self._original(model, **{**given, **nothing})
@@ -120,7 +120,7 @@ class _ResumableFit:
         return _with_history(result, callback.start)
 
     def _trained(self, model: Any, callback: CheckpointCallback, given: dict[str, Any]) -> Any:
-        """Run the epochs that are left."""
+        """Run the remaining epochs."""
         rest = {
             "x": callback.order.counted(given["x"]), "callbacks": _in_front(callback, given["callbacks"]),
             "initial_epoch": min(callback.start.epoch, given["epochs"]),
@@ -130,7 +130,7 @@ class _ResumableFit:
         return _with_history(result, callback.progress)
 
     def _say(self, text: str) -> None:
-        """Say in the log how training went on, and keep it for the outcome."""
+        """Log how training resumed, and store it for the result."""
         text = f"fit {self._count}: {text}"
         print(f"gpuplan: {text}", file=sys.stderr, flush=True)  # noqa: T201
         path = self._folder / RESUMED
@@ -139,7 +139,7 @@ class _ResumableFit:
 
 
 def _continued(start: Progress, *, partial: bool) -> str:
-    """Say that training goes on where it was; epochs and batches are counted as Keras prints them.
+    """Describe a resume at the saved position; epochs and batches are counted as Keras prints them.
 
     Example:
         >>> _continued(Progress(epoch=2, batch=22, steps=102), partial=False)
@@ -159,7 +159,7 @@ def _continued(start: Progress, *, partial: bool) -> str:
 
 
 def _restarted(lost: Progress, start: Progress) -> str:
-    """Say that training goes back to the beginning of an epoch.
+    """Describe a restart at the beginning of an epoch.
 
     Example:
         >>> _restarted(Progress(epoch=2, batch=22, steps=102), Progress(epoch=2, batch=0, steps=80))
@@ -172,7 +172,7 @@ def _restarted(lost: Progress, start: Progress) -> str:
 
 
 def _in_front(callback: CheckpointCallback, callbacks: Any) -> Any:
-    """Return the user's callbacks with the guard before them."""
+    """Return the user's callbacks with the checkpoint callback before them."""
     import keras
 
     if isinstance(callbacks, keras.callbacks.CallbackList):
@@ -186,7 +186,7 @@ def _in_front(callback: CheckpointCallback, callbacks: Any) -> Any:
 
 
 def _with_history(result: Any, progress: Progress) -> Any:
-    """Return the result of `fit` with the epochs of earlier processes in its history."""
+    """Add the epochs of earlier processes to the history of a `fit`."""
     if result is not None and hasattr(result, "history"):
         result.history = {name: list(values) for name, values in progress.history.items()}
         longest = max((len(values) for values in progress.history.values()), default=0)

@@ -1,7 +1,7 @@
 """Run a training script, unchanged, with `fit` wrapped: `python -m …runner FOLDER`, started by `supervise`.
 
-SIGTERM means: save at the end of this batch, and leave with 75. When the supervisor dies, the operating
-system sends it (Linux), so that no training goes on unsupervised.
+On SIGTERM it saves at the end of the batch and exits with 75. When the supervisor dies, the operating system sends
+SIGTERM (Linux), so that no training continues unsupervised.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def main(folder: Path) -> None:
-    """Run the script that `params.json` of a folder names."""
+    """Run the script of a folder's `params.json`."""
     die_with_parent()
     params = json.loads((folder / "params.json").read_text(encoding="utf-8"))
     work = Path(params["work"])
@@ -58,7 +58,7 @@ def main(folder: Path) -> None:
 
 
 def die_with_parent() -> None:
-    """Ask the operating system for SIGTERM when the parent dies; where it cannot, the watchdog remains."""
+    """Request SIGTERM at the death of the parent (Linux); elsewhere only the watchdog remains."""
     if sys.platform != "linux":
         return
     import ctypes
@@ -67,9 +67,9 @@ def die_with_parent() -> None:
 
 
 def choose_backend() -> None:
-    """Without a word from the user, take a backend that is there: Keras's own default (TensorFlow) often is not.
+    """Select an installed backend, unless the user has set one: Keras's default (TensorFlow) is often missing.
 
-    `keras.json` is no word of the user's by itself: Keras writes it when it is first imported.
+    `keras.json` does not count as the user's choice: Keras writes it on first import.
     """
     if os.environ.get("KERAS_BACKEND"):
         return
@@ -85,7 +85,7 @@ def choose_backend() -> None:
 
 
 class _AfterImport:
-    """A finder that does something once, after a module was imported; a script may set its backend before that."""
+    """Import finder that runs a function once, after a module was imported."""
 
     def __init__(self, name: str, then: Callable[[ModuleType], None]) -> None:
         self._name, self._then = name, then
@@ -93,7 +93,7 @@ class _AfterImport:
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the module's own spec, with the loader's last step extended."""
+        """Return the module's spec, with the loader's last step extended."""
         if name != self._name:
             return None
         sys.meta_path.remove(self)
@@ -111,14 +111,14 @@ class _AfterImport:
 
 
 class _StopLossMonitor:
-    """Looks once at the first steps: are they what was planned?"""
+    """Compares the first steps with the plan, once."""
 
     def __init__(self, params: dict[str, Any], control: ControlFlags) -> None:
         self._rule, self._planned, self._control = params["stop_loss"], params["step_s"], control
         self._report = Path(params["work"]) / "stop_loss.json"
 
     def __call__(self, times_s: list[float]) -> None:
-        """Judge when enough steps are timed."""
+        """Check the step times once enough steps are timed."""
         if self._planned is None or self._rule["action"] == "off" or len(times_s) != self._rule["steps"]:
             return
         low_s, high_s = self._planned["low"], self._planned["high"]

@@ -1,5 +1,4 @@
-"""A model's whole state as files: what `save_weights` keeps, and what it does not: random seeds, metrics and the
-random states that order the data."""
+"""State of a model as files: weights, optimizer, random seeds, metrics, and random states of the data."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ STATE = "state.npz"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedState:
-    """What a checkpoint holds beside its progress.
+    """State in a checkpoint.
 
     Args:
         weights: Path of the weights.
@@ -34,7 +33,7 @@ class SavedState:
 
 
 def save_model(model: Any, path: str, *, random: Mapping[str, Mapping[str, Any]]) -> None:
-    """Write weights and optimizer to a file, and everything else that training goes on from beside it."""
+    """Save weights and optimizer to a file, and the rest of the state to `state.npz` in its folder."""
     model.save_weights(path)
     arrays = {f"seed/{number:06d}": variable for number, variable in enumerate(_seeds(model))}
     arrays |= {f"metric/{number:06d}": variable for number, variable in enumerate(model.metrics_variables)}
@@ -43,7 +42,7 @@ def save_model(model: Any, path: str, *, random: Mapping[str, Mapping[str, Any]]
 
 
 def load_state(path: str) -> SavedState:
-    """Read what `save_model` wrote beside the weights."""
+    """Load the `state.npz` that `save_model` wrote."""
     found: dict[str, dict[str, Any]] = {}
     with np.load(Path(path).with_name(STATE)) as file:
         for key in file.files:
@@ -54,7 +53,7 @@ def load_state(path: str) -> SavedState:
 
 
 def build_model(model: Any, iterator: Any) -> None:
-    """Give a model its variables where Keras waits for the first step (TensorFlow); no batch is drawn."""
+    """Create the variables of a model that Keras would build at the first step (TensorFlow), without a batch."""
     import keras
 
     spec = getattr(getattr(iterator, "_distributed_dataset", None), "element_spec", None)
@@ -67,13 +66,13 @@ def build_model(model: Any, iterator: Any) -> None:
 
 
 def restore_model(model: Any, state: SavedState) -> None:
-    """Set weights, optimizer and seeds of a model that is built; seeds only where they fit."""
+    """Restore weights, optimizer and, if their shapes match, seeds of a built model."""
     model.load_weights(state.weights)
     _assign(_seeds(model), state.seeds)
 
 
 def restore_metrics(model: Any, state: SavedState) -> bool:
-    """Set the metrics of a model that is built; False when they are not the ones that were saved."""
+    """Restore the metrics of a built model; return whether they match the saved ones."""
     return _assign(model.metrics_variables, state.metrics)
 
 
@@ -87,13 +86,13 @@ def _assign(variables: list[Any], values: list[Any]) -> bool:
 
 
 def _array(value: Any) -> Any:
-    """Return a variable or an array as NumPy has it."""
+    """Convert a variable or an array to NumPy."""
     import keras
 
     return value if isinstance(value, np.ndarray) else keras.ops.convert_to_numpy(value)
 
 
 def _seeds(model: Any) -> list[Any]:
-    """Return the variables that are no weights: the states of the model's seed generators."""
+    """Return the non-weight variables: the states of the model's seed generators."""
     weights = {id(variable) for variable in model.weights}
     return [variable for variable in model.non_trainable_variables if id(variable) not in weights]

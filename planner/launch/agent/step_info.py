@@ -1,4 +1,4 @@
-"""Facts of a training step, as far as Keras tells its callbacks or can be asked."""
+"""Batch size, precision and backend of a running `fit`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ __all__ = ["collect_fit_info", "find_batch_size", "find_epoch_iterator"]
 
 
 def find_epoch_iterator() -> Any:
-    """Return the `EpochIterator` of the `fit()` that is calling; None without one.
+    """Return the `EpochIterator` of the calling `fit()`, or None.
 
-    Keras does not hand it to callbacks, so it is read from the calling frames.
+    Keras does not pass it to callbacks, so it is read from the calling frames.
     """
     frame = inspect.currentframe()
     while frame is not None:
@@ -23,13 +23,13 @@ def find_epoch_iterator() -> Any:
 
 
 def find_batch_size() -> int | None:
-    """Return the batch size of the `fit()` that is calling."""
+    """Return the batch size of the calling `fit()`."""
     size = getattr(getattr(find_epoch_iterator(), "data_adapter", None), "batch_size", None)
     return int(size) if size else None
 
 
 def collect_fit_info(model: Any) -> dict[str, Any]:
-    """Return batch size, precision and backend of the `fit()` that is calling."""
+    """Return batch size, precision and backend of the calling `fit()`."""
     import keras
 
     return {

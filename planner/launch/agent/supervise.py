@@ -1,8 +1,8 @@
-"""Supervise one attempt: `python -m …supervise FOLDER`, where `params.json` says what and for how long.
+"""Supervise one attempt: `python -m …supervise FOLDER`, configured by `params.json` in the folder.
 
-It sets the alarm of the cap first. It ends when the script is done or has failed, when it was told to stop, when
-a notice of preemption came, or when the cap is reached. `outcome.json` in the run's folder then holds the reason,
-and the command in `at_end` (switching the machine off) always runs last.
+It first sets the alarm of the cap. It ends when the script is done or has failed, on a stop request, on a
+preemption notice, or at the cap. Then `outcome.json` in the run's folder contains the reason, and the command
+`at_end` (which ends the machine) always runs last.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .preemption_notices import POLL_S, WATCHERS
 
 __all__ = ["main"]
 
-GRACE_S = 20.0  # for the checkpoint: less than the shortest notice (30 s)
+GRACE_S = 20.0  # grace time of a checkpoint: below the shortest notice (30 s)
 TICK_S = 0.2
 OF_STEPS = (
     "train_s", "steps", "step_s", "timed_steps", "step_s_quartiles", "batch_size", "precision", "backend",
@@ -42,7 +42,7 @@ class Supervisor:
         self.params: dict[str, Any] = json.loads((folder / "params.json").read_text(encoding="utf-8"))
         signal.setitimer(signal.ITIMER_REAL, self.params["cap_s"])
         signal.signal(signal.SIGTERM, self._because("stopped"))
-        write_json(folder / "group", os.getpgrp())  # whole or not there: whoever lists machines reads it
+        write_json(folder / "group", os.getpgrp())  # atomic: read by the listing of machines
         (folder / "armed-alarm").touch()
         self._start_watchdog()
         self.work = Path(self.params["work"])
@@ -50,7 +50,7 @@ class Supervisor:
         self._watch_notices()
 
     def run(self) -> int:
-        """Run the script to its end, again after each crash, and write the outcome."""
+        """Run the script, restart it after crashes, and write the result."""
         status, code = "failed", None
         try:
             for _ in range(self.params["restarts"] + 1):
@@ -63,12 +63,12 @@ class Supervisor:
         return 0 if status == "done" else 1
 
     def _once(self) -> tuple[str, int | None]:
-        """Run the script once; return its end as a status, and its exit code."""
+        """Run the script once; return its status and exit code."""
         if self.reason:
             return self.reason, None
         module = f"{__package__}.runner"
         environment = {**os.environ, "PYTHONUNBUFFERED": "1", **_search_path()}
-        # The lock that says "this machine is alive" goes on with the script, should the supervisor be killed.
+        # The script inherits the lock `alive`, which stays held if the supervisor is killed.
         child = subprocess.Popen(
             [sys.executable, "-m", module, str(self.folder)], cwd=self.params["cwd"], env=environment,
             close_fds=False,
@@ -96,7 +96,7 @@ class Supervisor:
                     child.kill()
 
     def _because(self, reason: str) -> Any:
-        """Return a signal handler that gives a reason to end."""
+        """Return a signal handler that sets the reason to end."""
 
         def handler(number: int, frame: FrameType | None) -> None:
             self.reason = self.reason or reason
@@ -104,14 +104,14 @@ class Supervisor:
         return handler
 
     def _start_watchdog(self) -> None:
-        """Start the watchdog in a session of its own, without the lock that it waits for."""
+        """Start the watchdog in a new session, without the lock that it waits for."""
         cap_s = self.params.get("watchdog_s")
         if cap_s is not None:
             watchdog = [sys.executable, "-m", f"{__package__}.watchdog", str(self.folder)]
             subprocess.Popen([*watchdog, str(os.getpgrp()), str(cap_s)], start_new_session=True)
 
     def _watch_notices(self) -> None:
-        """Ask for preemption notices in the background, from the start: some clouds need to be asked early."""
+        """Poll for preemption notices in a thread, from the start: some clouds enable them on request."""
         watcher = WATCHERS.get(self.params["notices"] or "")
         if watcher is None:
             return
@@ -124,12 +124,12 @@ class Supervisor:
         threading.Thread(target=watch, daemon=True).start()
 
     def _stopped_by_loss(self) -> bool:
-        """Whether the run ended because it was slower than planned."""
+        """Whether the stop-loss ended the run."""
         report = self.work / "stop_loss.json"
         return report.exists() and bool(json.loads(report.read_text(encoding="utf-8"))["stopped"])
 
     def _write_outcome(self, status: str, code: int | None) -> None:
-        """Write the status at the end, with the times of the steps as far as they are known."""
+        """Write the result: status, and step times if known."""
         steps: dict[str, Any] = {}
         if (self.work / "steps.json").exists():
             steps = json.loads((self.work / "steps.json").read_text(encoding="utf-8"))
@@ -142,18 +142,18 @@ class Supervisor:
         write_json(self.work / "outcome.json", outcome)
 
     def _resumed(self) -> list[str]:
-        """Return the lines that say how training went on after each interruption."""
+        """Return one line per interruption: how training resumed."""
         path = self.work / "checkpoints" / "resumed.json"
         return list(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else []
 
     def _at_end(self) -> None:
-        """Run the last command: on a rented machine, the one that ends the renting."""
+        """Run the last command, which ends a rented machine."""
         if self.params["at_end"]:
             subprocess.run(self.params["at_end"], check=False)
 
 
 def _search_path() -> dict[str, str]:
-    """Return the search path of this package where it was sent on its own: training runs in another folder."""
+    """Return `PYTHONPATH` with this package, if it was sent separately: training runs in another folder."""
     if __package__ and "." in __package__:
         return {}
     there = str(Path(__file__).resolve().parents[1])

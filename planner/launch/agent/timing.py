@@ -1,4 +1,4 @@
-"""How long steps take, from the ends of batches; and whether that is what was planned."""
+"""Step times from the ends of batches, and their comparison with the plan."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 
 __all__ = ["StepClock", "check_step_times"]
 
-WARM_UP_STEPS = 5  # the first compile, and the next few still allocate
+WARM_UP_STEPS = 5  # compilation and allocation
 KEPT_STEPS = 10_000
 
 
 class StepClock:
-    """Times from the end of a batch to the end of the next; saving, validation and warm-up are left out.
+    """Times between ends of consecutive batches, without saving, validation and warm-up.
 
     Args:
-        on_step: Takes the number of timed steps and their times so far [s].
-        monotonic: Seconds that only grow [s].
+        on_step: Receives the step times so far [s].
+        monotonic: Monotonic clock [s].
     """
 
     def __init__(
@@ -36,16 +36,16 @@ class StepClock:
         self._began: float | None = None
 
     def pause(self) -> None:
-        """What comes until the next end of a batch is no step; the first pause is where training begins."""
+        """Exclude the time until the next end of a batch; the first call marks the beginning of training."""
         self._last = None
         if self._began is None:
             self._began = self._monotonic()
 
     def step(self, steps: int) -> None:
-        """A batch, or several at once, came to its end.
+        """Record the end of one or several batches.
 
         Args:
-            steps: Of the whole run so far [-].
+            steps: Steps of the whole run so far [-].
         """
         now = self._monotonic()
         self._seen += 1
@@ -57,7 +57,7 @@ class StepClock:
         self._last = (steps, now)
 
     def to_json(self) -> dict[str, Any]:
-        """Return what is known of the steps."""
+        """Return step count, training time and step times."""
         times = self.times_s
         return {
             "steps": self.steps,
@@ -70,12 +70,12 @@ class StepClock:
 
 
 def check_step_times(times_s: list[float], *, low_s: float, high_s: float, factor: float) -> str:
-    """Return what is wrong with the first steps, in a line; empty when they are within what was planned.
+    """Describe step times outside the planned interval; empty if they are within.
 
     Args:
-        times_s: Of the steps [s].
-        low_s, high_s: The planned interval [s].
-        factor: How far outside is too far [-].
+        times_s: Step times [s].
+        low_s, high_s: Planned interval [s].
+        factor: Tolerated factor outside the interval [-].
 
     Example:
         >>> check_step_times([0.3] * 50, low_s=0.1, high_s=0.12, factor=2.0)

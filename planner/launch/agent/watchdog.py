@@ -1,7 +1,7 @@
-"""A second pair of eyes on this computer: `python -m …watchdog FOLDER GROUP SECONDS`.
+"""Watchdog of a local run: `python -m …watchdog FOLDER GROUP SECONDS`.
 
-Waits until nothing of the attempt is alive any more, or its time is over; then ends its process group. It
-depends on neither supervisor nor script: both may hang or be killed.
+It waits until no process of the attempt lives, or kills the process group at the deadline, independent of
+supervisor and script, which may hang or be killed.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ __all__ = ["main"]
 
 
 def main(folder: Path, group: int, cap_s: float) -> None:
-    """Wait for the lock that everything alive holds; end the group when that takes too long."""
+    """Wait for the lock that all processes hold; kill the group at the deadline."""
 
     def end(number: int, frame: FrameType | None) -> None:
-        os.killpg(group, signal.SIGKILL)  # the lock is still held, so the group is still theirs
+        os.killpg(group, signal.SIGKILL)  # the lock is held, so the group id is not reused
 
     signal.signal(signal.SIGALRM, end)
     signal.setitimer(signal.ITIMER_REAL, cap_s, 1.0)

@@ -1,4 +1,4 @@
-"""A handover as a notebook for Colab: it asks for the runtime, runs the script, and gives the runtime back."""
+"""Export to a Colab notebook that selects the runtime, runs the script, and releases the runtime."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["PROVIDERS", "build_colab_link", "build_colab_task"]
 
 PROVIDERS = ("colab",)
 OPEN = "https://colab.research.google.com/#create=true"
-# What Colab's menu keeps in a notebook for each of its runtimes.
+# Notebook metadata of Colab's runtimes.
 _RUNTIMES = {
     "T4": ("GPU", "T4"), "L4": ("GPU", "L4"), "A100-40GB": ("GPU", "A100"), "A100-80GB": ("GPU", "A100"),
     "H100-SXM": ("GPU", "H100"), "TPU-v5e": ("TPU", "V5E1"), "TPU-v6e": ("TPU", "V6E1"), "CPU": ("", ""),
@@ -22,7 +22,7 @@ _GITHUB = re.compile(r"https://github\.com/([\w.-]+)/([\w.-]+?)(?:\.git)?(?:@([\
 
 
 def build_colab_task(task: ExportTask) -> EngineDocument:
-    """Return the notebook, in the form of nbformat 4.5."""
+    """Return the notebook (nbformat 4.5)."""
     task.require_source("git", engine="Colab")
     accelerator, kind = _runtime(task)
     file = f"{task.name}.ipynb"
@@ -42,19 +42,19 @@ def build_colab_task(task: ExportTask) -> EngineDocument:
         stop="Runtime > Disconnect and delete runtime",
         stops=(
             f"the script is ended {task.offer.cap_s} s after it began (`timeout`)",
-            "the last cell gives the runtime back (`runtime.unassign`), also when the script has failed",
-            "Colab ends a session at its own limits of time and of idleness",
+            "the last cell releases the runtime (`runtime.unassign`), also after a failure",
+            "Colab ends a session at its own limits of time and idleness",
         ),
         open=(
-            "the runtime is paid for from connecting on; nothing ends it when the cells are not run to the end",
-            "what the script does not save elsewhere is lost with the runtime",
-            "gpuplan's ledger does not know the runtime",
+            "the runtime is billed from the connection; nothing ends it if the cells are not run to the end",
+            "files that are not saved elsewhere are lost with the runtime",
+            "the runtime is not in gpuplan's ledger",
         ),
     )  # fmt: skip
 
 
 def build_colab_link(place: str, file: str) -> str:
-    """Return the link that opens a notebook of a repository on GitHub in Colab; empty for another place.
+    """Return the Colab link of a notebook in a GitHub repository; empty for another address.
 
     Example:
         >>> build_colab_link("https://github.com/me/repo.git@v1", "run.ipynb")
@@ -70,17 +70,15 @@ def build_colab_link(place: str, file: str) -> str:
 
 
 def _runtime(task: ExportTask) -> tuple[str, str]:
-    """Return what Colab calls the runtime."""
+    """Return Colab's names of the runtime."""
     name = task.offer.accelerator
     if name not in _RUNTIMES:
-        raise NoAnswerError(
-            f"nobody knows here what Colab calls a {name}", hint="choose another offer: `--rank N`"
-        )
+        raise NoAnswerError(f"no known name of {name} in Colab", hint="choose another offer: `--rank N`")
     return _RUNTIMES[name]
 
 
 def _cells(task: ExportTask, link: str) -> list[dict[str, Any]]:
-    """Return the cells: what it is, the code, the run, the end."""
+    """Return the cells: description, code, run."""
     offer = task.offer
     badge = (
         f"[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]({link})\n\n"
@@ -98,7 +96,7 @@ def _cells(task: ExportTask, link: str) -> list[dict[str, Any]]:
             "try:",
             f"    subprocess.run({['bash', '-c', 'cd code; ' + build_run_command(task)]!r}, check=True)",
             "finally:",
-            "    runtime.unassign()  # from here on nothing is charged",
+            "    runtime.unassign()  # ends the billing",
         ]
     )
     shell = "\n".join(["%%bash", "set -e", *build_fetch_commands(task), *build_install_commands(task)])
@@ -110,7 +108,7 @@ def _cells(task: ExportTask, link: str) -> list[dict[str, Any]]:
 
 
 def _code(name: str, source: str) -> dict[str, Any]:
-    """Return a cell that has not been run."""
+    """Return a code cell without outputs."""
     return {
         "cell_type": "code", "id": name, "metadata": {}, "source": source, "outputs": [], "execution_count": None,
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""A handover as a task of dstack (https://dstack.ai/docs/reference/dstack.yml/task/)."""
+"""Export to a task of dstack (https://dstack.ai/docs/reference/dstack.yml/task/)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ IDLE_S = 300
 
 
 def build_dstack_task(task: ExportTask) -> EngineDocument:
-    """Return the task: that machine, at that price at most, for so long at most."""
+    """Return the task with machine, maximum price and maximum duration."""
     task.require_source("folder", "git", "image", engine="dstack")
     kind, place = task.source
     offer = task.offer
@@ -44,18 +44,18 @@ def build_dstack_task(task: ExportTask) -> EngineDocument:
         document=document, apply="dstack apply -f FILE", stop=f"dstack stop {task.name}",
         stops=(
             f"dstack's server stops the run {offer.cap_s} s after it started (`max_duration`)",
-            f"it gives the machine back {IDLE_S // 60} minutes after that (`idle_duration`)",
-            "it takes no machine that costs more than a tenth above the planned price (`max_price`)",
+            f"it releases the machine {IDLE_S // 60} minutes after that (`idle_duration`)",
+            "it takes no machine over 110 % of the planned price (`max_price`)",
         ),
         open=_open(),
     )  # fmt: skip
 
 
-PRICE_ROOM = 1.1  # dstack compares with prices of its own, read on another day
+PRICE_ROOM = 1.1  # dstack compares with its own prices, read on another day
 
 
 def _resources(task: ExportTask) -> dict[str, Any]:
-    """Return what the machine must have."""
+    """Return the required resources."""
     disk = {"disk": f"{task.disk_gb}GB.."}
     name = task.offer.accelerator
     if name == "CPU":
@@ -66,7 +66,7 @@ def _resources(task: ExportTask) -> dict[str, Any]:
 
 
 def _place(task: ExportTask) -> dict[str, Any]:
-    """Return region and machine, where the plan knows them by the provider's own names."""
+    """Return region and machine, where the plan has the provider's names."""
     offer = task.offer
     found: dict[str, Any] = {} if offer.region == "any" else {"regions": [offer.region]}
     if ":" in offer.instance_type or offer.accelerator.startswith("TPU"):
@@ -76,9 +76,9 @@ def _place(task: ExportTask) -> dict[str, Any]:
 
 
 def _open() -> tuple[str, ...]:
-    """Return what dstack does not do."""
+    """Return the limits of dstack."""
     return (
-        "the limits are kept by dstack's server: while it is down, nothing ends the machine",
-        "gpuplan's ledger does not know the machine: `gpuplan ps` and `gpuplan reap` do not see it",
-        "no checkpoints are kept: what the script does not save itself is lost with the machine",
+        "dstack's server enforces the limits: while it is down, nothing ends the machine",
+        "the machine is not in gpuplan's ledger: `gpuplan ps` and `gpuplan reap` do not list it",
+        "no checkpoints: files that the script does not save elsewhere are lost with the machine",
     )

@@ -1,4 +1,4 @@
-"""What engines call an accelerator. A name that is not here is not exported: none is ever guessed."""
+"""Accelerator names of the engines; an accelerator without a known name is not exported."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SKYPILOT = {
     "A100-40GB-PCIe": "A100", "A100-80GB": "A100-80GB", "A100-80GB-PCIe": "A100-80GB", "H100-SXM": "H100",
     "RTX6000Ada": "RTX6000-Ada",
 }  # fmt: skip
-# gpuhunt, KNOWN_NVIDIA_GPUS; what memory tells apart stands behind a colon
+# gpuhunt, KNOWN_NVIDIA_GPUS; memory after a colon where it distinguishes
 DSTACK = {
     **_COMMON, "V100-16GB": "V100:16GB", "V100-16GB-PCIe": "V100:16GB", "V100-32GB": "V100:32GB",
     "A6000": "A6000", "A100-40GB": "A100:40GB", "A100-40GB-PCIe": "A100:40GB", "A100-80GB": "A100:80GB",
@@ -29,10 +29,10 @@ DSTACK = {
 
 
 def find_engine_name(accelerator: str, names: Mapping[str, str], *, engine: str) -> str:
-    """Return an engine's name of an accelerator.
+    """Return the name of an accelerator in an engine.
 
     Raises:
-        NoAnswerError: None is known.
+        NoAnswerError: No name is known.
 
     Example:
         >>> find_engine_name("A100-80GB", DSTACK, engine="dstack")
@@ -40,7 +40,7 @@ def find_engine_name(accelerator: str, names: Mapping[str, str], *, engine: str)
     """
     if accelerator not in names:
         raise NoAnswerError(
-            f"nobody knows here what {engine} calls a {accelerator}",
+            f"no known name of {accelerator} in {engine}",
             hint="choose an offer with another accelerator: `--rank N`",
         )
     return names[accelerator]

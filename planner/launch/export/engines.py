@@ -1,4 +1,4 @@
-"""The engines by name."""
+"""Engines by name, and the export to one of them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Engine:
     """An engine.
 
     Args:
-        title: What people call it.
-        providers: Whose machines it can take.
-        export: Returns a handover as its document. Pure.
+        title: Name for messages.
+        providers: Providers that it can rent from.
+        export: Returns the engine's document of a task. Pure.
     """
 
     title: str
@@ -41,17 +41,17 @@ ENGINES = {
 def export_offer(
     args: LaunchArgs, *, engine: str, disk_gb: int, image: str | None, file: str
 ) -> dict[str, Any]:
-    """Return a plan's offer as an engine takes it, with all that there is to say of it.
+    """Return a plan's offer as an engine's document, with commands and limits.
 
     Args:
         args: The flags.
         engine: One of ``ENGINES``.
         disk_gb: Size of the disk [GB].
-        image: Container to run in; None: the engine's own.
-        file: Where the document is written.
+        image: Container to run in; None: the engine's default.
+        file: Path of the document.
 
     Raises:
-        UsageError, NoAnswerError: What was asked cannot go there; see each check.
+        UsageError, NoAnswerError: The request cannot be exported; see each check.
     """
     chosen = ENGINES[engine]
     task = build_export_task(

@@ -1,4 +1,4 @@
-"""A handover as a JobSet on a cluster that has such nodes (https://jobset.sigs.k8s.io), and the pod of it."""
+"""Export to a Kubernetes JobSet (https://jobset.sigs.k8s.io), and its pod."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from .task import EngineDocument, ExportTask
 __all__ = ["PROVIDERS", "build_jobset", "build_pod", "build_script"]
 
 PROVIDERS = ("aws", "gcp", "azure")
-KEPT_S = 600  # a finished job and its log
+KEPT_S = 600  # retention of a finished job and its log
 SPOT_RETRIES = 3
-# Labels of nodes: kubernetes.io/docs/reference/labels-annotations-taints, and each cloud's own for spot.
+# Node labels: kubernetes.io/docs/reference/labels-annotations-taints, and each cloud's own for spot.
 _SPOT_LABELS = {
     "aws": {"eks.amazonaws.com/capacityType": "SPOT"},
     "gcp": {"cloud.google.com/gke-spot": "true"},
@@ -26,7 +26,7 @@ _TPU_TOPOLOGIES = {1: "1x1", 4: "2x2", 8: "2x4"}
 
 
 def build_jobset(task: ExportTask) -> EngineDocument:
-    """Return the JobSet: one pod on one such node, with a deadline that Kubernetes keeps."""
+    """Return the JobSet: one pod on one node, with a deadline that Kubernetes enforces."""
     task.require_source("git", "image", engine="Kubernetes")
     name, cap = task.name, task.offer.cap_s
     job = {
@@ -50,25 +50,25 @@ def build_jobset(task: ExportTask) -> EngineDocument:
         document=document, apply="kubectl apply -f FILE", stop=f"kubectl delete jobset {name}",
         stops=(
             f"Kubernetes ends the job {cap} s after it began, all retries included (`activeDeadlineSeconds`)",
-            f"what is left of it is removed {KEPT_S} s after its end (`ttlSecondsAfterFinished`)",
+            f"its objects are removed {KEPT_S} s after its end (`ttlSecondsAfterFinished`)",
         ),
         open=_open(),
     )  # fmt: skip
 
 
 def build_script(task: ExportTask) -> str:
-    """Return what the container runs."""
+    """Return the script of the container."""
     return "\n".join(
         ["set -e", *build_fetch_commands(task), *build_install_commands(task), build_run_command(task)]
     )
 
 
 def build_pod(task: ExportTask, *, command: list[str] | None) -> dict[str, Any]:
-    """Return a pod that only such a node can take, without rights of its own in the cluster.
+    """Return a pod for nodes of this kind, without permissions in the cluster.
 
     Args:
-        handover: The machine.
-        command: What its container runs; None: what the container runs by itself.
+        task: The task.
+        command: Command of the container; None: the image's own.
     """
     devices = _devices(task)
     container: dict[str, Any] = {"name": "train", "image": task.container}
@@ -87,7 +87,7 @@ def build_pod(task: ExportTask, *, command: list[str] | None) -> dict[str, Any]:
 
 
 def _devices(task: ExportTask) -> dict[str, str]:
-    """Return the devices that the container asks for."""
+    """Return the device requests of the container."""
     name = task.offer.accelerator
     if name == "CPU":
         return {}
@@ -97,7 +97,7 @@ def _devices(task: ExportTask) -> dict[str, str]:
 
 
 def _node(task: ExportTask) -> dict[str, str]:
-    """Return the labels of the node."""
+    """Return the node selector."""
     offer = task.offer
     found = {} if offer.region == "any" else {"topology.kubernetes.io/region": offer.region}
     if offer.accelerator.startswith("TPU"):
@@ -113,11 +113,11 @@ def _node(task: ExportTask) -> dict[str, str]:
 
 
 def _tpu_node(task: ExportTask) -> dict[str, str]:
-    """Return the labels of a node with a TPU slice of one host."""
+    """Return the node selector of a single-host TPU slice."""
     offer = task.offer
     if offer.accelerator not in _TPU_KINDS or task.devices not in _TPU_TOPOLOGIES:
         raise NoAnswerError(
-            f"{offer.instance_type} is not exported to Kubernetes: TPU v5e and v6e with 1, 4 or 8 chips are",
+            f"cannot export {offer.instance_type} to Kubernetes: only TPU v5e and v6e with 1, 4 or 8 chips",
             hint="choose another offer: `--rank N`",
         )
     return {
@@ -127,16 +127,16 @@ def _tpu_node(task: ExportTask) -> dict[str, str]:
 
 
 def _taints(task: ExportTask) -> list[str]:
-    """Return the taints of such nodes."""
+    """Return the taints of the nodes."""
     spot = task.offer.purchase == "spot" and task.provider == "azure"
     return [*_devices(task), *(["kubernetes.azure.com/scalesetpriority"] if spot else [])]
 
 
 def _open() -> tuple[str, ...]:
-    """Return what Kubernetes does not do."""
+    """Return the limits of Kubernetes."""
     return (
-        "the cluster must exist and have such nodes: nodes are paid for, not jobs, and only the cluster's "
-        "autoscaler takes an idle node away",
-        "the deadline counts from the job's begin: time that its pod waits for a node is lost to it",
-        "no checkpoints are kept: what the script does not save itself is lost with the pod",
+        "the cluster must have such nodes: nodes are billed, not jobs, and only the cluster's autoscaler removes "
+        "an idle node",
+        "the deadline counts from the start of the job, including the wait for a node",
+        "no checkpoints: files that the script does not save elsewhere are lost with the pod",
     )

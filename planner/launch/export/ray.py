@@ -1,4 +1,4 @@
-"""A handover as a RayJob of KubeRay (https://docs.ray.io/en/latest/cluster/kubernetes), one node with a head."""
+"""Export to a RayJob of KubeRay (https://docs.ray.io/en/latest/cluster/kubernetes) with one head node."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ HEAD = "ray-head"
 
 
 def build_rayjob(task: ExportTask) -> EngineDocument:
-    """Return the RayJob: a cluster of one head on that machine, gone when the job is."""
+    """Return the RayJob: a cluster of one head node, deleted after the job."""
     task.require_source("git", "image", engine="Ray")
     if task.offer.accelerator.startswith("TPU"):
         raise NoAnswerError(
-            f"{task.offer.instance_type} is not exported to Ray: machines with GPUs are",
+            f"cannot export {task.offer.instance_type} to Ray: TPUs are not supported",
             hint="`--to kubernetes` or `--to skypilot` take TPUs",
         )
     name, cap = task.name, task.offer.cap_s
@@ -51,12 +51,12 @@ def build_rayjob(task: ExportTask) -> EngineDocument:
 
 
 def _reserved(task: ExportTask) -> dict[str, Any]:
-    """Return the devices that the entry point holds."""
+    """Return the GPUs reserved for the entry point."""
     return {} if task.offer.accelerator == "CPU" else {"entrypointNumGpus": task.devices}
 
 
 def _head(task: ExportTask) -> dict[str, Any]:
-    """Return the head: it runs the job itself."""
+    """Return the head node, which runs the job."""
     spec = build_pod(task, command=None)
     container = {**spec["containers"][0], "name": HEAD}
     if task.source[0] != "image" and task.image is None:
@@ -69,10 +69,10 @@ def _head(task: ExportTask) -> dict[str, Any]:
 
 
 def _open() -> tuple[str, ...]:
-    """Return what KubeRay does not do."""
+    """Return the limits of KubeRay."""
     return (
-        "the cluster must exist, run KubeRay and have such nodes: only its autoscaler takes an idle node away",
-        "while KubeRay's operator is down, nothing keeps the deadline but `timeout` around the script",
-        "a container of your own must hold Ray of the same version",
-        "no checkpoints are kept: what the script does not save itself is lost with the pod",
+        "the cluster must run KubeRay and have such nodes: only its autoscaler removes an idle node",
+        "while KubeRay's operator is down, only `timeout` around the script enforces the deadline",
+        "a custom container must contain the same version of Ray",
+        "no checkpoints: files that the script does not save elsewhere are lost with the pod",
     )

@@ -1,4 +1,4 @@
-"""The lines that fetch the code, install what it needs, and run it until its deadline."""
+"""Shell commands that fetch the code, install packages, and run the script until its deadline."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from .task import ExportTask
 
 __all__ = ["KILL_AFTER_S", "build_fetch_commands", "build_install_commands", "build_run_command"]
 
-KILL_AFTER_S = 60  # for a last checkpoint, between SIGTERM and SIGKILL
+KILL_AFTER_S = 60  # between SIGTERM and SIGKILL, for a last checkpoint
 _PACKAGES = {"tpu": "jax[tpu]", "cpu": "jax", "gpu": "jax[cuda12]"}
 
 
 def build_fetch_commands(task: ExportTask) -> list[str]:
-    """Return the lines that bring code from git, at the revision that was named, and go into its folder."""
+    """Return the commands that clone a git source at its revision and enter its folder."""
     kind, place = task.source
     if kind != "git":
         return []
@@ -26,7 +26,7 @@ def build_fetch_commands(task: ExportTask) -> list[str]:
 
 
 def build_install_commands(task: ExportTask) -> list[str]:
-    """Return the line that installs what the script needs; nothing when it comes in a container of its own."""
+    """Return the command that installs packages; none for a container image."""
     if task.spec.requirements:
         return [f"pip install -q -r {quote(task.spec.requirements)}"]
     if task.source[0] == "image":
@@ -36,7 +36,7 @@ def build_install_commands(task: ExportTask) -> list[str]:
 
 
 def build_run_command(task: ExportTask) -> str:
-    """Return the line that runs the script: asked to end at the deadline, made to a minute later."""
+    """Return the command that runs the script: SIGTERM at the deadline, SIGKILL a minute later."""
     spec = task.spec
     script = str(PurePosixPath(spec.script))
     deadline = f"timeout --signal=TERM --kill-after={KILL_AFTER_S} {task.offer.cap_s}"
@@ -45,6 +45,6 @@ def build_run_command(task: ExportTask) -> str:
 
 
 def _kind(task: ExportTask) -> str:
-    """Return what the packages must run on."""
+    """Return the kind of device: `tpu`, `cpu` or `gpu`."""
     name = task.offer.accelerator
     return "tpu" if name.startswith("TPU") else "cpu" if name == "CPU" else "gpu"

@@ -1,4 +1,4 @@
-"""Hand a task over to an installed `sky`: a program on the PATH, asked once, not watched any further."""
+"""Start a task with an installed `sky` program; it is not monitored afterwards."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ __all__ = ["launch_with_sky", "require_sky"]
 
 
 def require_sky() -> str:
-    """Return the program; UsageError when it is not there."""
+    """Return the path of the program; raise UsageError without one."""
     found = shutil.which("sky")
     if found is None:
         raise UsageError(
-            "`--via skypilot`: there is no program `sky` on the PATH",
+            "`--via skypilot`: no program `sky` on the PATH",
             hint="`pip install skypilot`, or `gpuplan export PLAN --to skypilot` for another computer",
         )
     return found
 
 
 def launch_with_sky(task: Mapping[str, Any], file: Path) -> None:
-    """Let SkyPilot start a task, and return when it says that it did.
+    """Start a task with SkyPilot.
 
     Args:
-        task: As `export_offer` returns it.
-        file: Where the task is written.
+        task: Result of `export_offer`.
+        file: Path of the task's file.
 
     Raises:
-        GpuplanError: It says that it could not.
+        GpuplanError: SkyPilot failed.
     """
     done = subprocess.run([require_sky(), "launch", "-y", "-c", task["name"], str(file)], check=False)
     if done.returncode:
         raise GpuplanError(
-            f"`sky launch` ended with {done.returncode}: a machine may exist all the same",
-            hint=f"look with `sky status --refresh`, end it with `{task['stop']}`",
+            f"`sky launch` failed with exit code {done.returncode}: a machine may exist",
+            hint=f"check with `sky status --refresh`, end it with `{task['stop']}`",
         )

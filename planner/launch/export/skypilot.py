@@ -1,4 +1,4 @@
-"""A handover as a task of SkyPilot (https://docs.skypilot.co/en/latest/reference/yaml-spec.html)."""
+"""Export to a task of SkyPilot (https://docs.skypilot.co/en/latest/reference/yaml-spec.html)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["PROVIDERS", "build_skypilot_task"]
 
 PROVIDERS = ("aws", "gcp", "azure", "lambda", "runpod", "vast")
 IDLE_MINUTES = 5
-_BY_ACCELERATOR = ("runpod", "vast")  # their machines have no names of their own in our catalog
+_BY_ACCELERATOR = ("runpod", "vast")  # their machines have no names in the catalog
 
 
 def build_skypilot_task(task: ExportTask) -> EngineDocument:
-    """Return the task: that machine, this deadline, and an automatic end when nothing runs any more."""
+    """Return the task with machine, deadline and automatic stop when idle."""
     task.require_source("folder", "git", "image", engine="SkyPilot")
     kind, place = task.source
     document: dict[str, Any] = {"name": task.name}
@@ -34,7 +34,7 @@ def build_skypilot_task(task: ExportTask) -> EngineDocument:
         document=document, apply=f"sky launch -c {name} FILE", stop=f"sky down {name}",
         stops=(
             f"the script is ended {cap} s after it began (`timeout` in `run`)",
-            f"the machine is taken down {IDLE_MINUTES} minutes after nothing runs on it (`autostop`)",
+            f"the machine is terminated after {IDLE_MINUTES} idle minutes (`autostop`)",
         ),
         open=_open(task),
     )  # fmt: skip
@@ -55,7 +55,7 @@ def _resources(task: ExportTask) -> dict[str, Any]:
 
 
 def _machine(task: ExportTask) -> dict[str, Any]:
-    """Return what SkyPilot calls the machine."""
+    """Return SkyPilot's names of the machine."""
     offer = task.offer
     if offer.accelerator.startswith("TPU"):
         runtime = runtime_version(offer.instance_type.removeprefix("tpu-"))
@@ -74,19 +74,19 @@ def _machine(task: ExportTask) -> dict[str, Any]:
 
 
 def _accelerators(task: ExportTask) -> str:
-    """Return name and number of the devices."""
+    """Return name and count of the devices."""
     return f"{find_engine_name(task.offer.accelerator, SKYPILOT, engine='SkyPilot')}:{task.devices}"
 
 
 def _open(task: ExportTask) -> tuple[str, ...]:
-    """Return what SkyPilot does not do."""
+    """Return the limits of SkyPilot."""
     found = [
         "autostop is a process on the machine: nothing at the cloud ends a machine whose process has died, or "
-        "that was made while `sky` was killed; look with `sky status --refresh` and in the cloud's own console",
+        "that was created while `sky` was killed; check with `sky status --refresh` and in the cloud's console",
         "setup (boot, installation) is not within the deadline",
-        "gpuplan's ledger does not know the machine: `gpuplan ps` and `gpuplan reap` do not see it",
-        "no checkpoints are kept: what the script does not save itself is lost with the machine",
+        "the machine is not in gpuplan's ledger: `gpuplan ps` and `gpuplan reap` do not list it",
+        "no checkpoints: files that the script does not save elsewhere are lost with the machine",
     ]
     if task.offer.purchase == "spot":
-        found.append("a spot machine that is taken back is not replaced: `sky jobs launch FILE` does that")
+        found.append("a preempted spot machine is not replaced; `sky jobs launch FILE` does that")
     return tuple(found)

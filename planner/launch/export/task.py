@@ -1,4 +1,4 @@
-"""From an estimate's `plan.json` to what every engine needs to know. Asks nobody; the same plan gives the same."""
+"""Engine-independent export task from an estimate's `plan.json`. Pure but for reading the file."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ PYTHON_IMAGE = "python:3.12"  # Debian with git; GPU libraries come with the pac
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportTask:
-    """A machine, what runs on it, and when it must be over.
+    """Machine, script and deadline of an export.
 
     Args:
-        name: Of the run: lower case, digits and hyphens, 40 letters at most.
-        provider: Who rents the machine out.
-        offer: The machine, with the longest life that it may have.
-        spec: What runs.
+        name: Name of the run: lower case, digits and hyphens, at most 40 characters.
+        provider: Provider of the machine.
+        offer: The machine, with its cap.
+        spec: Script to run.
         disk_gb: Size of the disk [GB].
-        image: Container to run in; None: the engine's own, or a plain Python one.
+        image: Container to run in; None: the engine's default, or a plain Python image.
     """
 
     name: str
@@ -46,19 +46,19 @@ class ExportTask:
 
     @property
     def source(self) -> tuple[str, str]:
-        """Kind and place of the code."""
+        """Kind and address of the code."""
         kind, _, place = self.spec.source.partition(":")
         return kind, place
 
     @property
     def container(self) -> str:
-        """The container to run in, where there must be one."""
+        """Container to run in, for engines that need one."""
         kind, place = self.source
         return place if kind == "image" else self.image or PYTHON_IMAGE
 
     @property
     def devices(self) -> int:
-        """How many devices; NoAnswerError for a part of one."""
+        """Number of devices; raises NoAnswerError for a fraction."""
         if self.offer.devices != int(self.offer.devices):
             raise NoAnswerError(
                 f"{self.offer.instance_type} has {self.offer.devices:g} of a {self.offer.accelerator}, and "
@@ -69,13 +69,13 @@ class ExportTask:
 
     @property
     def worst_case_usd(self) -> Decimal:
-        """What the machine costs when it lives to its deadline, boot, disk and traffic not counted [USD]."""
+        """Cost of the machine until its deadline, without boot, disk and traffic [USD]."""
         return compute_worst_case_usd(
             cap_s=self.offer.cap_s, slack_s=0.0, max_usd_per_hour=self.offer.usd_per_hour
         )
 
     def require_source(self, *kinds: str, engine: str) -> None:
-        """Raise UsageError unless an engine can bring the code from where it is."""
+        """Raise UsageError unless an engine can fetch the source."""
         require_plain_source(self.spec.source)
         if self.source[0] not in kinds:
             shown = {"folder": "a folder", "git": "git:URL@REF", "image": "image:NAME"}
@@ -90,13 +90,13 @@ class ExportTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineDocument:
-    """An engine's document.
+    """Document of an engine.
 
     Args:
-        document: What its file holds.
-        apply, stop: Commands of the engine: what starts it, what ends it for good.
-        stops: What ends it by itself, in words.
-        open: What nothing of that covers, in words.
+        document: Content of its file.
+        apply, stop: Commands that start the run and end it for good.
+        stops: Descriptions of its automatic stops.
+        open: Descriptions of what they do not cover.
     """
 
     document: dict[str, Any]
@@ -109,23 +109,23 @@ class EngineDocument:
 def build_export_task(
     args: LaunchArgs, *, engine: str, providers: Sequence[str], disk_gb: int = 100, image: str | None = None
 ) -> ExportTask:
-    """Return what an engine is told of a plan.
+    """Return the export task of an estimate.
 
     Args:
-        args: The flags, as those of `gpuplan launch`.
-        engine: Its name, for messages.
-        providers: Those that it can rent from.
+        args: Flags, as those of `gpuplan launch`.
+        engine: Name of the engine, for messages.
+        providers: Providers that it can rent from.
         disk_gb: Size of the disk [GB].
         image: Container to run in.
 
     Raises:
-        UsageError: The file is no estimate, or names no script.
-        NoAnswerError: The offer cannot go there, or there is nothing to derive a deadline from.
+        UsageError: The file is not an estimate, or has no script.
+        NoAnswerError: The engine does not support the offer, or no deadline can be derived.
     """
     planned = read_estimate(args.path)
     if planned is None:
         raise UsageError(
-            f"{args.path} is a launch plan of gpuplan's own",
+            f"{args.path} is a launch plan, not an estimate",
             hint="give the `plan.json` of `gpuplan estimate -o`",
         )
     provider, (first, *_) = select_candidates(
@@ -150,16 +150,16 @@ def build_export_task(
 
 
 def _require_known(offer: LaunchCandidate) -> None:
-    """Raise NoAnswerError for chips that no engine's file is written for."""
+    """Raise NoAnswerError for accelerators that exports do not support."""
     if offer.accelerator.startswith(("MI", "Trainium", "Inferentia")):
         raise NoAnswerError(
-            f"files for {offer.accelerator} are not written: those for NVIDIA GPUs, TPUs and CPUs are",
+            f"cannot export {offer.accelerator}: only NVIDIA GPUs, TPUs and CPUs are supported",
             hint="choose another offer: `--rank N`",
         )
 
 
 def _name(args: LaunchArgs, spec: RunSpec, provider: str, offer: LaunchCandidate) -> str:
-    """Return a name that the same plan always gets: the script's, and a fingerprint."""
+    """Return a deterministic name: the script's name and a hash."""
     parts = [
         args.name, provider, spec.script, *spec.arguments, spec.source, offer.instance_type, offer.region,
         offer.purchase,
