@@ -129,7 +129,7 @@ def test_the_pod_asks_for_that_node_and_for_no_rights(tmp_path: Path) -> None:
         ("lambda", "kubernetes", "git:https://x/y", NoAnswerError, "cannot be launched by Kubernetes"),
         ("colab", "skypilot", ".", NoAnswerError, "cannot be launched by SkyPilot"),
         ("gcp-tpu", "ray", "git:https://x/y", NoAnswerError, "to Ray: TPUs are not supported"),
-        ("trainium", "kubernetes", "git:https://x/y", NoAnswerError, "files for Trainium1 are not written"),
+        ("trainium", "kubernetes", "git:https://x/y", NoAnswerError, "cannot export Trainium1"),
         (
             "gcp-part",
             "dstack",
