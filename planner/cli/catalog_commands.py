@@ -89,7 +89,7 @@ def offers(  # noqa: PLR0917 (typer passes everything by name)
 
 
 def _warn_of_old_prices(found: Sequence[Offer]) -> None:
-    """Say it below a table on a terminal when a price in it is older than 30 days; data carries its dates."""
+    """Warn below a table on a terminal if a price is older than 30 days; JSON and TSV contain the dates."""
     from ..render.estimate.footnotes import format_age_line
 
     line = format_age_line(found) if sys.stdout.isatty() else ""
@@ -158,7 +158,7 @@ def check(
 
 
 def _matching(rows: list[Accelerator], field: str, wanted: list[str]) -> list[Accelerator]:
-    """Return rows whose field is one of the names, in any case; UsageError for a name that no row has."""
+    """Return the rows whose field is one of the names, ignoring case; UsageError for an unknown name."""
     known = {str(getattr(row, field)) for row in rows}
     lower = {name.lower() for name in known}
     for name in wanted:

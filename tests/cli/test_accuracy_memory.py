@@ -21,7 +21,7 @@ BEGIN, END = "<!-- gpuplan accuracy --memory --recorded --markdown -->\n", "<!--
 
 @pytest.fixture(scope="module")
 def record() -> dict[str, Any]:
-    """What ships."""
+    """The packaged record."""
     return load_recorded_memory()
 
 

@@ -57,7 +57,7 @@ def test_this_machine_is_an_offer_at_no_charge(gpuplan: Run, saved: str) -> None
 
 
 def test_retired_offers_are_hidden_unless_asked_for(gpuplan: Run, saved: str) -> None:
-    """What can no longer be rented appears with `--retired` only."""
+    """Offers that can no longer be rented appear with `--retired` only."""
     default = json.loads(gpuplan("estimate", saved, "--json").out)["offers"]
     everything = json.loads(gpuplan("estimate", saved, "--json", "--retired").out)["offers"]
 
@@ -123,7 +123,7 @@ def test_a_budget_that_nothing_keeps_is_code_3(gpuplan: Run, saved: str) -> None
 
 
 def test_deadline_and_budget_are_kept(gpuplan: Run, saved: str) -> None:
-    """What is recommended within a limit is within it at the upper end of its interval."""
+    """An offer recommended within a limit meets it at the upper bound of its interval."""
     done = gpuplan("estimate", saved, "--json", "--deadline", "2d", "--budget", "500")
     document = json.loads(done.out)
     chosen = document["recommendation"]

@@ -1,4 +1,4 @@
-"""What every command says of itself, and what the shell offers after TAB."""
+"""Help of every command, and shell completion."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ..
 def test_every_help_has_two_examples_within_100_columns(
     gpuplan: Callable[..., Any], path: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two lines that can be typed, beside the usage line; nothing wider than a page."""
+    """Two example commands besides the usage line, and no line wider than a page."""
     monkeypatch.setenv("COLUMNS", "100")
     done = gpuplan(*path, "--help")
     examples = re.findall(rf"gpuplan {' '.join(path)}\b", done.out)

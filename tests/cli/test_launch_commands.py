@@ -183,7 +183,7 @@ AWS_NOWHERE = {
 def test_a_cloud_is_not_paid_by_a_price_older_than_90_days(
     gpuplan: Callable[..., Any], cloud_plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the price of now cannot be read; a dry run asks for none and says when it will be read."""
+    """The current price cannot be read; a dry run reads none and states when it will be read."""
     for name, value in AWS_NOWHERE.items():
         monkeypatch.setenv(name, value)
     written = tmp_path / "launch.json"
@@ -202,7 +202,7 @@ def test_a_cloud_is_not_paid_by_a_price_older_than_90_days(
 def test_a_launch_knows_refreshed_prices(
     gpuplan: Callable[..., Any], cloud_plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A price that was read anew is what a plan is held against; one made of it needs no flag."""
+    """A plan is compared with the refreshed price; a plan made from it needs no flag."""
     monkeypatch.setenv("GPUPLAN_DATA_DIR", str(tmp_path / "data"))
     first = json.loads(cloud_plan.read_text())["offers"][0]
     packaged = next(
@@ -267,7 +267,7 @@ def test_ps_stop_and_reap_with_nothing_there(gpuplan: Callable[..., Any], plan: 
 def test_a_cloud_that_does_not_answer_hides_no_machine_of_another(
     gpuplan: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What others show is printed, who was silent is named, and the exit code says that it is not all there is."""
+    """Answers are printed, providers without an answer are named, and the exit code is nonzero."""
     monkeypatch.setenv("GPUPLAN_STATE_DIR", str(tmp_path / "state"))
     for name, value in {
         "AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x",

@@ -75,7 +75,7 @@ def test_a_users_own_hours_win_over_what_a_fake_client_says(gpuplan: Run, saved:
 def test_without_clients_the_rows_of_the_catalog_stay(
     gpuplan: Run, saved: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No program on the PATH: what is needed is told, and the answer comes all the same."""
+    """Without a client on the PATH, a note names the requirement, and the estimate is still printed."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("GPUPLAN_DATA_DIR", str(tmp_path / "data"))
     done = gpuplan("estimate", saved, "--provider", "kaggle", "--live", "--json")

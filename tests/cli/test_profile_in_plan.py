@@ -130,7 +130,7 @@ def test_runs_are_kept_and_forgotten(
     tmp_path: Path,
     data_folder: Path,
 ) -> None:
-    """What reconcile keeps corrects later estimates; `--forget` takes it back."""
+    """Runs saved by reconcile correct later estimates; `--forget` deletes them."""
     plan = tmp_path / "plan.json"
     before = steps(gpuplan("estimate", saved, *ACCELERATORS, "--json", "-o", str(plan)))
     step_s = 2 * before["T4"]["high"]

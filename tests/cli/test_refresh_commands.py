@@ -28,7 +28,7 @@ def document(done: Any, name: str) -> dict[str, Any]:
 
 
 def answer(asked: Asked, *, factor: str = "1") -> bytes | dict[str, Any] | None:
-    """Return what AWS and Azure answer for one region each."""
+    """Return the responses of AWS and Azure for one region each."""
     if asked.path == "/spot.json":
         spot = [o for o in load_catalog().offers if o.provider == "aws" and o.purchase == "spot"]
         return aws.spot_feed(o for o in spot if o.usd_per_hour and not o.estimated)
@@ -60,7 +60,7 @@ def server(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Vendor]:
 
 
 def test_a_newcomer_refreshes_aws_and_azure(home: Path, server: Vendor, gpuplan: Callable[..., Any]) -> None:
-    """No credentials: prices are there, dated today, offered, and the rest of AWS is told."""
+    """Without credentials: prices are stored with today's date and offered, and unread AWS regions are named."""
     done = gpuplan("catalog", "refresh", "--provider", "aws", "--provider", "azure", "--region", "eastus",
                    "--region", "us-east-1")  # fmt: skip
 
@@ -142,7 +142,7 @@ def test_a_refused_provider_is_a_failure_and_says_which(
 def test_mistakes_are_one_line(
     home: Path, gpuplan: Callable[..., Any], arguments: list[str], message: str
 ) -> None:
-    """What, where, and what may have been meant."""
+    """The error names value, flag and similar names."""
     done = gpuplan("catalog", *arguments)
 
     assert done.code == 2
@@ -171,7 +171,7 @@ def test_a_file_in_skypilot_s_format_is_imported(
 
 
 def test_a_damaged_file_is_named(home: Path, server: Vendor, gpuplan: Callable[..., Any]) -> None:
-    """A hand or a disk broke a line: file and line are told, no price is guessed."""
+    """A corrupt line: the error names file and line, and no price is substituted."""
     gpuplan("catalog", "refresh", "--provider", "aws")
     path = home / "prices" / "aws.csv"
     lines = path.read_text().splitlines()

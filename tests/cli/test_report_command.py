@@ -58,7 +58,7 @@ def test_a_pipe_gets_the_page(gpuplan: Callable[..., Any], plan: Path, tmp_path:
 def test_it_opens_in_the_browser(
     gpuplan: Callable[..., Any], plan: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`--open` alone writes beside the plan; a fake browser is asked for that file."""
+    """`--open` alone writes next to the plan and opens that file in a fake browser."""
     asked: list[str] = []
     monkeypatch.setattr("webbrowser.open", lambda address: asked.append(address) or True)
     done = gpuplan("report", str(plan), "--open")
@@ -91,7 +91,7 @@ def test_what_is_no_plan_is_refused(
 
 
 def test_a_folder_that_is_not_there(gpuplan: Callable[..., Any], plan: Path, tmp_path: Path) -> None:
-    """Told before the work."""
+    """The error is raised before any work."""
     done = gpuplan("report", str(plan), "-o", str(tmp_path / "nowhere" / "report.html"))
 
     assert done.code == 2

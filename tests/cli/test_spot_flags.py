@@ -1,4 +1,4 @@
-"""What a user knows of machines that can be taken back, on every command that prices them."""
+"""Flags for spot machines, on every command that prices them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_estimate_takes_what_is_known(gpuplan: Run, saved: str) -> None:
 
 
 def test_shorter_lives_cost_more(gpuplan: Run, saved: str) -> None:
-    """Law: of two lives, the shorter one never makes the same machine cheaper or sooner."""
+    """Law: with a shorter lifetime, the same machine is never cheaper or faster."""
 
     def cost(life: str) -> list[float]:
         done = gpuplan(
@@ -45,7 +45,7 @@ def test_shorter_lives_cost_more(gpuplan: Run, saved: str) -> None:
 
 
 def test_breakeven_and_sweep_know_them_too(gpuplan: Run, saved: str) -> None:
-    """The same flags reach the other commands: a life of three minutes makes spot dearer than one of a week."""
+    """The same flags reach the other commands: three minutes of life cost more than a week."""
     dollars = {}
     for life in ("3m", "7d"):
         done = gpuplan(

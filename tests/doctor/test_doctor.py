@@ -51,7 +51,7 @@ def test_a_real_backend_answers_with_its_devices() -> None:
 
 
 def test_a_backend_that_cannot_be_loaded_says_why_in_a_line() -> None:
-    """A name that is no backend fails in the child; the parent goes on, with the child's last line."""
+    """An invalid backend fails in the child process; the parent continues, with the child's last line."""
     (broken,) = probe_backends(["thean0"])
 
     assert broken.facts is None
@@ -191,7 +191,7 @@ def test_a_folder_that_cannot_be_written_is_a_warning(
 
 
 def test_extras_are_those_that_can_be_installed() -> None:
-    """Each extra of pyproject.toml that is for users is told about, and no other."""
+    """The extras for users in pyproject.toml are listed, and no others."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
     known = {name for name in project["optional-dependencies"] if not name.startswith(("test", "docs"))}
@@ -207,7 +207,7 @@ def test_an_extra_is_missing_what_cannot_be_found() -> None:
 
 
 def test_required_packages_are_the_projects() -> None:
-    """What `gpuplan` requires without extras, by pyproject.toml; all of it is installed here."""
+    """Required packages are those of pyproject.toml without extras; all of them are installed here."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     required = list(parse_required_packages(project["dependencies"]))
 

@@ -80,7 +80,7 @@ def test_twice_the_time_is_twice_the_cost(train_time_s: Interval, price: Decimal
 def test_a_total_is_ordered_and_never_below_the_minimum(
     train_time_s: Interval, price: Decimal, minimum_s: float
 ) -> None:
-    """Law: low <= mid <= high, and nobody pays less than the provider's minimum."""
+    """Law: low <= mid <= high, and no total is below the provider's minimum charge."""
     bill: Bill = bill_of_run(
         train_time_s=train_time_s, usd_per_hour=price, charges=Fees(minimum_billed_s=minimum_s)
     )

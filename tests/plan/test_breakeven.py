@@ -1,4 +1,4 @@
-"""Free against paid: money, one's own time and the calendar by hand, and where the cheapest way changes."""
+"""Break-even analysis: money, the user's time and calendar time by hand, and the crossovers."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def comparison(
 
 
 def test_an_hour_on_free_colab_by_hand() -> None:
-    """Closed form: 1 h on it; 6 min to start and 3 min to watch are 0.15 h of one's own, $3 at $20. AWS:
+    """Closed form: 1 h on it; 6 min to start and 3 min to watch are 0.15 h of the user's time, $3 at $20. AWS:
     $0.50 and 6 min, $2.
     """
     result = comparison()
@@ -83,7 +83,7 @@ def test_free_is_cheapest_when_time_is_worth_nothing() -> None:
     assert result.by_epochs == ()
 
 
-def test_the_turning_point_by_hand() -> None:
+def test_the_crossover_by_hand() -> None:
     """Closed form: 1/36 h an epoch. Free: (0.1 + 0.05 t) h at $10 is 1 + 0.5 t; AWS at $0.20 an hour: 1 + 0.2
     t, so AWS wins from the first epoch on. At $0.60 it is 1 + 0.6 t, so free wins, until 144 epochs fill a
     session of 4 h: the second one costs $1 to start, and 0.1 t is less than that.
@@ -129,7 +129,7 @@ def test_kaggle_waits_for_next_weeks_quota() -> None:
 
 
 def test_a_smaller_chance_takes_longer() -> None:
-    """Law: at a chance of one half the calendar doubles, and so do the tries."""
+    """Law: at a chance of one half, calendar time and attempts double."""
     sure = comparison(query=BreakevenQuery(against=("colab-free",)))
     doubtful = comparison(query=BreakevenQuery(against=("colab-free",)), chance=0.5)
 
@@ -144,7 +144,7 @@ def test_a_smaller_chance_takes_longer() -> None:
     week=st.none() | st.floats(1, 168),
 )
 def test_more_hours_never_end_sooner(hours: float, more: float, a_day: float, week: float | None) -> None:
-    """Law: of the calendar, at any daily hours and quota; and it never runs faster than the machine."""
+    """Law: calendar time grows with machine hours, at any daily hours and quota, and is never shorter."""
     availability = Availability(hours_a_day=a_day, hours_a_week=week)
 
     assert calendar_hours(hours, availability) >= hours * (1 - 1e-12)
@@ -152,8 +152,8 @@ def test_more_hours_never_end_sooner(hours: float, more: float, a_day: float, we
 
 
 @given(at=st.lists(st.integers(2, 99_999), min_size=1, max_size=3, unique=True).map(sorted))
-def test_turns_are_found_where_they_are(at: list[int]) -> None:
-    """Law: ways that change at some numbers are found to change there, unless two lie within a grid step."""
+def test_crossovers_are_found_where_they_are(at: list[int]) -> None:
+    """Law: crossovers are found exactly, unless two lie within one grid step."""
     found = find_crossovers(lambda n: f"way {sum(n >= one for one in at)}")
 
     if all(later > 1.13 * earlier + 1 for earlier, later in pairwise(at)):
@@ -169,14 +169,14 @@ def test_turns_are_found_where_they_are(at: list[int]) -> None:
         ({"hour_value_usd": -1.0}, "--hour-value must be at least zero"),
     ],
 )
-def test_bad_questions(query: dict[str, float], message: str) -> None:
+def test_invalid_queries(query: dict[str, float], message: str) -> None:
     """One line each."""
     with pytest.raises(UsageError, match=message):
         BreakevenQuery(**query)  # type: ignore[arg-type]
 
 
-def test_an_unknown_way_and_one_that_is_too_small() -> None:
-    """A name that means nothing is an error with examples; a model that fits nowhere is no answer."""
+def test_an_unknown_alternative_and_one_that_is_too_small() -> None:
+    """A name without offers is a usage error with examples; a model that fits nowhere has no answer."""
     with pytest.raises(UsageError, match="`colb-free` in `--against` matches no offer"):
         comparison(query=BreakevenQuery(against=("colb-free",)))
     huge = make_workload()

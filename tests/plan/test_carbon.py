@@ -34,8 +34,8 @@ def test_power_and_carbon_of_a_v100_by_hand() -> None:
     assert co2_kg(energy, g_co2_per_kwh=intensity).mid == pytest.approx(energy.mid * 0.379069)
 
 
-def test_what_is_not_known_is_not_made_up() -> None:
-    """No board limit, no house overhead, no region: no number."""
+def test_unknown_inputs_give_no_carbon() -> None:
+    """Without board power, data-center overhead or region there is no number."""
     board = replace(make_accelerator("V100-16GB"), tdp_w=300.0)
 
     assert (
@@ -48,8 +48,8 @@ def test_what_is_not_known_is_not_made_up() -> None:
     assert CostTerms(costs=COSTS, overrides={"g_co2_per_kwh": 30.0}).g_co2_per_kwh("local", "local") == 30.0
 
 
-def test_residency_keeps_data_where_they_may_lie() -> None:
-    """Only regions in the Union, and one's own machine; what is `any`where is out."""
+def test_residency_selects_regions_and_own_machines() -> None:
+    """Regions in the EU and the user's own machine pass; offers in the region `any` do not."""
     chosen = select(Filters(residency=("eu",))).offers
     regions = {(one.offer.provider, one.offer.region) for one in chosen}
 
@@ -68,7 +68,7 @@ def test_residency_keeps_data_where_they_may_lie() -> None:
     [("Mon 08:00", 60.0), ("monday 08:00", 60.0), ("fri 21:00", 1.0), ("Fri 19:00", 167.0), ("18:30", 22.5),
      ("20:30", 0.5), ("2026-11-21 20:00", 24.0)],
 )  # fmt: skip
-def test_moments_are_counted_from_now(text: str, hours: float) -> None:
+def test_time_until_a_point_in_time(text: str, hours: float) -> None:
     """From Friday, 20 November 2026, 20:00."""
     assert parse_seconds_until(text, now=datetime(2026, 11, 20, 20, 0)) / 3600 == pytest.approx(hours)
 
@@ -77,7 +77,7 @@ def test_moments_are_counted_from_now(text: str, hours: float) -> None:
     ("text", "message"),
     [("soon", "is not a point in time"), ("2026-01-01 00:00", "has passed"), ("Mon", "is not")],
 )
-def test_moments_that_are_none(text: str, message: str) -> None:
+def test_invalid_points_in_time(text: str, message: str) -> None:
     """A usage error with an example."""
     with pytest.raises(UsageError, match=message):
         parse_seconds_until(text, now=datetime(2026, 11, 20, 20, 0))

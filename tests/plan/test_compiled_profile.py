@@ -112,8 +112,8 @@ def test_a_profile_without_a_compiler_says_so_and_is_modelled(
     assert all("not compiled: no compiler for T4 is installed" in one["note"] for one in document["compiled"])
 
 
-def test_the_ends_of_what_is_tried_are_compiled_on_each_accelerator() -> None:
-    """Doublings of 32 up to what fits: 256 on one, nothing but the own on the other."""
+def test_the_smallest_and_largest_batch_are_compiled_per_accelerator() -> None:
+    """Doublings of 32 up to the largest that fits: 256 on one, only the user's batch on the other."""
 
     def offer(name: str, largest: int | None) -> Any:
         memory = SimpleNamespace(largest_batch_size=largest)

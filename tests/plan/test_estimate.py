@@ -87,7 +87,7 @@ def test_each_kind_and_number_of_devices_is_predicted_once() -> None:
     assert predictor.calls == [("T4", 1.0), ("T4", 8.0)]
 
 
-def test_what_does_not_fit_comes_last_and_is_not_recommended() -> None:
+def test_offers_that_do_not_fit_come_last_and_are_not_recommended() -> None:
     """1 GiB fixed + 1 GiB a batch + 0.5 GiB reserve need 2.5 GiB; 2 GiB hold 16 samples of 32."""
     small = make_accelerator("T4", tflop_per_s=100.0, memory_gib=2.0)
     estimate = run(make_selection((SLOW_OFFER, small), (FAST_OFFER, FAST)))
@@ -105,8 +105,8 @@ def test_parts_of_machines_are_not_recommended() -> None:
     assert estimate.offers[estimate.recommendation.cheapest or 0].offer.accelerator == "A100-40GB"
 
 
-def test_what_is_free_is_named_apart() -> None:
-    """A free notebook is no answer to "cheapest" beside machines that can be had for certain."""
+def test_free_offers_are_recommended_separately() -> None:
+    """A free notebook is not "cheapest" while guaranteed machines are selected."""
     gift = make_offer("T4", provider="kaggle", usd_per_hour=Decimal(0))
     chosen = run(make_selection((gift, SLOW), (FAST_OFFER, FAST))).recommendation
 
@@ -114,7 +114,7 @@ def test_what_is_free_is_named_apart() -> None:
     assert run(make_selection((gift, SLOW))).recommendation.cheapest == 0, "unless nothing else was asked for"
 
 
-def test_a_session_that_ends_too_early_is_said_and_not_recommended() -> None:
+def test_offers_with_too_short_sessions_are_not_recommended() -> None:
     """An hour's run in sessions of 25 minutes takes three of them."""
     short = Selection(offers=(OfferContext(SLOW_OFFER, SLOW, 1500.0),), catalog_as_of="2026")
     estimate = run(short)
@@ -125,7 +125,7 @@ def test_a_session_that_ends_too_early_is_said_and_not_recommended() -> None:
 
 
 def test_no_price_gives_a_time_and_no_cost() -> None:
-    """Unknown is null: an unpublished price costs neither $0 nor a neighbour's price."""
+    """Unknown is null: an unpublished price is neither $0 nor the price of another offer."""
     row = run(make_selection((make_offer("T4", usd_per_hour=None), SLOW))).offers[0].to_json()
 
     assert row["usd_per_hour"] is None
@@ -143,7 +143,7 @@ def test_no_step_time_gives_the_reason() -> None:
 
 
 def test_a_run_of_unknown_length_still_ranks_by_the_sample() -> None:
-    """Without samples there is no run time; the T4 is still cheaper a step, the A100 faster."""
+    """Without samples there is no run time; the T4 is still cheaper per step, the A100 faster."""
     endless = make_workload(samples=None, epochs=None, steps=None)
     estimate = run(BOTH, workload=endless)
 
@@ -175,8 +175,8 @@ def test_more_epochs_cost_more_in_proportion(factor: int) -> None:
         assert abs(after.bill.total.mid - factor * before.bill.total.mid) <= factor * Decimal("1e-9")
 
 
-def test_the_answer_is_yes() -> None:
-    """No complaint when something fits, in time and in budget."""
+def test_an_answered_question_raises_no_error() -> None:
+    """No error if an offer fits and meets deadline and budget."""
     question = Question(deadline_s=10 * HOUR_S, budget_usd=100.0)
 
     assert explain_no_answer(run(BOTH, deadline_s=10 * HOUR_S, budget_usd=100.0), question) is None
@@ -193,7 +193,7 @@ def test_why_nothing_fits() -> None:
 
 
 def test_a_device_of_unknown_memory_does_not_count_as_one_that_fits() -> None:
-    """What is not known to fit is no answer either."""
+    """A step that is not known to fit does not answer the question."""
     small = make_accelerator("T4", memory_gib=2.0)
     unknown = replace(FAST, memory_gib=None, usable_gib=None)
     why = explain_no_answer(run(make_selection((SLOW_OFFER, small), (FAST_OFFER, unknown))), Question())
@@ -202,7 +202,7 @@ def test_a_device_of_unknown_memory_does_not_count_as_one_that_fits() -> None:
 
 
 def test_a_chip_that_keras_does_not_run_on_never_wins() -> None:
-    """A Trainium at a tenth of the price stands below the T4, and its row says what would run there."""
+    """A Trainium at a tenth of the price ranks below the T4, and its note names the supported software."""
     chip = replace(make_accelerator("Trainium1"), kind="npu", vendor="AWS")
     cheap = make_offer("Trainium1", usd_per_hour=Decimal("0.01"))
     estimate = run(make_selection((cheap, chip), (SLOW_OFFER, SLOW)))
@@ -214,8 +214,8 @@ def test_a_chip_that_keras_does_not_run_on_never_wins() -> None:
     assert row["compatibility"].startswith("Keras 3 does not support it: torch torch-neuronx")
 
 
-def test_ones_own_machine_stands_for_itself() -> None:
-    """Of a kind of device the best offer is shown, and this machine beside it."""
+def test_the_own_machine_is_a_kind_of_its_own() -> None:
+    """The best offer of each kind of device is shown, and this machine in addition."""
     here = make_offer("T4", provider="local", usd_per_hour=Decimal(0), region="local")
     dear = make_offer("T4", usd_per_hour=Decimal("9.0"), region="eu-west-1")
     estimate = run(make_selection((dear, SLOW), (here, SLOW), (SLOW_OFFER, SLOW)))
@@ -240,7 +240,7 @@ def test_why_nothing_is_in_time_or_in_budget() -> None:
 
 
 def test_why_no_time_is_known() -> None:
-    """When no accelerator can be predicted, the reason is the answer."""
+    """If no accelerator can be predicted, the error states the reason."""
     why = explain_no_answer(run(BOTH, unknown=("T4", "A100-40GB")), Question())
 
     assert why is not None

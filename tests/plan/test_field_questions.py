@@ -30,7 +30,7 @@ IMAGENET, BATCH, EPOCHS = 1_281_167, 128, 90
 
 @dataclass(frozen=True)
 class GivenSteps:
-    """Takes as long as it is told, on each accelerator and number of devices."""
+    """Returns given step times by accelerator and number of devices."""
 
     step_s: dict[tuple[str, float], float]
 
@@ -98,7 +98,7 @@ def test_resnet50_on_imagenet_for_90_epochs(
     assert float(one.bill.total.high) == pytest.approx(1.1 * hours * float(usd_per_hour), rel=1e-6)
 
 
-def test_what_surrounds_imagenet_costs_by_hand() -> None:
+def test_overhead_of_imagenet_by_hand() -> None:
     """By hand, on p3.2xlarge: 150 GB at 200 MB/s are 750 s; 5 min around it; 210 GB of disk for the whole time."""
     workload = make_workload(
         model="ResNet50",

@@ -40,7 +40,7 @@ def test_its_variables_by_hand(workload: Workload) -> None:
     assert workload.memory.fixed_bytes == pytest.approx(16 * parameters, rel=1e-3)
 
 
-def test_it_fits_where_it_fits_and_nowhere_else(workload: Workload) -> None:
+def test_it_fits_on_no_device_of_80_gb(workload: Workload) -> None:
     """107.3 GB of variables alone: more than 80 GB have; sharding is named, over 2 devices of 80 GB at least."""
     selection = select(
         Filters(accelerators=("A100-80GB", "H100-SXM", "L40S"), include_local=False), catalog=CATALOG

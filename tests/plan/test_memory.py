@@ -1,4 +1,4 @@
-"""What fits, and up to which batch size."""
+"""Memory check of a step, and the largest batch size that fits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 
-def test_four_gib_beside_what_grows_leave_room_for_eleven_samples() -> None:
+def test_fixed_memory_leaves_room_for_eleven_samples() -> None:
     """Closed form: (16 - 0.5 reserve - 4.5 fixed) GiB / 1 GiB a sample = 11."""
     verdict = memory_verdict(
         fixed_bytes=9 * GIB // 2, batch_bytes=8 * GIB, batch_size=8, available_bytes=16 * GIB
@@ -38,22 +38,22 @@ def test_four_gib_beside_what_grows_leave_room_for_eleven_samples() -> None:
 
 
 def test_weights_that_do_not_fit_leave_room_for_no_sample() -> None:
-    """Zero is an answer here: not even one sample fits."""
+    """The largest batch size is 0: not even one sample fits."""
     verdict = memory_verdict(fixed_bytes=20 * GIB, batch_bytes=GIB, batch_size=1, available_bytes=16 * GIB)
 
     assert (verdict.fits, verdict.largest_batch_size) == (False, 0)
 
 
 def test_unknown_memory_gives_no_verdict() -> None:
-    """None, never False, and never a guess; what the step needs is still known."""
+    """The verdict is None, not False; the memory of the step is still known."""
     verdict = memory_verdict(fixed_bytes=GIB, batch_bytes=GIB, batch_size=1, available_bytes=None)
 
     assert (verdict.fits, verdict.largest_batch_size) == (None, None)
     assert verdict.needed_bytes == 2 * GIB + FRAMEWORK_RESERVE_BYTES
 
 
-def test_what_programs_see_goes_before_the_data_sheet() -> None:
-    """T4: 14.75 of 16 GiB are usable with ECC; without that knowledge, the stated share is."""
+def test_usable_memory_takes_precedence_over_the_data_sheet() -> None:
+    """T4: 14.75 of 16 GiB are usable with ECC; without a known value, the default share is."""
     assert available_bytes(memory_gib=16.0, usable_gib=14.75) == int(14.75 * GIB)
     assert available_bytes(memory_gib=24.0, usable_gib=None) == int(24 * USABLE_SHARE * GIB)
     assert available_bytes(memory_gib=None, usable_gib=None) is None
@@ -87,7 +87,7 @@ def test_a_batch_fits_if_and_only_if_it_is_not_larger_than_the_largest(
 @pytest.mark.parametrize(
     ("needed_gib", "verdict"), [(8.0, "fits"), (13.3, "fits"), (15.0, "tight"), (16.5, "does not fit")]
 )
-def test_tight_is_what_the_predictions_own_error_could_decide(needed_gib: float, verdict: str) -> None:
+def test_tight_is_within_the_error_of_the_prediction(needed_gib: float, verdict: str) -> None:
     """On 16 GiB: safe up to 16 / 1.2 = 13.3, the reserve of half a GiB included."""
     found = memory_verdict(
         fixed_bytes=0, batch_bytes=int(needed_gib * GIB) - FRAMEWORK_RESERVE_BYTES, batch_size=1,

@@ -1,4 +1,4 @@
-"""What several devices bring, and machines as servers of predictions: by hand on a made-up catalog."""
+"""Scaling over several devices and serving of predictions, by hand on a made-up catalog."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PAIR = make_offer("T4", instance_type="two_T4", devices=2.0, usd_per_hour=Decima
 
 
 def test_two_devices_by_hand() -> None:
-    """The fake's step takes as long on two: twice the samples, at 2.4 times the price: 20 % dearer."""
+    """The fake step takes as long on two devices: twice the samples at 2.4 times the price cost 20 % more."""
     selection = make_selection((SINGLE, T4), (PAIR, T4))
     answer = estimate_workload(
         make_workload(), selection=selection, predictor=FakePredictor(), question=Question()
@@ -34,7 +34,7 @@ def test_two_devices_by_hand() -> None:
 
 
 def test_without_a_price_or_a_single_one_nothing_is_invented() -> None:
-    """No single device offered: no scaling. A free one: how fast, but not how dear."""
+    """No scaling without an offer of one device; with a free one, a speedup but no cost ratio."""
     selection = make_selection((PAIR, T4))
     answer = estimate_workload(
         make_workload(), selection=selection, predictor=FakePredictor(), question=Question()

@@ -1,1 +1,1 @@
-"""How a run executes on a machine: memory, input pipeline, length, serving."""
+"""Execution of a run on a machine: memory, input pipeline, length and serving."""

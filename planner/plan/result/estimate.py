@@ -103,7 +103,7 @@ class Estimate(Frozen):
         return {**answers, "pareto": pareto, "sensitivity": sensitivity}
 
     def _reference(self, index: int | None) -> dict[str, Any] | None:
-        """Return where an offer is in `offers[]`, and enough to name it."""
+        """Return the position of an offer in `offers[]`, with its name."""
         if index is None:
             return None
         offer = self.offers[index].offer

@@ -19,8 +19,8 @@ def test_durations(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "12", "h", "12 h", "-3h", "1h-2m", "1y", "infs"])
-def test_what_is_no_duration(text: str) -> None:
-    """One clear line, with an example to copy."""
+def test_invalid_durations(text: str) -> None:
+    """One line, with a valid example as the hint."""
     with pytest.raises(UsageError, match="is not a duration") as caught:
         parse_duration_s(text)
 
@@ -29,7 +29,7 @@ def test_what_is_no_duration(text: str) -> None:
 
 @pytest.mark.parametrize("value", [0.0, -1.0, float("inf"), float("nan")])
 def test_limits_must_be_positive_and_finite(value: float) -> None:
-    """Zero dollars or hours are no limit that anything can keep."""
+    """No offer can meet a limit of zero dollars or hours."""
     with pytest.raises(UsageError, match="--budget must be above zero"):
         Question(budget_usd=value)
     with pytest.raises(UsageError, match="--deadline must be above zero"):

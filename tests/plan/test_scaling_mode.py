@@ -27,7 +27,7 @@ MANY = make_offer("T4", instance_type="many_T4", devices=32.0, usd_per_hour=Deci
 
 @dataclass
 class FakeStep:
-    """Takes a tenth of a second and a hundredth for each sample of a device."""
+    """Predicts 0.1 s + 0.01 s for each sample of a device."""
 
     def step_time(self, workload: Workload, accelerator: Accelerator, **_: object) -> StepTime | NoPrediction:
         """Return the time of one step."""
@@ -39,7 +39,7 @@ class FakeStep:
 
 
 def smaller(workload: Workload) -> object:
-    """Return what gives the workload at other batch sizes, its memory in proportion."""
+    """Return the workload at another batch size, with memory in proportion."""
 
     def at(batch_size: int) -> Workload:
         share = batch_size / workload.batch_size
@@ -59,7 +59,7 @@ def asked(*offers: object, scaling: str = "strong", batch_size: int = 64) -> obj
 
 
 def test_two_devices_that_share_a_batch_by_hand() -> None:
-    """0.74 s for 64 samples on one, 0.42 s for 32 each on two: 1.76x, at twice the price 14 % dearer."""
+    """0.74 s for 64 samples on one, 0.42 s for 32 each on two: 1.76x, at twice the price 14 % more expensive."""
     answer = asked(SINGLE, PAIR)
     pair = next(one for one in answer.offers if one.offer.devices == 2)
     single = next(one for one in answer.offers if one.offer.devices == 1)
@@ -75,7 +75,7 @@ def test_two_devices_that_share_a_batch_by_hand() -> None:
 
 
 def test_many_devices_are_recommended_only_where_the_training_stays_the_same() -> None:
-    """32 devices at three times the price: with one batch between them they win; with 32 batches nobody asked."""
+    """32 devices at three times the price are recommended with one shared batch, but not with 32 batches."""
     strong, weak = asked(SINGLE, MANY), asked(SINGLE, MANY, scaling="weak")
 
     assert strong.offers[strong.recommendation.fastest].offer is MANY
@@ -92,7 +92,7 @@ def test_a_batch_cannot_be_shared_by_more_devices_than_it_has_samples() -> None:
 
 
 def test_what_was_saved_at_one_batch_size_cannot_be_shared() -> None:
-    """Without a way to other batch sizes: an error that says what to do."""
+    """Without a function for other batch sizes, a usage error with a hint."""
     with pytest.raises(UsageError, match="smaller batch sizes"):
         BatchScaling(scaling="strong").split(make_workload(), 2.0)
 
@@ -104,7 +104,7 @@ def test_what_was_saved_at_one_batch_size_cannot_be_shared() -> None:
 def test_a_shared_batch_is_the_same_training_everywhere(
     batch_size: int, samples: int, epochs: int, devices: int
 ) -> None:
-    """Law: as many steps of as many samples as on one device; with a batch each, never more steps than that."""
+    """Law: strong scaling keeps steps and samples per step; weak scaling never takes more steps."""
     run = {"batch_size": batch_size, "samples": samples, "epochs": epochs, "steps": None}
     one = compute_weak_run_length(**run, devices=1)
     shared, own = (

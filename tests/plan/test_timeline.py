@@ -1,4 +1,4 @@
-"""The parts of a run and its whole bill: closed forms by hand, and laws that hold for every run and every term."""
+"""Timeline and bill of a run: closed forms by hand, and laws for every run and all cost terms."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_discount_before_tax_by_hand() -> None:
 
 
 def test_nothing_is_taxed_or_discounted_at_home() -> None:
-    """One's own machine has no boot, no disk to rent and no tax; what it does beside training still takes time."""
+    """The user's own machine has no boot, disk or tax costs; compilation and checkpoints still take time."""
     terms = CostTerms(costs=COSTS, tax=Tax(percent=Decimal(19)))
     one = priced(terms=terms, place="local", provider="local", usd_per_hour=Decimal(0))
     assert one.bill is not None
@@ -217,7 +217,7 @@ def test_more_epochs_are_never_cheaper_or_sooner(
 def test_a_dearer_price_never_ranks_better(
     terms: CostTerms, where: tuple[str, str], price: Decimal, dearer: Decimal
 ) -> None:
-    """Law: of two offers that differ in price alone, the dearer one is never first, and never chosen."""
+    """Law: of two offers that differ only in price, the more expensive one is never first or recommended."""
     offers = [
         OfferContext(make_offer("T4", provider=where[0], usd_per_hour=usd, region=region), T4, None, where[1])  # type: ignore[arg-type]
         for usd, region in ((price + dearer, "a"), (price, "b"))

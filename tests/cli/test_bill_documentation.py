@@ -45,7 +45,7 @@ def test_commands_of_the_page(
 
 
 def test_assumptions_of_the_page_exist() -> None:
-    """What `--assume` is shown with is known to the program."""
+    """Every key of `--assume` in the documentation is valid."""
     pairs = re.findall(r"--assume (([a-z0-9_]+)=[0-9.]+)", PAGE)
 
     assert len(pairs) > 10

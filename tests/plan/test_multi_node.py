@@ -1,4 +1,4 @@
-"""Several machines that share the work: prices and devices add up, and the network is what joins them."""
+"""Several machines that share the work: prices and devices add up, and the network connects them."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def test_two_machines_by_hand() -> None:
 
 
 @given(hosts=st.integers(1, 64), price=st.decimals("0.01", "100", places=4))
-def test_a_machine_of_several_costs_what_one_costs(hosts: int, price: Decimal) -> None:
-    """Law: dollars per device and hour stay."""
+def test_the_price_per_device_stays(hosts: int, price: Decimal) -> None:
+    """Law: the price per device and hour is that of one machine."""
     one = make_offer("T4", devices=4.0, usd_per_hour=price)
     together = rent_hosts(one, hosts)
 
@@ -58,8 +58,8 @@ def test_a_machine_of_several_costs_what_one_costs(hosts: int, price: Decimal) -
     assert together.hosts == hosts
 
 
-def test_what_cannot_be_joined_stands_alone() -> None:
-    """Notebooks, shares of a GPU and hosts without one: only alone; nothing left is an answer of its own."""
+def test_offers_that_cannot_be_combined() -> None:
+    """Notebooks, shares of a GPU and CPU hosts are single machines; without other offers there is no answer."""
     alone = (
         make_offer(provider="colab"),
         make_offer(devices=0.5),
@@ -101,7 +101,7 @@ def test_every_bill_of_several_machines_adds_up() -> None:
 
 
 class FakeSingle:
-    """Knows a step on one device, a tenth of a second; what several add is worked out."""
+    """Predicts 0.1 s on one device and adds the communication of several."""
 
     def step_time(
         self, workload: Workload, accelerator: Accelerator, **circumstances: Any
@@ -115,7 +115,7 @@ class FakeSingle:
 
 
 def test_the_network_joins_machines() -> None:
-    """Eight V100 of one p3.16xlarge talk over NVLink; sixteen of two over 25 Gbit/s, and each step waits."""
+    """Eight V100 of one p3.16xlarge use NVLink; sixteen of two use 25 Gbit/s, which lengthens each step."""
     answer = estimate_workload(
         make_workload(), selection=chosen(purchase="on-demand"), predictor=FakeSingle(), question=Question()
     )

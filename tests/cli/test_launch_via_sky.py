@@ -13,7 +13,7 @@ from launch.export.plans import GIT, OFFERS, write_plan
 
 @pytest.fixture
 def fake_sky(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A program that notes its arguments, and ends as it is told."""
+    """A program that records its arguments and exits with a given code."""
     program = tmp_path / "bin" / "sky"
     program.parent.mkdir()
     program.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\nexit ${{SKY_ENDS:-0}}\n')
@@ -25,7 +25,7 @@ def fake_sky(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_sky_is_asked_once_with_the_task(
     fake_sky: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A dry run asks nobody; without --yes nobody is asked either; a failure names the way out."""
+    """Neither a dry run nor a run without --yes and a terminal starts anything; errors have hints."""
     file = tmp_path / "task.yaml"
     call = ["launch", str(write_plan(tmp_path, OFFERS["lambda"])), "--via", "skypilot", "--source", GIT]
     assert run([*call, "--dry-run"]) == 0

@@ -1,4 +1,4 @@
-"""Should I buy? Closed forms, and laws of owning and renting."""
+"""Buying compared with renting: closed forms and laws."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ prices = st.floats(0.05, 50)
 
 
 def test_a_machine_that_keeps_its_value_by_hand() -> None:
-    """Closed form: nothing is lost, so only electricity counts: 0.5 kW at $0.20 is $0.10 an hour."""
+    """Closed form: without loss of value only electricity costs: 0.5 kW at $0.20 is $0.10 an hour."""
     rig = OwnedMachine(purchase_usd=2000, value_lost_per_year=0.0, power_w=500, electricity_usd_per_kwh=0.2)
 
     assert owning_usd(rig, months=1.0) == pytest.approx(0.1 * HOURS_A_MONTH)
@@ -32,7 +32,7 @@ def test_a_machine_that_keeps_its_value_by_hand() -> None:
 
 
 def test_break_even_by_hand() -> None:
-    """At the month that is found, both cost the same."""
+    """At the break-even month, both cost the same."""
     rig = OwnedMachine(purchase_usd=2000, power_w=500)
     months = months_to_break_even(rig, usd_per_hour=1.0, speed=2.0)
     assert months is not None
@@ -43,8 +43,8 @@ def test_break_even_by_hand() -> None:
 
 
 @given(rig=rigs, usd=prices, dearer=st.floats(1.0, 10.0))
-def test_a_dearer_rent_never_pays_later(rig: OwnedMachine, usd: float, dearer: float) -> None:
-    """Law: the dearer the rent, the sooner owning pays."""
+def test_a_higher_rent_never_breaks_even_later(rig: OwnedMachine, usd: float, dearer: float) -> None:
+    """Law: the higher the rent, the earlier owning breaks even."""
     before, after = (months_to_break_even(rig, usd_per_hour=price) for price in (usd, usd * dearer))
 
     assert (240.0 if after is None else after) <= (240.0 if before is None else before) + 1e-6
@@ -52,7 +52,7 @@ def test_a_dearer_rent_never_pays_later(rig: OwnedMachine, usd: float, dearer: f
 
 @given(rig=rigs, usd=prices)
 def test_there_is_one_crossing(rig: OwnedMachine, usd: float) -> None:
-    """Law: dearer at first, cheaper ever after."""
+    """Law: owning costs more before the crossing and less after it."""
     months = months_to_break_even(rig, usd_per_hour=usd)
 
     def gap(month: float) -> float:
@@ -69,7 +69,7 @@ def test_there_is_one_crossing(rig: OwnedMachine, usd: float) -> None:
     [({"purchase_usd": 0.0}, "--price must be above zero"), ({"hours_a_week": 200.0}, "a week has 168"),
      ({"value_lost_per_year": 1.0}, "--loses must be"), ({"electricity_usd_per_kwh": -1.0}, "at least zero")],
 )  # fmt: skip
-def test_bad_rigs(changes: dict[str, float], message: str) -> None:
+def test_invalid_machines(changes: dict[str, float], message: str) -> None:
     """One line each."""
     with pytest.raises(UsageError, match=message):
         OwnedMachine(**{"purchase_usd": 2000.0, "power_w": 500.0, **changes})

@@ -1,4 +1,4 @@
-"""How long a run is on one device and on many."""
+"""Number of steps of a run on one and several devices."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_every_sample_is_seen_and_no_step_is_empty(
 
 @given(samples=counts, epochs=st.integers(1, 100), batch_size=st.integers(1, 4096))
 def test_twice_the_epochs_are_twice_the_steps(samples: int, epochs: int, batch_size: int) -> None:
-    """Law: epochs are alike."""
+    """Law: the number of steps is proportional to the number of epochs."""
     once = count_steps_of_epochs(samples=samples, epochs=epochs, global_batch_size=batch_size)
 
     assert count_steps_of_epochs(samples=samples, epochs=2 * epochs, global_batch_size=batch_size) == 2 * once

@@ -1,4 +1,4 @@
-"""What limits a step, and how fast a host feeds it: by hand."""
+"""Bottleneck of a step and rate of the input pipeline, by hand."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FROM_DISK = InputPipeline(  # 1 TB in samples of 1 MB
 FAST = make_accelerator("A100-40GB", tflop_per_s=10.0)  # 0.1 s for a batch of 32: 320 samples/s
 
 
-def test_the_slower_of_feeding_and_computing_sets_the_pace() -> None:
+def test_the_slower_of_input_and_computation_limits_the_step() -> None:
     """Closed form: 4 vCPUs at 20 samples/s feed 80 a second: a batch of 32 takes 0.4 s, four times the step."""
     offer = make_offer("A100-40GB", vcpus=4.0)
     own = estimate_on_device(make_workload(), OfferContext(offer, FAST), FakePredictor())
@@ -57,7 +57,7 @@ def test_data_larger_than_memory_are_read_from_the_disk() -> None:
     assert cached.samples_per_s(offer) == pytest.approx((9600.0, 9600.0, 9600.0))
 
 
-def test_samples_pass_the_slot_of_their_device() -> None:
+def test_pcie_limits_the_samples_of_a_device() -> None:
     """Closed form: two devices behind 16 GB/s each, half of it reached, and samples of 8 MB: 2,000 a second."""
     offer = make_offer("A100-40GB", vcpus=96.0, devices=2.0)
     slots = replace(FAST, pcie_gb_per_s_per_direction=16.0)
@@ -75,7 +75,7 @@ def test_samples_pass_the_slot_of_their_device() -> None:
 
 
 def test_the_narrowest_part_of_the_host_is_named() -> None:
-    """4 vCPUs at 100 a second let through more than a disk of 125 MB/s with samples of a megabyte."""
+    """4 vCPUs at 100 samples/s each are faster than a disk of 125 MB/s with samples of 1 MB."""
     offer = make_offer("A100-40GB", vcpus=4.0, memory_gib=64.0)
     own = estimate_on_device(make_workload(), OfferContext(offer, FAST), FakePredictor())
     slow = with_input_bottleneck(own, offer, FROM_DISK)
@@ -105,15 +105,15 @@ def test_a_host_that_could_not_decode_images_says_so() -> None:
 
 
 def test_unknown_vcpus_limit_nothing() -> None:
-    """Unknown is unknown: no ceiling is made up."""
+    """Unknown vCPUs give no limit."""
     offer = make_offer("A100-40GB", vcpus=None)
     own = estimate_on_device(make_workload(), OfferContext(offer, FAST), FakePredictor())
 
     assert with_input_bottleneck(own, offer, InputPipeline(per_vcpu=(1.0, 1.0, 1.0), because="")) is own
 
 
-def test_feeding_is_asked_for_by_kind_or_rate() -> None:
-    """Arrays never limit; JPEG has a stated default; a number is taken as it is; anything else is an error."""
+def test_feed_is_a_kind_or_a_rate() -> None:
+    """Arrays never limit; JPEG has a stated default; a number is a rate; anything else is an error."""
     workload = make_workload()
 
     assert parse_feed("arrays", workload, TERMS) is None
@@ -146,7 +146,7 @@ def test_hosts_with_more_vcpus_are_ranked_faster() -> None:
     assert times["10000"] == pytest.approx({"2": 0.1, "64": 0.1})
 
 
-def test_what_does_not_fit_is_limited_by_memory() -> None:
+def test_a_step_that_does_not_fit_is_limited_by_memory() -> None:
     """The limiter of a row that does not fit is its memory; every limiter has a sentence."""
     small = make_accelerator("T4", memory_gib=2.0)
     projection = estimate_on_device(make_workload(), OfferContext(make_offer("T4"), small), FakePredictor())

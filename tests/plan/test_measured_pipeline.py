@@ -47,8 +47,8 @@ def test_other_work_and_unknown_pipelines_limit_nothing() -> None:
     assert build_measured_pipeline([measured(fast, parameters=1)], make_workload()) is None
 
 
-def test_the_machine_that_was_measured_has_waited_already() -> None:
-    """Its step of `fit()` holds the wait: no ceiling on top."""
+def test_the_measured_machine_has_no_second_wait() -> None:
+    """Its measured step of `fit()` includes the wait, so no further limit applies."""
     feed = build_measured_pipeline(
         [measured(PipelineThroughput(per_core=1.0, cores=1.0, parallel=False))], make_workload()
     )

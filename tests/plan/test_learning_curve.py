@@ -41,7 +41,7 @@ def test_noise_widens_the_interval() -> None:
         ([0.5, 0.5, 0.5, 0.5, 0.5, 0.5], "does not improve"),
     ],
 )
-def test_what_cannot_be_known_is_said(values: list[float], words: str) -> None:
+def test_histories_without_a_forecast(values: list[float], words: str) -> None:
     """Too short, a ceiling below the target, no progress: no number."""
     found = forecast_epochs({"val_accuracy": values}, metric="val_accuracy", target=0.99)
 
@@ -50,7 +50,7 @@ def test_what_cannot_be_known_is_said(values: list[float], words: str) -> None:
 
 
 def test_no_accuracy_levels_off_above_one() -> None:
-    """Early epochs that rise fast: a free power law ends at 1.2; a score of its own may go there."""
+    """Fast early progress: an unconstrained power law has the limit 1.2, which only a custom score may reach."""
     values = [0.5, 0.6, 0.66, 0.7, 0.73, 0.75, 0.765, 0.776]
     share = forecast_epochs({"val_accuracy": values}, metric="val_accuracy", target=0.9)
     score = forecast_epochs({"score": values}, metric="score", target=0.9)
@@ -79,7 +79,7 @@ def test_histories_of_keras_are_read(tmp_path: Path) -> None:
     assert read_history(as_json) == read_history(as_csv) == {"loss": [2.0, 1.0], "val_loss": [2.1, 1.2]}
 
 
-def test_what_is_no_history_is_told(tmp_path: Path) -> None:
+def test_invalid_histories(tmp_path: Path) -> None:
     """A list, a missing file, an unknown metric: one line each."""
     broken = tmp_path / "history.json"
     broken.write_text("[1, 2]")

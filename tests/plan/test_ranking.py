@@ -96,7 +96,7 @@ def test_limits_are_kept_even_at_the_upper_end(
 
 @given(candidates=candidate_lists(), deadline_s=numbers, extra_s=numbers)
 def test_more_time_never_costs_more(candidates: list[Candidate], deadline_s: float, extra_s: float) -> None:
-    """Law: a later deadline gives an offer that is at most as dear."""
+    """Law: with a later deadline, the recommended offer costs at most as much."""
     soon = cheapest_within_s(candidates, deadline_s)
     later = cheapest_within_s(candidates, deadline_s + extra_s)
     if soon is not None:
