@@ -17,7 +17,7 @@ import typer
 
 from ..errors import GpuplanError
 from ..files import cache_dir_restored
-from .option_values import quicken
+from .option_values import bypass_adapters
 
 __all__ = ["COMMANDS", "app", "app_for", "run"]  # noqa: F822 - ``app`` is made when it is first asked for
 
@@ -80,7 +80,7 @@ def app_for(arguments: Sequence[str]) -> typer.Typer:
 def _command_for(arguments: Sequence[str]) -> Callable[..., Any]:
     """Return a function that parses a command line and runs it."""
     command = typer.main.get_command(app_for(arguments))
-    quicken(command)
+    bypass_adapters(command)
     return command
 
 

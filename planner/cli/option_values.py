@@ -1,8 +1,8 @@
 """Shortcut past pydantic for plain option values.
 
 Typer builds a pydantic adapter for every parameter of a command, given or not, and imports pydantic for it:
-with the forty flags of `gpuplan estimate` this takes longer than ranking all offers. Values that no adapter
-would change bypass it here; all others, including errors, are left to typer.
+with the forty flags of `gpuplan estimate` this takes 0.12 s, a quarter of an estimate of a saved workload.
+Values that no adapter would change bypass it here; all others, including errors, are left to typer.
 """
 
 from __future__ import annotations
@@ -10,36 +10,36 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal, get_args, get_origin
 
-__all__ = ["quicken", "taken_as_it_is"]
+__all__ = ["bypass_adapters", "convert_plain_value"]
 
 LONGEST_NUMBER = 15  # digits
 
 
-def quicken(command: Any) -> None:
+def bypass_adapters(command: Any) -> None:
     """Let plain values bypass pydantic, in a typer command and its subcommands."""
     for parameter in getattr(command, "params", ()):
-        _quicken_one(parameter)
+        _bypass_adapter(parameter)
     if hasattr(command, "get_help_option"):  # built when a line is parsed, and cached
-        command.get_help_option = _with_quick_help(command.get_help_option)
+        command.get_help_option = _bypass_help_adapter(command.get_help_option)
     for below in getattr(command, "commands", {}).values():
-        quicken(below)
+        bypass_adapters(below)
 
 
-def _with_quick_help(usual: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _bypass_help_adapter(usual: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def get_help_option(context: Any) -> Any:
         option = usual(context)
         if option is not None and "process_value" not in vars(option):
-            _quicken_one(option)
+            _bypass_adapter(option)
         return option
 
     return get_help_option
 
 
-def _quicken_one(parameter: Any) -> None:
+def _bypass_adapter(parameter: Any) -> None:
     usual = parameter.process_value
 
     def process_value(context: Any, value: Any) -> Any:
-        passes, taken = taken_as_it_is(parameter, value)
+        passes, taken = convert_plain_value(parameter, value)
         if not passes:
             return usual(context, value)
         return taken if parameter.callback is None else parameter.callback(context, parameter, taken)
@@ -47,7 +47,7 @@ def _quicken_one(parameter: Any) -> None:
     parameter.process_value = process_value
 
 
-def taken_as_it_is(parameter: Any, value: Any) -> tuple[bool, Any]:
+def convert_plain_value(parameter: Any, value: Any) -> tuple[bool, Any]:
     """Return whether a value needs no adapter, and the resulting value.
 
     Args:

@@ -66,7 +66,7 @@ def cache_rows(model: type[R], *texts: str, make: Callable[[], Iterable[R]]) -> 
 
 
 def cache_table(kind: str, *texts: str, make: Callable[[], dict[str, T]]) -> dict[str, T]:
-    """Return a table of strings, or of string tuples, cached by content like `kept_rows`.
+    """Return a table of strings, or of string tuples, cached by content like the rows of `cache_rows`.
 
     Args:
         kind: Prefix of the cache entry's name.
@@ -127,7 +127,7 @@ def _encode_column(values: list[Any]) -> list[Any]:
 
 
 def _decode_column(column: Any) -> list[Any]:
-    """Decode a column written by `_written`."""
+    """Decode a column of `_encode_column`."""
     kind, values, *places = column
     if kind != "plain":
         read = _CODECS[kind][2]

@@ -13,7 +13,7 @@ import pytest
 import typer
 from factories import make_workload
 from gpuplan.cli.app import COMMANDS, app_for
-from gpuplan.cli.option_values import taken_as_it_is
+from gpuplan.cli.option_values import convert_plain_value
 from gpuplan.workload.ops import Op, OpKind
 
 TEXTS = [
@@ -51,7 +51,7 @@ def test_what_passes_is_what_the_adapter_makes_of_it(module: str) -> None:
     for parameter in leaves(command):
         several = getattr(parameter, "multiple", False) or parameter.nargs == -1
         for value in [None, *([text] if several else text for text in TEXTS)]:
-            passes, taken = taken_as_it_is(parameter, value)
+            passes, taken = convert_plain_value(parameter, value)
             if passes and parameter.callback is None:
                 usual = parameter.process_value(context, value)
                 assert (taken, type(taken)) == (usual, type(usual)), (parameter.name, value)
@@ -62,12 +62,12 @@ def test_most_of_what_is_typed_passes() -> None:
     command = typer.main.get_command(app_for(["estimate"])).commands["estimate"]  # type: ignore[attr-defined]
     flags = {parameter.name: parameter for parameter in command.params}
 
-    assert [name for name, flag in flags.items() if not taken_as_it_is(flag, None)[0]] == ["model"]
-    assert taken_as_it_is(flags["model"], "ResNet50") == (True, "ResNet50")
-    assert taken_as_it_is(flags["epochs"], "90") == (True, 90)
-    assert taken_as_it_is(flags["mode"], "infer") == (True, "infer")
-    assert taken_as_it_is(flags["mode"], "sing")[0] is False
-    assert taken_as_it_is(flags["accelerator"], ["T4", "L4"]) == (True, ["T4", "L4"])
+    assert [name for name, flag in flags.items() if not convert_plain_value(flag, None)[0]] == ["model"]
+    assert convert_plain_value(flags["model"], "ResNet50") == (True, "ResNet50")
+    assert convert_plain_value(flags["epochs"], "90") == (True, 90)
+    assert convert_plain_value(flags["mode"], "infer") == (True, "infer")
+    assert convert_plain_value(flags["mode"], "sing")[0] is False
+    assert convert_plain_value(flags["accelerator"], ["T4", "L4"]) == (True, ["T4", "L4"])
 
 
 def test_the_second_estimate_of_a_saved_workload_imports_no_pydantic(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from factories import FakePredictor, make_workload
+from factories import FakePredictor, make_offer, make_selection, make_workload
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.plan.cost_terms import CostTerms
 from gpuplan.plan.estimate_workload import estimate_workload
@@ -17,6 +17,7 @@ from gpuplan.plan.execution.scaling_mode import MOST_REPLICAS_RECOMMENDED
 from gpuplan.plan.pricing import offer_table
 from gpuplan.plan.pricing.bill import Bill, CostBasis, Fees
 from gpuplan.plan.pricing.money import NANO, compute_price_nano
+from gpuplan.plan.pricing.offers import Pricer
 from gpuplan.plan.pricing.timeline import TRAINING, Timeline, TimelinePhase
 from gpuplan.plan.question import Question
 from gpuplan.plan.result.estimate import Estimate
@@ -98,9 +99,9 @@ def test_few_rows_become_objects(monkeypatch: pytest.MonkeyPatch) -> None:
     """Count: an answer makes no object for most of the offers; what is looked at twice is made once."""
     made = []
 
-    def make(*values: Any) -> OfferEstimate:
-        made.append(values[0])
-        return OfferEstimate(*values)
+    def make(**values: Any) -> OfferEstimate:
+        made.append(values["offer"])
+        return OfferEstimate(**values)
 
     monkeypatch.setattr(offer_table, "OfferEstimate", make)
     offers = estimate().offers
@@ -136,6 +137,20 @@ def test_a_column_of_bills_equals_the_bills(
     for bound in range(3):
         assert basis.compute_total(column, bound).tolist() == [bill.nano[bound] for bill in bills]
     assert all(sum(line.usd.mid for line in bill.lines) == bill.total.mid for bill in bills)
+
+
+def test_each_device_estimate_has_its_own_timeline() -> None:
+    """Law: estimates that are dropped at once, whose addresses are reused, do not get each other's times."""
+    (context,) = make_selection((make_offer(), None)).offers
+    pricer = Pricer(make_workload(), PLAIN, None)
+    one = estimate().offers[0].projection
+    times_s = []
+    for seconds in range(1, 100):
+        train_time_s = Interval(low=seconds, mid=seconds, high=seconds)
+        schedule = pricer.lease(context, replace(one, train_time_s=train_time_s)).schedule
+        times_s.append(None if schedule is None else schedule.time_s(TRAINING).mid)
+
+    assert times_s == list(range(1, 100))
 
 
 def test_discount_and_tax_by_hand() -> None:

@@ -47,7 +47,7 @@ class Market:
         self._known_nano: dict[_Machine, int | None] = {}
         self._powers: dict[tuple[str, str, int], Bounds | None] = {}
         self._starved: dict[object, str] = {}
-        self._energies: dict[object, tuple[Timeline, Interval | None]] = {}
+        self._energies: dict[object, Interval | None] = {}
 
     def power_w(self, selected: OfferContext) -> Bounds | None:
         """Return the power of an offer's machine during training; None when unknown [W]."""
@@ -62,12 +62,11 @@ class Market:
         offer = selected.offer
         if schedule is None:
             return None
-        key = (id(schedule), offer.provider, offer.instance_type, offer.hosts)
+        key = (schedule.total_s, offer.provider, offer.instance_type, offer.hosts)
         if key not in self._energies:
             power_w = self.power_w(selected)
-            # the schedule too, so that its id stays its own
-            self._energies[key] = schedule, power_w and energy_kwh(schedule.total_s, power_w)
-        return self._energies[key][1]
+            self._energies[key] = power_w and energy_kwh(schedule.total_s, power_w)
+        return self._energies[key]
 
     def g_co2_per_kwh(self, offer: Offer) -> float | None:
         """Return the carbon intensity of the grid in an offer's region; None when unknown [g/kWh]."""
@@ -81,8 +80,11 @@ class Market:
         """Return a sentence on a host that would decode images too slowly; empty where none would."""
         if self.pictures is None:
             return ""
-        offer = selected.offer
-        host = (id(projection), offer.vcpus, offer.memory_gib)
+        offer, accelerator = selected.offer, selected.accelerator
+        host = (
+            accelerator and accelerator.name, offer.devices, offer.vcpus, offer.memory_gib, projection.step_time_s,
+            projection.run.global_batch_size,
+        )  # fmt: skip
         if host not in self._starved:
             self._starved[host] = _starved(self.pictures, selected, projection)
         return self._starved[host]

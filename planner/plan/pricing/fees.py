@@ -48,8 +48,7 @@ class FeeCalculator:
         self.workload = workload
         self.terms = terms
         self._by_provider: dict[tuple[str, int], Fees] = {}
-        # by provider, machines and the discount's id, which stays
-        self._discounted: dict[tuple[str, int, int], Fees] = {}
+        self._discounted: dict[tuple[str, int, Decimal, str], Fees] = {}
 
     def charges(self, offer: Offer) -> Fees:
         """Return what is charged on an offer."""
@@ -62,7 +61,7 @@ class FeeCalculator:
         discount = self.terms.find_discount(offer) if self.terms.discounts else None
         if discount is None:
             return charges
-        discounted = (*key, id(discount))
+        discounted = (*key, discount.percent, discount.note)
         if discounted not in self._discounted:
             self._discounted[discounted] = _discounted(charges, discount)
         return self._discounted[discounted]

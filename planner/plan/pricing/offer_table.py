@@ -61,8 +61,9 @@ class OfferTable(Sequence[OfferEstimate]):
     def _build_row(self, row: int) -> OfferEstimate:
         context, run = self.contexts[row], self.runs[self.run_of[row]]
         return OfferEstimate(
-            context.offer, context, run.projection, run.schedule, run.bill(context.offer.usd_per_hour),
-            run.charges.unknown, run.outlook, self._market,
+            offer=context.offer, selected=context, projection=run.projection, schedule=run.schedule,
+            bill=run.bill(context.offer.usd_per_hour), unbilled=run.charges.unknown, outlook=run.outlook,
+            market=self._market,
         )  # fmt: skip
 
     @property

@@ -46,12 +46,13 @@ class Pricer:
         self._charger = FeeCalculator(workload, terms)
         self._outlooks = outlooks
         self._schedules: dict[object, Timeline | None] = {}
-        self._rentals: dict[object, tuple[Timeline | None, CostBasis | None]] = {}
+        self._runs: dict[object, UnpricedRun] = {}
 
     def kind_of(self, offer: Offer) -> object:
         """Return the key of an offer's lease beside its machine: purchase option, interruptions and discount."""
         purchase = offer.purchase
-        discount = id(self.terms.find_discount(offer)) if self.terms.discounts else None
+        found = self.terms.find_discount(offer) if self.terms.discounts else None
+        discount = None if found is None else (found.percent, found.note)
         if purchase != "spot" or self._outlooks is None:
             return purchase if discount is None else (purchase, discount)
         return (discount, self._outlooks.find_interruption_bucket(offer))
@@ -62,13 +63,12 @@ class Pricer:
         outlook = None if offer.purchase != "spot" else self._outlook(selected, projection)
         charges = self._charger.charges(offer)
         key = (id(projection), selected.place, selected.session_s, id(outlook), id(charges))
-        try:
-            schedule, rental = self._rentals[key]
-        except KeyError:
+        run = self._runs.get(key)  # it keeps all three objects, so that their ids are not reused
+        if run is None:
             schedule = self._schedule(key[:-1], selected, projection, outlook)
             rental = None if schedule is None else CostBasis(schedule, charges)
-            self._rentals[key] = schedule, rental
-        return UnpricedRun(projection, schedule, rental, outlook, charges)
+            run = self._runs[key] = UnpricedRun(projection, schedule, rental, outlook, charges)
+        return run
 
     def _outlook(self, selected: OfferContext, projection: DeviceEstimate) -> PreemptionForecast | None:
         """Return what interruptions do to a spot machine; None when nothing is known of the run."""

@@ -131,7 +131,7 @@ class PreemptionForecast(Frozen):
         return f"taken back {count:.2g} times on average (lives of {life:.3g} h, {self.hazard.basis})"
 
     def with_saving(self, saves_share: float) -> PreemptionForecast:
-        """Return a copy, with its cached values, that compares spot with the same machine on demand.
+        """Return a copy that compares spot with the same machine on demand.
 
         Args:
             saves_share: Savings as a share of the cost on demand; negative if spot costs more [-].
