@@ -84,9 +84,9 @@ def estimate(
         hosts: Numbers of equal machines that share the work; empty for one [-].
         scaling: Several devices: each keeps the batch (weak), or they share it (strong).
         residency: Permitted locations of the data: `eu`, `eea`, `uk` or countries.
-        deadline: Longest time of the run: `"12h"`, or a number of seconds [s].
+        deadline: Maximum time of the run: `"12h"`, or a number of seconds [s].
         by: Time by which the run must end: `"Mon 08:00"`.
-        budget: Highest cost of the run [USD].
+        budget: Maximum cost of the run [USD].
         assume: Values that replace the catalog's assumptions: `{"boot_s": 90, "dataset_gb": 150}`.
         profiles: Files written by `gpuplan profile` or `StepTimer`.
         feed: Input pipeline: `"arrays"`, `"jpeg"`, or samples per second of one vCPU; None for no limit.
@@ -97,9 +97,9 @@ def estimate(
         spot_life, checkpoint_every, checkpoint_time, restart_time: Properties of spot machines: `"5h"`,
             `"20m"`, `"30s"`, `"5m"`.
         live: Query the official clients of Colab and Kaggle first.
-        script_timeout: Longest time of a script until `fit()`: `"30m"`, or a number of seconds; None: 10 min
+        script_timeout: Time limit of a script until `fit()`: `"30m"`, or a number of seconds; None: 10 min
             [s].
-        script_env: Names of environment variables that a script may see beside those that every script sees.
+        script_env: Names of environment variables to pass to a script, in addition to the default ones.
 
     Raises:
         GpuplanError: The caller can fix the error: UsageError for a wrong argument, NoAnswerError if no offer

@@ -61,12 +61,12 @@ def _rows(profile: Any, question: Mapping[str, Any]) -> Sequence[Row]:
 
 def _fits(row: Row, resources: Any) -> bool:
     """Return whether an offer matches a `sky.Resources`."""
-    said = {
+    stated = {
         "provider": str(resources.cloud).lower() if resources.cloud is not None else None,
         "region": resources.region,
         "purchase": "spot" if resources.use_spot else "on_demand",
     }
-    same = all(value in {None, row[name]} for name, value in said.items())
+    same = all(value in {None, row[name]} for name, value in stated.items())
     return same and _same_machine(row, resources.instance_type) and _same_devices(row, resources.accelerators)
 
 

@@ -1,4 +1,4 @@
-"""Prefixes, constants and the interval that every result carries. The only place where prefixes live."""
+"""Unit prefixes, unit conversions, and the prediction interval of results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SECONDS_PER_HOUR = 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """An 80 % prediction interval around a central estimate; the unit is in the name of whatever holds it.
+    """80 % prediction interval around a central estimate; the unit is in the name of the field that holds it.
 
     Example:
         >>> Interval(low=1.0, mid=2.0, high=4.0).scaled(10.0)
@@ -41,7 +41,7 @@ class Interval:
         return Interval(low=self.low * factor, mid=self.mid * factor, high=self.high * factor)
 
     def plus(self, constant: float) -> Interval:
-        """Return the interval moved by a constant that carries no uncertainty of its own."""
+        """Return the interval shifted by a constant without uncertainty."""
         return Interval(low=self.low + constant, mid=self.mid + constant, high=self.high + constant)
 
     def to_json(self) -> dict[str, float]:

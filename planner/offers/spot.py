@@ -215,12 +215,12 @@ def _find_observed(offer: Offer, facts: PreemptionData) -> tuple[float, float, f
     weighted by preemptions.
     """
     chip = get_chip_name(offer.accelerator)
-    alike = facts.watched.get((offer.provider, chip))
-    if alike is None:
+    traces = facts.watched.get((offer.provider, chip))
+    if traces is None:
         return None
-    sizes = {trace.devices for trace in alike}
+    sizes = {trace.devices for trace in traces}
     size = min(sizes, key=lambda devices: (abs(math.log(devices / offer.devices)), -devices))
-    zones = [trace for trace in alike if trace.devices == size]
+    zones = [trace for trace in traces if trace.devices == size]
     preemptions = sum(zone.preemptions for zone in zones)
     up = sum(24.0 * zone.days * zone.availability for zone in zones) / preemptions
     down = sum(24.0 * zone.days * (1.0 - zone.availability) for zone in zones) / preemptions

@@ -15,7 +15,7 @@ Scores = Mapping[str, Any]
 PREFACE = """\
 # How far off the predictions are
 
-This page is generated; do not edit it. Every number is of rows that the fit has not seen.
+This page is generated; do not edit it. All numbers are from rows held out of the fit.
 
 ```sh
 gpuplan accuracy --output profiles/accuracy.json             # compute every setting and record it
@@ -24,33 +24,33 @@ gpuplan accuracy --recorded --markdown > docs/accuracy.md    # this page, from t
 
 An error is |predicted / measured - 1|. *Median*, *mean* and *p90* are over rows; *by source* is the mean of
 the sources' mean errors, each counting once, so that no source dominates. *Bias* is the geometric mean of
-predicted / measured, minus 1. *|log|* is |log(predicted / measured)|, which weighs half and twice alike
-(median, mean). *In 80 %* is the share of rows inside their 80 % prediction interval, which is made of the
-errors on the other groups only: where architectures or accelerators are held out, most of those on steps whose
-time goes into the same kinds of work (`planner/predict/interval/similarity.py`). The rules of thumb each have
-one constant, fitted on the same rows as the model: FLOPs over peak, bytes over bandwidth, and the larger of the
-two. That for several devices is perfect scaling: a step takes as long as on one. *Pool* is every row that took
-part, and from how many sources: what is held out is taken from it, and the rest of it is fitted on.
+predicted / measured, minus 1. *|log|* is |log(predicted / measured)|, which weights factors of 1/2 and 2 equally
+(median, mean). *In 80 %* is the share of rows inside their 80 % prediction interval, which is computed from the
+residuals of the other groups only. Where architectures or accelerators are held out, residuals of steps with a
+similar time breakdown weigh most (`planner/predict/interval/similarity.py`). The rules of thumb each have one
+constant, fitted on the same rows as the model: FLOPs over peak, bytes over bandwidth, and the larger of the two.
+For several devices the rule is perfect scaling: a step takes as long as on one. *Pool* is the number of all rows
+and of their sources: the held-out rows are taken from it, and the others are used for the fit.
 """
 
 CHOICES = """\
-## What choosing by the predictions loses
+## Cost of choosing by the predictions
 
-Of the workloads above, those that one source measured on three accelerators or more, with the same network,
-batch size, precision, stack and number of devices (TF32 counts as float32, CPUs are left out). *Lost* is
-what the machine chosen by prediction costs over the best one, by the measured times: dollars for the
-cheapest, hours for the fastest. *Right* is the share of workloads where the choice was the best. Where the
-rules of thumb lose nothing either, one machine was so much cheaper that there was little to choose. *Rank*
-is Spearman's correlation of predicted and measured times.
+These are the workloads above that one source measured on three or more accelerators, with the same network,
+batch size, precision, stack and number of devices (TF32 counts as float32, CPUs are excluded). *Lost* is the
+regret: the excess of the machine chosen by prediction over the best one, by the measured times, in dollars for
+the cheapest and in hours for the fastest. *Right* is the share of workloads where the choice was the best. Where
+the rules of thumb lose nothing either, one machine was much cheaper than all others. *Rank* is Spearman's
+correlation of predicted and measured times.
 """
 
 PRICES = """\
 ## Prices
 
-Dollars an hour of the cheapest complete machine with that many devices, on demand, of the whole catalog:
-marketplaces and hosted notebooks are among the sellers. *At clouds* counts AWS, Azure and Google Cloud
-alone. An offer that can be had goes before one that is being withdrawn (`legacy`), and that before one that
-is gone (`retired`): a chip that nobody rents out any more has the price that it was last listed at.
+Price per hour of the cheapest complete machine with that many devices, on demand, in the whole catalog,
+including marketplaces and hosted notebooks. *At clouds* includes only AWS, Azure and Google Cloud. Available
+offers take precedence over those being withdrawn (`legacy`), and these over discontinued ones (`retired`): a chip
+that is no longer offered has its last listed price.
 """
 
 

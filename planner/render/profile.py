@@ -109,8 +109,8 @@ def _format_compiled_sentence(one: CompiledStepRecord) -> str:
         f"{one['accelerator']}, batch {one['batch_size']} · {one['precision']}",
         one["step_time_s"],
     )
-    said = {True: ", fits", False: ", does not fit", None: ""}[one["memory_fits"]]
-    memory = f"{one['memory_bytes'] / GIB:.2f} GiB{said}"
+    text = {True: ", fits", False: ", does not fit", None: ""}[one["memory_fits"]]
+    memory = f"{one['memory_bytes'] / GIB:.2f} GiB{text}"
     if time_s is None:
         return f"{about}: no time ({one['note']}), {memory}"
     low, mid, high = (time_s[end] * MS_PER_S for end in ("low", "mid", "high"))
@@ -121,13 +121,13 @@ def _iter_memory_sentences(about: str, memory: MemoryRecord) -> Iterator[str]:
     predicted, peak = memory.get("predicted_bytes"), memory.get("device_peak_bytes")
     if predicted is None:
         return
-    said = f"{about}: memory of the step: {predicted / GIB:.2f} GiB predicted"
+    text = f"{about}: memory of the step: {predicted / GIB:.2f} GiB predicted"
     if peak is not None:
-        yield f"{said}, {peak / GIB:.2f} measured ({memory['measured_over_predicted']:.2f} times)"
+        yield f"{text}, {peak / GIB:.2f} measured ({memory['measured_over_predicted']:.2f} times)"
         return
     grown = memory.get("host_growth_bytes")
     if grown is not None:
-        yield f"{said}; the process grew by {grown / GIB:.2f} GiB, compilation included"
+        yield f"{text}; the process grew by {grown / GIB:.2f} GiB, compilation included"
 
 
 def _build_row(row: RowRecord) -> dict[str, Any]:

@@ -55,8 +55,8 @@ def _merge_units(plan: NotebookPlan, colab: Readings) -> NotebookPlan:
     left = colab.get("units_left")
     if plan.provider != "colab" or plan.free or left is None:
         return plan
-    said = f"{left['value']} compute units remaining on {left['fetched_at'][:10]}"
-    return replace(plan, note="; ".join(filter(None, (said, plan.note))))
+    note = f"{left['value']} compute units remaining on {left['fetched_at'][:10]}"
+    return replace(plan, note="; ".join(filter(None, (note, plan.note))))
 
 
 def _read_rates(colab: Readings) -> tuple[UnitRate, ...]:

@@ -144,8 +144,8 @@ def _drop_contradictions(listed: Iterable[ListedPrice], anomalies: list[Anomaly]
         if len(prices) == 1:
             kept.append(rows[0])
         else:
-            told = " and ".join(f"{price} USD/h" for price in prices[:3])
-            anomalies.append(_build_row_anomaly(rows[0], "two prices", f"is listed at {told}"))
+            both = " and ".join(f"{price} USD/h" for price in prices[:3])
+            anomalies.append(_build_row_anomaly(rows[0], "two prices", f"is listed at {both}"))
     return kept
 
 

@@ -51,25 +51,25 @@ def _encode_column(values: Sequence[Any]) -> dict[str, Any]:
     return {"all": list(values)}
 
 
-def decode_columns(told: dict[str, Any]) -> list[Any]:
+def decode_columns(encoded: dict[str, Any]) -> list[Any]:
     """Decode values encoded by column.
 
     Example:
         >>> decode_columns(encode_columns([{"a": [1]}, {"a": []}, {"a": None}]))
         [{'a': [1]}, {'a': []}, {'a': None}]
     """
-    if "keys" in told:
-        columns = [decode_columns(column) for column in told["columns"]]
-        return [dict(zip(told["keys"], row, strict=True)) for row in zip(*columns, strict=True)]
-    if "lengths" in told:
-        items = iter(decode_columns(told["items"]))
-        return [[next(items) for _ in range(length)] for length in decode_columns(told["lengths"])]
-    if "known" in told:
-        values = iter(decode_columns(told["values"]))
-        return [next(values) if known else None for known in decode_columns(told["known"])]
-    if "few" in told:
-        return [told["few"][place] for place in told["at"]]
-    return list(told["all"])
+    if "keys" in encoded:
+        columns = [decode_columns(column) for column in encoded["columns"]]
+        return [dict(zip(encoded["keys"], row, strict=True)) for row in zip(*columns, strict=True)]
+    if "lengths" in encoded:
+        items = iter(decode_columns(encoded["items"]))
+        return [[next(items) for _ in range(length)] for length in decode_columns(encoded["lengths"])]
+    if "known" in encoded:
+        values = iter(decode_columns(encoded["values"]))
+        return [next(values) if known else None for known in decode_columns(encoded["known"])]
+    if "few" in encoded:
+        return [encoded["few"][place] for place in encoded["at"]]
+    return list(encoded["all"])
 
 
 MAX_BYTES = 1_500_000  # small enough for any mail server

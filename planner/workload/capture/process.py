@@ -138,10 +138,10 @@ class ScriptProcess:
         """Read the child's report, and return its modification time [s]."""
         where = self._folder / WHERE
         with suppress(OSError, ValueError):  # missing, or being written
-            told = json.loads(where.read_bytes())
-            self._begun_s = self._begun_s or told["begun_s"]
-            if told["file"]:
-                self._at = f"{os.path.basename(told['file'])}, line {told['line']}"
+            report = json.loads(where.read_bytes())
+            self._begun_s = self._begun_s or report["begun_s"]
+            if report["file"]:
+                self._at = f"{os.path.basename(report['file'])}, line {report['line']}"
             return where.stat().st_mtime
         return time.time()
 

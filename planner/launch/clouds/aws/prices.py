@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from ....offers.refresh.errors import FetchError
-from ....offers.refresh.sources.aws_sdk import FILTERS, LINUX, PRICING_REGION, products_of
+from ....offers.refresh.sources.aws_sdk import FILTERS, LINUX, PRICING_REGION, parse_products
 from ...core.errors import CloudError, ErrorKind
 from ...core.request import LaunchCandidate
 
@@ -36,7 +36,7 @@ def on_demand_usd(client: Any, candidate: LaunchCandidate) -> Decimal:
     )
     texts = [text for page in pages for text in page["PriceList"]]
     try:
-        rows = [row for text in texts for row in products_of(text, "")]
+        rows = [row for text in texts for row in parse_products(text, "")]
     except (KeyError, TypeError, ValueError, FetchError) as error:
         raise CloudError(
             ErrorKind.UNKNOWN, "Malformed", f"unexpected form of the price list: {error}"

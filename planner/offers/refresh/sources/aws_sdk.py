@@ -32,7 +32,7 @@ __all__ = [
     "AwsSpotHistory",
     "build_aws_client",
     "has_aws_credentials",
-    "products_of",
+    "parse_products",
     "translate_aws_errors",
 ]
 
@@ -97,7 +97,7 @@ class AwsQuery(_WithBoto3):
                 Filters=[{"Type": "TERM_MATCH", "Field": k, "Value": v} for k, v in asked.items()],
             )
             url = f"{client.meta.endpoint_url}/#GetProducts"
-            return [row for page in pages for text in page["PriceList"] for row in products_of(text, url)]
+            return [row for page in pages for text in page["PriceList"] for row in parse_products(text, url)]
 
 
 class AwsSpotHistory(_WithBoto3):
@@ -193,7 +193,7 @@ def _classify_error(code: str, status: int) -> tuple[FetchErrorKind, str | None]
     return ("server" if status >= 500 else "refused"), None
 
 
-def products_of(text: str, url: str) -> Iterator[ListedPrice]:
+def parse_products(text: str, url: str) -> Iterator[ListedPrice]:
     """Yield the on-demand prices of one price list."""
     entry = json.loads(text)
     attributes = entry["product"]["attributes"]

@@ -136,7 +136,7 @@ def _build_runner(client: _NotebookClient, program: str, timeout_s: float) -> Ca
             return "\n".join(out.splitlines())
         if client.logged_out in out + err:
             raise _LoggedOutError
-        last = ((err or out).strip().splitlines() or ["nothing said"])[-1]
+        last = ((err or out).strip().splitlines() or ["no output"])[-1]
         raise FetchError(f"`{what}` failed with exit code {done.returncode}: {last[:200]}", kind="refused")
 
     return ask
@@ -177,13 +177,13 @@ def _read_colab(ask: Callable[..., str]) -> tuple[dict[str, str], list[str]]:
     """Return the remaining units and, with one active runtime, its rate; FetchError for unknown output."""
     out = ask("usage")
     found = {name: re.search(form, out, re.MULTILINE) for name, form in USAGE.items()}
-    said = {name: parse_decimal(m[1], what=f"colab's {name}") for name, m in found.items() if m is not None}
-    if said.keys() != USAGE.keys() or min(said.values()) < 0:
+    usage = {name: parse_decimal(m[1], what=f"colab's {name}") for name, m in found.items() if m is not None}
+    if usage.keys() != USAGE.keys() or min(usage.values()) < 0:
         raise FetchError("unexpected output of `colab usage`", kind="malformed")
-    readings = {"units_left": format(said["units_left"], "f")}
-    if said["runtimes"] != 1 or not said["units_per_hour"]:
+    readings = {"units_left": format(usage["units_left"], "f")}
+    if usage["runtimes"] != 1 or not usage["units_per_hour"]:
         return readings, ["exactly one active runtime that uses units, to read its rate: colab new --gpu T4"]
-    return _add_rate(readings, said["units_per_hour"], SESSION.findall(ask("sessions")))
+    return _add_rate(readings, usage["units_per_hour"], SESSION.findall(ask("sessions")))
 
 
 def _add_rate(
