@@ -1,10 +1,10 @@
 """Memory of a training step according to XLA on a CUDA target, compiled without a GPU.
 
     pip install 'jax[cuda12]'                                    # about 5 GB; no driver and no GPU are needed
-    python benchmarks/xla_memory.py -o profiles/xla_memory.csv   # some 30 s a row; goes on where it stopped
-    gpuplan accuracy --memory                                    # what gpuplan predicts for the rows
+    python benchmarks/xla_memory.py -o profiles/xla_memory.csv   # about 30 s per row; resumes where it stopped
+    gpuplan accuracy --memory                                    # predictions of gpuplan for the rows
 
-Each row is compiled in a process of its own. The targets' descriptions are XLA's form of the data sheet.
+Each row is compiled in a separate process. The descriptions of the targets hold data-sheet values in XLA's format.
 """
 
 from __future__ import annotations
@@ -16,6 +16,10 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gpuplan.workload.options import WorkloadOptions
 
 ROOT = Path(__file__).resolve().parents[1]
 COLUMNS = (
@@ -96,15 +100,16 @@ def compiled_memory(model: str, batch_size: int, precision: str, target: str) ->
     return {**found, "jax": jax.__version__}
 
 
-def _load(model: str, options: object) -> None:
+def _load(model: str, options: WorkloadOptions) -> None:
     from gpuplan.workload.build.abstract_init import abstract_variables
+    from gpuplan.workload.build.materialize import set_precision
     from gpuplan.workload.capture import child
     from gpuplan.workload.reference import parse_reference
 
     reference = parse_reference(model, base=ROOT)
-    child._import_keras("jax")
-    child._set_precision(options.precision)
-    request = {"base": str(ROOT)}
+    child._import_keras("jax", "jax")
+    set_precision(options.precision)
+    request = {"base": str(ROOT), "trace_on": "jax", "backend": "jax"}
     with abstract_variables():
         child._describe_model(reference, request, options, ())
 
