@@ -1,8 +1,8 @@
-"""Time that the device and the host spend on a table of kernels. Pure formulas over arrays."""
+"""Device and host time of a table of kernels. Pure formulas over arrays."""
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ..coefficients import (
@@ -25,17 +25,16 @@ __all__ = [
     "with_software_year",
 ]  # fmt: skip
 
-# Elements of the k loop that a tile loads at a time: CUTLASS's defaults for kernels of float32 on scalar units,
-# and for tensor units up to Turing; 64 since Ampere (NVIDIA/cutlass@044405ce10e2
+# Elements of the k loop loaded per step: CUTLASS's defaults for float32 on scalar units, and for tensor units up
+# to Turing; 64 since Ampere (NVIDIA/cutlass@044405ce10e2
 # include/cutlass/gemm/device/default_gemm_configuration.h, `ThreadblockShape`).
 K_STEP, K_STEP_TENSOR = 8.0, 32.0
-# cuDNN's float32 convolutions run the whole k loop of an output tile on one core, but for the gradient of the
-# weights; cuBLAS splits where it helps.
+# cuDNN's float32 convolutions do not split the k loop, except for weight gradients; cuBLAS may split it.
 _DEPTHWISE = CATEGORIES.index("depthwise")
 _DOT = CATEGORIES.index("dot")
 _FIRST_SPLITTING = CATEGORIES.index("conv_wgrad")
-# How sharply the clock turns from the boost clock to what power allows, and the share of tensor units to all of
-# their peak: whatever libraries gain with the years, they get no further.
+# Sharpness of the transition from the boost clock to the power-limited clock, and of the limit of the share of
+# tensor units to 1 as libraries improve.
 _CLOCK_SHARPNESS = 6.0
 _PEAK_SHARPNESS = 6.0
 _CONVERTED = 3  # arrays of a convolution: two operands and the result
@@ -49,17 +48,18 @@ def _by_category(generation: GenerationCoefficients, names: tuple[str, ...], cat
 
 
 def _of_rows(coefficients: Any, rows: Any) -> Any:
-    """Return coefficients for some rows, where they are arrays of [kernels]."""
+    """Return the coefficients of some rows; scalars are kept, arrays of [kernels] are indexed."""
     values = {field.name: getattr(coefficients, field.name) for field in fields(coefficients)}
     cut = {name: value[rows] for name, value in values.items() if getattr(value, "ndim", 0) == 1}
     return replace(coefficients, **cut) if cut else coefficients
 
 
 def clock_share(chip: AcceleratorLimits, shared: SharedCoefficients) -> Any:
-    """Return the clock under load over the boost clock, which datasheet peaks are of [-].
+    """Return the clock under load relative to the boost clock of datasheet peaks [-].
 
-    A vendor's base clock is what the heaviest load leaves within the board's power. Training draws less and runs
-    above it, though never above the boost clock: most boards boost all the time, one of 70 W cannot.
+    softmin(1, headroom * base / boost): the base clock is sustained at the highest load within the power limit;
+    training draws less power and runs above the base clock, up to the boost clock. Only boards with a low power
+    limit (70 W) do not reach it.
     """
     return soft_min(1.0, shared.clock_headroom * chip.clock_ratio, sharpness=_CLOCK_SHARPNESS)
 
@@ -67,20 +67,19 @@ def clock_share(chip: AcceleratorLimits, shared: SharedCoefficients) -> Any:
 def with_software_year(
     software_year: Any, stack: StackCoefficients, shared: SharedCoefficients, *, xp: Any
 ) -> StackCoefficients:
-    """Return a framework with the libraries of a year: tensor units are used better every year since 2019.
+    """Return the stack's coefficients with tensor * g^max(year - `SOFTWARE_EPOCH`, 0), g = `tensor_per_year`.
 
     Args:
-        software_year: When the framework was released, with a fraction; what came out before `SOFTWARE_EPOCH`
-            is taken to be as then [years].
-        stack: As fitted.
-        shared: As fitted.
+        software_year: Release date of the framework [years].
+        stack: Fitted coefficients of the stack.
+        shared: Fitted shared coefficients.
     """
     gain = shared.tensor_per_year ** xp.maximum(software_year - SOFTWARE_EPOCH, 0.0)
     return replace(stack, tensor=stack.tensor * gain)
 
 
 def _sharpness(table: KernelTable, shared: SharedCoefficients, xp: Any) -> Any:
-    """Return how sharply the larger of two times rules: products hide less than convolutions do [-]."""
+    """Return the sharpness of the overlap of two times, lower for matrix products than for convolutions [-]."""
     return xp.where(table.category == _DOT, shared.dot_sharpness, shared.sharpness)
 
 
@@ -93,9 +92,10 @@ def compute_contraction_s(
     *,
     xp: Any,
 ) -> Any:
-    """Return the time of one launch of each contraction, its own traffic aside [s], array of [table.contractions].
+    """Return the time of one launch of each contraction without memory traffic [s], array of [table.contractions].
 
-    That is arithmetic, and transforms where an algorithm has them.
+    The sum of the arithmetic by the best tiling and of Winograd's or Fourier transforms, or the arithmetic of a
+    depthwise convolution.
     """
     rows = slice(table.contractions)
     table, chip, generation, stack, shared = (
@@ -119,8 +119,8 @@ def compute_contraction_s(
         may_split=(table.category >= _FIRST_SPLITTING) | chip.tensor,
         step_latency_s=generation.step_latency_s / clock, sharpness=_sharpness(table, shared, xp), xp=xp,
     )  # fmt: skip
-    # One filter a channel is no matrix product: such kernels slide over the image on scalar units, whatever the
-    # operand type, and nothing is padded. 16-bit operands go in pairs where neighbouring channels are neighbours.
+    # Depthwise convolutions run on scalar units for every operand type, without padding. Two 16-bit operands are
+    # packed into one instruction if channels are last.
     paired = xp.where(chip.pairs & ~table.channels_first, 2.0, 1.0)
     sliding_s = table.flops / (chip.vector_flop_per_s * scalar * paired * clock)
     around_s = transforms_s(
@@ -128,6 +128,21 @@ def compute_contraction_s(
         bandwidth_bytes_per_s=_bandwidth_bytes_per_s(chip, stack, shared, share=generation.stream, xp=xp),
     )  # fmt: skip
     return xp.where(table.category == _DEPTHWISE, sliding_s, tiled_s + around_s)
+
+
+@dataclass(frozen=True, slots=True)
+class _Inputs:
+    """Kernels with the limits of the chip and the coefficients that apply to them."""
+
+    table: KernelTable
+    chip: AcceleratorLimits
+    generation: GenerationCoefficients
+    stack: StackCoefficients
+    shared: SharedCoefficients
+
+    def select(self, rows: Any) -> _Inputs:
+        """Return the inputs of some rows."""
+        return _Inputs(*(_of_rows(getattr(self, field.name), rows) for field in fields(self)))
 
 
 def compute_kernel_parts_s(
@@ -139,20 +154,18 @@ def compute_kernel_parts_s(
     *,
     xp: Any,
 ) -> tuple[Any, Any, Any]:
-    """Return total time, arithmetic time and memory time of each row, all launches together [s].
+    """Return total, arithmetic and memory time of all launches of each row [s].
 
-    The total of a launch is the soft maximum of arithmetic and memory, plus the launch gap. Convolutions that have
-    channels first where tensor units want them last go the faster of two ways: see `_layout_conversion_s`.
+    The time of a launch is softmax(arithmetic, memory) + launch gap. For convolutions with a layout that tensor
+    units do not support, the faster of conversion and scalar units is taken: see `_layout_conversion_s`.
     """
     compute_s, memory_s = _busy_s(table, chip, generation, stack, shared, xp=xp)
     total_s = (
         soft_max(compute_s, memory_s, sharpness=_sharpness(table, shared, xp), xp=xp) + generation.launch_s
     )
     if table.converted.any():
-        compute_s, total_s = _layout_conversion_s(
-            table, chip, generation, stack, shared,
-            compute_s=compute_s, memory_s=memory_s, total_s=total_s, xp=xp,
-        )  # fmt: skip
+        inputs = _Inputs(table, chip, generation, stack, shared)
+        compute_s, total_s = _layout_conversion_s(inputs, compute_s, memory_s, total_s, xp=xp)
     return total_s * table.count, compute_s * table.count, memory_s * table.count
 
 
@@ -184,7 +197,7 @@ def _traffic_s(
     share: Any,
     xp: Any,
 ) -> Any:
-    """Return how long memory takes for some bytes, of a share of its bandwidth [s]."""
+    """Return the time of memory traffic at a share of the bandwidth [s]."""
     return memory_traffic_s(
         bytes_moved=bytes_moved, l2_bytes=chip.l2_bytes, l2_reuse=shared.l2_reuse,
         attainable_bytes_per_s=_bandwidth_bytes_per_s(chip, stack, shared, share=share, xp=xp),
@@ -194,61 +207,56 @@ def _traffic_s(
 def _bandwidth_bytes_per_s(
     chip: AcceleratorLimits, stack: StackCoefficients, shared: SharedCoefficients, *, share: Any, xp: Any
 ) -> Any:
-    """Return what memory gives a kind of kernel that reaches a share of its bandwidth [bytes/s]."""
+    """Return the attainable bandwidth: datasheet * ECC * share * stack / density^exponent [bytes/s]."""
     ecc = xp.where(chip.inline_ecc, shared.inline_ecc, 1.0)
     return chip.memory_bytes_per_s * ecc * share * stack.stream / chip.memory_density**shared.memory_density
 
 
 def _layout_conversion_s(
-    table: KernelTable,
-    chip: AcceleratorLimits,
-    generation: GenerationCoefficients,
-    stack: StackCoefficients,
-    shared: SharedCoefficients,
-    *,
-    compute_s: Any,
-    memory_s: Any,
-    total_s: Any,
-    xp: Any,
+    inputs: _Inputs, compute_s: Any, memory_s: Any, total_s: Any, *, xp: Any
 ) -> tuple[Any, Any]:
-    """Return arithmetic and total time of a launch of each row, channels first going the faster way [s].
+    """Return arithmetic and total time per launch, convolutions with channels first by the faster way [s].
 
-    Tensor units multiply with channels last: cuDNN converts both operands and the result, each read and written
-    once more (NVIDIA, "Convolutional Layers User's Guide", on tensor layouts in memory). Scalar units take
-    channels first as they come, by Winograd's algorithm too, and are the faster way for small products of large
-    arrays; libraries time both and take the better one (github.com/tensorflow/tensorflow/pull/56744: neither wins
-    everywhere on an A100).
+    Tensor units need channels last: cuDNN converts both operands and the result, each read and written once more
+    (NVIDIA, "Convolutional Layers User's Guide", on tensor layouts in memory). Scalar units support channels
+    first, with Winograd's algorithm too, and are faster for small products of large arrays. Libraries time both
+    (github.com/tensorflow/tensorflow/pull/56744: neither is always faster on an A100).
 
     Args:
-        compute_s, memory_s, total_s: Of one launch on tensor units, without conversions, array of [kernels] [s].
+        inputs: All kernels.
+        compute_s, memory_s, total_s: Per launch on tensor units without conversions, array of [kernels] [s].
+        xp: Array module.
     """
-    among = table.converted
-    rows = among.nonzero()[0]
-    converted, board, own, framework, common = (
-        _of_rows(c, rows) for c in (table, chip, generation, stack, shared)
-    )
-    converted = replace(converted, contractions=len(rows))
-    every = xp.ones(len(rows))
-    scalar = replace(board, tensor=every < 0, peak_flop_per_s=board.vector_flop_per_s * every)
-    array_bytes = 2.0 * converted.bytes_moved / _CONVERTED
-    one_s = _traffic_s(array_bytes, board, framework, common, share=own.stream, xp=xp) + own.launch_s
+    is_converted = inputs.table.converted
+    rows = is_converted.nonzero()[0]
+    own = inputs.select(rows)
+    table = replace(own.table, contractions=len(rows))
+    one_s = _conversion_s(own, xp=xp)
     by_tensor_s = total_s[rows] + _CONVERTED * one_s
-    sums_s = compute_contraction_s(converted, scalar, own, framework, common, xp=xp)
-    sharpness = _sharpness(converted, common, xp)
-    by_scalar_s = soft_max(sums_s, memory_s[rows], sharpness=sharpness, xp=xp) + own.launch_s
-    place = (among.cumsum() - 1).clip(0)  # of a converted row among them
-    faster_s = xp.minimum(by_tensor_s, by_scalar_s)
-    arithmetic_s = xp.where(by_scalar_s < by_tensor_s, sums_s, compute_s[rows])
+    ones = xp.ones(len(rows))
+    scalar = replace(own.chip, tensor=ones < 0, peak_flop_per_s=own.chip.vector_flop_per_s * ones)
+    arithmetic_s = compute_contraction_s(table, scalar, own.generation, own.stack, own.shared, xp=xp)
+    sharpness = _sharpness(table, own.shared, xp)
+    busy_s = soft_max(arithmetic_s, memory_s[rows], sharpness=sharpness, xp=xp)
+    by_scalar_s = busy_s + own.generation.launch_s
+    compute_rows_s = xp.where(by_scalar_s < by_tensor_s, arithmetic_s, compute_s[rows])
+    position = (is_converted.cumsum() - 1).clip(0)  # of each kernel among the converted ones
     return (
-        xp.where(among, arithmetic_s[place], compute_s),
-        xp.where(among, faster_s[place], total_s),
+        xp.where(is_converted, compute_rows_s[position], compute_s),
+        xp.where(is_converted, xp.minimum(by_tensor_s, by_scalar_s)[position], total_s),
     )
+
+
+def _conversion_s(inputs: _Inputs, *, xp: Any) -> Any:
+    """Return the time to convert the layout of one array of a convolution: one read, one write, one launch [s]."""
+    array_bytes = 2.0 * inputs.table.bytes_moved / _CONVERTED
+    own = inputs.generation
+    copied_s = _traffic_s(array_bytes, inputs.chip, inputs.stack, inputs.shared, share=own.stream, xp=xp)
+    return copied_s + own.launch_s
 
 
 def count_dispatches(table: KernelTable, *, compiled: bool) -> float:
-    """Return how often the host has to act in a step: once for a compiled program, else for every kernel that
-    no library launches by itself.
-    """
+    """Return the host's dispatches per step: 1 for a compiled program, else one per kernel outside libraries."""
     return 1.0 if compiled else table.dispatched
 
 
@@ -262,13 +270,18 @@ def compute_step_s(
     shared: SharedCoefficients,
     xp: Any,
 ) -> Any:
-    """Return the step's wall time [s]: device work and host dispatch overlap, the rest adds.
+    """Return the wall time of a step: device work and host dispatch overlap, the rest is added [s].
+
+    softmax(device exp(slope max(pressure - 1, 0)), launches dispatch) + fixed + input / feed
 
     Args:
         device_s: Sum over the kernels [s].
-        launches: Kernels per step that the host dispatches one by one [-].
-        input_bytes: One batch as it comes from the host [bytes].
+        launches: Dispatches by the host [-].
+        input_bytes: One batch, copied from the host [bytes].
         pressure: Memory needed over memory usable [-].
+        host: Coefficients of the host: `fixed_s`, `dispatch_s`, `feed_bytes_per_s`.
+        shared: Shared coefficients: `pressure_slope`, `host_sharpness`.
+        xp: Array module.
     """
     starved_s = device_s * xp.exp(shared.pressure_slope * xp.maximum(pressure - 1.0, 0.0))
     dispatch_s = launches * host.dispatch_s

@@ -1,4 +1,4 @@
-"""Look-up of measured steps by what they compute, not by what they are called."""
+"""Look-up of measured steps by a fingerprint of their kernels, independent of the model's name."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ FORMAT = "gpuplan.measured-steps/1"
 
 
 class RunIdentity(Protocol):
-    """What runs: a traced workload, or a published measurement."""
+    """Properties of a run besides its kernels: a traced workload or a published measurement has them."""
 
     @property
     def mode(self) -> str:
-        """`train` or `infer`."""
+        """Mode: `train` or `infer`."""
 
     @property
     def precision(self) -> str:
-        """As in a Keras policy, or `tf32`."""
+        """Precision: a Keras policy or `tf32`."""
 
     @property
     def compiled(self) -> bool:
-        """One XLA program, or kernel by kernel."""
+        """Whether the step is one XLA program."""
 
     @property
     def batch_size(self) -> int:
@@ -38,11 +38,11 @@ class RunIdentity(Protocol):
 
 
 def compute_fingerprint(workload: RunIdentity, kernels: Iterable[Kernel]) -> str:
-    """Return a name for the work of a step: equal kernels, precision, mode and way of running, equal name.
+    """Return a hash of kernels, precision, mode, compilation and batch size of a step.
 
     Args:
-        workload: What runs.
-        kernels: `build_kernels` it, as it runs.
+        workload: Workload or published measurement.
+        kernels: Kernels of the step, see `build_kernels`.
     """
     rows = sorted(
         (k.category, k.dtype, k.count, k.flops, k.bytes_moved, k.m, k.n, k.k, k.batch) for k in kernels
@@ -53,7 +53,7 @@ def compute_fingerprint(workload: RunIdentity, kernels: Iterable[Kernel]) -> str
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredStep:
-    """One measured step of known work."""
+    """Measured time of a step on an accelerator."""
 
     accelerator: str
     step_s: float
@@ -67,7 +67,7 @@ class MeasuredSteps:
     steps: dict[str, tuple[MeasuredStep, ...]]
 
     def find(self, work: str, accelerator: str) -> MeasuredStep | None:
-        """Return the median measurement of the work with that fingerprint on that accelerator, or None."""
+        """Return the median measurement of a fingerprint on an accelerator; None if there is none."""
         rows = [row for row in self.steps.get(work, ()) if row.accelerator == accelerator]
         rows.sort(key=lambda row: row.step_s)
         return rows[(len(rows) - 1) // 2] if rows else None

@@ -1,7 +1,6 @@
-"""Time of a kernel on a chip: a roofline whose roofs know about tiles, waves and small kernels.
+"""Roofline time of a kernel with tile and wave quantization, memory latency, caches and Winograd transforms.
 
-Pure formulas on arrays; ``xp`` is the array module (NumPy to predict, jax.numpy to fit with exact gradients).
-Seconds, bytes, FLOP and their rates everywhere.
+Pure formulas on arrays; ``xp`` is the array module: NumPy for predictions, jax.numpy for fits.
 """
 
 from __future__ import annotations
@@ -24,21 +23,20 @@ __all__ = [
 ]
 
 
-# Output tiles that cuBLAS and cuDNN choose among, and the rate of each relative to the best: a smaller tile
-# reads more operand bytes from shared memory per FLOP. The arithmetic intensity of a t x u tile against
-# shared memory is t*u/(t+u); CUTLASS documents the tile family ("Efficient GEMM in CUDA", NVIDIA, 2017).
+# Output tiles available to cuBLAS and cuDNN. A smaller tile reads more operand bytes from shared memory per FLOP:
+# the arithmetic intensity of a t x u tile is t*u/(t+u) ("Efficient GEMM in CUDA", CUTLASS, NVIDIA, 2017).
 TILES = ((128, 128), (128, 64), (64, 128), (64, 64), (64, 32), (32, 64), (32, 32), (16, 128))
-# How many ways the k loop may be divided among cores when there are too few output tiles.
+# Numbers of parts of a k loop that is split among cores when there are too few output tiles (split-k).
 SPLITS = (1, 4, 16, 64)
 TILINGS = tuple((rows, columns, splits) for rows, columns in TILES for splits in SPLITS)
-NEVER_S = 1e6  # a time that no product takes: what a tiling that is not allowed costs
-# Tiles that one core keeps in flight at a time, to hide the latency of memory.
+NEVER_S = 1e6  # penalty that excludes a tiling [s]
+# Tiles in flight per core, which hide memory latency.
 TILES_PER_CORE = 4.0
-_TINY_S = 1e-15  # keeps the gradient of 0^p finite; a thousandth of a clock tick
+_TINY_S = 1e-15  # keeps the gradient of 0^p finite
 
 
 def soft_max(a: Any, b: Any, *, sharpness: float, xp: Any) -> Any:
-    """Return a smooth maximum, (a^p + b^p)^(1/p): work that overlaps, but not perfectly.
+    """Return the p-norm (a^p + b^p)^(1/p), a smooth maximum: the time of work that overlaps imperfectly.
 
     Args:
         a, b: Non-negative times [s], equal shapes.
@@ -65,15 +63,16 @@ def soft_min(a: Any, b: Any, *, sharpness: float) -> Any:
 
 
 def memory_traffic_s(*, bytes_moved: Any, attainable_bytes_per_s: Any, l2_bytes: Any, l2_reuse: Any) -> Any:
-    """Return the time that a kernel's traffic takes [s].
+    """Return the time of a kernel's memory traffic with second-level cache hits [s].
 
-    What a cache still holds of the kernel before need not be read again.
+    t = B (1 - r C / (C + B)) / W with traffic B, cache size C, reuse r and bandwidth W: data left in the cache by
+    the previous kernel is not read again.
 
     Args:
-        bytes_moved: Of one launch [bytes].
-        attainable_bytes_per_s: What memory gives at best [bytes/s].
-        l2_bytes: Second-level cache [bytes].
-        l2_reuse: Share of what fits into the cache that is found there [-].
+        bytes_moved: B, traffic of one launch [bytes].
+        attainable_bytes_per_s: W, attainable bandwidth [bytes/s].
+        l2_bytes: C, second-level cache [bytes].
+        l2_reuse: r, share of cached data that is reused [-].
     """
     missed = 1.0 - l2_reuse * l2_bytes / (l2_bytes + bytes_moved)
     return bytes_moved * missed / attainable_bytes_per_s
@@ -83,25 +82,32 @@ def tiling_s(
     *, m: Any, n: Any, k: Any, batch: Any, cores: Any, core_flop_per_s: Any, rows: Any, columns: Any,
     splits: Any, k_step: Any, quantization: Any, split_cost: Any, step_latency_s: Any, sharpness: Any, xp: Any,
 ) -> Any:  # fmt: skip
-    """Return the time of products by one tiling [s].
+    """Return the time of ``batch`` matrix products [m, k] x [k, n] by one tiling [s].
 
-    Every output tile is padded to the full tile, the k loop to its step. Tiles run in waves of ``cores``;
-    less than one wave takes as long as a full one. Each step of the k loop waits for memory at least once,
-    which only `TILES_PER_CORE` tiles at a time can hide: a few tiles with a long loop are bound by latency. The
-    larger of both is taken softly: with many tiles their ratio is the same for all products of a chip, and a sharp
-    maximum would bend the time of all of them at one point, where no search for coefficients gets past.
+    With tiles of r x c outputs, s-fold split k loop, steps of d elements, P cores of F FLOP/s, quantization q,
+    latency L, T = `TILES_PER_CORE` and ceil(x) the smallest integer >= x:
+
+        v = ceil(m / r) ceil(n / c) batch s / P                    tiles per core
+        w = max(v + q (ceil(v) - v), 1)                            waves; a partial first wave costs a full one
+        l = ceil(k / (s d))                                        steps of the k loop, padded
+        busy = 2 w r c l d / F                                     arithmetic of padded tiles
+        wait = max(w / T, 1) l L                                   latency hidden by T tiles in flight per core
+        t = (busy^p + wait^p)^(1/p) (1 + split_cost log2 s)        p = ``sharpness``
+
+    The maximum of arithmetic and latency is smooth because their ratio is equal for all large products on a chip:
+    a sharp maximum would have a kink at one point for all of them, where the fit of coefficients gets stuck.
 
     Args:
-        m, n, k, batch: The product, ``batch`` independent ones [-].
-        cores: Streaming multiprocessors (GPU), matrix units (TPU) or cores (CPU) [-].
-        core_flop_per_s: What one core attains with this tile [FLOP/s].
-        rows, columns: Of the output that one core computes at a time [-].
-        splits: Parts that the k loop is divided into [-].
-        k_step: Granularity of the k loop [-].
-        quantization: 0: waves may be fractional beyond the first; 1: whole waves only [-].
-        split_cost: Relative cost of each doubling of the split (partial sums are added up) [-].
-        step_latency_s: Of one step of the k loop when nothing hides it [s].
-        sharpness: See `soft_max` [-].
+        m, n, k, batch: Sizes of the products, and their number [-].
+        cores: P: streaming multiprocessors (GPU), matrix units (TPU) or cores (CPU) [-].
+        core_flop_per_s: F, rate of one core with this tile [FLOP/s].
+        rows, columns: r, c, size of an output tile [-].
+        splits: s, parts of the k loop [-].
+        k_step: d, elements per step of the k loop [-].
+        quantization: q; 0: fractional waves beyond the first, 1: whole waves only [-].
+        split_cost: Relative cost of each doubling of the split, for the sum of partial results [-].
+        step_latency_s: L, latency of one unhidden step of the k loop [s].
+        sharpness: p, see `soft_max` [-].
     """
     waves = xp.ceil(m / rows) * xp.ceil(n / columns) * batch * splits / cores
     waves = xp.maximum(waves + quantization * (xp.ceil(waves) - waves), 1.0)
@@ -116,15 +122,15 @@ def best_tiling_s(
     *, m: Any, n: Any, k: Any, batch: Any, cores: Any, core_flop_per_s: Any, tile_exponent: Any, k_step: Any,
     quantization: Any, split_cost: Any, may_split: Any, step_latency_s: Any, sharpness: Any, xp: Any,
 ) -> Any:  # fmt: skip
-    """Return the time of products by the fastest of the tilings that a library would choose from [s].
+    """Return the time of matrix products by the fastest of `TILINGS` [s].
 
-    The choice is made first and timed after, so that a gradient follows the chosen tiling alone.
+    The tiling is chosen first, and its time computed again: gradients then follow only the chosen tiling.
 
     Args:
-        core_flop_per_s: What one core attains with the best tile [FLOP/s].
-        tile_exponent: How a tile's rate falls with its arithmetic intensity [-].
-        split_cost: Relative cost of each doubling of the split (partial sums are added up) [-].
-        may_split: Whether the k loop of a product may be split at all.
+        m, n, k, batch, cores, k_step, quantization, split_cost, step_latency_s, sharpness: See `tiling_s`.
+        core_flop_per_s: Rate of one core with the best tile [FLOP/s].
+        tile_exponent: See `tile_rate` [-].
+        may_split: Whether the k loop of a product may be split.
     """
 
     def time_s(rows: Any, columns: Any, splits: Any) -> Any:
@@ -143,7 +149,7 @@ def best_tiling_s(
 
 
 def tile_rate(rows: Any, columns: Any, exponent: Any) -> Any:
-    """Return a tile's rate relative to the largest: its arithmetic intensity to a power [-].
+    """Return the rate of a tile relative to the largest: (I / I_max)^exponent with I = r c / (r + c) [-].
 
     Example:
         >>> tile_rate(32, 32, 0.5)
@@ -154,7 +160,7 @@ def tile_rate(rows: Any, columns: Any, exponent: Any) -> Any:
 
 
 _WGRAD = CONVOLUTIONS.index("conv_wgrad")
-_FILTER_BYTES = 4.0  # an element; cuDNN has these algorithms on scalar units for float32 alone
+_FILTER_BYTES = 4.0  # per element: cuDNN supports these algorithms on scalar units in float32 only
 
 
 def transforms_s(
@@ -166,23 +172,23 @@ def transforms_s(
     clock: Any,
     xp: Any,
 ) -> Any:
-    """Return the time of the transforms around one launch of each contraction [s], array of [kernels].
+    """Return the time of Winograd's or Fourier transforms per launch of each contraction [s], array of [kernels].
 
-    An algorithm that multiplies less writes every filter and every tile of an array in another form first, and
-    the products read that (Lavin and Gray, 2016, CVPR, section 4). Of F(4x4, 3x3) the 9 elements of a filter
-    become 36, and 16 of an array 36: 8 more passes over a filter, 4.5 over an array, were each form written and
-    read once. Kernels that hold a tile in registers save some; Fourier's tiles of 32x32 take more of a filter.
-    How many there are is fitted.
+    t = p_f B_f / R + p_a B_a / W with passes p_f over the filter of B_f bytes at rate R, and p_a over the arrays
+    of B_a bytes at bandwidth W. Transformed filters and arrays are written and read again (Lavin and Gray, 2016,
+    CVPR, section 4): F(4x4, 3x3) turns 9 filter elements into 36 and 16 array elements into 36, which is 8 more
+    passes over a filter and 4.5 over an array if each is written and read once. Kernels that keep a tile in
+    registers need fewer, Fourier tiles of 32x32 need more. The numbers of passes are fitted.
 
-    A filter is small and turned by a thread each: such kernels are bound by what the cores issue, not by memory.
-    Between K80, M60, P100, T4 and V100 the passes differ by half at a rate that goes with cores and clock, and are
-    half or double at one that goes with bandwidth.
+    Filter transforms are bound by instruction issue, not by memory, so R is proportional to cores and clock:
+    fitted passes on K80, M60, P100, T4 and V100 then differ by up to 1.5 times, and up to 2 times with R
+    proportional to bandwidth.
 
     Args:
-        table: Contractions alone.
+        table: Contractions only.
         chip, generation: Coefficients of each row.
-        bandwidth_bytes_per_s: Of arrays [bytes/s].
-        clock: Under load, over the boost clock [-].
+        bandwidth_bytes_per_s: W, bandwidth for arrays [bytes/s].
+        clock: Clock under load relative to the boost clock [-].
     """
     across = xp.where(table.category == _WGRAD, table.m, table.k)
     filter_bytes = across * table.n * _FILTER_BYTES

@@ -1,10 +1,8 @@
-"""Time of kernels on a TPU: arrays of multiply-adds that stream tiles, memory at its datasheet rate.
+"""Time of kernels on a TPU: a roofline at datasheet rates with the padding of its systolic arrays.
 
-Pure formulas. Nothing here was fitted. What kernels of GPUs are fitted with (waves of tiles over cores, launch
-gaps, clocks that drop under load, a shared cache) does not exist there: a step is one program, and the compiler
-schedules its memory. What is left is a roofline with the padding that the arrays enforce. It is checked on
-published steps (`gpuplan accuracy`, setting `tpu`). It knows nothing of random bits, sorts and gathers beyond
-their bytes.
+Pure formulas without fitted constants: waves of tiles, launch gaps, throttled clocks and a shared cache do not
+exist on a TPU, where a step is one program whose memory is scheduled by the compiler. Published steps validate it
+(`gpuplan accuracy`, setting `tpu`). Random bits, sorts and gathers are modelled by their memory traffic only.
 """
 
 from __future__ import annotations
@@ -25,14 +23,15 @@ _DEPTHWISE = CATEGORIES.index("depthwise")
 
 
 def padded_flops(*, m: Any, n: Any, k: Any, batch: Any, lanes: Any, xp: Any) -> Any:
-    """Return what an array of ``lanes`` x ``lanes`` multiply-adds spends on products [FLOP].
+    """Return the padded FLOPs of matrix products on a systolic array of L x L multiply-adds [FLOP].
 
-    The contracted dimension and one of the others fill whole sides of the array; the third streams through in
-    groups of 8. The better of the two ways is taken.
+    2 batch L ceil(k / L) min(8 ceil(m / 8) L ceil(n / L), 8 ceil(n / 8) L ceil(m / L)): the contracted dimension
+    and one other are padded to the sides of the array, the third streams through in groups of 8; the better
+    assignment is taken.
 
     Args:
-        m, n, k: The product, ``batch`` independent ones [-].
-        lanes: Side of the array: 128, or 256 from TPU v6e on [-].
+        m, n, k, batch: Sizes of the products, and their number [-].
+        lanes: L, side of the array: 128, or 256 from TPU v6e on [-].
 
     Example:
         >>> import numpy as np
@@ -45,13 +44,13 @@ def padded_flops(*, m: Any, n: Any, k: Any, batch: Any, lanes: Any, xp: Any) -> 
 
 
 def systolic_parts_s(table: KernelTable, chip: AcceleratorLimits, *, xp: Any) -> tuple[Any, Any, Any]:
-    """Return total time, arithmetic time and memory time of each row, all launches together [s].
+    """Return total, arithmetic and memory time of all launches of each row [s].
 
-    A step is one program whose kernels follow each other without the host: there is no launch gap.
+    There are no launch gaps: a step is one program that runs without the host.
 
     Args:
         table: Kernels of the step.
-        chip: A TPU.
+        chip: Limits of a TPU.
         xp: Array module.
     """
     first = table.contractions
@@ -64,7 +63,7 @@ def systolic_parts_s(table: KernelTable, chip: AcceleratorLimits, *, xp: Any) ->
         xp=xp,
     )
     product_s = products / chip.peak_flop_per_s[:first]
-    # One filter a channel is no product: the vector unit does it.
+    # Depthwise convolutions run on the vector unit.
     vector_s = table.flops / chip.vector_flop_per_s
     product_s = xp.where(table.category[:first] == _DEPTHWISE, vector_s[:first], product_s)
     compute_s = xp.concatenate([product_s, vector_s[first:]])

@@ -17,18 +17,18 @@ LogBounds = tuple[float, float]
 
 @cache
 def load_inference_intervals() -> dict[str, LogBounds]:
-    """Return the packaged ends, by stack."""
+    """Return the packaged log bounds by class of stack."""
     text = (resources.files("gpuplan.profiles") / FILE).read_text(encoding="utf-8")
     return {stack: (low, high) for stack, (low, high) in json.loads(text)["intervals"].items()}
 
 
 def inference_log_bounds(training: LogBounds, basis: Basis, stack: str) -> LogBounds:
-    """Return by how much the time of an inference call may be off.
+    """Return the log bounds of the time of an inference call.
 
     Args:
-        training: The same of a training step.
-        basis: How the time is known; one from a datasheet may be off by what both kinds were off.
-        stack: What runs it.
+        training: Log bounds of a training step.
+        basis: Basis of the prediction; unless it is `modelled`, the union of both intervals is returned.
+        stack: Class of stack.
     """
     low, high = load_inference_intervals().get(stack, training)
     if basis == "modelled":

@@ -1,4 +1,4 @@
-"""How alike two steps are by what their time goes into: errors on steps alike tell more of the next one."""
+"""Similarity of two steps by their time breakdown, which weights calibration residuals."""
 
 from __future__ import annotations
 
@@ -10,21 +10,20 @@ from ..kernels.table import CATEGORIES, CONTRACTIONS
 __all__ = ["TimeBreakdown", "compute_time_breakdown", "similarity_weight"]
 
 _DOT = CATEGORIES.index("dot")
-# How far apart two makeups are before their errors say little of each other. Of seven distances from 0.15 to 1
-# this one gives architectures that are left out the least interval score, 9 % below that of intervals that do not
-# look at makeups (benchmarks/likeness_distance.py). With accelerators left out it is the same, and 15 % below for
-# Transformers; publishers that are left out gain nothing.
+# Length scale of the similarity of time breakdowns. Of seven values from 0.15 to 1 it has the lowest interval
+# score on held-out architectures, 9 % below that of equal weights (benchmarks/likeness_distance.py). On held-out
+# accelerators the score is equal, 15 % lower for Transformers; on held-out publishers it does not improve.
 DISTANCE = 0.25
 
 
 class TimeBreakdown(NamedTuple):
-    """Shares of a modelled step, adding up to 1 [-].
+    """Shares of the time of a modelled step, with sum 1 [-].
 
     Args:
-        convolutions: Time of convolutions.
-        products: Time of matrix products.
-        traffic: Time of everything else that the device does, which memory bounds.
-        waiting: What remains: for the host, its dispatch, and input.
+        convolutions: Convolutions.
+        products: Matrix products.
+        traffic: Other kernels, bound by memory.
+        waiting: Remainder: host, dispatch and input.
     """
 
     convolutions: float
@@ -34,12 +33,12 @@ class TimeBreakdown(NamedTuple):
 
 
 def compute_time_breakdown(category: Any, kernels_s: Any, *, step_s: float) -> TimeBreakdown:
-    """Return what a step's time goes into.
+    """Return the time breakdown of a step.
 
     Args:
-        category: Of each kernel, codes into `kernels.CATEGORIES`, array of [kernels].
-        kernels_s: What each takes, all its launches together, array of [kernels] [s].
-        step_s: What the step takes [s].
+        category: Category of each kernel as index into `kernels.table.CATEGORIES`, array of [kernels].
+        kernels_s: Total time of all launches of each kernel, array of [kernels] [s].
+        step_s: Time of the step [s].
     """
     is_product, is_rest = category == _DOT, category >= len(CONTRACTIONS)
     of_device_s = [float(kernels_s[of].sum()) for of in (~is_product & ~is_rest, is_product, is_rest)]
@@ -49,7 +48,7 @@ def compute_time_breakdown(category: Any, kernels_s: Any, *, step_s: float) -> T
 
 
 def similarity_weight(one: TimeBreakdown, other: TimeBreakdown) -> float:
-    """Return the weight of an error on one step for the interval of another, 0..1 [-].
+    """Return the weight exp(-(d / D)^2 / 2) of a residual: d is the distance of two breakdowns, D `DISTANCE` [-].
 
     Example:
         >>> same = TimeBreakdown(0.5, 0.5, 0.0, 0.0)
