@@ -1,8 +1,4 @@
-"""The fitted constants: what they are called, what they mean, and the one file that they live in.
-
-``profiles/efficiency.json`` holds them with the data they were fitted on. Nothing else in ``predict`` holds a
-number that was tuned.
-"""
+"""Fitted coefficients of the kernel model, stored in ``profiles/efficiency.json`` with the data of the fit."""
 
 from __future__ import annotations
 
@@ -32,20 +28,19 @@ FORMAT = "gpuplan.efficiency/6"
 
 
 class GenerationCoefficients(Frozen):
-    """How far one architecture generation gets, kernel category by kernel category.
+    """Efficiencies of one architecture generation by category of kernel.
 
     Args:
-        conv_fprop, conv_dgrad, conv_wgrad, dot: Share of the datasheet peak that large contractions reach [-].
-        depthwise: Share of the scalar units' peak at float32; pairs of 16-bit operands count as one [-].
-        conv_tensor, dot_tensor: Share of the tensor units' peak that large convolutions, products reach [-].
-        winograd_gain: How much less arithmetic 3x3 and 5x5, stride 1 convolutions of float32 cost [-].
+        conv_fprop, conv_dgrad, conv_wgrad, dot: Share of the scalar peak reached by large contractions [-].
+        depthwise: Share of the float32 peak of the scalar units; two packed 16-bit operands count as one [-].
+        conv_tensor, dot_tensor: Share of the tensor units' peak reached by large convolutions and products [-].
+        winograd_gain: Reduction of arithmetic for float32 convolutions of 3x3 and 5x5 with stride 1 [-].
         stream, pool, irregular: Share of the datasheet memory bandwidth reached by elementwise work and
             reductions, by window reductions, by gathers and scatters [-].
-        launch_s: Time from one kernel's end to the next one's full speed [s].
-        step_latency_s: Time of one step of a product's k loop when too few tiles run to hide it [s].
-        filter_passes: Passes over a filter by the transforms of Winograd's and Fourier's algorithms, at the bytes
-            that a V100's cores move in a clock [-].
-        array_passes: The same over the arrays, at the bandwidth that streams reach [-].
+        launch_s: Gap between two kernels [s].
+        step_latency_s: Latency of one step of a product's k loop that is not hidden by other tiles [s].
+        filter_passes: Passes over a filter by transforms of Winograd's and Fourier's algorithms [-].
+        array_passes: Passes over the arrays by the same transforms, at the bandwidth of streams [-].
     """
 
     conv_fprop: float
@@ -66,26 +61,24 @@ class GenerationCoefficients(Frozen):
 
 
 class SharedCoefficients(Frozen):
-    """What all generations have in common.
+    """Coefficients shared by all generations.
 
     Args:
-        tile_exponent: A tile's rate falls with this power of its arithmetic intensity [-].
-        quantization: How whole the waves are beyond the first, 0..1 [-].
+        tile_exponent: Exponent of a tile's rate in its arithmetic intensity [-].
+        quantization: Quantization of waves beyond the first; 0: fractional, 1: whole [-].
         split_cost: Relative cost of each doubling of a split k loop [-].
-        sharpness: How well arithmetic and memory traffic of one kernel overlap (power of a p-norm) [-].
-        dot_sharpness: The same for matrix products [-].
-        host_sharpness: The same for the device's work and the host's dispatch [-].
-        tensor_density: Power of the tensor units' FLOP per clock and core, relative to a V100's, that their share
-            of convolutions falls with: registers and caches feed dense units no faster. Matrix products reach
-            about the same share on all of them [-].
-        memory_density: Power of the memory's bytes per clock and core, relative to a V100's, that the share of
-            its bandwidth falls with: more bytes have to be under way at a time than a core asks for [-].
-        clock_headroom: The clock under load over the base clock, where power allows no more than that [-].
-        inline_ecc: Bandwidth that is left where error correction lies in the memory itself (GDDR) [-].
-        l2_reuse: Share of the traffic that a second-level cache holds which never reaches memory [-].
-        pressure_slope: How much slower steps get beyond full memory, where no workspace is left, per unit of
-            (memory needed / memory usable) above 1, in log time [-].
-        tensor_per_year: How much faster each year's libraries after 2019 use tensor units [-].
+        sharpness: Order of the p-norm of arithmetic and memory time of a kernel [-].
+        dot_sharpness: Order of the same p-norm for matrix products [-].
+        host_sharpness: Order of the p-norm of device work and host dispatch [-].
+        tensor_density: Share of the tensor peak in convolutions ~ (FLOP per clock and core, relative to a
+            V100)^-this: registers and caches do not scale with the units. Matrix products are not affected [-].
+        memory_density: Share of the bandwidth ~ (bytes per clock and core, relative to a V100)^-this: the requests
+            in flight per core are limited [-].
+        clock_headroom: Power-limited clock under load over the base clock [-].
+        inline_ecc: Share of the bandwidth left by error correction in the memory itself (GDDR) [-].
+        l2_reuse: Share of the traffic cached in the second level that does not reach memory [-].
+        pressure_slope: Slope of log time in (memory needed / memory usable) above 1, without workspace [-].
+        tensor_per_year: Factor of the use of tensor units per year of library releases after `SOFTWARE_EPOCH` [-].
     """
 
     tile_exponent: float
@@ -104,11 +97,11 @@ class SharedCoefficients(Frozen):
 
 
 class StackCoefficients(Frozen):
-    """How a framework, as it was used, differs from the mean of all.
+    """Factors of a software stack relative to the mean of all stacks.
 
     Args:
-        contraction, tensor: Rate of products on scalar units, on tensor units [-].
-        stream: Bandwidth of everything that is bound by memory [-].
+        contraction, tensor: Factor of the rate of products on scalar units and on tensor units [-].
+        stream: Factor of the memory bandwidth [-].
     """
 
     contraction: float
@@ -117,12 +110,12 @@ class StackCoefficients(Frozen):
 
 
 class HostCoefficients(Frozen):
-    """What the host adds to a step.
+    """Times of the host per step.
 
     Args:
-        fixed_s: Per step, whatever the model [s].
-        dispatch_s: Per kernel, kernel by kernel [s].
-        feed_bytes_per_s: Rate at which NumPy data reaches the device [bytes/s].
+        fixed_s: Constant time per step [s].
+        dispatch_s: Time per dispatched kernel [s].
+        feed_bytes_per_s: Rate of copies of NumPy data to the device [bytes/s].
     """
 
     fixed_s: float
@@ -131,22 +124,22 @@ class HostCoefficients(Frozen):
 
 
 class AcceleratorLimits(Frozen):
-    """What the formulas need to know of one accelerator, at the precision of the step.
+    """Limits of one accelerator at the precision of the step.
 
     Args:
-        peak_flop_per_s: What each kernel's operand type allows products at best, array of [kernels] [FLOP/s].
-        winograd: Whether Winograd algorithms exist for it, array of [kernels].
-        tensor: Whether tensor units do the products, array of [kernels].
+        peak_flop_per_s: Peak of products of each kernel's operand type, array of [kernels] [FLOP/s].
+        winograd: Whether Winograd algorithms exist for the type, array of [kernels].
+        tensor: Whether products run on tensor units, array of [kernels].
         tensor_density: FLOP per clock and core at the peak, relative to a V100's tensor units, array of
             [kernels] [-].
-        pairs: Whether scalar units take two operands in one instruction, array of [kernels].
-        memory_density: Bytes of traffic per clock and core at the datasheet's rate, relative to a V100's [-].
-        vector_flop_per_s: Peak of everything else [FLOP/s].
+        pairs: Whether scalar units process two packed operands per instruction, array of [kernels].
+        memory_density: Datasheet bytes per clock and core, relative to a V100 [-].
+        vector_flop_per_s: Peak of other operations [FLOP/s].
         memory_bytes_per_s: Datasheet bandwidth [bytes/s].
-        cores: What one tile runs on: SMs, matrix units, CPU cores [-].
-        clock_ratio: Base clock over boost clock; infinite where power sets no limit [-].
-        inline_ecc: Whether error correction lies in the memory itself.
-        issue_share: Of the scalar peak, what matrix products could reach by the instructions that are issued [-].
+        cores: Units that process one tile each: SMs, matrix units, CPU cores [-].
+        clock_ratio: Base clock over boost clock; infinite without a power limit [-].
+        inline_ecc: Whether error correction is stored in the memory itself.
+        issue_share: Upper bound of matrix products' share of the scalar peak by instruction issue [-].
         l2_bytes: Second-level cache [bytes].
         lanes: Side of a TPU's array of multiply-adds; 0 for other chips [-].
     """
@@ -168,7 +161,7 @@ class AcceleratorLimits(Frozen):
 
 
 class Coefficients(Frozen):
-    """Everything that was fitted, and on what."""
+    """All fitted coefficients, prediction intervals, and the data of the fit."""
 
     generations: dict[str, GenerationCoefficients]  # "" is the mean, in the middle between both eras
     era: dict[str, float]  # what chips since Volta add to the log, and older ones take from it
@@ -225,5 +218,5 @@ def load_coefficients(path: Path | None = None) -> Coefficients:
     except (OSError, KeyError, TypeError, ValueError) as problem:
         raise UsageError(
             f"cannot read coefficients from `{path or packaged}`: {problem!r}",
-            hint="write them anew with `gpuplan calibrate`",
+            hint="rebuild them with `gpuplan calibrate`",
         ) from problem

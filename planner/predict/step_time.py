@@ -1,4 +1,4 @@
-"""What a prediction of a step says."""
+"""Result of a prediction of a step."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Limiter = Literal["compute", "memory bandwidth", "launch", "input", "link"]
 
 
 class StatedMemory(Frozen):
-    """What the accelerator's own compiler says that a step needs.
+    """Memory of a step according to the accelerator's compiler.
 
     Args:
-        needed_bytes: On one accelerator; None where the compiler refuses a step and does not say [bytes].
-        fits: The compiler's verdict; None where it gives none, and the size alone decides.
+        needed_bytes: Memory on one accelerator; None if the compiler rejects a step without its size [bytes].
+        fits: Verdict of the compiler; None if it gives none, so that the size decides.
     """
 
     needed_bytes: int | None
@@ -31,11 +31,11 @@ class StepTime(Frozen):
 
     Args:
         time_s: 80 % prediction interval [s].
-        basis: How it is known.
-        limiter: What most of the time goes to.
-        parts_s: Where the central estimate goes, adding up to it [s].
-        note: One sentence on what was borrowed or assumed; empty when nothing was.
-        memory: As the compiler states it; None where it was not asked.
+        basis: Basis of the time.
+        limiter: Largest part of the time.
+        parts_s: Additive parts of the central estimate [s].
+        note: One sentence on borrowed or assumed data; empty if there is none.
+        memory: Memory according to the compiler; None if it was not used.
     """
 
     time_s: Interval
@@ -47,7 +47,7 @@ class StepTime(Frozen):
 
 
 def join_notes(*notes: str) -> str:
-    """Return several notes as one, those that say nothing left out.
+    """Return several notes as one text without the empty ones.
 
     Example:
         >>> join_notes("", "borrowed", "assumed")
@@ -58,6 +58,6 @@ def join_notes(*notes: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class NoPrediction:
-    """Why no time can be given (an unknown peak, a precision that the chip lacks)."""
+    """Reason for a missing prediction (an unknown peak, an unsupported precision)."""
 
     reason: str

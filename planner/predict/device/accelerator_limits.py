@@ -1,4 +1,4 @@
-"""What an accelerator of the catalog can attain at a precision: the datasheet side of the roofline."""
+"""Datasheet limits of an accelerator at a precision."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _SIXTEEN_BIT = ("float16", "bfloat16")
 
 
 def find_generation(accelerator: Accelerator) -> str:
-    """Return what shares its efficiencies: the architecture; NVIDIA's GA10x apart from the GA100.
+    """Return the generation whose efficiencies apply: the architecture, but for NVIDIA's GA10x and GA100.
 
-    Both are called Ampere; GA10x (compute capability 8.6) has two float32 units where GA100 has one and
-    tensor cores of half the rate (NVIDIA, "Ampere GA102 GPU Architecture", 2021, appendix).
+    Both are Ampere and separate generations; GA10x (compute capability 8.6) has two float32 units where GA100 has
+    one and tensor cores of half the rate (NVIDIA, "Ampere GA102 GPU Architecture", 2021, appendix).
     """
     if accelerator.architecture == "Ampere" and accelerator.compute_capability == "8.6":
         return "Ampere-GA10x"
@@ -36,10 +36,10 @@ def find_generation(accelerator: Accelerator) -> str:
 
 
 def peak_tflop_per_s(accelerator: Accelerator, dtype: str, *, tf32: bool) -> tuple[float | None, bool]:
-    """Return the datasheet peak for products of ``dtype`` [TFLOP/s], and whether tensor units give it.
+    """Return the datasheet peak for products of ``dtype`` [TFLOP/s], and whether it is that of tensor units.
 
-    None when the chip has no published rate for that type and no wider one that serves: 16-bit types fall
-    back to float32 units where a chip has no faster ones, as the frameworks do.
+    16-bit types fall back to float32 units on chips without faster ones, as in the frameworks. None if the chip
+    has no published rate for the type or its fallback.
     """
     if dtype == "float16" and accelerator.fp16_tensor_tflop_per_s:
         return accelerator.fp16_tensor_tflop_per_s, True
@@ -56,36 +56,36 @@ def peak_tflop_per_s(accelerator: Accelerator, dtype: str, *, tf32: bool) -> tup
 
 
 def tensor_dtypes(accelerator: Accelerator, *, precision: str) -> frozenset[str]:
-    """Return the operand types whose products tensor units do.
+    """Return the operand types whose products run on tensor units.
 
     Args:
         accelerator: A row of the catalog.
-        precision: Of the workload; `tf32` lets float32 products run there.
+        precision: Precision of the workload; `tf32` includes float32 products.
     """
     dtypes = (*_SIXTEEN_BIT, "float32")
     return frozenset(d for d in dtypes if peak_tflop_per_s(accelerator, d, tf32=precision == "tf32")[1])
 
 
 def _has_winograd(accelerator: Accelerator, dtype: str) -> bool:
-    """Return whether cuDNN has Winograd kernels on scalar units: for float32 (Lavin and Gray, 2016, CVPR).
+    """Return True for float32 on GPUs: cuDNN's Winograd kernels on scalar units (Lavin and Gray, 2016, CVPR).
 
-    On an A100 too, with TF32 off: published steps of VGG-16 there do 1.8 times the peak in nominal FLOPs.
+    This includes an A100 without TF32: published steps of VGG-16 reach 1.8 times the peak in nominal FLOPs.
     """
     return dtype == "float32" and accelerator.kind == "gpu"
 
 
 def _takes_pairs(accelerator: Accelerator, dtype: str, *, tensor: bool) -> bool:
-    """Return whether scalar units take two operands in one instruction, side by side in a word.
+    """Return True if scalar units process two packed 16-bit operands per instruction.
 
-    So do all NVIDIA chips that have tensor units for a 16-bit type: 31.4 TFLOP/s of float16 beside 15.7 of float32
-    on a V100 without them (NVIDIA, "Tesla V100 GPU Architecture", 2017), 39 of bfloat16 beside 19.5 on an A100
-    ("NVIDIA A100 Tensor Core GPU Architecture", 2020). A P100 does too, older and smaller chips do not; of other
-    vendors' nothing is assumed.
+    NVIDIA chips with tensor units for a 16-bit type do: 31.4 TFLOP/s of float16 and 15.7 of float32 on the scalar
+    units of a V100 (NVIDIA, "Tesla V100 GPU Architecture", 2017), 39 of bfloat16 and 19.5 of float32 on an A100
+    ("NVIDIA A100 Tensor Core GPU Architecture", 2020). So does a P100; smaller chips do not, and other vendors'
+    chips are assumed not to.
 
     Args:
         accelerator: A row of the catalog.
-        dtype: Of the operands.
-        tensor: Whether it has tensor units for them.
+        dtype: Type of the operands.
+        tensor: Whether the chip has tensor units for the type.
     """
     return accelerator.vendor == "NVIDIA" and dtype in _SIXTEEN_BIT and tensor
 
@@ -96,10 +96,10 @@ CORE_TFLOP_PER_S = 125.0 / 80.0
 
 
 def _cores(accelerator: Accelerator, *, peak_flop_per_s: float) -> float:
-    """Return how many cores of a GPU's kind work on tiles.
+    """Return the number of cores that process tiles [-].
 
-    A systolic array streams one tile after the other without waiting between the steps of the k loop; it is
-    taken for as many cores of a GPU as its peak is worth.
+    A systolic array streams tiles without latency between the steps of the k loop; it is modelled as the number of
+    GPU cores with the same peak.
     """
     cores = float(accelerator.sms_or_cores or 1)
     if accelerator.kind in ("gpu", "cpu"):
@@ -111,7 +111,7 @@ V100_TENSOR_FLOP_PER_CLOCK = 1024.0  # and SM ("NVIDIA Tesla V100 GPU Architectu
 
 
 def _tensor_density(accelerator: Accelerator, peak_flop_per_s: Any) -> Any:
-    """Return FLOP per clock and SM relative to a V100's tensor units; 1 where there are no SMs."""
+    """Return FLOP per clock and SM relative to a V100's tensor units; 1 for chips without SMs [-]."""
     import numpy as np
 
     if accelerator.kind != "gpu" or not accelerator.sms_or_cores or not accelerator.boost_mhz:
@@ -124,7 +124,7 @@ V100_MEMORY_BYTES_PER_CLOCK = 900.0 * GIGA / (80 * 1530 * MEGA)  # and SM ("NVID
 
 
 def _memory_density(accelerator: Accelerator) -> float:
-    """Return bytes per clock and SM at the datasheet's rate, relative to a V100's; 1 where there are no SMs."""
+    """Return datasheet bytes per clock and SM relative to a V100; 1 for chips without SMs [-]."""
     cores, clock_mhz, rate = accelerator.sms_or_cores, accelerator.boost_mhz, accelerator.memory_gb_per_s
     if accelerator.kind != "gpu" or not cores or not clock_mhz or not rate:
         return 1.0
@@ -135,7 +135,7 @@ _USUAL_CLOCK_RATIO = 0.8  # of GPUs whose base clock is not published: the media
 
 
 def _clock_ratio(accelerator: Accelerator) -> float:
-    """Return base over boost clock; infinite where a chip has one clock (TPU), or its peak is a measured one."""
+    """Return base over boost clock; infinite for chips with one clock (TPU) or a measured peak (CPU) [-]."""
     if accelerator.kind != "gpu":
         return math.inf
     if accelerator.base_mhz and accelerator.boost_mhz:
@@ -143,22 +143,22 @@ def _clock_ratio(accelerator: Accelerator) -> float:
     return _USUAL_CLOCK_RATIO
 
 
-# Lanes that the four schedulers of a streaming multiprocessor fill with an instruction each, of 32 threads.
-# Kepler's 192 lanes want two instructions at a time that wait for nothing, of which matrix products have too few:
-# what is issued bounds them there, at 57.6 % of the peak on a GTX 680 (Lai and Seznec, 2013, "Performance Upper
-# Bound Analysis and Optimization of SGEMM on Fermi and Kepler GPUs", CGO). Later chips have 128 lanes or fewer.
+# Lanes of a streaming multiprocessor that its four schedulers fill with one instruction of 32 threads each.
+# Kepler's 192 lanes need dual issue of independent instructions, of which matrix products have too few: issue
+# bounds them at 57.6 % of the peak on a GTX 680 (Lai and Seznec, 2013, "Performance Upper Bound Analysis and
+# Optimization of SGEMM on Fermi and Kepler GPUs", CGO). Later chips have 128 lanes or fewer.
 ISSUED_LANES = 4 * 32
 
 
 def _issue_share(accelerator: Accelerator) -> float:
-    """Return the share of the scalar peak that matrix products could reach by what is issued, 0..1 [-]."""
+    """Return the upper bound of the share of the scalar peak by instruction issue, 0..1 [-]."""
     if accelerator.kind != "gpu" or not accelerator.cuda_cores or not accelerator.sms_or_cores:
         return 1.0
     return min(1.0, ISSUED_LANES * accelerator.sms_or_cores / accelerator.cuda_cores)
 
 
 def _has_inline_ecc(accelerator: Accelerator) -> bool:
-    """Return whether check bits share the memory: GDDR whose usable size is a sixteenth below the nominal."""
+    """Return True if check bits are stored in the memory: GDDR with a usable size 1/16 below the nominal one."""
     usable, nominal = accelerator.usable_gib, accelerator.memory_gib
     gddr = (accelerator.memory_type or "").startswith("GDDR")
     return bool(gddr and usable and nominal and usable / nominal < 0.96)
@@ -167,12 +167,12 @@ def _has_inline_ecc(accelerator: Accelerator) -> bool:
 def compute_limits(
     accelerator: Accelerator, *, table: KernelTable, precision: str
 ) -> AcceleratorLimits | NoPrediction:
-    """Return the chip as these kernels see it, or why it cannot be known.
+    """Return the limits of an accelerator for each kernel, or the reason if data is missing.
 
     Args:
         accelerator: A row of the catalog.
-        table: The step's kernels.
-        precision: Of the workload; `tf32` lets float32 products run on tensor cores.
+        table: Kernels of the step.
+        precision: Precision of the workload; `tf32` runs float32 products on tensor cores.
     """
     import numpy as np
 

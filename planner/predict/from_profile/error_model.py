@@ -259,5 +259,5 @@ def load_error_model(path: Path | None = None) -> ErrorModel:
     except (OSError, KeyError, TypeError, ValueError) as problem:
         raise UsageError(
             f"cannot read transfer coefficients from `{path or packaged}`: {problem!r}",
-            hint="write them anew with `gpuplan calibrate`",
+            hint="rebuild them with `gpuplan calibrate`",
         ) from problem

@@ -127,7 +127,7 @@ def load_parallel_coefficients(path: Path | None = None) -> dict[str, ParallelCo
     except (OSError, KeyError, TypeError, ValueError) as problem:
         raise UsageError(
             f"cannot read constants of several devices from `{path or packaged}`: {problem!r}",
-            hint="write them anew with `gpuplan calibrate`",
+            hint="rebuild them with `gpuplan calibrate`",
         ) from problem
 
 
