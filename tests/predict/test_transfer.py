@@ -132,7 +132,7 @@ def test_what_alike_steps_of_others_were_off_by_is_expected_of_a_new_one() -> No
     """One workload with the same features was 1.2 times slower on V100: so is this one, but for noise."""
     covariance_model = replace(LEVEL_ONLY, level=0.0, alike_own=0.2, noise=0.02)
     training_errors = TrainingErrors(steps=(step("V100", work="other"),), log_ratios=(math.log(1.2),))
-    mean, _ = error_model(covariance_model, training_errors).before([step("V100"), step("T4")])
+    mean, _ = error_model(covariance_model, training_errors).prior([step("V100"), step("T4")])
     assert mean[0] == pytest.approx(math.log(1.2) * 0.2**2 / (0.2**2 + 0.02**2))
     assert mean[1] == 0.0
 

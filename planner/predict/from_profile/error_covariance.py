@@ -1,13 +1,17 @@
-"""How far errors of the model are alike: the covariance of log(measured / modelled) between two steps.
+"""Covariance of the model's residuals log(measured / modelled) between steps: a Gaussian process.
 
-A Gaussian process (Rasmussen & Williams, 2006, "Gaussian Processes for Machine Learning", ISBN 026218253X,
-equations 2.23 and 2.24). What the model gets wrong about one workload is written as a sum of
+Rasmussen & Williams, 2006, "Gaussian Processes for Machine Learning", ISBN 026218253X, equations 2.23 and 2.24.
+For steps i and j with shares s of compute, memory, launch and input time, batch size b and features f, the
+covariance of the residuals is
 
-- an error of each kind of time (compute, memory, launch, input), weighed by its share of the step: one that
-  every accelerator has in common, and one of each accelerator. So an error of the host stays with steps that the
-  host rules, and separates from the error of what each sample costs;
-- a wiggle along the batch size, where a library changes its algorithms;
-- what the steps of other workloads, much like this one, were off by on the same and on other accelerators.
+    [same workload] (sum_p s_ip s_jp common_p^2 + [same chip] sum_p s_ip s_jp own_p^2 + level^2
+                     + exp(-(ln b_i - ln b_j)^2 / (2 wiggle_length^2)) (wiggle_common^2 + [same chip]
+                     wiggle_own^2))
+    + exp(-|f_i - f_j|^2 / (2 alike_length^2)) (alike_common^2 + [same chip] alike_own^2)
+
+where [x] is 1 if x holds, else 0. The first line is an error per kind of time, common to all accelerators or of
+one accelerator, and an error of the workload as a whole; the second, a squared-exponential term in log batch size,
+models changes of algorithms by libraries; the third couples similar steps of different workloads.
 """
 
 from __future__ import annotations
@@ -33,22 +37,22 @@ __all__ = [
 
 PARTS = ("compute", "memory bandwidth", "launch", "input")
 
-# How much each feature has to differ for two steps to count as one unit apart: a factor e in time or in
-# of the batch size (about), a factor 4 in the size of a sample or in launches, a third of the time of the step.
+# Scales of the features: a factor e in time or batch size, a factor 4 in the size of a sample or in launches, a
+# third of the time of the step.
 LOG_STEP, LOG_BATCH, LOG_SAMPLE, LOG_LAUNCHES, SHARE = 1.0, 1.0, 1.4, 1.4, 0.33
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSummary:
-    """A modelled step, and what it is like.
+    """A modelled step with the properties that determine the covariance.
 
     Args:
-        work: Name of the workload, equal at every batch size and on every accelerator.
-        accelerator: Name of the accelerator.
-        batch_size: Samples in a step [-].
-        modelled_s: What the model says [s].
-        parts_s: Where the modelled time goes, under the names in `PARTS` [s].
-        input_bytes: One batch of data [bytes].
+        work: Name of the workload, independent of batch size and accelerator.
+        accelerator: Name of the chip.
+        batch_size: Samples per step [-].
+        modelled_s: Modelled time [s].
+        parts_s: Parts of the modelled time by the names in `PARTS` [s].
+        input_bytes: Size of one batch [bytes].
         launches: Kernels in a step [-].
     """
 
@@ -72,7 +76,7 @@ class StepFeatures:
     features: Any
 
     def __getitem__(self, rows: Any) -> StepFeatures:
-        """Return some of the steps, by index array."""
+        """Return the features of some steps, selected by an index array."""
         return StepFeatures(
             self.work[rows], self.accelerator[rows], self.log_batch[rows], self.shares[rows],
             self.features[rows],
@@ -84,21 +88,20 @@ class StepFeatures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorCovariance:
-    """Standard deviations of the errors, in log units, and lengths over which they change.
+    """Standard deviations and length scales of the covariance function, in log units.
 
     Args:
-        common: Of each kind of time, one workload on all accelerators; in the order of `PARTS`.
-        own: The same, of one accelerator alone.
-        level: Of a workload as a whole, on all accelerators.
-        wiggle_common, wiggle_own: Along the batch size.
-        wiggle_length: Over which factor of batch size the wiggle changes [log units].
-        noise: Of a measurement.
-        alike_common, alike_own: What steps of any workloads that are alike share, on all and on one accelerator.
-        alike_length: How unlike they may be, in units of the features.
+        common: Error of each kind of time on all accelerators, in the order of `PARTS`.
+        own: Error of each kind of time on one accelerator.
+        level: Error of a workload as a whole on all accelerators.
+        wiggle_common, wiggle_own: Squared-exponential term in log batch size, on all and on one accelerator.
+        wiggle_length: Length scale of that term.
+        noise: Measurement noise.
+        alike_common, alike_own: Squared-exponential term in the features, on all and on one accelerator.
+        alike_length: Length scale of that term, in units of the features.
 
-    The last three are chosen, not fitted, by comparing a few on PROFET's rows: of 0.1 to 0.3, 0.1 to 0.3 and
-    1 to 2, none moves the mean error of what was left out by more than half a point. The
-    others' defaults are where `fit_error_covariance` starts.
+    The last three are not fitted: within 0.1 to 0.3, 0.1 to 0.3 and 1 to 2 the mean held-out error on PROFET's
+    rows varies by less than half a point. The other defaults are the start of `fit_error_covariance`.
     """
 
     common: tuple[float, float, float, float] = (0.3, 0.2, 0.3, 0.3)
@@ -122,7 +125,7 @@ class ErrorCovariance:
         return ErrorCovariance(**{**data, "common": tuple(data["common"]), "own": tuple(data["own"])})
 
     def values(self) -> tuple[Any, ...]:
-        """Return the numbers in order, the tuples whole."""
+        """Return the values in the order of the fields, tuples unchanged."""
         return astuple(self)
 
 
@@ -150,7 +153,7 @@ def build_features(steps: Sequence[StepSummary]) -> StepFeatures:
 def within_workload_covariance(
     covariance_model: ErrorCovariance, first: StepFeatures, second: StepFeatures
 ) -> Any:
-    """Return the covariance of steps of one workload, [..., first, second]; leading axes are workloads."""
+    """Return the covariance within workloads, array of [..., first, second]; leading axes are workloads."""
     import numpy as np
 
     same_chip = first.accelerator[..., :, None] == second.accelerator[..., None, :]
@@ -164,7 +167,7 @@ def within_workload_covariance(
 
 
 def compute_covariance(covariance_model: ErrorCovariance, first: StepFeatures, second: StepFeatures) -> Any:
-    """Return the covariance of the errors of two lists of steps, without noise, array of [first, second]."""
+    """Return the noiseless covariance of the residuals of two lists of steps, array of [first, second]."""
     import numpy as np
 
     same_chip = first.accelerator[:, None] == second.accelerator[None, :]
@@ -178,14 +181,17 @@ def compute_covariance(covariance_model: ErrorCovariance, first: StepFeatures, s
 
 
 def posterior(mean: Any, spread: Any, known: Sequence[int], values: Any, *, noise: float) -> tuple[Any, Any]:
-    """Return mean and covariance of errors after some became known up to noise.
+    """Return the posterior mean and covariance given noisy observations.
+
+    With prior mean m and covariance K, observations y at indices o, noise variance v and the gain
+    G = K[:, o] (K[o, o] + v I)^-1: mean m + G (y - m[o]), covariance K - G K[o, :].
 
     Args:
-        mean: Before, array of [steps].
-        spread: Covariance before, array of [steps, steps].
-        known: Indices of the steps that became known.
-        values: Their errors, array of [known].
-        noise: Standard deviation of a measurement [log units].
+        mean: m, array of [steps].
+        spread: K, array of [steps, steps].
+        known: o, indices of the observed steps.
+        values: y, observed residuals, array of [known].
+        noise: Standard deviation of a measurement, square root of v [log units].
     """
     import numpy as np
 
@@ -195,14 +201,14 @@ def posterior(mean: Any, spread: Any, known: Sequence[int], values: Any, *, nois
     return mean + gain @ (values - mean[rows]), spread - gain @ spread[rows]
 
 
-WINSOR_LOG = 0.6  # errors beyond this count as this: a few odd measurements do not set the spread of all
+WINSOR_LOG = 0.6  # bound of residuals, against outliers
 PRIOR_LOG = 1.0  # prior spread of each standard deviation around its start, in log units
 LEARNT = ("level", "wiggle_common", "wiggle_own", "wiggle_length", "noise")
 FLOOR = 1e-9  # keeps a covariance invertible [log units squared]
 
 
 def winsorize(log_ratios: Any) -> Any:
-    """Return errors cut off at `WINSOR_LOG` on both sides."""
+    """Return the residuals clipped to +- `WINSOR_LOG`."""
     import numpy as np
 
     return np.clip(np.asarray(log_ratios, float), -WINSOR_LOG, WINSOR_LOG)
@@ -229,7 +235,7 @@ def _unpack(logs: Any) -> ErrorCovariance:
 
 
 def _by_size(features: StepFeatures, errors: Any) -> list[tuple[StepFeatures, Any]]:
-    """Return the workloads stacked with others of as many steps: arrays of [workloads, steps, ...]."""
+    """Return the workloads stacked by their number of steps: arrays of [workloads, steps, ...]."""
     import numpy as np
 
     groups: dict[int, list[Any]] = {}
@@ -241,7 +247,7 @@ def _by_size(features: StepFeatures, errors: Any) -> list[tuple[StepFeatures, An
 
 
 def _negative_log_likelihood(covariance_model: ErrorCovariance, features: StepFeatures, errors: Any) -> float:
-    """Return it for stacked workloads, each on its own (Rasmussen & Williams 2006, equation 2.30)."""
+    """Return the negative log likelihood of independent workloads (Rasmussen & Williams 2006, equation 2.30)."""
     import numpy as np
 
     size = errors.shape[-1]

@@ -1,4 +1,4 @@
-"""From a measurement elsewhere: what a profile on one accelerator says of the others."""
+"""Predict steps on an accelerator from a profile on another: Gaussian process regression of residuals."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ FORMAT = "gpuplan.transfer/1"
 def split_fixed_per_sample(
     batch_sizes: Sequence[int], steps_s: Sequence[float]
 ) -> tuple[float, float] | None:
-    """Return the fixed part of a step [s] and what each sample adds [s].
+    """Return the fixed time of a step [s] and the time per sample [s].
 
-    Least squares of the relative errors of ``fixed + per_sample * batch_size``; neither is negative. None when
-    fewer than two batch sizes were measured.
+    Non-negative least squares of the relative errors of ``fixed + per_sample * batch_size``; None for fewer than
+    two batch sizes.
 
     Example:
         >>> fixed_s, per_sample_s = split_fixed_per_sample([16, 64], [0.020, 0.050])
@@ -78,9 +78,9 @@ class BatchProfile:
     steps: tuple[tuple[int, float], ...]
 
     def step_s(self, batch_size: int) -> float:
-        """Return the time of a step there [s]: measured, else by its fixed and per-sample parts.
+        """Return the time of a step at a batch size: measured, else fixed + per_sample * batch_size [s].
 
-        Proportional to the batch size when only one other was measured.
+        Proportional to the batch size if only one other batch size was measured.
 
         Example:
             >>> profile = BatchProfile(accelerator="T4", steps=((16, 0.020), (64, 0.050)))
@@ -95,7 +95,7 @@ class BatchProfile:
         return split[0] + split[1] * batch_size
 
     def note(self) -> str:
-        """Return one sentence on what a prediction from this profile rests on."""
+        """Return one sentence on the measurements behind a prediction from this profile."""
         sizes = ", ".join(str(batch_size) for batch_size, _ in self.steps)
         split = split_fixed_per_sample(*zip(*self.steps, strict=True))
         parts = "" if split is None else (
@@ -106,7 +106,7 @@ class BatchProfile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Correction:
-    """What log(measured / modelled) is expected to be, and its standard deviation [log units]."""
+    """Posterior mean of log(measured / modelled), and its standard deviation [log units]."""
 
     log_ratio: float
     spread: float
@@ -114,7 +114,7 @@ class Correction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingErrors:
-    """Steps of other workloads that were measured, and log(measured / modelled) of each; may be empty."""
+    """Measured steps of other workloads with their residuals log(measured / modelled); may be empty."""
 
     steps: tuple[StepSummary, ...] = ()
     log_ratios: tuple[float, ...] = ()
@@ -122,7 +122,7 @@ class TrainingErrors:
 
 @dataclass(frozen=True, kw_only=True)
 class ErrorModel:
-    """What errors have in common, learnt from workloads that were measured on several accelerators.
+    """Gaussian process of the model's residuals, fitted on workloads measured on several accelerators.
 
     Args:
         covariance_model: How far errors are alike.
@@ -150,8 +150,8 @@ class ErrorModel:
             + self.covariance_model.noise**2 * np.eye(len(features))
         )
 
-    def before(self, steps: Sequence[StepSummary]) -> tuple[Any, Any]:
-        """Return mean and covariance of the errors of some steps, from what the library holds alone."""
+    def prior(self, steps: Sequence[StepSummary]) -> tuple[Any, Any]:
+        """Return mean and covariance of the residuals of some steps given the training errors alone."""
         import numpy as np
 
         features = build_features(steps)
@@ -165,17 +165,17 @@ class ErrorModel:
     def corrections(
         self, profiled: Sequence[StepSummary], measured_s: Sequence[float], targets: Sequence[StepSummary]
     ) -> list[Correction]:
-        """Return the errors to expect of some steps of a workload that was measured elsewhere.
+        """Return the posterior residuals of steps of a workload measured on another accelerator.
 
         Args:
-            profiled: What the model says where it was measured.
-            measured_s: The measured times of these [s].
-            targets: What the model says elsewhere; the same ``work`` as the profiled steps.
+            profiled: Modelled steps that were measured.
+            measured_s: Measured times of these steps [s].
+            targets: Modelled steps to correct, with the ``work`` of the profiled steps.
         """
         import numpy as np
 
         errors = np.log([m / step.modelled_s for m, step in zip(measured_s, profiled, strict=True)])
-        mean, spread = self.before([*profiled, *targets])
+        mean, spread = self.prior([*profiled, *targets])
         mean, spread = posterior(
             mean, spread, range(len(profiled)), errors, noise=self.covariance_model.noise
         )
@@ -184,11 +184,11 @@ class ErrorModel:
         return [Correction(log_ratio=float(log), spread=float(sd)) for log, sd in found]
 
     def ends_for(self, profiled: Sequence[StepSummary]) -> tuple[float, float]:
-        """Return the ends of the interval for a profile of that many batch sizes, in units of the spread."""
+        """Return the bounds of the interval for a profile of so many batch sizes, in units of the spread."""
         return self.ends["few" if len(profiled) <= 2 else "many"]
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON types; the library as one row a step."""
+        """Return plain JSON types; training errors as one row per step."""
         pairs = zip(self.training_errors.steps, self.training_errors.log_ratios, strict=True)
         rows = [[*_row(step), _short(log_ratio)] for step, log_ratio in pairs]
         return {"schema": FORMAT, "law": self.covariance_model.to_json(), "ends": self.ends, "library": rows}
@@ -227,7 +227,7 @@ def _step(row: Sequence[Any]) -> StepSummary:
 def predict_from_profile(
     profile: BatchProfile, *, profiled: Sequence[StepSummary], target: StepSummary, error_model: ErrorModel
 ) -> StepTime:
-    """Return the time of a step on an accelerator, from measured steps of the same workload on another.
+    """Return the time of a step on an accelerator from measured steps of the workload on another accelerator.
 
     Args:
         profile: What was measured.
@@ -248,10 +248,10 @@ def predict_from_profile(
 
 @cache
 def load_error_model(path: Path | None = None) -> ErrorModel:
-    """Read the packaged transfer coefficients, or a file that `gpuplan calibrate` wrote.
+    """Read the packaged error model, or a file written by `gpuplan calibrate`.
 
     Raises:
-        UsageError: The file is missing or is not such a file.
+        UsageError: The file is missing or has another format.
     """
     packaged = resources.files("gpuplan.profiles") / "transfer.json"
     try:
