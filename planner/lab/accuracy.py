@@ -1,4 +1,4 @@
-"""The evidence: scores on what no fit has seen, in every setting, and on a user's own measurements."""
+"""Scores on held-out rows in every evaluation setting, and on a user's measurements."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _lookup(machines: Mapping[tuple[str, float], Offer]) -> PriceOf:
 
 
 def build_decision_json(groups: Sequence[Sequence[ScoredRow]], prices: MachinePrices) -> dict[str, Any]:
-    """Return what choosing machines by these predictions loses, within each group, as plain JSON types."""
+    """Return the regret of choosing machines by these predictions within each group, as plain JSON types."""
 
     def loss(price_of: PriceOf) -> dict[str, Any]:
         return summarize_decisions(
@@ -131,7 +131,7 @@ class SettingScore:
 
 
 def _machines(rows: Sequence[ScoredRow]) -> set[tuple[str, int]]:
-    """Return what was chosen among: accelerators and devices."""
+    """Return the accelerators and numbers of devices of all options."""
     return {(c.accelerator, c.devices) for choice in build_options(rows, lambda *_: None) for c in choice}
 
 
@@ -146,7 +146,7 @@ class Scoreboard:
     Args:
         protocol: What the rows were predicted without.
         rows: Predicted rows: those of the first setting, or a user's own.
-        baselines: Scores of the rules of thumb on the same rows, fitted and left out alike.
+        baselines: Scores of the baselines on the same rows, cross-validated in the same way.
         unpredicted: Measurements that got no prediction, with the reason.
         settings: Scores of every setting that has rows, by name; empty for a user's own rows.
     """

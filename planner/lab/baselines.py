@@ -1,4 +1,4 @@
-"""The rules of thumb that the model has to beat, each with one constant fitted on the same rows."""
+"""Baselines: rules of thumb with one constant fitted on the same rows."""
 
 from __future__ import annotations
 

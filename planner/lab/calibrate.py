@@ -1,4 +1,4 @@
-"""Fitting everything on the packaged measurements, and writing it down."""
+"""Calibration: fit of all coefficients and intervals on the packaged measurements."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Progress = Callable[[str], None]
 # workloads; 90th percentile 3.9 %: nine repeats each, ddps-lab/profet@e69477fe6ea4). An 80 % interval of a
 # normal distribution is 1.28 standard deviations wide; the 90th percentile is taken as the deviation.
 REPEAT_NOISE = 0.039
-ALONE_FROM = 85  # rows from which a family of architectures is left out by itself
+ALONE_FROM = 85  # least rows of a family of architectures for a separate fold
 FOLDS = 5  # for the others
 MEASURED_LOG = math.log1p(1.28 * REPEAT_NOISE)
 
@@ -84,7 +84,7 @@ def select_single_gpu_rows(measurements: Sequence[Measurement]) -> list[Measurem
 
 
 def is_training(m: Measurement) -> bool:
-    """Return whether a training step was measured."""
+    """Return True for a measured training step."""
     return m.mode == "train"
 
 
@@ -146,8 +146,8 @@ def calibrate(samples: Sequence[LabelledSample], *, progress: Progress) -> Calib
 def compute_class_means(members: Mapping[str, Any]) -> dict[str, Any]:
     """Return the geometric mean over each of the classes that a user can name, for training and for inference.
 
-    A host that is an instance type ran Keras. Keras on backends that are gone (MXNet, CNTK, TensorFlow 1) is
-    no guide to Keras today; where nothing is left of a class, all others of its mode stand for it.
+    Hosts named by an instance type ran Keras. Discontinued backends (MXNet, CNTK, TensorFlow 1) are excluded; for
+    an empty class the mean of all other classes of its mode is taken.
     """
     found = {}
     named = [(*split_mode(name), value) for name, value in members.items() if name]
@@ -161,7 +161,7 @@ def compute_class_means(members: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _class_in(name: str) -> str | None:
-    """Return the class of a stack or a host; None for what is no guide to any."""
+    """Return the class of a stack or a host; None if it does not represent a current one."""
     if " keras" in name:  # odd layouts have a word more
         return "keras" if name.startswith("tensorflow2") else None
     return next((kind for kind in STACKS if f" {kind}" in name), "keras")
@@ -173,9 +173,9 @@ def _geometric_mean(members: Sequence[Any]) -> Any:
 
 
 def is_plain_fit(m: Measurement) -> bool:
-    """Return whether a step was timed as a user's own would run: Keras `fit` of TensorFlow 2 on arrays, one GPU.
+    """Return True for plain Keras `fit` of TensorFlow 2 on arrays and one GPU, as a user would run it.
 
-    Only such a measurement stands for the answer to what somebody else's `fit` takes on the same chip.
+    Only such measurements are looked up for a user's `fit` on the same chip.
     """
     plain = m.stack == "keras" and m.framework == "tensorflow2" and m.feed == "numpy"
     return plain and m.work == m.mode == "train" and m.devices == 1 and m.accelerator != "CPU"

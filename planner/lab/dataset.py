@@ -1,4 +1,4 @@
-"""From measurements to examples: building and tracing every measured workload once."""
+"""Samples from measurements: every measured workload is built and traced once."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def load_measured_workload(measurement: Measurement) -> Workload:
 def trace_workloads(measurements: Sequence[Measurement], *, progress: Progress) -> dict[Key, Workload]:
     """Build and trace every distinct workload among the measurements, as many at a time as there are cores.
 
-    Each is traced in a child process of its own; the threads here only wait for them.
+    Each is traced in a separate child process; the threads only wait for them.
     """
     distinct = {_key(m): m for m in measurements}
 
@@ -65,7 +65,7 @@ def trace_workloads(measurements: Sequence[Measurement], *, progress: Progress) 
 def trace_runs(
     measurements: Sequence[Measurement], *, progress: Progress, known: Mapping[str, TracedRun] | None = None
 ) -> dict[str, TracedRun]:
-    """Return what the measured runs launch, by `build_run_key`: traced where it is not known.
+    """Return the traces of measured runs by `build_run_key`; unknown runs are traced.
 
     Args:
         measurements: What was run.

@@ -46,7 +46,7 @@ class PublishedRun:
         step: How a step of it was run (its published time is not used).
         epochs: Whole epochs in its time to target at its published time of an epoch [-].
         run_s: Published: from start to target, evaluation included [s].
-        offer: Provider, instance type and region of the same machine for rent; None: nobody rents it out.
+        offer: Provider, instance type and region of the same machine; None if it cannot be rented.
         source: Where it was published.
     """
 
@@ -59,13 +59,13 @@ class PublishedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictedRun:
-    """A run beside its prediction.
+    """A published run with its prediction.
 
     Args:
         run: As published.
         step_s: Predicted [s].
         predicted_s: Of training and evaluation [s].
-        billed: The bill on the same machine, from boot to shutdown; None where nobody rents it out.
+        billed: The bill on the same machine, from boot to shutdown; None if it cannot be rented.
     """
 
     run: PublishedRun

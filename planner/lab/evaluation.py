@@ -1,4 +1,4 @@
-"""Predictions of what was held out, each made once however many settings look at them."""
+"""Held-out predictions, shared by all evaluation settings."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ class Evaluator:
         return cross_validate_accelerators(self.samples, progress=self.progress)
 
     def with_one_chip_new(self, chips: Sequence[str]) -> tuple[HeldOutPredictions, ...]:
-        """Predict what was run on each chip, there and elsewhere, by the fit that has seen no row of it.
+        """Predict the runs measured on each chip, on all chips, by the fit without that chip.
 
         The fit has seen the other chips: these predictions are for choosing, not for counting errors.
         """
@@ -209,7 +209,7 @@ class Evaluator:
 
     @cached_property
     def pairs(self) -> list[ScalingPair]:
-        """Steps on several devices, each with the step on one that was published beside it."""
+        """Steps on several devices, paired with the published step on one device."""
         return pair_measurements(self.corpus, self.accelerators)[0]
 
     @cached_property

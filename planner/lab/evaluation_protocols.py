@@ -1,4 +1,4 @@
-"""The settings that the program is judged in: what is held out, and which rows are looked at."""
+"""Evaluation settings: held-out groups and scored rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PASCAL_TO_AMPERE = (*DATASHEET_CHIPS, "RTX3090")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationSetting:
-    """One way to be judged.
+    """An evaluation setting.
 
     Args:
         name: What `--setting` takes.

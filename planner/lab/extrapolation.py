@@ -1,4 +1,4 @@
-"""Predictions of what no fit takes: several devices from a modelled one, each for itself or together, other chips.
+"""Held-out predictions of rows outside the fit: several devices, inference, other chips.
 
 The formulas are fitted on steps and calls of one GPU. What they make of other rows is judged by the same rule: the
 fit that predicts a row has seen nothing of what is left out with it.

@@ -39,7 +39,7 @@ FILE = "kernels.json.gz"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracedRun:
-    """What the model of a step needs to know of a traced run.
+    """Kernels and sizes of a traced run.
 
     Args:
         kernels: As the run launched them.
@@ -55,7 +55,7 @@ class TracedRun:
 
 
 def build_run_key(m: Measurement) -> str:
-    """Return what a trace depends on, as text: equal keys, equal kernels."""
+    """Return the key of a measured run: runs with equal keys have equal kernels."""
     policy = "float32" if m.precision == "tf32" else m.precision
     apart = [f"{part} apart" for part in sorted(find_unfused_parts(m))]
     how = " ".join(["xla" if m.compiled else "kernels", *apart, *sorted(find_cudnn_layers(m))])
@@ -67,7 +67,7 @@ def build_run_key(m: Measurement) -> str:
 
 
 def build_traced_run(m: Measurement, workload: Workload) -> TracedRun:
-    """Return what a traced workload launches in the way that was measured."""
+    """Return the kernels and sizes of a traced workload, executed as it was measured."""
     return TracedRun(
         kernels=find_measured_execution(m).build_kernels(select_executed_ops(m, workload)),
         input_bytes=workload.memory.input_bytes,

@@ -1,4 +1,4 @@
-"""Predicted memory beside what is known of it: XLA's own statement, and batches that ran or did not.
+"""Predicted memory compared with XLA's memory analysis and with batches that ran or failed.
 
 Three kinds of evidence. ``xla``: `memory_analysis()` of the step that Keras compiles (``profiles/xla_memory.csv``,
 made by ``benchmarks/xla_memory.py``). ``limits``: PROFET measured every network at 16 to 256 samples on four GPUs;
@@ -56,7 +56,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class XlaComparison:
-    """A training step beside XLA's word: arguments, temporaries, results that replace no argument [bytes]."""
+    """Predicted and XLA's memory of a step: arguments, temporaries, results that replace no argument [bytes]."""
 
     model: str
     batch_size: int
@@ -73,7 +73,7 @@ class XlaComparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchVerdict:
-    """One batch that ran, or did not, beside the verdict."""
+    """Verdict on one batch that ran or failed."""
 
     model: str
     batch_size: int
@@ -109,7 +109,7 @@ def build_memory_scores(progress: Progress) -> dict[str, Any]:
 def compare_with_xla(
     progress: Progress, *, rows: Iterable[dict[str, str]] | None = None
 ) -> list[XlaComparison]:
-    """Return every recorded step (or some) beside what XLA states.
+    """Return the comparison with XLA for all recorded steps, or for some rows.
 
     UsageError outside of a clone: the models of these steps are not installed.
     """
@@ -210,7 +210,7 @@ def _judged(m: Measurement, batch_size: int, ran: bool, verdict: MemoryVerdict) 
 
 
 def load_recorded_memory() -> dict[str, Any]:
-    """Return what was computed last, and ships with the program."""
+    """Return the packaged record."""
     record = json.loads((resources.files("gpuplan.profiles") / RECORD).read_text(encoding="utf-8"))
     return {name: record[name] for name in ("xla", "limits", "ran")}
 

@@ -1,4 +1,4 @@
-"""Published steps on several devices beside the published step on one: what scaling is fitted and judged on."""
+"""Pairs of multi-device and single-device measurements, for fitting and scoring scaling."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def scaling_facts_to_json(
 
 
 class ScalingPair(Frozen):
-    """A step on several devices and the step on one that was published beside it.
+    """A published step on several devices paired with the published step on one device.
 
     ``single_s`` is the geometric mean where one circumstance was measured several times. ``form`` and ``method``
     tell how the devices were kept together.
@@ -153,7 +153,7 @@ class UnpairedMeasurement(Frozen):
 
 
 def classify_exchange(measurement: Measurement) -> ExchangeForm:
-    """Return how gradients meet: an all-reduce, a server, or one process that splits the batch."""
+    """Return the form of gradient exchange: all-reduce, parameter server, or one process that splits the batch."""
     if measurement.distribution in SERVERS:
         return "parameter_server"
     split = measurement.distribution in ONE_PROCESS and measurement.stack == "keras"
@@ -174,7 +174,7 @@ def name_method(measurement: Measurement) -> str:
 
 
 def find_host_spec(measurement: Measurement) -> HostSpec:
-    """Return what is known of the host that a row was measured on."""
+    """Return the known properties of a measurement's host."""
     by_collection = COLLECTION_MACHINES.get((measurement.origin, measurement.accelerator), UNKNOWN_HOST)
     return HOST_SPECS.get(measurement.host, by_collection)
 
@@ -192,7 +192,7 @@ def _page(measurement: Measurement) -> str:
 
 
 def _beside(measurement: Measurement, candidates: Sequence[Measurement]) -> list[Measurement]:
-    """Return the steps on one device that were measured under the most alike circumstances."""
+    """Return the steps on one device measured under the most similar conditions."""
 
     def likeness(single: Measurement) -> tuple[bool, bool, float]:
         alike = SequenceMatcher(None, _page(measurement), _page(single)).ratio()

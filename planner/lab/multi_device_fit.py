@@ -1,4 +1,4 @@
-"""Fitting the constants of several devices, and judging them on sources or models that were left out.
+"""Fit and cross-validation of the constants of multi-device scaling.
 
 Regularized least squares on the log of the ratio of both steps, with `scipy.optimize.least_squares`; every
 method's constants are drawn towards a shared mean, and the mean towards a physical starting point.
@@ -166,5 +166,5 @@ def fit_exchange_forms(pairs: Sequence[ScalingPair]) -> dict[str, ParallelCoeffi
 
 
 def parallel_to_json(fitted: Mapping[str, ParallelCoefficients]) -> dict[str, Any]:
-    """Return what `parallel.load_parallel` reads."""
+    """Return the content of `parallel.json`."""
     return {"schema": FORMAT, "forms": {form: constants.to_json() for form, constants in fitted.items()}}

@@ -1,4 +1,4 @@
-"""Everything that is made of the published rows and of the tracer, made anew together."""
+"""Rebuild all packaged calibration files from the published rows and the tracer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What wrong predictions cost: the money and the hours lost by choosing a machine by them.
+"""Regret: money and hours lost by choosing a machine by predictions.
 
 A workload counts when it was measured on at least three accelerators, so that there was something to choose.
 Regret is what the choice costs over the best choice, both by the measured times.
@@ -60,7 +60,7 @@ class Decision:
         accelerators: Candidates [-].
         cheapest: Regret in dollars [-]; None when fewer than three candidates have a price.
         fastest: Regret in hours [-].
-        rank_correlation: Spearman's, of predicted and measured times [-]; None when all are alike.
+        rank_correlation: Spearman's, of predicted and measured times [-]; None if all are equal.
     """
 
     accelerators: int
@@ -100,7 +100,7 @@ class DecisionSummary:
 
 
 def regret(*, chosen_by: Sequence[float], truth: Sequence[float]) -> float:
-    """Return what the smallest of ``chosen_by`` costs over the smallest of ``truth`` [-].
+    """Return the regret truth[argmin(chosen_by)] / min(truth) - 1 [-].
 
     Example:
         >>> regret(chosen_by=[2.0, 1.0, 3.0], truth=[1.0, 1.5, 4.0])
@@ -132,7 +132,7 @@ def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float |
 
 
 def evaluate_choice(candidates: Sequence[AcceleratorOption]) -> Decision:
-    """Return what choosing among at least one candidate by prediction loses."""
+    """Return the regrets of choosing among options by prediction."""
     predicted = [c.predicted_s for c in candidates]
     measured = [c.measured_s for c in candidates]
     priced = [(c, c.usd_per_hour) for c in candidates if c.usd_per_hour is not None]

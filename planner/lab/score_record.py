@@ -1,4 +1,4 @@
-"""The record of accuracy: what every setting scored when it was last computed, and whether it got worse."""
+"""Record of the scores of every evaluation setting, and detection of regressions."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def read_record(path: Path | Traversable) -> dict[str, Any]:
     except (OSError, KeyError, TypeError, ValueError) as problem:
         raise UsageError(
             f"cannot read the record of accuracy `{path}`: {problem}",
-            hint="write it anew with `gpuplan accuracy --output FILE`",
+            hint="rebuild it with `gpuplan accuracy --output FILE`",
         ) from problem
 
 

@@ -23,7 +23,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredRow:
-    """One measurement beside its prediction."""
+    """A measurement with its prediction."""
 
     measurement: Measurement
     predicted_s: Interval
@@ -49,7 +49,7 @@ class Summary:
         median_ape, mean_ape, p90_ape: Absolute error as a share of the measurement [-].
         coverage_80: Share of measurements inside their 80 % interval [-].
         bias: Geometric mean of predicted / measured, minus 1 [-].
-        median_log_ratio, mean_log_ratio: Of |log(predicted / measured)|, which weighs half and twice alike [-].
+        median_log_ratio, mean_log_ratio: Of |log(predicted / measured)|, symmetric in factors of 1/2 and 2 [-].
     """
 
     n: int

@@ -1,4 +1,4 @@
-"""Errors of predictions from a profile elsewhere, on architectures that nothing has seen."""
+"""Cross-validation of predictions from a profile on another accelerator, with held-out architectures."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FEW, MANY = "few", "many"
 
 
 def name_workload(m: Measurement) -> str:
-    """Return what a measurement ran, whatever the accelerator and the batch size."""
+    """Return the name of a measurement's workload, independent of accelerator and batch size."""
     return f"{m.collection} {m.model} {m.mode} {m.precision} {m.stack}{' xla' if m.compiled else ''}"
 
 
@@ -210,7 +210,7 @@ def score_transfers(predictions: Sequence[TransferPrediction]) -> tuple[ScoredRo
 
 
 def score_transfer_baselines(predictions: Sequence[TransferPrediction]) -> dict[str, tuple[ScoredRow, ...]]:
-    """Return what rules of thumb make of the same profiles, by name of the rule."""
+    """Return the baselines' predictions from the same profiles, by name."""
     baselines = predictions[0].baselines_s if predictions else {}
     return {
         rule: score_transfers([replace(c, mid_s=c.baselines_s[rule], spread=1.0) for c in predictions])
@@ -221,7 +221,7 @@ def score_transfer_baselines(predictions: Sequence[TransferPrediction]) -> dict[
 def fit_error_model(
     validation: CrossValidation, fitted: FittedCoefficients, *, keep: Keep = lambda _: True
 ) -> ErrorModel:
-    """Learn from everything that was measured what to store beside the coefficients of the model.
+    """Fit the packaged error model on all measurements.
 
     Args:
         validation: Fits without each architecture, for the intervals.

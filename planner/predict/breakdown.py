@@ -1,7 +1,7 @@
-"""Where the time of a step goes: by kind of work and by layer, and where the step stands under the roofline.
+"""Time breakdown of a step by kind of work and by layer, with the data for a roofline plot.
 
-A kernel that fuses rows of several layers takes its time for all of them: it is divided by the bytes that each row
-moves. Launch gaps, waiting for the host, input and links belong to no layer and stand under their own names.
+The time of a kernel that fuses operations of several layers is divided in proportion to their memory traffic.
+Launch gaps, host, input and links belong to no layer and are listed by name.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BreakdownRow", "StepBreakdown", "break_down_step"]
 
-LAYERS_KEPT = 24  # the rest is one line
+LAYERS_KEPT = 24  # other layers are merged
 OTHER_LAYERS = "other layers"
 NO_LAYER = "outside of layers"
 KERAS = "keras"  # the stack that is predicted
@@ -54,7 +54,7 @@ class BreakdownRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepBreakdown:
-    """One device's step taken apart.
+    """Time breakdown of a step on one device.
 
     Args:
         accelerator: Its name.
@@ -88,13 +88,13 @@ class StepBreakdown:
 def break_down_step(
     workload: Workload, accelerator: Accelerator, step: StepTime, coefficients: Coefficients
 ) -> StepBreakdown | None:
-    """Return a step taken apart; None where the chip's peaks or the work are not known.
+    """Return the time breakdown of a step; None if limits of the chip or operations are unknown.
 
     Args:
-        workload: What runs.
-        accelerator: On one of these.
-        step: What was predicted of it, by whatever basis; the kernels are scaled to it.
-        coefficients: What was fitted.
+        workload: Traced workload.
+        accelerator: A row of the catalog.
+        step: Prediction of any basis, to which the times of kernels are scaled.
+        coefficients: Fitted coefficients.
     """
     pairs = find_keras_execution(workload, accelerator).group_ops(workload.ops)
     busy_s = _busy_s([kernel for kernel, _ in pairs], workload, accelerator, coefficients)
@@ -120,7 +120,7 @@ def break_down_step(
 def _busy_s(
     kernels: Sequence[Kernel], workload: Workload, accelerator: Accelerator, coefficients: Coefficients
 ) -> list[float] | None:
-    """Return how long each kernel runs, its launch gap apart; None where the chip is not known [s]."""
+    """Return the time of each kernel without its launch gap; None if limits of the chip are unknown [s]."""
     table = find_keras_execution(workload, accelerator).build_table(kernels)
     chip = compute_limits(accelerator, table=table, precision=workload.precision)
     if isinstance(chip, NoPrediction) or not kernels:
@@ -135,7 +135,7 @@ def _busy_s(
 def _shares(
     pairs: Sequence[tuple[Kernel, list[Op]]], busy_s: Sequence[float], *, compiled: bool
 ) -> Iterator[tuple[Op, BreakdownRow]]:
-    """Yield each row with its share of its kernel."""
+    """Yield each operation with its share of a kernel."""
     for (kernel, ops), time_s in zip(pairs, busy_s, strict=True):
         alone = len(ops) == 1
         moved = [kernel.bytes_moved * kernel.count] if alone else [
@@ -151,7 +151,7 @@ def _shares(
 
 
 def _summed(rows: Iterable[tuple[str, BreakdownRow]]) -> tuple[BreakdownRow, ...]:
-    """Return the shares of equal names together, longest first."""
+    """Return the sums of rows with equal names, longest first."""
     sums: dict[str, list[float]] = {}
     for name, part in rows:
         found = sums.setdefault(name, [0.0, 0.0, 0.0])
@@ -162,7 +162,7 @@ def _summed(rows: Iterable[tuple[str, BreakdownRow]]) -> tuple[BreakdownRow, ...
 
 
 def _longest(parts: tuple[BreakdownRow, ...]) -> tuple[BreakdownRow, ...]:
-    """Return the longest by name, and the others as one."""
+    """Return the longest rows, and the sum of the others."""
     rest = parts[LAYERS_KEPT:]
     if not rest:
         return parts
@@ -171,7 +171,7 @@ def _longest(parts: tuple[BreakdownRow, ...]) -> tuple[BreakdownRow, ...]:
 
 
 def _product_type(kernels: Iterable[Kernel]) -> str:
-    """Return the type in which most of the arithmetic is done; float32 where there is none."""
+    """Return the operand type with the most FLOPs; float32 if there are none."""
     flops: dict[str, float] = {"float32": 0.0}
     for kernel in kernels:
         flops[kernel.dtype] = flops.get(kernel.dtype, 0.0) + kernel.flops * kernel.count

@@ -1,4 +1,4 @@
-"""When the software of a published run was released: libraries of later years use tensor units better."""
+"""Release dates of the software of published runs: later libraries use tensor units better."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ __all__ = ["NEWEST_SOFTWARE", "SOFTWARE", "SOFTWARE_EPOCH", "software_year"]
 # The middle of the published years, which a framework's fitted rates are of. All published steps on tensor units
 # but four, of one network and one publisher, are of later software: they do not tell how libraries changed before.
 SOFTWARE_EPOCH = 2019.5
-NEWEST_SOFTWARE = 2023.0  # the end of them; nobody has published what later software does
+NEWEST_SOFTWARE = 2023.0  # end of the published years
 SOFTWARE = "software.csv"
 _CONTAINER = re.compile(r"NGC (\d\d)\.(\d\d)")  # NVIDIA's containers are named for their month
 
 
 def software_year(software: str) -> float:
-    """Return when software was released, with a fraction [years].
+    """Return the release date of software as a fractional year [years].
 
     Args:
         software: As a row names it; what is not known, or later than every published row, is taken for the newest.

@@ -1,4 +1,4 @@
-"""The vector that a fit searches in: where each coefficient sits, how far it may go, and back to names."""
+"""Parameter vector of the fit: columns and bounds of the coefficients, and conversion to named coefficients."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class VectorLayout:
         )
 
     def columns(self, sample: CoefficientKeys) -> list[int]:
-        """Return, for each coefficient of a case, the column of its own addition; -1 where there is none."""
+        """Return the column of the member's deviation for each coefficient of a sample; -1 if there is none."""
         columns: list[int] = []
         for group in GROUPS:
             width = len(group.ranges)
@@ -125,7 +125,7 @@ def compute_bounds(layout: VectorLayout) -> tuple[Any, Any, Any, Any]:
 
 
 def compute_robust_scales(layout: VectorLayout) -> Any:
-    """Return how many prior spreads each column may be off before it counts linearly [-].
+    """Return the scale of the robust loss of each column in prior spreads [-].
 
     One odd generation must not move the mean that stands for generations never measured; everything else is
     pulled with the square.

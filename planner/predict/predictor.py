@@ -1,4 +1,4 @@
-"""Step time of a workload on an accelerator, by the best basis there is."""
+"""Step time of a workload on an accelerator, by the best available basis."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 __all__ = ["ModelledStep", "Predictor", "compute_kernel_times_s", "model_step"]
 
 BITS_PER_BYTE = 8.0
-MEAN = ""  # of what was measured: what stands for everything that was not
+MEAN = ""  # key of the mean over measured members, used for unmeasured ones
 
 
 class ModelledStep(Frozen):
-    """A modelled step and where its time goes.
+    """A modelled step and its time by part and kernel.
 
     Args:
         total_s: The step [s].
@@ -53,7 +53,7 @@ class ModelledStep(Frozen):
 
     @property
     def breakdown(self) -> TimeBreakdown:
-        """What the step consists of; worked out when asked for, since an estimate never does."""
+        """Time breakdown of the step; computed on demand, since estimates do not use it."""
         return compute_time_breakdown(self.category, self.kernels_s, step_s=self.total_s)
 
 
@@ -142,7 +142,7 @@ def compute_kernel_times_s(
 def extrapolate_generation(
     coefficients: FittedCoefficients | Coefficients, *, year: int
 ) -> GenerationCoefficients:
-    """Return what is expected of a generation of that year that was never measured."""
+    """Return the expected coefficients of an unmeasured generation: mean * exp(gain * era)."""
     mean, era = coefficients.generations[MEAN], era_sign(year)
     return GenerationCoefficients(
         **{name: getattr(mean, name) * math.exp(gain * era) for name, gain in coefficients.era.items()}
@@ -241,7 +241,7 @@ class Predictor:
     def _modelled(
         self, workload: Workload, accelerator: Accelerator, *, share: float, stack: str, fed: bool
     ) -> StepTime | NoPrediction:
-        """Return the modelled step of one device, worked out once however many devices are asked for."""
+        """Return the modelled step of one device; cached for all numbers of devices."""
         steps, key = self._cache(workload).steps, (id(accelerator), share, stack, fed)
         if key not in steps:
             found = self._worked_out(workload, accelerator, share=share, stack=stack, fed=fed)
@@ -271,7 +271,7 @@ class Predictor:
     def _ends(
         self, workload: Workload, basis: Basis, stack: str, accelerator: Accelerator
     ) -> tuple[float, float]:  # fmt: skip
-        """Return by how much a time may be off, as log ratios."""
+        """Return the log bounds of a prediction."""
         filed = datasheet_interval_key(_kin_of(accelerator)) if basis == "datasheet" else basis
         ends = self.coefficients.intervals[filed][stack]
         if workload.mode == "infer":
@@ -279,7 +279,7 @@ class Predictor:
         return ends
 
     def _basis(self, workload: Workload, accelerator: Accelerator) -> tuple[Basis, str]:
-        """Return `modelled` where the fit has rows of this chip at this precision and way of running."""
+        """Return `modelled` if this kind of run was fitted, else `datasheet` with a note."""
         kind = name_run_kind(accelerator.name, workload.precision, compiled=workload.compiled)
         runs = self.coefficients.fitted_on["runs"]
         if kind in runs or append_mode(kind, workload.mode) in runs:
@@ -292,7 +292,7 @@ class Predictor:
 
 
 def _kin_of(accelerator: Accelerator) -> str:
-    """Return which measured chips an accelerator is one of; empty for none, as a TPU is."""
+    """Return the era of an accelerator among the measured chips; empty if none, as for TPUs."""
     return era_bucket(accelerator.year) if accelerator.kind == "gpu" and accelerator.year else ""
 
 

@@ -1,4 +1,4 @@
-"""Where the fit starts, how far it may go, and how alike the members of a group are expected to be.
+"""Priors of the fit: starting points, bounds, and spreads of the members of each group of coefficients.
 
 Shares of peak and bandwidth start at what micro-benchmarks of these chips call good (Jia et al., 2018,
 "Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking", arXiv:1804.06826: 0.7 to 0.9); times are
@@ -35,21 +35,21 @@ __all__ = [
 
 StartAndBounds = tuple[float, float, float]  # start, lowest, highest
 PRIOR_LOG = 1.0  # prior spread of the means around their starting points, in log units
-ROBUST_SPREADS = 1.0  # members this many prior spreads off count linearly where they may be odd
-NEVER_LINEAR = 1e3  # a scale that no column reaches: what it deviates by counts squared
-ROBUST_LOG = 0.15  # residuals beyond this count linearly (soft L1), so that odd rows do not rule
+ROBUST_SPREADS = 1.0  # scale of the robust loss for outlying members, in prior spreads
+NEVER_LINEAR = 1e3  # scale that is never reached: quadratic loss
+ROBUST_LOG = 0.15  # scale of the soft L1 loss of residuals, against outliers
 
 
 @dataclass(frozen=True, slots=True)
 class CoefficientGroup:
-    """Coefficients that belong together.
+    """Group of coefficients with one value per member.
 
     Args:
         name: What a case calls its member (`generation`, `stack`, `host`); empty when all cases share one.
         kind: The coefficients.
         ranges: Start and bounds of the mean over the members, by coefficient.
         spread_log: Prior spread of a member around the mean, in log units.
-        closer_log: The same for coefficients whose members are more alike.
+        closer_log: Prior spread of a member, by coefficient, where it differs from `spread_log`.
         surer_log: Prior spread of the mean around its start, where that is known better than `PRIOR_LOG` says.
         odd: Coefficients that a single member may be odd in: beyond `ROBUST_SPREADS` prior spreads its deviation
             counts linearly, so that it does not move the mean. In all others it counts squared.
@@ -70,17 +70,17 @@ class CoefficientGroup:
 
     @property
     def priors_log(self) -> list[float]:
-        """Return the prior spread of the mean, by coefficient in order."""
+        """Prior spread of the mean, by coefficient in order."""
         return [self.surer_log.get(name, PRIOR_LOG) for name in self.ranges]
 
     @property
     def spreads_log(self) -> list[float]:
-        """Return the prior spread of a member, by coefficient in order."""
+        """Prior spread of a member, by coefficient in order."""
         return [self.closer_log.get(name, self.spread_log) for name in self.ranges]
 
     @property
     def robust_spreads(self) -> list[float]:
-        """Return how many prior spreads a member may be off before it counts linearly, by coefficient in order."""
+        """Scale of the robust loss of a member in prior spreads, by coefficient in order."""
         return [ROBUST_SPREADS if name in self.odd else NEVER_LINEAR for name in self.ranges]
 
     def __post_init__(self) -> None:
@@ -179,7 +179,7 @@ def era_sign(year: int) -> float:
 
 
 def era_bucket(year: int) -> str:
-    """Return which measured chips a chip is one of, by when it came out; empty for one later than them all.
+    """Return the era of a chip among the measured chips by release year; empty if it is later than all.
 
     Example:
         >>> era_bucket(2016), era_bucket(2018), era_bucket(2023)
@@ -190,11 +190,11 @@ def era_bucket(year: int) -> str:
     return f"{ERA_BEGAN} to {LAST_YEAR}" if year >= ERA_BEGAN else f"before {ERA_BEGAN}"
 
 
-def datasheet_interval_key(kin: str) -> str:
-    """Return what intervals of a time from a datasheet are filed under.
+def datasheet_interval_key(era: str) -> str:
+    """Return the key of the intervals of predictions from a datasheet.
 
     Example:
         >>> datasheet_interval_key(era_bucket(2018)), datasheet_interval_key(era_bucket(2023))
         ('datasheet, 2017 to 2020', 'datasheet')
     """
-    return f"datasheet, {kin}" if kin else "datasheet"
+    return f"datasheet, {era}" if era else "datasheet"

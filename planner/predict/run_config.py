@@ -1,4 +1,4 @@
-"""How a measured step was run, in the terms of the model: which stack, which host, which memory."""
+"""Configuration of a run in terms of the model: stack, host, libraries, layouts, memory."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ FIRST_WITH_LSTM_ON_JAX = (3, 14)  # keras/src/backend/jax/rnn.py: `lstm` is a st
 
 
 def find_cudnn_layers(m: Measurement) -> frozenset[str]:
-    """Return the recurrent layers that a library ran whole in a measurement.
+    """Return the recurrent layers that cuDNN executed in a measurement.
 
     PyTorch's LSTM and GRU are cuDNN's on every GPU, and so are those of Keras in TensorFlow 2 unless XLA compiles
     them. Keras on TensorFlow 1, MXNet and CNTK looped.
@@ -57,7 +57,7 @@ def find_cudnn_layers(m: Measurement) -> frozenset[str]:
 
 
 def find_keras_cudnn_layers(accelerator: Accelerator, *, keras: str, compiled: bool) -> frozenset[str]:
-    """Return the recurrent layers that today's Keras or PyTorch hands to a library on an accelerator.
+    """Return the recurrent layers that current Keras executes by cuDNN on an accelerator.
 
     On PyTorch and TensorFlow (where Keras turns XLA off for a model that holds one) LSTM and GRU. On JAX the LSTM
     alone, in newer versions of Keras; GRU on JAX, and everything on TPUs, is a loop that XLA compiles
@@ -77,7 +77,7 @@ def find_keras_cudnn_layers(accelerator: Accelerator, *, keras: str, compiled: b
 
 
 def find_xla_converted_dtypes(accelerator: Accelerator, *, precision: str) -> frozenset[str]:
-    """Return the types of convolutions that XLA lays channels first though tensor units multiply them.
+    """Return the types of convolutions that run on tensor units but get channels first from XLA.
 
     Before Hopper it puts channels last for 16-bit types alone (openxla/xla@080da28
     xla/service/gpu/transforms/layout_assignment.cc, `HeuristicLayoutAssignment`; in 2019 as well): float32 that is
@@ -95,7 +95,7 @@ def find_xla_converted_dtypes(accelerator: Accelerator, *, precision: str) -> fr
 def find_keras_converted_dtypes(
     accelerator: Accelerator, *, precision: str, compiled: bool
 ) -> frozenset[str]:
-    """Return the types of convolutions that come to tensor units with channels first in today's Keras.
+    """Return the types of convolutions with channels first on tensor units in current Keras.
 
     Args:
         accelerator: A row of the catalog.
@@ -106,7 +106,7 @@ def find_keras_converted_dtypes(
 
 
 def find_converted_dtypes(m: Measurement, accelerator: Accelerator) -> frozenset[str]:
-    """Return the types of convolutions that came to tensor units with channels first, and were converted.
+    """Return the types of convolutions whose layout was converted for tensor units in a measurement.
 
     XLA lays arrays out by itself. So does TensorFlow without it, by the same rule: its graph optimizer turns
     16-bit convolutions to channels last, and all others to channels first
@@ -126,12 +126,12 @@ def find_converted_dtypes(m: Measurement, accelerator: Accelerator) -> frozenset
 
 
 def find_wait_factor(m: Measurement) -> float:
-    """Return how much longer a step took because its loop waited for the one before [-]."""
+    """Return the factor of a step's time from a loop that waits for the previous step [-]."""
     return WAIT_ON_TPU if m.waits and m.accelerator.startswith("TPU") else 1.0
 
 
 def find_unfused_parts(m: Measurement) -> frozenset[UnfusedPart]:
-    """Return where a framework launched every primitive, having no kernel for the whole.
+    """Return the parts of a step of which a framework launched every primitive separately.
 
     TensorFlow without XLA, in GELU and normalization of layers: BERT in mixed precision takes 349 ms there without
     XLA and 151 ms with it, on one V100 and of one publisher (profiles/published/dlperf_language.csv).
@@ -153,7 +153,7 @@ def find_unfused_parts(m: Measurement) -> frozenset[UnfusedPart]:
 
 
 def name_stack(m: Measurement) -> str:
-    """Return the name of the stack that ran a measurement: framework, how it was used, odd layouts apart.
+    """Return the name of a measurement's stack: framework, class of stack, and layout if it matters.
 
     A script of TensorFlow 1 stays one on TensorFlow 2: `tf_cnn_benchmarks` builds a graph and runs it in a session
     there, too ("TensorFlow 1 benchmarks", README.md of github.com/tensorflow/benchmarks).
@@ -169,16 +169,16 @@ def name_stack(m: Measurement) -> str:
 
 
 def classify_stack(m: Measurement) -> str:
-    """Return which stacks a measurement's errors are like: `keras`, `eager`, `tuned`, or `older keras`.
+    """Return the calibration class of a measurement's stack: `keras`, `eager`, `tuned`, or `older keras`.
 
-    Keras on backends that are gone (MXNet, CNTK, TensorFlow 1) is no guide to Keras today: loops over time took
-    two to three times as long there.
+    Keras on discontinued backends (MXNet, CNTK, TensorFlow 1) does not represent current Keras: loops over time
+    took two to three times as long.
     """
     return f"older {m.stack}" if m.stack == "keras" and m.framework in GONE else m.stack
 
 
 def append_mode(name: str, mode: str) -> str:
-    """Return what a stack or a host is called at inference; for training it has its own name.
+    """Return the name of a stack or host with the suffix of inference; unchanged for training.
 
     Example:
         >>> append_mode("keras", "train"), append_mode("keras", "infer")
@@ -188,7 +188,7 @@ def append_mode(name: str, mode: str) -> str:
 
 
 def split_mode(name: str) -> tuple[str, str]:
-    """Return what `append_mode` made a name of.
+    """Return the name without the suffix of `append_mode`, and the mode.
 
     Example:
         >>> split_mode("keras"), split_mode("keras infer")
@@ -199,12 +199,12 @@ def split_mode(name: str) -> tuple[str, str]:
 
 
 def name_host(m: Measurement) -> str:
-    """Return the name of the host: the instance type where Keras dispatched kernels, else the stack."""
+    """Return the name of the host: the instance type for plain Keras, else the stack."""
     return append_mode(m.host, m.mode) if m.stack == "keras" and m.host else name_stack(m)
 
 
 def name_run_kind(accelerator: str, precision: str, *, compiled: bool) -> str:
-    """Return what a fit has to have seen to call a prediction modelled.
+    """Return the kind of run; predictions are `modelled` only for kinds that were fitted.
 
     Example:
         >>> name_run_kind("T4", "float32", compiled=True)
@@ -214,16 +214,16 @@ def name_run_kind(accelerator: str, precision: str, *, compiled: bool) -> str:
 
 
 def name_measured_run_kind(m: Measurement) -> str:
-    """Return the kind of run that a measurement is one of."""
+    """Return the kind of run of a measurement."""
     return append_mode(name_run_kind(m.accelerator, m.precision, compiled=m.compiled), m.mode)
 
 
 def is_fed_from_host(m: Measurement) -> bool:
-    """Return whether a batch has to come from the host before each step can begin."""
+    """Return True if each step waits for a batch from the host."""
     return m.feed in FED_FROM_HOST or (not m.feed and m.stack == "keras")
 
 
 def compute_memory_pressure(memory_bytes: float, accelerator: Accelerator, *, share: float = 1.0) -> float:
-    """Return memory needed over memory usable [-]; 0 where the accelerator's memory is not known."""
+    """Return memory needed over memory usable; 0 if the accelerator's memory is unknown [-]."""
     usable_gib = accelerator.usable_gib or accelerator.memory_gib
     return memory_bytes / (usable_gib * GIB * share) if usable_gib else 0.0

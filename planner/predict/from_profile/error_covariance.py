@@ -260,10 +260,10 @@ def _negative_log_likelihood(covariance_model: ErrorCovariance, features: StepFe
 
 
 def fit_error_covariance(features: StepFeatures, log_ratios: Sequence[float]) -> ErrorCovariance:
-    """Fit how far errors spread within a workload; the reach between workloads is not fitted.
+    """Fit the covariance within workloads by maximum a posteriori; the term between workloads is not fitted.
 
-    Every workload counts as if it were the only one known, which is what a new one is: its errors are not
-    explained by its relatives, so more of them is left for its profile to explain.
+    Workloads are treated as independent, as a new workload is: residuals are not explained by similar workloads,
+    so that more weight is left to the profile of the new workload.
 
     Args:
         features: Steps of workloads, most of them measured on several accelerators.

@@ -125,7 +125,7 @@ class ErrorModel:
     """Gaussian process of the model's residuals, fitted on workloads measured on several accelerators.
 
     Args:
-        covariance_model: How far errors are alike.
+        covariance_model: Covariance function of the residuals.
         training_errors: The errors that were learnt from.
         ends: For profiles of one or two batch sizes (`few`) and of more (`many`): 10th and 90th percentile of
             (error - expected error) / its spread, on architectures that were left out.
@@ -141,7 +141,7 @@ class ErrorModel:
 
     @cached_property
     def _precision(self) -> Any:
-        """Inverse covariance of the library's errors, array of [steps, steps]."""
+        """Inverse covariance of the training errors, array of [steps, steps]."""
         import numpy as np
 
         features = self._training_features

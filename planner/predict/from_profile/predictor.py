@@ -1,4 +1,4 @@
-"""What was measured, put before what is modelled: a profile's own accelerator, and from there the others."""
+"""Predictions from profiles: measured on the profiled accelerator, corrected on other accelerators."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ REPEATABLE = 0.03  # medians of repeated profiles lie within this of each other 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineThroughput:
-    """What the script's own data pipeline delivers when nothing waits for a device.
+    """Throughput of the script's input pipeline without a device.
 
     Args:
         per_core: Samples per second of a core's time [1/s].
@@ -126,7 +126,7 @@ def _iter_rows(document: ProfileDocument, workloads: Sequence[Workload], source:
 
 
 def _loading(row: RowRecord) -> PipelineThroughput | None:
-    """Return what a row says of the pipeline; None where it says nothing."""
+    """Return the throughput of a row's input pipeline; None if it was not timed."""
     timed = [
         (float(one["samples_per_s"] or 0.0), float(per_core), one)
         for one in row.get("pipeline") or () if (per_core := one["samples_per_s_per_core"])
@@ -140,7 +140,7 @@ def _loading(row: RowRecord) -> PipelineThroughput | None:
 
 
 def is_same_work(one: Workload, other: Workload) -> bool:
-    """Return whether two workloads differ in nothing but the batch size and the length of the run."""
+    """Return True if two workloads differ only in batch size and length of the run."""
     facts = ("mode", "precision", "compiled", "parameters", "trainable_parameters")
     if any(getattr(one, name) != getattr(other, name) for name in facts):
         return False

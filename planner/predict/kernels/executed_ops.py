@@ -1,4 +1,4 @@
-"""Which ops a measured pass ran: not always a whole training step, and some of it more than once."""
+"""Operations of a measured pass, which may omit or repeat parts of a training step."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CORES_PER_CHIP = {"TPU-v2": 2, "TPU-v3": 2}
 
 
 class GradientPass(NamedTuple):
-    """Something that is done to all gradients, one after the other.
+    """An operation on all gradients.
 
     Args:
         name: What the kernels are called.
@@ -39,7 +39,7 @@ class GradientPass(NamedTuple):
 
 
 def list_gradient_passes(m: Measurement) -> tuple[GradientPass, ...]:
-    """Return what a pass does to its gradients that is no part of an update as Keras has it.
+    """Return the operations on gradients that are not part of Keras's update.
 
     Where passes are accumulated, each adds its gradients to a sum. TensorFlow takes the loss scale of float16 out
     of the gradients of each pass (PyTorch out of their sum, as Keras does), and scripts for TensorFlow 1 look
@@ -64,7 +64,7 @@ def list_gradient_passes(m: Measurement) -> tuple[GradientPass, ...]:
 
 
 def select_executed_ops(m: Measurement, workload: Workload) -> tuple[Op, ...]:
-    """Return the ops that a measured pass really ran.
+    """Return the operations of a measured pass.
 
     No optimizer where only forward and backward were timed; its share of the optimizer step where passes are
     accumulated; what is done to gradients beside it; the forward pass twice where activations are recomputed.
@@ -83,7 +83,7 @@ def select_executed_ops(m: Measurement, workload: Workload) -> tuple[Op, ...]:
 
 
 def _over_gradients(sweep: GradientPass, ops: Sequence[Op], *, gradient_bytes: float) -> Op:
-    """Return the row that stands for a sweep over all gradients, a kernel of its own however kernels are made."""
+    """Return one operation over all gradients, which is a separate kernel with and without XLA."""
     read, written = float(sweep.read * gradient_bytes), float(sweep.written * gradient_bytes)
     return Op(
         kind=OpKind.ELEMENTWISE, name=sweep.name, phase="backward", layer="", dtype="float32", count=sweep.times,

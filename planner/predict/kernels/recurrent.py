@@ -52,11 +52,11 @@ _CELLS = {
 
 
 def use_cudnn_rnn(ops: Sequence[Op], *, layers: Collection[str]) -> tuple[list[Op], list[Op]]:
-    """Return the ops that the host dispatches, and those that a library launches by itself.
+    """Return the operations dispatched by the host, and those launched by cuDNN.
 
     Args:
         ops: Of a traced workload.
-        layers: Recurrent layers that run whole in the library; the others keep their loop.
+        layers: Recurrent layers executed by cuDNN; the others keep the traced loop.
     """
     trains = any(op.phase == "backward" for op in ops)
     groups = count(1 + max((max(op.layer_group, op.fused_group) for op in ops), default=0))
@@ -73,7 +73,7 @@ def use_cudnn_rnn(ops: Sequence[Op], *, layers: Collection[str]) -> tuple[list[O
 
 
 def _step(product: Op, cell: _Cell, groups: Iterator[int], *, trains: bool) -> Iterator[Op]:
-    """Yield what each step does: its product, its pointwise work, and once for all steps the bias's gradient."""
+    """Yield the product and the pointwise kernel of each step, and the bias gradient of all steps."""
     backward = product.phase == "backward"
     state_bytes = product.bytes_written if backward else product.bytes_written / cell.gates
     arrays = cell.backward if backward else cell.forward + cell.kept * trains
@@ -98,7 +98,7 @@ def _pointwise(product: Op, group: int, *, flops: float, moved_bytes: float) -> 
 
 
 def _all_steps(product: Op, steps: int) -> Op:
-    """Return the one product that takes the place of a product in each step.
+    """Return the product over all steps that replaces one product per step.
 
     Keras puts the steps' own operand first, so that it is ``m`` that grows; where the results are summed it
     is ``k``, and they are written once.

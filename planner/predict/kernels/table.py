@@ -1,4 +1,4 @@
-"""From the table of ops to the kernels that a chip runs: fused by XLA, or one a layer call."""
+"""Kernels of a step from its operations: fused by XLA, or one per layer call."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def _groups(ops: Iterable[Op], *, compiled: bool) -> list[list[Op]]:
 
 
 def moved_bytes(op: Op, *, compiled: bool) -> float:
-    """Return what one execution of a row moves where its kernel is fused by XLA, or runs a layer call."""
+    """Return the memory traffic of an operation in a kernel fused by XLA, or of a layer call [bytes]."""
     if compiled:
         return op.fused_bytes_read + op.fused_bytes_written
     return op.layer_bytes_read + op.layer_bytes_written
@@ -189,7 +189,7 @@ def build_kernels(
     cudnn_layers: Collection[str] = (),
     unfused: Collection[UnfusedPart] = (),
 ) -> tuple[Kernel, ...]:
-    """Return what is launched in a step, equal kernels merged into one row with a count.
+    """Return the kernels of a step, equal kernels merged into one row with a count.
 
     Args:
         ops: Of the traced workload.
@@ -201,11 +201,11 @@ def build_kernels(
     dispatched, streamed = use_cudnn_rnn(ops, layers=cudnn_layers)
     dispatched, apart = split_unfused(dispatched, parts=unfused)
     inner = (replace(kernel, streamed=True) for kernel in _launched(streamed, compiled=compiled))
-    alike: dict[object, list[Kernel]] = {}
+    equal: dict[object, list[Kernel]] = {}
     primitives = (kernel for op in apart for kernel in _primitives(op))
     for kernel in [*_launched(dispatched, compiled=compiled), *inner, *primitives]:
-        alike.setdefault(_SORT_OF(kernel), []).append(kernel)
-    return tuple(map(_as_one, alike.values()))
+        equal.setdefault(_SORT_OF(kernel), []).append(kernel)
+    return tuple(map(_as_one, equal.values()))
 
 
 def _primitives(op: Op) -> Iterator[Kernel]:
@@ -237,7 +237,7 @@ def _launched(ops: Sequence[Op], *, compiled: bool) -> list[Kernel]:
 
 
 def group_ops_by_kernel(ops: Sequence[Op], *, compiled: bool) -> list[tuple[Kernel, list[Op]]]:
-    """Return what is launched in a step, each kernel with the rows that it runs, contractions first.
+    """Return the kernels of a step with the operations of each, contractions first.
 
     Args:
         ops: Of the traced workload, recurrent layers as they are run.

@@ -1,4 +1,4 @@
-"""Time that data-parallel training spends on summing gradients over devices."""
+"""Time of the all-reduce of gradients in data-parallel training."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def ring_all_reduce_s(
 
 
 def exposed_s(*, exchange_s: float, hidden_at_most_s: float) -> float:
-    """Return what is left of an exchange that runs beside the backward pass [s].
+    """Return the part of an exchange that is not hidden by the backward pass [s].
 
     The part that hides is a smooth minimum of both (a p-norm of order -3): gradients come late in the pass, so
     that an exchange as long as the pass does not hide whole. Never negative, never more than the exchange.
 
     Args:
         exchange_s: The exchange on its own [s].
-        hidden_at_most_s: Time in which it may run beside other work [s].
+        hidden_at_most_s: Upper bound of the hidden time [s].
 
     Example:
         >>> exposed_s(exchange_s=0.015, hidden_at_most_s=0.0)

@@ -1,4 +1,4 @@
-"""A step on several devices: the step on one, what is exposed of the gradient exchange, a shared host.
+"""Step on several devices: step on one, the part of the all-reduce not hidden by the backward pass, a shared host.
 
 Weak scaling is the native form: every device works on its own batch, as `StepTime` of one device says. The
 constants live in ``profiles/parallel.json``, fitted on published steps of several devices whose step on one
@@ -136,7 +136,7 @@ def compute_overhead_parts_s(
     method: str = ANY_METHOD, backward_share: float = BACKWARD_SHARE, accumulation: int = 1,
     decoded_samples: float | None = None, cpu_cores: float | None = None,
 ) -> dict[str, float]:  # fmt: skip
-    """Return what several devices add to the step of one, by part (`link`, `input`), nothing for one [s].
+    """Return the time added to the step of one device by part (`link`, `input`); empty for one device [s].
 
     Args:
         single_s: The step on one device [s].
@@ -163,7 +163,7 @@ def compute_overhead_parts_s(
 
 
 def interval_spread(devices: float) -> float:
-    """Return how much wider than on a few devices the interval is, in log units: with the doublings beyond four.
+    """Return the factor max(1, log2(N) / 2) of the width of the interval in log units for N devices [-].
 
     Example:
         >>> interval_spread(2), interval_spread(4), interval_spread(16)
@@ -181,7 +181,7 @@ def _feed_s(
 
 
 def _beyond(device_s: float, feed_s: float, sharpness: float) -> float:
-    """Return how much longer both take side by side than the device alone (p-norm) [s]."""
+    """Return (device^p + feed^p)^(1/p) - device, the time added by the input pipeline [s]."""
     share = feed_s / device_s
     return device_s * float((1.0 + share**sharpness) ** (1.0 / sharpness) - 1.0)
 
@@ -206,7 +206,7 @@ def scale_to_devices(
 ) -> StepTime | NoPrediction:
     """Return the step on several devices, each working on the batch of the single one.
 
-    Without gradients (predictions) there is nothing to exchange and nobody to wait for: the single step.
+    For inference, without gradients, the step on one device is returned.
     Batches are taken to be copied to all devices side by side, each over its own slot.
 
     Args:

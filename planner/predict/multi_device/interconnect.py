@@ -1,4 +1,4 @@
-"""What connects the devices of a machine, and machines with each other.
+"""Interconnect of the devices of a machine, and of machines.
 
 Rates are what one device can send in one direction while all others send too, by datasheet; how much of it a
 collective reaches is fitted (`parallel.json`). Sources, all [unverified] where they were not read at the page:
@@ -47,7 +47,7 @@ BRIDGED = frozenset({"A30", "A40", "A6000", "RTX3090", "H100-NVL", "GH200"})  # 
 
 
 class HostSpec(Frozen):
-    """What is known of a host beyond its accelerators; None where it is unknown.
+    """Properties of a host besides its accelerators; None if unknown.
 
     Args:
         topology: How the devices are joined; None: as their accelerator usually is.
@@ -79,7 +79,7 @@ HOST_SPECS: Mapping[str, HostSpec] = {
 
 
 def build_host_spec(links: MachineLinks | None) -> HostSpec:
-    """Return what the catalog says of an instance type's links; None: nothing."""
+    """Return the host specification from an instance type's links in the catalog; unknown for None."""
     if links is None:
         return UNKNOWN_HOST
     return HostSpec(topology=links.topology, network_gbit_per_s=links.network_gbit_per_s)
