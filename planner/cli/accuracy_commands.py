@@ -82,22 +82,28 @@ def accuracy(
 
       gpuplan accuracy my_runs.csv --json
     """
-    from .accuracy_settings import emit_settings, judged_file, recorded_board, settings_board, settings_from
+    from .accuracy_settings import (
+        compute_board,
+        emit_settings,
+        load_recorded_board,
+        score_file,
+        score_from_profile,
+    )
 
     flags.refuse(file)
     if file is not None:
-        _emit_own(judged_file(file), as_json=flags.json_)
+        _emit_own(score_file(file), as_json=flags.json_)
         suggest_next(format_command("accuracy", "--recorded"), as_json=flags.json_)
         return
     if flags.memory:
-        from .accuracy_settings import accuracy_of_memory
+        from .accuracy_settings import report_memory_accuracy
 
-        accuracy_of_memory(flags)
+        report_memory_accuracy(flags)
         return
     if flags.from_ is not None:
-        board = settings_from(flags.from_)
+        board = score_from_profile(flags.from_)
     else:
-        board = (recorded_board if flags.recorded else settings_board)(flags.setting or [])
+        board = (load_recorded_board if flags.recorded else compute_board)(flags.setting or [])
     emit_settings(board, output=flags.output, markdown=flags.markdown, as_json=flags.json_)
     if flags.check:
         _stop_when_worse(board)

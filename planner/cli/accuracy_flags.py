@@ -44,7 +44,7 @@ class SettingFlags:
         """Raise UsageError for flags that contradict each other or FILE."""
         from ..errors import UsageError
 
-        given = self._given()
+        given = self._list_given_flags()
         if file is not None and given:
             raise UsageError(
                 f"`{given[0]}` applies to the published measurements, not to `{file}`",
@@ -57,7 +57,7 @@ class SettingFlags:
         if self.json_ and self.markdown:
             raise UsageError("`--markdown` and `--json` exclude each other", hint="leave out one of them")
 
-    def _given(self) -> list[str]:
+    def _list_given_flags(self) -> list[str]:
         """Return the flags that do not apply to a user's file."""
         flags = {
             "--setting": self.setting, "--from": self.from_, "--recorded": self.recorded,

@@ -14,19 +14,19 @@ if TYPE_CHECKING:
     from .accuracy_flags import SettingFlags
 
 __all__ = [
-    "accuracy_of_memory",
+    "compute_board",
     "emit_settings",
-    "judged_file",
-    "recorded_board",
-    "settings_board",
-    "settings_from",
+    "load_recorded_board",
+    "report_memory_accuracy",
+    "score_file",
+    "score_from_profile",
 ]
 
 
 Board = dict[str, Any]
 
 
-def judged_file(file: Path) -> Scoreboard:
+def score_file(file: Path) -> Scoreboard:
     """Score the packaged coefficients on a user's measurements."""
     from ..lab.accuracy import score_measurements
     from ..offers.catalog import load_catalog, resolve_accelerator
@@ -41,7 +41,7 @@ def judged_file(file: Path) -> Scoreboard:
         )
 
 
-def settings_from(profiled: str) -> Board:
+def score_from_profile(profiled: str) -> Board:
     """Score predictions for other accelerators from a profile on one with published rows.
 
     UsageError for an accelerator without published rows.
@@ -55,17 +55,17 @@ def settings_from(profiled: str) -> Board:
     if found is None:
         hint = near_names_hint(profiled, measured, see_all="gpuplan accuracy --recorded")
         raise UsageError(f"no published rows on `{profiled}` in `--from`", hint=hint)
-    return _computed([build_profile_setting(found)])
+    return _evaluate([build_profile_setting(found)])
 
 
-def settings_board(names: Sequence[str]) -> Board:
+def compute_board(names: Sequence[str]) -> Board:
     """Compute the named settings (all if none is named), under the keys of the JSON contract."""
     from ..lab.evaluation_protocols import find_settings
 
-    return _computed(find_settings(names))
+    return _evaluate(find_settings(names))
 
 
-def _computed(settings: Sequence[EvaluationSetting]) -> Board:
+def _evaluate(settings: Sequence[EvaluationSetting]) -> Board:
     from ..lab.accuracy import MachinePrices, evaluate_settings
     from ..lab.evaluation import Evaluator, judged_rows
     from ..offers.catalog import load_catalog
@@ -81,7 +81,7 @@ def _computed(settings: Sequence[EvaluationSetting]) -> Board:
         return evaluate_settings(evaluator, settings, MachinePrices.of(catalog.offers)).to_json()
 
 
-def recorded_board(names: Sequence[str]) -> Board:
+def load_recorded_board(names: Sequence[str]) -> Board:
     """Load recorded settings under the same keys, without the underlying rows."""
     from ..lab.evaluation_protocols import HEADLINE, find_settings
     from ..lab.score_record import load_packaged_record
@@ -120,7 +120,7 @@ def _record(settings: Mapping[str, Any], path: Path) -> None:
     write_json(path, build_record(settings, order=SETTINGS, before=before))
 
 
-def accuracy_of_memory(flags: SettingFlags) -> None:
+def report_memory_accuracy(flags: SettingFlags) -> None:
     """Compute or load the comparison of predicted and known memory; print, record and check it.
 
     With ``--check``, NoAnswerError (exit code 3) if it is worse than recorded.

@@ -74,7 +74,7 @@ def app_for(arguments: Sequence[str]) -> typer.Typer:
     wanted = next(
         (name for name, commands in COMMANDS.items() if arguments and arguments[0] in commands), None
     )
-    return _app_of(tuple(COMMANDS) if wanted is None else (wanted,))
+    return _build_app(tuple(COMMANDS) if wanted is None else (wanted,))
 
 
 def _command_for(arguments: Sequence[str]) -> Callable[..., Any]:
@@ -85,7 +85,7 @@ def _command_for(arguments: Sequence[str]) -> Callable[..., Any]:
 
 
 @cache
-def _app_of(modules: Iterable[str]) -> typer.Typer:
+def _build_app(modules: Iterable[str]) -> typer.Typer:
     made = typer.Typer(
         name="gpuplan",
         rich_markup_mode=None,
@@ -118,22 +118,22 @@ def run(arguments: Sequence[str]) -> int:
     except GpuplanError as error:
         if debug:
             raise
-        _tell(str(error), hint=error.hint)
+        _print_error(str(error), hint=error.hint)
         return error.exit_code
     except typer.TyperException as error:
-        _tell(_one_line(error.format_message()), hint=f"see `{_command_of(error)} --help`")
+        _print_error(_one_line(error.format_message()), hint=f"see `{_get_command_path(error)} --help`")
         return error.exit_code
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
     except BrokenPipeError:
-        _send_output_nowhere()
+        _discard_output()
         return 0
     if code == INTERRUPTED:
         typer.echo("interrupted", err=True)
     return code if isinstance(code, int) else 0
 
 
-def _tell(message: str, *, hint: str | None) -> None:
+def _print_error(message: str, *, hint: str | None) -> None:
     """Print an error with its place, a blank line, and the hint."""
     typer.echo(f"error: {message}", err=True)
     if hint:
@@ -146,13 +146,13 @@ def _one_line(message: str) -> str:
     return text[:1].lower() + text[1:]
 
 
-def _command_of(error: typer.TyperException) -> str:
+def _get_command_path(error: typer.TyperException) -> str:
     """Return the command whose arguments were wrong."""
     context = getattr(error, "ctx", None)
     return "gpuplan" if context is None else context.command_path
 
 
-def _send_output_nowhere() -> None:
+def _discard_output() -> None:
     """Discard buffered output after the reader has closed the pipe."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())

@@ -114,8 +114,8 @@ def accelerators(
     from ..render.output import emit_json, emit_rows
 
     known = list(load_catalog(folder).accelerators.values())
-    found = _matching(known, "vendor", vendor or [])
-    found = [row for row in _matching(known, "architecture", architecture or []) if row in found]
+    found = _filter_rows(known, "vendor", vendor or [])
+    found = [row for row in _filter_rows(known, "architecture", architecture or []) if row in found]
     if not found:
         raise NoAnswerError("no accelerator has that vendor and architecture", hint="leave out one of them")
     rows = [build_accelerator_row(row) for row in found]
@@ -157,7 +157,7 @@ def check(
     )
 
 
-def _matching(rows: list[Accelerator], field: str, wanted: list[str]) -> list[Accelerator]:
+def _filter_rows(rows: list[Accelerator], field: str, wanted: list[str]) -> list[Accelerator]:
     """Return the rows whose field is one of the names, ignoring case; UsageError for an unknown name."""
     known = {str(getattr(row, field)) for row in rows}
     lower = {name.lower() for name in known}

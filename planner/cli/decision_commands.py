@@ -151,7 +151,7 @@ def sweep_command(
     from ..workload.load import load_workload
     from .progress import show_estimate_progress
 
-    sizes = None if batch_sizes is None else _sizes(batch_sizes)
+    sizes = None if batch_sizes is None else _parse_batch_sizes(batch_sizes)
     out.require_writable()
     asked = offers.build_request(limits, spot).resolve()
     options = work.options(script)
@@ -171,7 +171,7 @@ def sweep_command(
             return load_workload(model, options=changed, argv=script_arguments or ())
 
         result = sweep(
-            context, question=asked.question, batch_sizes=sizes or _around(context),
+            context, question=asked.question, batch_sizes=sizes or _default_batch_sizes(context),
             precisions=[name.strip() for name in precisions.split(",") if name.strip()], trace=trace,
         )  # fmt: skip
     if out.output is not None:
@@ -195,13 +195,13 @@ def _estimate_of(result: SweepResult, flags: dict[str, Any], script_arguments: l
     )  # fmt: skip
 
 
-def _around(context: EstimateContext) -> list[int]:
+def _default_batch_sizes(context: EstimateContext) -> list[int]:
     """Return half, once and twice the model's own batch size."""
     own = context.workload.batch_size
     return sorted({max(1, own // 2), own, 2 * own})
 
 
-def _sizes(text: str) -> list[int]:
+def _parse_batch_sizes(text: str) -> list[int]:
     """Parse batch sizes; UsageError for anything but integers of at least 1."""
     sizes = [part.strip() for part in text.split(",") if part.strip()]
     if not sizes or not all(part.isdigit() and int(part) > 0 for part in sizes):

@@ -238,7 +238,7 @@ def expand_flag_groups(command: Callable[..., R]) -> Callable[..., R]:
         one
         for name, parameter in signature.parameters.items()
         for one in (
-            _parameters_of(groups[name])
+            _iter_parameters(groups[name])
             if name in groups
             else [parameter.replace(annotation=hints.get(name, parameter.annotation))]
         )
@@ -247,7 +247,7 @@ def expand_flag_groups(command: Callable[..., R]) -> Callable[..., R]:
     return flat
 
 
-def _parameters_of(group: type) -> Iterator[inspect.Parameter]:
+def _iter_parameters(group: type) -> Iterator[inspect.Parameter]:
     """Yield a keyword parameter for each field of a dataclass."""
     hints = get_type_hints(group, include_extras=True)
     for field in fields(group):

@@ -111,7 +111,7 @@ def launch(  # noqa: PLR0917 - one argument a flag
         source=source, requirements=requirements, max_usd=max_usd, max_hours=max_hours,
         stop_loss=stop_loss,
         checkpoint_every_s=None if checkpoint_every is None else parse_duration_s(checkpoint_every),
-        options=_pairs(option or []), name=name, accept_old_prices=accept_old_prices,
+        options=_parse_options(option or []), name=name, accept_old_prices=accept_old_prices,
         guest_cap_only=guest_cap_only,
     )  # fmt: skip
     if via is not None:
@@ -269,7 +269,7 @@ def _confirm(question: str, *, yes: bool) -> None:
         raise NoAnswerError("nothing was done")
 
 
-def _pairs(options: list[str]) -> dict[str, str]:
+def _parse_options(options: list[str]) -> dict[str, str]:
     """Parse NAME=VALUE arguments; UsageError for anything else."""
     pairs = [one.partition("=") for one in options]
     for name, equals, value in pairs:

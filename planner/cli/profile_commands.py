@@ -103,24 +103,24 @@ def profile(  # noqa: PLR0917 - one argument a flag
 
     if output is not None:
         require_writable(output, flag="-o")
-    several = _several(processes)
+    several = _build_process_limits(processes)
     request = ProfileRequest(
         model=model, batch_sizes=tuple(batch_size or ()), precisions=tuple(precision or ()), backend=backend,
         device=device, data=data,
         options=WorkloadOptions(mode=mode, loss=loss, optimizer=optimizer, script=script.terms()),
         argv=tuple(script_arguments or ()), several=several,
-        rules=_rules(max_time, processes=several.fewest), typed=" ".join(sys.argv),
+        rules=_build_measurement_rules(max_time, processes=several.fewest), typed=" ".join(sys.argv),
     )  # fmt: skip
     _require_sensible(request)
     then = _compiler(accelerator or (), asked=compile)
     with show_progress() as on_event:
-        document = profile(request, on_event=on_event, keep=lambda doc: _keep(output, doc))
-    _keep(output, document)
+        document = profile(request, on_event=on_event, keep=lambda doc: _write_profile(output, doc))
+    _write_profile(output, document)
     if then is not None:
         then(document, request)
-        _keep(output, document)
+        _write_profile(output, document)
     emit_profile(document, as_json=json_)
-    _say(document, output)
+    _print_findings(document, output)
     step = "add `-o profile.json` to keep it" if output is None else format_command("estimate", str(output))
     suggest_next(step, as_json=json_)
 
@@ -167,7 +167,7 @@ def _compiler(
     return add
 
 
-def _several(processes: int | None) -> ProcessLimits:
+def _build_process_limits(processes: int | None) -> ProcessLimits:
     """Return the limits on the number of processes; UsageError for fewer than one."""
     from ..errors import UsageError
     from ..profile.pooling import ProcessLimits
@@ -179,7 +179,7 @@ def _several(processes: int | None) -> ProcessLimits:
     return ProcessLimits(fewest=processes, most=processes)
 
 
-def _rules(max_time: float, *, processes: int) -> MeasurementRules:
+def _build_measurement_rules(max_time: float, *, processes: int) -> MeasurementRules:
     """Build the stop rules of each process; UsageError for a time limit of 0."""
     from ..errors import UsageError
     from ..profile.windows import MeasurementRules
@@ -191,7 +191,7 @@ def _rules(max_time: float, *, processes: int) -> MeasurementRules:
     return MeasurementRules.for_each_process(processes=processes, together_s=max_time)
 
 
-def _keep(output: Path | None, document: ProfileDocument) -> None:
+def _write_profile(output: Path | None, document: ProfileDocument) -> None:
     from ..render.output import write_text
     from ..render.profile import format_profile_json
 
@@ -199,7 +199,7 @@ def _keep(output: Path | None, document: ProfileDocument) -> None:
         write_text(output, format_profile_json(document))
 
 
-def _say(document: ProfileDocument, output: Path | None) -> None:
+def _print_findings(document: ProfileDocument, output: Path | None) -> None:
     """Print findings on standard error; GpuplanError if nothing was measured."""
     from ..errors import GpuplanError
     from ..render.profile import iter_summary_sentences
@@ -263,7 +263,7 @@ def reconcile(
         raise UsageError("a plan and a profile are needed", hint="`gpuplan reconcile plan.json profile.json`")
     planned = read_plan(plan)
     with status(f"reading {profile}") as tell:
-        document = _profile_of(profile, model=planned["workload"]["model"], script=script, tell=tell)
+        document = _load_profile(profile, model=planned["workload"]["model"], script=script, tell=tell)
     result = compare(planned, document)
     if keep:
         typer.echo(f"kept for later estimates: {save_run(document, settings)}", err=True)
@@ -273,7 +273,7 @@ def reconcile(
     suggest_next(format_command("estimate", planned["workload"]["model"]), as_json=json_)
 
 
-def _profile_of(
+def _load_profile(
     name: str, *, model: str, script: ScriptFlags, tell: Callable[[str], None]
 ) -> ProfileDocument:
     """Load a profile from its file, or from a run of the ledger."""

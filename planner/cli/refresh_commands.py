@@ -68,7 +68,9 @@ def refresh(
     from ..settings import load_settings
 
     settings = load_settings()
-    clients, sellers = _split(provider or (), has_clients=file is None and not (region and not provider))
+    clients, sellers = _split_providers(
+        provider or (), has_clients=file is None and not (region and not provider)
+    )
     jobs = build_jobs(
         load_catalog(), providers=sellers, regions=region or (), environ=os.environ,
         endpoints=settings.endpoint, accept_moves=accept_moves, file=file,
@@ -86,10 +88,10 @@ def refresh(
     finally:
         http.close()
     _show_outcomes(outcomes, jobs, store=store, as_json=as_json)
-    _leave(outcomes, asked=bool(provider))
+    _raise_failures(outcomes, asked=bool(provider))
 
 
-def _split(providers: Sequence[str], *, has_clients: bool) -> tuple[list[str], list[str]]:
+def _split_providers(providers: Sequence[str], *, has_clients: bool) -> tuple[list[str], list[str]]:
     """Split the requested providers into those read through a client and those that sell machines."""
     from ..offers.refresh.sources.notebook_clients import NOTEBOOK_PROVIDERS
 
@@ -144,7 +146,7 @@ def _show_outcomes(
         suggest_next(format_command("catalog", "diff"), as_json=as_json)
 
 
-def _leave(outcomes: list[RefreshOutcome], *, asked: bool) -> None:
+def _raise_failures(outcomes: list[RefreshOutcome], *, asked: bool) -> None:
     """Exit with 4 if a requested provider needs credentials, with 1 if a part was rejected."""
     from ..errors import CredentialsError
 
@@ -181,7 +183,7 @@ def diff(
     wanted = [name for name in store.providers if not provider or name in provider]
     if not wanted:
         typer.echo(NO_PRICES, err=True)
-    before = _before(store, wanted, old=old, packaged=packaged)
+    before = _load_previous_prices(store, wanted, old=old, packaged=packaged)
     after = [offer for name in wanted for offer in store.offers(name)]
     changes = diff_prices(before, after)
     rows = [change.to_json() for change in changes]
@@ -198,7 +200,9 @@ def diff(
         )
 
 
-def _before(store: PriceStore, providers: list[str], *, old: Path | None, packaged: bool) -> list[Any]:
+def _load_previous_prices(
+    store: PriceStore, providers: list[str], *, old: Path | None, packaged: bool
+) -> list[Any]:
     """Return the prices to compare with; packaged ones only for refreshed offers."""
     from ..errors import UsageError
     from ..offers.catalog import load_catalog
