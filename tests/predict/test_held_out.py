@@ -1,4 +1,4 @@
-"""What a fit knows of the rows that it was not given, and whose errors make an interval."""
+"""Cross-validation: no leakage of held-out groups, and residuals that calibrate intervals."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def validation(few: list[LabelledSample]) -> CrossValidation:
     return cross_validate(few, group_of=lambda e: e.measurement.family, progress=lambda name: None)
 
 
-def test_what_was_left_out_was_never_seen(few: list[LabelledSample], validation: CrossValidation) -> None:
+def test_held_out_groups_do_not_enter_the_fit(few: list[LabelledSample], validation: CrossValidation) -> None:
     """The prediction of a group is that of a fit of the rest, which was never given the group."""
     rest = fit([e.fit_sample for e in few if e.measurement.family != "vgg11"])
     found = dict(zip(map(id, validation.samples), validation.predicted_s, strict=True))
@@ -39,7 +39,7 @@ def test_what_was_left_out_was_never_seen(few: list[LabelledSample], validation:
             assert found[id(sample)] == pytest.approx(predict_sample_s(sample.fit_sample, rest), rel=1e-6)
 
 
-def test_one_group_is_new_and_the_others_were_seen(
+def test_predictions_by_the_fit_without_one_group(
     few: list[LabelledSample], validation: CrossValidation
 ) -> None:
     """All come from the fit without one group: its own are what they were, the others are closer than unseen."""
@@ -70,8 +70,8 @@ def errors(few: list[LabelledSample], chips: dict[str, tuple[int, float]]) -> Cr
     )  # fmt: skip
 
 
-def test_errors_on_backends_that_are_gone_tell_of_such_alone(few: list[LabelledSample]) -> None:
-    """Keras on MXNet was off by 2.5: today's Keras takes the errors of the others, its like their own."""
+def test_residuals_on_discontinued_backends_calibrate_only_each_other(few: list[LabelledSample]) -> None:
+    """Residuals of 2.5 on MXNet do not enter intervals of current Keras, only those of discontinued backends."""
     older = replace(few[0], measurement=replace(few[0].measurement, framework="mxnet"))
     logs = {"a": 0.1, "b": 0.2, "c": -0.1, "d": 2.5, "e": 2.6, "f": 2.7}
     step_s = few[0].fit_sample.step_s
@@ -91,8 +91,8 @@ CHIPS = {
 }  # fmt: skip
 
 
-def test_a_chip_among_the_measured_takes_the_errors_of_its_kin(few: list[LabelledSample]) -> None:
-    """Volta's kin is off by 0.2 at most; a chip later than all may be as far off as Kepler was."""
+def test_a_chip_of_a_measured_era_takes_residuals_of_its_era(few: list[LabelledSample]) -> None:
+    """Residuals of Volta's era are at most 0.2; a chip later than all takes those of Kepler too."""
     validation = errors(few, CHIPS)
     (near,) = validation.intervals(era=era_bucket(2018)).values()
     (far,) = validation.intervals(era=era_bucket(2023)).values()
@@ -103,14 +103,14 @@ def test_a_chip_among_the_measured_takes_the_errors_of_its_kin(few: list[Labelle
     assert validation.intervals() == validation.intervals(era=era_bucket(2023))
 
 
-def test_a_kin_of_three_is_too_few(few: list[LabelledSample]) -> None:
-    """A chip of K80's time takes the errors of all: three chips say little of a fourth."""
+def test_an_era_of_three_chips_is_too_few(few: list[LabelledSample]) -> None:
+    """A chip of K80's era takes the residuals of all chips."""
     validation = errors(few, CHIPS)
 
     assert validation.intervals(era=era_bucket(2015)) == validation.intervals()
 
 
-def test_each_rows_interval_is_of_other_chips_of_its_kin(few: list[LabelledSample]) -> None:
+def test_each_interval_is_from_other_chips_of_the_era(few: list[LabelledSample]) -> None:
     """T4's own 0.2 is not in its interval, nor is Kepler's 0.9."""
     score = errors(few, CHIPS).score()
     t4 = list(CHIPS).index("T4") * 2

@@ -210,7 +210,7 @@ def test_the_packaged_constants_survive_json() -> None:
 
 
 def test_a_broken_file_of_constants_is_named(tmp_path: Path) -> None:
-    """One line that names the file, and how to write it anew."""
+    """One line with the file and the command to rebuild it."""
     path = tmp_path / "parallel.json"
     path.write_text("{}")
     with pytest.raises(UsageError, match=r"parallel\.json"):

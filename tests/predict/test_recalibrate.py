@@ -48,7 +48,7 @@ def fake_calibration(samples: Sequence[LabelledSample], **_: object) -> Calibrat
 
 
 def quiet(_: str) -> None:
-    """Tell nobody."""
+    """Ignore progress."""
 
 
 def test_the_packaged_index_is_of_the_packaged_rows() -> None:

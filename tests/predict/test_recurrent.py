@@ -128,7 +128,7 @@ def test_a_network_without_recurrent_layers_is_the_same_either_way() -> None:
         ("tensorflow1", False, frozenset()), ("mxnet", False, frozenset()), ("cntk", False, frozenset()),
     ],
 )  # fmt: skip
-def test_who_ran_recurrent_layers_by_a_library(
+def test_frameworks_with_recurrent_layers_by_cudnn(
     framework: str, compiled: bool, cudnn_layers: frozenset[str]
 ) -> None:
     """The ways have different keys in the store of kernels, whatever else is equal."""
@@ -146,7 +146,9 @@ def test_who_ran_recurrent_layers_by_a_library(
         ("TPU-v3", "3.15.1", True, set()), ("TPU-v3", "3.15.1", False, set()),
     ],
 )  # fmt: skip
-def test_what_keras_hands_to_a_library(name: str, keras: str, compiled: bool, cudnn_layers: set[str]) -> None:
+def test_keras_versions_with_recurrent_layers_by_cudnn(
+    name: str, keras: str, compiled: bool, cudnn_layers: set[str]
+) -> None:
     """Keras's backends: JAX has cuDNN's LSTM since 3.14; PyTorch and TensorFlow have both; TPUs have neither."""
     assert find_keras_cudnn_layers(accelerator(name), keras=keras, compiled=compiled) == cudnn_layers
 

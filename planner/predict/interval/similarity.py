@@ -11,7 +11,7 @@ __all__ = ["TimeBreakdown", "compute_time_breakdown", "similarity_weight"]
 
 _DOT = CATEGORIES.index("dot")
 # Length scale of the similarity of time breakdowns. Of seven values from 0.15 to 1 it has the lowest interval
-# score on held-out architectures, 9 % below that of equal weights (benchmarks/likeness_distance.py). On held-out
+# score on held-out architectures, 9 % below that of equal weights (benchmarks/similarity_distance.py). On held-out
 # accelerators the score is equal, 15 % lower for Transformers; on held-out publishers it does not improve.
 DISTANCE = 0.25
 

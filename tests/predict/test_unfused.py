@@ -88,7 +88,7 @@ def test_an_optimizer_of_primitives(optimizer: str, kernels: int, arrays: int) -
     assert sum(kernel.count for kernel in found if not kernel.streamed) == 1
 
 
-def test_what_a_framework_composes() -> None:
+def test_unfused_parts_by_framework() -> None:
     """TensorFlow calls, PyTorch's own optimizers updates, and nobody what XLA compiles; each has its own trace."""
     (row, *_) = (
         m for m in read_published_file("dlperf_language") if m.framework == "tensorflow2" and not m.compiled

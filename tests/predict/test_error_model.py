@@ -184,7 +184,7 @@ def test_covariance_is_symmetric_and_positive() -> None:
     assert np.linalg.eigvalsh(matrix).min() > -1e-9
 
 
-def test_what_was_measured_without_noise_is_known() -> None:
+def test_noiseless_measurements_are_reproduced() -> None:
     """Mean as measured, variance gone."""
     mean, spread = posterior(np.zeros(2), np.array([[1.0, 0.5], [0.5, 1.0]]), [0], [0.4], noise=0.0)
     assert mean.tolist() == [0.4, 0.2]
@@ -252,7 +252,7 @@ def test_transfer_coefficients_survive_a_file(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_none_is_named(tmp_path: Path) -> None:
-    """Which file, and how to write it anew."""
+    """The file and the command to rebuild it."""
     path = tmp_path / "transfer.json"
     path.write_text("{}")
     with pytest.raises(UsageError, match=r"transfer\.json") as raised:

@@ -1,4 +1,4 @@
-"""Rows that no fit takes: inference, several devices from a modelled one, TPUs."""
+"""Rows outside the fit: inference, several devices from a modelled step, TPUs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SLOWER = 2.0
 
 
 def quiet(_: str) -> None:
-    """Tell nobody."""
+    """Ignore progress."""
 
 
 def slower(coefficients: Coefficients) -> Coefficients:

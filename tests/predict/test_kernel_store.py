@@ -120,7 +120,7 @@ def test_families_are_left_out_whole() -> None:
     assert {m.origin for m in rows if "nvidia" in m.collection} == {"nvidia_dle"}
 
 
-def test_a_script_of_tensorflow_1_stays_one_on_tensorflow_2() -> None:
+def test_tensorflow_1_scripts_keep_their_stack_on_tensorflow_2() -> None:
     """tf_cnn_benchmarks ran under TensorFlow 2.3 as the graph that it was; Keras there is another stack."""
     rows = [
         m

@@ -116,7 +116,7 @@ def test_a_record_keeps_what_was_not_computed_again() -> None:
 
 @pytest.mark.parametrize("text", [None, "{", '{"schema": "other/1"}', "{}"])
 def test_what_is_no_record_is_one_line(tmp_path: Path, text: str | None) -> None:
-    """A missing file, a broken one, one of something else: path, and how to write it anew."""
+    """A missing, broken or different file: the error has its path and the command to rebuild it."""
     path = tmp_path / "accuracy.json"
     if text is not None:
         path.write_text(text)

@@ -1,4 +1,4 @@
-"""What a step consists of, and whose errors make its interval."""
+"""Time breakdown of a step, and calibration by residuals of similar steps."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def samples() -> dict[str, LabelledSample]:
     return dict(zip(wanted, found, strict=True))
 
 
-def test_the_shares_of_a_step_add_up(samples: dict[str, LabelledSample]) -> None:
+def test_the_shares_of_a_time_breakdown_sum_to_one(samples: dict[str, LabelledSample]) -> None:
     """They are those of its kernels' modelled times; what no kernel takes of the step is waiting."""
     fitted = load_coefficients()
     for sample in samples.values():
@@ -48,7 +48,7 @@ def test_the_shares_of_a_step_add_up(samples: dict[str, LabelledSample]) -> None
         assert 1.0 - breakdown.waiting == pytest.approx(float(kernels_s.sum()) / step.total_s)
 
 
-def test_networks_are_told_apart_by_their_makeup(samples: dict[str, LabelledSample]) -> None:
+def test_time_breakdowns_distinguish_networks(samples: dict[str, LabelledSample]) -> None:
     """VGG-16 is convolutions, BERT is products; BERT is more like another Transformer than like VGG-16."""
     breakdowns = {
         name: model_sample(one.fit_sample, load_coefficients()).breakdown for name, one in samples.items()
@@ -86,7 +86,7 @@ def widths(validation: CrossValidation) -> list[float]:
     return [math.log(row.predicted_s.high / row.predicted_s.low) for row in validation.score()]
 
 
-def test_errors_on_steps_alike_make_the_interval(samples: dict[str, LabelledSample]) -> None:
+def test_residuals_of_similar_steps_determine_the_interval(samples: dict[str, LabelledSample]) -> None:
     """Products were off by a twentieth, convolutions by a half: neither widens or narrows the other's interval."""
     validation = judged(samples["bert"], MADE)
     by_breakdown, by_all = widths(validation), widths(replace(validation, breakdowns=()))
@@ -96,7 +96,7 @@ def test_errors_on_steps_alike_make_the_interval(samples: dict[str, LabelledSamp
     assert min(by_all[3:]) > 0.5
 
 
-def test_a_chip_takes_the_errors_of_its_kin_on_steps_alike(samples: dict[str, LabelledSample]) -> None:
+def test_a_chip_takes_residuals_of_its_era_on_similar_steps(samples: dict[str, LabelledSample]) -> None:
     """Each chip was off by half on convolutions and by a twentieth on products, and so is the next."""
     chips = {"P": 0.5, "V": -0.4, "T": 0.6, "A": 0.3}
     made = [(chip, log, CONVOLUTIONS) for chip, log in chips.items()]
@@ -109,7 +109,7 @@ def test_a_chip_takes_the_errors_of_its_kin_on_steps_alike(samples: dict[str, La
     assert min(by_all[4:]) > 0.5
 
 
-def test_a_step_like_no_other_takes_the_errors_of_all(samples: dict[str, LabelledSample]) -> None:
+def test_a_dissimilar_step_takes_all_residuals(samples: dict[str, LabelledSample]) -> None:
     """One that only waits is like none of the others, and its interval holds what they were off by."""
     validation = judged(samples["bert"], [*MADE, ("new", 0.0, WAITING)])
     alone, of_all = widths(validation)[-1], widths(replace(validation, breakdowns=()))[-1]
@@ -117,8 +117,8 @@ def test_a_step_like_no_other_takes_the_errors_of_all(samples: dict[str, Labelle
     assert alone == of_all > 0.8
 
 
-def test_somebody_elses_predictions_know_no_makeup(samples: dict[str, LabelledSample]) -> None:
-    """Rules of thumb are judged by the errors on all other groups alike."""
+def test_baseline_residuals_have_equal_weights(samples: dict[str, LabelledSample]) -> None:
+    """Baselines are scored with equal weights of the residuals on all other groups."""
     validation = judged(samples["bert"], MADE)
     validation = replace(validation, baseline_s={"modelled": validation.predicted_s})
 
