@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,9 @@ from ...core.cloud_adapter import (
 from ...core.errors import CloudError, ErrorKind
 from ...core.launch_plan import Attempt, CostBounds
 from ...core.request import LaunchCandidate, LaunchRequest
-from ...core.resource_names import TAG_OWNER_NAME, TAG_RUN, usd_from_tag
+from ...core.resource_names import TAG_RUN
 from ...prepare.upload import insert_archive
+from ..base import parse_tags
 from .attempt import build_attempt
 from .error_codes import parse_sdk_error, parse_state_error
 from .leftovers import list_schedules, list_security_groups
@@ -227,7 +228,6 @@ class AwsAdapter:
     def _machine(self, instance: Mapping[str, Any], region: str) -> CloudMachine:
         """Return an instance in the common form."""
         tags = {tag["Key"]: tag["Value"] for tag in instance.get("Tags", [])}
-        cap, number = tags.get("gpuplan-cap-s", ""), tags.get("gpuplan-attempt", "")
         started = instance["LaunchTime"].astimezone(UTC)
         return CloudMachine(
             id=instance["InstanceId"], provider=self.provider, region=region,
@@ -236,10 +236,7 @@ class AwsAdapter:
             purchase="spot" if instance.get("InstanceLifecycle") == "spot" else "on_demand",
             state=_STATES[instance["State"]["Name"]], started_at=started,
             seen_at=self.cloud_time() or started,
-            cap_at=started + timedelta(seconds=int(cap)) if cap.isdecimal() else None,
-            run=tags.get(TAG_RUN, ""), attempt=int(number) if number.isdecimal() else 0,
-            owner=tags.get("gpuplan-owner", ""), owner_name=tags.get(TAG_OWNER_NAME, ""),
-            usd_per_hour=usd_from_tag(tags.get("gpuplan-microusd-per-hour")),
+            **parse_tags(tags, started_at=started),
         )  # fmt: skip
 
     def _leftovers_in(self, region: str) -> list[Leftover]:

@@ -10,9 +10,9 @@ from ...core.request import LaunchCandidate, LaunchRequest
 from ...core.resource_names import build_tags, build_token, resource_name
 from ...prepare.startup import archive_name
 from ...prepare.upload import LEFT_OUT
+from ..base import compute_spot_max_price
 from .options import parse_options
 from .owned_names import build_owned_name
-from .prices import spot_max_price
 from .role import build_account_call, build_role_calls
 from .schedule import build_schedule_calls, build_schedule_layer
 from .startup import build_startup_script
@@ -193,7 +193,7 @@ class _CallBuilder:
         if spot:
             params["InstanceMarketOptions"] = {"MarketType": "spot", "SpotOptions": {
                 "SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate",
-                "MaxPrice": str(spot_max_price(self.candidate.usd_per_hour)),
+                "MaxPrice": str(compute_spot_max_price(self.candidate.usd_per_hour)),
             }}  # fmt: skip
         keeps = {"id": "Instances.0.InstanceId", "started": "Instances.0.LaunchTime"}
         return self._call(

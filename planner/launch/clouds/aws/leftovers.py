@@ -8,6 +8,7 @@ from typing import Any
 from ...core.api_call import Call
 from ...core.cloud_adapter import Leftover
 from ...core.resource_names import TAG_RUN
+from ..base import parse_owner_tags
 from .owned_names import PREFIX, parse_owned_name
 
 __all__ = ["list_schedules", "list_security_groups"]
@@ -19,14 +20,12 @@ def list_security_groups(client: Any, region: str) -> Iterator[Leftover]:
     for page in client.get_paginator("describe_security_groups").paginate(Filters=asked):
         for group in page["SecurityGroups"]:
             tags = {tag["Key"]: tag["Value"] for tag in group.get("Tags", [])}
-            number = tags.get("gpuplan-attempt", "")
             undo = Call(
                 step="group", service="ec2", operation="delete_security_group", region=region,
                 params={"GroupId": group["GroupId"]},
             )  # fmt: skip
             yield Leftover(
-                kind="security group", id=group["GroupId"], region=region, run=tags[TAG_RUN],
-                attempt=int(number) if number.isdecimal() else 0, owner=tags.get("gpuplan-owner", ""),
+                kind="security group", id=group["GroupId"], region=region, **parse_owner_tags(tags),
                 undo=(undo,),
             )  # fmt: skip
 

@@ -27,13 +27,14 @@ from ...core.known_accounts import KnownAccounts
 from ...core.launch_plan import Attempt, CostBounds
 from ...core.request import LaunchCandidate, LaunchRequest
 from ...core.resource_names import TAG_RUN
+from ..base import compute_spot_max_price
 from .attempt import build_attempt
 from .caps import BOOT_ALLOWANCE_S
 from .error_codes import parse_machine_error, parse_registration_error
 from .machine import build_end_calls, is_ours, is_same, parse_leftover, parse_machine
 from .normalize import normalize_reply
 from .options import AzureOptions, parse_options, require_launchable
-from .prices import LEFT_HOURS, left_usd_per_hour, live_price, spot_max_price
+from .prices import LEFT_HOURS, left_usd_per_hour, live_price
 from .rest import AzureRest
 
 __all__ = ["AzureAdapter"]
@@ -63,7 +64,7 @@ class AzureAdapter:
         """Return the maximum cost, disk and address included."""
         left = left_usd_per_hour(disk_gb=int(self._options(options).disk_gb))
         spot = candidate.purchase == "spot"
-        machine = spot_max_price(candidate.usd_per_hour) if spot else candidate.usd_per_hour
+        machine = compute_spot_max_price(candidate.usd_per_hour) if spot else candidate.usd_per_hour
         return CostBounds(
             slack_s=BOOT_ALLOWANCE_S, max_usd_per_hour=machine + left, left_usd=left * LEFT_HOURS,
             notes=_notes(left),

@@ -10,10 +10,10 @@ from ...core.request import LaunchCandidate, LaunchRequest
 from ...core.resource_names import TAG_RUN, build_tags, build_token, resource_name
 from ...prepare.shell import quote
 from ...prepare.startup import BootConfig, build_startup_script
+from ..base import compute_spot_max_price
 from .caps import CapCalls, build_end_command, build_layers, build_timer_line
 from .network import build_network_calls, build_resource_path
 from .options import PARTS_OF_AN_IMAGE, UNUSABLE_PUBLIC_KEY, AzureOptions
-from .prices import spot_max_price
 
 __all__ = ["build_attempt"]
 
@@ -120,7 +120,7 @@ class _CallBuilder:
             },
         }
         if self.candidate.purchase == "spot":
-            price = float(spot_max_price(self.candidate.usd_per_hour))
+            price = float(compute_spot_max_price(self.candidate.usd_per_hour))
             properties |= {
                 "priority": "Spot", "evictionPolicy": "Delete", "billingProfile": {"maxPrice": price},
             }  # fmt: skip

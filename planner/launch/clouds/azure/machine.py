@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from ...core.api_call import Call, look_up
 from ...core.cloud_adapter import CloudMachine, Leftover, MachineRef, MachineState
-from ...core.resource_names import TAG_OWNER_NAME, TAG_RUN, usd_from_tag
+from ...core.resource_names import TAG_RUN
+from ..base import parse_owner_tags, parse_tags
 from .network import group_removal
 
 __all__ = ["build_end_calls", "is_ours", "is_same", "parse_leftover", "parse_machine"]
@@ -42,7 +43,6 @@ def parse_machine(row: Mapping[str, Any], *, seen_at: datetime) -> CloudMachine:
     tags: Mapping[str, str] = row.get("tags") or {}
     parts = str(row["id"]).split("/")
     started_at = datetime.fromisoformat(str(look_up(row, "properties.timeCreated"))).astimezone(UTC)
-    cap_s, number = tags.get("gpuplan-cap-s", ""), tags.get("gpuplan-attempt", "")
     zones = row.get("zones") or []
     return CloudMachine(
         id=_id(row), provider="azure", region=str(row["location"]).replace(" ", "").lower(),
@@ -50,10 +50,7 @@ def parse_machine(row: Mapping[str, Any], *, seen_at: datetime) -> CloudMachine:
         instance_type=str(look_up(row, "properties.hardwareProfile.vmSize")),
         purchase="spot" if look_up(row, "properties.priority") == "Spot" else "on_demand",
         state=_state(row), started_at=started_at, seen_at=max(seen_at, started_at),
-        cap_at=started_at + timedelta(seconds=int(cap_s)) if cap_s.isdecimal() else None,
-        run=tags.get(TAG_RUN, ""), attempt=int(number) if number.isdecimal() else 0,
-        owner=tags.get("gpuplan-owner", ""), owner_name=tags.get(TAG_OWNER_NAME, ""),
-        usd_per_hour=usd_from_tag(tags.get("gpuplan-microusd-per-hour")),
+        **parse_tags(tags, started_at=started_at),
         details={"subscription": parts[2].lower(), "group": parts[4].lower(), "name": parts[8].lower()},
     )  # fmt: skip
 
@@ -74,11 +71,10 @@ def build_end_calls(machine: MachineRef) -> tuple[Call, ...]:
 def parse_leftover(row: Mapping[str, Any]) -> Leftover:
     """Return a resource group as a leftover resource."""
     tags: Mapping[str, str] = row["tags"]
-    region, number = str(row["location"]).replace(" ", "").lower(), tags.get("gpuplan-attempt", "")
+    region = str(row["location"]).replace(" ", "").lower()
     place = {"subscription": str(row["id"]).split("/")[2].lower(), "group": str(row["name"]).lower()}
     return Leftover(
-        kind="resource group", id=place["group"], region=region, run=tags[TAG_RUN],
-        attempt=int(number) if number.isdecimal() else 0, owner=tags.get("gpuplan-owner", ""),
+        kind="resource group", id=place["group"], region=region, **parse_owner_tags(tags),
         undo=group_removal(place, region),
     )  # fmt: skip
 

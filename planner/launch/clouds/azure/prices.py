@@ -10,25 +10,13 @@ from ...core.cloud_adapter import LivePrice
 from ...core.request import LaunchCandidate
 from ...prepare.listed_price import find_exact_price, read_price_list
 
-__all__ = ["LEFT_HOURS", "left_usd_per_hour", "live_price", "spot_max_price"]
+__all__ = ["LEFT_HOURS", "left_usd_per_hour", "live_price"]
 
-SPOT_CEILING = Decimal("1.25")  # a spot price that rises past this times the planned one ends the machine
-CENTS_OF_A_CENT = Decimal("0.0001")
 # Upper bounds, not prices: a standard SSD is about $0.08 a GB and month (https://azure.microsoft.com/pricing/details/
 # managed-disks), a standard address $0.005 an hour (https://azure.microsoft.com/pricing/details/ip-addresses).
 DISK_USD_PER_GB_HOUR = Decimal("0.0003")
 ADDRESS_USD_PER_HOUR = Decimal("0.01")
 LEFT_HOURS = 24  # time of disk and address after the cap that the maximum cost includes
-
-
-def spot_max_price(usd_per_hour: Decimal) -> Decimal:
-    """Return the most that is bid for a spot machine [USD/h]; above it Azure evicts the machine.
-
-    Example:
-        >>> spot_max_price(Decimal("0.2"))
-        Decimal('0.2500')
-    """
-    return (usd_per_hour * SPOT_CEILING).quantize(CENTS_OF_A_CENT)
 
 
 def left_usd_per_hour(*, disk_gb: int) -> Decimal:

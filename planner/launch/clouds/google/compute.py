@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from ...core.api_call import Call
@@ -18,15 +18,14 @@ from ...core.cloud_adapter import CloudMachine, MachineRef, MachineState
 from ...core.launch_plan import Attempt, CapLayer
 from ...core.request import LaunchCandidate, LaunchRequest
 from ...core.resource_names import (
-    TAG_OWNER_NAME,
     TAG_RUN,
     build_tags,
     build_token,
     resource_name,
-    usd_from_tag,
 )
 from ...prepare.shell import quote
 from ...prepare.startup import BootConfig, build_startup_script
+from ..base import parse_tags
 from .options import GoogleOptions
 from .upload import FETCH, build_upload_calls
 from .zones import machine_type, parse_region
@@ -115,17 +114,12 @@ def parse_compute_machine(row: Mapping[str, Any], *, project: str, seen_at: date
     labels = row.get("labels", {})
     zone = str(row["zone"]).rpartition("/")[2]
     started_at = datetime.fromisoformat(row["creationTimestamp"]).astimezone(UTC)
-    cap_s = labels.get("gpuplan-cap-s", "")
-    number = labels.get("gpuplan-attempt", "")
     spot = row.get("scheduling", {}).get("provisioningModel") == "SPOT"
     return CloudMachine(
         id=str(row["id"]), provider="gcp", region=parse_region(zone), zone=zone,
         instance_type=str(row["machineType"]).rpartition("/")[2], purchase="spot" if spot else "on_demand",
         state=_STATES.get(row["status"], "running"), started_at=started_at, seen_at=max(seen_at, started_at),
-        cap_at=started_at + timedelta(seconds=int(cap_s)) if cap_s.isdecimal() else None,
-        run=labels.get(TAG_RUN, ""), attempt=int(number) if number.isdecimal() else 0,
-        owner=labels.get("gpuplan-owner", ""), owner_name=labels.get(TAG_OWNER_NAME, ""),
-        usd_per_hour=usd_from_tag(labels.get("gpuplan-microusd-per-hour")),
+        **parse_tags(labels, started_at=started_at),
         details={"kind": "compute", "project": project, "name": str(row["name"])},
     )  # fmt: skip
 

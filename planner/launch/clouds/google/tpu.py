@@ -8,7 +8,7 @@ the only layer, and it is read back before the run counts as started.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from ....errors import UsageError
@@ -17,15 +17,14 @@ from ...core.cloud_adapter import CloudMachine, MachineRef, MachineState
 from ...core.launch_plan import Attempt, CapLayer
 from ...core.request import LaunchCandidate, LaunchRequest
 from ...core.resource_names import (
-    TAG_OWNER_NAME,
     TAG_RUN,
     build_tags,
     build_token,
     resource_name,
-    usd_from_tag,
 )
 from ...prepare.shell import quote
 from ...prepare.startup import BootConfig, build_startup_script
+from ..base import parse_tags
 from .compute import ARMED_WITHIN_S, UNPROVEN, build_self_deletion
 from .options import GoogleOptions
 from .upload import FETCH, build_upload_calls
@@ -118,17 +117,13 @@ def parse_tpu_machine(row: Mapping[str, Any], *, project: str, seen_at: datetime
     zone = str(row["name"]).split("/")[3]
     started_at = datetime.fromisoformat(row["createTime"]).astimezone(UTC)
     waited_s = float((look_up(row, "queueingPolicy.validUntilDuration") or "0s").removesuffix("s"))
-    cap_s, number = labels.get("gpuplan-cap-s", ""), labels.get("gpuplan-attempt", "")
     spot = "spot" in row or row.get("provisioningModel") == "SPOT"
     return CloudMachine(
         id=str(row["name"]), provider="gcp", region=parse_region(zone), zone=zone,
         instance_type=f"tpu-{node.get('acceleratorType', '')}", purchase="spot" if spot else "on_demand",
         state=_STATES.get(str(look_up(row, "state.state")), "starting"), started_at=started_at,
         seen_at=max(seen_at, started_at),
-        cap_at=started_at + timedelta(seconds=int(cap_s) + waited_s) if cap_s.isdecimal() else None,
-        run=labels.get(TAG_RUN, ""), attempt=int(number) if number.isdecimal() else 0,
-        owner=labels.get("gpuplan-owner", ""), owner_name=labels.get(TAG_OWNER_NAME, ""),
-        usd_per_hour=usd_from_tag(labels.get("gpuplan-microusd-per-hour")),
+        **parse_tags(labels, started_at=started_at, wait_s=waited_s),
         details={"kind": "tpu", "project": project, "name": str(row["name"]).rpartition("/")[2]},
     )  # fmt: skip
 
