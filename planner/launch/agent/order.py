@@ -211,7 +211,7 @@ class BatchOrder:
                     yield from self._dry_step(begin, end)
 
     def _look_ahead(self, end: int, iterator: Any) -> tuple[bool, Iterator[Any] | None]:
-        """Return whether an epoch ends with this step, and its iterator if a batch was drawn to find out."""
+        """Look one batch ahead: whether the epoch ends with this step, and its iterator if a batch was drawn."""
         steps = self._iterator.num_batches or self._start.steps_per_epoch
         if steps or hasattr(self._iterator, "_distributed_dataset"):
             return end + 1 >= (steps or float("inf")), None

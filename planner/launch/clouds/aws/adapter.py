@@ -134,7 +134,7 @@ class AwsAdapter:
         return answer
 
     def missing(self) -> str:
-        """Return whether boto3 or credentials are missing; empty if neither is."""
+        """Return the reason why AWS cannot be queried (no boto3, no credentials); empty without one."""
         try:
             import boto3
         except ImportError:

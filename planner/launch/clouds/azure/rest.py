@@ -140,8 +140,10 @@ class AzureRest:
             from azure.core.pipeline.transport import RequestsTransport
             from azure.identity import DefaultAzureCredential
 
-            logging.getLogger("azure.identity").setLevel(logging.ERROR)  # what it tried is told in a line
-            # An authority that was named is taken at its word: nobody else is asked whether it is one.
+            logging.getLogger("azure.identity").setLevel(
+                logging.ERROR
+            )  # its attempts are summarized in one line
+            # A configured authority is used without a discovery request to another server.
             named = bool(os.environ.get("AZURE_AUTHORITY_HOST"))
             credential = DefaultAzureCredential(disable_instance_discovery=named)
             policies = [BearerTokenCredentialPolicy(credential, f"{ENDPOINT}/.default")]

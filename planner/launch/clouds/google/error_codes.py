@@ -127,7 +127,7 @@ def _of_rpc(error: Mapping[str, Any]) -> CloudError:
 
 
 def _exhausted(message: str) -> ErrorKind:
-    """Return whether capacity, quota or request rate is exhausted."""
+    """Return the kind of an exhausted resource: capacity, quota or request rate."""
     lower = message.lower()
     if "quota limit" in lower or "quota exceeded" in lower:
         return ErrorKind.THROTTLED if "per minute" in lower else ErrorKind.QUOTA

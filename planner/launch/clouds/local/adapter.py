@@ -186,7 +186,7 @@ class LocalAdapter:
 
 
 def _layers(cap_s: int) -> tuple[CapLayer, ...]:
-    """Return what ends the processes."""
+    """Return the cap layers."""
     return (
         CapLayer(
             name="alarm", where="machine", fires_after_s=cap_s,
