@@ -6,7 +6,25 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import yaml
+
 __all__ = ["format_export"]
+
+
+class BlockDumper(yaml.SafeDumper):
+    """YAML dumper with block style for multi-line strings and indented lists."""
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+        super().increase_indent(flow, False)
+
+
+def _represent_text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+    """Return a string in block style if it has several lines."""
+    style = "|" if "\n" in value else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+
+BlockDumper.add_representer(str, _represent_text)
 
 
 def format_export(exported: Mapping[str, Any]) -> str:
@@ -17,21 +35,8 @@ def format_export(exported: Mapping[str, Any]) -> str:
     """
     if "nbformat" in exported["document"]:
         return json.dumps(exported["document"], indent=1, ensure_ascii=False) + "\n"
-    import yaml
-
-    class Dumper(yaml.SafeDumper):
-        """YAML dumper with block style for multi-line strings and indented lists."""
-
-        def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
-            super().increase_indent(flow, False)
-
-    def text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-        style = "|" if "\n" in value else None
-        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
-
-    Dumper.add_representer(str, text)
     comments = "".join(f"# {line}\n" for line in _build_comments(exported))
-    return comments + yaml.dump(exported["document"], Dumper=Dumper, sort_keys=False, width=110)
+    return comments + yaml.dump(exported["document"], Dumper=BlockDumper, sort_keys=False, width=110)
 
 
 def _build_comments(exported: Mapping[str, Any]) -> list[str]:
