@@ -78,9 +78,14 @@ def write_atomically(path: Path, data: str | bytes, *, durable: bool = False, pr
 
     Raises:
         OSError: It cannot be written; the old file is kept, and the temporary file removed.
+
+    A device or a pipe (`/dev/null`, `/dev/stdout`) is written to, never replaced.
     """
     import tempfile
 
+    if path.exists() and not path.is_file() and not path.is_dir():
+        path.write_bytes(data.encode() if isinstance(data, str) else data)
+        return
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,17 @@ def test_the_new_file_takes_the_place_of_the_old(tmp_path: Path) -> None:
     write_atomically(path, b"\x00\xff")
     assert path.read_bytes() == b"\x00\xff"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_pipe_is_written_to_and_stays(tmp_path: Path) -> None:
+    """What is no file (a pipe, `/dev/null`) is not replaced by one."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with ThreadPoolExecutor() as pool:
+        read = pool.submit(path.read_text)
+        write_atomically(path, "new")
+        assert read.result() == "new"
+    assert path.is_fifo()
 
 
 def test_who_may_read_it(tmp_path: Path) -> None:
