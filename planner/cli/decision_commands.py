@@ -84,8 +84,8 @@ def rig(
     from ..plan.compare.rental_comparison import find_rentals_by_price, find_rentals_for_work
     from ..plan.question import Question
     from ..plan.request import EstimateRequest
+    from ..render.buy_or_rent import build_rig_json, emit_rig
     from ..render.output import format_json, write_text
-    from ..render.rig import build_rig_json, emit_rig
 
     out.require_writable()
     asked = EstimateRequest().resolve()

@@ -80,7 +80,7 @@ def hand_over_to_sky(
 ) -> None:
     """Write the plan's offer as a SkyPilot task and start it with `sky`; a dry run prints the task."""
     from ..launch.export.engines import export_offer
-    from ..launch.export.sky import launch_with_sky, require_sky
+    from ..launch.export.skypilot import launch_with_sky, require_sky
     from ..render.export import format_export
     from ..render.output import emit_text, write_text
 

@@ -13,9 +13,8 @@ from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.rows import Accelerator
 from gpuplan.plan.cost_terms import CostTerms
 from gpuplan.plan.estimate_workload import estimate_workload
-from gpuplan.plan.execution.multi_node import expand_hosts, rent_hosts
 from gpuplan.plan.question import Question
-from gpuplan.plan.select import Filters, Selection, select
+from gpuplan.plan.select import Filters, Selection, expand_hosts, rent_hosts, select
 from gpuplan.predict.multi_device.data_parallel import scale_to_devices
 from gpuplan.predict.step_time import NoPrediction, StepTime
 from gpuplan.render.numbers import format_offer_name

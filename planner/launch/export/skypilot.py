@@ -1,15 +1,50 @@
-"""Export to a task of SkyPilot (https://docs.skypilot.co/en/latest/reference/yaml-spec.html)."""
+"""Export to a task of SkyPilot (https://docs.skypilot.co/en/latest/reference/yaml-spec.html), and its launch."""
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from ...errors import GpuplanError, UsageError
 from ..clouds.google.zones import machine_type, runtime_version
 from .engine_names import SKYPILOT, find_engine_name
 from .shell import build_fetch_commands, build_install_commands, build_run_command
 from .task import EngineDocument, ExportTask
 
-__all__ = ["PROVIDERS", "build_skypilot_task"]
+__all__ = ["PROVIDERS", "build_skypilot_task", "launch_with_sky", "require_sky"]
+
+
+def require_sky() -> str:
+    """Return the path of the program; raise UsageError without one."""
+    found = shutil.which("sky")
+    if found is None:
+        raise UsageError(
+            "`--via skypilot`: no program `sky` on the PATH",
+            hint="`pip install skypilot`, or `gpuplan export PLAN --to skypilot` for another computer",
+        )
+    return found
+
+
+def launch_with_sky(task: Mapping[str, Any], file: Path) -> None:
+    """Start a task with SkyPilot.
+
+    Args:
+        task: Result of `export_offer`.
+        file: Path of the task's file.
+
+    Raises:
+        GpuplanError: SkyPilot failed.
+    """
+    done = subprocess.run([require_sky(), "launch", "-y", "-c", task["name"], str(file)], check=False)
+    if done.returncode:
+        raise GpuplanError(
+            f"`sky launch` failed with exit code {done.returncode}: a machine may exist",
+            hint=f"check with `sky status --refresh`, end it with `{task['stop']}`",
+        )
+
 
 PROVIDERS = ("aws", "gcp", "azure", "lambda", "runpod", "vast")
 IDLE_MINUTES = 5

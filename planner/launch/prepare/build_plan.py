@@ -25,7 +25,7 @@ from ..core.request import CHECKPOINT_EVERY_S, LaunchCandidate, LaunchRequest, R
 from ..core.service import Launcher
 from .arguments import FALLBACKS, LaunchArgs, parse_source
 from .check_plan_file import read_launch_plan, require_as_typed, require_sound
-from .consent import require_outer_cap
+from .exposure import require_outer_cap
 from .freshness import ESTIMATE_LIFE, LAUNCH_LIFE, require_fresh
 from .places import require_sendable
 from .planning import apply_cap, make_plan, rebuild_plan

@@ -1,4 +1,4 @@
-"""Permissions and network access of a plan's machines, shown before confirmation."""
+"""Permissions and network access of a plan's machines, and consent to machines without an external cap."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from importlib import import_module
 
+from ...errors import NoAnswerError
+from ..core.cloud_adapter import Adapter
+from ..core.launch_plan import LaunchPlan
 from ..core.request import LaunchRequest
 
-__all__ = ["describe_exposure"]
+__all__ = ["describe_exposure", "require_outer_cap"]
+
 
 _OPTIONS = {
     "aws": "..clouds.aws.options:AwsOptions", "gcp": "..clouds.google.options:GoogleOptions",
@@ -62,3 +66,29 @@ def _identity(provider: str, chosen: Mapping[str, str]) -> str:
     if provider == "azure":
         return "its own, with rights on itself only"
     return chosen.get("profile") or chosen.get("service_account") or "none"
+
+
+HOURS_PER_DAY = 24
+
+
+def require_outer_cap(plan: LaunchPlan, adapter: Adapter) -> None:
+    """Raise NoAnswerError when an attempt has no cap at its provider and the user did not consent.
+
+    Args:
+        plan: The plan.
+        adapter: Adapter of its provider.
+    """
+    if not adapter.remote or plan.request.guest_cap_only:
+        return
+    for attempt in plan.attempts:
+        if any(layer.where == "cloud" for layer in attempt.layers):
+            continue
+        one = attempt.candidate
+        terms = adapter.compute_cost_bounds(one, plan.request.options)
+        hour = terms.max_usd_per_hour
+        raise NoAnswerError(
+            f"no layer outside the machine ends the {one.instance_type} in {attempt.zone or one.region}: if it "
+            f"hangs before its own timer is set, it costs ${hour:.2f} an hour, ${hour * HOURS_PER_DAY:.2f} a day, "
+            "until `gpuplan reap` or `stop`",
+            hint=f"{terms.outer_cap or 'choose another offer'}; or consent: `--guest-cap-only`",
+        )

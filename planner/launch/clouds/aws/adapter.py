@@ -33,8 +33,8 @@ from ...prepare.upload import insert_archive
 from ..base import parse_tags
 from .attempt import build_attempt
 from .error_codes import parse_sdk_error, parse_state_error
-from .leftovers import list_schedules, list_security_groups
 from .options import parse_options
+from .owned_names import list_schedules, list_security_groups
 from .prices import PRICING_REGION, max_usd_per_hour, on_demand_usd, spot_usd
 
 __all__ = ["AwsAdapter", "require_starting", "to_json_types"]
