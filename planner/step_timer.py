@@ -16,6 +16,7 @@ from typing import Any, Literal
 import keras
 
 from .launch.agent.step_info import find_batch_size
+from .plain import to_plain
 from .profile.background_load import LoadMonitor
 from .profile.findings import find_caveats
 from .profile.machine import describe_environment, read_device_peak_bytes, read_resident_peak_bytes
@@ -163,7 +164,7 @@ class StepTimer(StepRecorder):
         devices = _count_devices()
         document = create_profile(
             model=self.name or self._model.name, mode="train", backend=backend, data="script",
-            rules={**self.meter.rules.to_json(), "most_s": None}, source="step_timer",
+            rules={**to_plain(self.meter.rules), "most_s": None}, source="step_timer",
         )  # fmt: skip
         found = describe_environment(backend)
         document |= {"status": status, "environment": found, "devices": devices, "run": self._build_run()}

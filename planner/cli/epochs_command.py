@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ..plain import to_plain
 from .next_step import format_command, suggest_next
 
 __all__ = ["register"]
@@ -38,7 +39,7 @@ def epochs(
 
     with status(f"extrapolating {metric}"):
         found = forecast_epochs(read_history(history), metric=metric, target=target)
-    row = found.to_json()
+    row = to_plain(found)
     if json_:
         emit_json(SCHEMA, row)
     else:

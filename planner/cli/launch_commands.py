@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from ..errors import NoAnswerError, UsageError
+from ..plain import to_plain
 from .flags import Rank, Requirements, Script, ScriptArguments
 from .launch_apply import apply_plan, format_cost_limit, plan_launch
 from .next_step import DRY_RUN, format_command, suggest_next
@@ -159,7 +160,7 @@ def ps(
             now=datetime.now(tz=UTC),
             failures=failures,
         )
-    rows = [row.to_json() for row in found]
+    rows = to_plain(found)
     if json_:
         parts = [(part.partition(" "), error) for part, error in failures.errors.items()]
         silent = [

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ..plain import to_plain
 from .next_step import format_command, suggest_next
 
 __all__ = ["register"]
@@ -44,7 +45,7 @@ def quota(
             found = read_quotas(provider, region, environ=os.environ, endpoints=endpoints, http=http)
     finally:
         http.close()
-    rows = [{**one.to_json(), "sentence": one.sentence} for one in found]
+    rows = [{**to_plain(one), "sentence": one.sentence} for one in found]
     if json_:
         emit_json("gpuplan.quota/1", {"quotas": rows})
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -186,7 +187,7 @@ def diff(
     before = _load_previous_prices(store, wanted, old=old, packaged=packaged)
     after = [offer for name in wanted for offer in store.offers(name)]
     changes = diff_prices(before, after)
-    rows = [change.to_json() for change in changes]
+    rows = [asdict(change) for change in changes]
     if as_json:
         emit_json("gpuplan.catalog-diff/1", {"changes": rows})
     elif markdown:
@@ -268,7 +269,7 @@ def history(
         names = {offer.instance_type for offer in offers}
         hint = near_names_hint(instance, names, see_all="gpuplan offers")
         raise UsageError(f"no price of an instance type `{instance}` is known", hint=hint)
-    rows = [row.to_json() for row in found if region in (None, row.region)]
+    rows = [asdict(row) for row in found if region in (None, row.region)]
     if as_json:
         emit_json("gpuplan.catalog-history/1", {"prices": rows})
     else:

@@ -16,6 +16,7 @@ from ..offers.catalog import Catalog, load_user_catalog
 from ..offers.local import probe_local_offer
 from ..offers.staleness import REFUSED_AFTER_DAYS, compute_age_days, summarize_ages
 from ..owner import load_owner
+from ..plain import to_plain
 from ..profile.machine import read_device_state, read_host_facts
 from ..settings import Settings, load_settings
 from .credentials import CredentialLocation, find_credential_problems, find_credentials
@@ -77,22 +78,22 @@ class InstallationReport:
         return {
             "gpuplan_version": self.version,
             "package_folder": abbreviate_home(self.package_folder),
-            "host": dict(self.host),
-            "packages": dict(self.packages),
+            "host": to_plain(self.host),
+            "packages": to_plain(self.packages),
             "extras": [
                 {"name": one.name, "purpose": one.purpose, "missing": list(one.missing)}
                 for one in self.extras
             ],
             "keras_backend": self.keras_backend,
-            "driver": None if self.driver is None else dict(self.driver),
-            "machine": None if self.machine is None else dict(self.machine),
-            "backends": [asdict(one) for one in self.backends],
-            "credentials": [asdict(place) for place in self.credentials],
-            "catalog": None if self.catalog is None else dict(self.catalog),
+            "driver": to_plain(self.driver),
+            "machine": to_plain(self.machine),
+            "backends": to_plain(self.backends),
+            "credentials": to_plain(self.credentials),
+            "catalog": to_plain(self.catalog),
             "owner": self.owner,
             "folders": [{**asdict(folder), "path": abbreviate_home(folder.path)} for folder in self.folders],
-            "settings": dict(self.settings),
-            "findings": [asdict(finding) for finding in self.findings],
+            "settings": to_plain(self.settings),
+            "findings": to_plain(self.findings),
         }
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from ..offers.reference_prices import CLOUDS, find_reference_prices
 from ..offers.rows import Accelerator, Offer
+from ..plain import to_plain
 from ..predict.measurements import Measurement
 from ..predict.predictor import Predictor
 from ..predict.run_config import is_fed_from_host
@@ -78,9 +79,8 @@ def build_decision_json(groups: Sequence[Sequence[ScoredRow]], prices: MachinePr
     """Return the regret of choosing machines by these predictions within each group, as plain JSON types."""
 
     def loss(price_of: PriceOf) -> dict[str, Any]:
-        return summarize_decisions(
-            [one for rows in groups for one in evaluate_choices(rows, price_of)]
-        ).to_json()
+        summary = summarize_decisions([one for rows in groups for one in evaluate_choices(rows, price_of)])
+        return cast("dict[str, Any]", to_plain(summary))
 
     anywhere, at_clouds = loss(_lookup(prices.anybody)), loss(_lookup(prices.clouds))
     return {**anywhere, "cheapest_at_clouds": at_clouds["cheapest"]}
@@ -114,14 +114,14 @@ class SettingScore:
                 "sources": len({m.origin for m in self.predicted.pool}),
             },
             "n": len(rows),
-            "summary": summarize(rows).to_json(),
+            "summary": to_plain(summarize(rows)),
             "over_sources": average_over_groups(by_source),
             "decision": build_decision_json([group.rows for group in self.choices], self.prices),
-            "by_source": _json(by_source),
-            "by_accelerator": _json(summarize_by(rows, lambda m: m.accelerator)),
-            "by_model": _json(summarize_by(rows, lambda m: m.architecture)),
-            "by_precision": _json(summarize_by(rows, lambda m: m.precision)),
-            "rules_of_thumb": {name: summarize(judged).to_json() for name, judged in baselines.items()},
+            "by_source": to_plain(by_source),
+            "by_accelerator": to_plain(summarize_by(rows, lambda m: m.accelerator)),
+            "by_model": to_plain(summarize_by(rows, lambda m: m.architecture)),
+            "by_precision": to_plain(summarize_by(rows, lambda m: m.precision)),
+            "rules_of_thumb": {name: to_plain(summarize(judged)) for name, judged in baselines.items()},
             "rules_decision": {
                 name: build_decision_json([group.baselines[name] for group in self.choices], self.prices)
                 for name in baselines
@@ -133,10 +133,6 @@ class SettingScore:
 def _machines(rows: Sequence[ScoredRow]) -> set[tuple[str, int]]:
     """Return the accelerators and numbers of devices of all options."""
     return {(c.accelerator, c.devices) for choice in build_options(rows, lambda *_: None) for c in choice}
-
-
-def _json(summaries: Mapping[str, Summary]) -> dict[str, Any]:
-    return {name: summary.to_json() for name, summary in summaries.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,10 +165,10 @@ class Scoreboard:
         """Return plain JSON types under the keys of the contract."""
         return {
             "protocol": self.protocol,
-            "summary": summarize(self.rows).to_json() if self.rows else None,
-            "by_accelerator": _json(self.by_accelerator()),
-            "by_model": _json(self.by_model()),
-            "rules_of_thumb": _json(self.baselines),
+            "summary": to_plain(summarize(self.rows)) if self.rows else None,
+            "by_accelerator": to_plain(self.by_accelerator()),
+            "by_model": to_plain(self.by_model()),
+            "rules_of_thumb": to_plain(self.baselines),
             "settings": self.settings,
             "rows": [row_to_json(row) for row in self.rows],
             "unpredicted": [{"model": m.model, "accelerator": m.accelerator, "reason": reason}

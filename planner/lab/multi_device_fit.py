@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..plain import to_plain
 from ..predict.interval.quantiles import compute_nested_log_bounds, interval_around
 from ..predict.measurements import Measurement
 from ..predict.multi_device.data_parallel import (
@@ -167,4 +168,4 @@ def fit_exchange_forms(pairs: Sequence[ScalingPair]) -> dict[str, ParallelCoeffi
 
 def parallel_to_json(fitted: Mapping[str, ParallelCoefficients]) -> dict[str, Any]:
     """Return the content of `parallel.json`."""
-    return {"schema": FORMAT, "forms": {form: constants.to_json() for form, constants in fitted.items()}}
+    return {"schema": FORMAT, "forms": to_plain(fitted)}

@@ -7,9 +7,8 @@ Regret is what the choice costs over the best choice, both by the measured times
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import fmean, median
-from typing import Any
 
 from ..predict.measurements import Measurement
 from .scores import ScoredRow, percentile
@@ -93,10 +92,6 @@ class DecisionSummary:
     cheapest: ChoiceSummary | None
     fastest: ChoiceSummary | None
     rank_correlation: float | None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON types."""
-        return asdict(self)
 
 
 def regret(*, chosen_by: Sequence[float], truth: Sequence[float]) -> float:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
+from ..plain import to_plain
 from ..predict.measurements import Measurement
 from ..units import MS_PER_S, Interval
 
@@ -61,10 +62,6 @@ class Summary:
     median_log_ratio: float
     mean_log_ratio: float
 
-    def to_json(self) -> dict[str, float]:
-        """Return plain JSON types."""
-        return asdict(self)
-
 
 def percentile(values: Sequence[float], probability: float) -> float:
     """Return the percentile with linear interpolation between order statistics."""
@@ -111,6 +108,6 @@ def row_to_json(row: ScoredRow) -> dict[str, Any]:
         "model": m.model, "batch_size": m.batch_size, "accelerator": m.accelerator, "devices": m.devices,
         "mode": m.mode, "precision": m.precision, "compiled": m.compiled, "stack": m.stack,
         "step_ms": m.step_s * MS_PER_S, "source": m.source,
-        "predicted_ms": row.predicted_s.scaled(MS_PER_S).to_json(), "ape": row.absolute_error,
+        "predicted_ms": to_plain(row.predicted_s.scaled(MS_PER_S)), "ape": row.absolute_error,
         "basis": row.basis,
     }  # fmt: skip

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Any
 
 from ..plan.pricing.money import rental_usd
 from .core.cloud_adapter import Adapter, CloudMachine
@@ -42,19 +41,6 @@ class ListedMachine:
     owner_name: str
     source: str
     in_ledger: bool
-
-    def to_json(self) -> dict[str, Any]:
-        """Return an entry of `machines[]`."""
-        return {
-            "id": self.id, "provider": self.provider, "instance_type": self.instance_type,
-            "region": self.region, "state": self.state,
-            "started_at": self.started_at.isoformat() if self.started_at else None,
-            "cap_at": self.cap_at.isoformat() if self.cap_at else None,
-            "spent_usd": None if self.spent_usd is None else format(self.spent_usd, "f"),
-            "run": self.run, "attempt": self.attempt, "owner": self.owner,
-            "owner_name": self.owner_name, "source": self.source,
-            "in_ledger": self.in_ledger,
-        }  # fmt: skip
 
 
 def listed(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from .rows import Offer
 
@@ -32,10 +32,6 @@ class Change:
     old_as_of: str | None
     new_as_of: str | None
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the change under the keys of the JSON contract."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastPrice:
@@ -49,10 +45,6 @@ class PastPrice:
     usd_per_hour: Decimal
     estimated: bool
     source: str
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the price under the keys of the JSON contract."""
-        return asdict(self)
 
 
 def diff_prices(old: Iterable[Offer], new: Iterable[Offer]) -> list[Change]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.resources import files
 from typing import Annotated, Any, Literal
@@ -67,10 +67,6 @@ class FrameworkSupport(Frozen):
     cuda: str | None = None
     keras3: bool = False
     source: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON types."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)

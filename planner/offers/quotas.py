@@ -7,9 +7,8 @@ guarantee capacity. Reading quotas is free and needs the provider's credentials.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any
 
 from ..errors import CredentialsError, UsageError, near_names_hint
 from .refresh.http import HttpClient
@@ -60,10 +59,6 @@ class Quota:
             f"your quota is {self.limit:g} {self.unit}s for {self.what} ({self.purchase.replace('_', ' ')}) in "
             f"{self.provider} {self.region}{taken}: {self.link}"
         )
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the quota under the keys of the JSON contract."""
-        return asdict(self)
 
 
 def read_quotas(

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
+from ..plain import to_plain
 from ..predict.from_profile.predictor import ProfiledPredictor, read_profile_rows
 from ..predict.predictor import Predictor
 from ..predict.step_time import NoPrediction, StepTime
@@ -104,7 +105,7 @@ def _answer(
     return {
         "row": row,
         "accelerator": accelerator.name, "batch_size": workload.batch_size, "precision": workload.precision,
-        "step_time_s": known.time_s.to_json() if known else None, "basis": known.basis if known else None,
+        "step_time_s": to_plain(known.time_s) if known else None, "basis": known.basis if known else None,
         "limiter": known.limiter if known else None,
         "note": step.reason if isinstance(step, NoPrediction) else step.note,
         "memory_bytes": verdict.needed_bytes, "memory_fits": verdict.fits,

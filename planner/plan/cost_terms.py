@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError, near_names_hint
 from ..frozen import Frozen
+from ..plain import to_plain
 
 if TYPE_CHECKING:
     from ..offers.costs import Costs, ProviderCost
@@ -66,10 +67,6 @@ class Currency(Frozen):
     def to_usd(self, amount: Decimal) -> Decimal:
         """Convert an amount in this currency to US dollars, rounded to the nano-dollar."""
         return (amount / self.per_usd).quantize(Decimal("1e-9"))
-
-    def to_json(self) -> dict[str, str]:
-        """Return code, rate and source."""
-        return {"code": self.code, "per_usd": format(self.per_usd, "f"), "source": self.source}
 
 
 USD = Currency()
@@ -142,7 +139,7 @@ class CostTerms(Frozen):
         """Return the costs and assumptions in effect as plain JSON types."""
         tax = None if self.tax is None else {"name": self.tax.name, "percent": format(self.tax.percent, "f")}
         return {
-            "currency": self.currency.to_json(),
+            "currency": to_plain(self.currency),
             "tax": tax,
             "discounts": [discount.model_dump(mode="json") for discount in self.discounts],
             "given": dict(self.overrides),

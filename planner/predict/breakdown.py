@@ -7,8 +7,8 @@ Launch gaps, host, input and links belong to no layer and are listed by name.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..units import GIGA, TERA
 from .coefficients import Coefficients
@@ -79,10 +79,6 @@ class StepBreakdown:
     layers: tuple[BreakdownRow, ...]
     source: str
     read_on: str
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON types."""
-        return {**asdict(self), "parts_s": dict(self.parts_s)}
 
 
 def break_down_step(

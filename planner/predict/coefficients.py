@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, fields
+from dataclasses import fields
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 
 from ..errors import UsageError
 from ..frozen import Frozen
+from ..plain import to_plain
 
 __all__ = [
     "FORMAT",
@@ -174,7 +175,7 @@ class Coefficients(Frozen):
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON types."""
-        return {"schema": FORMAT, **asdict(self)}
+        return {"schema": FORMAT, **to_plain(self)}
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> Coefficients:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import GpuplanError
+from ..plain import to_plain
 from ..predict.step_time import StepTime
 from ..profile_schema import ProfileDocument
 from ..units import MS_PER_S
@@ -36,7 +37,7 @@ def compare_with_prediction(document: ProfileDocument, model: Any) -> list[str]:
     if predicted is None:
         return ["no prediction is possible for this device"]
     low, high = predicted.time_s.low, predicted.time_s.high
-    row["predicted"] = {"step_time_s": predicted.time_s.to_json(), "basis": predicted.basis}
+    row["predicted"] = {"step_time_s": to_plain(predicted.time_s), "basis": predicted.basis}
     inside = low <= measured_s <= high
     verdict = "inside" if inside else "outside"
     return [

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from ..profile_schema import Timing
 from .statistics import summarize
@@ -42,10 +41,6 @@ class ProcessLimits:
     fewest: int = 3
     most: int = 6
     whole_s: float = 45.0
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON types."""
-        return asdict(self)
 
 
 def compute_processes_interval(medians_s: Sequence[float]) -> tuple[float, float] | None:

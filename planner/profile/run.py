@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import GpuplanError, UsageError
+from ..plain import to_plain
 from ..profile_schema import MemoryRecord, ProfileDocument, RowRecord
 from ..workload.options import WorkloadOptions
 from ..workload.reference import parse_reference
@@ -90,7 +91,7 @@ def profile(
     backend = _select_backend(request.backend)
     document = create_profile(
         model=request.model, mode=request.options.mode, backend=backend, data=request.data,
-        rules=request.rules.to_json() | {"processes": request.several.to_json()}, source="profile",
+        rules=to_plain(request.rules) | {"processes": to_plain(request.several)}, source="profile",
     )  # fmt: skip
     configurations: list[_Measurement] = []
 
@@ -253,5 +254,5 @@ def _build_child_request(
     rules = replace(request.rules, width=request.rules.width * math.sqrt(request.several.fewest))
     return {
         "reference": request.model, "base": str(base), "options": options.to_json(), "argv": list(request.argv),
-        "backend": backend, "device": request.device, "data": request.data, "rules": rules.to_json(),
+        "backend": backend, "device": request.device, "data": request.data, "rules": to_plain(rules),
     }  # fmt: skip

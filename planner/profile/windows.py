@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, cast
+from dataclasses import dataclass, field
+from typing import Literal, cast
 
 from ..profile_schema import Timing, TimingSummary
 from .statistics import MIN_WINDOWS, WindowStatistics, is_settled, summarize
@@ -51,10 +51,6 @@ class MeasurementRules:
         """
         most_s, usual = together_s / processes, cls()
         return cls(most_s=most_s, least_s=min(usual.least_s, most_s), warm_up_s=min(usual.warm_up_s, most_s))
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON types."""
-        return asdict(self)
 
 
 @dataclass(slots=True)

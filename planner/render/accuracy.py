@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..plain import to_plain
 from .output import Column
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def _build_decision_columns() -> tuple[Column, ...]:
 
 
 def _build_row(scope: str, name: str, summary: Summary) -> dict[str, Any]:
-    return {"scope": scope, "name": name, **summary.to_json()}
+    return {"scope": scope, "name": name, **to_plain(summary)}
 
 
 def build_scoreboard_rows(board: Scoreboard) -> list[dict[str, Any]]:

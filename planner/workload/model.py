@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any, Literal
 
 from ..frozen import Frozen
+from ..plain import to_plain
 from .ops import Op
 
 __all__ = ["FORMAT", "Memory", "Unmodelled", "Workload"]
@@ -118,7 +118,7 @@ class Workload(Frozen):
 
     def to_json(self) -> dict[str, Any]:
         """Return the workload as plain JSON types, including operations."""
-        return {"schema": FORMAT, **asdict(self)}
+        return {"schema": FORMAT, **to_plain(self)}
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> Workload:

@@ -14,7 +14,7 @@ Contractions (convolutions, dots) always read and write memory in all three.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal
 
@@ -120,10 +120,6 @@ class Op:
     primitives: int = 1
     composed: bool = False
     loop: Loop | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the row as plain JSON types."""
-        return asdict(self)
 
     @staticmethod
     def from_json(row: dict[str, Any]) -> Op:

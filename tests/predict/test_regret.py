@@ -17,6 +17,7 @@ from gpuplan.lab.regret import (
     summarize_decisions,
 )
 from gpuplan.lab.scores import ScoredRow
+from gpuplan.plain import to_plain
 from gpuplan.predict.measurements import Measurement
 from gpuplan.units import Interval
 from hypothesis import given
@@ -152,7 +153,7 @@ def test_decisions_are_summed_up_by_hand() -> None:
 
 def test_nothing_to_choose_is_unknown() -> None:
     """No workload: None everywhere."""
-    assert summarize_decisions([]).to_json() == {"cheapest": None, "fastest": None, "rank_correlation": None}
+    assert to_plain(summarize_decisions([])) == {"cheapest": None, "fastest": None, "rank_correlation": None}
 
 
 def test_each_group_of_rows_is_a_choice_of_its_own() -> None:

@@ -25,6 +25,7 @@ from gpuplan.lab.score_record import (
 )
 from gpuplan.lab.scores import ScoredRow, summarize
 from gpuplan.offers.catalog import load_catalog
+from gpuplan.plain import to_plain
 from gpuplan.predict.coefficients import Coefficients, load_coefficients
 from gpuplan.predict.interval.quantiles import interval_around
 from gpuplan.predict.measurements import read_published_file
@@ -83,7 +84,7 @@ def in_sample(coefficients: Coefficients) -> Any:
         for e in samples
     ]
     decision = {"cheapest": None, "fastest": None}
-    return {"profet": {"summary": summarize(score).to_json(), "decision": decision}}
+    return {"profet": {"summary": to_plain(summarize(score)), "decision": decision}}
 
 
 def test_one_coefficient_off_by_a_fifth_is_noticed() -> None:

@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from ...errors import GpuplanError
+from ...plain import to_plain
 from ...plan.pricing.money import rental_usd
 from ...units import SECONDS_PER_HOUR, Interval
 from .cloud_adapter import RunOutcome
@@ -29,7 +30,7 @@ class PlanComparison:
 
     def to_json(self) -> dict[str, Any]:
         """Return the row as JSON."""
-        bounds = self.planned.to_json() if self.planned else dict.fromkeys(("low", "mid", "high"))
+        bounds = to_plain(self.planned) if self.planned else dict.fromkeys(("low", "mid", "high"))
         return {"item": self.item, "unit": self.unit, **bounds, "actual": self.actual}
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from ...plain import to_plain
 from ...units import SECONDS_PER_HOUR, Interval
 from ..execution.scaling_mode import ScalingMode, compute_run_length
 from ..pricing.money import USD_OF_A_NANO
@@ -69,10 +70,10 @@ class AlternativeCost:
             "usd_per_hour": None if offer.usd_per_hour is None else format(offer.usd_per_hour, "f"),
             "price_as_of": offer.price_as_of,
             "sessions": self.sessions,
-            "machine_h": self.machine_h.to_json(),
+            "machine_h": to_plain(self.machine_h),
             "calendar_h": self.calendar_h,
             "own_h": self.own_h,
-            "money_usd": {key: f"{usd:.6f}" for key, usd in self.money_usd.to_json().items()},
+            "money_usd": {key: f"{usd:.6f}" for key, usd in to_plain(self.money_usd).items()},
             "own_time_usd": f"{self.own_usd:.6f}",
             "total_usd": f"{self.total_usd:.6f}",
             "hours_a_day": free_share.hours_a_day,

@@ -51,10 +51,6 @@ class EpochForecast:
     limit: float | None = None
     reason: str
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON types."""
-        return {name: getattr(self, name) for name in self.__slots__}
-
 
 def read_history(path: Path) -> dict[str, list[float]]:
     """Read the metrics of a history by name: `History.history` as JSON, or a CSV file of `CSVLogger`.

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...errors import GpuplanError, NoAnswerError
+from ...plain import to_plain
 from ...workload.resize import Resizer
 from ..estimate_workload import estimate_workload
 from ..pricing.money import USD_OF_A_NANO
@@ -58,7 +59,7 @@ class SweepPoint:
             "global_batch_size": run.global_batch_size,
             "precision": self.precision,
             **offer.identity,
-            "run_time_s": self.offer.run_time_s.to_json() if self.offer.run_time_s else None,
+            "run_time_s": to_plain(self.offer.run_time_s),
             "cost_usd": self.offer.bill.total_json() if self.offer.bill else None,
             "memory_bytes": self.offer.projection.memory.needed_bytes,
             "basis": getattr(self.offer.projection.step_time, "basis", None),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...frozen import Frozen
 from ...units import GIB
@@ -29,10 +28,6 @@ class Remedy(Frozen):
     remedy: str
     needed_bytes: int
     fits: bool
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON types."""
-        return asdict(self)
 
 
 def compute_batch_bytes(workload: Workload) -> int:

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from ...frozen import Frozen
+from ...plain import to_plain
 from ...predict.step_time import NoPrediction, StepTime
 from ...units import Interval
 from ..execution.memory import MemoryVerdict
@@ -105,16 +106,16 @@ class DeviceEstimate(Frozen):
         step = self.step_time if isinstance(self.step_time, StepTime) else None
         limit, memory = self.bottleneck, self.memory
         return {
-            "step_time_s": step.time_s.to_json() if step else None,
+            "step_time_s": to_plain(step.time_s) if step else None,
             "steps": self.run.steps,
             "global_batch_size": self.run.global_batch_size,
             "batch_size_per_device": -(-self.run.global_batch_size // self.run.replicas),
-            "train_time_s": self.train_time_s.to_json() if self.train_time_s else None,
+            "train_time_s": to_plain(self.train_time_s),
             "memory_bytes": memory.needed_bytes,
             "memory_available_bytes": memory.available_bytes,
             "memory_fits": memory.fits,
             "memory_verdict": memory.verdict,
-            "memory_remedies": [remedy.to_json() for remedy in self.remedies],
+            "memory_remedies": to_plain(self.remedies),
             "largest_batch_size": memory.largest_batch_size,
             "compatibility": self.compatibility,
             "runs": self.runs,

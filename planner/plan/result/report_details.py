@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ...plain import to_plain
+
 if TYPE_CHECKING:
     from ...predict.breakdown import StepBreakdown
     from ..compare.crossover import Crossover
@@ -61,7 +63,7 @@ class ReportDetails:
         """
         billed = ((index, offers[index].bill) for index in self.bills)
         return {
-            "steps": [step.to_json() for step in self.steps],
+            "steps": to_plain(self.steps),
             "bills": [
                 {"offer": index, "lines": bill.lines_json(detailed=True)}
                 for index, bill in billed if bill is not None

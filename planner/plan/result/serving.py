@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from ...plain import to_plain
 from ...units import SECONDS_PER_HOUR, Interval
 
 __all__ = ["ServingEstimate", "usd_per_million"]
@@ -29,11 +30,10 @@ class ServingEstimate:
 
     def to_json(self) -> dict[str, Any]:
         """Return the entry `offers[].serving`."""
-        usd = self.usd_per_million
         return {
-            "latency_s": None if self.latency_s is None else self.latency_s.to_json(),
-            "predictions_per_s": self.per_s.to_json(),
-            "usd_per_million_predictions": None if usd is None else format(usd, "f"),
+            "latency_s": to_plain(self.latency_s),
+            "predictions_per_s": to_plain(self.per_s),
+            "usd_per_million_predictions": to_plain(self.usd_per_million),
         }
 
 

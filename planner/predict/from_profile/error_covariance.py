@@ -115,10 +115,6 @@ class ErrorCovariance:
     alike_own: float = 0.1
     alike_length: float = 1.4
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON types."""
-        return asdict(self)
-
     @staticmethod
     def from_json(data: dict[str, Any]) -> ErrorCovariance:
         """Read what `to_json` wrote; TypeError on anything else."""
@@ -290,4 +286,4 @@ def _rounded(covariance_model: ErrorCovariance) -> ErrorCovariance:
     def short(value: Any) -> Any:
         return tuple(map(short, value)) if isinstance(value, list | tuple) else float(f"{value:.4g}")
 
-    return ErrorCovariance(**{name: short(value) for name, value in covariance_model.to_json().items()})
+    return ErrorCovariance(**{name: short(value) for name, value in asdict(covariance_model).items()})

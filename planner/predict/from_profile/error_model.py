@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ...errors import UsageError
+from ...plain import to_plain
 from ...units import MS_PER_S
 from ..interval.quantiles import interval_around
 from ..step_time import Limiter, StepTime
@@ -191,7 +192,7 @@ class ErrorModel:
         """Return plain JSON types; training errors as one row per step."""
         pairs = zip(self.training_errors.steps, self.training_errors.log_ratios, strict=True)
         rows = [[*_row(step), _short(log_ratio)] for step, log_ratio in pairs]
-        return {"schema": FORMAT, "law": self.covariance_model.to_json(), "ends": self.ends, "library": rows}
+        return {"schema": FORMAT, "law": to_plain(self.covariance_model), "ends": self.ends, "library": rows}
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> ErrorModel:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, field
+from dataclasses import field
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -98,10 +98,6 @@ class ParallelCoefficients(Frozen):
     def ends(self, devices: float) -> tuple[float, float]:
         """Return the ends of the interval of log(measured / predicted) for so many devices."""
         return self.interval[0] * interval_spread(devices), self.interval[1] * interval_spread(devices)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON types."""
-        return asdict(self)
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> ParallelCoefficients:
