@@ -76,8 +76,9 @@ def compare_with_fit(options: argparse.Namespace) -> None:
         apart = " ".join(f"{pair['error']:+.1%}" for pair in pairs)
         print(
             f"{found['error']:+7.2%} ({apart})  {backend:10} {reference}  others {found['other_share']:.0%}",
-            file=sys.stderr, flush=True,
-        )  # fmt: skip
+            file=sys.stderr,
+            flush=True,
+        )
     summarize(kept.rows)
 
 
@@ -112,8 +113,9 @@ def _of_pairs(pairs: list[dict[str, Any]]) -> dict[str, Any]:
 
     return {
         **{name: mean(name) for name in ("error", "whole_error", "other_share")},
-        "calm": all(pair["calm"] for pair in pairs), "processes": pairs,
-    }  # fmt: skip
+        "calm": all(pair["calm"] for pair in pairs),
+        "processes": pairs,
+    }
 
 
 def _compared(reference: str, batch_size: int, samples: int, backend: str, max_time: float) -> dict[str, Any]:
@@ -134,9 +136,11 @@ def _compared(reference: str, batch_size: int, samples: int, backend: str, max_t
         measured.end()
         plain.end()
     return _found(row, pairs) | {
-        "batch_size": batch_size, "cores": len(os.sched_getaffinity(0)), "other_share": busy.other_share,
+        "batch_size": batch_size,
+        "cores": len(os.sched_getaffinity(0)),
+        "other_share": busy.other_share,
         "calm": busy.other_share < CALM,
-    }  # fmt: skip
+    }
 
 
 def _mean(steps_s: list[float], counts: list[int]) -> float:
@@ -158,11 +162,18 @@ def _found(row: dict[str, Any], pairs: list[tuple[Windows, float]]) -> dict[str,
     predicted_s, real_s = row["epoch"]["total_s"], statistics.median(epochs_s)
     low, high = compute_median_interval(turns) or (None, None)
     return {
-        "error": statistics.median(turns), "error_low": low, "error_high": high,
-        "whole_error": predicted_s / real_s - 1.0, "steps": steps, "predicted_epoch_s": predicted_s,
-        "fit_epoch_s": real_s, "fit_epochs_s": _short(epochs_s), "turns": _short(turns),
-        "step_s": {name: row["fit"][name] for name in KEPT}, "beside_steps_s": beside_s,
-    }  # fmt: skip
+        "error": statistics.median(turns),
+        "error_low": low,
+        "error_high": high,
+        "whole_error": predicted_s / real_s - 1.0,
+        "steps": steps,
+        "predicted_epoch_s": predicted_s,
+        "fit_epoch_s": real_s,
+        "fit_epochs_s": _short(epochs_s),
+        "turns": _short(turns),
+        "step_s": {name: row["fit"][name] for name in KEPT},
+        "beside_steps_s": beside_s,
+    }
 
 
 def _short(values: list[float]) -> list[float]:
@@ -174,9 +185,14 @@ class _Turn:
 
     def __init__(self, role: str, place: list[str], backend: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, str(SCRIPT), role, *place], cwd=ROOT, env=environment(backend), text=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+            [sys.executable, str(SCRIPT), role, *place],
+            cwd=ROOT,
+            env=environment(backend),
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
         self.said: dict[str, Any] = {}
 
     def wait(self) -> bool:
@@ -232,9 +248,11 @@ def _measured_epochs(reference: str, batch_size: int, samples: int, most_s: floa
 
     def use(concrete: ExecutableModel) -> None:
         subject = measure_model.MeasuredModel(
-            model=concrete.model, data=_data(concrete, samples), batch_size=batch_size,
+            model=concrete.model,
+            data=_data(concrete, samples),
+            batch_size=batch_size,
             backend=os.environ["KERAS_BACKEND"],
-        )  # fmt: skip
+        )
         enough_s = most_s * epochs  # of every turn the last epoch counts
         row = measure_model.measure_model(
             subject, rules=MeasurementRules(least_s=enough_s, most_s=enough_s), tell=lambda *_: None
@@ -314,9 +332,12 @@ def _tell(name: str, rows: list[dict[str, Any]]) -> None:
 def environment(backend: str) -> dict[str, str]:
     """Return the environment of a process that computes on the CPU."""
     return {
-        **os.environ, "KERAS_BACKEND": backend, "JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "-1",
+        **os.environ,
+        "KERAS_BACKEND": backend,
+        "JAX_PLATFORMS": "cpu",
+        "CUDA_VISIBLE_DEVICES": "-1",
         "TF_CPP_MIN_LOG_LEVEL": "3",
-    }  # fmt: skip
+    }
 
 
 def child(arguments: list[str], backend: str) -> dict[str, Any]:

@@ -28,9 +28,10 @@ def write_file(path: Path, megabytes: int) -> int:
     from vendors import aws
 
     offers = [
-        o for o in load_catalog().offers
+        o
+        for o in load_catalog().offers
         if (o.provider, o.region, o.purchase) == ("aws", REGION, "on_demand") and o.usd_per_hour
-    ]  # fmt: skip
+    ]
     head, *wanted = _split(aws.offer_file(aws.offer_line(o) for o in offers))
     filler = b"".join(line for o in offers for line in _split(aws.offer_file(aws.distractors(o)))[1:])
     with path.open("wb") as file:
@@ -71,10 +72,16 @@ def read(url: str) -> None:
     began, cpu = time.perf_counter(), time.process_time()
     rows = list(source.read(source.parts(request)[0], request, HttpClient()))
     peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(json.dumps({
-        "rows": len(rows), "seconds": round(time.perf_counter() - began, 2),
-        "cpu_seconds": round(time.process_time() - cpu, 2), "peak_mb": round(peak_kib * 1024 / 1e6, 1),
-    }))  # fmt: skip
+    print(
+        json.dumps(
+            {
+                "rows": len(rows),
+                "seconds": round(time.perf_counter() - began, 2),
+                "cpu_seconds": round(time.process_time() - cpu, 2),
+                "peak_mb": round(peak_kib * 1024 / 1e6, 1),
+            }
+        )
+    )
 
 
 def main() -> int:

@@ -63,9 +63,14 @@ def row_of(m: Measurement, program: CompiledStep) -> Row:
     table = build_kernel_table((Kernel(**kernel) for kernel in kernels), converted=converted)
     chip: Any = compute_limits(accelerator, table=table, precision=m.precision)
     _, total_s, _, _ = compute_kernel_times_s(
-        table, chip, load_coefficients(), generation=find_generation(accelerator), stack=m.stack,
-        year=accelerator.year or LAST_YEAR, software_year=software_year(m.software),
-    )  # fmt: skip
+        table,
+        chip,
+        load_coefficients(),
+        generation=find_generation(accelerator),
+        stack=m.stack,
+        year=accelerator.year or LAST_YEAR,
+        software_year=software_year(m.software),
+    )
     kinds = np.array([KINDS.index(kind_of(name)) for name in CATEGORIES])[table.category]
     places = 2 * kinds + chip.tensor
     return Row(m, np.bincount(places, weights=total_s, minlength=2 * len(KINDS)))
@@ -80,9 +85,10 @@ def best_factors(rows: Sequence[Row]) -> Any:
     count, width = shares.shape
     beyond = np.block([[shares, -np.eye(count)], [-shares, -np.eye(count)]])
     found = linprog(
-        np.concatenate([np.zeros(width), np.ones(count)]), A_ub=beyond,
+        np.concatenate([np.zeros(width), np.ones(count)]),
+        A_ub=beyond,
         b_ub=np.concatenate([np.ones(count), -np.ones(count)]),
-    )  # fmt: skip
+    )
     return found.x[:width]
 
 

@@ -50,9 +50,13 @@ def step(model: str, accelerator: str, batch_size: int) -> tuple[float, int]:
         clock_hz = (row.boost_mhz or 0.0) * MEGA
         return compute_core_s(cycles=found.total_cycles, clock_hz=clock_hz), found.needed_bytes
     parts_s = compute_gpu_parts_s(
-        found.kernels, row, precision="float32", input_bytes=0.0, slowdown=1.0,
+        found.kernels,
+        row,
+        precision="float32",
+        input_bytes=0.0,
+        slowdown=1.0,
         needed_bytes=found.needed_bytes,
-    )  # fmt: skip
+    )
     assert isinstance(parts_s, dict)
     return sum(parts_s.values()), found.needed_bytes
 
@@ -63,10 +67,13 @@ def off_the_line(model: str, accelerator: str, sizes: tuple[int, int, int]) -> d
     share = (sizes[1] - sizes[0]) / (sizes[2] - sizes[0])
     time_s, needed = (interpolate_linearly(a, b, share=share) for a, b in zip(low, high, strict=True))
     return {
-        "model": model, "accelerator": accelerator, "batch_sizes": sizes,
+        "model": model,
+        "accelerator": accelerator,
+        "batch_sizes": sizes,
         "compiled_ms": [round(one[0] * 1e3, 4) for one in (low, middle, high)],
-        "time_error": round(time_s / middle[0] - 1, 4), "memory_error": round(needed / middle[1] - 1, 4),
-    }  # fmt: skip
+        "time_error": round(time_s / middle[0] - 1, 4),
+        "memory_error": round(needed / middle[1] - 1, 4),
+    }
 
 
 def main() -> int:

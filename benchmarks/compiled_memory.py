@@ -85,9 +85,11 @@ def ask_compiler(model: str, accelerator: str, batch_size: int) -> dict[str, Any
         return jax.ShapeDtypeStruct(shape, array.dtype, sharding=place)
 
     groups = (
-        keras_model.trainable_variables, keras_model.non_trainable_variables,
-        keras_model.optimizer.variables, keras_model.metrics_variables,
-    )  # fmt: skip
+        keras_model.trainable_variables,
+        keras_model.non_trainable_variables,
+        keras_model.optimizer.variables,
+        keras_model.metrics_variables,
+    )
     state = tuple([there(variable, tuple(variable.shape)) for variable in group] for group in groups)
     data = tuple(there(np.asarray(part), (each, *part.shape[1:])) for part in (x, y))
     step = jax.jit(keras_model.train_step, donate_argnums=0)
@@ -128,8 +130,20 @@ def built(model: str) -> tuple[Any, Any, Any]:
 
 def gpuplan_says(model: str, accelerator: str, batch_size: int, *flags: str) -> dict[str, Any]:
     """Return the memory verdict of `gpuplan estimate`."""
-    command = [sys.executable, "-m", "gpuplan", "estimate", model, "--accelerator", accelerator,
-               "--batch-size", str(batch_size), "--retired", "--json", *flags]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "gpuplan",
+        "estimate",
+        model,
+        "--accelerator",
+        accelerator,
+        "--batch-size",
+        str(batch_size),
+        "--retired",
+        "--json",
+        *flags,
+    ]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, check=False)
     offers = json.loads(done.stdout)["offers"]
     offer = min(offers, key=lambda one: one["devices"])  # a v2 is rented in fours, each with this batch

@@ -159,9 +159,13 @@ def score(m: Measurement, target: CompileTarget, result: CompiledStep) -> Scored
     accelerator, traced = load_catalog().accelerators[m.accelerator], load_store()[build_run_key(m)]
     compiled_s, rest_s = (_tpu_s if target.platform == "tpu" else _gpu_s)(m, target, result, accelerator)
     return Scored(
-        measurement=m, platform=target.platform, compiled_s=compiled_s, rest_s=rest_s,
-        modelled_s=modelled_s(m, accelerator, traced), compile_s=result.compile_s,
-    )  # fmt: skip
+        measurement=m,
+        platform=target.platform,
+        compiled_s=compiled_s,
+        rest_s=rest_s,
+        modelled_s=modelled_s(m, accelerator, traced),
+        compile_s=result.compile_s,
+    )
 
 
 def _tpu_s(
@@ -169,9 +173,10 @@ def _tpu_s(
 ) -> tuple[float, float]:
     link = (accelerator.ici_gbit_per_s_per_direction or 0.0) / 8.0 * GIGA * LINK_SHARE
     exchange_s = ring_all_reduce_s(
-        message_bytes=load_store()[build_run_key(m)].gradient_bytes, devices=m.devices * target.cores,
+        message_bytes=load_store()[build_run_key(m)].gradient_bytes,
+        devices=m.devices * target.cores,
         link_bytes_per_s=link,
-    )  # fmt: skip
+    )
     busy_s = compute_core_s(cycles=result.total_cycles, clock_hz=(accelerator.boost_mhz or 0.0) * MEGA)
     return busy_s * find_wait_factor(m), exchange_s * find_wait_factor(m)
 
@@ -181,11 +186,15 @@ def _gpu_s(
 ) -> tuple[float, float]:
     traced = load_store()[build_run_key(m)]
     parts = compute_gpu_parts_s(
-        (*result.kernels, *beside_update(m, traced)), accelerator, precision=m.precision,
+        (*result.kernels, *beside_update(m, traced)),
+        accelerator,
+        precision=m.precision,
         needed_bytes=result.needed_bytes,
-        input_bytes=float(traced.input_bytes) if is_fed_from_host(m) else 0.0, slowdown=1.0, stack=m.stack,
+        input_bytes=float(traced.input_bytes) if is_fed_from_host(m) else 0.0,
+        slowdown=1.0,
+        stack=m.stack,
         software_year=software_year(m.software),
-    )  # fmt: skip
+    )
     assert isinstance(parts, dict)
     return sum(parts.values()), 0.0
 
@@ -194,11 +203,14 @@ def beside_update(m: Measurement, traced: TracedRun) -> list[dict[str, Any]]:
     """Return the gradient operations of the published step that the compiled Keras step lacks."""
     swept = (
         Kernel(
-            category="stream", dtype="float32", count=sweep.times, flops=0.0,
+            category="stream",
+            dtype="float32",
+            count=sweep.times,
+            flops=0.0,
             bytes_moved=float((sweep.read + sweep.written) * traced.gradient_bytes),
         )
         for sweep in list_gradient_passes(m)
-    )  # fmt: skip
+    )
     return [asdict(kernel) for kernel in swept]
 
 
@@ -207,12 +219,18 @@ def modelled_s(m: Measurement, accelerator: Accelerator, traced: TracedRun) -> f
     table = build_kernel_table(traced.kernels, converted=find_converted_dtypes(m, accelerator))
     chip: Any = compute_limits(accelerator, table=table, precision=m.precision)
     step = model_step(
-        table, chip, load_coefficients(), generation=find_generation(accelerator), stack=m.stack, host=m.stack,
-        year=accelerator.year or LAST_YEAR, compiled=True,
+        table,
+        chip,
+        load_coefficients(),
+        generation=find_generation(accelerator),
+        stack=m.stack,
+        host=m.stack,
+        year=accelerator.year or LAST_YEAR,
+        compiled=True,
         input_bytes=float(traced.input_bytes) if is_fed_from_host(m) else 0.0,
         pressure=compute_memory_pressure(traced.memory_bytes, accelerator, share=1.0),
         software_year=software_year(m.software),
-    )  # fmt: skip
+    )
     pairs, _ = pair_measurements([m], {accelerator.name: accelerator}, single_s_of=lambda _: step.total_s)
     together_s = (
         predict_pair_s(pairs[0], load_parallel_coefficients()[pairs[0].form]) if pairs else step.total_s
@@ -265,15 +283,18 @@ def report(rows: list[Scored]) -> dict[str, Any]:
     useful = fitted < raw
     logs = [log for _, log in errors] if useful else raw_logs
     return {
-        "slowdown": round(slowdown_of(rows), 4) if useful else 1.0, "fixed_s": 0.0,
+        "slowdown": round(slowdown_of(rows), 4) if useful else 1.0,
+        "fixed_s": 0.0,
         "interval": [round(weighted_quantile(logs, [1.0] * len(logs), p), 4) for p in (0.1, 0.9)],
         "fitted_on": {
-            "rows": len(rows), "families": sorted({row.measurement.family for row in rows}),
-            "mean_error": round(min(raw, fitted), 4), "mean_error_raw": round(raw, 4),
+            "rows": len(rows),
+            "families": sorted({row.measurement.family for row in rows}),
+            "mean_error": round(min(raw, fitted), 4),
+            "mean_error_raw": round(raw, 4),
             "mean_error_modelled": round(modelled, 4),
             "accelerators": sorted({row.measurement.accelerator for row in rows}),
         },
-    }  # fmt: skip
+    }
 
 
 def mean_error(logs: list[float]) -> float:
@@ -302,11 +323,18 @@ def row_json(row: Scored) -> dict[str, Any]:
     """Return a row as it is published: milliseconds, and errors without a constant [%]."""
     m, compiled_s = row.measurement, row.compiled_s + row.rest_s
     return {
-        "model": m.model, "batch_size": m.batch_size, "precision": m.precision, "accelerator": m.accelerator,
-        "devices": m.devices, "measured_ms": round(m.step_s * 1e3, 2), "compiled_ms": round(compiled_s * 1e3, 2),
-        "modelled_ms": round(row.modelled_s * 1e3, 2), "compiled_error": round(compiled_s / m.step_s - 1, 3),
-        "modelled_error": round(row.modelled_s / m.step_s - 1, 3), "source": m.source,
-    }  # fmt: skip
+        "model": m.model,
+        "batch_size": m.batch_size,
+        "precision": m.precision,
+        "accelerator": m.accelerator,
+        "devices": m.devices,
+        "measured_ms": round(m.step_s * 1e3, 2),
+        "compiled_ms": round(compiled_s * 1e3, 2),
+        "modelled_ms": round(row.modelled_s * 1e3, 2),
+        "compiled_error": round(compiled_s / m.step_s - 1, 3),
+        "modelled_error": round(row.modelled_s / m.step_s - 1, 3),
+        "source": m.source,
+    }
 
 
 def main() -> int:

@@ -58,6 +58,9 @@ def _machine() -> dict[str, Any]:
     from gpuplan.profile.machine import read_processor_name
 
     return {
-        "processor": read_processor_name(), "logical_cores": os.cpu_count(), "system": platform.system(),
-        "python": platform.python_version(), "versions": {name: version(name) for name in PACKAGES},
-    }  # fmt: skip
+        "processor": read_processor_name(),
+        "logical_cores": os.cpu_count(),
+        "system": platform.system(),
+        "python": platform.python_version(),
+        "versions": {name: version(name) for name in PACKAGES},
+    }

@@ -203,9 +203,15 @@ def session_of(
         method = {"rules": rules.to_json(), "device_fraction": limits.device_fraction}
         environments[backend] = profiles[backend].environment({**facts, "host": host(), "method": method})
     return Session(
-        platform=platform, profiles=profiles, environments=environments, rules=rules, limits=limits,
-        together=together, stop_at=stop_at, retry=options.retry,
-    )  # fmt: skip
+        platform=platform,
+        profiles=profiles,
+        environments=environments,
+        rules=rules,
+        limits=limits,
+        together=together,
+        stop_at=stop_at,
+        retry=options.retry,
+    )
 
 
 def default_together(platform: str, cores: int, device_bytes: int | None) -> int:
@@ -233,9 +239,12 @@ def run(todo: Sequence[Configuration], session: Session) -> None:
             say("the budget is spent; run it again to go on")
             return
         for outcome in run_round(
-            batch, rules=session.rules.to_json(), limits=session.limits,
-            platform=session.platform, stop_at=session.stop_at,
-        ):  # fmt: skip
+            batch,
+            rules=session.rules.to_json(),
+            limits=session.limits,
+            platform=session.platform,
+            stop_at=session.stop_at,
+        ):
             if outcome.status == "out_of_memory" and len(batch) > 1 and not tried_alone:
                 alone.append(outcome.configuration)
             else:

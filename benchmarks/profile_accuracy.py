@@ -95,13 +95,16 @@ def _spread(rows: list[dict[str, Any]]) -> dict[str, Any]:
     middle_s = statistics.median(medians)
     told = [any("unsteady" in finding for finding in row["findings"]) for row in rows]
     return {
-        "medians_s": medians, "processes": [len(row["fit"]["process_medians_s"]) for row in rows],
-        "intervals_s": ends, "hold_the_middle": sum(low_s <= middle_s <= high_s for low_s, high_s in ends),
+        "medians_s": medians,
+        "processes": [len(row["fit"]["process_medians_s"]) for row in rows],
+        "intervals_s": ends,
+        "hold_the_middle": sum(low_s <= middle_s <= high_s for low_s, high_s in ends),
         "half_range": (max(medians) - min(medians)) / 2 / middle_s,
-        "told": sum(told), "told_each": told,
+        "told": sum(told),
+        "told_each": told,
         "other_share": statistics.median(row["load"]["other_share"] for row in rows),
         "other_shares": [row["load"]["other_share"] for row in rows],
-    }  # fmt: skip
+    }
 
 
 # --- StepTimer --------------------------------------------------------------------------------------------
@@ -166,9 +169,12 @@ def overhead_child(pairs: int, *, bar: bool, width: int, samples: int) -> None:
         plain.append(took[False])
     low, high = compute_median_interval(ratios) or (float("nan"), float("nan"))
     answer = {
-        "overhead": statistics.median(ratios), "sure": (high - low) / 2, "pairs": ratios,
-        "steps_per_s": len(x) / 64 / statistics.median(plain), "other_share": watch.stop().other_share,
-    }  # fmt: skip
+        "overhead": statistics.median(ratios),
+        "sure": (high - low) / 2,
+        "pairs": ratios,
+        "steps_per_s": len(x) / 64 / statistics.median(plain),
+        "other_share": watch.stop().other_share,
+    }
     print(json.dumps(answer))
 
 
@@ -194,9 +200,12 @@ def _lives_s(kill_after_s: float | None) -> float:
         output = Path(folder, "profile.json")
         began_s = time.monotonic()
         process = subprocess.Popen(
-            [*PROFILE, TINY, "--max-time", "0.2", "-o", str(output)], cwd=ROOT,
-            env=environment("jax"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+            [*PROFILE, TINY, "--max-time", "0.2", "-o", str(output)],
+            cwd=ROOT,
+            env=environment("jax"),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         if kill_after_s is None:
             process.wait()
             return time.monotonic() - began_s

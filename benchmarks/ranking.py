@@ -48,13 +48,25 @@ class Known:
 def workload() -> Workload:
     """Return a small workload with a known length."""
     memory = Memory(
-        parameter_bytes=10**8, gradient_bytes=10**8, optimizer_bytes=2 * 10**8, state_bytes=0, input_bytes=10**7,
+        parameter_bytes=10**8,
+        gradient_bytes=10**8,
+        optimizer_bytes=2 * 10**8,
+        state_bytes=0,
+        input_bytes=10**7,
         activation_bytes=10**9,
-    )  # fmt: skip
+    )
     return Workload(
-        model="given", batch_size=32, samples=50_000, epochs=10, steps=15_630, parameters=25 * 10**6,
-        trainable_parameters=25 * 10**6, memory=memory, ops=(), versions={},
-    )  # fmt: skip
+        model="given",
+        batch_size=32,
+        samples=50_000,
+        epochs=10,
+        steps=15_630,
+        parameters=25 * 10**6,
+        trainable_parameters=25 * 10**6,
+        memory=memory,
+        ops=(),
+        versions={},
+    )
 
 
 def main() -> int:

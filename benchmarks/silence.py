@@ -52,9 +52,13 @@ def silence_s(words: list[str], folder: Path) -> tuple[int, float, float]:
     begun = last = time.monotonic()
     longest = 0.0
     with subprocess.Popen(
-        [sys.executable, "-m", "gpuplan", *words], stdout=its, stderr=its, stdin=subprocess.DEVNULL,
-        cwd=folder, env={**os.environ, **state, "TERM": "xterm", "COLUMNS": "100"},
-    ) as child:  # fmt: skip
+        [sys.executable, "-m", "gpuplan", *words],
+        stdout=its,
+        stderr=its,
+        stdin=subprocess.DEVNULL,
+        cwd=folder,
+        env={**os.environ, **state, "TERM": "xterm", "COLUMNS": "100"},
+    ) as child:
         os.close(its)
         try:
             while os.read(ours, 65_536):

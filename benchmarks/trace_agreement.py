@@ -49,10 +49,14 @@ def compared(model: str, backend: str, on_jax: Workload) -> dict[str, Any]:
     """Return a row: FLOPs on both, and where they differ most."""
     other = traced(model, backend)
     return {
-        "model": model, "backend": backend, "batch_size": other.batch_size, "flops_jax": on_jax.flops_per_step,
-        "flops": other.flops_per_step, "difference": other.flops_per_step / on_jax.flops_per_step - 1.0,
+        "model": model,
+        "backend": backend,
+        "batch_size": other.batch_size,
+        "flops_jax": on_jax.flops_per_step,
+        "flops": other.flops_per_step,
+        "difference": other.flops_per_step / on_jax.flops_per_step - 1.0,
         "by_kind": {kind: [_of(on_jax, kind), _of(other, kind)] for kind in _kinds(on_jax, other)},
-    }  # fmt: skip
+    }
 
 
 def _kinds(*workloads: Workload) -> list[str]:
@@ -70,9 +74,10 @@ def _kept(path: Path | None, rows: list[dict[str, Any]]) -> None:
     before = json.loads(path.read_text())["rows"] if path.exists() else []
     kept = [row for row in before if (row["model"], row["backend"]) not in new]
     body = {
-        "made_by": "python benchmarks/trace_agreement.py", "versions": {p: version(p) for p in PACKAGES.values()},
+        "made_by": "python benchmarks/trace_agreement.py",
+        "versions": {p: version(p) for p in PACKAGES.values()},
         "rows": sorted(kept + rows, key=lambda row: (MODELS.index(row["model"]), row["backend"])),
-    }  # fmt: skip
+    }
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(body, indent=1) + "\n")
 

@@ -83,9 +83,11 @@ def compiled_memory(model: str, batch_size: int, precision: str, target: str) ->
 
     def trace_and_compile(keras_model: object, batch: tuple[object, ...]) -> object:
         groups = (
-            keras_model.trainable_variables, keras_model.non_trainable_variables,
-            keras_model.optimizer.variables, keras_model.metrics_variables,
-        )  # fmt: skip
+            keras_model.trainable_variables,
+            keras_model.non_trainable_variables,
+            keras_model.optimizer.variables,
+            keras_model.metrics_variables,
+        )
         state = tuple(tracing.build_abstract_variables(group) for group in groups)
         data = tuple(part for part in batch if part is not None)
         step = jax.jit(keras_model.train_step, donate_argnums=0)

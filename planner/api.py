@@ -115,23 +115,47 @@ def estimate(
     if live:
         list(refresh_notebook_accounts(load_settings()))
     asked = EstimateRequest(
-        accelerators=accelerators, providers=providers, regions=regions, purchase=purchase, devices=devices,
-        retired=retired, hosts=hosts, scaling=scaling, residency=residency, deadline=deadline, by=by,
-        budget=budget, feed=feed, sort=sort,
+        accelerators=accelerators,
+        providers=providers,
+        regions=regions,
+        purchase=purchase,
+        devices=devices,
+        retired=retired,
+        hosts=hosts,
+        scaling=scaling,
+        residency=residency,
+        deadline=deadline,
+        by=by,
+        budget=budget,
+        feed=feed,
+        sort=sort,
         assume=[f"{key}={value}" for key, value in (assume or {}).items()],
         spot=build_spot_terms(
-            spot_life=spot_life, checkpoint_every=checkpoint_every, checkpoint_time=checkpoint_time,
+            spot_life=spot_life,
+            checkpoint_every=checkpoint_every,
+            checkpoint_time=checkpoint_time,
             restart_time=restart_time,
         ),
-    ).resolve()  # fmt: skip
+    ).resolve()
     options = WorkloadOptions(
-        batch_size=batch_size, samples=samples, epochs=epochs, steps=steps, precision=precision, mode=mode,
-        loss=loss, optimizer=optimizer,
+        batch_size=batch_size,
+        samples=samples,
+        epochs=epochs,
+        steps=steps,
+        precision=precision,
+        mode=mode,
+        loss=loss,
+        optimizer=optimizer,
         script=build_script_terms(timeout=script_timeout, variables=script_env),
-    )  # fmt: skip
+    )
     answer = estimate_model(
-        model, asked.question, options=options, catalog=asked.catalog, terms=asked.terms,
-        profiles=[Path(path) for path in profiles], compiling=StepCompiler() if compile else None,
+        model,
+        asked.question,
+        options=options,
+        catalog=asked.catalog,
+        terms=asked.terms,
+        profiles=[Path(path) for path in profiles],
+        compiling=StepCompiler() if compile else None,
         best_batch=best_batch,
-    )  # fmt: skip
+    )
     return Estimate(**{field.name: getattr(answer, field.name) for field in fields(answer)})

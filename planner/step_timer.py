@@ -49,10 +49,15 @@ class StepTimer(StepRecorder):
     """
 
     def __init__(
-        self, path: str | os.PathLike[str] | None = "profile.json", *, name: str | None = None,
-        batch_size: int | None = None, accelerator: str | None = None, predict: bool = True,
+        self,
+        path: str | os.PathLike[str] | None = "profile.json",
+        *,
+        name: str | None = None,
+        batch_size: int | None = None,
+        accelerator: str | None = None,
+        predict: bool = True,
         verbose: bool = True,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(Meter(RULES), on_window=self._on_window)
         self.path = None if path is None else Path(path)
         self.name, self.batch_size, self.accelerator = name, batch_size, accelerator
@@ -163,21 +168,26 @@ class StepTimer(StepRecorder):
         backend = keras.backend.backend()
         devices = _count_devices()
         document = create_profile(
-            model=self.name or self._model.name, mode="train", backend=backend, data="script",
-            rules={**to_plain(self.meter.rules), "most_s": None}, source="step_timer",
-        )  # fmt: skip
+            model=self.name or self._model.name,
+            mode="train",
+            backend=backend,
+            data="script",
+            rules={**to_plain(self.meter.rules), "most_s": None},
+            source="step_timer",
+        )
         found = describe_environment(backend)
         document |= {"status": status, "environment": found, "devices": devices, "run": self._build_run()}
         document["accelerator"] = self.accelerator or _find_accelerator_name(found["device"])
         row = create_row(status="measured", batch_size=self.batch_size and max(1, self.batch_size // devices))
         row |= {
-            "precision": str(self._model.dtype_policy.name), "fit": self._build_timing(),
+            "precision": str(self._model.dtype_policy.name),
+            "fit": self._build_timing(),
             "prepare": {"first_step_s": self.first_step_s, "parameters": self._model.count_params()},
             "memory": {
                 "device_peak_bytes": read_device_peak_bytes(backend),
                 "host_peak_bytes": read_resident_peak_bytes(),
             },
-        }  # fmt: skip
+        }
         if self._watch is not None:
             busy = self._watch.stop()
             row["load"] = busy.to_json()
@@ -197,13 +207,14 @@ class StepTimer(StepRecorder):
         began_s = self.train_began_s or 0.0
         return {
             "finished_at": datetime.now(UTC).isoformat(timespec="seconds"),
-            "epochs_planned": params.get("epochs"), "steps_per_epoch": params.get("steps"),
+            "epochs_planned": params.get("epochs"),
+            "steps_per_epoch": params.get("steps"),
             "epochs_s": [e.ended_s - e.began_s for e in self.epochs if e.ended_s is not None],
             "validation_s": [e.validation_s for e in self.epochs if e.ended_s is not None],
             "steps": [epoch.steps for epoch in self.epochs],
             "total_s": None if self.train_ended_s is None else self.train_ended_s - began_s,
             "global_batch_size": self.batch_size,
-        }  # fmt: skip
+        }
 
 
 def _merge_pairs(meter: Meter) -> None:

@@ -5,8 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 __all__ = [
-    "GB", "GIB", "GIGA", "KILO", "MEGA", "MIB", "MS_PER_S", "SECONDS_PER_HOUR", "TERA", "Interval",
-]  # fmt: skip
+    "GB",
+    "GIB",
+    "GIGA",
+    "KILO",
+    "MEGA",
+    "MIB",
+    "MS_PER_S",
+    "SECONDS_PER_HOUR",
+    "TERA",
+    "Interval",
+]
 
 KILO = 1e3
 MEGA = 1e6

@@ -38,10 +38,17 @@ def make_accelerator(
 ) -> Accelerator:
     """Return an accelerator of some speed and (wholly usable) memory."""
     return Accelerator(
-        name=name, vendor="NVIDIA", kind="gpu", architecture="Test", fp32_tflop_per_s=tflop_per_s,
-        memory_gib=memory_gib, usable_gib=memory_gib, source="made up", read_on=date(2026, 1, 1),
+        name=name,
+        vendor="NVIDIA",
+        kind="gpu",
+        architecture="Test",
+        fp32_tflop_per_s=tflop_per_s,
+        memory_gib=memory_gib,
+        usable_gib=memory_gib,
+        source="made up",
+        read_on=date(2026, 1, 1),
         confidence="high",
-    )  # fmt: skip
+    )
 
 
 def make_offer(accelerator: str = "T4", **changes: Any) -> Offer:
@@ -58,9 +65,13 @@ def make_offer(accelerator: str = "T4", **changes: Any) -> Offer:
 def make_workload(**changes: Any) -> Workload:
     """Return a workload of 1 GiB beside 1 GiB a batch of 32, in 36 epochs of 100 steps."""
     memory = Memory(
-        parameter_bytes=GIB // 4, gradient_bytes=GIB // 4, optimizer_bytes=GIB // 2, state_bytes=0,
-        input_bytes=GIB // 8, activation_bytes=GIB - GIB // 8,
-    )  # fmt: skip
+        parameter_bytes=GIB // 4,
+        gradient_bytes=GIB // 4,
+        optimizer_bytes=GIB // 2,
+        state_bytes=0,
+        input_bytes=GIB // 8,
+        activation_bytes=GIB - GIB // 8,
+    )
     values = {
         "model": "made-up.json", "batch_size": 32, "samples": 3200, "epochs": 36, "steps": 3600,
         "parameters": 67_108_864, "trainable_parameters": 67_108_864, "memory": memory, "ops": (),

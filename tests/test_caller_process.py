@@ -64,8 +64,12 @@ def test_an_estimate_leaves_the_process_as_it_was(saved: Path, tmp_path: Path) -
     environment = {name: value for name, value in os.environ.items() if name != "GPUPLAN_CACHE_DIR"}
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(saved)],
-        check=True, capture_output=True, text=True, cwd=tmp_path, env=environment,
-    )  # fmt: skip
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment,
+    )
     found = json.loads(done.stdout)
 
     assert found["offers"] > 10

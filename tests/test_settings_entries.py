@@ -111,8 +111,11 @@ def test_committed_prices_and_own_machines_are_among_the_offers(tmp_path: Path) 
     assert g5["us-east-1", "spot"].usd_per_hour != Decimal("0.61")
     assert g5["eu-west-1", "on_demand"].usd_per_hour != Decimal("0.61")
     assert (mine.instance_type, mine.accelerator, mine.devices, mine.usd_per_hour) == (
-        "lab-3090", "RTX3090", 2, Decimal("0.15"),
-    )  # fmt: skip
+        "lab-3090",
+        "RTX3090",
+        2,
+        Decimal("0.15"),
+    )
 
 
 @pytest.mark.parametrize(

@@ -88,9 +88,12 @@ def _torch_device() -> dict[str, Any]:
         return {"platform": "cpu", "name": processor(), "compute_capability": None, "memory_bytes": None}
     facts = torch.cuda.get_device_properties(0)
     return {
-        "platform": "gpu", "name": facts.name, "compute_capability": [facts.major, facts.minor],
-        "memory_bytes": facts.total_memory, "multiprocessors": facts.multi_processor_count,
-    }  # fmt: skip
+        "platform": "gpu",
+        "name": facts.name,
+        "compute_capability": [facts.major, facts.minor],
+        "memory_bytes": facts.total_memory,
+        "multiprocessors": facts.multi_processor_count,
+    }
 
 
 def host() -> dict[str, Any]:

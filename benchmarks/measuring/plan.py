@@ -153,6 +153,9 @@ def _wave(
     for backend, precision in pairs:
         for subject in subjects:
             yield Configuration(
-                model=subject.model, batch_size=batch(subject), mode=mode,
-                precision=precision, backend=backend,
-            )  # fmt: skip
+                model=subject.model,
+                batch_size=batch(subject),
+                mode=mode,
+                precision=precision,
+                backend=backend,
+            )

@@ -72,9 +72,14 @@ class Worker:
         self.log = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115  (closed by `stop`)
         self.process = subprocess.Popen(
             [sys.executable, str(WORKER), json.dumps(request)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True,
-            env=dict(environment), cwd=ROOT, start_new_session=True,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            text=True,
+            env=dict(environment),
+            cwd=ROOT,
+            start_new_session=True,
+        )
         self.lines: queue.Queue[str | None] = queue.Queue()
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
@@ -202,9 +207,11 @@ def _start(
     configuration: Configuration, *, rules: Mapping[str, Any], limits: Limits, platform: str
 ) -> Worker:
     request = {
-        "do": "measure", "configuration": configuration.to_json(), "rules": dict(rules),
+        "do": "measure",
+        "configuration": configuration.to_json(),
+        "rules": dict(rules),
         "memory_fraction": limits.device_fraction,
-    }  # fmt: skip
+    }
     fraction = limits.device_fraction
     return Worker(
         request, child_environment(configuration.backend, platform=platform, device_fraction=fraction)

@@ -56,17 +56,23 @@ def _measure(request: dict[str, Any], out: IO[str]) -> None:
     if wanted["backend"] == "torch":
         _limit_torch(request["memory_fraction"])
     stepper = stepper_for(
-        wanted["backend"], wanted["model"],
-        batch_size=wanted["batch_size"], mode=wanted["mode"], precision=wanted["precision"],
-    )  # fmt: skip
+        wanted["backend"],
+        wanted["model"],
+        batch_size=wanted["batch_size"],
+        mode=wanted["mode"],
+        precision=wanted["precision"],
+    )
     _tell(out, event="ready", facts={"import_s": import_s, **stepper.facts})
     if not sys.stdin.readline().startswith("go"):
         return
     stepper.move()
     timing = time_steps(
-        stepper.step, stepper.synchronize,
-        rules=rules, clock=time.perf_counter, warm=lambda: _tell(out, event="warm"),
-    )  # fmt: skip
+        stepper.step,
+        stepper.synchronize,
+        rules=rules,
+        clock=time.perf_counter,
+        warm=lambda: _tell(out, event="warm"),
+    )
     _tell(out, event="done", result={**summary(timing, rules=rules), **stepper.after()})
 
 

@@ -30,13 +30,22 @@ def page() -> str:
     description = " ".join(intro.split()[5:])  # after "Usage: gpuplan [OPTIONS] COMMAND [ARGS]..."
     parts = [
         f'.TH GPUPLAN 1 "" "gpuplan {__version__}" "User Commands"',
-        ".SH NAME", r"gpuplan \- how long a Keras model trains, and what it costs, wherever it can be rented",
-        ".SH SYNOPSIS", ".B gpuplan", r"[\-\-version] [\-\-debug] COMMAND [ARGS]...",
-        ".SH DESCRIPTION", _escaped(description),
-        ".SH COMMANDS", *(_section(command) for command in commands()),
-        ".SH EXIT STATUS", *_terms(EXIT_CODES), ".SH ENVIRONMENT", *_terms(ENVIRONMENT),
-        ".SH SEE ALSO", "Accuracy, prices, launching: the documentation that comes with the project.",
-    ]  # fmt: skip
+        ".SH NAME",
+        r"gpuplan \- how long a Keras model trains, and what it costs, wherever it can be rented",
+        ".SH SYNOPSIS",
+        ".B gpuplan",
+        r"[\-\-version] [\-\-debug] COMMAND [ARGS]...",
+        ".SH DESCRIPTION",
+        _escaped(description),
+        ".SH COMMANDS",
+        *(_section(command) for command in commands()),
+        ".SH EXIT STATUS",
+        *_terms(EXIT_CODES),
+        ".SH ENVIRONMENT",
+        *_terms(ENVIRONMENT),
+        ".SH SEE ALSO",
+        "Accuracy, prices, launching: the documentation that comes with the project.",
+    ]
     return "\n".join(parts) + "\n"
 
 

@@ -81,9 +81,12 @@ class Aws:
     def planned(self, plan: Path) -> None:
         for offer in offers_of(plan):
             self.server.post(
-                "price", instance_type=offer.instance_type, region=offer.region,
-                is_spot=offer.purchase == "spot", usd_per_hour=f"{offer.usd_per_hour:f}",
-            )  # fmt: skip
+                "price",
+                instance_type=offer.instance_type,
+                region=offer.region,
+                is_spot=offer.purchase == "spot",
+                usd_per_hour=f"{offer.usd_per_hour:f}",
+            )
 
     def pass_time(self, seconds: float) -> None:
         self.server.post("clock", add_s=seconds)

@@ -64,9 +64,13 @@ class Shell:
         """Run a command on a terminal and return what it prints; RuntimeError when it fails."""
         ours, theirs = pty.openpty()
         process = subprocess.Popen(
-            [self.program, *words], cwd=self.folder, env=self.environment, stdin=subprocess.DEVNULL,
-            stdout=theirs, stderr=theirs,
-        )  # fmt: skip
+            [self.program, *words],
+            cwd=self.folder,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=theirs,
+            stderr=theirs,
+        )
         os.close(theirs)
         text = _read_all(ours)
         if process.wait(timeout=LIMIT_S) != 0:

@@ -171,9 +171,12 @@ def calibrate(
         raise UsageError(f"`--accuracy` scores what is installed, not `{output}`", hint=hint)
     with parts(len(PARTS)) as (part, progress):
         files = rebuild_profiles(
-            load_published_measurements(), load_catalog().accelerators, retrace=retrace, progress=progress,
+            load_published_measurements(),
+            load_catalog().accelerators,
+            retrace=retrace,
+            progress=progress,
             part=lambda name: part(PARTS[name]),
-        )  # fmt: skip
+        )
     write_profiles(files, output)
     typer.echo("\n".join(f"wrote {output / name}" for name in files), err=True)
     if accuracy:

@@ -75,9 +75,11 @@ def _evaluate(settings: Sequence[EvaluationSetting]) -> Board:
     catalog = load_catalog()
     with status("predicting") as progress:
         evaluator = Evaluator(
-            measurements=judged_rows(), corpus=load_published_measurements(), accelerators=catalog.accelerators,
+            measurements=judged_rows(),
+            corpus=load_published_measurements(),
+            accelerators=catalog.accelerators,
             progress=progress,
-        )  # fmt: skip
+        )
         return evaluate_settings(evaluator, settings, MachinePrices.of(catalog.offers)).to_json()
 
 

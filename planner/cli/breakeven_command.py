@@ -83,9 +83,13 @@ def breakeven(
     asked = offers.build_request(limits, spot).resolve()
     with show_estimate_progress(model) as tell:
         context = build_context(
-            model, asked.question, options=options.with_callback(tell), script_arguments=script_arguments or (),
-            catalog=asked.catalog, terms=asked.terms,
-        )  # fmt: skip
+            model,
+            asked.question,
+            options=options.with_callback(tell),
+            script_arguments=script_arguments or (),
+            catalog=asked.catalog,
+            terms=asked.terms,
+        )
         result = compare_alternatives(context, query, question=asked.question)
     if out.output is not None:
         document = result.to_json()
@@ -97,8 +101,15 @@ def breakeven(
     best = result.best.alternative.offer.offer
     suggest_next(
         format_command(
-            "estimate", model, provider=best.provider, accelerator=best.accelerator, devices=best.devices,
-            **changed_flags(work), **changed_flags(script), o="plan.json", arguments=script_arguments,
+            "estimate",
+            model,
+            provider=best.provider,
+            accelerator=best.accelerator,
+            devices=best.devices,
+            **changed_flags(work),
+            **changed_flags(script),
+            o="plan.json",
+            arguments=script_arguments,
         ),
         as_json=out.json_,
-    )  # fmt: skip
+    )

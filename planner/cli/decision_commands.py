@@ -95,10 +95,13 @@ def rig(
         raise UsageError(f"the power of {name} is not known", hint="add `--power 450`")
     power_w = machine.power if machine.power is not None else machine.devices * (board_w or 0.0) + HOST_W
     owned = OwnedMachine(
-        purchase_usd=machine.price, value_lost_per_year=machine.loses, power_w=power_w,
-        idle_power_w=machine.idle_power, electricity_usd_per_kwh=machine.electricity,
+        purchase_usd=machine.price,
+        value_lost_per_year=machine.loses,
+        power_w=power_w,
+        idle_power_w=machine.idle_power,
+        electricity_usd_per_kwh=machine.electricity,
         hours_a_week=machine.hours_a_week,
-    )  # fmt: skip
+    )
     if model is None:
         rivals = find_rentals_by_price(asked.catalog, name, machine.devices)
     else:
@@ -158,9 +161,13 @@ def sweep_command(
     with show_estimate_progress(model) as tell:
         options = options.with_callback(tell)
         context = build_context(
-            model, asked.question, options=options, script_arguments=script_arguments or (),
-            catalog=asked.catalog, terms=asked.terms,
-        )  # fmt: skip
+            model,
+            asked.question,
+            options=options,
+            script_arguments=script_arguments or (),
+            catalog=asked.catalog,
+            terms=asked.terms,
+        )
         own = context.workload
 
         def trace(batch_size: int, precision: str) -> Workload:
@@ -171,9 +178,12 @@ def sweep_command(
             return load_workload(model, options=changed, argv=script_arguments or ())
 
         result = sweep(
-            context, question=asked.question, batch_sizes=sizes or _default_batch_sizes(context),
-            precisions=[name.strip() for name in precisions.split(",") if name.strip()], trace=trace,
-        )  # fmt: skip
+            context,
+            question=asked.question,
+            batch_sizes=sizes or _default_batch_sizes(context),
+            precisions=[name.strip() for name in precisions.split(",") if name.strip()],
+            trace=trace,
+        )
     if out.output is not None:
         document = result.to_json()
         write_text(out.output, format_json(document.pop("schema"), document))
@@ -189,10 +199,14 @@ def _estimate_of(result: SweepResult, flags: dict[str, Any], script_arguments: l
     point = min(result.best, key=lambda point: point.cost_usd)
     offer = point.offer.offer
     return format_command(
-        "estimate", result.model, accelerator=offer.accelerator, devices=offer.devices,
-        **{**flags, "batch_size": point.batch_size, "precision": point.precision}, o="plan.json",
+        "estimate",
+        result.model,
+        accelerator=offer.accelerator,
+        devices=offer.devices,
+        **{**flags, "batch_size": point.batch_size, "precision": point.precision},
+        o="plan.json",
         arguments=script_arguments,
-    )  # fmt: skip
+    )
 
 
 def _default_batch_sizes(context: EstimateContext) -> list[int]:

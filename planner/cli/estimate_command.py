@@ -81,11 +81,17 @@ def estimate(
     asked = offers.build_request(limits, spot).resolve()
     with show_estimate_progress(model) as tell:
         result = estimate_model(
-            model, asked.question, options=options.with_callback(tell), script_arguments=script_arguments or (),
-            catalog=asked.catalog, terms=asked.terms, profiles=profile or (),
-            detailed=out.output is not None, best_batch=best_batch,
+            model,
+            asked.question,
+            options=options.with_callback(tell),
+            script_arguments=script_arguments or (),
+            catalog=asked.catalog,
+            terms=asked.terms,
+            profiles=profile or (),
+            detailed=out.output is not None,
+            best_batch=best_batch,
             compiling=build_step_compiler(tell) if compile else None,
-        )  # fmt: skip
+        )
     _show(result, asked.question, out, show_all=show_all, breakdown=breakdown)
 
 

@@ -59,11 +59,22 @@ def export(  # noqa: PLR0917 - one argument a flag
         require_writable(output, flag="-o")
     payload = export_offer(
         LaunchArgs(
-            path=plan, rank=rank, script=script, arguments=tuple(script_arguments or ()), source=source,
-            requirements=requirements, max_usd=max_usd, max_hours=max_hours, options={}, name=name,
+            path=plan,
+            rank=rank,
+            script=script,
+            arguments=tuple(script_arguments or ()),
+            source=source,
+            requirements=requirements,
+            max_usd=max_usd,
+            max_hours=max_hours,
+            options={},
+            name=name,
         ),
-        engine=to, disk_gb=disk_gb, image=image, file=str(output or "FILE"),
-    )  # fmt: skip
+        engine=to,
+        disk_gb=disk_gb,
+        image=image,
+        file=str(output or "FILE"),
+    )
     if json_:
         emit_json("gpuplan.export/1", payload)
     if output is not None:

@@ -89,10 +89,17 @@ class WorkFlags(Frozen):
         from ..workload.options import WorkloadOptions
 
         return WorkloadOptions(
-            batch_size=self.batch_size, samples=self.samples, epochs=self.epochs, steps=self.steps,
-            precision=self.precision, mode=self.mode, loss=self.loss, optimizer=self.optimizer,
-            use_cache=not self.no_cache, script=script.terms(),
-        )  # fmt: skip
+            batch_size=self.batch_size,
+            samples=self.samples,
+            epochs=self.epochs,
+            steps=self.steps,
+            precision=self.precision,
+            mode=self.mode,
+            loss=self.loss,
+            optimizer=self.optimizer,
+            use_cache=not self.no_cache,
+            script=script.terms(),
+        )
 
 
 class LimitFlags(Frozen):
@@ -134,9 +141,11 @@ class SpotFlags(Frozen):
         from ..plan.request import build_spot_terms
 
         return build_spot_terms(
-            spot_life=self.spot_life, checkpoint_every=self.checkpoint_every,
-            checkpoint_time=self.checkpoint_time, restart_time=self.restart_time,
-        )  # fmt: skip
+            spot_life=self.spot_life,
+            checkpoint_every=self.checkpoint_every,
+            checkpoint_time=self.checkpoint_time,
+            restart_time=self.restart_time,
+        )
 
 
 class OfferFlags(Frozen):
@@ -182,12 +191,24 @@ class OfferFlags(Frozen):
             _ask_notebooks()
         within, interrupted = limits or LimitFlags(), spot or SpotFlags()
         return EstimateRequest(
-            accelerators=self.accelerator or (), providers=self.provider or (), regions=self.region or (),
-            purchase=self.purchase, devices=self.devices or (), retired=self.retired, catalog=self.catalog,
-            residency=self.residency or (), scaling=self.scaling, hosts=self.hosts or (),
-            deadline=within.deadline, by=within.by, feed=within.feed, budget=within.budget, sort=within.sort,
-            assume=within.assume or (), spot=interrupted.terms(),
-        )  # fmt: skip
+            accelerators=self.accelerator or (),
+            providers=self.provider or (),
+            regions=self.region or (),
+            purchase=self.purchase,
+            devices=self.devices or (),
+            retired=self.retired,
+            catalog=self.catalog,
+            residency=self.residency or (),
+            scaling=self.scaling,
+            hosts=self.hosts or (),
+            deadline=within.deadline,
+            by=within.by,
+            feed=within.feed,
+            budget=within.budget,
+            sort=within.sort,
+            assume=within.assume or (),
+            spot=interrupted.terms(),
+        )
 
 
 class OutputFlags(Frozen):

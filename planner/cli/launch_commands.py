@@ -108,13 +108,22 @@ def launch(  # noqa: PLR0917 - one argument a flag
     if output is not None:
         require_writable(output, flag="-o")
     asked = LaunchArgs(
-        path=plan, rank=rank, fallbacks=fallbacks, script=script, arguments=tuple(script_arguments or ()),
-        source=source, requirements=requirements, max_usd=max_usd, max_hours=max_hours,
+        path=plan,
+        rank=rank,
+        fallbacks=fallbacks,
+        script=script,
+        arguments=tuple(script_arguments or ()),
+        source=source,
+        requirements=requirements,
+        max_usd=max_usd,
+        max_hours=max_hours,
         stop_loss=stop_loss,
         checkpoint_every_s=None if checkpoint_every is None else parse_duration_s(checkpoint_every),
-        options=_parse_options(option or []), name=name, accept_old_prices=accept_old_prices,
+        options=_parse_options(option or []),
+        name=name,
+        accept_old_prices=accept_old_prices,
         guest_cap_only=guest_cap_only,
-    )  # fmt: skip
+    )
     if via is not None:
         from .export_command import hand_over_to_sky
 

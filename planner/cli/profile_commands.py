@@ -105,12 +105,18 @@ def profile(  # noqa: PLR0917 - one argument a flag
         require_writable(output, flag="-o")
     several = _build_process_limits(processes)
     request = ProfileRequest(
-        model=model, batch_sizes=tuple(batch_size or ()), precisions=tuple(precision or ()), backend=backend,
-        device=device, data=data,
+        model=model,
+        batch_sizes=tuple(batch_size or ()),
+        precisions=tuple(precision or ()),
+        backend=backend,
+        device=device,
+        data=data,
         options=WorkloadOptions(mode=mode, loss=loss, optimizer=optimizer, script=script.terms()),
-        argv=tuple(script_arguments or ()), several=several,
-        rules=_build_measurement_rules(max_time, processes=several.fewest), typed=" ".join(sys.argv),
-    )  # fmt: skip
+        argv=tuple(script_arguments or ()),
+        several=several,
+        rules=_build_measurement_rules(max_time, processes=several.fewest),
+        typed=" ".join(sys.argv),
+    )
     _require_sensible(request)
     then = _compiler(accelerator or (), asked=compile)
     with show_progress() as on_event:
@@ -286,6 +292,8 @@ def _load_profile(
     from ..settings import load_settings
 
     return profile_of_run(
-        create_launcher(load_settings(), notify=lambda event: None), name, model=model,
+        create_launcher(load_settings(), notify=lambda event: None),
+        name,
+        model=model,
         terms=replace(script.terms(), tell=tell),
-    )  # fmt: skip
+    )

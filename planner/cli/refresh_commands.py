@@ -72,10 +72,19 @@ def refresh(
     clients, sellers = _split_providers(
         provider or (), has_clients=file is None and not (region and not provider)
     )
-    jobs = build_jobs(
-        load_catalog(), providers=sellers, regions=region or (), environ=os.environ,
-        endpoints=settings.endpoint, accept_moves=accept_moves, file=file,
-    ) if sellers or not provider else []  # fmt: skip
+    jobs = (
+        build_jobs(
+            load_catalog(),
+            providers=sellers,
+            regions=region or (),
+            environ=os.environ,
+            endpoints=settings.endpoint,
+            accept_moves=accept_moves,
+            file=file,
+        )
+        if sellers or not provider
+        else []
+    )
     store = PriceStore(get_data_folder(settings.data_dir))
     outcomes = []
     http = HttpClient()
@@ -212,9 +221,10 @@ def _load_previous_prices(
     if packaged:
         keys = {(name, *offer.key) for name in providers for offer in store.offers(name)}
         return [
-            offer for offer in load_catalog().offers
+            offer
+            for offer in load_catalog().offers
             if (offer.provider, offer.instance_type, offer.region, offer.purchase) in keys
-        ]  # fmt: skip
+        ]
     if old is None:
         return [offer for name in providers for offer in store.offers(name, part="previous")]
     if not (old / "prices").is_dir():

@@ -90,9 +90,10 @@ def find_credential_problems(environ: Mapping[str, str]) -> Iterator[Installatio
         for variable in known.files_named_by:
             if environ.get(variable) and not Path(environ[variable]).expanduser().is_file():
                 yield InstallationFinding(
-                    level="warning", text=f"{variable} names a file that does not exist",
+                    level="warning",
+                    text=f"{variable} names a file that does not exist",
                     hint=f"correct it, or `unset {variable}`",
-                )  # fmt: skip
+                )
 
 
 def _iter_locations(

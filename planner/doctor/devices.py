@@ -59,10 +59,14 @@ def _probe(name: str, timeout_s: float) -> BackendReport:
     try:
         with tempfile.TemporaryDirectory(prefix="gpuplan-") as folder:
             done = subprocess.run(
-                command, capture_output=True, text=True, timeout=timeout_s, check=False,
+                command,
+                capture_output=True,
+                text=True,
+                timeout=timeout_s,
+                check=False,
                 env=build_child_environment(name, None, terms=ScriptOptions(), folder=Path(folder)),
                 stdin=subprocess.DEVNULL,
-            )  # fmt: skip
+            )
     except subprocess.TimeoutExpired:
         return BackendReport(name=name, facts=None, error=f"no answer within {timeout_s:g} s")
     if done.returncode == 0:

@@ -115,21 +115,31 @@ def examine_installation(
     packages, kept = read_versions(), list_folders(settings)
     backends = probe_backends(find_installed_backends()) if ask_devices else []
     findings += [
-        *_find_package_problems(packages), *_find_backend_problems(backends, environ),
-        *find_credential_problems(environ), *find_folder_problems(kept), *_find_age_problems(catalog, today),
-    ]  # fmt: skip
+        *_find_package_problems(packages),
+        *_find_backend_problems(backends, environ),
+        *find_credential_problems(environ),
+        *find_folder_problems(kept),
+        *_find_age_problems(catalog, today),
+    ]
     return InstallationReport(
-        version=__version__, package_folder=Path(__file__).parents[1], host=_read_host(), packages=packages,
-        extras=list_extras(), keras_backend=environ.get("KERAS_BACKEND") or None, driver=read_device_state(),
-        machine=None if catalog is None else _describe_machine(catalog), backends=backends,
+        version=__version__,
+        package_folder=Path(__file__).parents[1],
+        host=_read_host(),
+        packages=packages,
+        extras=list_extras(),
+        keras_backend=environ.get("KERAS_BACKEND") or None,
+        driver=read_device_state(),
+        machine=None if catalog is None else _describe_machine(catalog),
+        backends=backends,
         credentials=find_credentials(environ=environ, home=Path.home()),
         catalog=None if catalog is None else _describe_catalog(catalog, today),
-        owner=load_owner(get_data_folder(settings.data_dir)), folders=kept,
+        owner=load_owner(get_data_folder(settings.data_dir)),
+        folders=kept,
         settings={
             name: _format_origin(origin) for name, origin in settings.origins.items() if origin != "default"
         },
         findings=tuple(findings),
-    )  # fmt: skip
+    )
 
 
 def _load_settings(environ: Mapping[str, str], findings: list[InstallationFinding]) -> Settings:
@@ -170,8 +180,9 @@ def _read_host() -> dict[str, Any]:
         "python",
     )
     return {name: known[name] for name in kept} | {
-        "implementation": platform.python_implementation(), "in_virtual_environment": sys.prefix != sys.base_prefix
-    }  # fmt: skip
+        "implementation": platform.python_implementation(),
+        "in_virtual_environment": sys.prefix != sys.base_prefix,
+    }
 
 
 def _describe_machine(catalog: Catalog) -> dict[str, Any]:
@@ -220,9 +231,10 @@ def _find_backend_problems(
     wanted = environ.get("KERAS_BACKEND")
     if wanted and wanted not in find_installed_backends():
         yield InstallationFinding(
-            level="warning", text=f"KERAS_BACKEND is `{wanted}`, which is not installed",
+            level="warning",
+            text=f"KERAS_BACKEND is `{wanted}`, which is not installed",
             hint=f"`pip install 'gpuplan[{wanted}]'`, or `unset KERAS_BACKEND`",
-        )  # fmt: skip
+        )
 
 
 def _find_age_problems(catalog: Catalog | None, today: date) -> Iterator[InstallationFinding]:

@@ -61,10 +61,13 @@ def _offer_json(offer: Offer | None) -> dict[str, Any] | None:
     if offer is None:
         return None
     return {
-        "usd_per_hour": format(offer.usd_per_hour or 0, "f"), "provider": offer.provider,
-        "instance_type": offer.instance_type, "region": offer.region, "status": offer.status,
+        "usd_per_hour": format(offer.usd_per_hour or 0, "f"),
+        "provider": offer.provider,
+        "instance_type": offer.instance_type,
+        "region": offer.region,
+        "status": offer.status,
         "price_as_of": offer.price_as_of,
-    }  # fmt: skip
+    }
 
 
 def _lookup(machines: Mapping[tuple[str, float], Offer]) -> PriceOf:
@@ -171,9 +174,11 @@ class Scoreboard:
             "rules_of_thumb": to_plain(self.baselines),
             "settings": self.settings,
             "rows": [row_to_json(row) for row in self.rows],
-            "unpredicted": [{"model": m.model, "accelerator": m.accelerator, "reason": reason}
-                            for m, reason in self.unpredicted],
-        }  # fmt: skip
+            "unpredicted": [
+                {"model": m.model, "accelerator": m.accelerator, "reason": reason}
+                for m, reason in self.unpredicted
+            ],
+        }
 
 
 def evaluate_settings(
@@ -203,9 +208,12 @@ def _judged(setting: EvaluationSetting, evaluator: Evaluator, prices: MachinePri
 
 
 def score_measurements(
-    measurements: Sequence[Measurement], resolve: Callable[[str], Accelerator], predictor: Predictor, *,
+    measurements: Sequence[Measurement],
+    resolve: Callable[[str], Accelerator],
+    predictor: Predictor,
+    *,
     progress: Progress,
-) -> Scoreboard:  # fmt: skip
+) -> Scoreboard:
     """Predict a user's measurements with the packaged coefficients, never by looking the answer up."""
     rows: list[ScoredRow] = []
     unpredicted: list[tuple[Measurement, str]] = []
@@ -213,17 +221,24 @@ def score_measurements(
         progress(m.model)
         accelerator = resolve(m.accelerator)
         step = predictor.step_time(
-            load_measured_workload(m), accelerator, devices=m.devices, look_up=False,
-            stack=m.stack, fed=is_fed_from_host(m), machine=find_host_spec(m), hosts=_joined_hosts(m),
-        )  # fmt: skip
+            load_measured_workload(m),
+            accelerator,
+            devices=m.devices,
+            look_up=False,
+            stack=m.stack,
+            fed=is_fed_from_host(m),
+            machine=find_host_spec(m),
+            hosts=_joined_hosts(m),
+        )
         if isinstance(step, StepTime):
             rows.append(ScoredRow(measurement=m, predicted_s=step.time_s, basis=step.basis))
         else:
             unpredicted.append((m, step.reason))
     return Scoreboard(
-        protocol="packaged coefficients, no look-up of measurements", rows=tuple(rows),
+        protocol="packaged coefficients, no look-up of measurements",
+        rows=tuple(rows),
         unpredicted=tuple(unpredicted),
-    )  # fmt: skip
+    )
 
 
 def _joined_hosts(m: Measurement) -> int:

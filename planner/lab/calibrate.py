@@ -78,9 +78,10 @@ def select_single_gpu_rows(measurements: Sequence[Measurement]) -> list[Measurem
     An inference call is a forward pass alone: it tells what the forward pass takes of a training step.
     """
     return [
-        m for m in measurements
+        m
+        for m in measurements
         if m.devices == 1 and m.accelerator != "CPU" and not m.accelerator.startswith("TPU")
-    ]  # fmt: skip
+    ]
 
 
 def is_training(m: Measurement) -> bool:
@@ -125,7 +126,9 @@ def calibrate(samples: Sequence[LabelledSample], *, progress: Progress) -> Calib
     }
     rows = [sample.measurement for sample in samples]
     coefficients = Coefficients(
-        generations=fitted.generations, era=fitted.era, shared=fitted.shared,
+        generations=fitted.generations,
+        era=fitted.era,
+        shared=fitted.shared,
         stacks=fitted.stacks | compute_class_means(fitted.stacks),
         hosts=fitted.hosts | compute_class_means(fitted.hosts),
         intervals={
@@ -139,7 +142,7 @@ def calibrate(samples: Sequence[LabelledSample], *, progress: Progress) -> Calib
             "sources": dict(sorted(Counter(m.origin for m in rows).items())),
             "rows": len(rows),
         },
-    )  # fmt: skip
+    )
     return Calibration(coefficients=coefficients, fitted=fitted, models=models, sources=sources)
 
 

@@ -105,10 +105,14 @@ class CrossValidation:
             return tuple(column[i] for i in kept)
 
         return replace(
-            self, samples=of(self.samples), groups=of(self.groups), predicted_s=of(self.predicted_s),
+            self,
+            samples=of(self.samples),
+            groups=of(self.groups),
+            predicted_s=of(self.predicted_s),
             baseline_s={baseline: of(times) for baseline, times in self.baseline_s.items()},
-            era=of(self.era) if self.era else (), breakdowns=of(self.breakdowns) if self.breakdowns else (),
-        )  # fmt: skip
+            era=of(self.era) if self.era else (),
+            breakdowns=of(self.breakdowns) if self.breakdowns else (),
+        )
 
     def predicted_by_fit_without(self, group: str) -> CrossValidation:
         """Return all samples as predicted by the fit without one group."""
@@ -116,10 +120,11 @@ class CrossValidation:
         baselines = _predict_baselines(self.samples, every, without=group, groups=self.groups)
         steps = [model_sample(sample.fit_sample, self.fits[group]) for sample in self.samples]
         return replace(
-            self, predicted_s=tuple(step.total_s for step in steps),
+            self,
+            predicted_s=tuple(step.total_s for step in steps),
             breakdowns=tuple(step.breakdown for step in steps) if self.breakdowns else (),
             baseline_s={name: tuple(times[i] for i in every) for name, times in baselines.items()},
-        )  # fmt: skip
+        )
 
     def score(self, *, basis: str = "modelled") -> list[ScoredRow]:
         """Return the predictions as rows, each with an interval calibrated on residuals of *other* groups."""
@@ -178,10 +183,18 @@ class CrossValidation:
 def model_sample(sample: FitSample, fitted: FittedCoefficients | Coefficients) -> ModelledStep:
     """Return the modelled step of a sample; members that were not fitted get the mean of their group."""
     return model_step(
-        sample.table, sample.chip, fitted, generation=sample.generation, stack=sample.stack, host=sample.host,
-        year=sample.year, compiled=sample.compiled, input_bytes=sample.input_bytes, pressure=sample.pressure,
+        sample.table,
+        sample.chip,
+        fitted,
+        generation=sample.generation,
+        stack=sample.stack,
+        host=sample.host,
+        year=sample.year,
+        compiled=sample.compiled,
+        input_bytes=sample.input_bytes,
+        pressure=sample.pressure,
         software_year=sample.software_year,
-    )  # fmt: skip
+    )
 
 
 def predict_sample_s(sample: FitSample, fitted: FittedCoefficients | Coefficients) -> float:
@@ -244,11 +257,15 @@ def cross_validate(
         fits[group] = fit([e.fit_sample for e, g in zip(samples, groups, strict=True) if g != group])
     steps = [model_sample(e.fit_sample, fits[g]) for e, g in zip(samples, groups, strict=True)]
     return CrossValidation(
-        samples=tuple(samples), groups=tuple(groups), predicted_s=tuple(step.total_s for step in steps),
-        baseline_s=cross_validate_baselines(samples, groups), fits=fits, few_groups=few_groups,
+        samples=tuple(samples),
+        groups=tuple(groups),
+        predicted_s=tuple(step.total_s for step in steps),
+        baseline_s=cross_validate_baselines(samples, groups),
+        fits=fits,
+        few_groups=few_groups,
         era=tuple(map(era_of, samples)) if era_of is not None else (),
         breakdowns=tuple(step.breakdown for step in steps) if by_breakdown else (),
-    )  # fmt: skip
+    )
 
 
 def cross_validate_baselines(

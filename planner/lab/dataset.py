@@ -37,9 +37,11 @@ def _key(m: Measurement) -> Key:
 def load_measured_workload(measurement: Measurement) -> Workload:
     """Build and trace what was measured (from the cache when it was traced before)."""
     options = WorkloadOptions(
-        batch_size=measurement.batch_size, precision=measurement.precision, mode=measurement.mode,
+        batch_size=measurement.batch_size,
+        precision=measurement.precision,
+        mode=measurement.mode,
         compiled=measurement.compiled,
-    )  # fmt: skip
+    )
     return load_workload(measurement.model, options=options, base=measurement.base)
 
 
@@ -79,9 +81,12 @@ def trace_runs(
 
 
 def build_samples(
-    measurements: Sequence[Measurement], accelerators: Mapping[str, Accelerator], *, progress: Progress,
+    measurements: Sequence[Measurement],
+    accelerators: Mapping[str, Accelerator],
+    *,
+    progress: Progress,
     known: Mapping[str, TracedRun] | None = None,
-) -> list[LabelledSample]:  # fmt: skip
+) -> list[LabelledSample]:
     """Return measurements on one device as examples to fit or to be judged on.
 
     Args:
@@ -123,10 +128,16 @@ def _build_sample(
     if isinstance(chip, NoPrediction):
         raise UsageError(f"cannot judge {m.model} on {accelerator.name}: {chip.reason}")
     fit_sample = FitSample(
-        table=table, chip=chip, generation=find_generation(accelerator), stack=name_stack(m), host=name_host(m),
+        table=table,
+        chip=chip,
+        generation=find_generation(accelerator),
+        stack=name_stack(m),
+        host=name_host(m),
         year=accelerator.year or LAST_YEAR,
-        compiled=m.compiled, input_bytes=traced.input_bytes if is_fed_from_host(m) else 0,
-        pressure=compute_memory_pressure(traced.memory_bytes, accelerator), step_s=m.step_s,
+        compiled=m.compiled,
+        input_bytes=traced.input_bytes if is_fed_from_host(m) else 0,
+        pressure=compute_memory_pressure(traced.memory_bytes, accelerator),
+        step_s=m.step_s,
         software_year=software_year(m.software),
-    )  # fmt: skip
+    )
     return LabelledSample(measurement=m, fit_sample=fit_sample)

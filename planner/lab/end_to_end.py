@@ -95,14 +95,26 @@ def _run(row: Mapping[str, str], corpus: Sequence[Measurement]) -> PublishedRun:
     step = next((m for m in corpus if named in m.source), None)
     if step is None:  # the CPU's: Intel Caffe, 32 images a step
         step = replace(
-            corpus[0], accelerator="CPU", devices=1, batch_size=32, precision="float32", compiled=False,
-            framework="caffe", distribution="none", host=row["host"], feed="", source=row["source"],
-        )  # fmt: skip
+            corpus[0],
+            accelerator="CPU",
+            devices=1,
+            batch_size=32,
+            precision="float32",
+            compiled=False,
+            framework="caffe",
+            distribution="none",
+            host=row["host"],
+            feed="",
+            source=row["source"],
+        )
     place = (row["provider"], row["instance_type"], row["region"])
     return PublishedRun(
-        step=step, epochs=int(row["epochs"]), run_s=float(row["run_s"]), source=row["source"],
+        step=step,
+        epochs=int(row["epochs"]),
+        run_s=float(row["run_s"]),
+        source=row["source"],
         offer=place if all(place) else None,
-    )  # fmt: skip
+    )
 
 
 def predict_runs(runs: Sequence[PublishedRun], catalog: Catalog) -> list[PredictedRun]:
@@ -136,9 +148,11 @@ def _judged(run: PublishedRun, step_s: float, catalog: Catalog) -> PredictedRun:
     steps = -(-SAMPLES // (run.step.batch_size * run.step.devices)) * run.epochs
     evaluated = VALIDATION_SAMPLES_AN_EPOCH / SAMPLES * FORWARD_SHARE
     return PredictedRun(
-        run=run, step_s=step_s, predicted_s=step_s * steps * (1.0 + evaluated),
+        run=run,
+        step_s=step_s,
+        predicted_s=step_s * steps * (1.0 + evaluated),
         billed=None if run.offer is None else _billed(run, step_s, catalog),
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True)
@@ -159,13 +173,21 @@ def _billed(run: PublishedRun, step_s: float, catalog: Catalog) -> OfferEstimate
 
     provider, instance, region = run.offer or ("", "", "")
     filters = Filters(
-        providers=(provider,), regions=(region,), purchase="on-demand", include_retired=True,
-        include_local=False, accelerators=(run.step.accelerator,), devices=(run.step.devices,),
-    )  # fmt: skip
+        providers=(provider,),
+        regions=(region,),
+        purchase="on-demand",
+        include_retired=True,
+        include_local=False,
+        accelerators=(run.step.accelerator,),
+        devices=(run.step.devices,),
+    )
     workload = replace(load_measured_workload(run.step), samples=SAMPLES, epochs=run.epochs, steps=None)
     terms = CostTerms(costs=catalog.costs, overrides={"validation_samples": VALIDATION_SAMPLES_AN_EPOCH})
     answer = estimate_workload(
-        workload, selection=select(filters, catalog=catalog), predictor=_Given(step_s), question=Question(),
+        workload,
+        selection=select(filters, catalog=catalog),
+        predictor=_Given(step_s),
+        question=Question(),
         terms=terms,
-    )  # fmt: skip
+    )
     return next(one for one in answer.offers if one.offer.instance_type == instance)

@@ -202,9 +202,13 @@ class Evaluator:
             return HeldOutPredictions()
         self.progress("TPUs")
         found = predict_new_accelerators(
-            validation, rows, self.accelerators, ends=chips.where(is_training).intervals(), progress=self.progress,
+            validation,
+            rows,
+            self.accelerators,
+            ends=chips.where(is_training).intervals(),
+            progress=self.progress,
             scaling=[pair for pair in self.pairs if pair.form == "all_reduce"],
-        )  # fmt: skip
+        )
         return HeldOutPredictions(rows=tuple(found), pool=tuple(e.measurement for e in validation.samples))
 
     @cached_property

@@ -52,9 +52,12 @@ def _family(m: Measurement) -> str:
 
 
 def predict_inference(
-    validation: CrossValidation, rows: Sequence[Measurement], accelerators: Mapping[str, Accelerator], *,
+    validation: CrossValidation,
+    rows: Sequence[Measurement],
+    accelerators: Mapping[str, Accelerator],
+    *,
     progress: Progress,
-) -> CrossValidation:  # fmt: skip
+) -> CrossValidation:
     """Predict the forward pass of every architecture by a fit without it.
 
     Args:
@@ -76,9 +79,13 @@ def predict_inference(
 
 
 def model_pairs(
-    validation: CrossValidation, rows: Sequence[Measurement], accelerators: Mapping[str, Accelerator], *,
-    name_of: NameOf, progress: Progress,
-) -> list[ScalingPair]:  # fmt: skip
+    validation: CrossValidation,
+    rows: Sequence[Measurement],
+    accelerators: Mapping[str, Accelerator],
+    *,
+    name_of: NameOf,
+    progress: Progress,
+) -> list[ScalingPair]:
     """Return steps on several devices with what the model says of one, by a fit without each row's name.
 
     Args:
@@ -97,9 +104,14 @@ def model_pairs(
 
 
 def predict_new_accelerators(
-    validation: CrossValidation, rows: Sequence[Measurement], accelerators: Mapping[str, Accelerator], *,
-    scaling: Sequence[ScalingPair], ends: Mapping[str, tuple[float, float]], progress: Progress,
-) -> list[ScoredRow]:  # fmt: skip
+    validation: CrossValidation,
+    rows: Sequence[Measurement],
+    accelerators: Mapping[str, Accelerator],
+    *,
+    scaling: Sequence[ScalingPair],
+    ends: Mapping[str, tuple[float, float]],
+    progress: Progress,
+) -> list[ScoredRow]:
     """Predict steps on slices of chips that no fit has seen, from their datasheets.
 
     Args:
@@ -114,10 +126,11 @@ def predict_new_accelerators(
     found = cross_validate_scaling(scaling, judged=judged)
     return [
         ScoredRow(
-            measurement=pair.measurement, basis="datasheet",
+            measurement=pair.measurement,
+            basis="datasheet",
             predicted_s=interval_around(
                 mid_s * find_wait_factor(pair.measurement), *ends[classify_stack(pair.measurement)]
             ),
         )
         for pair, mid_s in zip(judged, found.predicted_s, strict=True)
-    ]  # fmt: skip
+    ]

@@ -88,13 +88,24 @@ def _concatenate(samples: Sequence[FitSample]) -> tuple[KernelTable, Accelerator
         ]
 
     names = (
-        "category", "count", "flops", "bytes_moved", "m", "n", "k", "batch", "winograd", "channels_first",
-    )  # fmt: skip
+        "category",
+        "count",
+        "flops",
+        "bytes_moved",
+        "m",
+        "n",
+        "k",
+        "batch",
+        "winograd",
+        "channels_first",
+    )
     chip_names = field_names(AcceleratorLimits)
     table = KernelTable(
-        contractions=sum(sample.table.contractions for sample in samples), dtype=None, dtypes=(),
+        contractions=sum(sample.table.contractions for sample in samples),
+        dtype=None,
+        dtypes=(),
         **{name: of_tables(name) for name in names},
-    )  # fmt: skip
+    )
     return table, AcceleratorLimits(**{name: of_chips(name) for name in chip_names}), segment[order]
 
 
@@ -133,10 +144,15 @@ def _log_step(samples: Sequence[FitSample]) -> Callable[[Any], Any]:
         device_s = jax.ops.segment_sum(kernels_s, segment, num_segments=len(samples))
         return jnp.log(
             compute_step_s(
-                device_s=device_s, launches=launches, input_bytes=input_bytes, pressure=pressure, host=host,
-                shared=per_case, xp=jnp,
+                device_s=device_s,
+                launches=launches,
+                input_bytes=input_bytes,
+                pressure=pressure,
+                host=host,
+                shared=per_case,
+                xp=jnp,
             )
-        )  # fmt: skip
+        )
 
     return log_step
 

@@ -78,18 +78,35 @@ def build_traced_run(m: Measurement, workload: Workload) -> TracedRun:
 
 def _row(kernel: Kernel) -> list[Any]:
     return [
-        CATEGORIES.index(kernel.category), kernel.dtype, kernel.count, kernel.flops, kernel.bytes_moved,
-        kernel.m, kernel.n, kernel.k, kernel.batch, int(kernel.winograd),
+        CATEGORIES.index(kernel.category),
+        kernel.dtype,
+        kernel.count,
+        kernel.flops,
+        kernel.bytes_moved,
+        kernel.m,
+        kernel.n,
+        kernel.k,
+        kernel.batch,
+        int(kernel.winograd),
         int(kernel.streamed),
-    ]  # fmt: skip
+    ]
 
 
 def _kernel(row: Sequence[Any]) -> Kernel:
     category, dtype, count, flops, bytes_moved, m, n, k, batch, winograd, streamed = row
     return Kernel(
-        category=CATEGORIES[category], dtype=dtype, count=count, flops=flops, bytes_moved=bytes_moved,
-        m=m, n=n, k=k, batch=batch, winograd=bool(winograd), streamed=bool(streamed),
-    )  # fmt: skip
+        category=CATEGORIES[category],
+        dtype=dtype,
+        count=count,
+        flops=flops,
+        bytes_moved=bytes_moved,
+        m=m,
+        n=n,
+        k=k,
+        batch=batch,
+        winograd=bool(winograd),
+        streamed=bool(streamed),
+    )
 
 
 def encode_store(traces: Mapping[str, TracedRun]) -> bytes:
@@ -114,8 +131,10 @@ def load_store() -> dict[str, TracedRun]:
     runs = json.loads(gzip.decompress(packed))["runs"]
     return {
         key: TracedRun(
-            kernels=tuple(_kernel(row) for row in rows), input_bytes=input_bytes,
-            gradient_bytes=gradient_bytes, memory_bytes=memory_bytes,
+            kernels=tuple(_kernel(row) for row in rows),
+            input_bytes=input_bytes,
+            gradient_bytes=gradient_bytes,
+            memory_bytes=memory_bytes,
         )
         for key, (input_bytes, gradient_bytes, memory_bytes, rows) in runs.items()
-    }  # fmt: skip
+    }

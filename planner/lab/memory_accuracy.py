@@ -129,11 +129,13 @@ def _stated(row: dict[str, str], base: Path, progress: Progress) -> XlaCompariso
     workload = load_workload(row["model"], options=options, base=base)
     part = {name: int(row[f"{name}_bytes"]) for name in ("argument", "temp", "output", "alias")}
     return XlaComparison(
-        model=row["model"], batch_size=int(row["batch_size"]), precision=row["precision"],
+        model=row["model"],
+        batch_size=int(row["batch_size"]),
+        precision=row["precision"],
         accelerator=row["target"],
         stated_bytes=part["argument"] + part["temp"] + part["output"] - part["alias"],
         predicted_bytes=workload.memory.fixed_bytes + compute_batch_bytes(workload),
-    )  # fmt: skip
+    )
 
 
 def compare_batch_limits(progress: Progress) -> list[BatchVerdict]:
@@ -196,17 +198,25 @@ def _heaviest(from_pressure: float, accelerators: dict[str, Accelerator]) -> lis
 
 def _verdict(memory: Memory, batch_bytes: int, batch_size: int, chip: Accelerator) -> MemoryVerdict:
     return memory_verdict(
-        fixed_bytes=memory.fixed_bytes, batch_bytes=batch_bytes, batch_size=batch_size,
+        fixed_bytes=memory.fixed_bytes,
+        batch_bytes=batch_bytes,
+        batch_size=batch_size,
         available_bytes=available_bytes(memory_gib=chip.memory_gib, usable_gib=chip.usable_gib),
-    )  # fmt: skip
+    )
 
 
 def _judged(m: Measurement, batch_size: int, ran: bool, verdict: MemoryVerdict) -> BatchVerdict:
     share = verdict.needed_bytes / verdict.available_bytes if verdict.available_bytes else 0.0
     return BatchVerdict(
-        model=m.model, batch_size=batch_size, precision=m.precision, accelerator=m.accelerator, source=m.origin,
-        ran=ran, needed_share=round(share, 4), verdict=verdict.verdict or "unknown",
-    )  # fmt: skip
+        model=m.model,
+        batch_size=batch_size,
+        precision=m.precision,
+        accelerator=m.accelerator,
+        source=m.origin,
+        ran=ran,
+        needed_share=round(share, 4),
+        verdict=verdict.verdict or "unknown",
+    )
 
 
 def load_recorded_memory() -> dict[str, Any]:
@@ -233,11 +243,14 @@ def find_memory_regressions(before: Mapping[str, Any], now: Mapping[str, Any]) -
 def _stated_summary(rows: Sequence[XlaComparison]) -> dict[str, Any]:
     errors = [one.error for one in rows]
     return {
-        "n": len(rows), "models": len({one.model for one in rows}),
-        "median_ape": round(median(map(abs, errors)), 4), "mean_ape": round(fmean(map(abs, errors)), 4),
-        "lowest": round(min(errors), 4), "highest": round(max(errors), 4),
+        "n": len(rows),
+        "models": len({one.model for one in rows}),
+        "median_ape": round(median(map(abs, errors)), 4),
+        "mean_ape": round(fmean(map(abs, errors)), 4),
+        "lowest": round(min(errors), 4),
+        "highest": round(max(errors), 4),
         "beyond_margin": sum(error + 1.0 < TIGHT_FROM for error in errors),
-    }  # fmt: skip
+    }
 
 
 def _judged_json(rows: Sequence[BatchVerdict]) -> dict[str, Any]:
@@ -252,6 +265,8 @@ def _judged_json(rows: Sequence[BatchVerdict]) -> dict[str, Any]:
 def _count(rows: Sequence[BatchVerdict]) -> dict[str, int]:
     ran = [one for one in rows if one.ran]
     return {
-        "n": len(rows), "right": sum(one.is_right for one in rows),
-        "ran": len(ran), "ran_right": sum(one.is_right for one in ran),
-    }  # fmt: skip
+        "n": len(rows),
+        "right": sum(one.is_right for one in rows),
+        "ran": len(ran),
+        "ran_right": sum(one.is_right for one in ran),
+    }

@@ -106,9 +106,11 @@ def find_packaged_facts(measurement: Measurement) -> ScalingFacts | None:
 
 
 def scaling_facts_to_json(
-    measurements: Iterable[Measurement], workload_of: Callable[[Measurement], Workload], *,
+    measurements: Iterable[Measurement],
+    workload_of: Callable[[Measurement], Workload],
+    *,
     known: Callable[[Measurement], ScalingFacts | None] = lambda _: None,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Return the content of `gradients.json`: the known facts, and those of all other models, traced."""
     rows = []
     for work, measurement in sorted({_work(m): m for m in measurements}.items(), key=lambda item: item[0]):
@@ -137,12 +139,16 @@ class ScalingPair(Frozen):
     def circumstances(self) -> dict[str, Any]:
         """Return the arguments of `parallel.step_on_several_s`, without the constants."""
         return {
-            "single_s": self.single_s, "devices": self.measurement.devices,
-            "gradient_bytes": self.facts.gradient_bytes, "link": self.link, "method": self.method,
+            "single_s": self.single_s,
+            "devices": self.measurement.devices,
+            "gradient_bytes": self.facts.gradient_bytes,
+            "link": self.link,
+            "method": self.method,
             "backward_share": self.facts.backward_share,
             "accumulation": self.measurement.accumulation or 1,
-            "decoded_samples": self.decoded_samples, "cpu_cores": self.cpu_cores,
-        }  # fmt: skip
+            "decoded_samples": self.decoded_samples,
+            "cpu_cores": self.cpu_cores,
+        }
 
 
 class UnpairedMeasurement(Frozen):
@@ -181,9 +187,20 @@ def find_host_spec(measurement: Measurement) -> HostSpec:
 
 def _same_work(m: Measurement) -> tuple[Any, ...]:
     return (
-        m.collection, m.model, m.batch_size, m.accelerator, m.precision, m.compiled, m.stack, m.framework,
-        m.feed, m.layout, m.work, m.recompute, m.flash_attention,
-    )  # fmt: skip
+        m.collection,
+        m.model,
+        m.batch_size,
+        m.accelerator,
+        m.precision,
+        m.compiled,
+        m.stack,
+        m.framework,
+        m.feed,
+        m.layout,
+        m.work,
+        m.recompute,
+        m.flash_attention,
+    )
 
 
 def _page(measurement: Measurement) -> str:
@@ -210,10 +227,12 @@ def _beside_s(measurement: Measurement, candidates: Sequence[Measurement]) -> fl
 
 
 def pair_measurements(
-    measurements: Sequence[Measurement], accelerators: Mapping[str, Accelerator], *,
+    measurements: Sequence[Measurement],
+    accelerators: Mapping[str, Accelerator],
+    *,
     facts: Callable[[Measurement], ScalingFacts | None] = find_packaged_facts,
     single_s_of: Callable[[Measurement], float | None] | None = None,
-) -> tuple[list[ScalingPair], list[UnpairedMeasurement]]:  # fmt: skip
+) -> tuple[list[ScalingPair], list[UnpairedMeasurement]]:
     """Return every training step on several devices with its step on one, and those that have none.
 
     Args:
@@ -239,9 +258,11 @@ def pair_measurements(
 
 
 def _pair(
-    m: Measurement, single_s: float | None, accelerator: Accelerator,
+    m: Measurement,
+    single_s: float | None,
+    accelerator: Accelerator,
     facts: Callable[[Measurement], ScalingFacts | None],
-) -> ScalingPair | UnpairedMeasurement:  # fmt: skip
+) -> ScalingPair | UnpairedMeasurement:
     if m.distribution in SHARDED:
         return UnpairedMeasurement(
             measurement=m, reason="shards its weights; no step on one device was published"
@@ -261,8 +282,12 @@ def _pair(
         return UnpairedMeasurement(measurement=m, reason="a link between its devices is not known")
     decodes = m.feed in DECODED and known.sample_bytes >= IMAGE_BYTES
     return ScalingPair(
-        measurement=m, form=classify_exchange(m), method=name_method(m), link=link, facts=known,
+        measurement=m,
+        form=classify_exchange(m),
+        method=name_method(m),
+        link=link,
+        facts=known,
         single_s=single_s,
         decoded_samples=float(m.batch_size) if decodes else None,
         cpu_cores=machine.cpu_cores * m.hosts if machine.cpu_cores else None,
-    )  # fmt: skip
+    )

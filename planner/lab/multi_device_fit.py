@@ -39,12 +39,17 @@ __all__ = [
 # large messages, less on a model's buckets; a fifth is common on sockets. Decoding: some 200 JPEGs a second and
 # core. The others are orders of magnitude. The data decides.
 LINKS: Mapping[str, tuple[float, float]] = {
-    "nvlink": (0.6, 0.5), "pcie": (0.4, 0.5), "ici": (0.6, 0.5), "network": (0.3, 0.7),
-}  # fmt: skip
+    "nvlink": (0.6, 0.5),
+    "pcie": (0.4, 0.5),
+    "ici": (0.6, 0.5),
+    "network": (0.3, 0.7),
+}
 SHARED: Mapping[str, tuple[float, float]] = {"decoded_per_s_per_core": (200.0, 0.5), "sharpness": (4.0, 0.15)}
 METHOD: Mapping[str, tuple[float, float]] = {
-    "slowdown": (0.015, 0.7), "sync_s": (1e-3, 1.0), "overlap": (0.6, 0.5),
-}  # fmt: skip
+    "slowdown": (0.015, 0.7),
+    "sync_s": (1e-3, 1.0),
+    "overlap": (0.6, 0.5),
+}
 SPREAD_LOG = 0.4  # prior spread of one method around the mean, in log units
 ROBUST_LOG = 0.05  # residuals beyond this count linearly (soft L1), so that odd rows do not rule
 EVALUATIONS = 60
@@ -129,9 +134,11 @@ class ScalingCrossValidation:
 
 
 def cross_validate_scaling(
-    pairs: Sequence[ScalingPair], *, group_of: Callable[[Measurement], str] = lambda m: m.origin,
+    pairs: Sequence[ScalingPair],
+    *,
+    group_of: Callable[[Measurement], str] = lambda m: m.origin,
     judged: Sequence[ScalingPair] | None = None,
-) -> ScalingCrossValidation:  # fmt: skip
+) -> ScalingCrossValidation:
     """Fit once without each group (a source, say, or an architecture) and predict the group.
 
     Args:
@@ -146,9 +153,12 @@ def cross_validate_scaling(
         for group in sorted(set(groups))
     }
     return ScalingCrossValidation(
-        pairs=tuple(judged), groups=groups,
-        predicted_s=tuple(predict_pair_s(pair, fits[group]) for pair, group in zip(judged, groups, strict=True)),
-    )  # fmt: skip
+        pairs=tuple(judged),
+        groups=groups,
+        predicted_s=tuple(
+            predict_pair_s(pair, fits[group]) for pair, group in zip(judged, groups, strict=True)
+        ),
+    )
 
 
 def fit_exchange_forms(pairs: Sequence[ScalingPair]) -> dict[str, ParallelCoefficients]:
@@ -160,9 +170,10 @@ def fit_exchange_forms(pairs: Sequence[ScalingPair]) -> dict[str, ParallelCoeffi
             continue
         validation = cross_validate_scaling(rows)
         fitted[form] = replace(
-            fit_parallel(rows), interval=validation.interval(),
+            fit_parallel(rows),
+            interval=validation.interval(),
             fitted_on={"rows": len(rows), "sources": sorted(set(validation.groups))},
-        )  # fmt: skip
+        )
     return fitted
 
 

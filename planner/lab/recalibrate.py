@@ -60,9 +60,13 @@ PARTS: Mapping[str, str] = {
 
 
 def rebuild_profiles(
-    corpus: Sequence[Measurement], accelerators: Mapping[str, Accelerator], *, progress: Progress,
-    part: Progress = lambda _: None, retrace: bool = False,
-) -> dict[str, bytes]:  # fmt: skip
+    corpus: Sequence[Measurement],
+    accelerators: Mapping[str, Accelerator],
+    *,
+    progress: Progress,
+    part: Progress = lambda _: None,
+    retrace: bool = False,
+) -> dict[str, bytes]:
     """Return the content of every file in `PARTS`, by name.
 
     Args:

@@ -133,13 +133,15 @@ def evaluate_choice(candidates: Sequence[AcceleratorOption]) -> Decision:
     priced = [(c, c.usd_per_hour) for c in candidates if c.usd_per_hour is not None]
     return Decision(
         accelerators=len(candidates),
-        cheapest=None if len(priced) < FEWEST else regret(
+        cheapest=None
+        if len(priced) < FEWEST
+        else regret(
             chosen_by=[c.predicted_s * usd for c, usd in priced],
             truth=[c.measured_s * usd for c, usd in priced],
         ),
         fastest=regret(chosen_by=predicted, truth=measured),
         rank_correlation=rank_correlation(predicted, measured),
-    )  # fmt: skip
+    )
 
 
 def build_workload_key(m: Measurement) -> Hashable:
@@ -149,9 +151,25 @@ def build_workload_key(m: Measurement) -> Hashable:
     """
     precision = "float32" if m.precision == "tf32" else m.precision
     return (
-        m.base, m.model, m.batch_size, precision, m.mode, m.stack, m.compiled, m.framework, m.layout, m.work,
-        m.feed, m.devices, m.hosts, m.distribution, m.accumulation, m.recompute, m.flash_attention, m.collection,
-    )  # fmt: skip
+        m.base,
+        m.model,
+        m.batch_size,
+        precision,
+        m.mode,
+        m.stack,
+        m.compiled,
+        m.framework,
+        m.layout,
+        m.work,
+        m.feed,
+        m.devices,
+        m.hosts,
+        m.distribution,
+        m.accumulation,
+        m.recompute,
+        m.flash_attention,
+        m.collection,
+    )
 
 
 def build_options(rows: Iterable[ScoredRow], price_of: PriceOf) -> list[tuple[AcceleratorOption, ...]]:
@@ -195,9 +213,12 @@ def _summary(regrets: Sequence[float]) -> ChoiceSummary | None:
     if not regrets:
         return None
     return ChoiceSummary(
-        n=len(regrets), mean_regret=fmean(regrets), median_regret=median(regrets),
-        p90_regret=percentile(regrets, 0.9), top1=sum(r == 0.0 for r in regrets) / len(regrets),
-    )  # fmt: skip
+        n=len(regrets),
+        mean_regret=fmean(regrets),
+        median_regret=median(regrets),
+        p90_regret=percentile(regrets, 0.9),
+        top1=sum(r == 0.0 for r in regrets) / len(regrets),
+    )
 
 
 def summarize_decisions(decisions: Sequence[Decision]) -> DecisionSummary:

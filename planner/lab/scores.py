@@ -105,9 +105,17 @@ def row_to_json(row: ScoredRow) -> dict[str, Any]:
     """Return one row under the keys of the JSON contract."""
     m = row.measurement
     return {
-        "model": m.model, "batch_size": m.batch_size, "accelerator": m.accelerator, "devices": m.devices,
-        "mode": m.mode, "precision": m.precision, "compiled": m.compiled, "stack": m.stack,
-        "step_ms": m.step_s * MS_PER_S, "source": m.source,
-        "predicted_ms": to_plain(row.predicted_s.scaled(MS_PER_S)), "ape": row.absolute_error,
+        "model": m.model,
+        "batch_size": m.batch_size,
+        "accelerator": m.accelerator,
+        "devices": m.devices,
+        "mode": m.mode,
+        "precision": m.precision,
+        "compiled": m.compiled,
+        "stack": m.stack,
+        "step_ms": m.step_s * MS_PER_S,
+        "source": m.source,
+        "predicted_ms": to_plain(row.predicted_s.scaled(MS_PER_S)),
+        "ape": row.absolute_error,
         "basis": row.basis,
-    }  # fmt: skip
+    }

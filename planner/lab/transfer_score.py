@@ -42,10 +42,14 @@ def summarize_step(sample: LabelledSample, fitted: FittedCoefficients) -> StepSu
     m, fit_sample = sample.measurement, sample.fit_sample
     modelled = model_sample(fit_sample, fitted)
     return StepSummary(
-        work=name_workload(m), accelerator=m.chip, batch_size=m.batch_size,
-        modelled_s=modelled.total_s, parts_s=modelled.parts_s, input_bytes=fit_sample.input_bytes,
+        work=name_workload(m),
+        accelerator=m.chip,
+        batch_size=m.batch_size,
+        modelled_s=modelled.total_s,
+        parts_s=modelled.parts_s,
+        input_bytes=fit_sample.input_bytes,
         launches=float(fit_sample.table.count.sum()),
-    )  # fmt: skip
+    )
 
 
 def _collect_training_errors(samples: Sequence[LabelledSample], fitted: FittedCoefficients) -> TrainingErrors:
@@ -123,9 +127,14 @@ def _scale_by_datasheet(profiled: Sequence[LabelledSample], target: LabelledSamp
 
 
 def _predict_group(
-    held: Sequence[LabelledSample], rest: Sequence[LabelledSample], fitted: FittedCoefficients, group: str, *,
-    source: str | None, batches: Batches,
-) -> Iterator[TransferPrediction]:  # fmt: skip
+    held: Sequence[LabelledSample],
+    rest: Sequence[LabelledSample],
+    fitted: FittedCoefficients,
+    group: str,
+    *,
+    source: str | None,
+    batches: Batches,
+) -> Iterator[TransferPrediction]:
     error_model = _fit_error_model_on(rest, fitted, ends={})
     steps = [summarize_step(sample, fitted) for sample in held]
     for by_accelerator in _group_by_workload(held):
@@ -142,9 +151,13 @@ def _predict_group(
             for row, correction in zip(targets, found, strict=True):
                 mid_s = steps[row].modelled_s * math.exp(correction.log_ratio)
                 yield TransferPrediction(
-                    measurement=held[row].measurement, group=group, source=name, mid_s=mid_s,
-                    spread=correction.spread, baselines_s=_scale_by_datasheet([held[i] for i in known], held[row]),
-                )  # fmt: skip
+                    measurement=held[row].measurement,
+                    group=group,
+                    source=name,
+                    mid_s=mid_s,
+                    spread=correction.spread,
+                    baselines_s=_scale_by_datasheet([held[i] for i in known], held[row]),
+                )
 
 
 def predict_transfers(
@@ -174,7 +187,7 @@ def predict_transfers(
         rest = [e for e, g in pairs if g != group]
         predictions += _predict_group(
             held, rest, validation.fits[group], group, source=source, batches=batches
-        )  # fmt: skip
+        )
     return tuple(predictions)
 
 
@@ -202,11 +215,12 @@ def score_transfers(predictions: Sequence[TransferPrediction]) -> tuple[ScoredRo
     ends = {group: _ends([c for c in predictions if c.group != group]) for group in groups if len(groups) > 1}
     return tuple(
         ScoredRow(
-            measurement=c.measurement, basis=f"scaled from {c.source}",
+            measurement=c.measurement,
+            basis=f"scaled from {c.source}",
             predicted_s=interval_around(c.mid_s, *(end * c.spread for end in ends[c.group])),
         )
         for c in predictions
-    )  # fmt: skip
+    )
 
 
 def score_transfer_baselines(predictions: Sequence[TransferPrediction]) -> dict[str, tuple[ScoredRow, ...]]:

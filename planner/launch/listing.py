@@ -79,12 +79,21 @@ def from_cloud(machine: CloudMachine, *, in_ledger: bool) -> ListedMachine:
     lived_s = (machine.seen_at - machine.started_at).total_seconds()
     price = machine.usd_per_hour
     return ListedMachine(
-        id=machine.id, provider=machine.provider, instance_type=machine.instance_type, region=machine.region,
-        state=machine.state, started_at=machine.started_at, cap_at=machine.cap_at,
+        id=machine.id,
+        provider=machine.provider,
+        instance_type=machine.instance_type,
+        region=machine.region,
+        state=machine.state,
+        started_at=machine.started_at,
+        cap_at=machine.cap_at,
         spent_usd=None if price is None else rental_usd(duration_s=lived_s, usd_per_hour=price),
-        run=machine.run, attempt=machine.attempt, owner=machine.owner,
-        owner_name=machine.owner_name, source="cloud", in_ledger=in_ledger,
-    )  # fmt: skip
+        run=machine.run,
+        attempt=machine.attempt,
+        owner=machine.owner,
+        owner_name=machine.owner_name,
+        source="cloud",
+        in_ledger=in_ledger,
+    )
 
 
 def from_ledger(history: History, past: AttemptHistory, *, now: datetime, state: str) -> ListedMachine:
@@ -93,14 +102,21 @@ def from_ledger(history: History, past: AttemptHistory, *, now: datetime, state:
     lived_s = (now - started).total_seconds() if started else None
     price = candidate.usd_per_hour
     return ListedMachine(
-        id=past.machine_id or history.run, provider=past.plan.request.provider,
-        instance_type=candidate.instance_type, region=candidate.region, state=state,
-        started_at=started, cap_at=started + timedelta(seconds=candidate.cap_s) if started else None,
+        id=past.machine_id or history.run,
+        provider=past.plan.request.provider,
+        instance_type=candidate.instance_type,
+        region=candidate.region,
+        state=state,
+        started_at=started,
+        cap_at=started + timedelta(seconds=candidate.cap_s) if started else None,
         spent_usd=rental_usd(duration_s=lived_s, usd_per_hour=price) if lived_s and lived_s > 0 else None,
-        run=history.run, attempt=past.attempt.number, owner=past.plan.request.owner,
-        owner_name=past.plan.request.owner_name, source="ledger",
+        run=history.run,
+        attempt=past.attempt.number,
+        owner=past.plan.request.owner,
+        owner_name=past.plan.request.owner_name,
+        source="ledger",
         in_ledger=True,
-    )  # fmt: skip
+    )
 
 
 def _state(history: History, past: AttemptHistory, adapters: Mapping[str, Adapter]) -> str:

@@ -103,24 +103,34 @@ def _document(
     paid = rental_usd(duration_s=lived_s, usd_per_hour=candidate.usd_per_hour)
     document |= {
         "status": "complete" if outcome.status == "done" else "interrupted",
-        "accelerator": candidate.accelerator, "devices": candidate.devices, "rows": [row],
+        "accelerator": candidate.accelerator,
+        "devices": candidate.devices,
+        "rows": [row],
         "run": _run(outcome),
         "launch": {
-            "run": history.run, "attempts": sum(one.begun for one in history.attempts()),
-            "provider": current.plan.request.provider, "instance_type": candidate.instance_type,
-            "region": candidate.region, "purchase": candidate.purchase, "ran_s": lived_s,
-            "compute_usd": float(paid), "status": outcome.status,
+            "run": history.run,
+            "attempts": sum(one.begun for one in history.attempts()),
+            "provider": current.plan.request.provider,
+            "instance_type": candidate.instance_type,
+            "region": candidate.region,
+            "purchase": candidate.purchase,
+            "ran_s": lived_s,
+            "compute_usd": float(paid),
+            "status": outcome.status,
         },
-    }  # fmt: skip
+    }
     return complete_profile(document)
 
 
 def _timing(outcome: RunOutcome) -> Timing:
     """Return the step times in the form of a profile; they were timed one by one, not in windows."""
     found: Timing = {
-        "median_s": outcome.step_s, "windows_s": [], "steps_per_window": [],
-        "warm_up": {"windows_s": [], "settled": None}, "stopped": "stopped",
-    }  # fmt: skip
+        "median_s": outcome.step_s,
+        "windows_s": [],
+        "steps_per_window": [],
+        "warm_up": {"windows_s": [], "settled": None},
+        "stopped": "stopped",
+    }
     if outcome.step_s_quartiles is not None and outcome.timed_steps:
         low_s, high_s = median_ends_s(outcome.step_s_quartiles, steps=outcome.timed_steps)
         found |= {"low_s": low_s, "high_s": high_s, "width": (high_s - low_s) / outcome.step_s_quartiles[1]}
@@ -130,10 +140,15 @@ def _timing(outcome: RunOutcome) -> Timing:
 def _run(outcome: RunOutcome) -> RunRecord:
     """Return the training of the last attempt; validation is included."""
     return {
-        "finished_at": datetime.now(UTC).isoformat(timespec="seconds"), "epochs_planned": None,
-        "steps_per_epoch": None, "epochs_s": [outcome.train_s or 0.0], "validation_s": [0.0],
-        "steps": [outcome.steps or 0], "total_s": outcome.train_s, "global_batch_size": outcome.batch_size,
-    }  # fmt: skip
+        "finished_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "epochs_planned": None,
+        "steps_per_epoch": None,
+        "epochs_s": [outcome.train_s or 0.0],
+        "validation_s": [0.0],
+        "steps": [outcome.steps or 0],
+        "total_s": outcome.train_s,
+        "global_batch_size": outcome.batch_size,
+    }
 
 
 def _lived_s(history: History, outcome: RunOutcome) -> float:
@@ -159,8 +174,9 @@ def _with_workload(document: ProfileDocument, spec: RunSpec, terms: ScriptOption
         workload = load_workload(
             spec.script if script else document["model"],
             options=WorkloadOptions(batch_size=row["batch_size"], script=terms),
-            base=Path(place) if script else None, argv=spec.arguments if script else (),
-        )  # fmt: skip
+            base=Path(place) if script else None,
+            argv=spec.arguments if script else (),
+        )
     except GpuplanError as error:
         document["notes"].append(f"later estimates cannot use this run: it could not be traced: {error}")
         return document

@@ -59,9 +59,14 @@ def diff_prices(old: Iterable[Offer], new: Iterable[Offer]) -> list[Change]:
     return sorted(
         changes,
         key=lambda c: (
-            order.index(c.kind), -abs(c.percent or 0.0), c.provider, c.instance_type, c.region, c.purchase,
+            order.index(c.kind),
+            -abs(c.percent or 0.0),
+            c.provider,
+            c.instance_type,
+            c.region,
+            c.purchase,
         ),
-    )  # fmt: skip
+    )
 
 
 def _index_by_key(offers: Iterable[Offer]) -> Mapping[OfferKey, Offer]:
@@ -95,21 +100,31 @@ def collect_price_history(
     wanted = instance_type.lower()
     found = [
         PastPrice(
-            as_of=offer.price_as_of, provider=offer.provider, instance_type=offer.instance_type,
-            region=offer.region, purchase=offer.purchase, usd_per_hour=offer.usd_per_hour,
-            estimated=offer.estimated, source=offer.price_source or "",
+            as_of=offer.price_as_of,
+            provider=offer.provider,
+            instance_type=offer.instance_type,
+            region=offer.region,
+            purchase=offer.purchase,
+            usd_per_hour=offer.usd_per_hour,
+            estimated=offer.estimated,
+            source=offer.price_source or "",
         )
         for offer in packaged
         if offer.instance_type.lower() == wanted and offer.usd_per_hour and offer.price_as_of
-    ]  # fmt: skip
+    ]
     for provider in store.providers:
         found += [
             PastPrice(
-                as_of=row.as_of, provider=provider, instance_type=row.instance_type, region=row.region,
-                purchase=row.purchase, usd_per_hour=Decimal(row.usd_per_hour), estimated=False,
+                as_of=row.as_of,
+                provider=provider,
+                instance_type=row.instance_type,
+                region=row.region,
+                purchase=row.purchase,
+                usd_per_hour=Decimal(row.usd_per_hour),
+                estimated=False,
                 source=f"{row.url} ({row.sku})",
             )
             for row in store.history(provider)
             if row.instance_type.lower() == wanted
-        ]  # fmt: skip
+        ]
     return sorted(found, key=lambda row: (row.provider, row.region, row.purchase, row.as_of))

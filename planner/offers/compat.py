@@ -128,18 +128,25 @@ class CompatibilityMatrix:
         for position, build in enumerate(builds):
             if build.capability_min <= capability <= build.capability_max:
                 return FrameworkSupport(
-                    framework=framework, verdict="older" if position else "runs", versions=build.versions,
-                    cuda=build.cuda, keras3=build.keras3, source=build.source,
-                )  # fmt: skip
+                    framework=framework,
+                    verdict="older" if position else "runs",
+                    versions=build.versions,
+                    cuda=build.cuda,
+                    keras3=build.keras3,
+                    source=build.source,
+                )
         return FrameworkSupport(framework=framework, verdict="no", source=builds[0].source if builds else "")
 
     def _on_chip(self, accelerator: Accelerator, framework: Any) -> FrameworkSupport:
         for build in self.tpus if accelerator.kind == "tpu" else self.npus:
             if build.framework == framework and accelerator.name in build.names:
                 return FrameworkSupport(
-                    framework=framework, verdict="runs", versions=build.versions, keras3=build.keras3,
+                    framework=framework,
+                    verdict="runs",
+                    versions=build.versions,
+                    keras3=build.keras3,
                     source=build.source,
-                )  # fmt: skip
+                )
         return FrameworkSupport(framework=framework, verdict=None)
 
     def _missing_format(self, accelerator: Accelerator, precision: str) -> str:

@@ -98,10 +98,15 @@ def _read_aws(
         for code, purchase, what in AWS_QUOTAS:
             quota = client.get_service_quota(ServiceCode="ec2", QuotaCode=code)["Quota"]
             yield Quota(
-                provider="aws", region=region, what=what, purchase=purchase, unit="vCPU",
-                limit=float(quota["Value"]), used=None,
+                provider="aws",
+                region=region,
+                what=what,
+                purchase=purchase,
+                unit="vCPU",
+                limit=float(quota["Value"]),
+                used=None,
                 link=f"https://{region}.console.aws.amazon.com/servicequotas/home/services/ec2/quotas/{code}",
-            )  # fmt: skip
+            )
 
 
 def _read_gcp(
@@ -120,11 +125,15 @@ def _read_gcp(
         if "GPUS" not in metric and "TPU" not in metric:
             continue
         yield Quota(
-            provider="gcp", region=region, what=metric.removeprefix("PREEMPTIBLE_"),
-            purchase="spot" if metric.startswith("PREEMPTIBLE_") else "on_demand", unit="device",
-            limit=float(quota["limit"]), used=float(quota["usage"]),
+            provider="gcp",
+            region=region,
+            what=metric.removeprefix("PREEMPTIBLE_"),
+            purchase="spot" if metric.startswith("PREEMPTIBLE_") else "on_demand",
+            unit="device",
+            limit=float(quota["limit"]),
+            used=float(quota["usage"]),
             link=f"https://console.cloud.google.com/iam-admin/quotas?project={project}",
-        )  # fmt: skip
+        )
 
 
 def _read_azure(
@@ -146,10 +155,15 @@ def _read_azure(
         name = usage["name"]
         if str(name["value"]).startswith(GPU_FAMILY) or str(name["localizedValue"]).startswith(GPU_FAMILY):
             yield Quota(
-                provider="azure", region=region, what=name["localizedValue"], purchase="on_demand", unit="vCPU",
-                limit=float(usage["limit"]), used=float(usage["currentValue"]),
+                provider="azure",
+                region=region,
+                what=name["localizedValue"],
+                purchase="on_demand",
+                unit="vCPU",
+                limit=float(usage["limit"]),
+                used=float(usage["currentValue"]),
                 link="https://portal.azure.com/#view/Microsoft_Azure_Capacity/QuotaMenuBlade/~/myQuotas",
-            )  # fmt: skip
+            )
 
 
 Reader = Callable[[str, Mapping[str, str], Mapping[str, str], HttpClient], Iterator[Quota]]

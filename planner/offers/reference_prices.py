@@ -14,8 +14,12 @@ PREFERENCE: tuple[Status, ...] = ("active", "legacy", "retired", "historical")
 
 def _sort_key(offer: Offer) -> tuple[object, ...]:
     return (
-        PREFERENCE.index(offer.status), offer.usd_per_hour, offer.provider, offer.instance_type, offer.region,
-    )  # fmt: skip
+        PREFERENCE.index(offer.status),
+        offer.usd_per_hour,
+        offer.provider,
+        offer.instance_type,
+        offer.region,
+    )
 
 
 def find_reference_prices(

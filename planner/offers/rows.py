@@ -183,9 +183,13 @@ class Offer(Row):
     def identity(self) -> dict[str, str | float]:
         """The fields that identify an offer, in the order of every listing."""
         return {
-            "provider": self.provider, "instance_type": self.instance_type, "accelerator": self.accelerator,
-            "devices": self.devices, "region": self.region, "purchase": self.purchase,
-        }  # fmt: skip
+            "provider": self.provider,
+            "instance_type": self.instance_type,
+            "accelerator": self.accelerator,
+            "devices": self.devices,
+            "region": self.region,
+            "purchase": self.purchase,
+        }
 
 
 class Provider(Row):

@@ -168,11 +168,16 @@ def _read_lines(file: Traversable) -> list[dict[str, str]]:
 
 def _parse_trace(row: Mapping[str, str]) -> ZoneTrace:
     return ZoneTrace(
-        provider=row["provider"], zone=row["zone"], accelerator=row["accelerator"],
-        devices=int(row["devices"]), days=float(row["days"]), availability=float(row["availability"]),
-        preemptions=int(row["preemptions"]), source=row["source"],
+        provider=row["provider"],
+        zone=row["zone"],
+        accelerator=row["accelerator"],
+        devices=int(row["devices"]),
+        days=float(row["days"]),
+        availability=float(row["availability"]),
+        preemptions=int(row["preemptions"]),
+        source=row["source"],
         median_up_hours=float(row["median_up_hours"]) if row["median_up_hours"] else None,
-    )  # fmt: skip
+    )
 
 
 def find_preemption_statistics(offer: Offer, facts: PreemptionData) -> PreemptionStatistics:
@@ -198,14 +203,20 @@ def find_preemption_statistics(offer: Offer, facts: PreemptionData) -> Preemptio
         read = facts.readings[bucket]
         source = f"Spot Advisor {facts.bucket_as_of}: {read.monthly_share} interrupted per month"
         return PreemptionStatistics(
-            up_hours=read.up_hours, down_hours=read.down_hours, basis="provider's bucket", source=source,
+            up_hours=read.up_hours,
+            down_hours=read.down_hours,
+            basis="provider's bucket",
+            source=source,
             **promised,
-        )  # fmt: skip
+        )
     assumed = facts.assumed
     return PreemptionStatistics(
-        up_hours=assumed.up_hours, down_hours=assumed.down_hours, basis="assumed", source=assumed.note,
+        up_hours=assumed.up_hours,
+        down_hours=assumed.down_hours,
+        basis="assumed",
+        source=assumed.note,
         **promised,
-    )  # fmt: skip
+    )
 
 
 def _find_observed(offer: Offer, facts: PreemptionData) -> tuple[float, float, float, str] | None:

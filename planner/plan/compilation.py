@@ -171,9 +171,10 @@ class StepCompiler:
             message = f"{workload.batch_size} samples cannot be shared by the {target.cores} cores of a chip"
             return CompileFault(kind="failed", message=message, hint="an even batch size")
         options = replace(
-            program.options, batch_size=workload.batch_size // target.cores,
+            program.options,
+            batch_size=workload.batch_size // target.cores,
             devices=1 if workload.distribution else None,
-        )  # fmt: skip
+        )
         return self._compiled(target, workload, replace(program, options=options))
 
     def _compiled(
@@ -188,9 +189,13 @@ class StepCompiler:
         except GpuplanError as error:
             return CompileFault(kind="failed", message=str(error), hint=error.hint or "")
         return compile_step(
-            lowered.path, digest=lowered.digest, target=target, limits=self.limits,
-            use_cache=program.options.use_cache, mesh=lowered.mesh,
-        )  # fmt: skip
+            lowered.path,
+            digest=lowered.digest,
+            target=target,
+            limits=self.limits,
+            use_cache=program.options.use_cache,
+            mesh=lowered.mesh,
+        )
 
 
 def _targets(accelerators: Iterable[Accelerator]) -> tuple[CompileTarget, ...]:
@@ -213,9 +218,12 @@ def build_program_source(
 ) -> ProgramSource:
     """Build the source of the program to compile for a question."""
     return ProgramSource(
-        model, options, tuple(argv), devices=_whole(question.filters.devices),
+        model,
+        options,
+        tuple(argv),
+        devices=_whole(question.filters.devices),
         shared=question.scaling == "strong",
-    )  # fmt: skip
+    )
 
 
 def _whole(counts: Iterable[float]) -> tuple[int, ...]:

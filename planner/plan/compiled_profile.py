@@ -40,9 +40,13 @@ def resolve_accelerators(names: Sequence[str], catalog: Catalog) -> tuple[Accele
 
 
 def add_compiled(
-    document: ProfileDocument, request: ProfileRequest, *, catalog: Catalog, accelerators: Sequence[Accelerator],
+    document: ProfileDocument,
+    request: ProfileRequest,
+    *,
+    catalog: Catalog,
+    accelerators: Sequence[Accelerator],
     compiling: StepCompiler,
-) -> None:  # fmt: skip
+) -> None:
     """Add `compiled` to a profile: each measured step on each accelerator.
 
     Steps that were measured at several batch sizes are compiled at the smallest and the largest.
@@ -55,9 +59,11 @@ def add_compiled(
         compiling: Compiler of steps.
     """
     known = ProfiledPredictor(
-        Predictor.load(), read_profile_rows(document, source="this profile"), own_cpu=None,
+        Predictor.load(),
+        read_profile_rows(document, source="this profile"),
+        own_cpu=None,
         accelerators=catalog.accelerators,
-    )  # fmt: skip
+    )
     document["compiled"] = []
     for rows in _of_one_program(document):
         workloads = [(number, _workload(document, number)) for number in rows]
@@ -93,20 +99,23 @@ def _answer(
     step: StepTime | NoPrediction, workload: Workload, accelerator: Accelerator, *, row: int
 ) -> CompiledStepRecord:
     verdict = memory_verdict(
-        fixed_bytes=workload.memory.fixed_bytes, batch_bytes=compute_batch_bytes(workload),
+        fixed_bytes=workload.memory.fixed_bytes,
+        batch_bytes=compute_batch_bytes(workload),
         batch_size=workload.batch_size,
-        available_bytes=available_bytes(
-            memory_gib=accelerator.memory_gib, usable_gib=accelerator.usable_gib
-        ),
-    )  # fmt: skip
+        available_bytes=available_bytes(memory_gib=accelerator.memory_gib, usable_gib=accelerator.usable_gib),
+    )
     if isinstance(step, StepTime) and step.memory is not None:
         verdict = stated_verdict(verdict, needed_bytes=step.memory.needed_bytes, fits=step.memory.fits)
     known = step if isinstance(step, StepTime) else None
     return {
         "row": row,
-        "accelerator": accelerator.name, "batch_size": workload.batch_size, "precision": workload.precision,
-        "step_time_s": to_plain(known.time_s) if known else None, "basis": known.basis if known else None,
+        "accelerator": accelerator.name,
+        "batch_size": workload.batch_size,
+        "precision": workload.precision,
+        "step_time_s": to_plain(known.time_s) if known else None,
+        "basis": known.basis if known else None,
         "limiter": known.limiter if known else None,
         "note": step.reason if isinstance(step, NoPrediction) else step.note,
-        "memory_bytes": verdict.needed_bytes, "memory_fits": verdict.fits,
-    }  # fmt: skip
+        "memory_bytes": verdict.needed_bytes,
+        "memory_fits": verdict.fits,
+    }

@@ -143,10 +143,12 @@ class CostTerms(Frozen):
             "tax": tax,
             "discounts": [discount.model_dump(mode="json") for discount in self.discounts],
             "given": dict(self.overrides),
-            "assumptions": [] if self.costs is None else [
+            "assumptions": []
+            if self.costs is None
+            else [
                 dict(vars(row)) for row in self.costs.assumptions.values() if row.key not in self.overrides
             ],
-        }  # fmt: skip
+        }
 
     def _row(self, key: str, place: str) -> Any:
         rows = {} if self.costs is None else self.costs.assumptions
@@ -195,9 +197,13 @@ def build_cost_terms(settings: Settings, costs: Costs, *, assume: Iterable[str] 
         source = " of ".join(str(part) for part in (rate.source, rate.as_of) if part)
         currency = Currency(code=settings.currency, per_usd=rate.per_usd, source=source)
     return CostTerms(
-        costs=costs, overrides=parse_overrides(assume, costs), discounts=settings.discount, tax=settings.tax,
-        currency=currency, today=date.today(),
-    )  # fmt: skip
+        costs=costs,
+        overrides=parse_overrides(assume, costs),
+        discounts=settings.discount,
+        tax=settings.tax,
+        currency=currency,
+        today=date.today(),
+    )
 
 
 def _number(value: str, text: str) -> float:

@@ -42,11 +42,12 @@ def build_report_details(context: EstimateContext, estimate: Estimate, question:
     curves = _CostCurves.of(context, estimate, question)
     shown = (*recommended, *chosen.pareto, *estimate.best_per_devices())
     return ReportDetails(
-        steps=_steps(context, estimate, shown), bills=recommended,
+        steps=_steps(context, estimate, shown),
+        bills=recommended,
         curves=() if curves is None else tuple(curves.curves()),
         crossovers=() if curves is None else curves.find_crossover_points(),
         colab=() if curves is None else tuple(curves.against(PAID_COLAB)),
-    )  # fmt: skip
+    )
 
 
 def _steps(context: EstimateContext, estimate: Estimate, shown: Sequence[int]) -> tuple[StepBreakdown, ...]:
@@ -122,6 +123,7 @@ class _CostCurves:
         for alternative in self.costs.alternatives:
             found = [(n, self.at(n)[alternative.name].money_usd) for n in epochs]
             yield CostCurve(
-                name=alternative.name, instance_type=alternative.offer.offer.instance_type,
+                name=alternative.name,
+                instance_type=alternative.offer.offer.instance_type,
                 points=tuple((n, usd.low, usd.mid, usd.high) for n, usd in found),
-            )  # fmt: skip
+            )

@@ -64,9 +64,15 @@ def estimate_model(
         GpuplanError: Any error that the user can fix.
     """
     context = build_context(
-        model, question, options=options, script_arguments=script_arguments, catalog=catalog, terms=terms,
-        profiles=profiles, compiling=compiling,
-    )  # fmt: skip
+        model,
+        question,
+        options=options,
+        script_arguments=script_arguments,
+        catalog=catalog,
+        terms=terms,
+        profiles=profiles,
+        compiling=compiling,
+    )
     answer = _estimate(context, context.workload, question)
     if best_batch:
         answer = _at_best_batch(answer, context, question)
@@ -79,9 +85,14 @@ def estimate_model(
 
 def _estimate(context: EstimateContext, workload: Workload, question: Question) -> Estimate:
     return estimate_workload(
-        workload, selection=context.selection, predictor=context.predictor, question=question, terms=context.terms,
-        resized=context.resized, feed=context.feed,
-    )  # fmt: skip
+        workload,
+        selection=context.selection,
+        predictor=context.predictor,
+        question=question,
+        terms=context.terms,
+        resized=context.resized,
+        feed=context.feed,
+    )
 
 
 def _at_best_batch(answer: Estimate, context: EstimateContext, question: Question) -> Estimate:
@@ -150,10 +161,14 @@ def build_context(
     with _importing("numpy"):  # tracing runs in a child process on another core
         workload = _workload(model, options=options, script_arguments=script_arguments)
     context = EstimateContext(
-        workload=workload, selection=selection, predictor=predictor, catalog=catalog,
-        terms=terms or CostTerms(costs=catalog.costs), feed=_feed(measurements, workload),
+        workload=workload,
+        selection=selection,
+        predictor=predictor,
+        catalog=catalog,
+        terms=terms or CostTerms(costs=catalog.costs),
+        feed=_feed(measurements, workload),
         resized=_resizer(workload, model, options=options, script_arguments=script_arguments),
-    )  # fmt: skip
+    )
     if compiling is None:
         return context
     from .compilation import build_program_source

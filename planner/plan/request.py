@@ -102,9 +102,14 @@ class EstimateRequest(Frozen):
         )
         set_cache_dir(settings.cache_dir)
         question = Question(
-            filters=self._filters(settings), sort=self.sort, deadline_s=self._deadline_s(),
-            budget_usd=self.budget, feed=self.feed, scaling=self.scaling, spot=self.spot,
-        )  # fmt: skip
+            filters=self._filters(settings),
+            sort=self.sort,
+            deadline_s=self._deadline_s(),
+            budget_usd=self.budget,
+            feed=self.feed,
+            scaling=self.scaling,
+            spot=self.spot,
+        )
         catalog = load_user_catalog(settings)
         terms = build_cost_terms(settings, catalog.costs, assume=self.assume)
         return ResolvedRequest(question=question, catalog=catalog, terms=terms, settings=settings)
@@ -119,16 +124,24 @@ class EstimateRequest(Frozen):
 
     def _filters(self, settings: Settings) -> Filters:
         return Filters(
-            accelerators=tuple(self.accelerators), providers=settings.providers, regions=settings.regions,
-            purchase=self.purchase, devices=tuple(self.devices), include_retired=self.retired,
-            residency=tuple(self.residency), hosts=tuple(self.hosts) or (1,),
-        )  # fmt: skip
+            accelerators=tuple(self.accelerators),
+            providers=settings.providers,
+            regions=settings.regions,
+            purchase=self.purchase,
+            devices=tuple(self.devices),
+            include_retired=self.retired,
+            residency=tuple(self.residency),
+            hosts=tuple(self.hosts) or (1,),
+        )
 
 
 def build_spot_terms(
-    *, spot_life: str | None, checkpoint_every: str | None, checkpoint_time: str | None,
+    *,
+    spot_life: str | None,
+    checkpoint_every: str | None,
+    checkpoint_time: str | None,
     restart_time: str | None,
-) -> SpotTerms:  # fmt: skip
+) -> SpotTerms:
     """Parse properties of spot machines, durations like `5h` or `90s`; None keeps the catalog's value.
 
     Args:

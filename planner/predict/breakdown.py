@@ -102,15 +102,21 @@ def break_down_step(
     rows = list(_shares(pairs, [time_s * scale for time_s in busy_s], compiled=workload.compiled))
     idle = [
         BreakdownRow(name=name, time_s=time_s, flops=0.0, bytes_moved=0.0)
-        for name, time_s in step.parts_s.items() if name not in BUSY and time_s > 0
-    ]  # fmt: skip
+        for name, time_s in step.parts_s.items()
+        if name not in BUSY and time_s > 0
+    ]
     return StepBreakdown(
-        accelerator=accelerator.name, dtype=dtype, peak_flop_per_s=peak * TERA,
-        memory_bytes_per_s=accelerator.memory_gb_per_s * GIGA, step_s=step.time_s.mid, parts_s=step.parts_s,
+        accelerator=accelerator.name,
+        dtype=dtype,
+        peak_flop_per_s=peak * TERA,
+        memory_bytes_per_s=accelerator.memory_gb_per_s * GIGA,
+        step_s=step.time_s.mid,
+        parts_s=step.parts_s,
         kinds=(*_summed((op.kind.value, part) for op, part in rows), *idle),
         layers=_longest(_summed((op.layer or NO_LAYER, part) for op, part in rows)),
-        source=accelerator.source, read_on=accelerator.read_on.isoformat(),
-    )  # fmt: skip
+        source=accelerator.source,
+        read_on=accelerator.read_on.isoformat(),
+    )
 
 
 def _busy_s(
@@ -122,9 +128,13 @@ def _busy_s(
     if isinstance(chip, NoPrediction) or not kernels:
         return None
     launch_s, total, _, _ = compute_kernel_times_s(
-        table, chip, coefficients, generation=find_generation(accelerator),
-        year=accelerator.year or LAST_YEAR, stack=append_mode(KERAS, workload.mode),
-    )  # fmt: skip
+        table,
+        chip,
+        coefficients,
+        generation=find_generation(accelerator),
+        year=accelerator.year or LAST_YEAR,
+        stack=append_mode(KERAS, workload.mode),
+    )
     return [float(time_s) for time_s in total - launch_s * table.count]
 
 
@@ -134,9 +144,11 @@ def _shares(
     """Yield each operation with its share of a kernel."""
     for (kernel, ops), time_s in zip(pairs, busy_s, strict=True):
         alone = len(ops) == 1
-        moved = [kernel.bytes_moved * kernel.count] if alone else [
-            moved_bytes(op, compiled=compiled) * op.count for op in ops
-        ]  # fmt: skip
+        moved = (
+            [kernel.bytes_moved * kernel.count]
+            if alone
+            else [moved_bytes(op, compiled=compiled) * op.count for op in ops]
+        )
         whole = sum(moved)
         for op, size in zip(ops, moved, strict=True):
             share = size / whole if whole > 0 else 1.0 / len(ops)

@@ -146,13 +146,22 @@ def _parse(row: dict[str, str], path: Path) -> Measurement:
     if row.get("clipping", "") not in CLIPPING:
         raise ValueError(f"`clipping` must be step, pass or empty, not `{row['clipping']}`")
     return Measurement(
-        model=row["model"], base=path.parent, collection=path.stem,
-        batch_size=int(row["batch_size"]), accelerator=row["accelerator"],
-        devices=int(row["devices"]), mode=cast('Literal["train", "infer"]', row["mode"]),
-        precision=row["precision"], compiled=_BOOLEANS[row["compiled"].lower()], stack=stack,
-        step_s=step_ms / 1e3, source=row["source"], host=row.get("instance_type") or "",
-        feed=row.get("input") or "", **_circumstances(row),
-    )  # fmt: skip
+        model=row["model"],
+        base=path.parent,
+        collection=path.stem,
+        batch_size=int(row["batch_size"]),
+        accelerator=row["accelerator"],
+        devices=int(row["devices"]),
+        mode=cast('Literal["train", "infer"]', row["mode"]),
+        precision=row["precision"],
+        compiled=_BOOLEANS[row["compiled"].lower()],
+        stack=stack,
+        step_s=step_ms / 1e3,
+        source=row["source"],
+        host=row.get("instance_type") or "",
+        feed=row.get("input") or "",
+        **_circumstances(row),
+    )
 
 
 def _circumstances(row: dict[str, str]) -> dict[str, Any]:

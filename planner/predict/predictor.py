@@ -98,10 +98,15 @@ def model_step(
     feed_s = input_bytes / machine.feed_bytes_per_s
     whole_s = float(
         compute_step_s(
-            device_s=device_s, launches=count_dispatches(table, compiled=compiled), input_bytes=input_bytes,
-            pressure=pressure, host=machine, shared=shared, xp=np,
+            device_s=device_s,
+            launches=count_dispatches(table, compiled=compiled),
+            input_bytes=input_bytes,
+            pressure=pressure,
+            host=machine,
+            shared=shared,
+            xp=np,
         )
-    )  # fmt: skip
+    )
     return ModelledStep(
         total_s=whole_s,
         parts_s={
@@ -194,9 +199,17 @@ class Predictor:
         return tables[execution]
 
     def step_time(
-        self, workload: Workload, accelerator: Accelerator, *, devices: float = 1, look_up: bool = True,
-        stack: str = "keras", fed: bool = True, machine: HostSpec = UNKNOWN_HOST, hosts: int = 1,
-    ) -> StepTime | NoPrediction:  # fmt: skip
+        self,
+        workload: Workload,
+        accelerator: Accelerator,
+        *,
+        devices: float = 1,
+        look_up: bool = True,
+        stack: str = "keras",
+        fed: bool = True,
+        machine: HostSpec = UNKNOWN_HOST,
+        hosts: int = 1,
+    ) -> StepTime | NoPrediction:
         """Return the time of one step, every device working on ``workload.batch_size`` samples.
 
         Args:
@@ -218,9 +231,13 @@ class Predictor:
         if devices <= 1:
             return single
         return scale_to_devices(
-            single, gradient_bytes=workload.memory.gradient_bytes, accelerator=accelerator, devices=devices,
-            machine=machine, hosts=hosts,
-        )  # fmt: skip
+            single,
+            gradient_bytes=workload.memory.gradient_bytes,
+            accelerator=accelerator,
+            devices=devices,
+            machine=machine,
+            hosts=hosts,
+        )
 
     def _measured(self, workload: Workload, accelerator: Accelerator) -> StepTime | None:
         found = self.measured.find(self._cache(workload).fingerprint, accelerator.name)
@@ -257,20 +274,29 @@ class Predictor:
             return chip
         ours = append_mode(stack, workload.mode)
         step = model_step(
-            table, _part_of(chip, share), self.coefficients, generation=find_generation(accelerator),
-            year=accelerator.year or LAST_YEAR, stack=ours, host=ours, compiled=workload.compiled,
+            table,
+            _part_of(chip, share),
+            self.coefficients,
+            generation=find_generation(accelerator),
+            year=accelerator.year or LAST_YEAR,
+            stack=ours,
+            host=ours,
+            compiled=workload.compiled,
             input_bytes=workload.memory.input_bytes if fed else 0.0,
             pressure=compute_memory_pressure(workload.memory.total_bytes, accelerator, share=share),
-        )  # fmt: skip
+        )
         basis, note = self._basis(workload, accelerator)
         return StepTime(
-            time_s=interval_around(step.total_s, *self._ends(workload, basis, stack, accelerator)), basis=basis,
-            limiter=_limiter(step.parts_s), parts_s=step.parts_s, note=note,
-        )  # fmt: skip
+            time_s=interval_around(step.total_s, *self._ends(workload, basis, stack, accelerator)),
+            basis=basis,
+            limiter=_limiter(step.parts_s),
+            parts_s=step.parts_s,
+            note=note,
+        )
 
     def _ends(
         self, workload: Workload, basis: Basis, stack: str, accelerator: Accelerator
-    ) -> tuple[float, float]:  # fmt: skip
+    ) -> tuple[float, float]:
         """Return the log bounds of a prediction."""
         filed = datasheet_interval_key(_kin_of(accelerator)) if basis == "datasheet" else basis
         ends = self.coefficients.intervals[filed][stack]
@@ -300,10 +326,13 @@ def _part_of(chip: AcceleratorLimits, share: float) -> AcceleratorLimits:
     if share >= 1.0:
         return chip
     return replace(
-        chip, peak_flop_per_s=chip.peak_flop_per_s * share, vector_flop_per_s=chip.vector_flop_per_s * share,
-        memory_bytes_per_s=chip.memory_bytes_per_s * share, cores=max(chip.cores * share, 1.0),
+        chip,
+        peak_flop_per_s=chip.peak_flop_per_s * share,
+        vector_flop_per_s=chip.vector_flop_per_s * share,
+        memory_bytes_per_s=chip.memory_bytes_per_s * share,
+        cores=max(chip.cores * share, 1.0),
         l2_bytes=chip.l2_bytes * share,
-    )  # fmt: skip
+    )
 
 
 def _limiter(parts_s: dict[str, float]) -> Limiter:

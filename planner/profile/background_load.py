@@ -58,10 +58,14 @@ class ProcessorUse:
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON types."""
         return {
-            "wall_s": self.wall_s, "cores": self.cores, "own_cores": self.own_cores,
-            "other_cores": self.other_cores, "stolen_cores": self.stolen_cores, "other_share": self.other_share,
+            "wall_s": self.wall_s,
+            "cores": self.cores,
+            "own_cores": self.own_cores,
+            "other_cores": self.other_cores,
+            "stolen_cores": self.stolen_cores,
+            "other_share": self.other_share,
             "most": [{"pid": one.pid, "name": one.name, "cores": one.cores} for one in self.most],
-        }  # fmt: skip
+        }
 
 
 def combine_uses(busies: Sequence[ProcessorUse]) -> ProcessorUse | None:
@@ -79,9 +83,13 @@ def combine_uses(busies: Sequence[ProcessorUse]) -> ProcessorUse | None:
             cores[one.pid, one.name] += one.cores * busy.wall_s / wall_s
     most = [OtherProcess(pid=pid, name=name, cores=kept) for (pid, name), kept in cores.items()]
     return ProcessorUse(
-        wall_s=wall_s, cores=busies[0].cores, own_cores=mean("own_cores"), other_cores=mean("other_cores"),
-        stolen_cores=mean("stolen_cores"), most=_select_top(most),
-    )  # fmt: skip
+        wall_s=wall_s,
+        cores=busies[0].cores,
+        own_cores=mean("own_cores"),
+        other_cores=mean("other_cores"),
+        stolen_cores=mean("stolen_cores"),
+        most=_select_top(most),
+    )
 
 
 def _select_top(others: Sequence[OtherProcess]) -> tuple[OtherProcess, ...]:
@@ -121,10 +129,13 @@ class LoadMonitor:
             elif spent_s / wall_s >= MIN_REPORTED_CORES:
                 others.append(OtherProcess(pid=pid, name=name, cores=spent_s / wall_s))
         return ProcessorUse(
-            wall_s=wall_s, cores=os.cpu_count() or 1, own_cores=own_s / wall_s,
-            other_cores=max(busy_s - own_s, 0.0) / wall_s, stolen_cores=stolen_s / wall_s,
+            wall_s=wall_s,
+            cores=os.cpu_count() or 1,
+            own_cores=own_s / wall_s,
+            other_cores=max(busy_s - own_s, 0.0) / wall_s,
+            stolen_cores=stolen_s / wall_s,
             most=_select_top(others),
-        )  # fmt: skip
+        )
 
 
 def _compute_busy_s(times: Any) -> float:

@@ -160,9 +160,13 @@ def _measure(
         facts=facts,
     )
     subject = MeasuredModel(
-        model=model, data=data, batch_size=concrete.batch_size, backend=backend, mode=mode,
+        model=model,
+        data=data,
+        batch_size=concrete.batch_size,
+        backend=backend,
+        mode=mode,
         fed=(concrete.arguments or {}) if own else {},
-    )  # fmt: skip
+    )
     asked = own and mode == "train" and request["pipeline"]
     pipeline = _measure_pipeline(subject, request["rules"]["most_s"]) if asked else None
     values = measure_model(
@@ -204,9 +208,14 @@ def _send_window(out: IO[str], phase: str, meter: Meter) -> None:
         return
     found = meter.summary()
     _send(
-        out, event="window", phase=phase, step_s=meter.steps_s[-1], steps=meter.counts[-1],
-        median_s=found.median_s, width=found.width,
-    )  # fmt: skip
+        out,
+        event="window",
+        phase=phase,
+        step_s=meter.steps_s[-1],
+        steps=meter.counts[-1],
+        median_s=found.median_s,
+        width=found.width,
+    )
 
 
 if __name__ == "__main__":

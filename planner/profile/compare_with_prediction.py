@@ -66,7 +66,10 @@ def _predict(document: ProfileDocument, batch_size: int, model: Any) -> StepTime
     if accelerator is None:
         return None
     found = Predictor.load().step_time(
-        workload, accelerator, devices=document["devices"], look_up=False,
+        workload,
+        accelerator,
+        devices=document["devices"],
+        look_up=False,
         stack="keras" if workload.compiled else "eager",
-    )  # fmt: skip
+    )
     return found if isinstance(found, StepTime) else None

@@ -43,21 +43,48 @@ def create_profile(
     from .._version import __version__
 
     return {
-        "schema": PROFILE_SCHEMA, "gpuplan_version": __version__, "status": "running", "source": source,
+        "schema": PROFILE_SCHEMA,
+        "gpuplan_version": __version__,
+        "status": "running",
+        "source": source,
         "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "model": model, "mode": mode, "backend": backend, "data": data, "rules": rules, "accelerator": None,
-        "devices": 1, "environment": None, "rows": [], "splits": [], "largest_batch_size": None, "run": None,
-        "workloads": [], "notes": [],
-    }  # fmt: skip
+        "model": model,
+        "mode": mode,
+        "backend": backend,
+        "data": data,
+        "rules": rules,
+        "accelerator": None,
+        "devices": 1,
+        "environment": None,
+        "rows": [],
+        "splits": [],
+        "largest_batch_size": None,
+        "run": None,
+        "workloads": [],
+        "notes": [],
+    }
 
 
 def create_row(*, status: str, batch_size: int | None) -> RowRecord:
     """Return a row without measured values."""
     return {
-        "batch_size": batch_size, "precision": None, "asked_precision": None, "status": status, "message": None,
-        "fit": None, "step": None, "epoch": None, "memory": None, "pipeline": None, "state_while_timed": None,
-        "workload": None, "prepare": {}, "load": None, "limit": None, "findings": [],
-    }  # fmt: skip
+        "batch_size": batch_size,
+        "precision": None,
+        "asked_precision": None,
+        "status": status,
+        "message": None,
+        "fit": None,
+        "step": None,
+        "epoch": None,
+        "memory": None,
+        "pipeline": None,
+        "state_while_timed": None,
+        "workload": None,
+        "prepare": {},
+        "load": None,
+        "limit": None,
+        "findings": [],
+    }
 
 
 def build_row(
@@ -76,14 +103,17 @@ def build_row(
     busy = combine_uses([result.busy for result in results if result.busy is not None])
     row = create_row(status=first.status, batch_size=first.values.get("batch_size") or asked["batch_size"])
     row |= {
-        "pipeline": first.values.get("pipeline"), "state_while_timed": first.values.get("state_while_timed"),
-        "precision": asked["precision"] or prepare.get("precision"), "prepare": prepare,
-        "asked_precision": asked["precision"], "message": _build_message(results),
+        "pipeline": first.values.get("pipeline"),
+        "state_while_timed": first.values.get("state_while_timed"),
+        "precision": asked["precision"] or prepare.get("precision"),
+        "prepare": prepare,
+        "asked_precision": asked["precision"],
+        "message": _build_message(results),
         "load": busy.to_json() if busy is not None else None,
         "fit": _pool([result.values.get("fit") for result in results], rules),
         "step": _pool([result.values.get("step") for result in results], rules),
         "memory": _compute_largest([m for result in results if (m := result.values.get("memory"))]),
-    }  # fmt: skip
+    }
     epochs = [epoch for result in results if (epoch := result.values.get("epoch"))]
     if epochs:
         beside = [epoch["beside_steps_s"] for epoch in epochs if epoch["beside_steps_s"] is not None]
@@ -154,11 +184,13 @@ def complete_profile(document: ProfileDocument) -> ProfileDocument:
     failed = [row["batch_size"] for row in rows if row["status"] == "out_of_memory" and row["batch_size"]]
     fitted = [size for row in rows if row["status"] == "measured" and (size := row["batch_size"])]
     return document | {
-        "rows": rows, "splits": splits,
+        "rows": rows,
+        "splits": splits,
         "largest_batch_size": {
-            "fitted": max(fitted, default=None), "out_of_memory_at": min(failed, default=None),
+            "fitted": max(fitted, default=None),
+            "out_of_memory_at": min(failed, default=None),
         },
-    }  # fmt: skip
+    }
 
 
 def _add_bottleneck(row: RowRecord, splits: Sequence[Split]) -> RowRecord:
@@ -176,9 +208,10 @@ def _compute_splits(rows: Sequence[RowRecord]) -> Iterator[Split]:
 
     for precision in dict.fromkeys(row["precision"] for row in rows):
         mine = [
-            (row["batch_size"], row["fit"]["median_s"]) for row in rows
+            (row["batch_size"], row["fit"]["median_s"])
+            for row in rows
             if row["precision"] == precision and row["fit"] and row["fit"]["median_s"] and row["batch_size"]
-        ]  # fmt: skip
+        ]
         found = split_fixed_per_sample(*zip(*mine, strict=True)) if mine else None
         if found is not None:
             yield {"precision": precision, "fixed_s": found[0], "per_sample_s": found[1]}

@@ -55,25 +55,34 @@ def reconcile(plan: Mapping[str, Any], profile: ProfileDocument) -> dict[str, An
         _compare(
             "memory", "bytes", _point(offer["memory_bytes"]), memory["device_peak_bytes"] if memory else None
         ),
-        _compare("compilation", "s", None, row["prepare"].get("compile_s") or row["prepare"].get("first_step_s")),
-    ]  # fmt: skip
+        _compare(
+            "compilation", "s", None, row["prepare"].get("compile_s") or row["prepare"].get("first_step_s")
+        ),
+    ]
     return {
-        "schema": SCHEMA, "model": profile["model"], "accelerator": profile["accelerator"],
-        "devices": profile["devices"], "batch_size": row["batch_size"],
+        "schema": SCHEMA,
+        "model": profile["model"],
+        "accelerator": profile["accelerator"],
+        "devices": profile["devices"],
+        "batch_size": row["batch_size"],
         "offer": {name: offer[name] for name in OFFER_KEYS},
-        "basis": offer["basis"], "parts": parts, "findings": row["findings"],
-    }  # fmt: skip
+        "basis": offer["basis"],
+        "parts": parts,
+        "findings": row["findings"],
+    }
 
 
 def _find_offer(plan: Mapping[str, Any], profile: ProfileDocument) -> Mapping[str, Any]:
     name, devices = profile["accelerator"], profile["devices"]
     launched: Mapping[str, Any] = profile.get("launch") or {}
     found = [
-        offer for offer in plan["offers"]
-        if offer["accelerator"] == name and offer["devices"] == devices
+        offer
+        for offer in plan["offers"]
+        if offer["accelerator"] == name
+        and offer["devices"] == devices
         and (launched or name != "CPU" or offer["provider"] == "local")
         and all(offer[key] == launched[key] for key in OFFER_KEYS if launched)
-    ]  # fmt: skip
+    ]
     if not found:
         raise NoAnswerError(
             f"the plan has no offer of {devices:g}× {name or 'an unknown device'}",
@@ -109,7 +118,7 @@ def _compare_run(offer: Mapping[str, Any], profile: ProfileDocument) -> list[dic
         _compare("steps", "", _point(offer["steps"]), steps),
         _compare("training", "s", whole, training_s),
         _compare("validation", "s", None, sum(run["validation_s"])),
-    ]  # fmt: skip
+    ]
 
 
 def _compare_machine(offer: Mapping[str, Any], profile: ProfileDocument) -> list[dict[str, Any]]:
@@ -124,7 +133,7 @@ def _compare_machine(offer: Mapping[str, Any], profile: ProfileDocument) -> list
         _compare("machine", "s", whole, launched["ran_s"]),
         _compare("compute", "USD", compute, launched["compute_usd"]),
         _compare("whole bill", "USD", offer["cost_usd"], None),
-    ]  # fmt: skip
+    ]
 
 
 def _point(value: float | None) -> dict[str, float | None] | None:
@@ -137,7 +146,10 @@ def _compare(
     mid = None if predicted is None else predicted["mid"]
     ends = None if predicted is None or predicted["low"] is None else (predicted["low"], predicted["high"])
     return {
-        "part": name, "unit": unit, "predicted": predicted, "actual": actual,
+        "part": name,
+        "unit": unit,
+        "predicted": predicted,
+        "actual": actual,
         "actual_over_predicted": actual / mid if actual is not None and mid else None,
         "inside": ends[0] <= actual <= ends[1] if ends and actual is not None else None,
-    }  # fmt: skip
+    }

@@ -18,9 +18,13 @@ WARM_UP_SHARE = 0.25
 
 
 def measure_pipeline(
-    fed: Mapping[str, Any], *, batch_size: int, workers: tuple[int, ...] = (1, 2), most_s: float = MOST_S,
+    fed: Mapping[str, Any],
+    *,
+    batch_size: int,
+    workers: tuple[int, ...] = (1, 2),
+    most_s: float = MOST_S,
     clock: Callable[[], float] = time.perf_counter,
-) -> list[PipelineRecord]:  # fmt: skip
+) -> list[PipelineRecord]:
     """Return the samples per second of a script's `fit()` input, unchanged and with other numbers of workers.
 
     A `keras.utils.PyDataset` is measured with each number of workers, other inputs only unchanged.
@@ -76,16 +80,23 @@ def _build_row(
 ) -> PipelineRecord:
     if not steps_s:
         return {
-            "workers": workers, "samples_per_s": None, "cores": cores, "samples_per_s_per_core": None,
-            "windows": 0, "spread": None,
-        }  # fmt: skip
+            "workers": workers,
+            "samples_per_s": None,
+            "cores": cores,
+            "samples_per_s_per_core": None,
+            "windows": 0,
+            "spread": None,
+        }
     found = summarize(steps_s, counts)
     rate = batch_size / found.median_s
     return {
-        "workers": workers, "samples_per_s": rate, "cores": cores,
+        "workers": workers,
+        "samples_per_s": rate,
+        "cores": cores,
         "samples_per_s_per_core": rate / cores if cores > 0 else None,
-        "windows": found.windows, "spread": found.spread,
-    }  # fmt: skip
+        "windows": found.windows,
+        "spread": found.spread,
+    }
 
 
 def _read_processor_s() -> float:

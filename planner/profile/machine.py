@@ -121,9 +121,12 @@ def _read_jax() -> dict[str, Any]:
     device = jax.devices()[0]
     memory = (device.memory_stats() or {}).get("bytes_limit")
     return {
-        "platform": device.platform, "name": device.device_kind, "count": jax.device_count(),
-        "memory_bytes": memory, "threads": None,
-    }  # fmt: skip
+        "platform": device.platform,
+        "name": device.device_kind,
+        "count": jax.device_count(),
+        "memory_bytes": memory,
+        "threads": None,
+    }
 
 
 def _read_tensorflow() -> dict[str, Any]:
@@ -153,9 +156,12 @@ def _read_torch() -> dict[str, Any]:
         return {"platform": "cpu", "name": "cpu", "count": 1, "memory_bytes": None, "threads": threads}
     facts = torch.cuda.get_device_properties(0)
     return {
-        "platform": "gpu", "name": facts.name, "count": torch.cuda.device_count(),
-        "memory_bytes": facts.total_memory, "threads": threads,
-    }  # fmt: skip
+        "platform": "gpu",
+        "name": facts.name,
+        "count": torch.cuda.device_count(),
+        "memory_bytes": facts.total_memory,
+        "threads": threads,
+    }
 
 
 # --- the device according to its driver --------------------------------------------------------------------

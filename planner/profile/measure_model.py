@@ -100,9 +100,12 @@ def measure_model(subject: MeasuredModel, *, rules: MeasurementRules, tell: Tell
     values["step"] = None if step is None else step.to_json()
     peak_bytes = read_resident_peak_bytes()
     values["memory"] = {
-        "device_peak_bytes": read_device_peak_bytes(subject.backend), "host_peak_bytes": peak_bytes,
-        "host_growth_bytes": None if before_bytes is None or peak_bytes is None else peak_bytes - before_bytes,
-    }  # fmt: skip
+        "device_peak_bytes": read_device_peak_bytes(subject.backend),
+        "host_peak_bytes": peak_bytes,
+        "host_growth_bytes": None
+        if before_bytes is None or peak_bytes is None
+        else peak_bytes - before_bytes,
+    }
     return values
 
 
@@ -127,7 +130,7 @@ def _measure_fit(
 
 def _measure_epochs(
     subject: MeasuredModel, rules: MeasurementRules, step_s: float | None, whole: Sequence[Epoch]
-) -> EpochRecord:  # fmt: skip
+) -> EpochRecord:
     """Return the time of an epoch outside its steps [s]: shuffling, starting the iterator, collecting the
     logs.
 
@@ -177,9 +180,13 @@ def _measure_step(subject: MeasuredModel, rules: MeasurementRules, tell: Tell) -
     stepper = build_stepper(subject.model, subject.first_batch, backend=subject.backend, mode=subject.mode)
     meter = Meter(rules)
     time_windows(
-        stepper.step, stepper.synchronize, meter=meter, clock=time.perf_counter, steps_per_call=stepper.steps,
+        stepper.step,
+        stepper.synchronize,
+        meter=meter,
+        clock=time.perf_counter,
+        steps_per_call=stepper.steps,
         on_window=lambda m: tell("step", m),
-    )  # fmt: skip
+    )
     return meter
 
 

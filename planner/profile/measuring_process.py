@@ -94,9 +94,15 @@ class MeasuringProcess:
         )
         reporting = replace(terms, tell=lambda line: on_event({"event": "script", "at": line}))
         self._child = ScriptProcess(
-            f"{__package__}.child", [path], name=reference, terms=reporting, environment=environment,
-            own=parse_reference(reference, base=base).folder(base), stdout=subprocess.PIPE, stderr=self._log,
-        )  # fmt: skip
+            f"{__package__}.child",
+            [path],
+            name=reference,
+            terms=reporting,
+            environment=environment,
+            own=parse_reference(reference, base=base).folder(base),
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+        )
         self.process = self._child.process
         self._lines: queue.Queue[str | None] = queue.Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -212,9 +218,12 @@ def _build_timing(windows: Sequence[tuple[float, int]]) -> Timing:
     steps_s = [step_s for step_s, _ in windows]
     counts = [count for _, count in windows]
     timing = {
-        **summarize(steps_s, counts).to_json(), "windows_s": steps_s, "steps_per_window": counts,
-        "stopped": "interrupted", "warm_up": {"windows_s": [], "settled": None},
-    }  # fmt: skip
+        **summarize(steps_s, counts).to_json(),
+        "windows_s": steps_s,
+        "steps_per_window": counts,
+        "stopped": "interrupted",
+        "warm_up": {"windows_s": [], "settled": None},
+    }
     return cast("Timing", timing)
 
 

@@ -21,8 +21,22 @@ __all__ = [
 # 97.5 % quantiles of Student's t distribution from 1 degree of freedom on (NIST/SEMATECH, "e-Handbook of
 # Statistical Methods", section 1.3.6.7.2); the last one is used beyond, where it is at most 7 % too large.
 T_975 = (
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
-)  # fmt: skip
+    12.706,
+    4.303,
+    3.182,
+    2.776,
+    2.571,
+    2.447,
+    2.365,
+    2.306,
+    2.262,
+    2.228,
+    2.201,
+    2.179,
+    2.160,
+    2.145,
+    2.131,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,11 +109,14 @@ def pool_timings(timings: Sequence[Timing], *, width: float) -> Timing:
     settled = [timing["warm_up"]["settled"] for timing in counted]
     summary = found.to_json() | {"low_s": low_s, "high_s": high_s, "width": pooled_width}
     return {
-        **summary, "windows_s": windows_s, "steps_per_window": counts, "process_medians_s": medians_s,
+        **summary,
+        "windows_s": windows_s,
+        "steps_per_window": counts,
+        "process_medians_s": medians_s,
         "windows_per_process": [len(timing["windows_s"]) for timing in counted],
         "warm_up": {"windows_s": warm_s, "settled": None if None in settled else all(settled)},
         "stopped": "converged" if pooled_width <= width else "time",
-    }  # fmt: skip
+    }
 
 
 def is_enough(

@@ -59,9 +59,14 @@ class StepRecorder(keras.callbacks.Callback):  # type: ignore[misc]
     async_safe = True
 
     def __init__(
-        self, meter: Meter, *, stop: bool = False, most_steps: int | None = None,
-        on_window: Callable[[Meter], None] | None = None, clock: Clock = time.perf_counter,
-    ) -> None:  # fmt: skip
+        self,
+        meter: Meter,
+        *,
+        stop: bool = False,
+        most_steps: int | None = None,
+        on_window: Callable[[Meter], None] | None = None,
+        clock: Clock = time.perf_counter,
+    ) -> None:
         super().__init__()
         self.meter, self.stop, self.on_window, self.clock = meter, stop, on_window, clock
         self.most_steps = most_steps
@@ -138,9 +143,12 @@ class PredictRecorder(keras.callbacks.Callback):  # type: ignore[misc]
     async_safe = True
 
     def __init__(
-        self, meter: Meter, *, on_window: Callable[[Meter], None] | None = None,
+        self,
+        meter: Meter,
+        *,
+        on_window: Callable[[Meter], None] | None = None,
         clock: Clock = time.perf_counter,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         self.meter, self.on_window, self.clock = meter, on_window, clock
         self.began_s, self.first_step_s = 0.0, 0.0

@@ -90,9 +90,13 @@ def profile(
         )
     backend = _select_backend(request.backend)
     document = create_profile(
-        model=request.model, mode=request.options.mode, backend=backend, data=request.data,
-        rules=to_plain(request.rules) | {"processes": to_plain(request.several)}, source="profile",
-    )  # fmt: skip
+        model=request.model,
+        mode=request.options.mode,
+        backend=backend,
+        data=request.data,
+        rules=to_plain(request.rules) | {"processes": to_plain(request.several)},
+        source="profile",
+    )
     configurations: list[_Measurement] = []
 
     def measure(configuration: _Measurement) -> None:
@@ -104,8 +108,11 @@ def profile(
         finally:
             if configuration.results:
                 configuration.row = build_row(
-                    configuration.results, asked=configuration.asked, rules=request.rules, options=request.typed
-                )  # fmt: skip
+                    configuration.results,
+                    asked=configuration.asked,
+                    rules=request.rules,
+                    options=request.typed,
+                )
                 document["rows"] = [one.row for one in configurations]
                 _add_environment(document, configuration.results[-1])
                 keep(complete_profile(document))
@@ -162,9 +169,12 @@ class _Measurement:
             return False
         several = request.several
         return not is_enough(
-            fit, several=several, processes=len(self.results), took_s=self.took_s,
+            fit,
+            several=several,
+            processes=len(self.results),
+            took_s=self.took_s,
             most_s=request.rules.most_s * several.fewest,
-        )  # fmt: skip
+        )
 
 
 def _add_environment(document: ProfileDocument, result: ProcessResult) -> None:
@@ -185,9 +195,11 @@ def _trace(document: ProfileDocument, request: ProfileRequest, base: Path, on_ev
         if row["status"] != "measured":
             continue
         options = replace(
-            request.options, batch_size=row["batch_size"], precision=row["asked_precision"],
+            request.options,
+            batch_size=row["batch_size"],
+            precision=row["asked_precision"],
             compiled=False if document["backend"] == "torch" else None,
-        ).with_callback(lambda line: on_event({"event": "script", "at": line}))  # fmt: skip
+        ).with_callback(lambda line: on_event({"event": "script", "at": line}))
         try:
             workload = load_workload(request.model, options=options, base=base, argv=request.argv)
         except GpuplanError as error:
@@ -238,9 +250,12 @@ def _skip_too_large(
 ) -> Iterator[Configuration]:
     """Yield a configuration unless a batch of at most its size ran out of memory at its precision."""
     full = [
-        size for row in document["rows"]
-        if row["status"] == "out_of_memory" and row["asked_precision"] == precision and (size := row["batch_size"])
-    ]  # fmt: skip
+        size
+        for row in document["rows"]
+        if row["status"] == "out_of_memory"
+        and row["asked_precision"] == precision
+        and (size := row["batch_size"])
+    ]
     if batch_size is not None and full and batch_size >= min(full):
         return
     yield {"batch_size": batch_size, "precision": precision}
@@ -253,6 +268,12 @@ def _build_child_request(
     # The interval of the pooled median is narrower than that of one process by the square root of their number.
     rules = replace(request.rules, width=request.rules.width * math.sqrt(request.several.fewest))
     return {
-        "reference": request.model, "base": str(base), "options": options.to_json(), "argv": list(request.argv),
-        "backend": backend, "device": request.device, "data": request.data, "rules": to_plain(rules),
-    }  # fmt: skip
+        "reference": request.model,
+        "base": str(base),
+        "options": options.to_json(),
+        "argv": list(request.argv),
+        "backend": backend,
+        "device": request.device,
+        "data": request.data,
+        "rules": to_plain(rules),
+    }

@@ -126,9 +126,15 @@ class WindowStatistics:
     def to_json(self) -> TimingSummary:
         """Return plain JSON types, including the width."""
         return {
-            "median_s": self.median_s, "low_s": self.low_s, "high_s": self.high_s, "mean_s": self.mean_s,
-            "spread": self.spread, "drift": self.drift, "windows": self.windows, "width": self.width,
-        }  # fmt: skip
+            "median_s": self.median_s,
+            "low_s": self.low_s,
+            "high_s": self.high_s,
+            "mean_s": self.mean_s,
+            "spread": self.spread,
+            "drift": self.drift,
+            "windows": self.windows,
+            "width": self.width,
+        }
 
 
 def summarize(steps_s: Sequence[float], counts: Sequence[int]) -> WindowStatistics:

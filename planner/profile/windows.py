@@ -218,7 +218,7 @@ def time_windows(
         clock: Monotonic clock [s].
         steps_per_call: Steps run by one call of ``step`` [-].
         on_window: Callback after each window, not timed.
-    """  # fmt: skip
+    """
     synchronize()
     start_s = clock()
     step()

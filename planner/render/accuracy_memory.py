@@ -17,16 +17,20 @@ Board = Mapping[str, Any]
 def build_memory_columns() -> tuple[Column, ...]:
     """Return the columns of the table."""
     return (
-        Column(key="evidence", header="EVIDENCE"), Column(key="model", header="MODEL"),
-        Column(key="batch_size", header="BATCH", justify="right"), Column(key="precision", header="PRECISION"),
+        Column(key="evidence", header="EVIDENCE"),
+        Column(key="model", header="MODEL"),
+        Column(key="batch_size", header="BATCH", justify="right"),
+        Column(key="precision", header="PRECISION"),
         Column(key="accelerator", header="ACCELERATOR"),
         Column(key="stated_bytes", header="STATED GIB", justify="right", format=_format_gib),
         Column(key="predicted_bytes", header="PREDICTED GIB", justify="right", format=_format_gib),
         Column(key="error", header="ERROR", justify="right", format=format_signed_percent),
         Column(key="needed_share", header="OF MEMORY", justify="right", format=format_percent),
-        Column(key="ran", header="RAN"), Column(key="verdict", header="VERDICT"),
-        Column(key="right", header="RIGHT"), Column(key="source", header="SOURCE", terminal=False),
-    )  # fmt: skip
+        Column(key="ran", header="RAN"),
+        Column(key="verdict", header="VERDICT"),
+        Column(key="right", header="RIGHT"),
+        Column(key="source", header="SOURCE", terminal=False),
+    )
 
 
 def build_memory_rows(board: Board) -> list[dict[str, Any]]:

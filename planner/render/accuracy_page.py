@@ -81,8 +81,17 @@ _CHOICE_HEAD = (
     "workloads", "lost hours mean", "p90", "right", "rank",
 )  # fmt: skip
 _PRICE_HEAD = (
-    "accelerator", "devices", "$/h", "machine", "state", "as of", "at clouds: $/h", "machine", "state", "as of",
-)  # fmt: skip
+    "accelerator",
+    "devices",
+    "$/h",
+    "machine",
+    "state",
+    "as of",
+    "at clouds: $/h",
+    "machine",
+    "state",
+    "as of",
+)
 
 
 def _format_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -94,17 +103,22 @@ def _format_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def _format_scores(summary: Scores) -> list[str]:
     return [
         *(format_percent(summary[key]) for key in ("median_ape", "mean_ape", "p90_ape")),
-        format_signed_percent(summary["bias"]), format_percent(summary["coverage_80"]),
+        format_signed_percent(summary["bias"]),
+        format_percent(summary["coverage_80"]),
         f"{summary['median_log_ratio']:.3f}, {summary['mean_log_ratio']:.3f}",
-    ]  # fmt: skip
+    ]
 
 
 def _format_setting(name: str, scores: Scores) -> list[str]:
     pool, sources = scores["pool"], scores["over_sources"]
     by_source = f"{format_percent(sources['mean_ape'])} ({sources['n']})"
     return [
-        name, str(scores["n"]), f"{pool['n']} ({pool['sources']})", by_source, *_format_scores(scores["summary"]),
-    ]  # fmt: skip
+        name,
+        str(scores["n"]),
+        f"{pool['n']} ({pool['sources']})",
+        by_source,
+        *_format_scores(scores["summary"]),
+    ]
 
 
 def _iter_choices(name: str, scores: Scores) -> Iterator[list[str]]:

@@ -141,8 +141,10 @@ def _build_tsv_row(cost: AlternativeCost) -> dict[str, Any]:
     return {
         **row,
         "machine_h": cost.machine_h.mid,
-        "money_usd_low": money["low"], "money_usd": money["mid"], "money_usd_high": money["high"],
-    }  # fmt: skip
+        "money_usd_low": money["low"],
+        "money_usd": money["mid"],
+        "money_usd_high": money["high"],
+    }
 
 
 def _format_alternative(cost: AlternativeCost) -> str:

@@ -56,13 +56,16 @@ def build_rig_json(verdicts: Sequence[BuyRentComparison]) -> dict[str, Any]:
         "schema": SCHEMA,
         "verdict": format_rig_recommendation(verdicts),
         "rig": {
-            "accelerator": verdicts[0].accelerator, "purchase_usd": f"{rig.purchase_usd:.2f}",
-            "value_lost_per_year": rig.value_lost_per_year, "power_w": rig.power_w,
-            "idle_power_w": rig.idle_power_w, "electricity_usd_per_kwh": rig.electricity_usd_per_kwh,
+            "accelerator": verdicts[0].accelerator,
+            "purchase_usd": f"{rig.purchase_usd:.2f}",
+            "value_lost_per_year": rig.value_lost_per_year,
+            "power_w": rig.power_w,
+            "idle_power_w": rig.idle_power_w,
+            "electricity_usd_per_kwh": rig.electricity_usd_per_kwh,
             "hours_a_week": rig.hours_a_week,
         },
         "rivals": [verdict.to_json() for verdict in verdicts],
-    }  # fmt: skip
+    }
 
 
 def emit_rig(verdicts: Sequence[BuyRentComparison], *, as_json: bool) -> None:

@@ -27,10 +27,16 @@ def build_doctor_rows(report: InstallationReport) -> list[Row]:
     """Build the rows of the report, in order of use in diagnosis."""
     found = report.to_json()
     return [
-        *_iter_installation(found), *_iter_machine(found), *_iter_backends(found), *_iter_extras(found),
-        *_iter_credentials(found), *_iter_catalog(found), *_iter_folders(found), *_iter_settings(found),
+        *_iter_installation(found),
+        *_iter_machine(found),
+        *_iter_backends(found),
+        *_iter_extras(found),
+        *_iter_credentials(found),
+        *_iter_catalog(found),
+        *_iter_folders(found),
+        *_iter_settings(found),
         *_iter_findings(found),
-    ]  # fmt: skip
+    ]
 
 
 def _build_row(part: str, what: str, value: object, note: str | None = "") -> Row:

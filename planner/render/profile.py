@@ -136,14 +136,18 @@ def _build_row(row: RowRecord) -> dict[str, Any]:
     step_s = step["median_s"] if step else None
     batch_size = row["batch_size"]
     return {
-        "batch_size": row["batch_size"], "precision": row["precision"], "status": row["status"],
-        "fit_ms": None if fit_s is None else fit_s * MS_PER_S, "width": fit.get("width") if fit else None,
+        "batch_size": row["batch_size"],
+        "precision": row["precision"],
+        "status": row["status"],
+        "fit_ms": None if fit_s is None else fit_s * MS_PER_S,
+        "width": fit.get("width") if fit else None,
         "step_ms": None if step_s is None else step_s * MS_PER_S,
         "samples_per_s": None if fit_s is None or batch_size is None else batch_size / fit_s,
-        "compile_s": row["prepare"].get("compile_s"), "limit": row["limit"],
+        "compile_s": row["prepare"].get("compile_s"),
+        "limit": row["limit"],
         "device_peak_bytes": memory["device_peak_bytes"] if memory else None,
         "host_peak_bytes": memory["host_peak_bytes"] if memory else None,
-    }  # fmt: skip
+    }
 
 
 class ProgressFormatter:

@@ -54,9 +54,11 @@ def emit_sweep(result: SweepResult, *, as_json: bool) -> None:
 def _build_row(point: SweepPoint, currency: Currency) -> dict[str, Any]:
     """Format a point for the table."""
     offer, bill = point.offer.offer, point.offer.bill
-    low, high = (0.0, 0.0) if bill is None else (
-        float(currency.of_usd(bill.total.low)), float(currency.of_usd(bill.total.high))
-    )  # fmt: skip
+    low, high = (
+        (0.0, 0.0)
+        if bill is None
+        else (float(currency.of_usd(bill.total.low)), float(currency.of_usd(bill.total.high)))
+    )
     return {
         "batch": f"{point.batch_size:,}",
         "precision": point.precision,

@@ -25,8 +25,12 @@ __all__ = ["Kind", "Reference", "parse_reference"]
 
 Kind = Literal["script", "function", "application", "saved_model", "json"]
 SUFFIXES: dict[str, Kind] = {
-    ".py": "script", ".keras": "saved_model", ".h5": "saved_model", ".hdf5": "saved_model", ".json": "json",
-}  # fmt: skip
+    ".py": "script",
+    ".keras": "saved_model",
+    ".h5": "saved_model",
+    ".hdf5": "saved_model",
+    ".json": "json",
+}
 FORMS = "a script `train.py`, a function `models.py:build`, a Keras application `ResNet50`, or `model.keras`"
 
 

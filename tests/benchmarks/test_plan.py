@@ -48,9 +48,16 @@ def test_models_can_be_chosen() -> None:
     todo = plan(WORKLOADS, backends=["jax"], precisions=["float32"], only="unet$")
 
     assert {c.model for c in todo} == {"benchmarks/workloads.py:unet"}
-    assert Configuration(
-        model="benchmarks/workloads.py:unet", batch_size=8, mode="train", precision="float32", backend="jax"
-    ) in todo  # fmt: skip
+    assert (
+        Configuration(
+            model="benchmarks/workloads.py:unet",
+            batch_size=8,
+            mode="train",
+            precision="float32",
+            backend="jax",
+        )
+        in todo
+    )
 
 
 def test_tf32_is_only_run_where_it_exists() -> None:

@@ -63,9 +63,18 @@ def test_money_is_text_and_unknown_is_null() -> None:
 def test_offers_filter() -> None:
     """All filters together leave the two purchase options of one machine."""
     result = invoke(
-        "offers", "--accelerator", "TPUv3-8", "--provider", "gcp", "--region", "us-central1", "--devices",
-        "4", "--no-retired", "--json",
-    )  # fmt: skip
+        "offers",
+        "--accelerator",
+        "TPUv3-8",
+        "--provider",
+        "gcp",
+        "--region",
+        "us-central1",
+        "--devices",
+        "4",
+        "--no-retired",
+        "--json",
+    )
     offers = validated(result, "gpuplan.offers.json")["offers"]
 
     assert [(o["instance_type"], o["purchase"], o["devices"]) for o in offers] == [

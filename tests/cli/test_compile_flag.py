@@ -26,9 +26,19 @@ SCHEMAS = Path(str(files("gpuplan.schemas")))
 def saved(tmp_path: Path) -> str:
     """A saved workload of one product of 1024 x 1024 matrices."""
     product = Op(
-        kind=OpKind.DOT, name="dot_general", phase="forward", layer="", dtype="float32", flops=2.0 * 1024**3,
-        bytes_read=2.0 * 2**22, bytes_written=2.0**22, m=1024, n=1024, k=1024, batch=1,
-    )  # fmt: skip
+        kind=OpKind.DOT,
+        name="dot_general",
+        phase="forward",
+        layer="",
+        dtype="float32",
+        flops=2.0 * 1024**3,
+        bytes_read=2.0 * 2**22,
+        bytes_written=2.0**22,
+        m=1024,
+        n=1024,
+        k=1024,
+        batch=1,
+    )
     path = tmp_path / "product.json"
     path.write_text(json.dumps(make_workload(ops=(product,)).to_json()))
     return str(path)

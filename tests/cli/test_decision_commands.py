@@ -61,10 +61,24 @@ def test_bad_rigs(gpuplan: Run, flags: list[str], message: str) -> None:
 def test_sweep_shows_what_nothing_beats(gpuplan: Run) -> None:
     """Two batch sizes, two precisions; no best point is beaten by any other in time and cost at once."""
     done = gpuplan(
-        "sweep", f"{EXAMPLES / 'models.py'}:lstm_text?length=16", "--samples", "50000", "--epochs", "20",
-        "--batch-size", "64", "--batch-sizes", "64,256", "--precisions", "float32,mixed_float16",
-        "--provider", "aws", "--provider", "gcp", "--json",
-    )  # fmt: skip
+        "sweep",
+        f"{EXAMPLES / 'models.py'}:lstm_text?length=16",
+        "--samples",
+        "50000",
+        "--epochs",
+        "20",
+        "--batch-size",
+        "64",
+        "--batch-sizes",
+        "64,256",
+        "--precisions",
+        "float32,mixed_float16",
+        "--provider",
+        "aws",
+        "--provider",
+        "gcp",
+        "--json",
+    )
     points = validated(done.out, "sweep")["points"]
     best = [point for point in points if point["best"]]
     measure = [(point["run_time_s"]["mid"], float(point["cost_usd"]["mid"])) for point in points]

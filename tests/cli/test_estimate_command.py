@@ -37,9 +37,20 @@ def test_json_of_the_whole_catalog_keeps_the_contract(gpuplan: Run, saved: str) 
 def test_filters_narrow_the_offers(gpuplan: Run, saved: str) -> None:
     """Only what was asked for, in any spelling of the accelerator."""
     done = gpuplan(
-        "estimate", saved, "--json", "--accelerator", "nvidia t4", "--provider", "aws",
-        "--region", "us-east-1", "--purchase", "on-demand", "--devices", "1",
-    )  # fmt: skip
+        "estimate",
+        saved,
+        "--json",
+        "--accelerator",
+        "nvidia t4",
+        "--provider",
+        "aws",
+        "--region",
+        "us-east-1",
+        "--purchase",
+        "on-demand",
+        "--devices",
+        "1",
+    )
     offers = json.loads(done.out)["offers"]
 
     assert {(o["provider"], o["accelerator"], o["region"], o["purchase"], o["devices"]) for o in offers} == {

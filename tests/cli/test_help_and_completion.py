@@ -48,9 +48,11 @@ def test_every_help_has_two_examples_within_100_columns(
 def test_the_shell_offers_names_of_the_catalog(line: str, offered: list[str]) -> None:
     """A real process, asked as bash asks."""
     environment = {
-        **os.environ, "_GPUPLAN_COMPLETE": "complete_bash", "COMP_WORDS": line,
+        **os.environ,
+        "_GPUPLAN_COMPLETE": "complete_bash",
+        "COMP_WORDS": line,
         "COMP_CWORD": str(len(line.split()) - 1),
-    }  # fmt: skip
+    }
     done = subprocess.run(
         [sys.executable, "-m", "gpuplan"],
         env=environment,

@@ -176,8 +176,10 @@ def cloud_plan(plan: Path, saved: str, gpuplan: Callable[..., Any]) -> Path:
 
 
 AWS_NOWHERE = {
-    "AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x",
-}  # fmt: skip
+    "AWS_ENDPOINT_URL": "http://127.0.0.1:9",
+    "AWS_ACCESS_KEY_ID": "x",
+    "AWS_SECRET_ACCESS_KEY": "x",
+}
 
 
 def test_a_cloud_is_not_paid_by_a_price_older_than_90_days(
@@ -206,13 +208,19 @@ def test_a_launch_knows_refreshed_prices(
     monkeypatch.setenv("GPUPLAN_DATA_DIR", str(tmp_path / "data"))
     first = json.loads(cloud_plan.read_text())["offers"][0]
     packaged = next(
-        one for one in load_catalog().offers
+        one
+        for one in load_catalog().offers
         if (one.provider, one.instance_type, one.region, one.purchase)
         == ("aws", first["instance_type"], first["region"], "on_demand")
-    )  # fmt: skip
+    )
     now = datetime.now(tz=UTC)
-    anew = {"usd_per_hour": Decimal("0.9"), "price_as_of": now.date().isoformat(), "url": "http://x",
-            "sku": "y", "fetched_at": now}  # fmt: skip
+    anew = {
+        "usd_per_hour": Decimal("0.9"),
+        "price_as_of": now.date().isoformat(),
+        "url": "http://x",
+        "sku": "y",
+        "fetched_at": now,
+    }
     PriceStore(tmp_path / "data").write("aws", [RefreshedOffer.read({**vars(packaged), **anew})])
 
     for name, value in AWS_NOWHERE.items():
@@ -270,8 +278,10 @@ def test_a_cloud_that_does_not_answer_hides_no_machine_of_another(
     """Answers are printed, providers without an answer are named, and the exit code is nonzero."""
     monkeypatch.setenv("GPUPLAN_STATE_DIR", str(tmp_path / "state"))
     for name, value in {
-        "AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x",
-    }.items():  # fmt: skip
+        "AWS_ENDPOINT_URL": "http://127.0.0.1:9",
+        "AWS_ACCESS_KEY_ID": "x",
+        "AWS_SECRET_ACCESS_KEY": "x",
+    }.items():
         monkeypatch.setenv(name, value)
     asked = ("--provider", "aws", "--provider", "local", "--region", "us-east-1", "--region", "local")
     done = gpuplan("ps", "--cloud", *asked, "--json")
@@ -280,8 +290,9 @@ def test_a_cloud_that_does_not_answer_hides_no_machine_of_another(
     valid("gpuplan.ps", listed)
     assert listed["asked"] == ["aws", "local"]
     assert [(one["provider"], one["place"]) for one in listed["silent"]] == [
-        ("aws", "us-east-1"), ("aws", "local"),
-    ]  # fmt: skip
+        ("aws", "us-east-1"),
+        ("aws", "local"),
+    ]
     assert done.code == 1
     assert (
         "error: aws was asked for its machines in us-east-1 and answered EndpointConnectionError" in done.err

@@ -11,10 +11,15 @@ import pytest
 
 Run = Callable[..., "object"]
 QUOTA = [
-    {"resource": name, "used": "12.50h", "remaining": "8.50h", "total": "21.00h",
-     "refreshAt": "2026-11-28T00:00:00+00:00"}
+    {
+        "resource": name,
+        "used": "12.50h",
+        "remaining": "8.50h",
+        "total": "21.00h",
+        "refreshAt": "2026-11-28T00:00:00+00:00",
+    }
     for name in ("GPU", "TPU")
-]  # fmt: skip
+]
 USAGE = "Current balance: 87.25 compute units\\nUsage rate: 3.21/hr\\nActive assignments: 1"
 SESSION = "[?] m-s-1abc | Hardware: T4 | Shape: Standard | Variant: GPU"
 

@@ -74,9 +74,20 @@ def test_the_second_estimate_of_a_saved_workload_imports_no_pydantic(tmp_path: P
     """Neither the command line, nor settings, nor the catalog need it then; the answer is the same."""
     saved = tmp_path / "saved.json"
     product = Op(
-        kind=OpKind.DOT, name="dot_general", phase="forward", layer="dense", dtype="float32", flops=2e9, m=1000,
-        n=1000, k=1000, bytes_read=8e6, bytes_written=4e6, layer_group=0, fused_group=0,
-    )  # fmt: skip
+        kind=OpKind.DOT,
+        name="dot_general",
+        phase="forward",
+        layer="dense",
+        dtype="float32",
+        flops=2e9,
+        m=1000,
+        n=1000,
+        k=1000,
+        bytes_read=8e6,
+        bytes_written=4e6,
+        layer_group=0,
+        fused_group=0,
+    )
     saved.write_text(json.dumps(make_workload(ops=(product,)).to_json()), encoding="utf-8")
     code = (
         "import sys; from gpuplan.cli.app import run; code = run(sys.argv[1:]);"

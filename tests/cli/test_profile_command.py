@@ -111,9 +111,18 @@ def test_two_batch_sizes_are_measured_and_kept(in_folder: Path, gpuplan: Callabl
 def test_a_slow_loader_is_named_input_bound(in_folder: Path, gpuplan: Callable[..., Done]) -> None:
     """Each batch of 16 takes its loader 30 ms, so no more than 533 samples/s arrive, whatever the model."""
     done = gpuplan(
-        "profile", "train.py", "--data", "script", "--max-time", "0.5", "--processes", "1", "--backend", "jax",
+        "profile",
+        "train.py",
+        "--data",
+        "script",
+        "--max-time",
+        "0.5",
+        "--processes",
+        "1",
+        "--backend",
+        "jax",
         "--json",
-    )  # fmt: skip
+    )
     row = json.loads(done.out)["rows"][0]
 
     assert row["limit"] == "input"
@@ -195,9 +204,13 @@ def started(folder: Path, output: Path) -> subprocess.Popen[bytes]:
     ]
     environment = {**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
     return subprocess.Popen(
-        command, cwd=folder, env=environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL,
+        command,
+        cwd=folder,
+        env=environment,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
         start_new_session=True,
-    )  # fmt: skip
+    )
 
 
 def children_of(pid: int) -> list[Any]:

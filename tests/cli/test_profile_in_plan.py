@@ -28,9 +28,7 @@ def data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def invented_profile(saved: str, tmp_path: Path) -> Callable[..., str]:
     """Return a function that writes a made-up profile of the MNIST example."""
 
-    def write(
-        accelerator: str, step_s: float, *, run: dict[str, Any] | None = None, **columns: Any
-    ) -> str:  # fmt: skip
+    def write(accelerator: str, step_s: float, *, run: dict[str, Any] | None = None, **columns: Any) -> str:
         workload = json.loads(Path(saved).read_text())
         document = create_profile(
             model="made up", mode="train", backend="jax", data="synthetic", rules={}, source="profile"
@@ -179,9 +177,14 @@ def test_the_whole_run_is_compared(
     ],
 )
 def test_wrong_files_are_told(  # noqa: PLR0917 - fixtures
-    saved: str, gpuplan: Callable[..., Done], invented_profile: Callable[..., str], tmp_path: Path,
-    arguments: list[str], code: int, message: str,
-) -> None:  # fmt: skip
+    saved: str,
+    gpuplan: Callable[..., Done],
+    invented_profile: Callable[..., str],
+    tmp_path: Path,
+    arguments: list[str],
+    code: int,
+    message: str,
+) -> None:
     """One line: which file, and what it is not."""
     plan = tmp_path / "plan.json"
     gpuplan("estimate", saved, *ACCELERATORS, "-o", str(plan))

@@ -61,8 +61,18 @@ def server(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Vendor]:
 
 def test_a_newcomer_refreshes_aws_and_azure(home: Path, server: Vendor, gpuplan: Callable[..., Any]) -> None:
     """Without credentials: prices are stored with today's date and offered, and unread AWS regions are named."""
-    done = gpuplan("catalog", "refresh", "--provider", "aws", "--provider", "azure", "--region", "eastus",
-                   "--region", "us-east-1")  # fmt: skip
+    done = gpuplan(
+        "catalog",
+        "refresh",
+        "--provider",
+        "aws",
+        "--provider",
+        "azure",
+        "--region",
+        "eastus",
+        "--region",
+        "us-east-1",
+    )
 
     assert done.code == 0, done.err
     header, first, second = done.out.splitlines()
@@ -92,8 +102,10 @@ def test_a_changed_price_shows_in_diff_and_history(
     assert [(p["new"], p["changed"]) for p in done["providers"]] == [(0, 1)]
     (change,) = document(gpuplan("catalog", "diff", "--json"), "catalog-diff")["changes"]
     assert (change["instance_type"], change["old_usd_per_hour"], change["new_usd_per_hour"]) == (
-        "g5.xlarge", "1.006", "1.2072",
-    )  # fmt: skip
+        "g5.xlarge",
+        "1.006",
+        "1.2072",
+    )
     assert change["percent"] == pytest.approx(20.0)
     row = "| changed | aws | g5.xlarge | us-east-1 | on demand | 1.006 | 1.2072 | +20.0 |"
     assert row in gpuplan("catalog", "diff", "--markdown").out

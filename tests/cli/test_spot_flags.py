@@ -9,8 +9,15 @@ import pytest
 
 Run = Callable[..., "object"]
 KNOWN = (
-    "--spot-life", "2h", "--checkpoint-every", "10m", "--checkpoint-time", "30s", "--restart-time", "5m",
-)  # fmt: skip
+    "--spot-life",
+    "2h",
+    "--checkpoint-every",
+    "10m",
+    "--checkpoint-time",
+    "30s",
+    "--restart-time",
+    "5m",
+)
 V100 = ("--provider", "aws", "--accelerator", "V100-16GB", "--devices", "1")
 
 
@@ -20,8 +27,11 @@ def test_estimate_takes_what_is_known(gpuplan: Run, saved: str) -> None:
     document = json.loads(done.out)
 
     assert document["options"]["spot"] == {
-        "life_s": 7200.0, "checkpoint_every_s": 600.0, "checkpoint_s": 30.0, "restart_s": 300.0,
-    }  # fmt: skip
+        "life_s": 7200.0,
+        "checkpoint_every_s": 600.0,
+        "checkpoint_s": 30.0,
+        "restart_s": 300.0,
+    }
     assert document["offers"]
     for offer in document["offers"]:
         spot = offer["spot"]
@@ -62,9 +72,20 @@ def test_breakeven_and_sweep_know_them_too(gpuplan: Run, saved: str) -> None:
         (way,) = json.loads(done.out)["ways"]
         dollars[life] = float(way["total_usd"])
     swept = gpuplan(
-        "sweep", saved, "--epochs", "5000", "--batch-sizes", "128", "--precisions", "float32", *V100,
-        "--purchase", "spot", *KNOWN, "--json",
-    )  # fmt: skip
+        "sweep",
+        saved,
+        "--epochs",
+        "5000",
+        "--batch-sizes",
+        "128",
+        "--precisions",
+        "float32",
+        *V100,
+        "--purchase",
+        "spot",
+        *KNOWN,
+        "--json",
+    )
 
     assert dollars["3m"] > dollars["7d"]
     assert swept.code == 0

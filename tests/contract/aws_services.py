@@ -74,10 +74,14 @@ class Roles:
     ) -> None:
         """Make a role without IAM's interface."""
         self._backend().create_role(
-            role_name=name, assume_role_policy_document=json.dumps({"Version": VERSION, **trust}), path="/",
+            role_name=name,
+            assume_role_policy_document=json.dumps({"Version": VERSION, **trust}),
+            path="/",
             permissions_boundary=None,
-            description="", tags=[], max_session_duration="3600",
-        )  # fmt: skip
+            description="",
+            tags=[],
+            max_session_duration="3600",
+        )
         if policy is not None:
             self._backend().put_role_policy(name, policy_name, json.dumps({"Version": VERSION, **policy}))
 
@@ -263,9 +267,11 @@ def _documents(kind: str, region: str, usd: str) -> list[dict[str, Any]]:
     The second is of Windows, the third of a dedicated host's instance, the fourth of one with SQL Server.
     """
     variants = (
-        ("Linux", "Shared", "NA", usd), ("Windows", "Shared", "NA", "0.7100000000"),
-        ("Linux", "Dedicated", "NA", "0.5780000000"), ("Linux", "Shared", "SQL Web", "0.5940000000"),
-    )  # fmt: skip
+        ("Linux", "Shared", "NA", usd),
+        ("Windows", "Shared", "NA", "0.7100000000"),
+        ("Linux", "Dedicated", "NA", "0.5780000000"),
+        ("Linux", "Shared", "SQL Web", "0.5940000000"),
+    )
     return [
         _document(f"SKU{number}{kind.upper().replace('.', '')}", kind, region, variant)
         for number, variant in enumerate(variants)
@@ -288,11 +294,16 @@ def _document(sku: str, kind: str, region: str, variant: tuple[str, str, str, st
         "description": f"${usd} per On Demand {system} {kind} Instance Hour", "pricePerUnit": {"USD": usd},
     }  # fmt: skip
     term = {
-        "priceDimensions": {code: dimension}, "sku": sku, "effectiveDate": "2026-11-01T00:00:00Z",
-        "offerTermCode": "JRTCKXETXF", "termAttributes": {},
-    }  # fmt: skip
+        "priceDimensions": {code: dimension},
+        "sku": sku,
+        "effectiveDate": "2026-11-01T00:00:00Z",
+        "offerTermCode": "JRTCKXETXF",
+        "termAttributes": {},
+    }
     return {
         "product": {"productFamily": "Compute Instance", "attributes": attributes, "sku": sku},
-        "serviceCode": "AmazonEC2", "terms": {"OnDemand": {f"{sku}.JRTCKXETXF": term}},
-        "version": "20261119193147", "publicationDate": "2026-11-19T19:31:47Z",
-    }  # fmt: skip
+        "serviceCode": "AmazonEC2",
+        "terms": {"OnDemand": {f"{sku}.JRTCKXETXF": term}},
+        "version": "20261119193147",
+        "publicationDate": "2026-11-19T19:31:47Z",
+    }

@@ -58,8 +58,14 @@ from moto.server import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 Answer = tuple[str, list[tuple[str, str]], bytes]
-HTTP = {400: "400 Bad Request", 403: "403 Forbidden", 404: "404 Not Found", 409: "409 Conflict",
-        500: "500 Internal Server Error", 503: "503 Service Unavailable"}  # fmt: skip
+HTTP = {
+    400: "400 Bad Request",
+    403: "403 Forbidden",
+    404: "404 Not Found",
+    409: "409 Conflict",
+    500: "500 Internal Server Error",
+    503: "503 Service Unavailable",
+}
 STATUS = {
     "InsufficientInstanceCapacity": 500, "RequestLimitExceeded": 503, "InternalError": 500,
     "AuthFailure": 401, "UnauthorizedOperation": 403, "AccessDenied": 403, "AccessDeniedException": 403,
@@ -172,9 +178,15 @@ class Layer:
         """Do what tests ask for, and answer the meter."""
         getattr(self, f"_ask{path[1:]}")(data)
         world = self.world
-        meter = {"machines": list(world.meter.values()), "now": world.now().isoformat(), "log": world.log,
-                 "schedules": [list(key) for key in world.schedules.all], "roles": world.roles.names(),
-                 "left": self._left(), "resources": self.resources()}  # fmt: skip
+        meter = {
+            "machines": list(world.meter.values()),
+            "now": world.now().isoformat(),
+            "log": world.log,
+            "schedules": [list(key) for key in world.schedules.all],
+            "roles": world.roles.names(),
+            "left": self._left(),
+            "resources": self.resources(),
+        }
         return "200 OK", [("Content-Type", "application/json")], json.dumps(meter).encode()
 
     def _ask_meter(self, data: dict[str, Any]) -> None:
@@ -293,8 +305,12 @@ class Layer:
         from moto.ec2.models import ec2_backends
 
         backend = ec2_backends["123456789012"][data["region"]]
-        how = {"instance_type": "t3.micro", "tags": {"instance": data["tags"]}, "region_name": data["region"],
-               "is_instance_type_default": False}  # fmt: skip
+        how = {
+            "instance_type": "t3.micro",
+            "tags": {"instance": data["tags"]},
+            "region_name": data["region"],
+            "is_instance_type_default": False,
+        }
         made = backend.run_instances(IMAGE, 1, "", [], **how)
         identity = made.instances[0].id
         self.world.meter[identity] = {
@@ -357,22 +373,31 @@ class Layer:
         """Return the meter's record of an instance."""
         tags = {
             query[key]: query.get(f"{key.removesuffix('.Key')}.Value", "")
-            for key in query if re.fullmatch(r"TagSpecification\.1\.Tag\.\d+\.Key", key)
-        }  # fmt: skip
+            for key in query
+            if re.fullmatch(r"TagSpecification\.1\.Tag\.\d+\.Key", key)
+        }
         script = b64decode(query.get("UserData", "")).decode()
         timer = re.match(r"#!/bin/bash\nshutdown -h \+(\d+)", script)
         timer_at = started + timedelta(minutes=int(timer.group(1)), seconds=60) if timer else None
         if self.world.hang or query.get("InstanceInitiatedShutdownBehavior") != "terminate":
             timer_at = None
         return {
-            "id": identity, "region": region, "token": query.get("ClientToken", ""),
+            "id": identity,
+            "region": region,
+            "token": query.get("ClientToken", ""),
             "run": tags.get("gpuplan-run", ""),
-            "attempt": tags.get("gpuplan-attempt", ""), "owner": tags.get("gpuplan-owner", ""),
-            "cap_s": tags.get("gpuplan-cap-s"), "spot": "InstanceMarketOptions.MarketType" in query,
-            "started": started.isoformat(), "ended": None, "timer_at": timer_at.isoformat() if timer_at else None,
-            "schedule_at": None, "shutdown": query.get("InstanceInitiatedShutdownBehavior", "stop"),
-            "foreign": False, "tags": tags,
-        }  # fmt: skip
+            "attempt": tags.get("gpuplan-attempt", ""),
+            "owner": tags.get("gpuplan-owner", ""),
+            "cap_s": tags.get("gpuplan-cap-s"),
+            "spot": "InstanceMarketOptions.MarketType" in query,
+            "started": started.isoformat(),
+            "ended": None,
+            "timer_at": timer_at.isoformat() if timer_at else None,
+            "schedule_at": None,
+            "shutdown": query.get("InstanceInitiatedShutdownBehavior", "stop"),
+            "foreign": False,
+            "tags": tags,
+        }
 
     def _in_our_time(self, data: bytes) -> bytes:
         """Put the clock's times and harmless addresses into an answer of moto's."""

@@ -99,11 +99,19 @@ def test_published_prices(
 @pytest.mark.parametrize(
     ("instance_type", "chips"),
     [
-        ("tpu-v2-8", 4), ("tpu-v2-512", 256), ("tpu-v3-8", 4), ("tpu-v3-32", 16), ("tpu-v4-8", 4),
-        ("tpu-v5p-8", 4), ("tpu-v5litepod-1", 1), ("tpu-v5litepod-8", 8), ("tpu-v6e-1", 1), ("tpu-v6e-8", 8),
+        ("tpu-v2-8", 4),
+        ("tpu-v2-512", 256),
+        ("tpu-v3-8", 4),
+        ("tpu-v3-32", 16),
+        ("tpu-v4-8", 4),
+        ("tpu-v5p-8", 4),
+        ("tpu-v5litepod-1", 1),
+        ("tpu-v5litepod-8", 8),
+        ("tpu-v6e-1", 1),
+        ("tpu-v6e-8", 8),
         ("tpu-v3-8@2019", 4),
     ],
-)  # fmt: skip
+)
 def test_tpu_slices_count_chips(catalog: Catalog, instance_type: str, chips: int) -> None:
     """docs.cloud.google.com/tpu: -N is cores on v2, v3, v4, v5p (two a chip) and chips on v5e and v6e."""
     assert {offer.devices for offer in catalog.offers if offer.instance_type == instance_type} == {chips}
@@ -138,9 +146,16 @@ def test_only_free_notebooks_cost_nothing(catalog: Catalog) -> None:
     free = {offer.instance_type for offer in catalog.offers if offer.usd_per_hour == 0}
 
     assert free == {
-        "colab-free-cpu", "colab-free-t4", "colab-free-tpu-v5e-1", "colab-free-k80", "colab-free-tpu-v2-8",
-        "kaggle-free-t4x2", "kaggle-free-tpu-v5e-8", "kaggle-free-p100", "kaggle-free-tpu-v3-8",
-    }  # fmt: skip
+        "colab-free-cpu",
+        "colab-free-t4",
+        "colab-free-tpu-v5e-1",
+        "colab-free-k80",
+        "colab-free-tpu-v2-8",
+        "kaggle-free-t4x2",
+        "kaggle-free-tpu-v5e-8",
+        "kaggle-free-p100",
+        "kaggle-free-tpu-v3-8",
+    }
 
 
 def test_every_price_file_and_provider_is_registered(catalog: Catalog) -> None:
@@ -167,16 +182,32 @@ def test_the_newest_price_dates_the_catalog(catalog: Catalog) -> None:
 @pytest.mark.parametrize(
     ("measured", "name"),
     [
-        ("A100-PCIE-40GB", "A100-40GB-PCIe"), ("A100-SXM4-40GB", "A100-40GB"),
-        ("A100-SXM4-80GB", "A100-80GB"), ("K80", "K80"), ("M60", "M60"),
-        ("P100-PCIE-16GB", "P100-PCIe"), ("P100-SXM2-16GB", "P100-SXM2"),
-        ("RTX-3090", "RTX3090"), ("T4", "T4"), ("TPUv2-8", "TPU-v2"), ("TPUv2-32", "TPU-v2"),
-        ("TPUv3-8", "TPU-v3"), ("TPUv3-32", "TPU-v3"), ("TPUv5p-1024", "TPU-v5p"), ("V100-16GB", "V100-16GB"),
-        ("V100-SXM2-16GB", "V100-16GB"), ("V100-SXM2-32GB", "V100-32GB"), ("V100-SXM3-32GB", "V100-SXM3-32GB"),
-        ("V100-SXM3-32GB-450W", "V100-SXM3-32GB"), ("Tesla K80", "K80"), ("NVIDIA H100 80GB HBM3", "H100-SXM"),
-        ("v5litepod-16", "TPU-v5e"), ("TPU v5 lite", "TPU-v5e"), ("NVIDIA GeForce RTX 4090", "RTX4090"),
+        ("A100-PCIE-40GB", "A100-40GB-PCIe"),
+        ("A100-SXM4-40GB", "A100-40GB"),
+        ("A100-SXM4-80GB", "A100-80GB"),
+        ("K80", "K80"),
+        ("M60", "M60"),
+        ("P100-PCIE-16GB", "P100-PCIe"),
+        ("P100-SXM2-16GB", "P100-SXM2"),
+        ("RTX-3090", "RTX3090"),
+        ("T4", "T4"),
+        ("TPUv2-8", "TPU-v2"),
+        ("TPUv2-32", "TPU-v2"),
+        ("TPUv3-8", "TPU-v3"),
+        ("TPUv3-32", "TPU-v3"),
+        ("TPUv5p-1024", "TPU-v5p"),
+        ("V100-16GB", "V100-16GB"),
+        ("V100-SXM2-16GB", "V100-16GB"),
+        ("V100-SXM2-32GB", "V100-32GB"),
+        ("V100-SXM3-32GB", "V100-SXM3-32GB"),
+        ("V100-SXM3-32GB-450W", "V100-SXM3-32GB"),
+        ("Tesla K80", "K80"),
+        ("NVIDIA H100 80GB HBM3", "H100-SXM"),
+        ("v5litepod-16", "TPU-v5e"),
+        ("TPU v5 lite", "TPU-v5e"),
+        ("NVIDIA GeForce RTX 4090", "RTX4090"),
     ],
-)  # fmt: skip
+)
 def test_names_of_published_measurements_resolve(catalog: Catalog, measured: str, name: str) -> None:
     """Whatever name with one meaning a published measurement or a driver uses leads to its accelerator."""
     assert resolve_accelerator(catalog, measured).name == name

@@ -37,8 +37,11 @@ def test_the_notebook_runs(tmp_path: Path) -> None:
     executed = tmp_path / "executed.ipynb"
     done = subprocess.run(
         [sys.executable, str(ROOT / ".ci" / "notebook"), str(NOTEBOOK), str(executed)],
-        env={**os.environ, "PYTHONWARNINGS": "default"}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        env={**os.environ, "PYTHONWARNINGS": "default"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     cells = {cell["id"]: cell for cell in json.loads(executed.read_text(encoding="utf-8"))["cells"]}
     said = {name: "".join(map(_text, cell.get("outputs", ()))) for name, cell in cells.items()}

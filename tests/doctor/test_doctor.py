@@ -86,8 +86,14 @@ def test_in_a_pipe_it_is_tsv_of_the_same(gpuplan: Callable[..., Any]) -> None:
     assert rows[0] == ["part", "what", "value", "note"]
     assert {len(row) for row in rows} == {4}
     assert {row[0] for row in rows[1:]} >= {
-        "version", "machine", "backend", "extra", "credentials", "catalog", "folder",
-    }  # fmt: skip
+        "version",
+        "machine",
+        "backend",
+        "extra",
+        "credentials",
+        "catalog",
+        "folder",
+    }
 
 
 def test_no_secret_is_printed(
@@ -107,8 +113,9 @@ def test_no_secret_is_printed(
 
     assert all(SECRET not in done.out + done.err for done in printed)
     assert {p["provider"]: p["where"] for p in found["credentials"]}["aws"] == [
-        "AWS_ACCESS_KEY_ID", "~/.aws/credentials",
-    ]  # fmt: skip
+        "AWS_ACCESS_KEY_ID",
+        "~/.aws/credentials",
+    ]
     assert found["settings"]["endpoint"] == "~/gpuplan.toml"
     assert str(tmp_path) not in json.dumps({**found, "folders": [], "package_folder": ""})
 

@@ -20,9 +20,13 @@ def test_digits_are_measured_here_and_gain_on_accelerators() -> None:
     for name in ("K80", "V100-16GB"):
         command += ["--accelerator", name]
     done = subprocess.run(
-        command, env={**os.environ, "JAX_PLATFORMS": "cpu"}, capture_output=True, text=True, timeout=600,
+        command,
+        env={**os.environ, "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+        timeout=600,
         check=False,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     head, own, *others = done.stdout.splitlines()
 

@@ -61,17 +61,27 @@ class Bench:
         self.kill_at = None
         self.adapter = self._mortal(create_adapter(self.provider, state_dir=self.folder, clock=self.clock))
         self.launcher = Launcher(
-            ledger=Ledger(self.folder, owner="me", clock=self.clock), state_dir=self.folder, clock=self.clock,
-            notify=self.events.append, backoff=BackoffPolicy(tries=3), _adapters={self.provider: self.adapter},
-        )  # fmt: skip
+            ledger=Ledger(self.folder, owner="me", clock=self.clock),
+            state_dir=self.folder,
+            clock=self.clock,
+            notify=self.events.append,
+            backoff=BackoffPolicy(tries=3),
+            _adapters={self.provider: self.adapter},
+        )
 
     def plan(
         self, *candidates: LaunchCandidate, run: str = "r1", attempt: int = 1, owner: str = "me"
     ) -> LaunchPlan:
         request = LaunchRequest(
-            run=run, attempt=attempt, owner=owner, made_at=self.clock.now(), provider=self.provider,
-            candidates=candidates or (self.base,), spec=SPEC, options=self.options,
-        )  # fmt: skip
+            run=run,
+            attempt=attempt,
+            owner=owner,
+            made_at=self.clock.now(),
+            provider=self.provider,
+            candidates=candidates or (self.base,),
+            spec=SPEC,
+            options=self.options,
+        )
         return make_plan(request, self.adapter)
 
     def fault(self, operation: str, when: str, how: str, times: int = 1) -> None:
@@ -118,7 +128,15 @@ def candidate(
 ) -> LaunchCandidate:
     """Return an offer whose run takes about half an hour, capped at an hour."""
     return LaunchCandidate(
-        rank=1, instance_type=instance_type, accelerator="any", devices=1, region=region, purchase=purchase,
-        usd_per_hour=Decimal(usd), price_as_of="2026-11", run_s=None, step_s=Seconds(low=0.1, mid=0.2, high=0.3),
+        rank=1,
+        instance_type=instance_type,
+        accelerator="any",
+        devices=1,
+        region=region,
+        purchase=purchase,
+        usd_per_hour=Decimal(usd),
+        price_as_of="2026-11",
+        run_s=None,
+        step_s=Seconds(low=0.1, mid=0.2, high=0.3),
         cap_s=3600,
-    )  # fmt: skip
+    )

@@ -96,9 +96,12 @@ class CloudState:
             self.invisible_s = 0.0
         self.tick()
         return {
-            "elapsed_s": self.elapsed_s, "meter": [asdict(one) for one in self.meter],
-            "violations": self.violations, "log": self.log, "faults": self.faults,
-        }  # fmt: skip
+            "elapsed_s": self.elapsed_s,
+            "meter": [asdict(one) for one in self.meter],
+            "violations": self.violations,
+            "log": self.log,
+            "faults": self.faults,
+        }
 
 
 class Handler(BaseHTTPRequestHandler):

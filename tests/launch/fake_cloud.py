@@ -152,16 +152,21 @@ class FakeAdapter:
             candidate=candidate,
             zone=None,
             calls=(
-                _group_call(request, candidate, number), machine,
+                _group_call(request, candidate, number),
+                machine,
                 *(() if guest_only else _schedule_calls(request, candidate, number)),
                 _call(
-                    candidate, "running", "get_machine", {"id": MACHINE}, expects={"state": "running"},
+                    candidate,
+                    "running",
+                    "get_machine",
+                    {"id": MACHINE},
+                    expects={"state": "running"},
                     patience_s=120,
                 ),
             ),
             layers=(timer,) if guest_only else (timer, cap),
             stop_by_hand=f"fake end {name}",
-        )  # fmt: skip
+        )
 
     def build_end_calls(self, machine: MachineRef) -> tuple[Call, ...]:
         return (
@@ -294,8 +299,9 @@ class FakeAdapter:
         self._asked("leftovers")
         failed = {
             region: CloudError(ErrorKind.UNKNOWN, "Down", region)
-            for region in regions or self.cloud.regions if region in self.cloud.down | self.cloud.out_of_reach
-        }  # fmt: skip
+            for region in regions or self.cloud.regions
+            if region in self.cloud.down | self.cloud.out_of_reach
+        }
         made = [
             *(("group", "delete_group", {"id": one}, tags) for one, tags in self._group_tags()),
             *(
@@ -356,10 +362,15 @@ def _group_call(request: LaunchRequest, candidate: LaunchCandidate, number: int)
     name = resource_name(request, number)
     tags = _own_tags(request, candidate, number)
     return _call(
-        candidate, "group", "create_group", {"name": name, "tags": tags}, makes="resource", keeps={"id": "id"},
+        candidate,
+        "group",
+        "create_group",
+        {"name": name, "tags": tags},
+        makes="resource",
+        keeps={"id": "id"},
         find=_call(candidate, "group", "find_group", {"name": name}, keeps={"id": "id"}),
         undo=(_call(candidate, "group", "delete_group", {"id": {"$ref": "group.id"}}),),
-    )  # fmt: skip
+    )
 
 
 def _machine_call(request: LaunchRequest, candidate: LaunchCandidate, number: int) -> Call:
@@ -370,9 +381,14 @@ def _machine_call(request: LaunchRequest, candidate: LaunchCandidate, number: in
         "timer_s": candidate.cap_s, "tags": build_tags(request=request, number=number, candidate=candidate),
     }  # fmt: skip
     return _call(
-        candidate, "machine", "create_machine", params, makes="machine", token=token,
+        candidate,
+        "machine",
+        "create_machine",
+        params,
+        makes="machine",
+        token=token,
         keeps={"id": "id", "started": "started"},
-    )  # fmt: skip
+    )
 
 
 def _schedule_calls(request: LaunchRequest, candidate: LaunchCandidate, number: int) -> tuple[Call, ...]:
@@ -383,20 +399,32 @@ def _schedule_calls(request: LaunchRequest, candidate: LaunchCandidate, number: 
     find = _call(candidate, "cap", "get_schedule", {"name": name}, expects=proof)
     return (
         _call(
-            candidate, "cap", "create_schedule", {**proof, "tags": _own_tags(request, candidate, number)},
-            makes="resource", find=find, undo=(_call(candidate, "cap", "delete_schedule", {"name": name}),),
+            candidate,
+            "cap",
+            "create_schedule",
+            {**proof, "tags": _own_tags(request, candidate, number)},
+            makes="resource",
+            find=find,
+            undo=(_call(candidate, "cap", "delete_schedule", {"name": name}),),
         ),
-        _call(candidate, "cap-armed", "get_schedule", {"name": name}, expects=proof, patience_s=60, arms="cap"),
-    )  # fmt: skip
+        _call(
+            candidate, "cap-armed", "get_schedule", {"name": name}, expects=proof, patience_s=60, arms="cap"
+        ),
+    )
 
 
 def _leftover(kind: str, operation: str, params: dict[str, Any], tags: dict[str, str]) -> Leftover:
     """Return a side resource with the call that removes it."""
     undo = Call(step=kind, service="fake", operation=operation, region=tags["region"], params=params)
     return Leftover(
-        kind=kind, id=str(next(iter(params.values()))), region=tags["region"], run=tags["gpuplan-run"],
-        attempt=int(tags["gpuplan-attempt"]), owner=tags["gpuplan-owner"], undo=(undo,),
-    )  # fmt: skip
+        kind=kind,
+        id=str(next(iter(params.values()))),
+        region=tags["region"],
+        run=tags["gpuplan-run"],
+        attempt=int(tags["gpuplan-attempt"]),
+        owner=tags["gpuplan-owner"],
+        undo=(undo,),
+    )
 
 
 def candidate(region: str = "here", instance_type: str = "big", usd_per_hour: str = "1.5") -> LaunchCandidate:

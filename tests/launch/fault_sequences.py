@@ -77,10 +77,13 @@ class FaultSequences(RuleBasedStateMachine):
         mortal = Mortal(self.world.adapter(self.folder))
         ledger = Ledger(self.folder, owner=self.owner, clock=self.world.clock)
         launcher = Launcher(
-            ledger=ledger, state_dir=self.folder, clock=self.world.clock, notify=self.heard,
+            ledger=ledger,
+            state_dir=self.folder,
+            clock=self.world.clock,
+            notify=self.heard,
             backoff=self.world.backoff,
             _adapters={self.world.provider: mortal},
-        )  # fmt: skip
+        )
         return launcher, mortal
 
     def heard(self, event: LaunchEvent) -> None:
@@ -100,10 +103,15 @@ class FaultSequences(RuleBasedStateMachine):
                 launcher.launch(current.plan)
                 return
             request = LaunchRequest(
-                run=run, attempt=history.next_attempt, owner=launcher.ledger.owner, made_at=self.world.clock.now(),
-                provider=self.world.provider, candidates=self.world.candidates(), spec=self.world.spec,
+                run=run,
+                attempt=history.next_attempt,
+                owner=launcher.ledger.owner,
+                made_at=self.world.clock.now(),
+                provider=self.world.provider,
+                candidates=self.world.candidates(),
+                spec=self.world.spec,
                 **self.world.asked(),
-            )  # fmt: skip
+            )
             launcher.launch(make_plan(request, launcher.adapter(self.world.provider)))
 
         return command

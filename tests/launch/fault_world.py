@@ -14,8 +14,16 @@ from gpuplan.launch.core.cloud_adapter import Adapter
 from gpuplan.launch.core.request import LaunchCandidate, RunSpec
 
 __all__ = [
-    "OWNERS", "CapMode", "KilledError", "Metered", "Mortal", "Resource", "World", "kill_for_real", "kill_inside",
-]  # fmt: skip
+    "OWNERS",
+    "CapMode",
+    "KilledError",
+    "Metered",
+    "Mortal",
+    "Resource",
+    "World",
+    "kill_for_real",
+    "kill_inside",
+]
 
 OWNERS = ("own-00000000000000a1", "own-00000000000000b2")  # two installations of the same user
 CapMode = Literal["both", "guest", "cloud"]

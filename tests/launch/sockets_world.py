@@ -66,8 +66,12 @@ class SocketsWorld:
         self.server.control(reclaim_all=True, owners=OWNERS)
 
     def foreign(self) -> None:
-        tags = {"gpuplan-run": RUN, "gpuplan-attempt": "1", "gpuplan-owner": FOREIGN_OWNER,
-                "gpuplan-cap-s": "60"}  # fmt: skip
+        tags = {
+            "gpuplan-run": RUN,
+            "gpuplan-attempt": "1",
+            "gpuplan-owner": FOREIGN_OWNER,
+            "gpuplan-cap-s": "60",
+        }
         self.server.control(foreign=tags)
 
     def meter(self) -> list[Metered]:
@@ -75,15 +79,18 @@ class SocketsWorld:
         assert state["violations"] == [], state["violations"]
         return [
             Metered(
-                id=one["id"], run=one["tags"]["gpuplan-run"],
-                attempt=one["tags"]["gpuplan-attempt"], owner=one["tags"]["gpuplan-owner"],
+                id=one["id"],
+                run=one["tags"]["gpuplan-run"],
+                attempt=one["tags"]["gpuplan-attempt"],
+                owner=one["tags"]["gpuplan-owner"],
                 alive=one["started_s"] is not None and one["ended_s"] is None,
                 lived_s=(one["ended_s"] or state["elapsed_s"]) - (one["started_s"] or state["elapsed_s"]),
-                cap_s=float(one["tags"]["gpuplan-cap-s"]), ends_after_s=one["ends_after_s"],
+                cap_s=float(one["tags"]["gpuplan-cap-s"]),
+                ends_after_s=one["ends_after_s"],
                 foreign=one["tags"]["gpuplan-owner"] not in OWNERS,
             )
             for one in state["meter"]
-        ]  # fmt: skip
+        ]
 
     def resources(self) -> list[Resource]:
         return [

@@ -438,9 +438,12 @@ def test_a_machine_of_the_same_run_from_elsewhere_hides_nothing(bench: Bench) ->
     tags = {**mine.params["tags"], "gpuplan-owner": "you"}
     foreign = bench.cloud.create({**mine.params, "token": "t", "tags": tags})
     rows = listed(
-        [log.history() for log in bench.launcher.ledger.runs()], {"fake": bench.adapter}, regions=None,
-        now=bench.clock.now(), failures=Failures(),
-    )  # fmt: skip
+        [log.history() for log in bench.launcher.ledger.runs()],
+        {"fake": bench.adapter},
+        regions=None,
+        now=bench.clock.now(),
+        failures=Failures(),
+    )
 
     assert {row.id: row.in_ledger for row in rows} == {mine.id: True, foreign.id: False}
 
@@ -484,12 +487,24 @@ def groups_as_leftovers(bench: Bench, monkeypatch: pytest.MonkeyPatch, *, failed
     def leftovers(regions: object) -> tuple[list[Leftover], dict[str, CloudError]]:
         found = [
             Leftover(
-                kind="group", id=identity, region="here", run="r1", attempt=1, owner="me",
-                undo=(Call(step="group", service="fake", operation="delete_group", region="here",
-                           params={"id": identity}),),
+                kind="group",
+                id=identity,
+                region="here",
+                run="r1",
+                attempt=1,
+                owner="me",
+                undo=(
+                    Call(
+                        step="group",
+                        service="fake",
+                        operation="delete_group",
+                        region="here",
+                        params={"id": identity},
+                    ),
+                ),
             )
             for identity in bench.cloud.groups
-        ]  # fmt: skip
+        ]
         return found, {"there": CloudError(ErrorKind.UNKNOWN, "Down", "there")} if failed else {}
 
     monkeypatch.setattr(bench.adapter, "leftovers", leftovers)

@@ -64,13 +64,24 @@ class FakeService:
 def settled(folder: Path, service: FakeService, **more: Any) -> dict[str, Any]:
     """Settle the call that makes the thing; its reader expects it to be of the machine that was started."""
     reader = Call(
-        step="thing", service="s", operation="get", region="here", params={}, keeps={"id": "Id"},
+        step="thing",
+        service="s",
+        operation="get",
+        region="here",
+        params={},
+        keeps={"id": "Id"},
         expects={"Of": {"$ref": "machine.id"}},
-    )  # fmt: skip
+    )
     builder = Call(
-        step="thing", service="s", operation="make", region="here", params={}, keeps={"id": "Id"}, find=reader,
+        step="thing",
+        service="s",
+        operation="make",
+        region="here",
+        params={},
+        keeps={"id": "Id"},
+        find=reader,
         **more,
-    )  # fmt: skip
+    )
     clock = FakeClock()
     log = Ledger(folder, owner="me", clock=clock).open_run("r1")
     with log.held():

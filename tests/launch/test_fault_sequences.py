@@ -33,11 +33,15 @@ def run(
             run_state_machine_as_test(  # type: ignore[no-untyped-call]
                 type("Sequences", (FaultSequences,), own),
                 settings=settings(
-                    max_examples=share, stateful_step_count=steps, deadline=None, database=None,
-                    print_blob=False, phases=set(Phase) if shrink else {Phase.generate},
+                    max_examples=share,
+                    stateful_step_count=steps,
+                    deadline=None,
+                    database=None,
+                    print_blob=False,
+                    phases=set(Phase) if shrink else {Phase.generate},
                     suppress_health_check=list(HealthCheck),
                 ),
-            )  # fmt: skip
+            )
     return tally
 
 

@@ -38,19 +38,27 @@ def build_launch_plan(provider: str, **options: str) -> LaunchPlan:
         offers = [aws_candidate("us-east-1", "spot"), aws_candidate("us-west-2", "on_demand")]
         source = "git:https://example.org/me/project@v1"
     request = LaunchRequest(
-        run="r1234abcd-1", owner="me", made_at=MADE_AT, provider=provider,
+        run="r1234abcd-1",
+        owner="me",
+        made_at=MADE_AT,
+        provider=provider,
         candidates=tuple(one.model_copy(update={"run_s": HOUR, "step_s": STEP}) for one in offers),
         spec=RunSpec(
-            script="train.py", arguments=("--epochs", "3"), source=source,
+            script="train.py",
+            arguments=("--epochs", "3"),
+            source=source,
             packages=("keras==3.15.1", "jax==0.10.2"),
         ),
         options=options,
-    )  # fmt: skip
+    )
     return make_plan(request, adapter)
 
 
-AWS_OPTIONS = {"scheduler_role": "arn:aws:iam::123456789012:role/gpuplan-end", "profile": "gpuplan-machine",
-               "bucket": "my-runs"}  # fmt: skip
+AWS_OPTIONS = {
+    "scheduler_role": "arn:aws:iam::123456789012:role/gpuplan-end",
+    "profile": "gpuplan-machine",
+    "bucket": "my-runs",
+}
 
 
 @pytest.fixture(scope="module")
@@ -84,9 +92,13 @@ def test_aws_tags_are_in_the_create_call(aws_plan: LaunchPlan) -> None:
         assert {one["ResourceType"] for one in given} == kinds
         for one in given:
             assert {tag["Key"]: tag["Value"] for tag in one["Tags"]} == {
-                "gpuplan-run": "r1234abcd-1", "gpuplan-attempt": "1", "gpuplan-owner": "me",
-                "gpuplan-cap-s": "3600", "gpuplan-microusd-per-hour": "526000", "Name": "gpuplan-r1234abcd-1-1",
-            }  # fmt: skip
+                "gpuplan-run": "r1234abcd-1",
+                "gpuplan-attempt": "1",
+                "gpuplan-owner": "me",
+                "gpuplan-cap-s": "3600",
+                "gpuplan-microusd-per-hour": "526000",
+                "Name": "gpuplan-r1234abcd-1-1",
+            }
 
 
 def test_aws_has_both_caps_and_reads_them_back(aws_plan: LaunchPlan) -> None:

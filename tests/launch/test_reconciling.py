@@ -15,9 +15,19 @@ from launch.conftest import Bench
 
 SCHEMAS = Path(__file__).parents[2] / "schemas"
 OUTCOME = RunOutcome(
-    attempt=1, status="done", exit_code=0, ran_s=1800.0, train_s=1500.0, steps=1000, step_s=0.2, timed_steps=400,
-    step_s_quartiles=(0.19, 0.2, 0.21), batch_size=64, precision="float32", backend="jax",
-)  # fmt: skip
+    attempt=1,
+    status="done",
+    exit_code=0,
+    ran_s=1800.0,
+    train_s=1500.0,
+    steps=1000,
+    step_s=0.2,
+    timed_steps=400,
+    step_s_quartiles=(0.19, 0.2, 0.21),
+    batch_size=64,
+    precision="float32",
+    backend="jax",
+)
 PLAN = {
     "workload": {"model": "train.py", "batch_size": 64, "precision": "float32"},
     "offers": [

@@ -25,15 +25,35 @@ printf '%s\\0' "${{0##*/}}" "$@" > {log}/$$-$RANDOM
 {more}
 """
 BOOT = BootConfig(
-    timer="shutdown -h +60", end="shutdown -h now", packages=("keras",), notices=None,
-    copy_="aws s3 sync {source} {target}", unpack="aws s3 cp {source} -", bucket="s3://my runs",
-)  # fmt: skip
+    timer="shutdown -h +60",
+    end="shutdown -h now",
+    packages=("keras",),
+    notices=None,
+    copy_="aws s3 sync {source} {target}",
+    unpack="aws s3 cp {source} -",
+    bucket="s3://my runs",
+)
 TEXT = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0"), min_size=1, max_size=40)
 NASTY = st.sampled_from(
-    ["$(touch canary)", "`touch canary`", "; touch canary", "'; touch canary; '", "\ntouch canary\n",
-     "&& touch canary", '"; touch canary; "', "| touch canary", "END\ntouch canary", "-x", "$HOME", "*", "~", "\\",
-     "{source}", "\x1b[A"]
-)  # fmt: skip
+    [
+        "$(touch canary)",
+        "`touch canary`",
+        "; touch canary",
+        "'; touch canary; '",
+        "\ntouch canary\n",
+        "&& touch canary",
+        '"; touch canary; "',
+        "| touch canary",
+        "END\ntouch canary",
+        "-x",
+        "$HOME",
+        "*",
+        "~",
+        "\\",
+        "{source}",
+        "\x1b[A",
+    ]
+)
 WORD = st.one_of(TEXT, NASTY)
 
 
@@ -61,9 +81,14 @@ class CloudMachine:
             file.unlink()
         text = script.replace(HOME, str(self.home))
         subprocess.run(
-            ["/bin/bash"], input=text.encode(), env={"PATH": str(self.path)}, cwd=self.home, timeout=60,
-            check=False, capture_output=True,
-        )  # fmt: skip
+            ["/bin/bash"],
+            input=text.encode(),
+            env={"PATH": str(self.path)},
+            cwd=self.home,
+            timeout=60,
+            check=False,
+            capture_output=True,
+        )
         return [file.read_bytes().decode().split("\0")[:-1] for file in self.log.iterdir()]
 
 
@@ -75,10 +100,13 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> CloudMachine:
 def script_of(**spec: object) -> str:
     """Return the start-up script of a run."""
     request = LaunchRequest(
-        run="r1234abcd-1", owner="me", made_at=datetime(2026, 11, 21, tzinfo=UTC), provider="fake",
+        run="r1234abcd-1",
+        owner="me",
+        made_at=datetime(2026, 11, 21, tzinfo=UTC),
+        provider="fake",
         candidates=(candidate(),),
         spec=RunSpec.model_validate({"script": "train.py", "packages": ("keras==3.15.1",), **spec}),
-    )  # fmt: skip
+    )
     return build_startup_script(request, candidate(), 1, BOOT)
 
 
@@ -97,9 +125,12 @@ def test_a_machine_calls_what_it_was_told_and_nothing_else(
     url, reference = url.replace("@", "a").replace("/", "b"), reference.replace("@", "a").replace("/", "b")
     calls = machine.run(
         script_of(
-            script=script, arguments=tuple(arguments), source=f"git:h/{url}@{reference}", requirements=requirements
+            script=script,
+            arguments=tuple(arguments),
+            source=f"git:h/{url}@{reference}",
+            requirements=requirements,
         )
-    )  # fmt: skip
+    )
 
     assert called(calls, "git", "clone") == [["-q", "--", f"h/{url}", "code"]]
     assert called(calls, "git", "-C") == [["code", "checkout", "-q", reference]]
@@ -139,13 +170,24 @@ def test_what_no_program_can_be_given_is_refused() -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        "git:https://host/x?access_token=secret", "git:https://host/x@v1?token=secret", "git:https://host/x#secret",
-        "git:https://me@host/x", "git:https://me:secret@host/x@v1", "git:ssh://me:secret@host/x",
-        "git:git@host:me/x?token=secret", "git:ext::sh -c reboot", "git:-oProxyCommand=reboot", "git:/etc",
-        "git:file:///etc", "git:https://host/x@--upload-pack=reboot", "git:https://[host/x", "git:", "image:",
+        "git:https://host/x?access_token=secret",
+        "git:https://host/x@v1?token=secret",
+        "git:https://host/x#secret",
+        "git:https://me@host/x",
+        "git:https://me:secret@host/x@v1",
+        "git:ssh://me:secret@host/x",
+        "git:git@host:me/x?token=secret",
+        "git:ext::sh -c reboot",
+        "git:-oProxyCommand=reboot",
+        "git:/etc",
+        "git:file:///etc",
+        "git:https://host/x@--upload-pack=reboot",
+        "git:https://[host/x",
+        "git:",
+        "image:",
         "image:--privileged",
     ],
-)  # fmt: skip
+)
 def test_an_address_with_a_secret_or_a_trick_is_refused(source: str) -> None:
     """And the secret is not repeated."""
     with pytest.raises(UsageError) as caught:
@@ -156,8 +198,14 @@ def test_an_address_with_a_secret_or_a_trick_is_refused(source: str) -> None:
 
 @pytest.mark.parametrize(
     "source",
-    ["git:https://host/me/x.git@v1", "git:git@host:me/x.git", "git:https://host/x", "image:me/x:1", "folder:/x"],
-)  # fmt: skip
+    [
+        "git:https://host/me/x.git@v1",
+        "git:git@host:me/x.git",
+        "git:https://host/x",
+        "image:me/x:1",
+        "folder:/x",
+    ],
+)
 def test_a_plain_address_is_taken(source: str) -> None:
     """As they are on the hosts of repositories."""
     require_plain_source(source)

@@ -51,9 +51,18 @@ def test_a_virtual_environment_of_any_name_stays_here(tmp_path: Path) -> None:
 def test_gitignore_is_read_as_git_reads_it(tmp_path: Path) -> None:
     """The reference is git itself: files in subfolders, rules that bring back, rules for folders alone."""
     written(
-        tmp_path, "train.py", "a.log", "keep.log", "runs/1/events", "src/runs", "src/local.cfg", "src/a.log",
-        "src/deep/local.cfg", "data/x", "data/y/z",
-    )  # fmt: skip
+        tmp_path,
+        "train.py",
+        "a.log",
+        "keep.log",
+        "runs/1/events",
+        "src/runs",
+        "src/local.cfg",
+        "src/a.log",
+        "src/deep/local.cfg",
+        "data/x",
+        "data/y/z",
+    )
     (tmp_path / ".gitignore").write_text("*.log\n!keep.log\nruns/\n/data/*\n!/data/y\n")
     (tmp_path / "src" / ".gitignore").write_text("!a.log\n/local.cfg\n")
     git = ["git", "-C", str(tmp_path), "-c", "core.excludesFile=/dev/null"]

@@ -61,9 +61,12 @@ class Desk:
         clock, state = SystemClock(), folder / "state"
         self.aws = SilentAws(state_dir=state, clock=clock)
         self.launcher = Launcher(
-            ledger=Ledger(state, owner=OWNER, clock=clock), state_dir=state, clock=clock, notify=print,
+            ledger=Ledger(state, owner=OWNER, clock=clock),
+            state_dir=state,
+            clock=clock,
+            notify=print,
             _adapters={"aws": self.aws, "local": LocalAdapter(state_dir=state, clock=clock)},
-        )  # fmt: skip
+        )
 
     def plan(self, provider: str) -> LaunchPlan:
         """Return a sound plan."""
@@ -71,14 +74,18 @@ class Desk:
         one = candidate("local", "this-machine", "0") if local else aws_candidate("us-east-1", "on_demand")
         times = Seconds(low=1200.0, mid=1500.0, high=1800.0)
         request = LaunchRequest(
-            run=RUN, owner=OWNER, made_at=datetime.now(tz=UTC), provider=provider,
+            run=RUN,
+            owner=OWNER,
+            made_at=datetime.now(tz=UTC),
+            provider=provider,
             candidates=(one.model_copy(update={"run_s": times}),),
             spec=RunSpec(
-                script="train.py", arguments=("--epochs", "3"),
+                script="train.py",
+                arguments=("--epochs", "3"),
                 source=f"folder:{self.folder}" if local else "git:https://example.org/me/project@v1",
             ),
             options={} if local else {"scheduler_role": ROLE},
-        )  # fmt: skip
+        )
         return make_plan(request, self.launcher.adapter(provider))
 
     def read(self, data: Any, *, look: bool = False, **flags: Any) -> LaunchPlan:
@@ -225,11 +232,19 @@ def test_typed_limits_hold_for_a_launch_file(desk: Desk) -> None:
 @pytest.mark.parametrize(
     "flags",
     [
-        {"script": "other.py"}, {"source": "git:https://example.org/other@v1"}, {"rank": 7}, {"fallbacks": 3},
-        {"requirements": "r.txt"}, {"stop_loss": "stop"}, {"checkpoint_every_s": 5.0}, {"name": "second"},
-        {"arguments": ("--epochs", "4")}, {"options": {"scheduler_role": "other"}}, {"options": {"zones": "a"}},
+        {"script": "other.py"},
+        {"source": "git:https://example.org/other@v1"},
+        {"rank": 7},
+        {"fallbacks": 3},
+        {"requirements": "r.txt"},
+        {"stop_loss": "stop"},
+        {"checkpoint_every_s": 5.0},
+        {"name": "second"},
+        {"arguments": ("--epochs", "4")},
+        {"options": {"scheduler_role": "other"}},
+        {"options": {"zones": "a"}},
     ],
-)  # fmt: skip
+)
 def test_a_flag_that_a_launch_file_fixes_is_refused_unless_equal(desk: Desk, flags: dict[str, Any]) -> None:
     """It would be ignored otherwise."""
     with pytest.raises(UsageError, match="contradicts the launch plan"):
@@ -321,10 +336,16 @@ def taken(desk: Desk, written: Any) -> LaunchPlan | None:
 
 
 ANY = st.one_of(
-    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=20),
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=20),
     st.lists(st.integers(), max_size=2),
-    st.sampled_from(["../..", "/", "folder:/", "$(reboot)", "a\nb", "0.0.0.0/0", "-1", "1e99", "\u202e", "\x00"]),
-)  # fmt: skip
+    st.sampled_from(
+        ["../..", "/", "folder:/", "$(reboot)", "a\nb", "0.0.0.0/0", "-1", "1e99", "\u202e", "\x00"]
+    ),
+)
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -383,8 +404,9 @@ def test_a_machine_that_nothing_outside_ends_needs_consent(
         desk.read(plan.to_json())
     assert re.fullmatch(
         r"no layer outside the machine ends the g4dn\.xlarge in us-east-1: if it hangs before its own timer "
-        r"is set, it costs \$0\.55 an hour, \$13\.\d\d a day, until `gpuplan reap` or `stop`", str(caught.value),
-    )  # fmt: skip
+        r"is set, it costs \$0\.55 an hour, \$13\.\d\d a day, until `gpuplan reap` or `stop`",
+        str(caught.value),
+    )
     assert "`--guest-cap-only`" in (caught.value.hint or "")
     taken = desk.read(plan.to_json(), guest_cap_only=True)
     assert "if the machine's own timer works; no limit outside the machine" in plan_text(taken.to_json())
@@ -403,8 +425,12 @@ def test_what_the_machine_gets_is_shown_before_the_question(desk: Desk) -> None:
     text = plan_text(desk.read(changed(desk.plan("aws"), "options", options, desk)).to_json(), calls=False)
 
     for line in (
-        "  source       git:https://example.org/me/project@v1", "  bucket       theirs",
-        "  open ports   22 from 203.0.113.7/32", "  identity     p", "  image        /aws/service/deeplearning/",
-        f"  ended by     {ROLE}", "(kept outside the machine by: schedule)",
-    ):  # fmt: skip
+        "  source       git:https://example.org/me/project@v1",
+        "  bucket       theirs",
+        "  open ports   22 from 203.0.113.7/32",
+        "  identity     p",
+        "  image        /aws/service/deeplearning/",
+        f"  ended by     {ROLE}",
+        "(kept outside the machine by: schedule)",
+    ):
         assert line in text

@@ -43,11 +43,15 @@ class FakeWorld:
         *(("create_machine", "before", kind.name) for kind in ErrorKind if kind is not ErrorKind.ABSENT),
         ("create_machine", "after", "UNKNOWN"),
         *product(_OTHERS, ("before", "after"), ("UNKNOWN",)),
-        ("list", "before", "UNKNOWN"), ("list", "before", "CREDENTIALS"), ("look", "before", "UNKNOWN"),
-        ("get_machine", "before", "INVALID"), ("create_schedule", "before", "CREDENTIALS"),
-        ("get_schedule", "before", "INVALID"), ("end_machine", "before", "CREDENTIALS"),
+        ("list", "before", "UNKNOWN"),
+        ("list", "before", "CREDENTIALS"),
+        ("look", "before", "UNKNOWN"),
+        ("get_machine", "before", "INVALID"),
+        ("create_schedule", "before", "CREDENTIALS"),
+        ("get_schedule", "before", "INVALID"),
+        ("end_machine", "before", "CREDENTIALS"),
         ("invisible", "before", "30"),
-    )  # fmt: skip
+    )
 
     losing = (("create_machine", "after", "UNKNOWN"), ("invisible", "before", "30"))
     disarming = (("create_schedule", "before", "CREDENTIALS"), ("get_schedule", "before", "INVALID"))
@@ -100,8 +104,13 @@ class FakeWorld:
                 one.ended = self.clock.true_time()
 
     def foreign(self) -> None:
-        tags = {"gpuplan-run": RUN, "gpuplan-attempt": "1", "gpuplan-owner": FOREIGN_OWNER,
-                "gpuplan-cap-s": str(10**9), "gpuplan-microusd-per-hour": "1"}  # fmt: skip
+        tags = {
+            "gpuplan-run": RUN,
+            "gpuplan-attempt": "1",
+            "gpuplan-owner": FOREIGN_OWNER,
+            "gpuplan-cap-s": str(10**9),
+            "gpuplan-microusd-per-hour": "1",
+        }
         what = {"type": "big", "region": "here", "group": "theirs", "tags": tags}
         self.cloud.create({"token": f"f{len(self.cloud.rented)}", **what})
 
@@ -109,16 +118,18 @@ class FakeWorld:
         self.cloud.alive()
         return [
             Metered(
-                id=one.id, run=one.params["tags"].get("gpuplan-run", ""),
+                id=one.id,
+                run=one.params["tags"].get("gpuplan-run", ""),
                 attempt=one.params["tags"].get("gpuplan-attempt", ""),
-                owner=one.params["tags"]["gpuplan-owner"], alive=one.ended is None,
+                owner=one.params["tags"]["gpuplan-owner"],
+                alive=one.ended is None,
                 lived_s=((one.ended or self.clock.true_time()) - one.started).total_seconds(),
                 cap_s=float(one.params["tags"]["gpuplan-cap-s"]),
                 ends_after_s=one.ends_after_s,
                 foreign=one.params["tags"]["gpuplan-owner"] not in OWNERS,
             )
             for one in self.cloud.rented.values()
-        ]  # fmt: skip
+        ]
 
     def resources(self) -> list[Resource]:
         groups = [Resource("group", one, name) for one, name in self.cloud.groups.items()]
@@ -216,8 +227,12 @@ class AwsWorld:
         self.server.post("reclaim")
 
     def foreign(self) -> None:
-        tags = {"gpuplan-run": RUN, "gpuplan-attempt": "1", "gpuplan-owner": FOREIGN_OWNER,
-                "gpuplan-cap-s": "60"}  # fmt: skip
+        tags = {
+            "gpuplan-run": RUN,
+            "gpuplan-attempt": "1",
+            "gpuplan-owner": FOREIGN_OWNER,
+            "gpuplan-cap-s": "60",
+        }
         self.server.post("foreign", region="us-east-1", tags=tags)
 
     def meter(self) -> list[Metered]:
@@ -225,15 +240,21 @@ class AwsWorld:
         now = datetime.fromisoformat(answer["now"])
         return [
             Metered(
-                id=one["id"], run=one["run"], attempt=one["attempt"], owner=one["owner"],
+                id=one["id"],
+                run=one["run"],
+                attempt=one["attempt"],
+                owner=one["owner"],
                 alive=one["ended"] is None,
-                lived_s=((datetime.fromisoformat(one["ended"]) if one["ended"] else now)
-                         - datetime.fromisoformat(one["started"])).total_seconds(),
-                cap_s=float(one["cap_s"]) if one["cap_s"] else None, ends_after_s=_ends_after_s(one),
+                lived_s=(
+                    (datetime.fromisoformat(one["ended"]) if one["ended"] else now)
+                    - datetime.fromisoformat(one["started"])
+                ).total_seconds(),
+                cap_s=float(one["cap_s"]) if one["cap_s"] else None,
+                ends_after_s=_ends_after_s(one),
                 foreign=one["foreign"],
             )
             for one in answer["machines"]
-        ]  # fmt: skip
+        ]
 
     def resources(self) -> list[Resource]:
         return [Resource(one["kind"], one["id"]) for one in self.server.post("meter")["resources"]]
@@ -252,8 +273,13 @@ class LocalWorld:
     slack_s = 4.0  # arming, a loaded machine
     regions = None
     backoff = BackoffPolicy(tries=3, first_wait_s=0.05, longest_wait_s=0.1, poll_s=0.2)
-    faults = (("start", "before", "UNKNOWN"), ("start", "after", "UNKNOWN"), ("end", "after", "UNKNOWN"),
-              ("describe", "before", "INVALID"), ("start", "before", "CAPACITY"))  # fmt: skip
+    faults = (
+        ("start", "before", "UNKNOWN"),
+        ("start", "after", "UNKNOWN"),
+        ("end", "after", "UNKNOWN"),
+        ("describe", "before", "INVALID"),
+        ("start", "before", "CAPACITY"),
+    )
     keeps_nothing_here = False
     losing = ()
     disarming = ()
@@ -312,13 +338,17 @@ class LocalWorld:
             self.seen[identity] = (self.seen.get(identity, (now, now))[0], now)
         return [
             Metered(
-                id=identity, run=_tags(identity, self.folders)["gpuplan-run"],
+                id=identity,
+                run=_tags(identity, self.folders)["gpuplan-run"],
                 attempt=_tags(identity, self.folders)["gpuplan-attempt"],
-                owner=_tags(identity, self.folders)["gpuplan-owner"], alive=identity in alive,
-                lived_s=last - first, cap_s=float(self.CAP_S), ends_after_s=None,
+                owner=_tags(identity, self.folders)["gpuplan-owner"],
+                alive=identity in alive,
+                lived_s=last - first,
+                cap_s=float(self.CAP_S),
+                ends_after_s=None,
             )
             for identity, (first, last) in self.seen.items()
-        ]  # fmt: skip
+        ]
 
     def resources(self) -> list[Resource]:
         return []
@@ -379,9 +409,18 @@ def _ends_after_s(one: dict[str, Any]) -> float | None:
 def aws_candidate(region: str, purchase: Any) -> LaunchCandidate:
     """Return a T4 at AWS for an hour."""
     return LaunchCandidate(
-        rank=1, instance_type="g4dn.xlarge", accelerator="T4", devices=1, region=region, purchase=purchase,
-        usd_per_hour=Decimal("0.526"), price_as_of="2026-11", run_s=None, step_s=None, cap_s=3600,
-    )  # fmt: skip
+        rank=1,
+        instance_type="g4dn.xlarge",
+        accelerator="T4",
+        devices=1,
+        region=region,
+        purchase=purchase,
+        usd_per_hour=Decimal("0.526"),
+        price_as_of="2026-11",
+        run_s=None,
+        step_s=None,
+        cap_s=3600,
+    )
 
 
 def _tags(identity: str, folders: set[Path]) -> dict[str, str]:

@@ -37,7 +37,7 @@ def spoil(folder: Path, file: str, old: str, new: str) -> None:
         ("0.11,2025-09-17", "0.11,yesterday", "line 14, `as_of`: "),
         (",true,active,", ",true,sold out,", "line 2, `status`: "),
     ],
-)  # fmt: skip
+)
 def test_a_broken_price_names_its_place(folder: Path, old: str, new: str, message: str) -> None:
     """The error of a price that cannot be read has file, line and column, and what was given."""
     rows = (folder / "prices/vast.csv").read_text().splitlines()
@@ -55,15 +55,19 @@ def test_a_broken_price_names_its_place(folder: Path, old: str, new: str, messag
 @pytest.mark.parametrize(
     ("file", "old", "new", "message"),
     [
-        ("accelerators.toml", "memory_gib = 12\n", 'memory_gib = "much"\n',
-         "accelerators.toml, line \\d+, `memory_gib`: .*got `much`"),
+        (
+            "accelerators.toml",
+            "memory_gib = 12\n",
+            'memory_gib = "much"\n',
+            "accelerators.toml, line \\d+, `memory_gib`: .*got `much`",
+        ),
         ("accelerators.toml", "memory_gib = 12\n", "memory = 12\n", "`memory`: is not a known field"),
         ("accelerators.toml", 'vendor = "NVIDIA"\n', "", "`vendor`: is missing"),
         ("accelerators.toml", '"P100" = [', '"P100" = 3 # [', "line \\d+, `P100`: is not a list of strings"),
         ("accelerators.toml", '"GK210" = "K80"', '"GK210" = 80', "line \\d+, `GK210`: is not a string"),
         ("accelerators.toml", "[[accelerator]]", "[[accelerator]", "accelerators.toml, line \\d+, `TOML`"),
     ],
-)  # fmt: skip
+)
 def test_a_broken_accelerator_names_its_place(
     folder: Path, file: str, old: str, new: str, message: str
 ) -> None:

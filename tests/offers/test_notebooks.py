@@ -17,9 +17,15 @@ NOTEBOOKS = {o.instance_type: o for o in CATALOG.offers if o.provider in {"colab
 
 @pytest.mark.parametrize(
     ("name", "usd_per_hour"),
-    [("colab-payg-cpu", 0.008), ("colab-payg-t4", 0.107), ("colab-payg-l4", 0.17),
-     ("colab-pro-a100-40gb", 0.54), ("colab-payg-g4", 0.89), ("colab-payg-tpu-v6e-1", 0.41)],
-)  # fmt: skip
+    [
+        ("colab-payg-cpu", 0.008),
+        ("colab-payg-t4", 0.107),
+        ("colab-payg-l4", 0.17),
+        ("colab-pro-a100-40gb", 0.54),
+        ("colab-payg-g4", 0.89),
+        ("colab-payg-tpu-v6e-1", 0.41),
+    ],
+)
 def test_paid_colab_costs_what_its_units_cost(name: str, usd_per_hour: float) -> None:
     """Rates of 2026 (T4 1.07, L4 1.7, A100 5.4, G4 8.9, v6e-1 4.08 units/h) at 9.99 USD per 100 units."""
     assert float(NOTEBOOKS[name].usd_per_hour or 0) == pytest.approx(usd_per_hour, rel=0.01)

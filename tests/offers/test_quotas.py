@@ -25,13 +25,23 @@ GOOGLE_REGION = {
 # https://learn.microsoft.com/rest/api/compute/usage/list
 AZURE_USAGES = {
     "value": [
-        {"limit": 100, "unit": "Count", "currentValue": 4, "name": {"value": "cores", "localizedValue": "Total"}},
         {
-            "limit": 24, "unit": "Count", "currentValue": 12,
-            "name": {"value": "standardNCADSA100v4Family", "localizedValue": "Standard NCADSA100v4 Family vCPUs"},
+            "limit": 100,
+            "unit": "Count",
+            "currentValue": 4,
+            "name": {"value": "cores", "localizedValue": "Total"},
+        },
+        {
+            "limit": 24,
+            "unit": "Count",
+            "currentValue": 12,
+            "name": {
+                "value": "standardNCADSA100v4Family",
+                "localizedValue": "Standard NCADSA100v4 Family vCPUs",
+            },
         },
     ]
-}  # fmt: skip
+}
 ENVIRON = {
     "AWS_ACCESS_KEY_ID": "AKIATEST", "AWS_SECRET_ACCESS_KEY": "secret", "GOOGLE_CLOUD_PROJECT": "lab",
     "GCP_ACCESS_TOKEN": "token", "AZURE_SUBSCRIPTION_ID": "0000", "AZURE_ACCESS_TOKEN": "token",

@@ -14,9 +14,18 @@ TODAY = date(2026, 11, 21)
 
 @pytest.mark.parametrize(
     ("as_of", "days"),
-    [("2026-11-21", 0), ("2026-10-22", 30), ("2026-10-21", 31), ("2026-10", 21), ("2026-11", 0), ("2026", 0),
-     ("2025", 325), ("2019-2023", 1056), ("2026-12-01", 0)],
-)  # fmt: skip
+    [
+        ("2026-11-21", 0),
+        ("2026-10-22", 30),
+        ("2026-10-21", 31),
+        ("2026-10", 21),
+        ("2026-11", 0),
+        ("2026", 0),
+        ("2025", 325),
+        ("2019-2023", 1056),
+        ("2026-12-01", 0),
+    ],
+)
 def test_a_partial_date_is_as_young_as_it_can_be(as_of: str, days: int) -> None:
     """Counted by hand from the last day that the date can mean; nothing is younger than today."""
     assert compute_age_days(as_of, today=TODAY) == days

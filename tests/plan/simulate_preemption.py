@@ -56,6 +56,9 @@ def simulate(run: SegmentedRun, law: LifetimeDistribution, *, runs: int, seed: i
         start[active] = run.restart_s
     wall = billed + waited
     return SimulatedRuns(
-        billed_s=float(billed.mean()), billed_p90_s=float(np.quantile(billed, 0.9)), wall_s=float(wall.mean()),
-        wall_p90_s=float(np.quantile(wall, 0.9)), preemptions=float(preempted.mean()),
-    )  # fmt: skip
+        billed_s=float(billed.mean()),
+        billed_p90_s=float(np.quantile(billed, 0.9)),
+        wall_s=float(wall.mean()),
+        wall_p90_s=float(np.quantile(wall, 0.9)),
+        preemptions=float(preempted.mean()),
+    )

@@ -40,9 +40,10 @@ def resized(own: Workload, batch_size: int) -> Workload:
     """Return the workload at another batch size, its memory in proportion."""
     share = batch_size / own.batch_size
     memory = replace(
-        own.memory, activation_bytes=int(own.memory.activation_bytes * share),
+        own.memory,
+        activation_bytes=int(own.memory.activation_bytes * share),
         input_bytes=int(own.memory.input_bytes * share),
-    )  # fmt: skip
+    )
     return replace(own, batch_size=batch_size, memory=memory)
 
 

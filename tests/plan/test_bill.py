@@ -118,9 +118,12 @@ def test_the_short_form_of_the_lines_says_the_same(
 ) -> None:
     """Law: the text of `bill[]` is that of the exact lines, and adds up to the text of the total."""
     charges = Fees(
-        minimum_billed_s=minimum_s, disk_usd_per_hour=(0.01, 0.02, 0.03), egress_usd=(0.1, 0.1, 0.1),
-        discount=Decimal(percent) / 100, tax=Decimal(percent) / 100,
-    )  # fmt: skip
+        minimum_billed_s=minimum_s,
+        disk_usd_per_hour=(0.01, 0.02, 0.03),
+        egress_usd=(0.1, 0.1, 0.1),
+        discount=Decimal(percent) / 100,
+        tax=Decimal(percent) / 100,
+    )
     time_s = Interval(low=short_s, mid=1.1 * short_s, high=1.7 * short_s)
     bill = bill_of_run(train_time_s=time_s, usd_per_hour=price, charges=charges)
 

@@ -53,9 +53,10 @@ def comparison(
     context = EstimateContext(
         workload=workload or make_workload(),
         selection=Selection(offers=tuple(offers), catalog_as_of="2026-01-21"),
-        predictor=FakePredictor(), catalog=CATALOG,  # type: ignore[arg-type]
+        predictor=FakePredictor(),
+        catalog=CATALOG,  # type: ignore[arg-type]
         terms=CostTerms(costs=CATALOG.costs, overrides={**BY_HAND, **assumed}),
-    )  # fmt: skip
+    )
     asked = query or BreakevenQuery(against=("colab-free", "aws:g4dn.xlarge"), hour_value_usd=20.0)
     return compare_alternatives(context, asked, question=Question())
 

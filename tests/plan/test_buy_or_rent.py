@@ -16,9 +16,13 @@ from hypothesis import strategies as st
 
 HOURS_A_MONTH = 20.0 * WEEKS_PER_MONTH
 rigs = st.builds(
-    OwnedMachine, purchase_usd=st.floats(100, 1e5), value_lost_per_year=st.floats(0, 0.9),
-    power_w=st.floats(50, 5000), electricity_usd_per_kwh=st.floats(0, 1), hours_a_week=st.floats(1, 168),
-)  # fmt: skip
+    OwnedMachine,
+    purchase_usd=st.floats(100, 1e5),
+    value_lost_per_year=st.floats(0, 0.9),
+    power_w=st.floats(50, 5000),
+    electricity_usd_per_kwh=st.floats(0, 1),
+    hours_a_week=st.floats(1, 168),
+)
 prices = st.floats(0.05, 50)
 
 
@@ -66,9 +70,13 @@ def test_there_is_one_crossing(rig: OwnedMachine, usd: float) -> None:
 
 @pytest.mark.parametrize(
     ("changes", "message"),
-    [({"purchase_usd": 0.0}, "--price must be above zero"), ({"hours_a_week": 200.0}, "a week has 168"),
-     ({"value_lost_per_year": 1.0}, "--loses must be"), ({"electricity_usd_per_kwh": -1.0}, "at least zero")],
-)  # fmt: skip
+    [
+        ({"purchase_usd": 0.0}, "--price must be above zero"),
+        ({"hours_a_week": 200.0}, "a week has 168"),
+        ({"value_lost_per_year": 1.0}, "--loses must be"),
+        ({"electricity_usd_per_kwh": -1.0}, "at least zero"),
+    ],
+)
 def test_invalid_machines(changes: dict[str, float], message: str) -> None:
     """One line each."""
     with pytest.raises(UsageError, match=message):

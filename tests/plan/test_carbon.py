@@ -65,9 +65,16 @@ def test_residency_selects_regions_and_own_machines() -> None:
 
 @pytest.mark.parametrize(
     ("text", "hours"),
-    [("Mon 08:00", 60.0), ("monday 08:00", 60.0), ("fri 21:00", 1.0), ("Fri 19:00", 167.0), ("18:30", 22.5),
-     ("20:30", 0.5), ("2026-11-21 20:00", 24.0)],
-)  # fmt: skip
+    [
+        ("Mon 08:00", 60.0),
+        ("monday 08:00", 60.0),
+        ("fri 21:00", 1.0),
+        ("Fri 19:00", 167.0),
+        ("18:30", 22.5),
+        ("20:30", 0.5),
+        ("2026-11-21 20:00", 24.0),
+    ],
+)
 def test_time_until_a_point_in_time(text: str, hours: float) -> None:
     """From Friday, 20 November 2026, 20:00."""
     assert parse_seconds_until(text, now=datetime(2026, 11, 20, 20, 0)) / 3600 == pytest.approx(hours)

@@ -28,14 +28,27 @@ from gpuplan.workload.ops import Op, OpKind
 
 CATALOG = load_catalog()
 PRODUCT = Op(
-    kind=OpKind.DOT, name="dot_general", phase="forward", layer="", dtype="float32", flops=2.0 * 1024**3,
-    bytes_read=2.0 * 2**22, bytes_written=2.0**22, m=1024, n=1024, k=1024, batch=1,
-)  # fmt: skip
+    kind=OpKind.DOT,
+    name="dot_general",
+    phase="forward",
+    layer="",
+    dtype="float32",
+    flops=2.0 * 1024**3,
+    bytes_read=2.0 * 2**22,
+    bytes_written=2.0**22,
+    m=1024,
+    n=1024,
+    k=1024,
+    batch=1,
+)
 
 TIMING = {
-    "median_s": 0.01, "windows_s": [0.01], "steps_per_window": [1], "stopped": "time",
+    "median_s": 0.01,
+    "windows_s": [0.01],
+    "steps_per_window": [1],
+    "stopped": "time",
     "warm_up": {"windows_s": [], "settled": None},
-}  # fmt: skip
+}
 
 
 @pytest.fixture
@@ -76,9 +89,12 @@ def compiled_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_three_batch_sizes_take_two_compilations(document: dict[str, Any], compiled_for: list[int]) -> None:
     add_compiled(
-        document, ProfileRequest(model="net.py:net"), catalog=CATALOG, compiling=StepCompiler(),
+        document,
+        ProfileRequest(model="net.py:net"),
+        catalog=CATALOG,
+        compiling=StepCompiler(),
         accelerators=resolve_accelerators(["v5e"], CATALOG),
-    )  # fmt: skip
+    )
     schema = json.loads((Path(str(files("gpuplan.schemas"))) / "gpuplan.profile.json").read_text())
     jsonschema.validate({**document, "environment": {}}, schema)
     by_size = {one["batch_size"]: one for one in document["compiled"]}
@@ -103,9 +119,12 @@ def test_a_profile_without_a_compiler_says_so_and_is_modelled(
     monkeypatch.setitem(targets.PACKAGES, "cuda", ("no-such-package-at-all",))
     said: list[str] = []
     add_compiled(
-        document, ProfileRequest(model="net.py:net"), catalog=CATALOG, compiling=StepCompiler(warn=said.append),
+        document,
+        ProfileRequest(model="net.py:net"),
+        catalog=CATALOG,
+        compiling=StepCompiler(warn=said.append),
         accelerators=resolve_accelerators(["T4"], CATALOG),
-    )  # fmt: skip
+    )
 
     assert "gpuplan[cuda-compile]" in said[0]
     assert {one["basis"] for one in document["compiled"]} <= {"modelled", "datasheet"}

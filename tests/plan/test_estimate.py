@@ -149,8 +149,9 @@ def test_a_run_of_unknown_length_still_ranks_by_the_sample() -> None:
 
     assert [one.projection.train_time_s for one in estimate.offers] == [None, None]
     assert [one.usd_per_1000_steps for one in estimate.offers] == [
-        pytest.approx(Decimal(500) / 3600), pytest.approx(Decimal(1000) / 3600),
-    ]  # fmt: skip
+        pytest.approx(Decimal(500) / 3600),
+        pytest.approx(Decimal(1000) / 3600),
+    ]
     assert (estimate.recommendation.cheapest, estimate.recommendation.fastest) == (0, 1)
 
 

@@ -70,7 +70,7 @@ def on(
         ("p4d.24xlarge", "us-east-1", ("A100-40GB", 8.0), 0.07, "21.957642"),
         ("tpu-v3-8", "us-central1", ("TPU-v3", 4.0), 0.12, "8.0"),
     ],
-)  # fmt: skip
+)
 def test_resnet50_on_imagenet_for_90_epochs(
     instance: str, region: str, device: tuple[str, float], step_s: float, usd_per_hour: str
 ) -> None:
@@ -108,10 +108,19 @@ def test_overhead_of_imagenet_by_hand() -> None:
         steps=math.ceil(IMAGENET / BATCH) * EPOCHS,
     )
     one = on(
-        "p3.2xlarge", workload, GivenSteps({("V100-16GB", 1.0): 0.16}), region="us-east-1", boot_s=30.0,
-        setup_s=120.0, dataset_gb=150.0, download_mb_per_s=200.0, compile_s=90.0, idle_tail_s=60.0, disk_gb=210.0,
+        "p3.2xlarge",
+        workload,
+        GivenSteps({("V100-16GB", 1.0): 0.16}),
+        region="us-east-1",
+        boot_s=30.0,
+        setup_s=120.0,
+        dataset_gb=150.0,
+        download_mb_per_s=200.0,
+        compile_s=90.0,
+        idle_tail_s=60.0,
+        disk_gb=210.0,
         egress_gb=0.1,
-    )  # fmt: skip
+    )
     hours = (10_010 * 90 * 0.16 + 750 + 30 + 120 + 90 + 60) / 3600
     assert one.bill is not None
 
@@ -140,9 +149,12 @@ def test_mnist_on_free_colab_against_g4dn_spot() -> None:
     workload = make_workload(model="mnist_cnn.py", batch_size=128, samples=54_000, epochs=15, steps=422 * 15)
     chosen = select(Filters(accelerators=("T4",), include_local=False))
     context = EstimateContext(
-        workload=workload, selection=chosen, predictor=GivenSteps({("T4", 1.0): 0.002}), catalog=CATALOG,
+        workload=workload,
+        selection=chosen,
+        predictor=GivenSteps({("T4", 1.0): 0.002}),
+        catalog=CATALOG,
         terms=CostTerms(costs=CATALOG.costs, overrides={**NOTHING_ELSE, "attention_share": 0.0}),
-    )  # fmt: skip
+    )
     query = BreakevenQuery(against=("colab-free-t4", "aws:g4dn.xlarge:spot"), hour_value_usd=20.0)
     free, spot = compare_alternatives(context, query, question=Question()).alternatives
 

@@ -46,9 +46,12 @@ def test_it_fits_on_no_device_of_80_gb(workload: Workload) -> None:
         Filters(accelerators=("A100-80GB", "H100-SXM", "L40S"), include_local=False), catalog=CATALOG
     )
     answer = estimate_workload(
-        workload, selection=selection, predictor=Predictor.load(), question=Question(),
+        workload,
+        selection=selection,
+        predictor=Predictor.load(),
+        question=Question(),
         terms=CostTerms(costs=CATALOG.costs),
-    )  # fmt: skip
+    )
     why = explain_no_answer(answer, Question())
 
     assert why is not None
@@ -65,9 +68,12 @@ def test_one_large_device_holds_it(workload: Workload) -> None:
     """A B200 has 180 GB: variables and the activations of one sample go in, so that it may be chosen."""
     selection = select(Filters(accelerators=("B200",), include_local=False), catalog=CATALOG)
     answer = estimate_workload(
-        workload, selection=selection, predictor=Predictor.load(), question=Question(),
+        workload,
+        selection=selection,
+        predictor=Predictor.load(),
+        question=Question(),
         terms=CostTerms(costs=CATALOG.costs),
-    )  # fmt: skip
+    )
 
     assert answer.offers
     for one in answer.offers:

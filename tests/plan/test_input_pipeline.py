@@ -20,9 +20,12 @@ from gpuplan.workload.ops import Op, OpKind
 
 TERMS = CostTerms(costs=load_costs())
 FROM_DISK = InputPipeline(  # 1 TB in samples of 1 MB
-    per_vcpu=(100.0, 100.0, 100.0), because="by hand", disk_mb_per_s=(125.0, 125.0, 125.0),
-    sample_mb=(1.0, 1.0, 1.0), data_gb=1000.0,
-)  # fmt: skip
+    per_vcpu=(100.0, 100.0, 100.0),
+    because="by hand",
+    disk_mb_per_s=(125.0, 125.0, 125.0),
+    sample_mb=(1.0, 1.0, 1.0),
+    data_gb=1000.0,
+)
 FAST = make_accelerator("A100-40GB", tflop_per_s=10.0)  # 0.1 s for a batch of 32: 320 samples/s
 
 
@@ -136,9 +139,12 @@ def test_hosts_with_more_vcpus_are_ranked_faster() -> None:
     times = {}
     for feed in ("10", "10000"):
         estimate = estimate_workload(
-            make_workload(), selection=make_selection((small, FAST), (large, FAST)), predictor=FakePredictor(),
-            question=Question(feed=feed), terms=TERMS,
-        )  # fmt: skip
+            make_workload(),
+            selection=make_selection((small, FAST), (large, FAST)),
+            predictor=FakePredictor(),
+            question=Question(feed=feed),
+            terms=TERMS,
+        )
         steps = {one.offer.instance_type: one.projection.step_time_s for one in estimate.offers}
         times[feed] = {name: step.mid for name, step in steps.items() if step}
 

@@ -15,9 +15,15 @@ FAST = make_accelerator("A100-40GB", tflop_per_s=10.0)  # 0.1 s for a batch of 3
 
 def measured(loading: PipelineThroughput | None, **changes: object) -> ProfileRow:
     return ProfileRow(
-        workload=make_workload(**changes), accelerator="CPU", devices=1, step_s=1.0, low_s=None, high_s=None,
-        source="profile.json", loading=loading,
-    )  # fmt: skip
+        workload=make_workload(**changes),
+        accelerator="CPU",
+        devices=1,
+        step_s=1.0,
+        low_s=None,
+        high_s=None,
+        source="profile.json",
+        loading=loading,
+    )
 
 
 @pytest.mark.parametrize(("parallel", "per_s"), [(True, 80.0), (False, 20.0)])

@@ -90,9 +90,11 @@ def test_a_batch_fits_if_and_only_if_it_is_not_larger_than_the_largest(
 def test_tight_is_within_the_error_of_the_prediction(needed_gib: float, verdict: str) -> None:
     """On 16 GiB: safe up to 16 / 1.2 = 13.3, the reserve of half a GiB included."""
     found = memory_verdict(
-        fixed_bytes=0, batch_bytes=int(needed_gib * GIB) - FRAMEWORK_RESERVE_BYTES, batch_size=1,
+        fixed_bytes=0,
+        batch_bytes=int(needed_gib * GIB) - FRAMEWORK_RESERVE_BYTES,
+        batch_size=1,
         available_bytes=16 * GIB,
-    )  # fmt: skip
+    )
 
     assert found.verdict == verdict
     assert found.fits is (verdict != "does not fit")
@@ -102,9 +104,11 @@ def test_parts_add_up_to_what_is_needed() -> None:
     """Weights, gradients, optimizer, other variables, batch, activations, framework."""
     workload = make_workload()
     verdict = memory_verdict(
-        fixed_bytes=workload.memory.fixed_bytes, batch_bytes=compute_batch_bytes(workload),
-        batch_size=workload.batch_size, available_bytes=None,
-    )  # fmt: skip
+        fixed_bytes=workload.memory.fixed_bytes,
+        batch_bytes=compute_batch_bytes(workload),
+        batch_size=workload.batch_size,
+        available_bytes=None,
+    )
 
     assert sum(memory_parts(workload).values()) == verdict.needed_bytes
     assert verdict.verdict is None
@@ -163,14 +167,20 @@ def test_the_peak_is_near_what_xla_states_for_a_v100(name: str) -> None:
 def test_seven_billion_parameters_fit_on_no_common_device() -> None:
     """6.7 billion float32 weights with gradients and Adam are 107 GB, whatever the batch size."""
     memory = Memory(
-        parameter_bytes=26_800_000_000, gradient_bytes=26_800_000_000, optimizer_bytes=53_600_000_000,
-        state_bytes=0, input_bytes=16_384, activation_bytes=20 * GIB,
-    )  # fmt: skip
+        parameter_bytes=26_800_000_000,
+        gradient_bytes=26_800_000_000,
+        optimizer_bytes=53_600_000_000,
+        state_bytes=0,
+        input_bytes=16_384,
+        activation_bytes=20 * GIB,
+    )
     rows = load_catalog().accelerators
     for name in ("T4", "V100-32GB", "A100-40GB", "A100-80GB", "H100-SXM", "L40S", "TPU-v4"):
         row = rows[name]
         verdict = memory_verdict(
-            fixed_bytes=memory.fixed_bytes, batch_bytes=memory.batch_bytes, batch_size=1,
+            fixed_bytes=memory.fixed_bytes,
+            batch_bytes=memory.batch_bytes,
+            batch_size=1,
             available_bytes=available_bytes(memory_gib=row.memory_gib, usable_gib=row.usable_gib),
-        )  # fmt: skip
+        )
         assert (verdict.verdict, verdict.largest_batch_size) == ("does not fit", 0), name

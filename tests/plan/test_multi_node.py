@@ -39,9 +39,10 @@ def chosen(**changes: object) -> Selection:
 def test_two_machines_by_hand() -> None:
     """Two p3.16xlarge: 16 V100, 128 vCPUs, $48.96 an hour; the name says two."""
     pair = next(
-        one.offer for one in chosen(purchase="on-demand").offers
+        one.offer
+        for one in chosen(purchase="on-demand").offers
         if one.offer.instance_type == "p3.16xlarge" and one.offer.hosts == 2
-    )  # fmt: skip
+    )
     assert (pair.devices, pair.vcpus, pair.usd_per_hour) == (16.0, 128.0, Decimal("48.96"))
     assert format_offer_name("aws", "p3.16xlarge", hosts=2) == "aws 2× p3.16xlarge"
 
@@ -77,9 +78,12 @@ def test_every_bill_of_several_machines_adds_up() -> None:
     """Lines sum to the total; twice the machines at the same step time rent for twice as much, disks included."""
     workload = make_workload(samples=640_000, epochs=3, steps=None)
     answer = estimate_workload(
-        workload, selection=chosen(), predictor=FakePredictor(), question=Question(),
+        workload,
+        selection=chosen(),
+        predictor=FakePredictor(),
+        question=Question(),
         terms=CostTerms(costs=CATALOG.costs),
-    )  # fmt: skip
+    )
     assert {one.offer.hosts for one in answer.offers} == {1, 2}
     for one in answer.offers:
         assert one.bill is not None
@@ -107,9 +111,11 @@ class FakeSingle:
     ) -> StepTime | NoPrediction:
         """Return the step on the devices of one machine or more."""
         single = StepTime(
-            time_s=Interval(low=0.1, mid=0.1, high=0.1), basis="modelled", limiter="compute",
+            time_s=Interval(low=0.1, mid=0.1, high=0.1),
+            basis="modelled",
+            limiter="compute",
             parts_s={"compute": 0.1},
-        )  # fmt: skip
+        )
         return scale_to_devices(single, gradient_bytes=1e8, accelerator=accelerator, **circumstances)
 
 
@@ -133,9 +139,11 @@ def test_several_machines_are_not_launched(tmp_path: object) -> None:
     from gpuplan.render.estimate.table import format_estimate_json
 
     answer = estimate_workload(
-        make_workload(), selection=chosen(hosts=(2,), purchase="on-demand"), predictor=FakePredictor(),
+        make_workload(),
+        selection=chosen(hosts=(2,), purchase="on-demand"),
+        predictor=FakePredictor(),
         question=Question(),
-    )  # fmt: skip
+    )
     path = tmp_path / "plan.json"
     path.write_text(format_estimate_json(answer))
     with pytest.raises(NoAnswerError, match="has 2 machines"):

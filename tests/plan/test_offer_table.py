@@ -31,9 +31,11 @@ from hypothesis import strategies as st
 CATALOG = load_catalog()
 PLAIN = CostTerms(costs=CATALOG.costs)
 DISCOUNTED = replace(
-    PLAIN, tax=Tax(name="VAT", percent=Decimal("7.7")), today=date(2026, 1, 1),
+    PLAIN,
+    tax=Tax(name="VAT", percent=Decimal("7.7")),
+    today=date(2026, 1, 1),
     discounts=(Discount(provider="aws", percent=Decimal("12.5")),),
-)  # fmt: skip
+)
 UNKNOWN_LENGTH = {"steps": None, "samples": None, "epochs": None}
 
 
@@ -41,9 +43,12 @@ def estimate(terms: CostTerms = PLAIN, *, sort: Any = "cost", **changes: object)
     """Return the answer for the whole catalog, retired machines included."""
     filters = Filters(include_retired=True)
     return estimate_workload(
-        make_workload(**changes), selection=select(filters, catalog=CATALOG), predictor=FakePredictor(),
-        question=Question(filters=filters, sort=sort), terms=terms,
-    )  # fmt: skip
+        make_workload(**changes),
+        selection=select(filters, catalog=CATALOG),
+        predictor=FakePredictor(),
+        question=Question(filters=filters, sort=sort),
+        terms=terms,
+    )
 
 
 def sort_key(one: OfferEstimate, sort: str) -> tuple[bool, bool, float, float]:
@@ -126,9 +131,12 @@ def test_a_column_of_bills_equals_the_bills(
 ) -> None:
     """Law: the total of each row is that of its bill to the nano-dollar, beyond 64 bits too."""
     fees = Fees(
-        minimum_billed_s=minimum_s, disk_usd_per_hour=(0.01, 0.02, 0.03), egress_usd=(0.1, 0.2, 0.3),
-        discount=percent / 100, tax=percent / 100,
-    )  # fmt: skip
+        minimum_billed_s=minimum_s,
+        disk_usd_per_hour=(0.01, 0.02, 0.03),
+        egress_usd=(0.1, 0.2, 0.3),
+        discount=percent / 100,
+        tax=percent / 100,
+    )
     total_s = Interval(low=time_s, mid=1.1 * time_s, high=1.7 * time_s)
     basis = CostBasis(Timeline((TimelinePhase(TRAINING, total_s, ""),), total_s), fees)
     column = np.array([compute_price_nano(price) for price in prices], dtype=object)

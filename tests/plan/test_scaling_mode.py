@@ -33,9 +33,11 @@ class FakeStep:
         """Return the time of one step."""
         mid = 0.1 + 0.01 * workload.batch_size
         return StepTime(
-            time_s=Interval(low=mid, mid=mid, high=mid), basis="modelled", limiter="compute",
+            time_s=Interval(low=mid, mid=mid, high=mid),
+            basis="modelled",
+            limiter="compute",
             parts_s={"compute": mid},
-        )  # fmt: skip
+        )
 
 
 def smaller(workload: Workload) -> object:
@@ -53,9 +55,12 @@ def asked(*offers: object, scaling: str = "strong", batch_size: int = 64) -> obj
     """Return the estimate of 100 epochs of 6,400 samples."""
     workload = make_workload(batch_size=batch_size, samples=6400, epochs=100, steps=None)
     return estimate_workload(
-        workload, selection=make_selection(*((offer, T4) for offer in offers)), predictor=FakeStep(),
-        question=Question(scaling=scaling), resized=smaller(workload),
-    )  # fmt: skip
+        workload,
+        selection=make_selection(*((offer, T4) for offer in offers)),
+        predictor=FakeStep(),
+        question=Question(scaling=scaling),
+        resized=smaller(workload),
+    )
 
 
 def test_two_devices_that_share_a_batch_by_hand() -> None:
@@ -98,9 +103,11 @@ def test_what_was_saved_at_one_batch_size_cannot_be_shared() -> None:
 
 
 @given(
-    batch_size=st.integers(1, 4096), samples=st.integers(1, 10**6), epochs=st.integers(1, 100),
+    batch_size=st.integers(1, 4096),
+    samples=st.integers(1, 10**6),
+    epochs=st.integers(1, 100),
     devices=st.integers(1, 64),
-)  # fmt: skip
+)
 def test_a_shared_batch_is_the_same_training_everywhere(
     batch_size: int, samples: int, epochs: int, devices: int
 ) -> None:

@@ -201,9 +201,7 @@ def test_what_was_watched_of_one_tpu_generation_says_nothing_of_another() -> Non
     """Zone traces of one chip hold for its memory sizes, and for no other chip."""
     facts = load_preemption_data()
     trace = next(trace for trace in facts.traces if trace.preemptions >= MIN_PREEMPTIONS)
-    traces = tuple(
-        replace(trace, provider="gcp", accelerator=name) for name in ("TPU-v3", "A100-40GB")
-    )  # fmt: skip
+    traces = tuple(replace(trace, provider="gcp", accelerator=name) for name in ("TPU-v3", "A100-40GB"))
     factories = replace(facts, traces=traces)
     basis = {
         name: find_preemption_statistics(
@@ -243,9 +241,11 @@ def both(spot_usd: str, **terms: float) -> list[object]:
         spot=load_preemption_data(),
     )
     answer = estimate_workload(
-        make_workload(), selection=selection, predictor=FakePredictor(),
+        make_workload(),
+        selection=selection,
+        predictor=FakePredictor(),
         question=Question(spot=SpotTerms(**terms)),
-    )  # fmt: skip
+    )
     return sorted(answer.offers, key=lambda one: one.offer.purchase)
 
 

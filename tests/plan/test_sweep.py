@@ -27,8 +27,10 @@ def test_what_is_free_hides_nothing_that_is_paid_for() -> None:
             (make_offer("L4", usd_per_hour=Decimal(3)), fast),
             (make_offer("A10", usd_per_hour=Decimal(0), provider="kaggle"), gift),
         ),
-        predictor=FakePredictor(), catalog=load_catalog(), terms=NO_TERMS,
-    )  # fmt: skip
+        predictor=FakePredictor(),
+        catalog=load_catalog(),
+        terms=NO_TERMS,
+    )
     found = sweep(
         context, question=Question(), batch_sizes=[32], precisions=["float32"], trace=lambda *_: workload
     )

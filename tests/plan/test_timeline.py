@@ -31,9 +31,13 @@ sessions = st.none() | st.floats(1800, 86_400)
 
 
 def priced(
-    workload: Workload | None = None, *, terms: CostTerms, place: str = "vm", session_s: float | None = None,
+    workload: Workload | None = None,
+    *,
+    terms: CostTerms,
+    place: str = "vm",
+    session_s: float | None = None,
     **offer: object,
-) -> OfferEstimate:  # fmt: skip
+) -> OfferEstimate:
     """Return the made-up workload (3,600 steps of 1 s) on one offer."""
     selected = OfferContext(make_offer("T4", **offer), T4, session_s, place)  # type: ignore[arg-type]
     estimate = estimate_workload(
@@ -66,10 +70,18 @@ def test_every_part_of_a_run_by_hand() -> None:
     assert one.run_time_s is not None
     times = {line.item: line.time_s.mid for line in one.bill.lines if line.time_s}
 
-    assert times == pytest.approx({
-        "boot": 60.0, "driver and image": 120.0, "data download": 200.0, "compile": 40.0, "training": 3600.0,
-        "validation": 120.0, "checkpoints": 30.0, "idle tail": 30.0,
-    })  # fmt: skip
+    assert times == pytest.approx(
+        {
+            "boot": 60.0,
+            "driver and image": 120.0,
+            "data download": 200.0,
+            "compile": 40.0,
+            "training": 3600.0,
+            "validation": 120.0,
+            "checkpoints": 30.0,
+            "idle tail": 30.0,
+        }
+    )
     assert one.run_time_s.mid == pytest.approx(4200.0)
     by_item = {line.item: float(line.usd.mid) for line in one.bill.lines}
     assert by_item["training"] == pytest.approx(0.9)
@@ -84,9 +96,15 @@ def test_discount_before_tax_by_hand() -> None:
     plain = priced(terms=terms_with(), **aws).bill
     base = terms_with()
     terms = CostTerms(
-        costs=COSTS, overrides=base.overrides, tax=Tax(name="VAT", percent=Decimal(19)), today=date(2026, 1, 1),
-        discounts=(Discount(provider="aws", percent=Decimal(10)), Discount(provider="gcp", percent=Decimal(50))),
-    )  # fmt: skip
+        costs=COSTS,
+        overrides=base.overrides,
+        tax=Tax(name="VAT", percent=Decimal(19)),
+        today=date(2026, 1, 1),
+        discounts=(
+            Discount(provider="aws", percent=Decimal(10)),
+            Discount(provider="gcp", percent=Decimal(50)),
+        ),
+    )
     bill = priced(terms=terms, **aws).bill
     assert plain is not None
     assert bill is not None
@@ -151,16 +169,22 @@ def test_every_line_says_what_it_rests_on() -> None:
 
 any_terms = st.builds(
     lambda overrides, tax, percent: CostTerms(
-        costs=COSTS, overrides=overrides, tax=None if tax is None else Tax(percent=tax), today=date(2026, 1, 1),
+        costs=COSTS,
+        overrides=overrides,
+        tax=None if tax is None else Tax(percent=tax),
+        today=date(2026, 1, 1),
         discounts=() if percent is None else (Discount(percent=percent),),
     ),
     st.dictionaries(
-        st.sampled_from(sorted({key for key, _ in COSTS.assumptions} | {"dataset_gb", "compile_s", "disk_gb"})),
-        amounts, max_size=6,
+        st.sampled_from(
+            sorted({key for key, _ in COSTS.assumptions} | {"dataset_gb", "compile_s", "disk_gb"})
+        ),
+        amounts,
+        max_size=6,
     ),
     st.none() | st.decimals(min_value=0, max_value=50, places=2),
     st.none() | st.decimals(min_value="0.01", max_value="99", places=2),
-)  # fmt: skip
+)
 anywhere = st.sampled_from([
     ("aws", "vm"), ("gcp", "tpu"), ("azure", "vm"), ("vast", "marketplace"), ("colab", "notebook"),
     ("local", "local"),
@@ -200,10 +224,16 @@ def test_more_epochs_are_never_cheaper_or_sooner(
 ) -> None:
     """Law: at every bound; minimum charges, sessions and checkpoints included. Steps come from the epochs."""
     few, many = (
-        priced(make_workload(epochs=n, steps=None), terms=terms, place=where[1], session_s=session_s,
-               provider=where[0], usd_per_hour=price)
+        priced(
+            make_workload(epochs=n, steps=None),
+            terms=terms,
+            place=where[1],
+            session_s=session_s,
+            provider=where[0],
+            usd_per_hour=price,
+        )
         for n in sorted(runs)
-    )  # fmt: skip
+    )
     assert few.bill is not None
     assert many.bill is not None
 
@@ -223,9 +253,12 @@ def test_a_dearer_price_never_ranks_better(
         for usd, region in ((price + dearer, "a"), (price, "b"))
     ]
     estimate = estimate_workload(
-        make_workload(), selection=Selection(offers=tuple(offers), catalog_as_of="2026-01-21"),
-        predictor=FakePredictor(), question=Question(), terms=terms,
-    )  # fmt: skip
+        make_workload(),
+        selection=Selection(offers=tuple(offers), catalog_as_of="2026-01-21"),
+        predictor=FakePredictor(),
+        question=Question(),
+        terms=terms,
+    )
 
     first, second = (one.offer.usd_per_hour for one in estimate.offers)
     assert first is not None

@@ -22,9 +22,15 @@ from gpuplan.predict.kernels.table import Kernel, KernelTable, build_kernel_tabl
 from gpuplan.predict.step_time import NoPrediction
 
 SQUARE = Kernel(
-    category="dot", dtype="float32", count=1, flops=2.0 * 4096**3, bytes_moved=12.0 * 4096**2, m=4096, n=4096,
+    category="dot",
+    dtype="float32",
+    count=1,
+    flops=2.0 * 4096**3,
+    bytes_moved=12.0 * 4096**2,
+    m=4096,
+    n=4096,
     k=4096,
-)  # fmt: skip
+)
 STREAM = Kernel(category="stream", dtype="float32", count=1, flops=1e6, bytes_moved=1e9)
 DEPTHWISE = Kernel(category="depthwise", dtype="float32", count=1, flops=1e9, bytes_moved=1.0, m=8, n=1, k=9)
 TABLE = build_kernel_table([SQUARE, STREAM, DEPTHWISE])

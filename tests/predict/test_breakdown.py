@@ -18,18 +18,35 @@ from gpuplan.workload.ops import Op, OpKind
 def product(layer: str, *, rows: int) -> Op:
     """Return a matrix product of rows x 1024 x 1024."""
     return Op(
-        kind=OpKind.DOT, name="dot_general", phase="forward", layer=layer, dtype="float32",
-        flops=2.0 * rows * 1024 * 1024, bytes_read=4.0 * 1024 * (rows + 1024), bytes_written=4.0 * 1024 * rows,
-        m=rows, n=1024, k=1024,
-    )  # fmt: skip
+        kind=OpKind.DOT,
+        name="dot_general",
+        phase="forward",
+        layer=layer,
+        dtype="float32",
+        flops=2.0 * rows * 1024 * 1024,
+        bytes_read=4.0 * 1024 * (rows + 1024),
+        bytes_written=4.0 * 1024 * rows,
+        m=rows,
+        n=1024,
+        k=1024,
+    )
 
 
 def fused(layer: str, *, moved: float, group: int) -> Op:
     """Return elementwise work of a fused kernel that moves some bytes."""
     return Op(
-        kind=OpKind.ELEMENTWISE, name="add", phase="forward", layer=layer, dtype="float32", flops=moved / 8,
-        bytes_read=moved, fused_bytes_read=moved, layer_bytes_read=moved, fused_group=group, layer_group=group,
-    )  # fmt: skip
+        kind=OpKind.ELEMENTWISE,
+        name="add",
+        phase="forward",
+        layer=layer,
+        dtype="float32",
+        flops=moved / 8,
+        bytes_read=moved,
+        fused_bytes_read=moved,
+        layer_bytes_read=moved,
+        fused_group=group,
+        layer_group=group,
+    )
 
 
 def taken(workload: Workload, name: str = "T4") -> StepBreakdown:

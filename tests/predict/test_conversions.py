@@ -25,9 +25,15 @@ from gpuplan.predict.step_time import NoPrediction
 
 ACCELERATORS = load_catalog().accelerators
 CONVOLUTION = Kernel(
-    category="conv_fprop", dtype="float32", count=2, flops=2.0 * 4096**3, bytes_moved=12.0 * 4096**2, m=4096,
-    n=4096, k=4096,
-)  # fmt: skip
+    category="conv_fprop",
+    dtype="float32",
+    count=2,
+    flops=2.0 * 4096**3,
+    bytes_moved=12.0 * 4096**2,
+    m=4096,
+    n=4096,
+    k=4096,
+)
 POINTWISE = replace(
     CONVOLUTION, flops=2.0 * 2**20 * 32 * 32, bytes_moved=8.0 * 2**20 * 32, m=2**20, n=32, k=32
 )
@@ -154,9 +160,15 @@ def test_tensorflow_and_xla_lay_float32_channels_first(
 
 @pytest.mark.parametrize(
     ("name", "dtypes"),
-    [("V100-16GB", set()), ("A100-40GB", {"float32"}), ("L4", {"float32"}), ("H100-SXM", set()), ("MI300X", set()),
-     ("TPU-v3", set())],
-)  # fmt: skip
+    [
+        ("V100-16GB", set()),
+        ("A100-40GB", {"float32"}),
+        ("L4", {"float32"}),
+        ("H100-SXM", set()),
+        ("MI300X", set()),
+        ("TPU-v3", set()),
+    ],
+)
 def test_xla_lays_channels_last_from_hopper_on(name: str, dtypes: set[str]) -> None:
     """TF32 begins with Ampere; a TPU has no cuDNN."""
     assert find_xla_converted_dtypes(ACCELERATORS[name], precision="tf32") == dtypes

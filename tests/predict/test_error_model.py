@@ -42,20 +42,34 @@ NOTHING = (0.0, 0.0, 0.0, 0.0)
 ENDS = {"few": (-1.3, 1.3), "many": (-1.2, 1.2)}
 # One error for the whole workload, the same on every accelerator, and all but exact measurements.
 LEVEL_ONLY = ErrorCovariance(
-    common=NOTHING, own=NOTHING, level=1.0, wiggle_common=0.0, wiggle_own=0.0, noise=1e-6,
-    alike_common=0.0, alike_own=0.0,
-)  # fmt: skip
+    common=NOTHING,
+    own=NOTHING,
+    level=1.0,
+    wiggle_common=0.0,
+    wiggle_own=0.0,
+    noise=1e-6,
+    alike_common=0.0,
+    alike_own=0.0,
+)
 
 
 def step(
-    accelerator: str = "T4", *, batch_size: int = 16, modelled_s: float = 0.1,
-    parts: tuple[float, ...] = (0.7, 0.2, 0.05, 0.05), work: str = "net",
-) -> StepSummary:  # fmt: skip
+    accelerator: str = "T4",
+    *,
+    batch_size: int = 16,
+    modelled_s: float = 0.1,
+    parts: tuple[float, ...] = (0.7, 0.2, 0.05, 0.05),
+    work: str = "net",
+) -> StepSummary:
     return StepSummary(
-        work=work, accelerator=accelerator, batch_size=batch_size, modelled_s=modelled_s,
+        work=work,
+        accelerator=accelerator,
+        batch_size=batch_size,
+        modelled_s=modelled_s,
         parts_s={name: modelled_s * share for name, share in zip(PARTS, parts, strict=True)},
-        input_bytes=1e6, launches=100.0,
-    )  # fmt: skip
+        input_bytes=1e6,
+        launches=100.0,
+    )
 
 
 def error_model(
@@ -112,7 +126,7 @@ def test_half_the_variance_in_common_carries_half_the_error() -> None:
     all_compute = (1.0, 0.0, 0.0, 0.0)
     found = error_model(covariance_model).corrections(
         [step(parts=all_compute)], [0.15], [step("V100", parts=all_compute)]
-    )  # fmt: skip
+    )
     assert found[0].log_ratio == pytest.approx(0.5 * math.log(1.5), rel=1e-6)
 
 
@@ -123,7 +137,7 @@ def test_an_error_of_the_host_does_not_reach_a_step_without_host_time() -> None:
     profiled = [step(parts=host)]
     found = error_model(covariance_model).corrections(
         profiled, [0.2], [step("V100", parts=device), step("V100", parts=host)]
-    )  # fmt: skip
+    )
     assert found[0].log_ratio == 0.0
     assert found[1].log_ratio == pytest.approx(math.log(2.0), rel=1e-6)
 
@@ -176,8 +190,10 @@ def test_covariance_is_symmetric_and_positive() -> None:
     """As of any covariance, on steps that differ in everything."""
     steps = [
         step(chip, batch_size=size, modelled_s=0.01 * size, work=work)
-        for chip in ("T4", "V100", "K80") for size in (16, 64, 256) for work in ("net", "other")
-    ]  # fmt: skip
+        for chip in ("T4", "V100", "K80")
+        for size in (16, 64, 256)
+        for work in ("net", "other")
+    ]
     points = build_features(steps)
     matrix = compute_covariance(ErrorCovariance(), points, points)
     assert np.allclose(matrix, matrix.T)

@@ -20,8 +20,12 @@ def test_one_network_under_several_names_is_left_out_as_one() -> None:
     for m in load_published_measurements():
         names.setdefault(m.family, set()).add(m.architecture)
     assert names["resnet50"] == {
-        "resnet50", "resnet50_keras", "resnet50_mxnet", "resnet50_v1", "resnet50_v15",
-    }  # fmt: skip
+        "resnet50",
+        "resnet50_keras",
+        "resnet50_mxnet",
+        "resnet50_v1",
+        "resnet50_v15",
+    }
     assert names["bert"] == {"bert_classification", "bert_pretraining", "bert_span", "bert_tagging"}
     assert "resnet50" not in names["resnet18"]
 
@@ -52,8 +56,10 @@ def test_files_of_one_publisher_are_one_source() -> None:
     """NVIDIA's three files are left out together; every source keeps all its rows."""
     corpus = load_published_measurements()
     assert {m.collection for m in corpus if m.origin == "nvidia_dle"} == {
-        "nvidia_dle_vision", "nvidia_dle_language", "nvidia_dle_infer",
-    }  # fmt: skip
+        "nvidia_dle_vision",
+        "nvidia_dle_language",
+        "nvidia_dle_infer",
+    }
     assert not any(m.origin.endswith(("_vision", "_language", "_infer")) for m in corpus)
 
 

@@ -34,11 +34,13 @@ def slower(coefficients: Coefficients) -> Coefficients:
     """Return coefficients by which every host takes twice as long for everything."""
     hosts = {
         name: replace(
-            host, fixed_s=host.fixed_s * SLOWER, dispatch_s=host.dispatch_s * SLOWER,
+            host,
+            fixed_s=host.fixed_s * SLOWER,
+            dispatch_s=host.dispatch_s * SLOWER,
             feed_bytes_per_s=host.feed_bytes_per_s / SLOWER,
         )
         for name, host in coefficients.hosts.items()
-    }  # fmt: skip
+    }
     return replace(coefficients, hosts=hosts)
 
 
@@ -50,9 +52,12 @@ def held_out_by(name_of: Callable[[Measurement], str], marked: str) -> CrossVali
     packaged = load_coefficients()
     fits = {group: slower(packaged) if group == marked else packaged for group in {"", *groups}}
     return CrossValidation(
-        samples=samples, groups=groups, predicted_s=tuple(e.fit_sample.step_s for e in samples), baseline_s={},
+        samples=samples,
+        groups=groups,
+        predicted_s=tuple(e.fit_sample.step_s for e in samples),
+        baseline_s={},
         fits=cast("dict[str, Any]", fits),
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture(scope="module")

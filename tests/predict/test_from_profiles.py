@@ -25,9 +25,15 @@ ENDS = {"few": (-1.3, 1.3), "many": (-1.2, 1.2)}
 NOTHING = (0.0, 0.0, 0.0, 0.0)
 # The only error possible is that of one chip: it is carried over to the same chip in full, and to no other.
 OWN_ONLY = ErrorCovariance(
-    common=NOTHING, own=(1.0, 1.0, 1.0, 1.0), level=0.0, wiggle_common=0.0, wiggle_own=0.0, noise=1e-6,
-    alike_common=0.0, alike_own=0.0,
-)  # fmt: skip
+    common=NOTHING,
+    own=(1.0, 1.0, 1.0, 1.0),
+    level=0.0,
+    wiggle_common=0.0,
+    wiggle_own=0.0,
+    noise=1e-6,
+    alike_common=0.0,
+    alike_own=0.0,
+)
 
 
 @pytest.fixture(scope="module")
@@ -62,9 +68,14 @@ def profiled(
 ) -> ProfiledPredictor:
     """A predictor with one measured step."""
     measured = ProfileRow(
-        workload=workload, accelerator=accelerator, devices=1, step_s=step_s, low_s=None, high_s=None,
+        workload=workload,
+        accelerator=accelerator,
+        devices=1,
+        step_s=step_s,
+        low_s=None,
+        high_s=None,
         source="made up",
-    )  # fmt: skip
+    )
     return ProfiledPredictor(
         Predictor.load(), [measured], own_cpu=None, accelerators=CATALOG.accelerators, error_model=error_model
     )

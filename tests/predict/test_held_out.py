@@ -19,9 +19,10 @@ def few(profet_bench: Evaluator) -> list[LabelledSample]:
     """Four networks of PROFET at one image size: a fit of seconds."""
     wanted = ("mnist_cnn", "resnet18", "vgg11", "resnet_small")
     return [
-        e for e in profet_bench.samples
+        e
+        for e in profet_bench.samples
         if e.measurement.family in wanted and "image_size=64" in e.measurement.model
-    ]  # fmt: skip
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -64,10 +65,12 @@ def errors(few: list[LabelledSample], chips: dict[str, tuple[int, float]]) -> Cr
     rows = [(chip, log - 0.01 * i) for chip, (_, log) in chips.items() for i in range(2)]
     step_s = few[0].fit_sample.step_s
     return CrossValidation(
-        samples=(few[0],) * len(rows), groups=tuple(chip for chip, _ in rows),
-        predicted_s=tuple(step_s / math.exp(log) for _, log in rows), baseline_s={},
+        samples=(few[0],) * len(rows),
+        groups=tuple(chip for chip, _ in rows),
+        predicted_s=tuple(step_s / math.exp(log) for _, log in rows),
+        baseline_s={},
         era=tuple(era_bucket(chips[chip][0]) for chip, _ in rows),
-    )  # fmt: skip
+    )
 
 
 def test_residuals_on_discontinued_backends_calibrate_only_each_other(few: list[LabelledSample]) -> None:
@@ -76,9 +79,12 @@ def test_residuals_on_discontinued_backends_calibrate_only_each_other(few: list[
     logs = {"a": 0.1, "b": 0.2, "c": -0.1, "d": 2.5, "e": 2.6, "f": 2.7}
     step_s = few[0].fit_sample.step_s
     validation = CrossValidation(
-        samples=tuple(older if log > 1 else few[0] for log in logs.values()), groups=tuple(logs),
-        predicted_s=tuple(step_s / math.exp(log) for log in logs.values()), baseline_s={}, few_groups=True,
-    )  # fmt: skip
+        samples=tuple(older if log > 1 else few[0] for log in logs.values()),
+        groups=tuple(logs),
+        predicted_s=tuple(step_s / math.exp(log) for log in logs.values()),
+        baseline_s={},
+        few_groups=True,
+    )
     ends = validation.intervals(kinds=("keras", "older keras", "tuned"))
 
     assert ends["keras"][1] == ends["tuned"][1] == pytest.approx(0.2)

@@ -79,11 +79,12 @@ def test_a_rule_of_thumb_has_a_constant_for_each_mode(torch7: CrossValidation) -
 
         of = {
             family: [
-                i for i, e in enumerate(torch7.samples)
+                i
+                for i, e in enumerate(torch7.samples)
                 if e.measurement.family == family and e.measurement.mode == mode
             ]
             for family in ("resnet50", "vgg16")
-        }  # fmt: skip
+        }
         ratios = sorted(map(ratio, of["vgg16"]))
         middle = math.sqrt(ratios[(len(ratios) - 1) // 2] * ratios[len(ratios) // 2])
         for i in of["resnet50"]:

@@ -54,9 +54,11 @@ BARE = ParallelCoefficients(  # nothing hides, nothing waits: the ring alone
     methods={"": MethodCoefficients(slowdown=0.0, sync_s=0.0, overlap=0.0)},
 )
 SINGLE = StepTime(
-    time_s=Interval(low=0.08, mid=0.1, high=0.125), basis="modelled", limiter="compute",
+    time_s=Interval(low=0.08, mid=0.1, high=0.125),
+    basis="modelled",
+    limiter="compute",
     parts_s={"compute": 0.1},
-)  # fmt: skip
+)
 
 
 @pytest.fixture(scope="module")
@@ -86,9 +88,14 @@ def test_accumulation_shares_one_exchange_among_passes() -> None:
 def test_a_host_that_decodes_too_slowly_sets_the_pace() -> None:
     """8 x 256 images at 100 a second on each of 10 cores take 2.048 s, whatever the devices can do."""
     step_s = compute_parallel_step_s(
-        single_s=0.1, devices=8, gradient_bytes=0.0, link=NVLINK, parallel=BARE, decoded_samples=256.0,
+        single_s=0.1,
+        devices=8,
+        gradient_bytes=0.0,
+        link=NVLINK,
+        parallel=BARE,
+        decoded_samples=256.0,
         cpu_cores=10,
-    )  # fmt: skip
+    )
     assert step_s == pytest.approx(8 * 256 / 1000, rel=1e-3)
 
 
@@ -144,9 +151,13 @@ def test_several_devices_are_never_faster_than_their_number(
 ) -> None:
     """Parallel efficiency is at most one: a step is never shorter than one device's."""
     step_s = compute_parallel_step_s(
-        single_s=single_s, devices=devices, gradient_bytes=gradient_bytes, method=method,
-        link=Link(kind="nvlink", bytes_per_s=rate), parallel=load_parallel_coefficients()["all_reduce"],
-    )  # fmt: skip
+        single_s=single_s,
+        devices=devices,
+        gradient_bytes=gradient_bytes,
+        method=method,
+        link=Link(kind="nvlink", bytes_per_s=rate),
+        parallel=load_parallel_coefficients()["all_reduce"],
+    )
     assert step_s >= single_s
 
 
@@ -158,9 +169,13 @@ def test_more_bandwidth_is_never_slower(  # noqa: PLR0917
 
     def over(bytes_per_s: float) -> float:
         return compute_parallel_step_s(
-            single_s=single_s, devices=devices, gradient_bytes=gradient_bytes, method=method,
-            link=Link(kind="pcie", bytes_per_s=bytes_per_s), parallel=load_parallel_coefficients()["all_reduce"],
-        )  # fmt: skip
+            single_s=single_s,
+            devices=devices,
+            gradient_bytes=gradient_bytes,
+            method=method,
+            link=Link(kind="pcie", bytes_per_s=bytes_per_s),
+            parallel=load_parallel_coefficients()["all_reduce"],
+        )
 
     assert over(rate * faster) <= over(rate) * (1 + 1e-9)
 
@@ -261,8 +276,9 @@ def test_a_fit_finds_the_constants_that_made_the_data(pairs: list[ScalingPair]) 
     made_by = load_parallel_coefficients()["all_reduce"]
     made = [
         replace(pair, measurement=replace(pair.measurement, step_s=predict_pair_s(pair, made_by)))
-        for pair in pairs if pair.form == "all_reduce"
-    ][:120]  # fmt: skip
+        for pair in pairs
+        if pair.form == "all_reduce"
+    ][:120]
     found = fit_parallel(made[::2])
     errors = [abs(predict_pair_s(pair, found) / pair.measurement.step_s - 1) for pair in made[1::2]]
     assert sum(errors) / len(errors) < 0.02
@@ -271,9 +287,10 @@ def test_a_fit_finds_the_constants_that_made_the_data(pairs: list[ScalingPair]) 
 def test_sources_left_out_are_predicted_within_a_tenth(validation: ScalingCrossValidation) -> None:
     """2, 4 and 8 devices in one host from the published step on one: mean error at most 10 %, 80 % held."""
     rows = [
-        row for row in validation.score()
+        row
+        for row in validation.score()
         if row.measurement.hosts == 1 and row.measurement.devices in (2, 4, 8)
-    ]  # fmt: skip
+    ]
     summary = summarize(rows)
     assert summary.n >= 500
     assert summary.mean_ape < 0.09

@@ -28,10 +28,12 @@ PROFILES = Path(str(resources.files("gpuplan.profiles")))
 def few_rows() -> list[Measurement]:
     """Return two networks on two GPUs at two batch sizes, and a collection of steps on several GPUs."""
     chosen = [
-        m for m in read_published_file("profet_keras_aws")
-        if m.architecture in ("mnist_cnn", "lenet5") and m.accelerator in ("T4", "V100-16GB")
+        m
+        for m in read_published_file("profet_keras_aws")
+        if m.architecture in ("mnist_cnn", "lenet5")
+        and m.accelerator in ("T4", "V100-16GB")
         and m.batch_size in (16, 256)
-    ]  # fmt: skip
+    ]
     return [*chosen, *read_published_file("tensorpack_benchmarks")]
 
 
@@ -40,10 +42,12 @@ def fake_calibration(samples: Sequence[LabelledSample], **_: object) -> Calibrat
     packaged = load_coefficients()
     groups = tuple(e.measurement.family for e in samples)
     models = CrossValidation(
-        samples=tuple(samples), groups=groups, baseline_s={},
+        samples=tuple(samples),
+        groups=groups,
+        baseline_s={},
         predicted_s=tuple(predict_sample_s(e.fit_sample, packaged) for e in samples),
         fits=cast("Any", dict.fromkeys(groups, packaged)),
-    )  # fmt: skip
+    )
     return Calibration(coefficients=packaged, fitted=cast("Any", packaged), models=models, sources=models)
 
 

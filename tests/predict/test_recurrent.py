@@ -124,10 +124,14 @@ def test_a_network_without_recurrent_layers_is_the_same_either_way() -> None:
 @pytest.mark.parametrize(
     ("framework", "compiled", "cudnn_layers"),
     [
-        ("pytorch", False, CUDNN), ("tensorflow2", False, CUDNN), ("tensorflow2", True, frozenset()),
-        ("tensorflow1", False, frozenset()), ("mxnet", False, frozenset()), ("cntk", False, frozenset()),
+        ("pytorch", False, CUDNN),
+        ("tensorflow2", False, CUDNN),
+        ("tensorflow2", True, frozenset()),
+        ("tensorflow1", False, frozenset()),
+        ("mxnet", False, frozenset()),
+        ("cntk", False, frozenset()),
     ],
-)  # fmt: skip
+)
 def test_frameworks_with_recurrent_layers_by_cudnn(
     framework: str, compiled: bool, cudnn_layers: frozenset[str]
 ) -> None:
@@ -142,10 +146,13 @@ def test_frameworks_with_recurrent_layers_by_cudnn(
 @pytest.mark.parametrize(
     ("name", "keras", "compiled", "cudnn_layers"),
     [
-        ("T4", "3.15.1", True, {"lstm"}), ("T4", "3.13.2", True, set()), ("T4", "3.13.2", False, {"lstm", "gru"}),
-        ("TPU-v3", "3.15.1", True, set()), ("TPU-v3", "3.15.1", False, set()),
+        ("T4", "3.15.1", True, {"lstm"}),
+        ("T4", "3.13.2", True, set()),
+        ("T4", "3.13.2", False, {"lstm", "gru"}),
+        ("TPU-v3", "3.15.1", True, set()),
+        ("TPU-v3", "3.15.1", False, set()),
     ],
-)  # fmt: skip
+)
 def test_keras_versions_with_recurrent_layers_by_cudnn(
     name: str, keras: str, compiled: bool, cudnn_layers: set[str]
 ) -> None:

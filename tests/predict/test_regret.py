@@ -128,8 +128,10 @@ def test_repeats_count_once_and_prices_are_asked_by_devices() -> None:
     rows += [row("K80", 3, 3, devices=2), row("M60", 4, 4, devices=2)]
     (chips,) = build_options(rows, lambda name, devices: 10.0 * devices if name == "T4" else None)
     assert [(c.accelerator, c.measured_s, c.usd_per_hour) for c in chips] == [
-        ("T4", 2.0, 20.0), ("K80", 3.0, None), ("M60", 4.0, None),
-    ]  # fmt: skip
+        ("T4", 2.0, 20.0),
+        ("K80", 3.0, None),
+        ("M60", 4.0, None),
+    ]
     assert [d.accelerators for d in evaluate_choices(rows, no_price)] == [3]
 
 

@@ -26,11 +26,22 @@ def best(*, m: float, n: float, k: float, may_split: bool = True) -> float:
     one = np.array([1.0])
     return float(
         best_tiling_s(
-            m=m * one, n=n * one, k=k * one, batch=one, cores=80.0, core_flop_per_s=1e12, tile_exponent=0.5,
-            k_step=8.0, quantization=0.5, split_cost=0.1, may_split=np.array([may_split]), step_latency_s=1e-7,
-            sharpness=3.0, xp=np,
+            m=m * one,
+            n=n * one,
+            k=k * one,
+            batch=one,
+            cores=80.0,
+            core_flop_per_s=1e12,
+            tile_exponent=0.5,
+            k_step=8.0,
+            quantization=0.5,
+            split_cost=0.1,
+            may_split=np.array([may_split]),
+            step_latency_s=1e-7,
+            sharpness=3.0,
+            xp=np,
         )[0]
-    )  # fmt: skip
+    )
 
 
 TILE_S = 2 * 128 * 128 * 64 / 1e12

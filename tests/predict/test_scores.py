@@ -19,9 +19,18 @@ from gpuplan.units import Interval
 
 def measured(step_s: float, accelerator: str = "T4") -> Measurement:
     return Measurement(
-        model="models.py:vgg11?image_size=32", base=Path(), batch_size=32, accelerator=accelerator, devices=1,
-        mode="train", precision="float32", compiled=False, stack="keras", step_s=step_s, source="by hand",
-    )  # fmt: skip
+        model="models.py:vgg11?image_size=32",
+        base=Path(),
+        batch_size=32,
+        accelerator=accelerator,
+        devices=1,
+        mode="train",
+        precision="float32",
+        compiled=False,
+        stack="keras",
+        step_s=step_s,
+        source="by hand",
+    )
 
 
 def score(step_s: float, mid: float, accelerator: str = "T4") -> ScoredRow:

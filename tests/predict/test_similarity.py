@@ -39,10 +39,14 @@ def test_the_shares_of_a_time_breakdown_sum_to_one(samples: dict[str, LabelledSa
         step = model_sample(fit_sample, fitted)
         breakdown = step.breakdown
         _, kernels_s, _, _ = compute_kernel_times_s(
-            fit_sample.table, fit_sample.chip, fitted, generation=fit_sample.generation, stack=fit_sample.stack,
+            fit_sample.table,
+            fit_sample.chip,
+            fitted,
+            generation=fit_sample.generation,
+            stack=fit_sample.stack,
             year=fit_sample.year,
             software_year=fit_sample.software_year,
-        )  # fmt: skip
+        )
         assert sum(breakdown) == pytest.approx(1.0)
         assert min(breakdown) >= -1e-12
         assert 1.0 - breakdown.waiting == pytest.approx(float(kernels_s.sum()) / step.total_s)
@@ -69,10 +73,12 @@ def judged(sample: LabelledSample, made: list[tuple[str, float, TimeBreakdown]])
     """One step as often as there are groups, each with a made-up error and makeup."""
     step_s = sample.fit_sample.step_s
     return CrossValidation(
-        samples=(sample,) * len(made), groups=tuple(name for name, _, _ in made), baseline_s={},
+        samples=(sample,) * len(made),
+        groups=tuple(name for name, _, _ in made),
+        baseline_s={},
         predicted_s=tuple(step_s / math.exp(log) for _, log, _ in made),
         breakdowns=tuple(breakdown for _, _, breakdown in made),
-    )  # fmt: skip
+    )
 
 
 MADE = [

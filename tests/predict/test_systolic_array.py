@@ -15,9 +15,15 @@ from gpuplan.workload.ops import Op, OpKind
 
 def product(m: int, n: int, k: int) -> KernelTable:
     kernel = Kernel(
-        category="dot", dtype="bfloat16", count=1.0, flops=2.0 * m * n * k, m=m, n=n, k=k,
+        category="dot",
+        dtype="bfloat16",
+        count=1.0,
+        flops=2.0 * m * n * k,
+        m=m,
+        n=n,
+        k=k,
         bytes_moved=2.0 * (m * k + k * n + m * n),
-    )  # fmt: skip
+    )
     return build_kernel_table([kernel])
 
 
@@ -70,10 +76,18 @@ def test_newer_arrays_are_wider() -> None:
 def test_each_core_of_an_old_chip_updates_its_own_weights(name: str, copies: int) -> None:
     """The forward pass shares the batch, the update is done once a core."""
     ops = tuple(
-        Op(kind=OpKind.ELEMENTWISE, name="add", phase=phase, layer="", dtype="float32", fused_bytes_read=8.0,
-           fused_group=number, layer_group=number)
+        Op(
+            kind=OpKind.ELEMENTWISE,
+            name="add",
+            phase=phase,
+            layer="",
+            dtype="float32",
+            fused_bytes_read=8.0,
+            fused_group=number,
+            layer_group=number,
+        )
         for number, phase in enumerate(("forward", "update"))
-    )  # fmt: skip
+    )
     moved = sum(
         k.bytes_moved * k.count
         for k in build_kernels(repeat_updates(ops, cores=CORES_PER_CHIP.get(name, 1)), compiled=True)

@@ -20,9 +20,16 @@ VOLTA = replace(load_coefficients().generations["Volta"], filter_passes=10.0, ar
 PIXELS, CHANNELS, FILTERS = 64 * 56 * 56, 128, 256
 ACROSS = 9 * CHANNELS
 CONVOLUTION = Kernel(
-    category="conv_fprop", dtype="float32", count=1, flops=2.0 * PIXELS * FILTERS * ACROSS, bytes_moved=3e8,
-    m=PIXELS, n=FILTERS, k=ACROSS, winograd=True,
-)  # fmt: skip
+    category="conv_fprop",
+    dtype="float32",
+    count=1,
+    flops=2.0 * PIXELS * FILTERS * ACROSS,
+    bytes_moved=3e8,
+    m=PIXELS,
+    n=FILTERS,
+    k=ACROSS,
+    winograd=True,
+)
 OF_WEIGHTS = replace(CONVOLUTION, category="conv_wgrad", m=ACROSS, k=PIXELS)
 BANDWIDTH_BYTES_PER_S = 700e9
 
@@ -36,9 +43,13 @@ def board(name: str, table: KernelTable, precision: str = "float32") -> Accelera
 def found_s(*kernels: Kernel, name: str = "V100-16GB", precision: str = "float32", clock: float = 1.0) -> Any:
     table = build_kernel_table(kernels)
     return transforms_s(
-        table, board(name, table, precision), VOLTA, bandwidth_bytes_per_s=BANDWIDTH_BYTES_PER_S, clock=clock,
+        table,
+        board(name, table, precision),
+        VOLTA,
+        bandwidth_bytes_per_s=BANDWIDTH_BYTES_PER_S,
+        clock=clock,
         xp=np,
-    )  # fmt: skip
+    )
 
 
 def test_by_hand() -> None:

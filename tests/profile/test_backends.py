@@ -31,8 +31,12 @@ def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     }  # fmt: skip
     done = subprocess.run(
         [sys.executable, str(RUNS), str(tmp_path_factory.mktemp("timer"))],
-        env=environment, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return {**answer, "stderr": done.stderr}

@@ -142,10 +142,15 @@ def test_what_the_caller_runs_beside_a_profile_is_not_the_profile(tmp_path: Path
     try:
         found = profile(
             ProfileRequest(
-                model=f"{model}:tiny", batch_sizes=(32,), backend="jax", device="cpu", rules=rules, trace=False,
+                model=f"{model}:tiny",
+                batch_sizes=(32,),
+                backend="jax",
+                device="cpu",
+                rules=rules,
+                trace=False,
                 several=ProcessLimits(fewest=1, most=1),
             )
-        )  # fmt: skip
+        )
     finally:
         busy.kill()
         busy.wait()

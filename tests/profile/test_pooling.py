@@ -104,9 +104,13 @@ def test_processes_that_differ_are_a_finding_with_the_way_out() -> None:
 def test_the_load_of_several_processes_is_the_mean_over_their_time() -> None:
     """One of 1 s, half of a core taken by ffmpeg, and one of 3 s in peace."""
     busy = ProcessorUse(
-        wall_s=1.0, cores=2, own_cores=1.0, other_cores=0.6, stolen_cores=0.0,
+        wall_s=1.0,
+        cores=2,
+        own_cores=1.0,
+        other_cores=0.6,
+        stolen_cores=0.0,
         most=(OtherProcess(pid=7, name="ffmpeg", cores=0.5),),
-    )  # fmt: skip
+    )
     calm = ProcessorUse(wall_s=3.0, cores=2, own_cores=1.0, other_cores=0.0, stolen_cores=0.0)
     found = combine_uses([busy, calm])
 

@@ -17,13 +17,19 @@ RUNS = Path(__file__).with_name("run_on_two_devices.py")
 def test_two_devices_share_every_batch(tmp_path: Path) -> None:
     """Batches of 32 over two devices: 16 each; three epochs of ten steps before early stopping has seen enough."""
     environment = {
-        **os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu",
+        **os.environ,
+        "KERAS_BACKEND": "jax",
+        "JAX_PLATFORMS": "cpu",
         "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
-    }  # fmt: skip
+    }
     done = subprocess.run(
-        [sys.executable, str(RUNS), str(tmp_path)], env=environment, capture_output=True, text=True,
-        timeout=300, check=False,
-    )  # fmt: skip
+        [sys.executable, str(RUNS), str(tmp_path)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     answer = json.loads(done.stdout.splitlines()[-1])
     profile = answer["profile"]

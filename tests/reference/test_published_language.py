@@ -98,12 +98,19 @@ def test_bert_has_as_many_parameters_as_its_checkpoints(
 @pytest.mark.parametrize(
     ("layers", "width", "heads", "sequence_length", "published_millions"),
     [
-        (12, 768, 12, 2048, 125.3), (12, 768, 12, 65536, 174.1), (24, 1024, 16, 2048, 356.0),
-        (24, 1536, 12, 2048, 760.5), (24, 2048, 16, 2048, 1316.0), (24, 2048, 16, 512, 1312.8),
-        (32, 2560, 20, 2048, 2651.8), (32, 4096, 32, 2048, 6658.9), (40, 5120, 40, 2048, 12854.0),
-        (48, 7168, 56, 2048, 29975.2), (48, 7168, 56, 8192, 30019.3),
+        (12, 768, 12, 2048, 125.3),
+        (12, 768, 12, 65536, 174.1),
+        (24, 1024, 16, 2048, 356.0),
+        (24, 1536, 12, 2048, 760.5),
+        (24, 2048, 16, 2048, 1316.0),
+        (24, 2048, 16, 512, 1312.8),
+        (32, 2560, 20, 2048, 2651.8),
+        (32, 4096, 32, 2048, 6658.9),
+        (40, 5120, 40, 2048, 12854.0),
+        (48, 7168, 56, 2048, 29975.2),
+        (48, 7168, 56, 8192, 30019.3),
     ],
-)  # fmt: skip
+)
 def test_mpt_has_the_parameters_of_the_published_table(
     layers: int, width: int, heads: int, sequence_length: int, published_millions: float
 ) -> None:
@@ -172,10 +179,12 @@ def test_transformer_xl_drops_and_updates_as_its_scripts_do() -> None:
 @pytest.mark.parametrize(
     ("file", "function", "arguments"),
     [
-        ("language", "bert_pretraining", {"layers": 2}), ("language", "bert_span", {"layers": 1}),
-        ("language", "bert_tagging", {"layers": 1}), ("transformer_xl", "transformer_xl", {"layers": 2}),
+        ("language", "bert_pretraining", {"layers": 2}),
+        ("language", "bert_span", {"layers": 1}),
+        ("language", "bert_tagging", {"layers": 1}),
+        ("transformer_xl", "transformer_xl", {"layers": 2}),
     ],
-)  # fmt: skip
+)
 def test_a_script_for_tensorflow_1_trains_the_same_parameters(
     file: str, function: str, arguments: dict[str, Any]
 ) -> None:
@@ -246,13 +255,19 @@ def test_predicting_every_position_costs_more_logits() -> None:
 @pytest.mark.parametrize(
     "reference",
     [
-        "transformer_xl.py:transformer_xl?layers=2", "transformer_xl.py:transformer_xl?layers=2&division=4",
-        "language.py:transformer?layers=1", "language.py:mpt?layers=1&sequence_length=512",
-        "language.py:bert_tagging?layers=1", "language.py:bert_span?layers=1&rewritten=true",
-        "transformer_xl.py:transformer_xl?layers=2&rewritten=true", "forecasting.py:temporal_fusion_transformer",
-        "recommenders.py:neumf", "recurrent.py:lstm_language_model", "recurrent.py:text_generator",
+        "transformer_xl.py:transformer_xl?layers=2",
+        "transformer_xl.py:transformer_xl?layers=2&division=4",
+        "language.py:transformer?layers=1",
+        "language.py:mpt?layers=1&sequence_length=512",
+        "language.py:bert_tagging?layers=1",
+        "language.py:bert_span?layers=1&rewritten=true",
+        "transformer_xl.py:transformer_xl?layers=2&rewritten=true",
+        "forecasting.py:temporal_fusion_transformer",
+        "recommenders.py:neumf",
+        "recurrent.py:lstm_language_model",
+        "recurrent.py:text_generator",
     ],
-)  # fmt: skip
+)
 def test_a_step_can_be_traced_in_mixed_precision(reference: str) -> None:
     """Every operation of every model is known to the tracer, and matrix products run in 16 bits."""
     workload = _workload(reference, precision="mixed_float16")
@@ -293,9 +308,11 @@ def test_no_row_is_both_published_and_left_out() -> None:
 def test_bert_rows_stay_below_the_peak() -> None:
     """No BERT row is faster than its chip's datasheet: 72 b s l h^2 FLOPs a step, without the attention itself."""
     peaks = {
-        ("V100", "float32"): 15.7e12, ("V100", "mixed_float16"): 125e12, ("A100", "tf32"): 156e12,
+        ("V100", "float32"): 15.7e12,
+        ("V100", "mixed_float16"): 125e12,
+        ("A100", "tf32"): 156e12,
         ("A100", "mixed_float16"): 312e12,
-    }  # fmt: skip
+    }
     rows = [row for row in _rows() if "bert_" in row.model and row.accelerator[:4] in ("V100", "A100")]
 
     assert len(rows) > 200

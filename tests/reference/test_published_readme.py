@@ -19,8 +19,10 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 
 def test_every_file_is_listed_with_its_rows() -> None:
     """Training on one device, on several, inference: as in the files, none missing, none too many."""
-    listed = {name: tuple(map(int, counts.split(", "))) for name, counts in
-              re.findall(r"^\| (\w+\.csv) \| (\d+, \d+, \d+) \|", PAGE, flags=re.MULTILINE)}  # fmt: skip
+    listed = {
+        name: tuple(map(int, counts.split(", ")))
+        for name, counts in re.findall(r"^\| (\w+\.csv) \| (\d+, \d+, \d+) \|", PAGE, flags=re.MULTILINE)
+    }
     counted = {}
     for path in FOLDER.glob("*.csv"):
         if not path.name.startswith("left_out"):

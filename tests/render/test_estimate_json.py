@@ -25,18 +25,23 @@ from gpuplan.units import Interval
 CATALOG = load_catalog()
 PLAIN = CostTerms(costs=CATALOG.costs)
 DISCOUNTED = replace(
-    PLAIN, tax=Tax(name='"VAT"', percent=Decimal(19)), today=date(2026, 1, 1),
+    PLAIN,
+    tax=Tax(name='"VAT"', percent=Decimal(19)),
+    today=date(2026, 1, 1),
     discounts=(Discount(provider="aws", percent=Decimal(10)),),
-)  # fmt: skip
+)
 
 
 def estimate(terms: CostTerms = PLAIN, *, hosts: tuple[int, ...] = (1,), **changes: object) -> Estimate:
     """Return the answer for the whole catalog, retired machines and all."""
     filters = Filters(include_retired=True, hosts=hosts)
     return estimate_workload(
-        make_workload(**changes), selection=select(filters, catalog=CATALOG), predictor=FakePredictor(),
-        question=Question(filters=filters), terms=terms,
-    )  # fmt: skip
+        make_workload(**changes),
+        selection=select(filters, catalog=CATALOG),
+        predictor=FakePredictor(),
+        question=Question(filters=filters),
+        terms=terms,
+    )
 
 
 @pytest.mark.parametrize(

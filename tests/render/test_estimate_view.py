@@ -115,8 +115,10 @@ def test_without_a_length_samples_are_priced_and_not_the_run(monkeypatch: pytest
     """By hand: 32 samples a second at $0.526 an hour are $4.57 a million; no dash stands for a run."""
     answer = estimate_workload(
         make_workload(samples=None, epochs=None, steps=None),
-        selection=make_selection((OFFERS[0], ACCELERATORS["T4"])), predictor=FakePredictor(), question=Question(),
-    )  # fmt: skip
+        selection=make_selection((OFFERS[0], ACCELERATORS["T4"])),
+        predictor=FakePredictor(),
+        question=Question(),
+    )
     text = shown(monkeypatch, answer, width=120)
     assert "$ a million" in text
     assert "21–40" in text

@@ -85,8 +85,12 @@ def test_json_is_one_object_with_its_schema(capsys: pytest.CaptureFixture[str]) 
 
     document = json.loads(capsys.readouterr().out)
     assert document == {
-        "schema": "gpuplan.test/1", "usd": "0.0000001", "on": "2026-08-03", "none": None, "set": ["a", "b"],
-    }  # fmt: skip
+        "schema": "gpuplan.test/1",
+        "usd": "0.0000001",
+        "on": "2026-08-03",
+        "none": None,
+        "set": ["a", "b"],
+    }
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), object()])
@@ -103,7 +107,7 @@ def test_a_reader_that_leaves_is_no_error(as_json: bool) -> None:
         "from gpuplan.render.output import *; rows = [{'n': i} for i in range(200_000)];"
         "n = Column(key='n', header='N');"
         + ("emit_json('x/1', {'rows': rows})" if as_json else "emit_rows([n], rows)")
-    )  # fmt: skip
+    )
     with subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:

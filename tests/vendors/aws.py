@@ -39,20 +39,37 @@ def offer_line(offer: Offer, **changes: str) -> dict[str, str]:
     is_gpu = offer.accelerator != CPU
     return {
         **dict.fromkeys(COLUMNS, ""),
-        "SKU": sku, "OfferTermCode": "JRTCKXETXF", "RateCode": f"{sku}.JRTCKXETXF.6YS6EN2CT7",
-        "TermType": "OnDemand", "Unit": "Hrs", "PricePerUnit": f"{offer.usd_per_hour:.10f}", "Currency": "USD",
+        "SKU": sku,
+        "OfferTermCode": "JRTCKXETXF",
+        "RateCode": f"{sku}.JRTCKXETXF.6YS6EN2CT7",
+        "TermType": "OnDemand",
+        "Unit": "Hrs",
+        "PricePerUnit": f"{offer.usd_per_hour:.10f}",
+        "Currency": "USD",
         "PriceDescription": f"${offer.usd_per_hour} per On Demand Linux {offer.instance_type} Instance Hour",
-        "EffectiveDate": "2026-11-01", "StartingRange": "0", "EndingRange": "Inf",
-        "Product Family": "Compute Instance", "serviceCode": "AmazonEC2", "Location Type": "AWS Region",
-        "Instance Type": offer.instance_type, "Current Generation": "Yes",
+        "EffectiveDate": "2026-11-01",
+        "StartingRange": "0",
+        "EndingRange": "Inf",
+        "Product Family": "Compute Instance",
+        "serviceCode": "AmazonEC2",
+        "Location Type": "AWS Region",
+        "Instance Type": offer.instance_type,
+        "Current Generation": "Yes",
         "Instance Family": "GPU instance" if is_gpu else "Compute optimized",
-        "vCPU": f"{offer.vcpus or 0:g}", "Memory": f"{offer.memory_gib or 0:,g} GiB", "Tenancy": "Shared",
-        "Operating System": "Linux", "License Model": "No License required",
-        "GPU": f"{offer.devices:g}" if is_gpu else "", "operation": "RunInstances", "CapacityStatus": "Used",
-        "Pre Installed S/W": "NA", "Region Code": offer.region, "MarketOption": "OnDemand",
+        "vCPU": f"{offer.vcpus or 0:g}",
+        "Memory": f"{offer.memory_gib or 0:,g} GiB",
+        "Tenancy": "Shared",
+        "Operating System": "Linux",
+        "License Model": "No License required",
+        "GPU": f"{offer.devices:g}" if is_gpu else "",
+        "operation": "RunInstances",
+        "CapacityStatus": "Used",
+        "Pre Installed S/W": "NA",
+        "Region Code": offer.region,
+        "MarketOption": "OnDemand",
         "serviceName": "Amazon Elastic Compute Cloud",
         **changes,
-    }  # fmt: skip
+    }
 
 
 def distractors(offer: Offer) -> list[dict[str, str]]:
@@ -93,7 +110,9 @@ def spot_feed(offers: Iterable[Offer]) -> dict[str, Any]:
     return {
         "vers": 0.01,
         "config": {
-            "rate": "perhr", "valueColumns": ["linux", "mswin"], "currencies": ["USD"],
+            "rate": "perhr",
+            "valueColumns": ["linux", "mswin"],
+            "currencies": ["USD"],
             "regions": [
                 {
                     "region": old_names.get(region, region),
@@ -102,4 +121,4 @@ def spot_feed(offers: Iterable[Offer]) -> dict[str, Any]:
                 for region, sizes in regions.items()
             ],
         },
-    }  # fmt: skip
+    }

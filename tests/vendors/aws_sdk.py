@@ -59,14 +59,23 @@ def price_list(offer: Offer) -> str:
         "pricePerUnit": {"USD": f"{offer.usd_per_hour:.10f}"},
     }  # fmt: skip
     term = {"priceDimensions": {code: dimension}, "sku": code[:12], "effectiveDate": "2026-11-01T00:00:00Z"}
-    return json.dumps({
-        "product": {"productFamily": "Compute Instance", "attributes": attributes, "sku": code[:12]},
-        "serviceCode": "AmazonEC2", "terms": {"OnDemand": {"term": term}}, "version": "20261119193147",
-    })  # fmt: skip
+    return json.dumps(
+        {
+            "product": {"productFamily": "Compute Instance", "attributes": attributes, "sku": code[:12]},
+            "serviceCode": "AmazonEC2",
+            "terms": {"OnDemand": {"term": term}},
+            "version": "20261119193147",
+        }
+    )
 
 
-def answer(asked: Asked, *, on_demand: Sequence[Offer] = (), spot: Sequence[Offer] = (),
-           quotas: dict[str, float] | None = None) -> dict[str, Any] | bytes | None:  # fmt: skip
+def answer(
+    asked: Asked,
+    *,
+    on_demand: Sequence[Offer] = (),
+    spot: Sequence[Offer] = (),
+    quotas: dict[str, float] | None = None,
+) -> dict[str, Any] | bytes | None:
     """Return what a signed request gets, page by page."""
     target = asked.headers.get("x-amz-target", "")
     if target.endswith(".GetProducts"):

@@ -19,16 +19,28 @@ def item_of(offer: Offer, **changes: Any) -> dict[str, Any]:
     name = offer.instance_type.removeprefix("Standard_").replace("_", " ")
     spot = " Spot" if offer.purchase == "spot" else ""
     return {
-        "currencyCode": "USD", "tierMinimumUnits": 0.0, "retailPrice": float(offer.usd_per_hour or 0),
-        "unitPrice": float(offer.usd_per_hour or 0), "armRegionName": offer.region, "location": "US East",
-        "effectiveStartDate": "2024-03-01T00:00:00Z", "meterId": "000a794b-bdb0-58be-a0cd-0c3a0f222923",
-        "meterName": f"{name}{spot}", "productId": "DZH318Z0BQPS",
+        "currencyCode": "USD",
+        "tierMinimumUnits": 0.0,
+        "retailPrice": float(offer.usd_per_hour or 0),
+        "unitPrice": float(offer.usd_per_hour or 0),
+        "armRegionName": offer.region,
+        "location": "US East",
+        "effectiveStartDate": "2024-03-01T00:00:00Z",
+        "meterId": "000a794b-bdb0-58be-a0cd-0c3a0f222923",
+        "meterName": f"{name}{spot}",
+        "productId": "DZH318Z0BQPS",
         "skuId": f"DZH318Z0BQPS/{abs(hash(name)) % 9999:04d}",
-        "productName": "Virtual Machines Series", "skuName": f"{name}{spot}", "serviceName": "Virtual Machines",
-        "serviceId": "DZH313Z7MMC8", "serviceFamily": "Compute", "unitOfMeasure": "1 Hour",
-        "type": "Consumption", "isPrimaryMeterRegion": True, "armSkuName": offer.instance_type,
+        "productName": "Virtual Machines Series",
+        "skuName": f"{name}{spot}",
+        "serviceName": "Virtual Machines",
+        "serviceId": "DZH313Z7MMC8",
+        "serviceFamily": "Compute",
+        "unitOfMeasure": "1 Hour",
+        "type": "Consumption",
+        "isPrimaryMeterRegion": True,
+        "armSkuName": offer.instance_type,
         **changes,
-    }  # fmt: skip
+    }
 
 
 def pages(
@@ -47,6 +59,10 @@ def pages(
         f"&$filter={asked.query['$filter'].replace(' ', '%20')}&$skip={skip + size}"
     )
     return {
-        "BillingCurrency": "USD", "CustomerEntityId": "Default", "CustomerEntityType": "Retail",
-        "Items": page, "NextPageLink": following if more else None, "Count": len(page),
-    }  # fmt: skip
+        "BillingCurrency": "USD",
+        "CustomerEntityId": "Default",
+        "CustomerEntityType": "Retail",
+        "Items": page,
+        "NextPageLink": following if more else None,
+        "Count": len(page),
+    }

@@ -26,9 +26,12 @@ COMPUTE_SERVICE, TPU_SERVICE = "6F81-5844-456A", "E000-3F24-B8AA"
 GIB_PER_CORE_USD = 0.004237 / 0.031611  # of N1 and A2: what a GiB costs, in cores
 SSD_USD_PER_GIB_MONTH = 0.08
 HOST_WORDS = {
-    "n1": "N1 Predefined Instance", "a2": "A2 Instance", "a3-high": "A3 Instance", "a3-mega": "A3Plus Instance",
+    "n1": "N1 Predefined Instance",
+    "a2": "A2 Instance",
+    "a3-high": "A3 Instance",
+    "a3-mega": "A3Plus Instance",
     "t2d": "T2D AMD Instance",
-}  # fmt: skip
+}
 GPU_WORDS = {
     "T4": "Nvidia Tesla T4", "P4": "Nvidia Tesla P4", "P100-PCIe": "Nvidia Tesla P100",
     "V100-16GB": "Nvidia Tesla V100", "A100-40GB": "Nvidia Tesla A100", "A100-80GB": "Nvidia Tesla A100 80GB",
@@ -79,30 +82,54 @@ def page_of(skus_by_service: dict[str, Sequence[dict[str, Any]]], asked: Asked, 
     return {"skus": list(skus[start : start + size]), "nextPageToken": str(start + size) if more else ""}
 
 
-def sku(description: str, regions: Sequence[str], usd: float, *, spot: bool = False, unit: str = "h",
-        currency: str = "USD", usage_type: str | None = None) -> dict[str, Any]:  # fmt: skip
+def sku(
+    description: str,
+    regions: Sequence[str],
+    usd: float,
+    *,
+    spot: bool = False,
+    unit: str = "h",
+    currency: str = "USD",
+    usage_type: str | None = None,
+) -> dict[str, Any]:
     """Return a SKU as the REST API gives it: whole dollars as text, the rest in nanodollars."""
     nanos = round(usd * 1e9)
     sku_id = f"{abs(hash((description, tuple(regions), spot))) % 16**12:012X}"
     return {
-        "name": f"services/{COMPUTE_SERVICE}/skus/{sku_id}", "skuId": sku_id, "description": description,
+        "name": f"services/{COMPUTE_SERVICE}/skus/{sku_id}",
+        "skuId": sku_id,
+        "description": description,
         "category": {
-            "serviceDisplayName": "Compute Engine", "resourceFamily": "Compute", "resourceGroup": "CPU",
+            "serviceDisplayName": "Compute Engine",
+            "resourceFamily": "Compute",
+            "resourceGroup": "CPU",
             "usageType": usage_type or ("Preemptible" if spot else "OnDemand"),
         },
         "serviceRegions": list(regions),
-        "pricingInfo": [{
-            "summary": "", "effectiveTime": "2026-11-19T07:00:00Z", "currencyConversionRate": 1.0,
-            "pricingExpression": {
-                "usageUnit": unit, "displayQuantity": 1.0, "baseUnitConversionFactor": 3600.0,
-                "tieredRates": [{
-                    "startUsageAmount": 0.0,
-                    "unitPrice": {"currencyCode": currency, "units": str(nanos // 10**9), "nanos": nanos % 10**9},
-                }],
-            },
-        }],
+        "pricingInfo": [
+            {
+                "summary": "",
+                "effectiveTime": "2026-11-19T07:00:00Z",
+                "currencyConversionRate": 1.0,
+                "pricingExpression": {
+                    "usageUnit": unit,
+                    "displayQuantity": 1.0,
+                    "baseUnitConversionFactor": 3600.0,
+                    "tieredRates": [
+                        {
+                            "startUsageAmount": 0.0,
+                            "unitPrice": {
+                                "currencyCode": currency,
+                                "units": str(nanos // 10**9),
+                                "nanos": nanos % 10**9,
+                            },
+                        }
+                    ],
+                },
+            }
+        ],
         "serviceProviderName": "Google",
-    }  # fmt: skip
+    }
 
 
 def skus_of(offers: Sequence[Offer]) -> dict[str, list[dict[str, Any]]]:

@@ -26,12 +26,14 @@ def instance_types(offers: Sequence[Offer]) -> dict[str, Any]:
 def _instance_type(offer: Offer) -> dict[str, Any]:
     return {
         "instance_type": {
-            "name": offer.instance_type, "description": f"{offer.devices:g}x {offer.accelerator}",
-            "gpu_description": offer.accelerator, "price_cents_per_hour": round((offer.usd_per_hour or 0) * 100),
+            "name": offer.instance_type,
+            "description": f"{offer.devices:g}x {offer.accelerator}",
+            "gpu_description": offer.accelerator,
+            "price_cents_per_hour": round((offer.usd_per_hour or 0) * 100),
             "specs": {"vcpus": 30, "memory_gib": 200, "storage_gib": 512, "gpus": int(offer.devices)},
         },
         "regions_with_capacity_available": [{"name": "us-west-1", "description": "California, USA"}],
-    }  # fmt: skip
+    }
 
 
 def gpu_types(offers: Sequence[Offer]) -> dict[str, Any]:
@@ -79,8 +81,16 @@ def skypilot_catalog(offers: Sequence[Offer]) -> str:
                 "InstanceType": instance_type, "AcceleratorName": accelerator, "AcceleratorCount": count,
                 "Region": region, "AvailabilityZone": f"{region}-{zone}", **dearer,
             })  # fmt: skip
-    writer.writerow({"InstanceType": "TPU-VM", "AcceleratorName": "tpu-v6e-8", "AcceleratorCount": "1",
-                     "Region": "us-central1", "AvailabilityZone": "us-central1-z", "Price": "700.0"})  # fmt: skip
+    writer.writerow(
+        {
+            "InstanceType": "TPU-VM",
+            "AcceleratorName": "tpu-v6e-8",
+            "AcceleratorCount": "1",
+            "Region": "us-central1",
+            "AvailabilityZone": "us-central1-z",
+            "Price": "700.0",
+        }
+    )
     return buffer.getvalue()
 
 

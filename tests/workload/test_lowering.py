@@ -48,8 +48,13 @@ def test_the_module_does_one_step_of_gradient_descent(lowered: LoweredStep) -> N
     (state, _), _ = jax.tree.unflatten(
         exported.in_tree, [np.zeros(a.shape, a.dtype) for a in exported.in_avals]
     )
-    variables, optimizer = state[0], [np.full(v.shape, 0.5 if v.shape == () and v.dtype == "float32" else 0)
-                                      .astype(v.dtype) for v in state[2]]  # fmt: skip
+    variables, optimizer = (
+        state[0],
+        [
+            np.full(v.shape, 0.5 if v.shape == () and v.dtype == "float32" else 0).astype(v.dtype)
+            for v in state[2]
+        ],
+    )
 
     _, (weights, *_) = exported.call((variables, state[1], optimizer, state[3]), (x, y))
 

@@ -25,17 +25,27 @@ def folder(tmp_path: Path) -> Path:
     [
         ("train.py", "script", "", {}),
         ("models.py:vgg13", "function", "vgg13", {}),
-        ("models.py:vgg13?image_size=128&classes=100", "function", "vgg13", {"image_size": 128, "classes": 100}),
+        (
+            "models.py:vgg13?image_size=128&classes=100",
+            "function",
+            "vgg13",
+            {"image_size": 128, "classes": 100},
+        ),
         ("my.package:build?name=small", "function", "build", {"name": "small"}),
         ("ResNet50", "application", "ResNet50", {}),
         ("keras.applications.EfficientNetV2S?classes=10", "application", "EfficientNetV2S", {"classes": 10}),
         ("ResNet50?input_shape=[64,64,3]", "application", "ResNet50", {"input_shape": [64, 64, 3]}),
-        ("ResNet50?include_top=false&pooling=avg", "application", "ResNet50", {"include_top": False, "pooling": "avg"}),  # noqa: E501
+        (
+            "ResNet50?include_top=false&pooling=avg",
+            "application",
+            "ResNet50",
+            {"include_top": False, "pooling": "avg"},
+        ),
         ("model.keras", "saved_model", "", {}),
         ("./model.h5", "saved_model", "", {}),
         ("workload.json", "json", "", {}),
     ],
-)  # fmt: skip
+)
 def test_every_form_is_recognized(folder: Path, text: str, kind: str, name: str, arguments: object) -> None:
     """Each form of the grammar yields its kind, name and arguments; JSON values are read."""
     reference = parse_reference(text, base=folder)

@@ -136,15 +136,17 @@ def test_a_named_variable_is_let_through_as_it_is(
 def test_a_proxy_is_passed_on_without_its_password(tmp_path: Path) -> None:
     """Both spellings, with and without a scheme; a proxy that needs no password is passed on as it is."""
     environ = {
-        "HTTPS_PROXY": "http://me:pw@proxy.example:3128", "http_proxy": "me:pw@proxy.example:3128",
+        "HTTPS_PROXY": "http://me:pw@proxy.example:3128",
+        "http_proxy": "me:pw@proxy.example:3128",
         "ALL_PROXY": "socks5://proxy.example:1080",
-    }  # fmt: skip
+    }
     seen = build_script_environment(empty=tmp_path, environ=environ)
 
     assert {name: seen[name] for name in environ} == {
-        "HTTPS_PROXY": "http://proxy.example:3128", "http_proxy": "proxy.example:3128",
+        "HTTPS_PROXY": "http://proxy.example:3128",
+        "http_proxy": "proxy.example:3128",
         "ALL_PROXY": "socks5://proxy.example:1080",
-    }  # fmt: skip
+    }
 
 
 def test_a_variable_that_is_not_set_cannot_be_let_through() -> None:

@@ -160,9 +160,13 @@ def on_a_terminal(folder: Path, code: str) -> tuple[str, bytes, int]:
     """Return what a program shows on standard error, a terminal, its standard output, and its exit code."""
     ours, theirs = pty.openpty()
     program = subprocess.Popen(
-        [sys.executable, "-c", code], cwd=folder, stdout=subprocess.PIPE, stderr=theirs, start_new_session=True,
+        [sys.executable, "-c", code],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        start_new_session=True,
         env={**os.environ, "TERM": "xterm", "COLUMNS": "160"},
-    )  # fmt: skip
+    )
     os.close(theirs)
     shown = b""
     try:

@@ -75,10 +75,14 @@ class CheckpointCallback(keras.callbacks.Callback):  # type: ignore[misc]
         """Progress of training."""
         place = self._place
         return Progress(
-            epoch=place.epoch, batch=place.batch, steps=place.steps, steps_per_epoch=self._steps_per_epoch,
-            history=place.history, order=self.order.to_json(),
+            epoch=place.epoch,
+            batch=place.batch,
+            steps=place.steps,
+            steps_per_epoch=self._steps_per_epoch,
+            history=place.history,
+            order=self.order.to_json(),
             logs={name: float(value) for name, value in self._last_logs.items()} if place.batch else {},
-        )  # fmt: skip
+        )
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Load the checkpoint: the model and its optimizer have their variables now."""
@@ -135,9 +139,14 @@ class CheckpointCallback(keras.callbacks.Callback):  # type: ignore[misc]
         """Save the end, so that a restart does not train again."""
         place = self._place
         done = Progress(
-            epoch=place.epoch, batch=0, steps=place.steps, steps_per_epoch=self._steps_per_epoch,
-            finished=True, history=place.history, drawn=self.order.drawn,
-        )  # fmt: skip
+            epoch=place.epoch,
+            batch=0,
+            steps=place.steps,
+            steps_per_epoch=self._steps_per_epoch,
+            finished=True,
+            history=place.history,
+            drawn=self.order.drawn,
+        )
         self._save(done)
 
     def _save(self, progress: Progress) -> None:

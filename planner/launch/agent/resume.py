@@ -122,9 +122,10 @@ class _ResumableFit:
     def _trained(self, model: Any, callback: CheckpointCallback, given: dict[str, Any]) -> Any:
         """Run the remaining epochs."""
         rest = {
-            "x": callback.order.counted(given["x"]), "callbacks": _in_front(callback, given["callbacks"]),
+            "x": callback.order.counted(given["x"]),
+            "callbacks": _in_front(callback, given["callbacks"]),
             "initial_epoch": min(callback.start.epoch, given["epochs"]),
-        }  # fmt: skip
+        }
         result = self._original(model, **{**given, **rest})
         callback.finish()
         return _with_history(result, callback.progress)

@@ -27,8 +27,15 @@ __all__ = ["main"]
 GRACE_S = 20.0  # grace time of a checkpoint: below the shortest notice (30 s)
 TICK_S = 0.2
 OF_STEPS = (
-    "train_s", "steps", "step_s", "timed_steps", "step_s_quartiles", "batch_size", "precision", "backend",
-)  # fmt: skip
+    "train_s",
+    "steps",
+    "step_s",
+    "timed_steps",
+    "step_s_quartiles",
+    "batch_size",
+    "precision",
+    "backend",
+)
 
 
 class Supervisor:
@@ -70,9 +77,11 @@ class Supervisor:
         environment = {**os.environ, "PYTHONUNBUFFERED": "1", **_search_path()}
         # The script inherits the lock `alive`, which stays held if the supervisor is killed.
         child = subprocess.Popen(
-            [sys.executable, "-m", module, str(self.folder)], cwd=self.params["cwd"], env=environment,
+            [sys.executable, "-m", module, str(self.folder)],
+            cwd=self.params["cwd"],
+            env=environment,
             close_fds=False,
-        )  # fmt: skip
+        )
         code = self._wait(child)
         if self.reason:
             return self.reason, code
@@ -135,10 +144,13 @@ class Supervisor:
             steps = json.loads((self.work / "steps.json").read_text(encoding="utf-8"))
         own = steps if steps.get("attempt") == self.params["attempt"] else {}
         outcome = {
-            "attempt": self.params["attempt"], "status": status, "exit_code": code,
-            "ran_s": time.monotonic() - self.began, **{name: own.get(name) for name in OF_STEPS},
+            "attempt": self.params["attempt"],
+            "status": status,
+            "exit_code": code,
+            "ran_s": time.monotonic() - self.began,
+            **{name: own.get(name) for name in OF_STEPS},
             "resumed": self._resumed(),
-        }  # fmt: skip
+        }
         write_json(self.work / "outcome.json", outcome)
 
     def _resumed(self) -> list[str]:

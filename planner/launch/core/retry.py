@@ -80,10 +80,15 @@ class CallRunner:
         """Report an event."""
         self._notify(
             LaunchEvent(
-                at=self.clock.now(), event=event, run=self.log.run, attempt=number, step=step, message=message,
+                at=self.clock.now(),
+                event=event,
+                run=self.log.run,
+                attempt=number,
+                step=step,
+                message=message,
                 details=details,
             )
-        )  # fmt: skip
+        )
 
     def settle(self, call: Call, known: Mapping[str, Mapping[str, Any]], *, number: int) -> dict[str, Any]:
         """Send a call until it is done or refused; return the values that it keeps.
@@ -112,9 +117,14 @@ class CallRunner:
                 return values
         params = resolve(call.params, known)
         self.log.record(
-            "intent", attempt=number, step=call.step, operation=f"{call.service}.{call.operation}",
-            region=call.region, token=call.token, params_sha256=hash_params(params),
-        )  # fmt: skip
+            "intent",
+            attempt=number,
+            step=call.step,
+            operation=f"{call.service}.{call.operation}",
+            region=call.region,
+            token=call.token,
+            params_sha256=hash_params(params),
+        )
         try:
             reply = self._repeated(call, params, known, number=number)
         except CloudError as fault:
@@ -167,15 +177,24 @@ class CallRunner:
                 return self.adapter.send(call, params)
             except CloudError as fault:
                 self.log.record(
-                    "fault", attempt=number, step=call.step, kind=fault.kind, code=fault.code,
-                    message=str(fault), scope=fault.scope,
-                )  # fmt: skip
+                    "fault",
+                    attempt=number,
+                    step=call.step,
+                    kind=fault.kind,
+                    code=fault.code,
+                    message=str(fault),
+                    scope=fault.scope,
+                )
                 if fault.kind not in RETRIED or tries == self.backoff.tries:
                     raise
                 wait_s = self.backoff.delay_s(tries)
                 self.notify(
-                    "retry", f"{call.step}: {fault} ({fault.kind}); again in {wait_s:.1f} s", number=number,
-                    step=call.step, kind=fault.kind, code=fault.code,
-                )  # fmt: skip
+                    "retry",
+                    f"{call.step}: {fault} ({fault.kind}); again in {wait_s:.1f} s",
+                    number=number,
+                    step=call.step,
+                    kind=fault.kind,
+                    code=fault.code,
+                )
                 self.clock.sleep(wait_s)
         raise AssertionError("unreachable: the last try raises")

@@ -119,9 +119,13 @@ class Launcher(LaunchContext):
             if current is not None and not current.is_over:
                 plan = current.plan  # an interrupted launch is continued by the same plan
             return apply(
-                plan, adapter=self.adapter(plan.request.provider), log=log, clock=self.clock, backoff=self.backoff,
+                plan,
+                adapter=self.adapter(plan.request.provider),
+                log=log,
+                clock=self.clock,
+                backoff=self.backoff,
                 notify=self.notify,
-            )  # fmt: skip
+            )
 
     def refresh(self, run: str) -> bool:
         """Close the attempt of a run if its machine is gone; return whether there was anything to check."""

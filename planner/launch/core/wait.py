@@ -61,10 +61,12 @@ def compare_with_plan(history: History, outcome: RunOutcome) -> list[PlanCompari
         PlanComparison(item="training", unit="s", planned=_interval(candidate.run_s), actual=outcome.train_s),
         PlanComparison(item="whole machine", unit="s", planned=None, actual=outcome.ran_s),
         PlanComparison(
-            item="compute", unit="USD", planned=_usd(candidate.run_s, price),
+            item="compute",
+            unit="USD",
+            planned=_usd(candidate.run_s, price),
             actual=None if rented is None else float(rented),
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _interval(planned: Seconds | None) -> Interval | None:

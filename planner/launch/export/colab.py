@@ -28,14 +28,15 @@ def build_colab_task(task: ExportTask) -> EngineDocument:
     file = f"{task.name}.ipynb"
     link = build_colab_link(task.source[1], file)
     document = {
-        "nbformat": 4, "nbformat_minor": 5,
+        "nbformat": 4,
+        "nbformat_minor": 5,
         "metadata": {
             "colab": {"name": file, **({"gpuType": kind} if kind else {})},
             **({"accelerator": accelerator} if accelerator else {}),
             "kernelspec": {"name": "python3", "display_name": "Python 3"},
         },
         "cells": _cells(task, link),
-    }  # fmt: skip
+    }
     return EngineDocument(
         document=document,
         apply=f"open {link or OPEN}" + ("" if link else " and upload FILE (File > Upload notebook)"),
@@ -50,7 +51,7 @@ def build_colab_task(task: ExportTask) -> EngineDocument:
             "files that are not saved elsewhere are lost with the runtime",
             "the runtime is not in gpuplan's ledger",
         ),
-    )  # fmt: skip
+    )
 
 
 def build_colab_link(place: str, file: str) -> str:
@@ -110,5 +111,10 @@ def _cells(task: ExportTask, link: str) -> list[dict[str, Any]]:
 def _code(name: str, source: str) -> dict[str, Any]:
     """Return a code cell without outputs."""
     return {
-        "cell_type": "code", "id": name, "metadata": {}, "source": source, "outputs": [], "execution_count": None,
-    }  # fmt: skip
+        "cell_type": "code",
+        "id": name,
+        "metadata": {},
+        "source": source,
+        "outputs": [],
+        "execution_count": None,
+    }

@@ -41,14 +41,16 @@ def build_dstack_task(task: ExportTask) -> EngineDocument:
         "creation_policy": "reuse-or-create",
     }
     return EngineDocument(
-        document=document, apply="dstack apply -f FILE", stop=f"dstack stop {task.name}",
+        document=document,
+        apply="dstack apply -f FILE",
+        stop=f"dstack stop {task.name}",
         stops=(
             f"dstack's server stops the run {offer.cap_s} s after it started (`max_duration`)",
             f"it releases the machine {IDLE_S // 60} minutes after that (`idle_duration`)",
             "it takes no machine over 110 % of the planned price (`max_price`)",
         ),
         open=_open(),
-    )  # fmt: skip
+    )
 
 
 PRICE_ROOM = 1.1  # dstack compares with its own prices, read on another day

@@ -59,8 +59,14 @@ def export_offer(
     )
     found = chosen.export(task)
     return {
-        "engine": engine, "name": task.name, "provider": task.provider,
-        "offer": task.offer.model_dump(mode="json"), "worst_case_usd": task.worst_case_usd,
-        "apply": found.apply.replace("FILE", shlex.quote(file)), "stop": found.stop, "stops": list(found.stops),
-        "open": list(found.open), "document": found.document,
-    }  # fmt: skip
+        "engine": engine,
+        "name": task.name,
+        "provider": task.provider,
+        "offer": task.offer.model_dump(mode="json"),
+        "worst_case_usd": task.worst_case_usd,
+        "apply": found.apply.replace("FILE", shlex.quote(file)),
+        "stop": found.stop,
+        "stops": list(found.stops),
+        "open": list(found.open),
+        "document": found.document,
+    }

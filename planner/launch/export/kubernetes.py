@@ -47,13 +47,15 @@ def build_jobset(task: ExportTask) -> EngineDocument:
         },
     }
     return EngineDocument(
-        document=document, apply="kubectl apply -f FILE", stop=f"kubectl delete jobset {name}",
+        document=document,
+        apply="kubectl apply -f FILE",
+        stop=f"kubectl delete jobset {name}",
         stops=(
             f"Kubernetes ends the job {cap} s after it began, all retries included (`activeDeadlineSeconds`)",
             f"its objects are removed {KEPT_S} s after its end (`ttlSecondsAfterFinished`)",
         ),
         open=_open(),
-    )  # fmt: skip
+    )
 
 
 def build_script(task: ExportTask) -> str:

@@ -41,13 +41,15 @@ def build_rayjob(task: ExportTask) -> EngineDocument:
         },
     }
     return EngineDocument(
-        document=document, apply="kubectl apply -f FILE", stop=f"kubectl delete rayjob {name}",
+        document=document,
+        apply="kubectl apply -f FILE",
+        stop=f"kubectl delete rayjob {name}",
         stops=(
             f"KubeRay ends the job {cap} s after it began (`activeDeadlineSeconds`)",
             f"it removes the Ray cluster {KEPT_S} s after the job's end (`shutdownAfterJobFinishes`)",
         ),
         open=_open(),
-    )  # fmt: skip
+    )
 
 
 def _reserved(task: ExportTask) -> dict[str, Any]:

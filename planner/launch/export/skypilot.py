@@ -66,13 +66,15 @@ def build_skypilot_task(task: ExportTask) -> EngineDocument:
     document["run"] = "\n".join([*run, build_run_command(task)]) + "\n"
     name, cap = task.name, task.offer.cap_s
     return EngineDocument(
-        document=document, apply=f"sky launch -c {name} FILE", stop=f"sky down {name}",
+        document=document,
+        apply=f"sky launch -c {name} FILE",
+        stop=f"sky down {name}",
         stops=(
             f"the script is ended {cap} s after it began (`timeout` in `run`)",
             f"the machine is terminated after {IDLE_MINUTES} idle minutes (`autostop`)",
         ),
         open=_open(task),
-    )  # fmt: skip
+    )
 
 
 def _resources(task: ExportTask) -> dict[str, Any]:

@@ -134,9 +134,12 @@ def build_export_task(
     _require_known(first)
     spec = build_run_spec(args, planned)
     life_s = compute_cap_s(
-        run_high_s=first.run_s.high if first.run_s else None, slack_s=0.0, max_usd_per_hour=first.usd_per_hour,
-        max_hours=args.max_hours, max_usd=None if args.max_usd is None else Decimal(str(args.max_usd)),
-    )  # fmt: skip
+        run_high_s=first.run_s.high if first.run_s else None,
+        slack_s=0.0,
+        max_usd_per_hour=first.usd_per_hour,
+        max_hours=args.max_hours,
+        max_usd=None if args.max_usd is None else Decimal(str(args.max_usd)),
+    )
     if first.run_s is not None and first.run_s.mid > life_s:
         raise NoAnswerError(
             f"the run takes about {first.run_s.mid:.0f} s on {first.instance_type}, and the limits end it after "
@@ -144,9 +147,13 @@ def build_export_task(
             hint="raise `--max-usd` or `--max-hours`, or choose a faster offer with `--rank N`",
         )
     return ExportTask(
-        name=_name(args, spec, provider, first), provider=provider, spec=spec, disk_gb=disk_gb, image=image,
+        name=_name(args, spec, provider, first),
+        provider=provider,
+        spec=spec,
+        disk_gb=disk_gb,
+        image=image,
         offer=first.model_copy(update={"cap_s": life_s}),
-    )  # fmt: skip
+    )
 
 
 def _require_known(offer: LaunchCandidate) -> None:

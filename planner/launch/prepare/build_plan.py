@@ -48,9 +48,11 @@ def create_launcher(
     state_dir = get_state_folder(settings)
     clock = SystemClock()
     ledger = Ledger(
-        state_dir, owner=load_or_create_owner(get_data_folder(settings.data_dir)), clock=clock,
+        state_dir,
+        owner=load_or_create_owner(get_data_folder(settings.data_dir)),
+        clock=clock,
         owner_name=settings.owner or read_user_label(),
-    )  # fmt: skip
+    )
     return Launcher(ledger=ledger, state_dir=state_dir, clock=clock, notify=notify, owner=owner)
 
 
@@ -81,9 +83,12 @@ def build_launch_plan(args: LaunchArgs, launcher: Launcher, *, catalog: Catalog,
         limited = args.max_usd is not None or request.max_usd is not None
         candidates = add_live_prices(candidates, adapter, request.options, limited=limited)
         require_known_prices(
-            candidates, provider=request.provider, offers=(*catalog.offers, probe_local_offer(catalog)[0]),
-            today=launcher.clock.now().date(), accept_old=args.accept_old_prices,
-        )  # fmt: skip
+            candidates,
+            provider=request.provider,
+            offers=(*catalog.offers, probe_local_offer(catalog)[0]),
+            today=launcher.clock.now().date(),
+            accept_old=args.accept_old_prices,
+        )
     ceilings = [one for one in (args.most_usd, request.max_usd) if one is not None]
     most_usd = min(ceilings, default=None)
     fitting = _capped(filter_affordable(candidates), args, request, adapter, most_usd=most_usd)
@@ -131,10 +136,17 @@ def _of_estimate(
         run = launcher.ledger.next_run(fingerprint)
     history = launcher.ledger.peek(run)
     request = LaunchRequest(
-        run=run, attempt=history.next_attempt, owner=launcher.ledger.owner,
-        owner_name=launcher.ledger.owner_name, made_at=now, provider=provider, candidates=candidates, spec=spec,
-        spent_usd=history.spent_at_most_usd, options=args.options,
-    )  # fmt: skip
+        run=run,
+        attempt=history.next_attempt,
+        owner=launcher.ledger.owner,
+        owner_name=launcher.ledger.owner_name,
+        made_at=now,
+        provider=provider,
+        candidates=candidates,
+        spec=spec,
+        spent_usd=history.spent_at_most_usd,
+        options=args.options,
+    )
     return request, _begun(history)
 
 
@@ -208,10 +220,13 @@ def build_run_spec(
         )
     source = parse_source(args.source)
     return RunSpec(
-        script=_within(script, source), arguments=args.arguments, source=source,
-        requirements=args.requirements, checkpoint_every_s=_checkpoint_every_s(args, first),
+        script=_within(script, source),
+        arguments=args.arguments,
+        source=source,
+        requirements=args.requirements,
+        checkpoint_every_s=_checkpoint_every_s(args, first),
         stop_loss=StopLoss(action=args.stop_loss or "warn"),
-    )  # fmt: skip
+    )
 
 
 def _within(script: str, source: str) -> str:

@@ -131,8 +131,9 @@ def require_sound(
             hint=f"move the estimate, not the launch plan: {_PLAN_AGAIN}",
         )
     if request.made_at > now + CLOCK_TOLERANCE:
-        raise UsageError(f"{args.path} has a time in the future: {request.made_at:%Y-%m-%d %H:%M} "
-                         "UTC", hint=_PLAN_AGAIN)  # fmt: skip
+        raise UsageError(
+            f"{args.path} has a time in the future: {request.made_at:%Y-%m-%d %H:%M} UTC", hint=_PLAN_AGAIN
+        )
     expected = history and (history.next_attempt, history.spent_at_most_usd)
     if expected and (request.attempt, request.spent_usd) != expected:
         raise UsageError(f"run `{request.run}` has changed since {args.path} was made", hint=_PLAN_AGAIN)

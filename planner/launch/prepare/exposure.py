@@ -15,9 +15,10 @@ __all__ = ["describe_exposure", "require_outer_cap"]
 
 
 _OPTIONS = {
-    "aws": "..clouds.aws.options:AwsOptions", "gcp": "..clouds.google.options:GoogleOptions",
+    "aws": "..clouds.aws.options:AwsOptions",
+    "gcp": "..clouds.google.options:GoogleOptions",
     "azure": "..clouds.azure.options:AzureOptions",
-}  # fmt: skip
+}
 _PAYERS = ("project", "subscription")
 
 

@@ -93,8 +93,9 @@ def _priced(candidate: LaunchCandidate, adapter: Adapter, options: Mapping[str, 
     planned = candidate.planned_usd_per_hour or candidate.usd_per_hour
     return candidate.model_copy(
         update={
-            "usd_per_hour": live.usd_per_hour, "planned_usd_per_hour": planned,
+            "usd_per_hour": live.usd_per_hour,
+            "planned_usd_per_hour": planned,
             "price_source": f"{live.source}, {live.read_at:%Y-%m-%d %H:%M} UTC",
             "price_problem": "",
         }
-    )  # fmt: skip
+    )

@@ -166,12 +166,19 @@ def _candidate(offer: Mapping[str, Any], *, rank: int) -> LaunchCandidate:
     """Return an offer as a candidate without a cap."""
     run_s, step_s = offer["train_time_s"], offer["step_time_s"]
     return LaunchCandidate(
-        rank=rank, instance_type=offer["instance_type"], accelerator=offer["accelerator"],
-        devices=offer["devices"], region=offer["region"], purchase=offer["purchase"],
-        usd_per_hour=Decimal(offer["usd_per_hour"]), price_as_of=offer["price_as_of"],
-        run_s=Seconds(**run_s) if run_s else None, step_s=Seconds(**step_s) if step_s else None, cap_s=0,
+        rank=rank,
+        instance_type=offer["instance_type"],
+        accelerator=offer["accelerator"],
+        devices=offer["devices"],
+        region=offer["region"],
+        purchase=offer["purchase"],
+        usd_per_hour=Decimal(offer["usd_per_hour"]),
+        price_as_of=offer["price_as_of"],
+        run_s=Seconds(**run_s) if run_s else None,
+        step_s=Seconds(**step_s) if step_s else None,
+        cap_s=0,
         spot=_interruptions(offer.get("spot")),
-    )  # fmt: skip
+    )
 
 
 def _interruptions(spot: Mapping[str, Any] | None) -> Interruptions | None:
@@ -179,7 +186,10 @@ def _interruptions(spot: Mapping[str, Any] | None) -> Interruptions | None:
     if spot is None:
         return None
     return Interruptions(
-        life_s=spot["hours_to_preemption"] * SECONDS_PER_HOUR, basis=spot["basis"], notice_s=spot["notice_s"],
-        count=spot["preemptions"], checkpoint_every_s=spot["checkpoint_interval_s"],
+        life_s=spot["hours_to_preemption"] * SECONDS_PER_HOUR,
+        basis=spot["basis"],
+        notice_s=spot["notice_s"],
+        count=spot["preemptions"],
+        checkpoint_every_s=spot["checkpoint_interval_s"],
         checkpoint_s=spot["checkpoint_s"],
-    )  # fmt: skip
+    )

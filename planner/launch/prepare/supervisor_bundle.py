@@ -67,7 +67,7 @@ def _without_texts(source: str) -> str:
 
 def build_job(
     request: LaunchRequest, candidate: LaunchCandidate, number: int, *, code: str, notices: str | None
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Return the configuration of the supervisor.
 
     Args:
@@ -77,11 +77,17 @@ def build_job(
     """
     spec = request.spec
     return {
-        "attempt": number, "cap_s": candidate.cap_s, "watchdog_s": None, "work": f"{HOME}/work",
+        "attempt": number,
+        "cap_s": candidate.cap_s,
+        "watchdog_s": None,
+        "work": f"{HOME}/work",
         "cwd": None if in_container(request) else f"{HOME}/{code}",
-        "script": spec.script, "arguments": list(spec.arguments),
-        "checkpoint_every_s": spec.checkpoint_every_s, "restarts": spec.restarts,
+        "script": spec.script,
+        "arguments": list(spec.arguments),
+        "checkpoint_every_s": spec.checkpoint_every_s,
+        "restarts": spec.restarts,
         "stop_loss": spec.stop_loss.model_dump(mode="json"),
         "step_s": candidate.step_s.model_dump(mode="json") if candidate.step_s else None,
-        "notices": notices if candidate.purchase == "spot" else None, "at_end": [],
-    }  # fmt: skip
+        "notices": notices if candidate.purchase == "spot" else None,
+        "at_end": [],
+    }

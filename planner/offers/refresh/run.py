@@ -87,14 +87,17 @@ class RefreshOutcome:
             "quarantined": self.quarantined,
             "findings": [
                 {
-                    "code": found.code, "what": found.what, "message": found.message,
+                    "code": found.code,
+                    "what": found.what,
+                    "message": found.message,
                     "refuses": found.rejects_part,
-                    "sku": found.sku or None, "url": found.url or None,
+                    "sku": found.sku or None,
+                    "url": found.url or None,
                 }
                 for found in self.anomalies
             ],
             "needs": self.needs,
-        }  # fmt: skip
+        }
 
 
 def refresh_provider(
@@ -118,8 +121,9 @@ def refresh_provider(
     with store.locked(job.provider):
         old = {offer.key: offer for offer in store.offers(job.provider)}
         reference: dict[OfferKey, Offer] = {
-            **{(o.instance_type, o.region, o.purchase): o for o in job.packaged if not _is_past(o)}, **old
-        }  # fmt: skip
+            **{(o.instance_type, o.region, o.purchase): o for o in job.packaged if not _is_past(o)},
+            **old,
+        }
         fresh = dict(old)
         for source, part, rows in _read_parts(job, http, outcome, progress):
             verdict = check_part(part, rows, old=reference, specs=job.specs, accept_moves=job.accept_moves)

@@ -25,9 +25,17 @@ MIN_ROWS_FOR_SHARES = 5  # below this number, shares are not checked
 MAX_JUMP_SHARE = 0.2  # maximum share of a part's rows with large changes; above, all rows are suspect
 OfferKey = tuple[str, str, str]
 Code = Literal[
-    "not above 0", "moved", "unknown accelerator", "out of bounds", "two prices", "currency", "far fewer rows",
-    "most prices moved", "failed", "clock",
-]  # fmt: skip
+    "not above 0",
+    "moved",
+    "unknown accelerator",
+    "out of bounds",
+    "two prices",
+    "currency",
+    "far fewer rows",
+    "most prices moved",
+    "failed",
+    "clock",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,10 +125,13 @@ def _find_part_anomaly(
 ) -> Anomaly | None:
     """Return the reason to reject a whole part; None if it is plausible."""
     before = [
-        key for key, offer in old.items()
-        if part.covers(key[1], key[2]) and offer.status in ("active", "legacy")
-        and offer.usd_per_hour and not offer.estimated
-    ]  # fmt: skip
+        key
+        for key, offer in old.items()
+        if part.covers(key[1], key[2])
+        and offer.status in ("active", "legacy")
+        and offer.usd_per_hour
+        and not offer.estimated
+    ]
     known = sum(1 for row, _ in fitting if row.key in old and old[row.key].usd_per_hour)
     if len(before) >= MIN_ROWS_FOR_SHARES and len(fitting) < MIN_ROW_SHARE * len(before):
         message = f"{len(fitting)} prices instead of {len(before)}: the response is incomplete"

@@ -156,10 +156,14 @@ class AlternativeCostModel:
             for usd in _used_usd(bill, runs)
         ]
         return AlternativeCost(
-            alternative=alternative, sessions=sessions, machine_h=machine_h, calendar_h=elapsed_h, own_h=own_h,
+            alternative=alternative,
+            sessions=sessions,
+            machine_h=machine_h,
+            calendar_h=elapsed_h,
+            own_h=own_h,
             money_usd=Interval(low=money[0], mid=money[1], high=money[2]),
             own_usd=own_h * self.hour_value_usd,
-        )  # fmt: skip
+        )
 
     def _own_hours(self, index: int, *, sessions: int, machine_h: float) -> float:
         """Return the user's hours; an uncertain accelerator takes sessions / chance attempts [h]."""
@@ -168,9 +172,11 @@ class AlternativeCostModel:
         attention = self.terms.bounds("attention_share", place) or (0.0, 0.0, 0.0)
         tries = sessions / (alternative.availability.chance or 1.0)
         return own_hours(
-            sessions=math.ceil(tries), machine_h=machine_h, hands_on_min=hands_on[1],
+            sessions=math.ceil(tries),
+            machine_h=machine_h,
+            hands_on_min=hands_on[1],
             attention_share=attention[1] if alternative.attended else 0.0,
-        )  # fmt: skip
+        )
 
 
 def _used_usd(bill: Bill | None, runs: int) -> tuple[float, ...]:

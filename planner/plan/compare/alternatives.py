@@ -26,8 +26,13 @@ __all__ = [
 ]
 
 DEFAULT_ALTERNATIVES = (
-    "colab-free-t4", "kaggle-free-t4x2", "colab-payg", "local", "cloud:on-demand", "cloud:spot",
-)  # fmt: skip
+    "colab-free-t4",
+    "kaggle-free-t4x2",
+    "colab-payg",
+    "local",
+    "cloud:on-demand",
+    "cloud:spot",
+)
 CHEAPEST_TRIED, FASTEST_TRIED = 8, 4
 CLOUDS = frozenset({"aws", "gcp", "azure"})
 PURCHASES = {"on-demand": "on_demand", "on_demand": "on_demand", "spot": "spot"}

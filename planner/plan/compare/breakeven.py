@@ -75,8 +75,12 @@ class Breakeven:
         return {
             "schema": SCHEMA,
             "workload": {
-                "model": workload.model, "batch_size": workload.batch_size, "precision": workload.precision,
-                "samples": workload.samples, "epochs": workload.epochs, "steps": workload.steps,
+                "model": workload.model,
+                "batch_size": workload.batch_size,
+                "precision": workload.precision,
+                "samples": workload.samples,
+                "epochs": workload.epochs,
+                "steps": workload.steps,
             },
             "runs": self.runs,
             "hour_value_usd": f"{self.hour_value_usd:.2f}",
@@ -87,7 +91,7 @@ class Breakeven:
                 "runs": [turn.to_json() for turn in self.by_runs],
             },
             "terms": self.terms.to_json(),
-        }  # fmt: skip
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,9 +143,14 @@ def compare_alternatives(context: EstimateContext, query: BreakevenQuery, *, que
             hint="add `--samples N --epochs N`, or `--steps N`",
         )
     estimate = estimate_workload(
-        workload, selection=context.selection, predictor=context.predictor, question=question, terms=terms,
-        resized=context.resized, feed=context.feed,
-    )  # fmt: skip
+        workload,
+        selection=context.selection,
+        predictor=context.predictor,
+        question=question,
+        terms=terms,
+        resized=context.resized,
+        feed=context.feed,
+    )
     model = build_cost_model(context, query, estimate.offers, question=question)
     return find_breakeven(model.narrowed(epochs=workload.epochs, runs=query.runs), runs=query.runs)
 
@@ -163,9 +172,13 @@ def build_cost_model(
     """
     workload, terms = context.workload, context.terms
     alternatives = select_alternatives(
-        query.against or DEFAULT_ALTERNATIVES, offers, catalog=context.catalog, terms=terms,
-        hours_a_day=query.hours_a_day, asked_for=bool(query.against),
-    )  # fmt: skip
+        query.against or DEFAULT_ALTERNATIVES,
+        offers,
+        catalog=context.catalog,
+        terms=terms,
+        hours_a_day=query.hours_a_day,
+        asked_for=bool(query.against),
+    )
     rows = {id(selected.offer): selected for selected in context.selection.offers}
     return AlternativeCostModel(
         workload=workload,

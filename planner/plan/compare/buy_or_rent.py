@@ -169,9 +169,12 @@ class BuyRentComparison:
             own, rent = self.cost_usd(MONTHS_PER_YEAR * year)
             years[str(year)] = {"own_usd": f"{own:.2f}", "rent_usd": f"{rent:.2f}"}
         return {
-            **self.rented, "usd_per_hour": f"{self.usd_per_hour:.6f}", "speed": self.speed,
-            "months_to_break_even": self.months, "after_years": years,
-        }  # fmt: skip
+            **self.rented,
+            "usd_per_hour": f"{self.usd_per_hour:.6f}",
+            "speed": self.speed,
+            "months_to_break_even": self.months,
+            "after_years": years,
+        }
 
 
 def compare_buy_rent(
@@ -186,9 +189,13 @@ def compare_buy_rent(
     """
     verdicts = [
         BuyRentComparison(
-            rig=rig, accelerator=accelerator, rented=names, usd_per_hour=usd, speed=speed,
+            rig=rig,
+            accelerator=accelerator,
+            rented=names,
+            usd_per_hour=usd,
+            speed=speed,
             months=months_to_break_even(rig, usd_per_hour=usd, speed=speed),
         )
         for names, usd, speed in rivals
-    ]  # fmt: skip
+    ]
     return tuple(sorted(verdicts, key=lambda one: one.usd_per_hour / one.speed))

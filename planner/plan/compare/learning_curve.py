@@ -98,9 +98,14 @@ def forecast_epochs(history: Mapping[str, Sequence[float]], *, metric: str, targ
     reached = next((n for n, v in enumerate(values, 1) if (v <= target if falling else v >= target)), None)
     if reached is not None:
         return EpochForecast(
-            metric=metric, target=target, seen=len(values), epochs=reached, low=reached, high=reached,
+            metric=metric,
+            target=target,
+            seen=len(values),
+            epochs=reached,
+            low=reached,
+            high=reached,
             reason="reached in the history itself",
-        )  # fmt: skip
+        )
     if len(values) < FEWEST_EPOCHS:
         return _unknown(
             values, metric, target, f"{len(values)} epochs are too few: {FEWEST_EPOCHS} are needed"
@@ -138,11 +143,15 @@ def _extrapolated(values: list[float], metric: str, target: float, *, falling: b
         return _unknown(values, metric, target, why, limit=sign * limit)
     low, high = _interval(fitted, residuals, sign * target, floor=floor, furthest=FURTHEST * len(values))
     return EpochForecast(
-        metric=metric, target=target, seen=len(values), epochs=math.ceil(center),
-        low=min(math.ceil(low), math.ceil(center)), limit=sign * limit,
+        metric=metric,
+        target=target,
+        seen=len(values),
+        epochs=math.ceil(center),
+        low=min(math.ceil(low), math.ceil(center)),
+        limit=sign * limit,
         high=None if high is None else max(math.ceil(high), math.ceil(center)),
         reason="power law through the history; holds while learning rate and data stay as they were",
-    )  # fmt: skip
+    )
 
 
 def _is_share(metric: str, values: Sequence[float]) -> bool:

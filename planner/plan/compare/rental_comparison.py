@@ -31,9 +31,12 @@ def find_rentals_by_price(catalog: Catalog, accelerator: str, devices: float) ->
     found = [
         (float(offer.usd_per_hour), offer)
         for offer in catalog.offers
-        if offer.accelerator == accelerator and offer.devices == devices and offer.usd_per_hour and offer.complete
+        if offer.accelerator == accelerator
+        and offer.devices == devices
+        and offer.usd_per_hour
+        and offer.complete
         and offer.status in ("active", "legacy")
-    ]  # fmt: skip
+    ]
     if not found:
         raise NoAnswerError(
             f"no offer in the catalog has {devices:g} {accelerator}",
@@ -88,10 +91,19 @@ def _own_hours(context: EstimateContext, accelerator: str, devices: float) -> fl
     from ...offers.rows import Offer
 
     offer = Offer(
-        provider="own", instance_type="rig", accelerator=accelerator, devices=devices, vcpus=None,
-        memory_gib=None, region="own", purchase="on_demand", usd_per_hour=None, price_as_of=None,
-        price_source=None, status="active",
-    )  # fmt: skip
+        provider="own",
+        instance_type="rig",
+        accelerator=accelerator,
+        devices=devices,
+        vcpus=None,
+        memory_gib=None,
+        region="own",
+        purchase="on_demand",
+        usd_per_hour=None,
+        price_as_of=None,
+        price_source=None,
+        status="active",
+    )
     projection = estimate_on_device(
         context.workload,
         OfferContext(offer, context.catalog.accelerators[accelerator], None, "local"),
@@ -118,6 +130,8 @@ def _distinct(pairs: Iterable[tuple[float, T]], offer_of: Callable[[T], Offer]) 
 
 def _names(offer: Offer) -> dict[str, str]:
     return {
-        "provider": offer.provider, "instance_type": offer.instance_type, "region": offer.region,
+        "provider": offer.provider,
+        "instance_type": offer.instance_type,
+        "region": offer.region,
         "purchase": offer.purchase,
-    }  # fmt: skip
+    }

@@ -152,9 +152,14 @@ def _points(
 ) -> list[SweepPoint]:
     """Return the cheapest and fastest offer per number of devices and purchase option, free offers separately."""
     estimate = estimate_workload(
-        workload, selection=context.selection, predictor=context.predictor, question=question, terms=context.terms,
-        resized=Resizer(workload, trace), feed=context.feed,
-    )  # fmt: skip
+        workload,
+        selection=context.selection,
+        predictor=context.predictor,
+        question=question,
+        terms=context.terms,
+        resized=Resizer(workload, trace),
+        feed=context.feed,
+    )
     able = [one for one in estimate.offers if _can_be_taken(one)]
     points = [
         SweepPoint(batch_size=workload.batch_size, precision=workload.precision, offer=one) for one in able

@@ -72,6 +72,9 @@ def _better(one: OfferEstimate, other: OfferEstimate, size: int) -> BestBatch | 
         if speedup < 1.0 or other.projection.run.global_batch_size <= one.projection.run.global_batch_size:
             return None
     return BestBatch(
-        batch_size=size, step_time_s=step_s, run_time_s=other.run_time_s, speedup=speedup,
+        batch_size=size,
+        step_time_s=step_s,
+        run_time_s=other.run_time_s,
+        speedup=speedup,
         cost_usd=None if other.bill is None else other.bill.total_json(),
-    )  # fmt: skip
+    )

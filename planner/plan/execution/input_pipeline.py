@@ -134,10 +134,13 @@ def parse_feed(text: str, workload: Workload, terms: CostTerms) -> InputPipeline
     samples = workload.samples or 0
     each = tuple(1e3 * gb / samples for gb in size) if size is not None and samples else (0.0, 0.0, 0.0)
     return InputPipeline(
-        per_vcpu=rate, because=because, disk_mb_per_s=terms.bounds("disk_mb_per_s", "vm"),
-        sample_mb=(each[0], each[1], each[2]), data_gb=None if size is None else size[1],
+        per_vcpu=rate,
+        because=because,
+        disk_mb_per_s=terms.bounds("disk_mb_per_s", "vm"),
+        sample_mb=(each[0], each[1], each[2]),
+        data_gb=None if size is None else size[1],
         array_mb=workload.memory.input_bytes / workload.batch_size / 1e6,
-    )  # fmt: skip
+    )
 
 
 def guess_jpeg_pipeline(workload: Workload, terms: CostTerms) -> InputPipeline | None:

@@ -27,9 +27,12 @@ def compute_run_length(workload: Workload, devices: float, scaling: ScalingMode)
     """Return the run on some devices under weak or strong scaling."""
     whole = compute_weak_run_length if scaling == "weak" else compute_strong_run_length
     return whole(
-        batch_size=workload.batch_size, samples=workload.samples, epochs=workload.epochs, steps=workload.steps,
+        batch_size=workload.batch_size,
+        samples=workload.samples,
+        epochs=workload.epochs,
+        steps=workload.steps,
         devices=devices,
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True, slots=True)

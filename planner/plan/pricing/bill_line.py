@@ -47,6 +47,10 @@ class BillLine:
         """Return item, amounts, time and reason."""
         usd, time_s = self.usd.to_json(), None if self.time_s is None else self.time_s.to_json()
         return {
-            "item": self.item, "usd": usd["mid"], "usd_low": usd["low"], "usd_high": usd["high"],
-            "because": self.because, "time_s": time_s,
-        }  # fmt: skip
+            "item": self.item,
+            "usd": usd["mid"],
+            "usd_low": usd["low"],
+            "usd_high": usd["high"],
+            "because": self.because,
+            "time_s": time_s,
+        }

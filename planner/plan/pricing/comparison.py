@@ -40,9 +40,12 @@ class Market:
     """
 
     def __init__(
-        self, terms: CostTerms, offers: Sequence[OfferContext], runs: Sequence[UnpricedRun],
+        self,
+        terms: CostTerms,
+        offers: Sequence[OfferContext],
+        runs: Sequence[UnpricedRun],
         pictures: InputPipeline | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.terms, self.offers, self.runs, self.pictures = terms, offers, runs, pictures
         self._known_nano: dict[_Machine, int | None] = {}
         self._powers: dict[tuple[str, str, int], Bounds | None] = {}

@@ -82,10 +82,13 @@ class FeeCalculator:
         if minimum_s and cost is not None:
             reasons[f"minimum billing of {minimum_s:g} s"] = cost.minimum_source
         return Fees(
-            minimum_billed_s=minimum_s, disk_usd_per_hour=disk, egress_usd=egress,
+            minimum_billed_s=minimum_s,
+            disk_usd_per_hour=disk,
+            egress_usd=egress,
             tax=Decimal(0) if tax is None or provider in OWNED else tax.percent / PERCENT,
-            reasons=reasons, unknown=tuple(unknown),
-        )  # fmt: skip
+            reasons=reasons,
+            unknown=tuple(unknown),
+        )
 
     def _disk(self, provider: str, hosts: int, reasons: dict[str, str]) -> Bounds | None:
         """Return what the disks of all machines cost an hour; None when that is unknown [USD/h]."""

@@ -31,9 +31,13 @@ class OfferTable(Sequence[OfferEstimate]):
     """
 
     def __init__(
-        self, contexts: Sequence[OfferContext], runs: Sequence[UnpricedRun], run_of: NDArray[np.intp],
-        price_nano: NDArray[np.object_], market: Market,
-    ) -> None:  # fmt: skip
+        self,
+        contexts: Sequence[OfferContext],
+        runs: Sequence[UnpricedRun],
+        run_of: NDArray[np.intp],
+        price_nano: NDArray[np.object_],
+        market: Market,
+    ) -> None:
         self.contexts, self.runs, self.run_of = contexts, runs, run_of
         self.price_nano = price_nano
         self._market = market
@@ -61,10 +65,15 @@ class OfferTable(Sequence[OfferEstimate]):
     def _build_row(self, row: int) -> OfferEstimate:
         context, run = self.contexts[row], self.runs[self.run_of[row]]
         return OfferEstimate(
-            offer=context.offer, selected=context, projection=run.projection, schedule=run.schedule,
-            bill=run.bill(context.offer.usd_per_hour), unbilled=run.charges.unknown, outlook=run.outlook,
+            offer=context.offer,
+            selected=context,
+            projection=run.projection,
+            schedule=run.schedule,
+            bill=run.bill(context.offer.usd_per_hour),
+            unbilled=run.charges.unknown,
+            outlook=run.outlook,
             market=self._market,
-        )  # fmt: skip
+        )
 
     @property
     def is_free(self) -> NDArray[np.bool_]:

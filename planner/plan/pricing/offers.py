@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # Equal for offers of one machine kind, whatever their region and purchase option.
 _machine_key = attrgetter(
     "provider", "instance_type", "accelerator", "devices", "vcpus", "memory_gib", "hosts"
-)  # fmt: skip
+)
 
 __all__ = ["Pricer", "build_preemption_forecaster", "price_offers"]
 

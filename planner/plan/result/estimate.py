@@ -95,10 +95,16 @@ class Estimate(Frozen):
         single = ("cheapest", "fastest", "within_deadline", "within_budget", "free")
         answers: dict[str, Any] = {name: self._reference(getattr(chosen, name)) for name in single}
         margin = chosen.sensitivity
-        sensitivity = None if margin is None else {
-            "runner_up": self._reference(margin.runner_up), "price_percent": 100 * margin.price_share,
-            "step_time_percent": 100 * margin.step_time_share, "certain": margin.certain,
-        }  # fmt: skip
+        sensitivity = (
+            None
+            if margin is None
+            else {
+                "runner_up": self._reference(margin.runner_up),
+                "price_percent": 100 * margin.price_share,
+                "step_time_percent": 100 * margin.step_time_share,
+                "certain": margin.certain,
+            }
+        )
         pareto = [self._reference(index) for index in chosen.pareto]
         return {**answers, "pareto": pareto, "sensitivity": sensitivity}
 

@@ -66,9 +66,10 @@ class ReportDetails:
             "steps": to_plain(self.steps),
             "bills": [
                 {"offer": index, "lines": bill.lines_json(detailed=True)}
-                for index, bill in billed if bill is not None
+                for index, bill in billed
+                if bill is not None
             ],
             "epochs": [curve.to_json() for curve in self.curves],
             "turns": [crossover.to_json() for crossover in self.crossovers],
             "colab": [crossover.to_json() for crossover in self.colab],
-        }  # fmt: skip
+        }

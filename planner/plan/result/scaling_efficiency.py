@@ -44,15 +44,21 @@ class ScalingEfficiency:
     def to_json(self) -> dict[str, Any]:
         """Return the entry `offers[].scaling`."""
         return {
-            "devices": self.devices, "speedup": self.speedup, "efficiency": self.efficiency,
+            "devices": self.devices,
+            "speedup": self.speedup,
+            "efficiency": self.efficiency,
             "cost_ratio": self.cost_ratio,
-        }  # fmt: skip
+        }
 
 
 def compute_scaling(
-    *, devices: float, rate_per_s: float, single_rate_per_s: float, usd_per_hour: float | None,
+    *,
+    devices: float,
+    rate_per_s: float,
+    single_rate_per_s: float,
+    usd_per_hour: float | None,
     single_usd_per_hour: float | None,
-) -> ScalingEfficiency:  # fmt: skip
+) -> ScalingEfficiency:
     """Compute speedup, efficiency and cost ratio of several devices relative to one.
 
     Args:
@@ -120,6 +126,9 @@ def compare_with_single_device(
     prices = (offer.usd_per_hour, single.selected.offer.usd_per_hour)
     usd, single_usd = (None if price is None else float(price) for price in prices)
     return compute_scaling(
-        devices=offer.devices, rate_per_s=rate, single_rate_per_s=single_rate, usd_per_hour=usd,
+        devices=offer.devices,
+        rate_per_s=rate,
+        single_rate_per_s=single_rate,
+        usd_per_hour=usd,
         single_usd_per_hour=single_usd,
-    )  # fmt: skip
+    )

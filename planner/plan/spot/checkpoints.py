@@ -122,10 +122,13 @@ def compute_exponential_moments(run: SegmentedRun, *, mean_life_s: float) -> Run
     billed_s, billed_s2 = _segment(law, run.segment_s, run.restart_s, wait_s=0.0)
     wall_s, wall_s2 = _segment(law, run.segment_s, run.restart_s, wait_s=run.wait_s)
     return RunMoments(
-        billed_s=run.count * billed_s, billed_s2=run.count * billed_s2,
-        wall_s=run.count * wall_s, wall_s2=run.count * wall_s2,
-        preemptions=run.count * billed_s / mean_life_s, undisturbed=math.exp(-run.undisturbed_s / mean_life_s),
-    )  # fmt: skip
+        billed_s=run.count * billed_s,
+        billed_s2=run.count * billed_s2,
+        wall_s=run.count * wall_s,
+        wall_s2=run.count * wall_s2,
+        preemptions=run.count * billed_s / mean_life_s,
+        undisturbed=math.exp(-run.undisturbed_s / mean_life_s),
+    )
 
 
 def _segment(

@@ -40,9 +40,11 @@ class SpotTerms(Frozen):
 
     def __post_init__(self) -> None:
         given = {
-            "--spot-life": self.up_hours, "--checkpoint-every": self.interval_s,
-            "--checkpoint-time": self.save_s, "--restart-time": self.restart_s,
-        }  # fmt: skip
+            "--spot-life": self.up_hours,
+            "--checkpoint-every": self.interval_s,
+            "--checkpoint-time": self.save_s,
+            "--restart-time": self.restart_s,
+        }
         for flag, value in given.items():
             if value is not None:
                 require_positive(value, what=flag, example="1h")
@@ -101,9 +103,11 @@ class PreemptionForecast(Frozen):
 
     def _p90(self, mean_s: float, variance_s2: float) -> float:
         return compute_p90_s(
-            undisturbed_s=self.run.undisturbed_s, mean_s=mean_s, variance_s2=variance_s2,
+            undisturbed_s=self.run.undisturbed_s,
+            mean_s=mean_s,
+            variance_s2=variance_s2,
             undisturbed=self.moments.undisturbed,
-        )  # fmt: skip
+        )
 
     def billed_s(self, train_time_s: Interval) -> Interval:
         """Return the expected billed time: training time x mean billed time / work [s]."""
@@ -143,13 +147,19 @@ class PreemptionForecast(Frozen):
         """Price-independent part of `offers[].spot`."""
         hazard, m = self.hazard, self.moments
         return {
-            "hours_to_preemption": hazard.up_hours, "median_hours_to_preemption": hazard.median_up_hours,
-            "hours_to_next_machine": hazard.down_hours, "life_hours_max": hazard.life_hours_max,
-            "notice_s": hazard.notice_s, "basis": hazard.basis, "source": hazard.source,
-            "checkpoint_interval_s": self.interval_s, "checkpoint_s": self.run.save_s,
-            "restart_s": self.run.restart_s, "preemptions": m.preemptions,
+            "hours_to_preemption": hazard.up_hours,
+            "median_hours_to_preemption": hazard.median_up_hours,
+            "hours_to_next_machine": hazard.down_hours,
+            "life_hours_max": hazard.life_hours_max,
+            "notice_s": hazard.notice_s,
+            "basis": hazard.basis,
+            "source": hazard.source,
+            "checkpoint_interval_s": self.interval_s,
+            "checkpoint_s": self.run.save_s,
+            "restart_s": self.run.restart_s,
+            "preemptions": m.preemptions,
             "hours": {"expected": m.wall_s / SECONDS_PER_HOUR, "p90": self.wall_p90_s / SECONDS_PER_HOUR},
-        }  # fmt: skip
+        }
 
     def to_json(self, usd_per_hour: float | None, *, saves_share: float | None) -> dict[str, Any]:
         """Return the entry `offers[].spot`; money at the offer's price, savings against the price on demand."""
@@ -166,8 +176,9 @@ class PreemptionForecast(Frozen):
             return None
         price = usd_per_hour / SECONDS_PER_HOUR
         return {
-            "expected": f"{self.moments.billed_s * price:.9f}", "p90": f"{self.billed_p90_s * price:.9f}",
-        }  # fmt: skip
+            "expected": f"{self.moments.billed_s * price:.9f}",
+            "p90": f"{self.billed_p90_s * price:.9f}",
+        }
 
 
 @dataclass
@@ -226,14 +237,18 @@ class PreemptionForecaster:
         median, longest = hazard.median_up_hours, hazard.life_hours_max
         mean_s = hazard.up_hours * SECONDS_PER_HOUR
         law = build_lifetime_distribution(
-            mean_s=mean_s, median_s=median and median * SECONDS_PER_HOUR,
+            mean_s=mean_s,
+            median_s=median and median * SECONDS_PER_HOUR,
             longest_s=longest and longest * SECONDS_PER_HOUR,
-        )  # fmt: skip
+        )
         interval_s = self.terms.interval_s or checkpoint_interval_s(save_s=self.save_s, mean_life_s=mean_s)
         run = split_into_segments(
-            work_s=work_s, interval_s=interval_s, save_s=self.save_s, restart_s=restart_s,
+            work_s=work_s,
+            interval_s=interval_s,
+            save_s=self.save_s,
+            restart_s=restart_s,
             wait_s=hazard.down_hours * SECONDS_PER_HOUR,
-        )  # fmt: skip
+        )
         try:
             moments = compute_run_moments(run, law)
         except OverflowError:  # a segment is hundreds of mean lifetimes long

@@ -51,10 +51,13 @@ def compute_renewal_moments(run: SegmentedRun, law: LifetimeDistribution) -> Run
     wall_s, wall_s2 = _moments(first, later, run.count, wait_s=run.wait_s)
     counted_s = wall_s if run.wait_s else _moments(first, later, run.count, wait_s=1.0)[0]
     return RunMoments(
-        billed_s=billed_s, billed_s2=billed_s2, wall_s=wall_s, wall_s2=wall_s2,
+        billed_s=billed_s,
+        billed_s2=billed_s2,
+        wall_s=wall_s,
+        wall_s2=wall_s2,
         preemptions=(counted_s - billed_s) / (run.wait_s or 1.0),
         undisturbed=1.0 - law.cdf(run.undisturbed_s),
-    )  # fmt: skip
+    )
 
 
 class _Table:

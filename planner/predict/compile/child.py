@@ -46,9 +46,11 @@ def _build_compiled(request: Mapping[str, Any]) -> CompiledStep:
 
     said = _read_stored_answer(request["kept"]) or _run_compiler(request)
     return CompiledStep(
-        compiler=request["compiler"], compile_s=said["compile_s"], needed_bytes=said["needed_bytes"],
+        compiler=request["compiler"],
+        compile_s=said["compile_s"],
+        needed_bytes=said["needed_bytes"],
         **parse_facts(said["text"], request["platform"]),
-    )  # fmt: skip
+    )
 
 
 def _read_stored_answer(path: str) -> dict[str, Any] | None:
@@ -65,9 +67,10 @@ def _run_compiler(request: Mapping[str, Any]) -> dict[str, Any]:
     started_s = time.monotonic()
     step = _compile(request)
     said = {
-        "compile_s": time.monotonic() - started_s, "needed_bytes": _compute_needed_bytes(step.memory_analysis()),
+        "compile_s": time.monotonic() - started_s,
+        "needed_bytes": _compute_needed_bytes(step.memory_analysis()),
         "text": step.as_text(),
-    }  # fmt: skip
+    }
     if request["kept"]:
         with suppress(OSError):
             Path(request["kept"]).parent.mkdir(parents=True, exist_ok=True)

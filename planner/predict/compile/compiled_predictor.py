@@ -134,9 +134,12 @@ class CompiledPredictor:
 
 
 def _build_step(
-    point: _Point, workload: Workload, accelerator: Accelerator, several: _DeviceGroup,
+    point: _Point,
+    workload: Workload,
+    accelerator: Accelerator,
+    several: _DeviceGroup,
     plain: StepTime | NoPrediction,
-) -> StepTime | NoPrediction:  # fmt: skip
+) -> StepTime | NoPrediction:
     outcome = point.outcome
     if isinstance(outcome.result, CompileFault):
         return build_uncompiled_step(outcome.result, plain, outcome.target, accelerator)
@@ -172,9 +175,14 @@ def _find_neighbors(batch_size: int, points: Mapping[int, _Point]) -> tuple[_Poi
 
 
 def _build_compiled_step(
-    outcome: Compilation, result: CompiledStep, workload: Workload, accelerator: Accelerator, *,
-    several: _DeviceGroup, plain: StepTime | NoPrediction,
-) -> StepTime | NoPrediction:  # fmt: skip
+    outcome: Compilation,
+    result: CompiledStep,
+    workload: Workload,
+    accelerator: Accelerator,
+    *,
+    several: _DeviceGroup,
+    plain: StepTime | NoPrediction,
+) -> StepTime | NoPrediction:
     target, devices = outcome.target, several.devices
     if isinstance(plain, StepTime) and plain.basis == "measured":
         return replace(plain, memory=_build_memory(target, result))
@@ -183,20 +191,28 @@ def _build_compiled_step(
     if parts_s is None:
         return _build_memory_only_step(plain, target, result, "its time cannot be computed")
     found = StepTime(
-        time_s=interval_around(sum(parts_s.values()), *constants.interval), basis="compiled", parts_s=parts_s,
+        time_s=interval_around(sum(parts_s.values()), *constants.interval),
+        basis="compiled",
+        parts_s=parts_s,
         limiter=cast("Limiter", max(parts_s, key=lambda name: parts_s[name])),
         memory=_build_memory(target, result),
-        note=join_notes(_format_note(target, result, devices), target.note, _format_calibration_note(constants)),
-    )  # fmt: skip
+        note=join_notes(
+            _format_note(target, result, devices), target.note, _format_calibration_note(constants)
+        ),
+    )
     if target.platform == "cuda" and not constants.checked and isinstance(plain, StepTime):
         return _build_memory_only_step(
             plain, target, result, f"its kernels take {found.time_s.mid * MS_PER_S:.3g} ms, unchecked"
         )
     if target.platform == "cuda" and devices > 1:
         shared = scale_to_devices(
-            found, gradient_bytes=workload.memory.gradient_bytes, accelerator=accelerator, devices=devices,
-            machine=several.machine, hosts=several.hosts,
-        )  # fmt: skip
+            found,
+            gradient_bytes=workload.memory.gradient_bytes,
+            accelerator=accelerator,
+            devices=devices,
+            machine=several.machine,
+            hosts=several.hosts,
+        )
         if isinstance(shared, NoPrediction):
             return shared
         found = shared
@@ -212,10 +228,14 @@ def _compute_parts_s(
     if not result.kernels:
         return None
     found = compute_gpu_parts_s(
-        result.kernels, accelerator, precision=workload.precision,
-        input_bytes=float(workload.memory.input_bytes), needed_bytes=result.needed_bytes,
-        slowdown=load_constants()["cuda"].slowdown, stack=append_mode("keras", workload.mode),
-    )  # fmt: skip
+        result.kernels,
+        accelerator,
+        precision=workload.precision,
+        input_bytes=float(workload.memory.input_bytes),
+        needed_bytes=result.needed_bytes,
+        slowdown=load_constants()["cuda"].slowdown,
+        stack=append_mode("keras", workload.mode),
+    )
     return None if isinstance(found, NoPrediction) else found
 
 
@@ -249,10 +269,12 @@ def _compute_tpu_parts_s(
     link = accelerator.ici_gbit_per_s_per_direction
     return compute_slice_parts_s(
         compute_s=compute_core_s(cycles=result.total_cycles, clock_hz=accelerator.boost_mhz * MEGA),
-        slowdown=constants.slowdown, fixed_s=constants.fixed_s,
-        gradient_bytes=float(workload.memory.gradient_bytes), cores=devices * target.cores,
+        slowdown=constants.slowdown,
+        fixed_s=constants.fixed_s,
+        gradient_bytes=float(workload.memory.gradient_bytes),
+        cores=devices * target.cores,
         link_bytes_per_s=link / BITS_PER_BYTE * GIGA if link else None,
-    )  # fmt: skip
+    )
 
 
 def _format_note(target: CompileTarget, result: CompiledStep, devices: float) -> str:

@@ -42,8 +42,10 @@ def load_constants() -> dict[str, Constants]:
     data = json.loads((resources.files("gpuplan.profiles") / "compiled.json").read_text())
     return {
         name: Constants(
-            slowdown=row["slowdown"], fixed_s=row["fixed_s"], fitted_on=row["fitted_on"],
+            slowdown=row["slowdown"],
+            fixed_s=row["fixed_s"],
+            fitted_on=row["fitted_on"],
             interval=(row["interval"][0], row["interval"][1]),
         )
         for name, row in data["platforms"].items()
-    }  # fmt: skip
+    }

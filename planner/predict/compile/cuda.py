@@ -19,9 +19,16 @@ __all__ = ["compute_gpu_parts_s"]
 
 
 def compute_gpu_parts_s(
-    rows: Iterable[Mapping[str, Any]], accelerator: Accelerator, *, precision: str, input_bytes: float,
-    needed_bytes: int, slowdown: float, stack: str = "keras", software_year: float = NEWEST_SOFTWARE,
-) -> dict[str, float] | NoPrediction:  # fmt: skip
+    rows: Iterable[Mapping[str, Any]],
+    accelerator: Accelerator,
+    *,
+    precision: str,
+    input_bytes: float,
+    needed_bytes: int,
+    slowdown: float,
+    stack: str = "keras",
+    software_year: float = NEWEST_SOFTWARE,
+) -> dict[str, float] | NoPrediction:
     """Return the time of a step on one GPU by additive part [s].
 
     Fusions, padding and algorithms are the compiler's; efficiencies are those fitted for modelled kernels,
@@ -43,8 +50,16 @@ def compute_gpu_parts_s(
     if isinstance(chip, NoPrediction):
         return chip
     step = model_step(
-        table, chip, load_coefficients(), generation=find_generation(accelerator), stack=stack, host=stack,
-        year=accelerator.year or LAST_YEAR, compiled=True, input_bytes=input_bytes,
-        pressure=compute_memory_pressure(needed_bytes, accelerator, share=1.0), software_year=software_year,
-    )  # fmt: skip
+        table,
+        chip,
+        load_coefficients(),
+        generation=find_generation(accelerator),
+        stack=stack,
+        host=stack,
+        year=accelerator.year or LAST_YEAR,
+        compiled=True,
+        input_bytes=input_bytes,
+        pressure=compute_memory_pressure(needed_bytes, accelerator, share=1.0),
+        software_year=software_year,
+    )
     return {name: part_s * slowdown for name, part_s in step.parts_s.items()}

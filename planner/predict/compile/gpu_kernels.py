@@ -16,9 +16,11 @@ HLO_TYPES = {
     "s32": "int32", "u32": "uint32", "s64": "int64", "u8": "uint8",
 }  # fmt: skip
 CONVOLUTIONS = {
-    "__cudnn$convForward": "conv_fprop", "__cudnn$convBiasActivationForward": "conv_fprop",
-    "__cudnn$convBackwardInput": "conv_dgrad", "__cudnn$convBackwardFilter": "conv_wgrad",
-}  # fmt: skip
+    "__cudnn$convForward": "conv_fprop",
+    "__cudnn$convBiasActivationForward": "conv_fprop",
+    "__cudnn$convBackwardInput": "conv_dgrad",
+    "__cudnn$convBackwardFilter": "conv_wgrad",
+}
 PRODUCTS = ("__cublas$gemm", "__cublas$lt$matmul", "__triton_gemm", "__triton")
 # Opcodes without a launch of their own.
 NO_LAUNCH = {
@@ -183,9 +185,16 @@ def _parse_product(one: Instruction, around: Computation, *, moved: float) -> Ke
     batch = prod(left.shape[axis] for axis in numbers["lhs_batch"])
     m, n = left.size // (k * batch), right.size // (k * batch)
     return Kernel(
-        category="dot", dtype=HLO_TYPES.get(left.dtype, "float32"), count=1.0, flops=2.0 * batch * m * n * k,
-        bytes_moved=moved, m=m, n=n, k=k, batch=batch,
-    )  # fmt: skip
+        category="dot",
+        dtype=HLO_TYPES.get(left.dtype, "float32"),
+        count=1.0,
+        flops=2.0 * batch * m * n * k,
+        bytes_moved=moved,
+        m=m,
+        n=n,
+        k=k,
+        batch=batch,
+    )
 
 
 def _parse_dimension_numbers(one: Instruction) -> dict[str, tuple[int, ...]]:
@@ -217,12 +226,15 @@ def _parse_convolution(one: Instruction, category: str, around: Computation) -> 
     """Build a convolution as the product computed by cuDNN, in terms of the layer's forward pass."""
     first, second, result = _find_operand(one, 0, around), _find_operand(one, 1, around), one.arrays[0]
     image, kernel, output = {
-        "conv_fprop": (first, second, result), "conv_dgrad": (result, second, first),
+        "conv_fprop": (first, second, result),
+        "conv_dgrad": (result, second, first),
         "conv_wgrad": (first, result, second),
-    }[category]  # fmt: skip
+    }[category]
     labels = re.split(r"_|->", one.attribute("dim_labels"))
-    of_image, of_kernel, of_output = (dict(zip(*pair, strict=True)) for pair in zip(
-        labels, (image.shape, kernel.shape, output.shape), strict=True))  # fmt: skip
+    of_image, of_kernel, of_output = (
+        dict(zip(*pair, strict=True))
+        for pair in zip(labels, (image.shape, kernel.shape, output.shape), strict=True)
+    )
     groups = int(one.attribute("feature_group_count") or 1)
     window = [size for label, size in of_kernel.items() if label.isdigit()]
     inputs, outputs = of_kernel["i"], of_kernel["o"]
@@ -236,11 +248,16 @@ def _parse_convolution(one: Instruction, category: str, around: Computation) -> 
     }[category]
     return Kernel(
         category="depthwise" if groups > 1 and inputs == 1 else _classify_convolution(one, category),
-        dtype=HLO_TYPES.get(first.dtype, "float32"), count=1.0,
-        flops=2.0 * pixels_out * prod(window) * inputs * outputs, m=m, n=n, k=k, batch=groups,
+        dtype=HLO_TYPES.get(first.dtype, "float32"),
+        count=1.0,
+        flops=2.0 * pixels_out * prod(window) * inputs * outputs,
+        m=m,
+        n=n,
+        k=k,
+        batch=groups,
         bytes_moved=_compute_bytes_moved(_select_result(one), around),
         winograd=_allows_winograd(one, window, groups),
-    )  # fmt: skip
+    )
 
 
 def _classify_convolution(one: Instruction, category: str) -> str:

@@ -194,10 +194,14 @@ def _parse_instruction(line: str) -> Instruction | None:
     body = rest[opcode.end() :]
     close = _find_end(body, ")")
     return Instruction(
-        name=start[2], opcode=opcode[1], arrays=tuple(_parse_arrays(rest[:split])),
-        operands=tuple(_NAME.findall(body[:close])), attributes=body[close + 1 :], root=bool(start[1]),
+        name=start[2],
+        opcode=opcode[1],
+        arrays=tuple(_parse_arrays(rest[:split])),
+        operands=tuple(_NAME.findall(body[:close])),
+        attributes=body[close + 1 :],
+        root=bool(start[1]),
         literal=body[:close] if opcode[1] == "constant" else "",
-    )  # fmt: skip
+    )
 
 
 def _parse_arrays(text: str) -> Iterator[Array]:

@@ -53,10 +53,13 @@ def interpolate_step(
         for name in names
     }
     return StepTime(
-        time_s=_build_interval(sum(parts_s.values()), low), basis="compiled", parts_s=parts_s, memory=memory,
+        time_s=_build_interval(sum(parts_s.values()), low),
+        basis="compiled",
+        parts_s=parts_s,
+        memory=memory,
         limiter=cast("Limiter", max(parts_s, key=lambda name: parts_s[name])),
         note=join_notes(low.note, note),
-    )  # fmt: skip
+    )
 
 
 def _build_interval(mid: float, end: StepTime) -> Interval:

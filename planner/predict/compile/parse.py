@@ -13,8 +13,13 @@ from .hlo import Instruction, Module, parse_module
 __all__ = ["parse_facts", "parse_group_size"]
 
 COLLECTIVES = (
-    "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute", "collective-broadcast",
-)  # fmt: skip
+    "all-reduce",
+    "all-gather",
+    "reduce-scatter",
+    "all-to-all",
+    "collective-permute",
+    "collective-broadcast",
+)
 _COUNTED = re.compile(r"replica_groups=\[\d+,(\d+)\]")
 _LISTED = re.compile(r"replica_groups=\{\{([\d,]+)\}")
 Computation = Mapping[str, Instruction]
@@ -54,9 +59,11 @@ def parse_facts(text: str, platform: str) -> dict[str, Any]:
         elif one.opcode not in NOT_EXECUTED:
             unestimated[one.opcode] += times
     return {
-        "cycles": dict(cycles), "unestimated": dict(unestimated), "collective_bytes": dict(worked_on),
+        "cycles": dict(cycles),
+        "unestimated": dict(unestimated),
+        "collective_bytes": dict(worked_on),
         "sent_bytes": sent_bytes,
-    }  # fmt: skip
+    }
 
 
 def _iter_collectives(

@@ -56,11 +56,14 @@ def build_sharded_step(
         "link": result.sent_bytes / ((link or 1.0) / BITS_PER_BYTE * GIGA * LINK_SHARE),
     }
     return StepTime(
-        time_s=interval_around(sum(parts_s.values()), *constants.interval), basis="compiled", parts_s=parts_s,
-        limiter=cast("Limiter", max(parts_s, key=lambda name: parts_s[name])), memory=memory,
+        time_s=interval_around(sum(parts_s.values()), *constants.interval),
+        basis="compiled",
+        parts_s=parts_s,
+        limiter=cast("Limiter", max(parts_s, key=lambda name: parts_s[name])),
+        memory=memory,
         note=f"compiled for {target.topology} by {result.compiler.split(' jax')[0]}, {about}; the compiler's "
         "estimate as it is, its interval assumed",
-    )  # fmt: skip
+    )
 
 
 def build_uncompiled_step(

@@ -85,11 +85,19 @@ def build_description(accelerator: Accelerator) -> str | None:
         return None
     major, minor = capability.split(".")
     return _TEXT.format(
-        cores=accelerator.sms_or_cores, lanes=generation.lanes, shared=generation.shared_kib * 1024,
-        block=generation.block_kib * 1024, clock=clock_mhz / KILO, bandwidth=int(bandwidth * GIGA),
-        l2=int((accelerator.l2_mib or 4.0) * MIB), memory=int(memory_gib * GIB), major=major, minor=minor,
-        threads=generation.threads, name=accelerator.name,
-    )  # fmt: skip
+        cores=accelerator.sms_or_cores,
+        lanes=generation.lanes,
+        shared=generation.shared_kib * 1024,
+        block=generation.block_kib * 1024,
+        clock=clock_mhz / KILO,
+        bandwidth=int(bandwidth * GIGA),
+        l2=int((accelerator.l2_mib or 4.0) * MIB),
+        memory=int(memory_gib * GIB),
+        major=major,
+        minor=minor,
+        threads=generation.threads,
+        name=accelerator.name,
+    )
 
 
 Platform = Literal["tpu", "cuda"]
@@ -153,9 +161,11 @@ def find_target(accelerator: Accelerator) -> CompileTarget | None:
     """Return the compilation target of an accelerator; None if no compiler supports it."""
     if accelerator.name in SLICES:
         return CompileTarget(
-            accelerator=accelerator.name, platform="tpu", topology=SLICES[accelerator.name],
+            accelerator=accelerator.name,
+            platform="tpu",
+            topology=SLICES[accelerator.name],
             cores=CORES_PER_CHIP.get(accelerator.name, 1),
-        )  # fmt: skip
+        )
     description = build_description(accelerator) if accelerator.vendor == "NVIDIA" else None
     if description is None:
         return None

@@ -29,9 +29,14 @@ def compute_core_s(*, cycles: float, clock_hz: float) -> float:
 
 
 def compute_slice_parts_s(
-    *, compute_s: float, slowdown: float, fixed_s: float, gradient_bytes: float, cores: float,
+    *,
+    compute_s: float,
+    slowdown: float,
+    fixed_s: float,
+    gradient_bytes: float,
+    cores: float,
     link_bytes_per_s: float | None,
-) -> dict[str, float]:  # fmt: skip
+) -> dict[str, float]:
     """Return the time of a step on data-parallel cores by additive part [s].
 
     Each core processes its share of the batch, then gradients are summed before the update. XLA overlaps part

@@ -129,11 +129,17 @@ def _run_child(
 def _build_environment(folder: str) -> dict[str, str]:
     """Return the child's environment: no accelerators of this machine, and no logs outside its own folder."""
     return {
-        **os.environ, "JAX_PLATFORMS": "cpu", "KERAS_BACKEND": "jax", "TPU_SKIP_MDS_QUERY": "1",
-        "TPU_LOG_DIR": "disabled", "TF_CPP_MIN_LOG_LEVEL": "2", "TPU_MIN_LOG_LEVEL": "2", "TMPDIR": folder,
+        **os.environ,
+        "JAX_PLATFORMS": "cpu",
+        "KERAS_BACKEND": "jax",
+        "TPU_SKIP_MDS_QUERY": "1",
+        "TPU_LOG_DIR": "disabled",
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+        "TPU_MIN_LOG_LEVEL": "2",
+        "TMPDIR": folder,
         "JAX_ENABLE_COMPILATION_CACHE": "false",
         "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # libtpu locks chips; there are none
-    }  # fmt: skip
+    }
 
 
 def _watch(

@@ -112,21 +112,33 @@ def compute_contraction_s(
     share = xp.where(chip.tensor, matrix, scalar * gain)
     attainable_flop_per_s = chip.peak_flop_per_s * share * clock
     tiled_s = best_tiling_s(
-        m=table.m, n=table.n, k=table.k, batch=table.batch, cores=chip.cores,
+        m=table.m,
+        n=table.n,
+        k=table.k,
+        batch=table.batch,
+        cores=chip.cores,
         core_flop_per_s=attainable_flop_per_s / chip.cores,
-        tile_exponent=shared.tile_exponent, k_step=xp.where(chip.tensor, K_STEP_TENSOR, K_STEP),
-        quantization=shared.quantization, split_cost=shared.split_cost,
+        tile_exponent=shared.tile_exponent,
+        k_step=xp.where(chip.tensor, K_STEP_TENSOR, K_STEP),
+        quantization=shared.quantization,
+        split_cost=shared.split_cost,
         may_split=(table.category >= _FIRST_SPLITTING) | chip.tensor,
-        step_latency_s=generation.step_latency_s / clock, sharpness=_sharpness(table, shared, xp), xp=xp,
-    )  # fmt: skip
+        step_latency_s=generation.step_latency_s / clock,
+        sharpness=_sharpness(table, shared, xp),
+        xp=xp,
+    )
     # Depthwise convolutions run on scalar units for every operand type, without padding. Two 16-bit operands are
     # packed into one instruction if channels are last.
     paired = xp.where(chip.pairs & ~table.channels_first, 2.0, 1.0)
     sliding_s = table.flops / (chip.vector_flop_per_s * scalar * paired * clock)
     around_s = transforms_s(
-        table, chip, generation, clock=clock, xp=xp,
+        table,
+        chip,
+        generation,
+        clock=clock,
+        xp=xp,
         bandwidth_bytes_per_s=_bandwidth_bytes_per_s(chip, stack, shared, share=generation.stream, xp=xp),
-    )  # fmt: skip
+    )
     return xp.where(table.category == _DEPTHWISE, sliding_s, tiled_s + around_s)
 
 
@@ -199,9 +211,11 @@ def _traffic_s(
 ) -> Any:
     """Return the time of memory traffic at a share of the bandwidth [s]."""
     return memory_traffic_s(
-        bytes_moved=bytes_moved, l2_bytes=chip.l2_bytes, l2_reuse=shared.l2_reuse,
+        bytes_moved=bytes_moved,
+        l2_bytes=chip.l2_bytes,
+        l2_reuse=shared.l2_reuse,
         attainable_bytes_per_s=_bandwidth_bytes_per_s(chip, stack, shared, share=share, xp=xp),
-    )  # fmt: skip
+    )
 
 
 def _bandwidth_bytes_per_s(

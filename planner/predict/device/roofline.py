@@ -79,9 +79,23 @@ def memory_traffic_s(*, bytes_moved: Any, attainable_bytes_per_s: Any, l2_bytes:
 
 
 def tiling_s(
-    *, m: Any, n: Any, k: Any, batch: Any, cores: Any, core_flop_per_s: Any, rows: Any, columns: Any,
-    splits: Any, k_step: Any, quantization: Any, split_cost: Any, step_latency_s: Any, sharpness: Any, xp: Any,
-) -> Any:  # fmt: skip
+    *,
+    m: Any,
+    n: Any,
+    k: Any,
+    batch: Any,
+    cores: Any,
+    core_flop_per_s: Any,
+    rows: Any,
+    columns: Any,
+    splits: Any,
+    k_step: Any,
+    quantization: Any,
+    split_cost: Any,
+    step_latency_s: Any,
+    sharpness: Any,
+    xp: Any,
+) -> Any:
     """Return the time of ``batch`` matrix products [m, k] x [k, n] by one tiling [s].
 
     With tiles of r x c outputs, s-fold split k loop, steps of d elements, P cores of F FLOP/s, quantization q,
@@ -119,9 +133,22 @@ def tiling_s(
 
 
 def best_tiling_s(
-    *, m: Any, n: Any, k: Any, batch: Any, cores: Any, core_flop_per_s: Any, tile_exponent: Any, k_step: Any,
-    quantization: Any, split_cost: Any, may_split: Any, step_latency_s: Any, sharpness: Any, xp: Any,
-) -> Any:  # fmt: skip
+    *,
+    m: Any,
+    n: Any,
+    k: Any,
+    batch: Any,
+    cores: Any,
+    core_flop_per_s: Any,
+    tile_exponent: Any,
+    k_step: Any,
+    quantization: Any,
+    split_cost: Any,
+    may_split: Any,
+    step_latency_s: Any,
+    sharpness: Any,
+    xp: Any,
+) -> Any:
     """Return the time of matrix products by the fastest of `TILINGS` [s].
 
     The tiling is chosen first, and its time computed again: gradients then follow only the chosen tiling.
@@ -136,10 +163,22 @@ def best_tiling_s(
     def time_s(rows: Any, columns: Any, splits: Any) -> Any:
         rate = tile_rate(rows, columns, tile_exponent)
         return tiling_s(
-            m=m, n=n, k=k, batch=batch, cores=cores, core_flop_per_s=core_flop_per_s * rate, rows=rows,
-            columns=columns, splits=splits, k_step=k_step, quantization=quantization, split_cost=split_cost,
-            step_latency_s=step_latency_s, sharpness=sharpness, xp=xp,
-        )  # fmt: skip
+            m=m,
+            n=n,
+            k=k,
+            batch=batch,
+            cores=cores,
+            core_flop_per_s=core_flop_per_s * rate,
+            rows=rows,
+            columns=columns,
+            splits=splits,
+            k_step=k_step,
+            quantization=quantization,
+            split_cost=split_cost,
+            step_latency_s=step_latency_s,
+            sharpness=sharpness,
+            xp=xp,
+        )
 
     tilings = [xp.asarray(column) * 1.0 for column in zip(*TILINGS, strict=True)]
     rows, columns, splits = (column.reshape((-1,) + (1,) * xp.ndim(m)) for column in tilings)

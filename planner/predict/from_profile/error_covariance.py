@@ -78,9 +78,12 @@ class StepFeatures:
     def __getitem__(self, rows: Any) -> StepFeatures:
         """Return the features of some steps, selected by an index array."""
         return StepFeatures(
-            self.work[rows], self.accelerator[rows], self.log_batch[rows], self.shares[rows],
+            self.work[rows],
+            self.accelerator[rows],
+            self.log_batch[rows],
+            self.shares[rows],
             self.features[rows],
-        )  # fmt: skip
+        )
 
     def __len__(self) -> int:
         return len(self.log_batch)
@@ -142,8 +145,10 @@ def build_features(steps: Sequence[StepSummary]) -> StepFeatures:
     return StepFeatures(
         work=np.array([step.work for step in steps]),
         accelerator=np.array([step.accelerator for step in steps]),
-        log_batch=np.log(batch), shares=shares, features=np.column_stack([*columns, shares / SHARE]),
-    )  # fmt: skip
+        log_batch=np.log(batch),
+        shares=shares,
+        features=np.column_stack([*columns, shares / SHARE]),
+    )
 
 
 def within_workload_covariance(

@@ -99,9 +99,11 @@ class BatchProfile:
         """Return one sentence on the measurements behind a prediction from this profile."""
         sizes = ", ".join(str(batch_size) for batch_size, _ in self.steps)
         split = split_fixed_per_sample(*zip(*self.steps, strict=True))
-        parts = "" if split is None else (
-            f" ({split[0] * MS_PER_S:.3g} ms a step and {split[1] * MS_PER_S:.3g} ms a sample there)"
-        )  # fmt: skip
+        parts = (
+            ""
+            if split is None
+            else (f" ({split[0] * MS_PER_S:.3g} ms a step and {split[1] * MS_PER_S:.3g} ms a sample there)")
+        )
         return f"scaled from {self.accelerator}, measured at batch size {sizes}{parts}"
 
 
@@ -214,9 +216,14 @@ def _short(value: float) -> float:
 def _row(step: StepSummary) -> list[Any]:
     parts = [_short(step.parts_s[name]) for name in PARTS]
     return [
-        step.work, step.accelerator, step.batch_size, _short(step.modelled_s), parts, step.input_bytes,
+        step.work,
+        step.accelerator,
+        step.batch_size,
+        _short(step.modelled_s),
+        parts,
+        step.input_bytes,
         step.launches,
-    ]  # fmt: skip
+    ]
 
 
 def _step(row: Sequence[Any]) -> StepSummary:
@@ -242,9 +249,12 @@ def predict_from_profile(
     low, high = (end * correction.spread for end in error_model.ends_for(profiled))
     parts = {name: part * scale for name, part in target.parts_s.items()}
     return StepTime(
-        time_s=interval_around(target.modelled_s * scale, low, high), basis="modelled",
-        limiter=cast("Limiter", max(parts, key=lambda name: parts[name])), parts_s=parts, note=profile.note(),
-    )  # fmt: skip
+        time_s=interval_around(target.modelled_s * scale, low, high),
+        basis="modelled",
+        limiter=cast("Limiter", max(parts, key=lambda name: parts[name])),
+        parts_s=parts,
+        note=profile.note(),
+    )
 
 
 @cache

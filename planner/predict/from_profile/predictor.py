@@ -119,18 +119,25 @@ def _iter_rows(document: ProfileDocument, workloads: Sequence[Workload], source:
         if not fit["median_s"] or accelerator is None:
             continue
         yield ProfileRow(
-            workload=workloads[index], accelerator=accelerator, devices=document["devices"],
-            step_s=fit["median_s"], low_s=fit.get("low_s"), high_s=fit.get("high_s"), source=source,
-            loading=_loading(row), device_s=step["median_s"] if step and row.get("limit") == "input" else None,
-        )  # fmt: skip
+            workload=workloads[index],
+            accelerator=accelerator,
+            devices=document["devices"],
+            step_s=fit["median_s"],
+            low_s=fit.get("low_s"),
+            high_s=fit.get("high_s"),
+            source=source,
+            loading=_loading(row),
+            device_s=step["median_s"] if step and row.get("limit") == "input" else None,
+        )
 
 
 def _loading(row: RowRecord) -> PipelineThroughput | None:
     """Return the throughput of a row's input pipeline; None if it was not timed."""
     timed = [
         (float(one["samples_per_s"] or 0.0), float(per_core), one)
-        for one in row.get("pipeline") or () if (per_core := one["samples_per_s_per_core"])
-    ]  # fmt: skip
+        for one in row.get("pipeline") or ()
+        if (per_core := one["samples_per_s_per_core"])
+    ]
     if not timed:
         return None
     _, per_core, _ = max(timed, key=lambda entry: entry[0])
@@ -157,9 +164,14 @@ class ProfiledPredictor:
     """
 
     def __init__(
-        self, predictor: Predictor, measurements: Sequence[ProfileRow], *, own_cpu: Accelerator | None,
-        accelerators: Mapping[str, Accelerator], error_model: ErrorModel | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        predictor: Predictor,
+        measurements: Sequence[ProfileRow],
+        *,
+        own_cpu: Accelerator | None,
+        accelerators: Mapping[str, Accelerator],
+        error_model: ErrorModel | None = None,
+    ) -> None:
         """Take a predictor and what was measured.
 
         Args:
@@ -174,9 +186,14 @@ class ProfiledPredictor:
         self._error_model = error_model
 
     def step_time(
-        self, workload: Workload, accelerator: Accelerator, *, devices: float = 1,
-        machine: HostSpec = UNKNOWN_HOST, hosts: int = 1,
-    ) -> StepTime | NoPrediction:  # fmt: skip
+        self,
+        workload: Workload,
+        accelerator: Accelerator,
+        *,
+        devices: float = 1,
+        machine: HostSpec = UNKNOWN_HOST,
+        hosts: int = 1,
+    ) -> StepTime | NoPrediction:
         """Return the time of one step, every device working on ``workload.batch_size`` samples."""
         mine = [m for m in self.measurements if is_same_work(m.workload, workload)]
         plain = self.predictor.step_time(workload, accelerator, devices=devices, machine=machine, hosts=hosts)
@@ -192,9 +209,13 @@ class ProfiledPredictor:
         if devices == 1:
             return found
         return scale_to_devices(
-            found, gradient_bytes=workload.memory.gradient_bytes, accelerator=accelerator, devices=devices,
-            machine=machine, hosts=hosts,
-        )  # fmt: skip
+            found,
+            gradient_bytes=workload.memory.gradient_bytes,
+            accelerator=accelerator,
+            devices=devices,
+            machine=machine,
+            hosts=hosts,
+        )
 
     def _is(self, measurement: ProfileRow, accelerator: Accelerator) -> bool:
         if accelerator.kind == "cpu":
@@ -231,10 +252,12 @@ class ProfiledPredictor:
         low, high = (end * correction.spread for end in error_model.ends_for(steps))
         parts_s = {name: part_s * scale for name, part_s in target.parts_s.items()}
         return StepTime(
-            time_s=interval_around(target.modelled_s * scale, low, high), basis="modelled", parts_s=parts_s,
+            time_s=interval_around(target.modelled_s * scale, low, high),
+            basis="modelled",
+            parts_s=parts_s,
             limiter=cast("Limiter", max(parts_s, key=lambda name: parts_s[name])),
             note="; ".join(_notes([m for m, _ in profiled])),
-        )  # fmt: skip
+        )
 
     def _step(self, workload: Workload, accelerator: Accelerator) -> StepSummary | None:
         """Return the modelled step, without any measurement, as the transfer law takes it."""
@@ -244,10 +267,13 @@ class ProfiledPredictor:
         table = self.predictor.kernel_table(workload, accelerator)
         return StepSummary(
             work=f"profile {workload.parameters} {workload.mode} {workload.precision}",
-            accelerator=get_chip_name(accelerator.name), batch_size=workload.batch_size,
-            modelled_s=modelled.time_s.mid, parts_s=modelled.parts_s, launches=float(table.count.sum()),
+            accelerator=get_chip_name(accelerator.name),
+            batch_size=workload.batch_size,
+            modelled_s=modelled.time_s.mid,
+            parts_s=modelled.parts_s,
+            launches=float(table.count.sum()),
             input_bytes=float(workload.memory.input_bytes),
-        )  # fmt: skip
+        )
 
 
 def _notes(measurements: Sequence[ProfileRow]) -> list[str]:
@@ -278,9 +304,12 @@ def _measured(workload: Workload, here: Sequence[ProfileRow], plain: StepTime) -
     if not exact:
         note = f"between what was measured at batch size {sizes}: {source}"
     return StepTime(
-        time_s=_interval(step_s, exact, profile, size), basis="measured", limiter=plain.limiter, parts_s=parts_s,
+        time_s=_interval(step_s, exact, profile, size),
+        basis="measured",
+        limiter=plain.limiter,
+        parts_s=parts_s,
         note=note,
-    )  # fmt: skip
+    )
 
 
 def _interval(step_s: float, exact: Sequence[ProfileRow], profile: BatchProfile, size: int) -> Interval:

@@ -86,11 +86,21 @@ def _over_gradients(sweep: GradientPass, ops: Sequence[Op], *, gradient_bytes: f
     """Return one operation over all gradients, which is a separate kernel with and without XLA."""
     read, written = float(sweep.read * gradient_bytes), float(sweep.written * gradient_bytes)
     return Op(
-        kind=OpKind.ELEMENTWISE, name=sweep.name, phase="backward", layer="", dtype="float32", count=sweep.times,
-        bytes_read=read, layer_bytes_read=read, fused_bytes_read=read,
-        bytes_written=written, layer_bytes_written=written, fused_bytes_written=written,
-        layer_group=max(op.layer_group for op in ops) + 1, fused_group=max(op.fused_group for op in ops) + 1,
-    )  # fmt: skip
+        kind=OpKind.ELEMENTWISE,
+        name=sweep.name,
+        phase="backward",
+        layer="",
+        dtype="float32",
+        count=sweep.times,
+        bytes_read=read,
+        layer_bytes_read=read,
+        fused_bytes_read=read,
+        bytes_written=written,
+        layer_bytes_written=written,
+        fused_bytes_written=written,
+        layer_group=max(op.layer_group for op in ops) + 1,
+        fused_group=max(op.fused_group for op in ops) + 1,
+    )
 
 
 def repeat_updates(ops: Sequence[Op], *, cores: int) -> tuple[Op, ...]:

@@ -84,17 +84,30 @@ def _step(product: Op, cell: _Cell, groups: Iterator[int], *, trains: bool) -> I
         steps = product.loop.length
         gradients = steps * cell.gates
         yield replace(
-            _pointwise(product, next(groups), flops=gradients * elements, moved_bytes=gradients * state_bytes),
-            kind=OpKind.REDUCE, name="reduce_sum", count=product.count / steps,
-        )  # fmt: skip
+            _pointwise(
+                product, next(groups), flops=gradients * elements, moved_bytes=gradients * state_bytes
+            ),
+            kind=OpKind.REDUCE,
+            name="reduce_sum",
+            count=product.count / steps,
+        )
 
 
 def _pointwise(product: Op, group: int, *, flops: float, moved_bytes: float) -> Op:
     return Op(
-        kind=OpKind.ELEMENTWISE, name="cell", phase=product.phase, layer=product.layer, dtype=product.dtype,
-        count=product.count, flops=flops, layer_group=group, fused_group=group,
-        layer_bytes_read=moved_bytes, fused_bytes_read=moved_bytes, loop=product.loop,
-    )  # fmt: skip
+        kind=OpKind.ELEMENTWISE,
+        name="cell",
+        phase=product.phase,
+        layer=product.layer,
+        dtype=product.dtype,
+        count=product.count,
+        flops=flops,
+        layer_group=group,
+        fused_group=group,
+        layer_bytes_read=moved_bytes,
+        fused_bytes_read=moved_bytes,
+        loop=product.loop,
+    )
 
 
 def _all_steps(product: Op, steps: int) -> Op:
@@ -108,6 +121,8 @@ def _all_steps(product: Op, steps: int) -> Op:
         return replace(whole, k=product.k * steps, bytes_read=product.bytes_read * steps)
     weights_bytes = product.bytes_read * product.n / (product.m + product.n)
     return replace(
-        whole, m=product.m * steps, bytes_written=product.bytes_written * steps,
+        whole,
+        m=product.m * steps,
+        bytes_written=product.bytes_written * steps,
         bytes_read=(product.bytes_read - weights_bytes) * steps + weights_bytes,
-    )  # fmt: skip
+    )

@@ -147,10 +147,17 @@ def _allows_winograd(op: Op) -> bool:
 
 def _contraction(op: Op) -> Kernel:
     return Kernel(
-        category=_category(op), dtype=op.dtype, count=float(op.count), flops=op.flops,
-        bytes_moved=op.bytes_read + op.bytes_written, m=op.m, n=op.n, k=op.k, batch=op.batch,
+        category=_category(op),
+        dtype=op.dtype,
+        count=float(op.count),
+        flops=op.flops,
+        bytes_moved=op.bytes_read + op.bytes_written,
+        m=op.m,
+        n=op.n,
+        k=op.k,
+        batch=op.batch,
         winograd=_allows_winograd(op),
-    )  # fmt: skip
+    )
 
 
 def _groups(ops: Iterable[Op], *, compiled: bool) -> list[list[Op]]:
@@ -176,10 +183,12 @@ def _one_kernel(members: list[Op], *, compiled: bool) -> Kernel:
     heaviest = max(members, key=moved)
     count = float(max(op.count for op in members))
     return Kernel(
-        category=_category(heaviest), dtype=heaviest.dtype, count=count,
+        category=_category(heaviest),
+        dtype=heaviest.dtype,
+        count=count,
         flops=sum(op.flops * op.count for op in members) / count,
         bytes_moved=sum(moved(op) * op.count for op in members) / count,
-    )  # fmt: skip
+    )
 
 
 def build_kernels(
@@ -215,9 +224,12 @@ def _primitives(op: Op) -> Iterator[Kernel]:
     what it spends on one kernel of a layer.
     """
     kernel = Kernel(
-        category=_category(op), dtype=op.dtype, count=op.count * op.primitives,
-        flops=op.flops / op.primitives, bytes_moved=(op.bytes_read + op.bytes_written) / op.primitives,
-    )  # fmt: skip
+        category=_category(op),
+        dtype=op.dtype,
+        count=op.count * op.primitives,
+        flops=op.flops / op.primitives,
+        bytes_moved=(op.bytes_read + op.bytes_written) / op.primitives,
+    )
     if op.phase != "update" or op.primitives == 1:
         yield kernel
         return
@@ -271,8 +283,16 @@ def build_kernel_table(kernels: Iterable[Kernel], *, converted: Collection[str] 
         category=np.array([CATEGORIES.index(row.category) for row in rows], dtype=int),
         dtype=np.array([dtypes.index(row.dtype) for row in rows], dtype=int),
         dtypes=dtypes,
-        count=column("count"), flops=column("flops"), bytes_moved=column("bytes_moved"),
-        m=column("m"), n=column("n"), k=column("k"), batch=column("batch"), winograd=column("winograd", bool),
-        channels_first=np.array([row.category in _SLIDING and row.dtype in converted for row in rows], dtype=bool),
+        count=column("count"),
+        flops=column("flops"),
+        bytes_moved=column("bytes_moved"),
+        m=column("m"),
+        n=column("n"),
+        k=column("k"),
+        batch=column("batch"),
+        winograd=column("winograd", bool),
+        channels_first=np.array(
+            [row.category in _SLIDING and row.dtype in converted for row in rows], dtype=bool
+        ),
         dispatched=sum(row.count for row in rows if not row.streamed),
-    )  # fmt: skip
+    )

@@ -105,8 +105,9 @@ class ParallelCoefficients(Frozen):
         return ParallelCoefficients(
             shares=ExchangeCoefficients(**data["shares"]),
             methods={name: MethodCoefficients(**row) for name, row in data["methods"].items()},
-            interval=(data["interval"][0], data["interval"][1]), fitted_on=data["fitted_on"],
-        )  # fmt: skip
+            interval=(data["interval"][0], data["interval"][1]),
+            fitted_on=data["fitted_on"],
+        )
 
 
 @cache
@@ -128,10 +129,18 @@ def load_parallel_coefficients(path: Path | None = None) -> dict[str, ParallelCo
 
 
 def compute_overhead_parts_s(
-    *, single_s: float, devices: float, gradient_bytes: float, link: Link, parallel: ParallelCoefficients,
-    method: str = ANY_METHOD, backward_share: float = BACKWARD_SHARE, accumulation: int = 1,
-    decoded_samples: float | None = None, cpu_cores: float | None = None,
-) -> dict[str, float]:  # fmt: skip
+    *,
+    single_s: float,
+    devices: float,
+    gradient_bytes: float,
+    link: Link,
+    parallel: ParallelCoefficients,
+    method: str = ANY_METHOD,
+    backward_share: float = BACKWARD_SHARE,
+    accumulation: int = 1,
+    decoded_samples: float | None = None,
+    cpu_cores: float | None = None,
+) -> dict[str, float]:
     """Return the time added to the step of one device by part (`link`, `input`); empty for one device [s].
 
     Args:
@@ -223,19 +232,27 @@ def scale_to_devices(
         return NoPrediction(f"the rate of the link between {where} is not known")
     constants = parallel or load_parallel_coefficients()["all_reduce"]
     added = compute_overhead_parts_s(
-        single_s=single.time_s.mid, devices=devices, gradient_bytes=gradient_bytes, link=link,
-        parallel=constants, method=method, backward_share=backward_share, accumulation=accumulation,
-    )  # fmt: skip
+        single_s=single.time_s.mid,
+        devices=devices,
+        gradient_bytes=gradient_bytes,
+        link=link,
+        parallel=constants,
+        method=method,
+        backward_share=backward_share,
+        accumulation=accumulation,
+    )
     parts = {**single.parts_s}
     for name, part_s in added.items():
         parts[name] = parts.get(name, 0.0) + part_s
     mid = single.time_s.mid + sum(added.values())
     return StepTime(
-        time_s=_widened(single.time_s, mid, constants.ends(devices)), basis=single.basis, parts_s=parts,
+        time_s=_widened(single.time_s, mid, constants.ends(devices)),
+        basis=single.basis,
+        parts_s=parts,
         limiter=cast("Limiter", max(parts, key=lambda name: parts[name])),
         note=join_notes(single.note, _note(link.kind, devices, hosts)),
         memory=single.memory,
-    )  # fmt: skip
+    )
 
 
 def _note(kind: LinkKind, devices: float, hosts: int) -> str:

@@ -110,9 +110,11 @@ def _iter_rows(one: OfferEstimate) -> Iterable[dict[str, Any]]:
     """Yield the items of one bill at full precision."""
     offer = one.offer
     names = {
-        "provider": offer.provider, "instance_type": offer.instance_type, "region": offer.region,
+        "provider": offer.provider,
+        "instance_type": offer.instance_type,
+        "region": offer.region,
         "purchase": offer.purchase,
-    }  # fmt: skip
+    }
     for line in one.bill.lines if one.bill else ():
         time_s = line.time_s
         yield {

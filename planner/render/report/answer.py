@@ -23,10 +23,12 @@ def describe_workload(plan: Mapping[str, Any]) -> list[str]:
     """Describe the workload in short phrases."""
     work = plan["workload"]
     parts = [
-        f"batch {work['batch_size']}", work["precision"], f"{format_count(work['parameters'])} parameters",
+        f"batch {work['batch_size']}",
+        work["precision"],
+        f"{format_count(work['parameters'])} parameters",
         f"{format_count(work['flops_per_step'], 'FLOP')} a step",
         "XLA" if work["compiled"] else "kernel by kernel",
-    ]  # fmt: skip
+    ]
     if work["samples"] is not None and work["epochs"] is not None:
         return [*parts, f"{work['samples']:,} samples × {work['epochs']:,} epochs"]
     return [*parts, "run length unknown" if work["steps"] is None else f"{work['steps']:,} steps"]

@@ -133,7 +133,7 @@ def _slim_plan(plan: Mapping[str, Any], rows: list[list[Any]]) -> dict[str, Any]
     offers = [
         one if index in shown else {**one, "bill": [], "notes": []}
         for index, one in enumerate(plan["offers"])
-    ]  # fmt: skip
+    ]
     return {**plan, "offers": offers}
 
 

@@ -43,8 +43,13 @@ class LoweredStep:
 
 
 def load_or_lower_step(
-    reference: str, *, options: WorkloadOptions, platform: str, base: Path | None = None, argv: Sequence[str] = ()
-) -> LoweredStep:  # fmt: skip
+    reference: str,
+    *,
+    options: WorkloadOptions,
+    platform: str,
+    base: Path | None = None,
+    argv: Sequence[str] = (),
+) -> LoweredStep:
     """Lower the step of a MODEL argument for a platform, or load it from the cache.
 
     Args:
@@ -87,8 +92,14 @@ def _get_modules_folder() -> Path:
 
 
 def _lower(
-    reference: Reference, *, options: WorkloadOptions, platform: str, base: Path, argv: Sequence[str], key: str
-) -> LoweredStep:  # fmt: skip
+    reference: Reference,
+    *,
+    options: WorkloadOptions,
+    platform: str,
+    base: Path,
+    argv: Sequence[str],
+    key: str,
+) -> LoweredStep:
     with tempfile.TemporaryDirectory(prefix="gpuplan-") as folder:
         path = Path(folder, "module.bin")
         wanted = {"platform": platform, "path": str(path)}

@@ -82,7 +82,7 @@ def build_and_use(
 
     Raises:
         UsageError, CaptureError: As for tracing.
-    """  # fmt: skip
+    """
     from ..capture.run_script import run_until_fit, skip_pretrained_weights
     from .from_reference import build_application, build_function
     from .saved import build_saved_model
@@ -126,7 +126,13 @@ def build_executable(
             error, name=run.text, doing="cannot be built", folders=run.folders
         ) from error
     return ExecutableModel(
-        model=model, x=x, y=y, sample_weight=feed.sample_weight if feed is not None else None, output=output,
-        batch_size=batch_size, samples=options.samples or (feed.samples if feed is not None else None),
-        arguments=arguments, notes=tuple(notes),
-    )  # fmt: skip
+        model=model,
+        x=x,
+        y=y,
+        sample_weight=feed.sample_weight if feed is not None else None,
+        output=output,
+        batch_size=batch_size,
+        samples=options.samples or (feed.samples if feed is not None else None),
+        arguments=arguments,
+        notes=tuple(notes),
+    )

@@ -94,9 +94,17 @@ def _hide_credential_files(empty: Path) -> dict[str, str]:
     """Return variables that keep SDKs from credential files and metadata servers."""
     folder, nothing = str(empty), os.devnull
     return {
-        "AWS_CONFIG_FILE": nothing, "AWS_SHARED_CREDENTIALS_FILE": nothing, "AWS_EC2_METADATA_DISABLED": "true",
-        "CLOUDSDK_CONFIG": folder, "BOTO_CONFIG": nothing, "NO_GCE_CHECK": "true", "AZURE_CONFIG_DIR": folder,
-        "DOCKER_CONFIG": folder, "KUBECONFIG": nothing, "NETRC": nothing, "KAGGLE_CONFIG_DIR": folder,
+        "AWS_CONFIG_FILE": nothing,
+        "AWS_SHARED_CREDENTIALS_FILE": nothing,
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "CLOUDSDK_CONFIG": folder,
+        "BOTO_CONFIG": nothing,
+        "NO_GCE_CHECK": "true",
+        "AZURE_CONFIG_DIR": folder,
+        "DOCKER_CONFIG": folder,
+        "KUBECONFIG": nothing,
+        "NETRC": nothing,
+        "KAGGLE_CONFIG_DIR": folder,
         "HF_TOKEN_PATH": str(empty / "token"),
         "WANDB_MODE": "disabled",  # it would prompt for a key
-    }  # fmt: skip
+    }

@@ -48,9 +48,17 @@ class ScriptProcess:
     """A process that runs the user's code in its own session, so that its descendants end with it."""
 
     def __init__(
-        self, module: str, arguments: Sequence[Path], *, name: str, own: Path, terms: ScriptOptions,
-        environment: dict[str, str], stdout: int, stderr: int | IO[Any],
-    ) -> None:  # fmt: skip
+        self,
+        module: str,
+        arguments: Sequence[Path],
+        *,
+        name: str,
+        own: Path,
+        terms: ScriptOptions,
+        environment: dict[str, str],
+        stdout: int,
+        stderr: int | IO[Any],
+    ) -> None:
         """Start the process; call `wait`, or `check` repeatedly, then `stop`.
 
         Args:
@@ -68,9 +76,14 @@ class ScriptProcess:
         self._begun_s: float | None = None
         self._at = ""
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", module, *map(str, arguments)], env=environment,
-            stdin=subprocess.PIPE, stdout=stdout, stderr=stderr, text=True, start_new_session=True,
-        )  # fmt: skip
+            [sys.executable, "-P", "-m", module, *map(str, arguments)],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=stdout,
+            stderr=stderr,
+            text=True,
+            start_new_session=True,
+        )
         self._over = threading.Event()
         threading.Thread(target=self._reap, daemon=True).start()
 

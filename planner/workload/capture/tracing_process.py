@@ -23,9 +23,14 @@ INTERRUPTED = 130
 
 
 def trace_in_child(
-    text: str, *, base: Path, options: WorkloadOptions, argv: Sequence[str], backend: str | None = None,
+    text: str,
+    *,
+    base: Path,
+    options: WorkloadOptions,
+    argv: Sequence[str],
+    backend: str | None = None,
     lower: dict[str, str] | None = None,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Trace a reference in a separate process, so that its backend and global settings do not leak.
 
     Args:
@@ -53,9 +58,14 @@ def trace_in_child(
 
 
 def _trace(
-    text: str, *, base: Path, options: WorkloadOptions, argv: Sequence[str], backend: str,
+    text: str,
+    *,
+    base: Path,
+    options: WorkloadOptions,
+    argv: Sequence[str],
+    backend: str,
     lower: dict[str, str] | None,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     request = {
         "trace_on": backend,
         "reference": text,
@@ -69,10 +79,15 @@ def _trace(
         request_path, result_path = Path(folder, "request.json"), Path(folder, "result.json")
         request_path.write_text(json.dumps(request), encoding="utf-8")
         child = ScriptProcess(
-            f"{__package__}.child", [request_path, result_path], name=text, terms=options.script,
+            f"{__package__}.child",
+            [request_path, result_path],
+            name=text,
+            terms=options.script,
             own=parse_reference(text, base=base).folder(base),
-            environment=_build_environment(backend, options, Path(folder)), stdout=STDERR, stderr=STDERR,
-        )  # fmt: skip
+            environment=_build_environment(backend, options, Path(folder)),
+            stdout=STDERR,
+            stderr=STDERR,
+        )
         code = _run(child)
         if code == INTERRUPTED:
             raise KeyboardInterrupt

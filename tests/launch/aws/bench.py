@@ -29,10 +29,13 @@ class Cloud:
         """A new process."""
         self.adapter = self.world.adapter(self.folder)
         self.launcher = Launcher(
-            ledger=Ledger(self.folder, owner="me", clock=self.world.clock), state_dir=self.folder,
-            clock=self.world.clock, notify=lambda event: None, backoff=self.world.backoff,
+            ledger=Ledger(self.folder, owner="me", clock=self.world.clock),
+            state_dir=self.folder,
+            clock=self.world.clock,
+            notify=lambda event: None,
+            backoff=self.world.backoff,
             _adapters={"aws": self.adapter},
-        )  # fmt: skip
+        )
 
     def plan(
         self, *purchases: str, options: dict[str, str] | None = None, zones: str = "", **more: Any
@@ -40,11 +43,15 @@ class Cloud:
         """Return a plan for a T4 in us-east-1, then in us-west-2; `more` is of the request."""
         places = zip(REGIONS, purchases or ("on_demand",), strict=False)
         request = LaunchRequest(
-            run="r1", owner="me", made_at=self.world.clock.now(), provider="aws",
+            run="r1",
+            owner="me",
+            made_at=self.world.clock.now(),
+            provider="aws",
             candidates=tuple(aws_candidate(region, purchase) for region, purchase in places),
-            spec=RunSpec(script="train.py", source=more.pop("source", "git:https://example.org/x@main")), **more,
+            spec=RunSpec(script="train.py", source=more.pop("source", "git:https://example.org/x@main")),
+            **more,
             options={**(ROLE if options is None else options), **({"zones": zones} if zones else {})},
-        )  # fmt: skip
+        )
         return make_plan(request, self.adapter)
 
     def fault(self, operation: str, when: str, what: str, times: int = 1, **where: str) -> None:

@@ -20,10 +20,11 @@ def content(cloud: Cloud, instance: str, **other: Any) -> dict[str, Any]:
     """Return the schedule that a launch makes for an instance, with something else in it."""
     started = datetime.fromisoformat(cloud.server.alive()[0]["started"])
     target = {
-        "Arn": "arn:aws:scheduler:::aws-sdk:ec2:terminateInstances", "RoleArn": ROLE["scheduler_role"],
+        "Arn": "arn:aws:scheduler:::aws-sdk:ec2:terminateInstances",
+        "RoleArn": ROLE["scheduler_role"],
         "Input": f'{{"InstanceIds":["{instance}"]}}',
         "RetryPolicy": {"MaximumEventAgeInSeconds": 3600, "MaximumRetryAttempts": 185},
-    }  # fmt: skip
+    }
     made = {
         "ScheduleExpression": f"at({started + timedelta(seconds=3600):%Y-%m-%dT%H:%M:%S})",
         "ScheduleExpressionTimezone": "UTC", "FlexibleTimeWindow": {"Mode": "OFF"},
@@ -159,9 +160,11 @@ SCHEDULER = {
 }
 OURS = {**SCHEDULER, "Condition": {"StringEquals": {"aws:SourceAccount": "123456789012"}}}
 MAY = {
-    "Effect": "Allow", "Action": "ec2:TerminateInstances", "Resource": "arn:aws:ec2:*:123456789012:instance/*",
+    "Effect": "Allow",
+    "Action": "ec2:TerminateInstances",
+    "Resource": "arn:aws:ec2:*:123456789012:instance/*",
     "Condition": {"Null": {"aws:ResourceTag/gpuplan-run": "false"}},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(
@@ -181,9 +184,12 @@ def test_a_role_of_the_name_must_be_the_role(
 ) -> None:
     """Trust, policy and what else is attached are compared; a half-made role is completed."""
     cloud.server.post(
-        "role", name=MADE, trust={"Statement": [trust]}, policy_name=policy_name,
+        "role",
+        name=MADE,
+        trust={"Statement": [trust]},
+        policy_name=policy_name,
         policy=policy and {"Statement": [policy]},
-    )  # fmt: skip
+    )
     if fits:
         cloud.launcher.launch(cloud.plan(options={}))
         assert cloud.left()["schedules"] == 1

@@ -185,8 +185,12 @@ def test_what_the_real_client_raises_is_sorted(cloud: Cloud, what: str, kind: Er
 def test_the_server_holds_requests_against_botocores_model(cloud: Cloud) -> None:
     """boto3 and moto let a wrong enum pass; the layer does not."""
     call = next(call for call in cloud.plan().attempts[0].calls if call.makes == "machine")
-    params = {**call.params, "ImageId": "ami-12c6146b", "SecurityGroupIds": [],
-              "InstanceInitiatedShutdownBehavior": "terminat"}  # fmt: skip
+    params = {
+        **call.params,
+        "ImageId": "ami-12c6146b",
+        "SecurityGroupIds": [],
+        "InstanceInitiatedShutdownBehavior": "terminat",
+    }
     with pytest.raises(CloudError, match="terminat"):
         cloud.adapter.send(call, params)
 

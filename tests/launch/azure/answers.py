@@ -32,10 +32,12 @@ FAULTS = {
 }
 OTHER = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/theirs/providers/Microsoft.Compute/virtualMachines/v0"
 AMISS: dict[str, dict[str, Any]] = {  # orders at Azure that are not what was asked for
-    "disabled": {"status": "Disabled"}, "machine": {"targetResourceId": OTHER},
-    "time": {"dailyRecurrence": {"time": "0000"}}, "zone": {"timeZoneId": "Hawaiian Standard Time"},
+    "disabled": {"status": "Disabled"},
+    "machine": {"targetResourceId": OTHER},
+    "time": {"dailyRecurrence": {"time": "0000"}},
+    "zone": {"timeZoneId": "Hawaiian Standard Time"},
     "task": {"taskType": "LabVmsStartupTask"},
-}  # fmt: skip
+}
 REASONS = {"AllocationFailed": "We do not have sufficient capacity", "OperationNotAllowed": QUOTA}
 
 

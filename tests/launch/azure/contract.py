@@ -36,16 +36,24 @@ OPEN = {
     "VirtualMachineSizeTypes"
 }  # the client's list of sizes is no longer kept: its text says to ask for them
 _VERBS = {
-    "createOrUpdate": "create_or_update", "get": "get", "delete": "delete", "listAll": "list_all", "list": "list",
-}  # fmt: skip
+    "createOrUpdate": "create_or_update",
+    "get": "get",
+    "delete": "delete",
+    "listAll": "list_all",
+    "list": "list",
+}
 _ORDERS = {  # operation: (of the client, model of the body, model of the answer)
     "virtualMachinesSubmitDeallocate": (
-        "submit_deallocate", "SubmitDeallocateRequest", "DeallocateResourceOperationResponse",
+        "submit_deallocate",
+        "SubmitDeallocateRequest",
+        "DeallocateResourceOperationResponse",
     ),
     "virtualMachinesGetOperationStatus": (
-        "get_operation_status", "GetOperationStatusRequest", "GetOperationStatusResponse",
+        "get_operation_status",
+        "GetOperationStatusRequest",
+        "GetOperationStatusResponse",
     ),
-}  # fmt: skip
+}
 _VM = f"/subscriptions/{SUB}/resourceGroups/{GROUP}/providers/Microsoft.Compute/virtualMachines/{NAME}"
 _ROLE = f"{_VM}/providers/Microsoft.Authorization/roleAssignments/ROLE"
 _SCHEDULE = f"/subscriptions/{SUB}/resourceGroups/{GROUP}/providers/Microsoft.DevTestLab/schedules/{NAME}"
@@ -251,8 +259,12 @@ def _built(kind: str, verb: str) -> Method:
     elif verb not in {"listAll", "list"}:
         places |= {"resource_group_name": GROUP} | ({name: NAME} if name else {})
     request = build(**places)
-    extra = {"get": {"$expand"}, "listAll": {"statusOnly"}, "list": {"$filter", "$top"},
-             "delete": {"forceDeletion", "forceDeletionTypes"}}  # fmt: skip
+    extra = {
+        "get": {"$expand"},
+        "listAll": {"statusOnly"},
+        "list": {"$filter", "$top"},
+        "delete": {"forceDeletion", "forceDeletionTypes"},
+    }
     path, _, query = request.url.partition("?")
     version = parse_qs(query)["api-version"][0]
     shown = getattr(importlib.import_module(f"{module}.models"), model)
@@ -276,9 +288,14 @@ def _built_order(name: str) -> Method:
     path, _, query = request.url.partition("?")
     models = importlib.import_module(f"{_SCHEDULES}.models")
     return Method(
-        name, request.method, _pattern(path), parse_qs(query)["api-version"][0], frozenset(),
-        getattr(models, asked), getattr(models, shown),
-    )  # fmt: skip
+        name,
+        request.method,
+        _pattern(path),
+        parse_qs(query)["api-version"][0],
+        frozenset(),
+        getattr(models, asked),
+        getattr(models, shown),
+    )
 
 
 def _by_hand(name: str) -> Method:

@@ -68,16 +68,22 @@ class Orders(CloudState):
         if "dailyRecurrence" in amiss:
             deadline = "2030-01-01T00:00:00Z"
         operation = {
-            "operationId": str(uuid.uuid4()), "resourceId": vm, "opType": "Deallocate",
-            "subscriptionId": where["subscription"], "deadline": deadline.replace("Z", ".0000000+00:00"),
-            "deadlineType": body["schedule"]["deadlineType"], "timezone": "UTC",
+            "operationId": str(uuid.uuid4()),
+            "resourceId": vm,
+            "opType": "Deallocate",
+            "subscriptionId": where["subscription"],
+            "deadline": deadline.replace("Z", ".0000000+00:00"),
+            "deadlineType": body["schedule"]["deadlineType"],
+            "timezone": "UTC",
             "state": "Cancelled" if "status" in amiss else "Scheduled",
-        }  # fmt: skip
+        }
         at_s = (datetime.fromisoformat(deadline) - self.now()).total_seconds() + self.elapsed_s
         works = operation["state"] == "Scheduled"
         self.orders[operation["operationId"]] = {
-            **operation, "_vm": vm.lower(), "_at_s": at_s if works else FOREVER,
-        }  # fmt: skip
+            **operation,
+            "_vm": vm.lower(),
+            "_at_s": at_s if works else FOREVER,
+        }
         results = [{"resourceId": vm, "operation": operation}]
         return Answer(
             200,

@@ -340,9 +340,10 @@ class AzureCloud(Orders):
 
     def _list_vms(self, path: str, where: dict[str, str], headers: Any, body: Any) -> Answer:
         rows = [
-            vm for key, vm in self.vms.items()
+            vm
+            for key, vm in self.vms.items()
             if is_below(key, where) and self.elapsed_s >= vm["_since"] + self.invisible_s
-        ]  # fmt: skip
+        ]
         return Answer(200, {"value": [shown(vm, statuses=False) for vm in rows]})
 
     _deeds = {  # noqa: RUF012

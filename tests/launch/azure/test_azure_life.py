@@ -79,11 +79,16 @@ def test_a_scheduled_action_ends_a_machine_at_a_date(one: Bench) -> None:
 
 @pytest.mark.parametrize(
     ("operation", "when", "how", "cap_s"),
-    [(ROLE, "unarmed", "yes", 3600), (ROLE, "unarmed", "principal", 3600), (ROLE, "before", "forbidden", 3600),
-     *((SCHEDULE, "unarmed", amiss, 3600) for amiss in AMISS), (SCHEDULE, "before", "forbidden", 3600),
-     *((ACTION, "unarmed", amiss, 90_000) for amiss in ("disabled", "machine", "time")),
-     (ACTION, "before", "forbidden", 90_000)],
-)  # fmt: skip
+    [
+        (ROLE, "unarmed", "yes", 3600),
+        (ROLE, "unarmed", "principal", 3600),
+        (ROLE, "before", "forbidden", 3600),
+        *((SCHEDULE, "unarmed", amiss, 3600) for amiss in AMISS),
+        (SCHEDULE, "before", "forbidden", 3600),
+        *((ACTION, "unarmed", amiss, 90_000) for amiss in ("disabled", "machine", "time")),
+        (ACTION, "before", "forbidden", 90_000),
+    ],
+)
 def test_a_cap_that_is_not_armed_ends_the_machine_at_once(
     one: Bench, operation: str, when: str, how: str, cap_s: int
 ) -> None:

@@ -19,9 +19,10 @@ from vendors.azure import item_of
 OTHER = "99999999-2222-3333-4444-555555555555"
 GET, GROUPS, LIST = "virtualMachines.get", "resourceGroups.list", "virtualMachines.listAll"
 PRICED = next(
-    offer for offer in load_catalog().offers
+    offer
+    for offer in load_catalog().offers
     if (offer.instance_type, offer.region, offer.purchase) == (OFFER, "eastus", "on_demand")
-)  # fmt: skip
+)
 
 
 @pytest.fixture

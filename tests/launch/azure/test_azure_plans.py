@@ -26,9 +26,12 @@ from launch.bench_on_sockets import candidate
 
 SECRETS = re.compile(r"AKIA|aws_secret|PRIVATE KEY|password\"|token=|hf_|ghp_", re.IGNORECASE)
 TAGS = {
-    "gpuplan-run": "r1234abcd-1", "gpuplan-attempt": "1", "gpuplan-owner": "me", "gpuplan-cap-s": "3600",
+    "gpuplan-run": "r1234abcd-1",
+    "gpuplan-attempt": "1",
+    "gpuplan-owner": "me",
+    "gpuplan-cap-s": "3600",
     "gpuplan-microusd-per-hour": "1500000",
-}  # fmt: skip
+}
 PACKAGES = ("keras==3.15.1", "jax==0.10.2")
 
 
@@ -42,11 +45,14 @@ def build_launch_plan(
     """Return a plan."""
     offer = candidate(OFFER, "eastus", purchase=purchase).model_copy(update={"cap_s": cap_s})
     request = LaunchRequest(
-        run="r1234abcd-1", owner="me", made_at=datetime(2026, 11, 21, 12, tzinfo=UTC), provider="azure",
+        run="r1234abcd-1",
+        owner="me",
+        made_at=datetime(2026, 11, 21, 12, tzinfo=UTC),
+        provider="azure",
         candidates=(offer,),
         spec=RunSpec(script="train.py", arguments=("--epochs", "3"), source=source, packages=PACKAGES),
         options={"subscription": SUBSCRIPTION, **options},
-    )  # fmt: skip
+    )
     return make_plan(request, AzureAdapter(state_dir=Path("/state"), clock=SystemClock()))
 
 
@@ -220,12 +226,15 @@ case "$*" in *identity*) echo '{{"access_token": "tok"}}';; *DELETE*) exit {0 if
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"subscription": "mine"}, "`mine` is not the id"), ({"zones": "9"}, "zones 1, 2 and 3"),
-        ({"disk": "1"}, "no such option"), ({"ssh_from": "1.2.3.4/32"}, "needs `--option ssh_key`"),
-        ({"image": "ubuntu"}, "neither PUBLISHER"), ({"disk_gb": "big"}, "not a number of gigabytes"),
+        ({"subscription": "mine"}, "`mine` is not the id"),
+        ({"zones": "9"}, "zones 1, 2 and 3"),
+        ({"disk": "1"}, "no such option"),
+        ({"ssh_from": "1.2.3.4/32"}, "needs `--option ssh_key`"),
+        ({"image": "ubuntu"}, "neither PUBLISHER"),
+        ({"disk_gb": "big"}, "not a number of gigabytes"),
         ({"ssh_key": "secret"}, "not a public key"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_is_said_in_one_line(options: dict[str, str], says: str) -> None:
     """Before anything is asked of anybody."""
     with pytest.raises(UsageError, match=says) as caught:

@@ -33,8 +33,10 @@ class AzureWorld(SocketsWorld):
 
     provider = "azure"
     modes: tuple[CapMode, ...] = ("both", "cloud")
-    disarming = (("globalSchedules.createOrUpdate", "before", "forbidden"),
-                 *product(("globalSchedules.createOrUpdate",), ("unarmed",), ALTERED))  # fmt: skip
+    disarming = (
+        ("globalSchedules.createOrUpdate", "before", "forbidden"),
+        *product(("globalSchedules.createOrUpdate",), ("unarmed",), ALTERED),
+    )
     slack_s = BOOT_ALLOWANCE_S
     faults = (
         *product((CREATE,), ("before",), ("reset", "garbage", "http500", "throttle", "forbidden", "unauthorized",
@@ -81,13 +83,18 @@ def azure_server(folder: Path) -> Iterator[ServerProcess]:
 def azure_environment(server: ServerProcess) -> dict[str, str]:
     """Return what points the adapter and `azure-identity` at the server, and nowhere else."""
     return {
-        "AZURE_SUBSCRIPTION_ID": SUBSCRIPTION, "AZURE_TENANT_ID": "loopback", "AZURE_CLIENT_ID": "tests",
-        "AZURE_CLIENT_SECRET": "opens-nothing", "AZURE_AUTHORITY_HOST": server.url,
+        "AZURE_SUBSCRIPTION_ID": SUBSCRIPTION,
+        "AZURE_TENANT_ID": "loopback",
+        "AZURE_CLIENT_ID": "tests",
+        "AZURE_CLIENT_SECRET": "opens-nothing",
+        "AZURE_AUTHORITY_HOST": server.url,
         "AZURE_TOKEN_CREDENTIALS": "EnvironmentCredential",
-        "GPUPLAN_ENDPOINT_AZURE_ARM": server.url, "GPUPLAN_ENDPOINT_AZURE_RETAIL": server.url,
+        "GPUPLAN_ENDPOINT_AZURE_ARM": server.url,
+        "GPUPLAN_ENDPOINT_AZURE_RETAIL": server.url,
         "REQUESTS_CA_BUNDLE": str(server.session.verify),
-        "NO_PROXY": "localhost,127.0.0.1", "HOME": os.environ.get("HOME", "/"),
-    }  # fmt: skip
+        "NO_PROXY": "localhost,127.0.0.1",
+        "HOME": os.environ.get("HOME", "/"),
+    }
 
 
 def self_signed(folder: Path) -> Path:
@@ -102,13 +109,17 @@ def self_signed(folder: Path) -> Path:
     names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
     now = datetime.datetime.now(tz=datetime.UTC)
     certificate = (
-        x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
-        .serial_number(x509.random_serial_number()).not_valid_before(now - datetime.timedelta(days=1))
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
         .not_valid_after(now + datetime.timedelta(days=7))
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
-    )  # fmt: skip
+    )
     pem = serialization.Encoding.PEM
     secret = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     path = folder / "localhost.pem"

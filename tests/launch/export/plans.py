@@ -21,12 +21,21 @@ def offer(
 ) -> dict[str, Any]:
     """Return an entry of `offers[]`: an hour and a half at $1 an hour, one day's price."""
     return {
-        "provider": provider, "instance_type": instance_type, "accelerator": accelerator, "devices": devices,
-        "region": "us-east-1", "purchase": "on_demand", "usd_per_hour": "1.00", "price_as_of": "2026-08-01",
+        "provider": provider,
+        "instance_type": instance_type,
+        "accelerator": accelerator,
+        "devices": devices,
+        "region": "us-east-1",
+        "purchase": "on_demand",
+        "usd_per_hour": "1.00",
+        "price_as_of": "2026-08-01",
         "train_time_s": {"low": 3000.0, "mid": 3600.0, "high": 5400.0},
-        "step_time_s": {"low": 0.09, "mid": 0.1, "high": 0.15}, "complete": True, "memory_fits": True,
-        "status": "active", **more,
-    }  # fmt: skip
+        "step_time_s": {"low": 0.09, "mid": 0.1, "high": 0.15},
+        "complete": True,
+        "memory_fits": True,
+        "status": "active",
+        **more,
+    }
 
 
 OFFERS = {

@@ -29,11 +29,16 @@ IMAGE_COLUMNS = ("Tag", "Region", "OS", "OSVersion", "ImageId", "CreationDate", 
 IMAGES = {
     "aws": ("skypilot:custom-gpu-ubuntu-cuda13", "skypilot:custom-gpu-ubuntu", "skypilot:custom-cpu-ubuntu"),
     "gcp": (
-        "skypilot:custom-cpu-ubuntu-2204", "skypilot:custom-gpu-ubuntu-2204-cuda13",
+        "skypilot:custom-cpu-ubuntu-2204",
+        "skypilot:custom-gpu-ubuntu-2204-cuda13",
         "skypilot:custom-gpu-ubuntu-2204",
     ),
-    "azure": ("skypilot:custom-gpu-ubuntu-v2", "skypilot:custom-gpu-ubuntu-v1", "skypilot:custom-cpu-ubuntu-v2"),
-}  # fmt: skip
+    "azure": (
+        "skypilot:custom-gpu-ubuntu-v2",
+        "skypilot:custom-gpu-ubuntu-v1",
+        "skypilot:custom-cpu-ubuntu-v2",
+    ),
+}
 IMAGE_IDS = {
     "aws": "ami-12c6146b",  # one that moto has
     "gcp": "projects/images/one",
@@ -138,12 +143,19 @@ def _row(offer: Offer, instance_type: str, accelerator: str, usd_per_hour: Decim
     count = 1 if accelerator.startswith("tpu-") else offer.devices
     machine = bool(instance_type) and instance_type != "TPU-VM"
     return {
-        "InstanceType": instance_type, "AcceleratorName": accelerator,
+        "InstanceType": instance_type,
+        "AcceleratorName": accelerator,
         "AcceleratorCount": count if accelerator else "",
-        "vCPUs": (offer.vcpus if machine else "") or "", "MemoryGiB": (offer.memory_gib if machine else "") or "",
-        "GpuInfo": accelerator, "Price": "" if spot else usd_per_hour, "SpotPrice": usd_per_hour if spot else "",
-        "Region": region, "AvailabilityZone": zone, "Arch": "x86_64", "Generation": "V2",
-    }  # fmt: skip
+        "vCPUs": (offer.vcpus if machine else "") or "",
+        "MemoryGiB": (offer.memory_gib if machine else "") or "",
+        "GpuInfo": accelerator,
+        "Price": "" if spot else usd_per_hour,
+        "SpotPrice": usd_per_hour if spot else "",
+        "Region": region,
+        "AvailabilityZone": zone,
+        "Arch": "x86_64",
+        "Generation": "V2",
+    }
 
 
 def _images(cloud: str, regions: Iterable[str]) -> Iterable[Row]:

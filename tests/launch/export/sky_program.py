@@ -64,9 +64,12 @@ def dryrun(documents: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
             found[key] = {"error": f"{type(error).__name__}: {error}"}
             continue
         found[key] = {
-            "machine": best.instance_type, "region": best.region, "spot": best.use_spot,
-            "accelerators": best.accelerators, "usd_per_hour": best.get_cost(3600),
-        }  # fmt: skip
+            "machine": best.instance_type,
+            "region": best.region,
+            "spot": best.use_spot,
+            "accelerators": best.accelerators,
+            "usd_per_hour": best.get_cost(3600),
+        }
     return found
 
 

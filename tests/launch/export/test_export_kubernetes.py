@@ -109,17 +109,19 @@ def test_the_pod_asks_for_that_node_and_for_no_rights(tmp_path: Path) -> None:
         return found
 
     assert pod("aws-spot")["nodeSelector"] == {
-        "topology.kubernetes.io/region": "us-east-1", "node.kubernetes.io/instance-type": "p3.8xlarge",
+        "topology.kubernetes.io/region": "us-east-1",
+        "node.kubernetes.io/instance-type": "p3.8xlarge",
         "eks.amazonaws.com/capacityType": "SPOT",
-    }  # fmt: skip
+    }
     assert pod("aws-spot")["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "4"}
     assert pod("gcp-attached")["nodeSelector"]["cloud.google.com/gke-accelerator"] == "nvidia-tesla-t4"
     tpu = pod("gcp-tpu")
     assert tpu["nodeSelector"]["cloud.google.com/gke-tpu-topology"] == "2x4"
     assert tpu["containers"][0]["resources"]["requests"] == {"google.com/tpu": "8"}
     assert {one["key"] for one in pod("azure-spot")["tolerations"]} == {
-        "nvidia.com/gpu", "kubernetes.azure.com/scalesetpriority",
-    }  # fmt: skip
+        "nvidia.com/gpu",
+        "kubernetes.azure.com/scalesetpriority",
+    }
 
 
 @pytest.mark.parametrize(

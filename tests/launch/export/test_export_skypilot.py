@@ -60,9 +60,13 @@ def ask_sky(home: Path, what: str, told: Any, folder: Path) -> Any:
     path = folder / f"{what}.json"
     path.write_text(json.dumps(told))
     done = subprocess.run(
-        [sys.executable, str(PROGRAM), what, str(path)], env=sky_environment(home), capture_output=True, text=True,
-        check=False, timeout=300,
-    )  # fmt: skip
+        [sys.executable, str(PROGRAM), what, str(path)],
+        env=sky_environment(home),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -71,8 +75,9 @@ def test_the_loader_of_skypilot_takes_every_export(home: Path, tmp_path: Path) -
     """From a folder, git and a container, on every cloud; a misspelt key is refused."""
     documents = {
         f"{key} {source}": export_of(tmp_path, key, "skypilot", source=source)["document"]
-        for key in TAKEN for source in (f"folder:{tmp_path}", GIT, "image:example.org/me/train:1")
-    }  # fmt: skip
+        for key in TAKEN
+        for source in (f"folder:{tmp_path}", GIT, "image:example.org/me/train:1")
+    }
     wrong = json.loads(json.dumps(documents[f"aws {GIT}"]))
     wrong["resources"]["autostopp"] = wrong["resources"].pop("autostop")
     found = ask_sky(home, "load", {**documents, "wrong": wrong}, tmp_path)
@@ -170,9 +175,13 @@ def test_sky_launch_dryrun_on_the_command_line(home: Path, tmp_path: Path, aws: 
     try:
         start_server_of_sky(sky, environment)
         done = subprocess.run(
-            [sky, "launch", "--dryrun", "-y", str(task)], env=environment, capture_output=True, text=True,
-            check=False, timeout=600,
-        )  # fmt: skip
+            [sky, "launch", "--dryrun", "-y", str(task)],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=600,
+        )
     finally:
         subprocess.run([sky, "api", "stop"], env=environment, capture_output=True, check=False, timeout=300)
     said = done.stdout + done.stderr

@@ -16,9 +16,12 @@ from launch.bench_on_sockets import Bench
 from launch.google.test_google_plans import build_launch_plan
 
 GET = Call(
-    step="look", service="compute.v1", operation="instances.get", region="us-central1-a",
+    step="look",
+    service="compute.v1",
+    operation="instances.get",
+    region="us-central1-a",
     params={"project": "p1", "zone": "us-central1-a", "instance": "none"},
-)  # fmt: skip
+)
 
 
 def asked_by(bench: Bench) -> dict[str, set[bool]]:
@@ -41,8 +44,10 @@ def test_gpu_machines_go_through_google_cloud_compute_and_slices_where_it_can(be
     if bench.base.instance_type.startswith("tpu"):
         assert by_client == {"compute.instances.aggregatedList", f"{tpu}.delete"}
         assert {name for name, kinds in found.items() if kinds == {False}} == {
-            f"{tpu}.create", f"{tpu}.get", f"{tpu}.list",
-        }  # fmt: skip
+            f"{tpu}.create",
+            f"{tpu}.get",
+            f"{tpu}.list",
+        }
     else:
         assert found.keys() - by_client == {f"{tpu}.list"}
         assert {"compute.instances.insert", "compute.instances.get", "compute.instances.delete"} <= by_client
@@ -94,13 +99,21 @@ def _request_class(method: Any) -> Any:
 @pytest.mark.parametrize(
     ("how", "kind"),
     [
-        ("reset", ErrorKind.UNKNOWN), ("garbage", ErrorKind.UNKNOWN), ("http500", ErrorKind.UNKNOWN),
-        ("page", ErrorKind.UNKNOWN), ("list", ErrorKind.UNKNOWN), ("throttle", ErrorKind.THROTTLED),
-        ("throttle403", ErrorKind.THROTTLED), ("unauthorized", ErrorKind.CREDENTIALS),
-        ("forbidden", ErrorKind.CREDENTIALS), ("invalid", ErrorKind.INVALID),
-        ("capacity", ErrorKind.CAPACITY), ("quota", ErrorKind.QUOTA), ("not_here", ErrorKind.CAPACITY),
+        ("reset", ErrorKind.UNKNOWN),
+        ("garbage", ErrorKind.UNKNOWN),
+        ("http500", ErrorKind.UNKNOWN),
+        ("page", ErrorKind.UNKNOWN),
+        ("list", ErrorKind.UNKNOWN),
+        ("throttle", ErrorKind.THROTTLED),
+        ("throttle403", ErrorKind.THROTTLED),
+        ("unauthorized", ErrorKind.CREDENTIALS),
+        ("forbidden", ErrorKind.CREDENTIALS),
+        ("invalid", ErrorKind.INVALID),
+        ("capacity", ErrorKind.CAPACITY),
+        ("quota", ErrorKind.QUOTA),
+        ("not_here", ErrorKind.CAPACITY),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("bench", ["gpu"], indirect=True)
 def test_errors_of_the_client_are_sorted(bench: Bench, how: str, kind: ErrorKind) -> None:
     """As they come through google-api-core, a proxy's page and JSON that is not Google's among them."""

@@ -94,8 +94,11 @@ def test_an_archive_whose_ledger_was_lost_is_found_again(bench: Bench) -> None:
     assert failed == {}
     (one,) = found
     assert (one.kind, one.id, one.run, one.owner) == (
-        "uploaded archive", "gs://mine/below/r1-source.tar.gz", "r1", asked.owner,
-    )  # fmt: skip
+        "uploaded archive",
+        "gs://mine/below/r1-source.tar.gz",
+        "r1",
+        asked.owner,
+    )
     _send(again, one.undo)
     assert again.leftovers(None) == ([], {})
     bench.fault("objects.list", "before", "forbidden")

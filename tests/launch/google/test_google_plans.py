@@ -23,9 +23,12 @@ from launch.google.contract import Contract, check_instance
 
 SECRETS = re.compile(r"AKIA|aws_secret|PRIVATE KEY|password|token=|hf_|ghp_", re.IGNORECASE)
 TAGS = {
-    "gpuplan-run": "r1234abcd-1", "gpuplan-attempt": "1", "gpuplan-owner": "me", "gpuplan-cap-s": "3600",
+    "gpuplan-run": "r1234abcd-1",
+    "gpuplan-attempt": "1",
+    "gpuplan-owner": "me",
+    "gpuplan-cap-s": "3600",
     "gpuplan-microusd-per-hour": "1500000",
-}  # fmt: skip
+}
 OFFERS = {"compute": "n1-standard-8+2xT4", "tpu": "tpu-v6e-8"}
 PACKAGES = ("keras==3.15.1", "jax==0.10.2")
 
@@ -35,11 +38,14 @@ def build_launch_plan(
 ) -> LaunchPlan:
     """Return a plan of one kind of machine."""
     request = LaunchRequest(
-        run="r1234abcd-1", owner="me", made_at=datetime(2026, 11, 21, 12, tzinfo=UTC), provider="gcp",
+        run="r1234abcd-1",
+        owner="me",
+        made_at=datetime(2026, 11, 21, 12, tzinfo=UTC),
+        provider="gcp",
         candidates=(candidate(OFFERS[kind], "us-east1", purchase=purchase),),
         spec=RunSpec(script="train.py", arguments=("--epochs", "3"), source=source, packages=PACKAGES),
         options={"project": "p1", **options},
-    )  # fmt: skip
+    )
     return make_plan(request, GoogleAdapter(state_dir=Path("/state"), clock=SystemClock()))
 
 
@@ -66,9 +72,12 @@ def test_the_cap_and_the_tags_are_in_the_request_that_makes_the_machine() -> Non
     plan = build_launch_plan("compute")
     asked = body(plan)
     assert asked["scheduling"] == {
-        "provisioningModel": "SPOT", "onHostMaintenance": "TERMINATE", "automaticRestart": False,
-        "maxRunDuration": {"seconds": "3600"}, "instanceTerminationAction": "DELETE",
-    }  # fmt: skip
+        "provisioningModel": "SPOT",
+        "onHostMaintenance": "TERMINATE",
+        "automaticRestart": False,
+        "maxRunDuration": {"seconds": "3600"},
+        "instanceTerminationAction": "DELETE",
+    }
     assert asked["labels"] == asked["disks"][0]["initializeParams"]["labels"] == TAGS
     assert asked["disks"][0]["autoDelete"] is True
     (cap,) = [call for call in plan.attempts[0].calls if call.arms]
@@ -110,8 +119,9 @@ def test_no_identity_no_key_and_no_firewall_rule() -> None:
         build_launch_plan("compute", service_account="run@p1.iam.gserviceaccount.com", bucket="gs://b")
     )
     assert [scope.rpartition("/")[2] for scope in named["serviceAccounts"][0]["scopes"]] == [
-        "devstorage.read_write", "compute",
-    ]  # fmt: skip
+        "devstorage.read_write",
+        "compute",
+    ]
     assert (
         "accessConfigs" not in body(build_launch_plan("compute", external_ip="false"))["networkInterfaces"][0]
     )

@@ -18,9 +18,13 @@ from vendors.server import Vendor, vendor
 
 PLACES = ("us-central1", "us-east1")
 OFFERS = [
-    offer for offer in load_catalog().offers
-    if offer.provider == "gcp" and offer.region in PLACES and offer.usd_per_hour and "@" not in offer.instance_type
-]  # fmt: skip
+    offer
+    for offer in load_catalog().offers
+    if offer.provider == "gcp"
+    and offer.region in PLACES
+    and offer.usd_per_hour
+    and "@" not in offer.instance_type
+]
 
 
 @pytest.fixture(scope="module")
@@ -55,19 +59,24 @@ def adapter(tmp_path: Path) -> GoogleAdapter:
 @pytest.mark.parametrize(
     ("instance_type", "purchase"),
     [
-        ("n1-standard-4+1xT4", "on_demand"), ("n1-standard-4+1xT4", "spot"), ("a2-highgpu-1g", "on_demand"),
-        ("g2-standard-4", "spot"), ("tpu-v5litepod-8", "on_demand"), ("tpu-v5litepod-8", "spot"),
+        ("n1-standard-4+1xT4", "on_demand"),
+        ("n1-standard-4+1xT4", "spot"),
+        ("a2-highgpu-1g", "on_demand"),
+        ("g2-standard-4", "spot"),
+        ("tpu-v5litepod-8", "on_demand"),
+        ("tpu-v5litepod-8", "spot"),
     ],
-)  # fmt: skip
+)
 def test_the_price_is_the_sum_of_todays_skus(
     billing: Vendor, adapter: GoogleAdapter, instance_type: str, purchase: str
 ) -> None:
     """Cores, memory and GPUs, or chips; the packaged price to a millionth, from which the SKUs were made."""
     price = adapter.live_price(candidate(instance_type, "us-central1", purchase=purchase), {})
     (offer,) = [
-        one for one in OFFERS
+        one
+        for one in OFFERS
         if (one.instance_type, one.region, one.purchase) == (instance_type, "us-central1", purchase)
-    ]  # fmt: skip
+    ]
     assert abs(price.usd_per_hour - (offer.usd_per_hour or 0)) <= Decimal("0.000002")
     assert price.source == f"{billing.url}/v1/services/6F81-5844-456A/skus"
     assert price.read_at == FakeClock().now()

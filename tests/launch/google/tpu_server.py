@@ -37,9 +37,10 @@ class CloudTpu(GoogleState):
             return self.fail(sync)
         at = self.now().isoformat()
         operation = {
-            "name": f"{where['parent']}/operations/{next(self.numbers)}", "done": False,
+            "name": f"{where['parent']}/operations/{next(self.numbers)}",
+            "done": False,
             "metadata": {"target": name, "createTime": at, "verb": "create"},
-        }  # fmt: skip
+        }
         self.by_request[where["requestId"]] = ("", operation)
         failure = self.take_fault(CREATE, "async")
         self.slices[name] = {

@@ -25,15 +25,21 @@ class Computer:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.environment = {
-            **os.environ, "GPUPLAN_STATE_DIR": str(folder / "state"), "GPUPLAN_DATA_DIR": str(folder / "data"),
+            **os.environ,
+            "GPUPLAN_STATE_DIR": str(folder / "state"),
+            "GPUPLAN_DATA_DIR": str(folder / "data"),
             "GPUPLAN_CACHE_DIR": str(folder / "cache"),
-        }  # fmt: skip
+        }
 
     def gpuplan(self, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
-            [sys.executable, "-m", "gpuplan", *arguments], cwd=self.folder, env=self.environment,
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
+            [sys.executable, "-m", "gpuplan", *arguments],
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert done.returncode == code, done.stderr
         return done
 

@@ -22,20 +22,26 @@ OFFERS = {
     "aws": ("g4dn.xlarge", "us-east-1", {"bucket": "bucket", "profile": "machine"}),
     "azure": ("Standard_NC4as_T4_v3", "eastus", {"subscription": "11111111-2222-3333-4444-555555555555"}),
     "gcp": (
-        "n1-standard-8+1xT4", "us-central1",
+        "n1-standard-8+1xT4",
+        "us-central1",
         {"project": "p1", "zones": "us-central1-a", "bucket": "gs://bucket", "service_account": "a@b"},
     ),
-}  # fmt: skip
+}
 
 
 def script_of(provider: str, folder: Path, number: int) -> str:
     """Return the start-up script as it is planned for a spot machine."""
     offer, region, options = OFFERS[provider]
     request = LaunchRequest(
-        run="r1", attempt=number, owner="me", made_at=START, provider=provider,
-        candidates=(candidate(offer, region, purchase="spot"),), options=options,
+        run="r1",
+        attempt=number,
+        owner="me",
+        made_at=START,
+        provider=provider,
+        candidates=(candidate(offer, region, purchase="spot"),),
+        options=options,
         spec=RunSpec(script="train.py", source="git:https://example.org/code"),
-    )  # fmt: skip
+    )
     plan = make_plan(request, create_adapter(provider, state_dir=folder, clock=SystemClock()))
     (making,) = [call for call in plan.attempts[0].calls if call.makes == "machine"]
     if provider == "gcp":

@@ -24,10 +24,13 @@ CATALOG = load_catalog()
 def packaged(provider: str, *, region: str, purchase: str) -> list[Offer]:
     """Return the packaged prices that a vendor listed itself."""
     return [
-        offer for offer in CATALOG.offers
+        offer
+        for offer in CATALOG.offers
         if (offer.provider, offer.region, offer.purchase) == (provider, region, purchase)
-        and offer.usd_per_hour and not offer.estimated and offer.status != "historical"
-    ]  # fmt: skip
+        and offer.usd_per_hour
+        and not offer.estimated
+        and offer.status != "historical"
+    ]
 
 
 def run(
@@ -42,9 +45,13 @@ def run(
     """Return how a refresh went whose sources are all at one address."""
     names = ("aws-bulk", "aws-spot-feed", "azure-retail")
     (job,) = build_jobs(
-        CATALOG, providers=(provider,), regions=regions, environ={}, endpoints=dict.fromkeys(names, url),
+        CATALOG,
+        providers=(provider,),
+        regions=regions,
+        environ={},
+        endpoints=dict.fromkeys(names, url),
         accept_moves=accept_moves,
-    )  # fmt: skip
+    )
     return refresh_provider(job, store=store, http=impatient(read_s=read_s))
 
 
@@ -80,8 +87,12 @@ def test_amazon_s_prices_equal_the_packaged_ones(tmp_path: Path) -> None:
     for offer in (*on_demand, *spot):
         same = found[offer.instance_type, offer.region, offer.purchase]
         assert (same.usd_per_hour, same.accelerator, same.devices, same.vcpus, same.memory_gib) == (
-            offer.usd_per_hour, offer.accelerator, offer.devices, offer.vcpus, offer.memory_gib,
-        )  # fmt: skip
+            offer.usd_per_hour,
+            offer.accelerator,
+            offer.devices,
+            offer.vcpus,
+            offer.memory_gib,
+        )
         assert same.url.startswith(server.url)
         assert same.sku
         assert (datetime.now(UTC) - same.fetched_at).total_seconds() < 60

@@ -56,8 +56,10 @@ def test_prices_equal_the_packaged_ones(tmp_path: Path) -> None:
 
     found = {offer.key: offer for offer in store.offers("aws")}
     assert (len(ON_DEMAND) >= 50, outcome.anomalies, outcome.sources) == (
-        True, [], ["aws-query", "aws-spot-history"],
-    )  # fmt: skip
+        True,
+        [],
+        ["aws-query", "aws-spot-history"],
+    )
     for offer in (*ON_DEMAND, *SPOT):
         assert found[offer.instance_type, offer.region, offer.purchase].usd_per_hour == offer.usd_per_hour
     spot = next(offer for offer in found.values() if offer.purchase == "spot")

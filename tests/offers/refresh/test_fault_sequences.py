@@ -134,9 +134,12 @@ def test_nothing_is_lost_and_nothing_is_half_written(
     vendor_world.provider = provider
     names = ("aws-bulk", "aws-spot-feed", "azure-retail")
     (job,) = build_jobs(
-        CATALOG, providers=(provider,), regions=REGIONS[provider], environ={},
+        CATALOG,
+        providers=(provider,),
+        regions=REGIONS[provider],
+        environ={},
         endpoints=dict.fromkeys(names, server.url),
-    )  # fmt: skip
+    )
     with TemporaryDirectory() as folder:
         store = PriceStore(Path(folder))
         steps: set[int] = set()

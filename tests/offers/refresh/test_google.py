@@ -20,17 +20,21 @@ TOLERANCE_USD = Decimal(
     "0.000002"
 )  # packaged prices are rounded to a millionth, and so are unit prices summed
 GOOGLE = [
-    offer for offer in CATALOG.offers
+    offer
+    for offer in CATALOG.offers
     if offer.provider == "gcp" and offer.usd_per_hour and "@" not in offer.instance_type
-]  # fmt: skip
+]
 
 
 def run(store: PriceStore, url: str, *, regions: Sequence[str] = (), read_s: float = 5.0) -> RefreshOutcome:
     """Return how a refresh with an API key went."""
     (job,) = build_jobs(
-        CATALOG, providers=("gcp",), regions=regions, environ={"GCP_API_KEY": "secret-key"},
+        CATALOG,
+        providers=("gcp",),
+        regions=regions,
+        environ={"GCP_API_KEY": "secret-key"},
         endpoints={"gcp-billing": url, "skypilot-gcp": url},
-    )  # fmt: skip
+    )
     return refresh_provider(job, store=store, http=impatient(read_s=read_s))
 
 

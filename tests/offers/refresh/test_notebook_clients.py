@@ -44,10 +44,15 @@ GARBAGE = [
 def kaggle_says(*, used: str = "12.50h", total: str = "30.00h") -> str:
     """Return a program that answers `kaggle quota --format json`."""
     rows = [
-        {"resource": name, "used": used, "remaining": "0.00h", "total": total,
-         "refreshAt": "2026-11-28T00:00:00+00:00"}
+        {
+            "resource": name,
+            "used": used,
+            "remaining": "0.00h",
+            "total": total,
+            "refreshAt": "2026-11-28T00:00:00+00:00",
+        }
         for name in ("GPU", "TPU")
-    ]  # fmt: skip
+    ]
     text = f"{WARNING}\n{json.dumps(rows, indent=2)}"
     return f"assert sys.argv[1:] == ['quota', '--format', 'json']\nprint({text!r})"
 
@@ -171,9 +176,12 @@ def test_a_client_that_hangs_is_ended(store: PriceStore, program: Program) -> No
 
 
 def test_the_command_asks_both_and_tells_what_is_missing(
-    store: PriceStore, program: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    store: PriceStore,
+    program: Program,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     """Kaggle under another name is read; Colab is not installed: exit 4 as for a missing key, and how."""
     program("my-kaggle", kaggle_says())
     monkeypatch.setenv("GPUPLAN_ENDPOINT_KAGGLE_QUOTA", str(tmp_path / "bin" / "my-kaggle"))

@@ -33,9 +33,11 @@ def run(
 ) -> RefreshOutcome:
     """Return how a refresh went."""
     (job,) = build_jobs(
-        CATALOG, providers=(provider,), environ=KEYS.get(provider, {}) if environ is None else environ,
+        CATALOG,
+        providers=(provider,),
+        environ=KEYS.get(provider, {}) if environ is None else environ,
         endpoints={SOURCES[provider]: url},
-    )  # fmt: skip
+    )
     return refresh_provider(job, store=store, http=impatient())
 
 
@@ -60,8 +62,10 @@ def test_prices_equal_the_packaged_ones(tmp_path: Path, provider: str) -> None:
     for offer in expected:
         same = found[offer.instance_type, offer.region, "on_demand"]
         assert (same.usd_per_hour, same.accelerator, same.devices) == (
-            offer.usd_per_hour, offer.accelerator, offer.devices,
-        )  # fmt: skip
+            offer.usd_per_hour,
+            offer.accelerator,
+            offer.devices,
+        )
     if provider in KEYS:
         assert server.asked[0].headers["authorization"] == "Bearer key"
 
@@ -113,9 +117,10 @@ def test_an_expired_key_is_one_question(tmp_path: Path, fault: str) -> None:
 def test_google_by_way_of_skypilot_equals_the_packaged_prices(tmp_path: Path) -> None:
     """Without a key: add-on GPUs with hosts in Iowa, and TPU slices; the lowest zone; never 700."""
     theirs = [
-        offer for offer in packaged("gcp")
+        offer
+        for offer in packaged("gcp")
         if offer.instance_type.startswith(("tpu-", "attach:", "n1-")) and offer.region == "us-central1"
-    ]  # fmt: skip
+    ]
     text = others.skypilot_catalog(theirs)
     store = PriceStore(tmp_path)
 

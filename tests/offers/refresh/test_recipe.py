@@ -34,10 +34,13 @@ def test_the_recipe_refreshes_checks_and_writes_the_difference(tmp_path: Path) -
     for cent in (0, 1):
         with vendor(lambda asked, cent=cent: answer(asked, cent=cent)) as server:
             environ = {
-                **os.environ, "GPUPLAN_DATA_DIR": "prices-data", "RUNNER_TEMP": str(tmp_path / str(cent)),
-                "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "AWS_EC2_METADATA_DISABLED": "true",
+                **os.environ,
+                "GPUPLAN_DATA_DIR": "prices-data",
+                "RUNNER_TEMP": str(tmp_path / str(cent)),
+                "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+                "AWS_EC2_METADATA_DISABLED": "true",
                 **{f"GPUPLAN_ENDPOINT_{name}": server.url for name in SOURCES},
-            }  # fmt: skip
+            }
             (tmp_path / str(cent)).mkdir()
             for name in ("refresh", "check", "difference"):
                 run = steps[name].replace(

@@ -27,20 +27,44 @@ def conv(layer: str, *, size: int, channels: int, phase: str = "forward") -> Op:
     m, n, k = 32 * size * size, channels, 9 * channels
     moved = 4.0 * (2 * m * n + k * n)
     return Op(
-        kind=OpKind.CONV, name="conv_general_dilated", phase=phase, layer=layer, dtype="float32",  # type: ignore[arg-type]
-        flops=2.0 * m * n * k, bytes_read=moved, bytes_written=4.0 * m * n, m=m, n=n, k=k,
-        variant="fprop", kernel=(3, 3), stride=(1, 1), channels_in=channels, channels_out=channels,
-    )  # fmt: skip
+        kind=OpKind.CONV,
+        name="conv_general_dilated",
+        phase=phase,
+        layer=layer,
+        dtype="float32",  # type: ignore[arg-type]
+        flops=2.0 * m * n * k,
+        bytes_read=moved,
+        bytes_written=4.0 * m * n,
+        m=m,
+        n=n,
+        k=k,
+        variant="fprop",
+        kernel=(3, 3),
+        stride=(1, 1),
+        channels_in=channels,
+        channels_out=channels,
+    )
 
 
 def elementwise(layer: str, *, size: int, channels: int, group: int) -> Op:
     """Return the activation after it."""
     moved = 4.0 * 32 * size * size * channels
     return Op(
-        kind=OpKind.ELEMENTWISE, name="max", phase="forward", layer=layer, dtype="float32", flops=moved / 4,
-        bytes_read=moved, bytes_written=moved, layer_bytes_read=moved, layer_bytes_written=moved,
-        fused_bytes_read=moved, fused_bytes_written=moved, layer_group=group, fused_group=group // 2,
-    )  # fmt: skip
+        kind=OpKind.ELEMENTWISE,
+        name="max",
+        phase="forward",
+        layer=layer,
+        dtype="float32",
+        flops=moved / 4,
+        bytes_read=moved,
+        bytes_written=moved,
+        layer_bytes_read=moved,
+        layer_bytes_written=moved,
+        fused_bytes_read=moved,
+        fused_bytes_written=moved,
+        layer_group=group,
+        fused_group=group // 2,
+    )
 
 
 def ops() -> tuple[Op, ...]:
@@ -64,13 +88,21 @@ def planned(filters: Filters) -> Estimate:
     """Return the workload's estimate on some offers, with the details of a report."""
     catalog, question = load_catalog(), Question(deadline_s=3600.0, budget_usd=5.0)
     workload = make_workload(
-        model=f"{HOSTILE[0]}{HOSTILE[4]}.py", ops=ops(), samples=3200, epochs=36, steps=3600,
-        notes=(HOSTILE[1],), unmodelled=(Unmodelled(name=HOSTILE[3], count=1, bytes_share=0.01),),
-    )  # fmt: skip
+        model=f"{HOSTILE[0]}{HOSTILE[4]}.py",
+        ops=ops(),
+        samples=3200,
+        epochs=36,
+        steps=3600,
+        notes=(HOSTILE[1],),
+        unmodelled=(Unmodelled(name=HOSTILE[3], count=1, bytes_share=0.01),),
+    )
     context = EstimateContext(
-        workload=workload, selection=select(filters, catalog=catalog), predictor=Predictor.load(),
-        catalog=catalog, terms=CostTerms(costs=catalog.costs),
-    )  # fmt: skip
+        workload=workload,
+        selection=select(filters, catalog=catalog),
+        predictor=Predictor.load(),
+        catalog=catalog,
+        terms=CostTerms(costs=catalog.costs),
+    )
     estimate = estimate_workload(
         workload,
         selection=context.selection,

@@ -112,10 +112,13 @@ def test_it_sorts_filters_and_shows_every_offer(open_page: Any, plan: dict[str, 
     assert rows
     assert all("T4" in row[device] and row[purchase] == "spot" for row in rows)
     expected = [
-        one for one in plan["offers"]
-        if one["accelerator"] == "T4" and one["region"] == "us-east-1" and one["purchase"] == "spot"
+        one
+        for one in plan["offers"]
+        if one["accelerator"] == "T4"
+        and one["region"] == "us-east-1"
+        and one["purchase"] == "spot"
         and one["instance_type"].startswith("g4dn")
-    ]  # fmt: skip
+    ]
     assert len(rows) == len(expected)
 
 

@@ -44,16 +44,22 @@ class Traced:
         """Return the shapes of the training step's state."""
         import jax
 
-        groups = (self.model.trainable_variables, self.model.non_trainable_variables,
-                  self.model.optimizer.variables, self.model.metrics_variables)  # fmt: skip
+        groups = (
+            self.model.trainable_variables,
+            self.model.non_trainable_variables,
+            self.model.optimizer.variables,
+            self.model.metrics_variables,
+        )
         return tuple([jax.ShapeDtypeStruct(v.shape, v.dtype) for v in group] for group in groups)
 
     def data(self) -> tuple[Any, Any]:
         """Return the shapes of one batch."""
         import jax
 
-        return tuple(jax.ShapeDtypeStruct((self.batch_size, *spec.shape), spec.dtype)
-                     for spec in (self.x_spec, self.y_spec))  # fmt: skip
+        return tuple(
+            jax.ShapeDtypeStruct((self.batch_size, *spec.shape), spec.dtype)
+            for spec in (self.x_spec, self.y_spec)
+        )
 
 
 @pytest.fixture
@@ -61,10 +67,16 @@ def trace() -> Callable[..., Traced]:
     """Return a function that builds a model abstractly from a function and traces one step."""
 
     def traced(
-        build: Callable[[], Any], *, batch_size: int = 8, loss: Any = "mse", optimizer: Any = "sgd",
-        x_dtype: str = "float32", y_shape: tuple[int, ...] | None = None, y_dtype: str = "float32",
+        build: Callable[[], Any],
+        *,
+        batch_size: int = 8,
+        loss: Any = "mse",
+        optimizer: Any = "sgd",
+        x_dtype: str = "float32",
+        y_shape: tuple[int, ...] | None = None,
+        y_dtype: str = "float32",
         mode: str = "train",
-    ) -> Traced:  # fmt: skip
+    ) -> Traced:
         import jax
         import keras
 

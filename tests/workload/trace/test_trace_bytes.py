@@ -25,10 +25,13 @@ def test_embedding_moves_only_the_rows_it_looks_up(trace: Trace) -> None:
     def build() -> Any:
         import keras
 
-        return keras.Sequential([
-            keras.Input((5,), dtype="int32"), keras.layers.Embedding(1000, 16),
-            keras.layers.GlobalAveragePooling1D(),
-        ])  # fmt: skip
+        return keras.Sequential(
+            [
+                keras.Input((5,), dtype="int32"),
+                keras.layers.Embedding(1000, 16),
+                keras.layers.GlobalAveragePooling1D(),
+            ]
+        )
 
     traced = trace(build, batch_size=4, x_dtype="int32")
     rows_bytes, indices_bytes = 4 * 5 * 16 * 4, 4 * 5 * 4

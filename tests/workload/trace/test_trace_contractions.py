@@ -185,11 +185,14 @@ def test_channels_first_is_seen(trace: Trace) -> None:
         import keras
 
         first = {"data_format": "channels_first"}
-        return keras.Sequential([
-            keras.Input((4, 10, 10)), keras.layers.Conv2D(6, 1, **first),
-            keras.layers.Conv2D(5, 3, strides=2, padding="same", name="conv", **first),
-            keras.layers.GlobalAveragePooling2D(**first),
-        ])  # fmt: skip
+        return keras.Sequential(
+            [
+                keras.Input((4, 10, 10)),
+                keras.layers.Conv2D(6, 1, **first),
+                keras.layers.Conv2D(5, 3, strides=2, padding="same", name="conv", **first),
+                keras.layers.GlobalAveragePooling2D(**first),
+            ]
+        )
 
     found = trace(build, batch_size=2).contractions("conv")
     assert {op.channels_last for op in found.values()} == {False}
@@ -237,9 +240,12 @@ def test_mixed_precision_contracts_in_half(trace: Trace) -> None:
         import keras
 
         return keras.Sequential(
-            [keras.Input((8, 8, 4)), keras.layers.Conv2D(4, 3, dtype="mixed_float16", name="conv"),
-             keras.layers.GlobalAveragePooling2D()]
-        )  # fmt: skip
+            [
+                keras.Input((8, 8, 4)),
+                keras.layers.Conv2D(4, 3, dtype="mixed_float16", name="conv"),
+                keras.layers.GlobalAveragePooling2D(),
+            ]
+        )
 
     assert {op.dtype for op in trace(build).contractions("conv").values()} == {"float16"}
 
@@ -267,9 +273,13 @@ def test_contraction_flops_are_linear_in_the_batch(trace: Trace, batch: int, fac
         import keras
 
         return keras.Sequential(
-            [keras.Input((9, 9, 3)), keras.layers.Conv2D(4, 3, strides=2), keras.layers.Flatten(),
-             keras.layers.Dense(5)]
-        )  # fmt: skip
+            [
+                keras.Input((9, 9, 3)),
+                keras.layers.Conv2D(4, 3, strides=2),
+                keras.layers.Flatten(),
+                keras.layers.Dense(5),
+            ]
+        )
 
     def contraction_flops(samples: int) -> float:
         traced = trace(build, batch_size=samples)

@@ -15,10 +15,18 @@ def image_model() -> Any:
     import keras
 
     layers = keras.layers
-    return keras.Sequential([
-        keras.Input((12, 12, 3)), layers.Conv2D(8, 3), layers.BatchNormalization(), layers.ReLU(),
-        layers.MaxPooling2D(), layers.Dropout(0.3), layers.Flatten(), layers.Dense(4),
-    ])  # fmt: skip
+    return keras.Sequential(
+        [
+            keras.Input((12, 12, 3)),
+            layers.Conv2D(8, 3),
+            layers.BatchNormalization(),
+            layers.ReLU(),
+            layers.MaxPooling2D(),
+            layers.Dropout(0.3),
+            layers.Flatten(),
+            layers.Dense(4),
+        ]
+    )
 
 
 def text_model() -> Any:

@@ -230,14 +230,17 @@ class AwsAdapter:
         tags = {tag["Key"]: tag["Value"] for tag in instance.get("Tags", [])}
         started = instance["LaunchTime"].astimezone(UTC)
         return CloudMachine(
-            id=instance["InstanceId"], provider=self.provider, region=region,
+            id=instance["InstanceId"],
+            provider=self.provider,
+            region=region,
             zone=instance.get("Placement", {}).get("AvailabilityZone"),
             instance_type=instance["InstanceType"],
             purchase="spot" if instance.get("InstanceLifecycle") == "spot" else "on_demand",
-            state=_STATES[instance["State"]["Name"]], started_at=started,
+            state=_STATES[instance["State"]["Name"]],
+            started_at=started,
             seen_at=self.cloud_time() or started,
             **parse_tags(tags, started_at=started),
-        )  # fmt: skip
+        )
 
     def _leftovers_in(self, region: str) -> list[Leftover]:
         """Return a region's leftover resources."""

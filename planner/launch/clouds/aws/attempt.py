@@ -36,14 +36,17 @@ def build_attempt(
     """
     builder = _CallBuilder(request, candidate, zone, number)
     return Attempt(
-        number=number, candidate=candidate, zone=zone, calls=tuple(builder.calls()),
+        number=number,
+        candidate=candidate,
+        zone=zone,
+        calls=tuple(builder.calls()),
         layers=tuple(_layers(request, candidate.cap_s, slack_s)),
         stop_by_hand=(
             f"aws ec2 describe-instances --region {candidate.region} --filters Name=tag:gpuplan-run,"
             f"Values={request.run} --query Reservations[].Instances[].InstanceId --output text | "
             f"xargs aws ec2 terminate-instances --region {candidate.region} --instance-ids"
         ),
-    )  # fmt: skip
+    )
 
 
 class _CallBuilder:
@@ -104,12 +107,16 @@ class _CallBuilder:
             return []
         return [
             self._call(
-                "bucket", "s3", "head_bucket", self._in_bucket(), way_out=(
+                "bucket",
+                "s3",
+                "head_bucket",
+                self._in_bucket(),
+                way_out=(
                     f"if `{self.options.bucket}` belongs to another account that may have the files: "
                     "`-O bucket_owner=ACCOUNT`"
                 ),
             )
-        ]  # fmt: skip
+        ]
 
     def _in_bucket(self) -> dict[str, Any]:
         """Return the bucket and its required owner."""
@@ -136,33 +143,48 @@ class _CallBuilder:
     def _group(self) -> Call:
         """Create the attempt's security group, without open ports."""
         find = self._call(
-            "group", "ec2", "describe_security_groups",
-            {"Filters": [
-                {"Name": "group-name", "Values": [self.name]},
-                {"Name": "tag:gpuplan-owner", "Values": [self.request.owner]},
-            ]},
-            keeps={"id": "SecurityGroups.0.GroupId"}, expects={"SecurityGroups.0.GroupId": None},
+            "group",
+            "ec2",
+            "describe_security_groups",
+            {
+                "Filters": [
+                    {"Name": "group-name", "Values": [self.name]},
+                    {"Name": "tag:gpuplan-owner", "Values": [self.request.owner]},
+                ]
+            },
+            keeps={"id": "SecurityGroups.0.GroupId"},
+            expects={"SecurityGroups.0.GroupId": None},
             patience_s=READ_BACK_S,
-        )  # fmt: skip
+        )
         undo = self._call("group", "ec2", "delete_security_group", {"GroupId": {"$ref": "group.id"}})
         params = {
-            "GroupName": self.name, "Description": f"gpuplan run {self.request.run}: no way in",
+            "GroupName": self.name,
+            "Description": f"gpuplan run {self.request.run}: no way in",
             "TagSpecifications": [self._tagged("security-group")],
-        }  # fmt: skip
+        }
         if self.options.vpc:
             params["VpcId"] = self.options.vpc
         return self._call(
-            "group", "ec2", "create_security_group", params, makes="resource", keeps={"id": "GroupId"}, find=find,
+            "group",
+            "ec2",
+            "create_security_group",
+            params,
+            makes="resource",
+            keeps={"id": "GroupId"},
+            find=find,
             undo=(undo,),
-        )  # fmt: skip
+        )
 
     def _door(self) -> list[Call]:
         """Open port 22 to the addresses of `ssh_from` only."""
         if not self.options.ssh_from:
             return []
         rule = {
-            "IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "IpRanges": [{"CidrIp": self.options.ssh_from}],
-        }  # fmt: skip
+            "IpProtocol": "tcp",
+            "FromPort": 22,
+            "ToPort": 22,
+            "IpRanges": [{"CidrIp": self.options.ssh_from}],
+        }
         params = {"GroupId": {"$ref": "group.id"}, "IpPermissions": [rule]}
         return [
             self._call("door", "ec2", "authorize_security_group_ingress", params, find=self._group().find)
@@ -181,20 +203,31 @@ class _CallBuilder:
             "MaxCount": 1,
             "InstanceInitiatedShutdownBehavior": "terminate",
             "SecurityGroupIds": [{"$ref": "group.id"}],
-            "BlockDeviceMappings": [{"DeviceName": "/dev/sda1", "Ebs": {
-                "VolumeSize": int(self.options.disk_gb), "VolumeType": "gp3", "Encrypted": True,
-                "DeleteOnTermination": True,
-            }}],
+            "BlockDeviceMappings": [
+                {
+                    "DeviceName": "/dev/sda1",
+                    "Ebs": {
+                        "VolumeSize": int(self.options.disk_gb),
+                        "VolumeType": "gp3",
+                        "Encrypted": True,
+                        "DeleteOnTermination": True,
+                    },
+                }
+            ],
             "MetadataOptions": {"HttpTokens": "required", "HttpEndpoint": "enabled"},
             "TagSpecifications": [self._tagged(kind) for kind in kinds],
             "UserData": build_startup_script(self.request, self.candidate, self.number, self.options),
-        }  # fmt: skip
+        }
         params |= self._placed()
         if spot:
-            params["InstanceMarketOptions"] = {"MarketType": "spot", "SpotOptions": {
-                "SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate",
-                "MaxPrice": str(compute_spot_max_price(self.candidate.usd_per_hour)),
-            }}  # fmt: skip
+            params["InstanceMarketOptions"] = {
+                "MarketType": "spot",
+                "SpotOptions": {
+                    "SpotInstanceType": "one-time",
+                    "InstanceInterruptionBehavior": "terminate",
+                    "MaxPrice": str(compute_spot_max_price(self.candidate.usd_per_hour)),
+                },
+            }
         keeps = {"id": "Instances.0.InstanceId", "started": "Instances.0.LaunchTime"}
         return self._call(
             "machine", "ec2", "run_instances", params, makes="machine", token=self.token, keeps=keeps
@@ -217,10 +250,14 @@ class _CallBuilder:
     def _read_back(self) -> Call:
         """Read back that powering off terminates the instance; otherwise the timer would only stop it."""
         return self._call(
-            "timer", "ec2", "describe_instance_attribute",
+            "timer",
+            "ec2",
+            "describe_instance_attribute",
             {"InstanceId": {"$ref": "machine.id"}, "Attribute": "instanceInitiatedShutdownBehavior"},
-            expects={"InstanceInitiatedShutdownBehavior.Value": "terminate"}, patience_s=READ_BACK_S, arms="timer",
-        )  # fmt: skip
+            expects={"InstanceInitiatedShutdownBehavior.Value": "terminate"},
+            patience_s=READ_BACK_S,
+            arms="timer",
+        )
 
     def _schedule(self) -> list[Call]:
         """Schedule the termination at the cap by EC2's clock, unless it was waived."""
@@ -234,9 +271,13 @@ class _CallBuilder:
     def _running(self) -> Call:
         """Wait until the instance runs, or has ended while it started."""
         return self._call(
-            "running", "ec2", "describe_instances", {"InstanceIds": [{"$ref": "machine.id"}]},
-            expects={"Reservations.0.Instances.0.State.Name": "running"}, patience_s=RUNNING_S,
-        )  # fmt: skip
+            "running",
+            "ec2",
+            "describe_instances",
+            {"InstanceIds": [{"$ref": "machine.id"}]},
+            expects={"Reservations.0.Instances.0.State.Name": "running"},
+            patience_s=RUNNING_S,
+        )
 
     def _tagged(self, kind: str) -> dict[str, Any]:
         """Return the tags of a resource for the call that makes it."""
@@ -247,10 +288,13 @@ class _CallBuilder:
 def _layers(request: LaunchRequest, cap_s: int, slack_s: float) -> list[CapLayer]:
     """Return the cap layers."""
     timer = CapLayer(
-        name="timer", where="machine", fires_after_s=cap_s + slack_s, unproven=UNTESTED,
+        name="timer",
+        where="machine",
+        fires_after_s=cap_s + slack_s,
+        unproven=UNTESTED,
         how="the start-up script's first line sets a timer that powers it off, not verified from outside; only "
         "that powering off terminates it is read back",
-    )  # fmt: skip
+    )
     if request.guest_cap_only:
         return [timer]
     return [timer, build_schedule_layer(cap_s, made_here=not parse_options(request.options).scheduler_role)]

@@ -66,8 +66,11 @@ def parse_options(options: Mapping[str, str]) -> AwsOptions:
             f"`--option bucket_owner={chosen.bucket_owner}` is not an account number", hint="it has 12 digits"
         )
     for name, needs in (
-        ("bucket", "profile"), ("bucket_owner", "bucket"), ("ssh_from", "key"), ("subnet", "vpc"),
-    ):  # fmt: skip
+        ("bucket", "profile"),
+        ("bucket_owner", "bucket"),
+        ("ssh_from", "key"),
+        ("subnet", "vpc"),
+    ):
         if getattr(chosen, name) and not getattr(chosen, needs):
             raise UsageError(f"`--option {name}` needs `--option {needs}` too", hint=f"add `-O {needs}=…`")
     if chosen.ssh_from:

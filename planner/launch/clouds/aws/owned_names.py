@@ -45,13 +45,19 @@ def list_security_groups(client: Any, region: str) -> Iterator[Leftover]:
         for group in page["SecurityGroups"]:
             tags = {tag["Key"]: tag["Value"] for tag in group.get("Tags", [])}
             undo = Call(
-                step="group", service="ec2", operation="delete_security_group", region=region,
+                step="group",
+                service="ec2",
+                operation="delete_security_group",
+                region=region,
                 params={"GroupId": group["GroupId"]},
-            )  # fmt: skip
+            )
             yield Leftover(
-                kind="security group", id=group["GroupId"], region=region, **parse_owner_tags(tags),
+                kind="security group",
+                id=group["GroupId"],
+                region=region,
+                **parse_owner_tags(tags),
                 undo=(undo,),
-            )  # fmt: skip
+            )
 
 
 def list_schedules(client: Any, region: str) -> Iterator[Leftover]:
@@ -63,10 +69,18 @@ def list_schedules(client: Any, region: str) -> Iterator[Leftover]:
                 continue
             owner, run, number = parts
             undo = Call(
-                step="schedule", service="scheduler", operation="delete_schedule", region=region,
+                step="schedule",
+                service="scheduler",
+                operation="delete_schedule",
+                region=region,
                 params={"Name": schedule["Name"]},
-            )  # fmt: skip
+            )
             yield Leftover(
-                kind="schedule", id=schedule["Name"], region=region, run=run, attempt=number, owner=owner,
+                kind="schedule",
+                id=schedule["Name"],
+                region=region,
+                run=run,
+                attempt=number,
+                owner=owner,
                 undo=(undo,),
-            )  # fmt: skip
+            )

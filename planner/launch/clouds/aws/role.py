@@ -26,18 +26,26 @@ WAY_OUT = (
 def build_account_call(region: str) -> Call:
     """Return the call that reads the account's number."""
     return Call(
-        step="account", service="sts", operation="get_caller_identity", region=region, params={},
+        step="account",
+        service="sts",
+        operation="get_caller_identity",
+        region=region,
+        params={},
         keeps={"id": "Account"},
-    )  # fmt: skip
+    )
 
 
 def build_role_calls(region: str) -> list[Call]:
     """Return the calls that create or check the role; they need `account.id` and keep `role.arn`."""
     named = {"RoleName": ROLE}
     found = _call(
-        "role", "get_role", region, named, keeps={"arn": "Role.Arn"},
+        "role",
+        "get_role",
+        region,
+        named,
+        keeps={"arn": "Role.Arn"},
         expects={"Role.AssumeRolePolicyDocument": _build_trust_policy()},
-    )  # fmt: skip
+    )
     made = {
         **named,
         "AssumeRolePolicyDocument": {"$json": _build_trust_policy()},
@@ -54,17 +62,30 @@ def build_role_calls(region: str) -> list[Call]:
     return [
         _call("role", "create_role", region, made, keeps={"arn": "Role.Arn"}, find=found, find_first=True),
         _call(
-            "role-policy", "put_role_policy", region, {**policy, "PolicyDocument": {"$json": _build_policy()}},
-            find=allowed, find_first=True, patience_s=KNOWN_S,
-        ),
-        _call(
-            "role-policies", "list_role_policies", region, named, expects={"PolicyNames": [POLICY]},
+            "role-policy",
+            "put_role_policy",
+            region,
+            {**policy, "PolicyDocument": {"$json": _build_policy()}},
+            find=allowed,
+            find_first=True,
             patience_s=KNOWN_S,
         ),
         _call(
-            "role-attached", "list_attached_role_policies", region, named, expects={"AttachedPolicies": []},
+            "role-policies",
+            "list_role_policies",
+            region,
+            named,
+            expects={"PolicyNames": [POLICY]},
+            patience_s=KNOWN_S,
         ),
-    ]  # fmt: skip
+        _call(
+            "role-attached",
+            "list_attached_role_policies",
+            region,
+            named,
+            expects={"AttachedPolicies": []},
+        ),
+    ]
 
 
 def _call(step: str, operation: str, region: str, params: dict[str, Any], **more: Any) -> Call:

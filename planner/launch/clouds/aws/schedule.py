@@ -32,11 +32,13 @@ def build_schedule_layer(cap_s: int, *, made_here: bool) -> CapLayer:
     """
     role = "" if made_here else "; the permissions of the given role are not checked"
     return CapLayer(
-        name="schedule", where="cloud", fires_after_s=cap_s + SCHEDULE_SLACK_S,
+        name="schedule",
+        where="cloud",
+        fires_after_s=cap_s + SCHEDULE_SLACK_S,
         how="EventBridge Scheduler terminates it at a time relative to its launch time; target, instance, role "
         "and time are read back",
         unproven=f"not run against the real cloud yet{role}",
-    )  # fmt: skip
+    )
 
 
 def build_schedule_calls(
@@ -57,19 +59,34 @@ def build_schedule_calls(
         "Description": f"gpuplan run {request.run}, attempt {number}, of {request.owner}",
     }
     read = Call(
-        step="schedule-armed", service="scheduler", operation="get_schedule", region=candidate.region,
-        params={"Name": name}, expects=_flat({**content, "GroupName": "default"}), patience_s=READ_BACK_S,
-        arms="schedule",
-    )  # fmt: skip
-    undo = Call(
-        step="schedule", service="scheduler", operation="delete_schedule", region=candidate.region,
+        step="schedule-armed",
+        service="scheduler",
+        operation="get_schedule",
+        region=candidate.region,
         params={"Name": name},
-    )  # fmt: skip
+        expects=_flat({**content, "GroupName": "default"}),
+        patience_s=READ_BACK_S,
+        arms="schedule",
+    )
+    undo = Call(
+        step="schedule",
+        service="scheduler",
+        operation="delete_schedule",
+        region=candidate.region,
+        params={"Name": name},
+    )
     find = read.model_copy(update={"step": "schedule", "arms": None, "patience_s": 0.0})
     made = Call(
-        step="schedule", service="scheduler", operation="create_schedule", region=candidate.region,
-        params=params, makes="resource", find=find, undo=(undo,), patience_s=ASSUMABLE_S,
-    )  # fmt: skip
+        step="schedule",
+        service="scheduler",
+        operation="create_schedule",
+        region=candidate.region,
+        params=params,
+        makes="resource",
+        find=find,
+        undo=(undo,),
+        patience_s=ASSUMABLE_S,
+    )
     return [made, read]
 
 

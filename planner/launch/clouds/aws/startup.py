@@ -43,11 +43,13 @@ def _boot(request: LaunchRequest, candidate: LaunchCandidate, options: AwsOption
     minutes = math.floor(candidate.cap_s / 60)
     return BootConfig(
         timer=f"shutdown -h +{minutes} # the cap, before anything can fail",
-        end="shutdown -h now", packages=("keras", "jax[cuda12]"), notices="aws",
+        end="shutdown -h now",
+        packages=("keras", "jax[cuda12]"),
+        notices="aws",
         copy_="aws s3 sync --only-show-errors {source} {target}",
         unpack="aws s3 cp --only-show-errors {source} -",
         bucket=f"s3://{options.bucket}" if options.bucket else "",
-    )  # fmt: skip
+    )
 
 
 def _require_fetchable(source: str, options: AwsOptions) -> None:

@@ -66,10 +66,12 @@ class AzureAdapter:
         spot = candidate.purchase == "spot"
         machine = compute_spot_max_price(candidate.usd_per_hour) if spot else candidate.usd_per_hour
         return CostBounds(
-            slack_s=BOOT_ALLOWANCE_S, max_usd_per_hour=machine + left, left_usd=left * LEFT_HOURS,
+            slack_s=BOOT_ALLOWANCE_S,
+            max_usd_per_hour=machine + left,
+            left_usd=left * LEFT_HOURS,
             notes=_notes(left),
             outer_cap="Azure's auto-shutdown supports caps from 0.5 to 23 hours: `--max-hours 23` or less",
-        )  # fmt: skip
+        )
 
     def build_attempts(self, request: LaunchRequest) -> tuple[Attempt, ...]:
         """Return one attempt for each candidate, or for each of its zones."""

@@ -28,11 +28,15 @@ def build_attempt(
     """Return the calls for one candidate in one place."""
     builder = _CallBuilder(request, candidate, number, zone, chosen)
     return Attempt(
-        number=number, candidate=candidate, zone=zone, calls=tuple(builder.calls()),
-        layers=build_layers(candidate.cap_s), details={**builder.place, "name": builder.name},
+        number=number,
+        candidate=candidate,
+        zone=zone,
+        calls=tuple(builder.calls()),
+        layers=build_layers(candidate.cap_s),
+        details={**builder.place, "name": builder.name},
         stop_by_hand=f"az group delete --yes --subscription {quote(chosen.subscription)} "
         f"--name {quote(builder.name)}",
-    )  # fmt: skip
+    )
 
 
 class _CallBuilder:
@@ -61,56 +65,90 @@ class _CallBuilder:
             self.chosen, group=self.name, region=region, zone=self._zone(), tags=self.tags
         )
         apply_cap = CapCalls(
-            subscription=self.chosen.subscription, region=region, name=self.name, path=self.path, tags=self.tags,
-            token=self.token, cap_s=self.candidate.cap_s,
-        )  # fmt: skip
+            subscription=self.chosen.subscription,
+            region=region,
+            name=self.name,
+            path=self.path,
+            tags=self.tags,
+            token=self.token,
+            cap_s=self.candidate.cap_s,
+        )
         created = self._get("created", patience_s=SEEN_S)
         return [
-            apply_cap.registered(), *network, self._machine(), created, *apply_cap.right(), self._running(),
+            apply_cap.registered(),
+            *network,
+            self._machine(),
+            created,
+            *apply_cap.right(),
+            self._running(),
             *apply_cap.order(),
-        ]  # fmt: skip
+        ]
 
     def _call(self, step: str, service: str, operation: str, params: dict[str, Any], **more: Any) -> Call:
         """Return a call in the candidate's region."""
         return Call(
-            step=step, service=service, operation=operation, region=self.candidate.region,
-            params={**self.place, **params}, **more,
-        )  # fmt: skip
+            step=step,
+            service=service,
+            operation=operation,
+            region=self.candidate.region,
+            params={**self.place, **params},
+            **more,
+        )
 
     def _machine(self) -> Call:
         """Create the machine with its tags, never over an existing one."""
         script = build_startup_script(self.request, self.candidate, self.number, self._boot())
         params = {
-            "name": self.name, "headers": {"If-None-Match": "*"}, "custom_data": script, "body": self._body(),
-        }  # fmt: skip
+            "name": self.name,
+            "headers": {"If-None-Match": "*"},
+            "custom_data": script,
+            "body": self._body(),
+        }
         return self._call(
-            "machine", "compute", "virtualMachines.createOrUpdate", params, makes="machine", token=self.token,
-            find=self._get("machine", patience_s=SEEN_S), keeps=_KEPT,
-        )  # fmt: skip
+            "machine",
+            "compute",
+            "virtualMachines.createOrUpdate",
+            params,
+            makes="machine",
+            token=self.token,
+            find=self._get("machine", patience_s=SEEN_S),
+            keeps=_KEPT,
+        )
 
     def _get(self, step: str, *, patience_s: float) -> Call:
         """Read the machine, which must belong to this run and owner and have an identity."""
         ours = {f"tags.{TAG_RUN}": self.request.run, "tags.gpuplan-owner": self.request.owner}
         wanted = {**_KEPT, "principal": "identity.principalId"}
         return self._call(
-            step, "compute", "virtualMachines.get", {"name": self.name, "$expand": "instanceView"}, keeps=wanted,
-            expects={**ours, **dict.fromkeys(wanted.values())}, patience_s=patience_s,
-        )  # fmt: skip
+            step,
+            "compute",
+            "virtualMachines.get",
+            {"name": self.name, "$expand": "instanceView"},
+            keeps=wanted,
+            expects={**ours, **dict.fromkeys(wanted.values())},
+            patience_s=patience_s,
+        )
 
     def _running(self) -> Call:
         """Wait until the machine runs, or has failed or ended while it started."""
         return self._call(
-            "running", "compute", "virtualMachines.get", {"name": self.name, "$expand": "instanceView"},
-            expects={"properties.provisioningState": "Succeeded"}, patience_s=RUNNING_S,
-        )  # fmt: skip
+            "running",
+            "compute",
+            "virtualMachines.get",
+            {"name": self.name, "$expand": "instanceView"},
+            expects={"properties.provisioningState": "Succeeded"},
+            patience_s=RUNNING_S,
+        )
 
     def _body(self) -> dict[str, Any]:
         """Return the requested machine; the start-up script is inserted when it is sent."""
         card = build_resource_path(self.chosen, self.name, "Microsoft.Network/networkInterfaces", self.name)
         disk = {
-            "createOption": "FromImage", "deleteOption": "Delete", "diskSizeGB": int(self.chosen.disk_gb),
+            "createOption": "FromImage",
+            "deleteOption": "Delete",
+            "diskSizeGB": int(self.chosen.disk_gb),
             "managedDisk": {"storageAccountType": "StandardSSD_LRS"},
-        }  # fmt: skip
+        }
         properties: dict[str, Any] = {
             "hardwareProfile": {"vmSize": self.candidate.instance_type},
             "storageProfile": {"imageReference": _image(self.chosen.image), "osDisk": disk},
@@ -122,12 +160,17 @@ class _CallBuilder:
         if self.candidate.purchase == "spot":
             price = float(compute_spot_max_price(self.candidate.usd_per_hour))
             properties |= {
-                "priority": "Spot", "evictionPolicy": "Delete", "billingProfile": {"maxPrice": price},
-            }  # fmt: skip
+                "priority": "Spot",
+                "evictionPolicy": "Delete",
+                "billingProfile": {"maxPrice": price},
+            }
         return {
-            "location": self.candidate.region, "tags": self.tags, "identity": {"type": "SystemAssigned"},
-            **({"zones": [self._zone()]} if self.zone else {}), "properties": properties,
-        }  # fmt: skip
+            "location": self.candidate.region,
+            "tags": self.tags,
+            "identity": {"type": "SystemAssigned"},
+            **({"zones": [self._zone()]} if self.zone else {}),
+            "properties": properties,
+        }
 
     def _login(self) -> dict[str, Any]:
         """Return the login by public key; without a key, logins are impossible."""
@@ -136,16 +179,19 @@ class _CallBuilder:
             "keyData": self.chosen.ssh_key or UNUSABLE_PUBLIC_KEY,
         }
         return {
-            "computerName": self.name, "adminUsername": "gpuplan",
+            "computerName": self.name,
+            "adminUsername": "gpuplan",
             "linuxConfiguration": {"disablePasswordAuthentication": True, "ssh": {"publicKeys": [key]}},
-        }  # fmt: skip
+        }
 
     def _boot(self) -> BootConfig:
         """Return the Azure-specific parts of the start-up script."""
         return BootConfig(
-            timer=build_timer_line(self.path, after_s=self.candidate.cap_s), end=build_end_command(self.path),
-            packages=PACKAGES, notices="azure",
-        )  # fmt: skip
+            timer=build_timer_line(self.path, after_s=self.candidate.cap_s),
+            end=build_end_command(self.path),
+            packages=PACKAGES,
+            notices="azure",
+        )
 
     def _zone(self) -> str | None:
         """Return the number of the availability zone."""

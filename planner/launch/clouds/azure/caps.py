@@ -90,14 +90,20 @@ def build_layers(cap_s: int) -> tuple[CapLayer, ...]:
         else ("scheduled-action", "a scheduled action at a date")
     )
     timer = CapLayer(
-        name="timer", where="machine", fires_after_s=cap_s + BOOT_ALLOWANCE_S, unproven=UNPROVEN,
+        name="timer",
+        where="machine",
+        fires_after_s=cap_s + BOOT_ALLOWANCE_S,
+        unproven=UNPROVEN,
         how="set by the start-up script, not verified from outside: the machine deletes itself; only its "
         "permission to do so is read back",
-    )  # fmt: skip
+    )
     order = CapLayer(
-        name=name, where="cloud", fires_after_s=cap_s + 2.0 * MINUTE_S + DEALLOCATION_S, unproven=UNPROVEN,
+        name=name,
+        where="cloud",
+        fires_after_s=cap_s + 2.0 * MINUTE_S + DEALLOCATION_S,
+        unproven=UNPROVEN,
         how=f"Azure's {what} deallocates it and keeps disk and address; machine, time and action are read back",
-    )  # fmt: skip
+    )
     return (timer, order)
 
 
@@ -126,9 +132,12 @@ class CapCalls:
         """Check, before anything is made, that the subscription may use the order's service."""
         service = "DevTestLab" if has_auto_shutdown(self.cap_s) else "ComputeSchedule"
         return self._call(
-            "registered", "resources", "providers.get", {"namespace": f"Microsoft.{service}"},
+            "registered",
+            "resources",
+            "providers.get",
+            {"namespace": f"Microsoft.{service}"},
             expects={"registrationState": "Registered"},
-        )  # fmt: skip
+        )
 
     def right(self) -> list[Call]:
         """Assign the machine a role whose scope is only itself, so that it can end itself."""
@@ -136,12 +145,18 @@ class CapCalls:
         definitions = f"/subscriptions/{self.subscription}/providers/Microsoft.Authorization/roleDefinitions"
         role, principal = f"{definitions}/{CONTRIBUTOR}", {"$ref": "created.principal"}
         wanted = {
-            "roleDefinitionId": role, "principalId": principal, "principalType": "ServicePrincipal",
-        }  # fmt: skip
+            "roleDefinitionId": role,
+            "principalId": principal,
+            "principalType": "ServicePrincipal",
+        }
         read = self._call(
-            "role-read", "authorization", "roleAssignments.get", names, patience_s=READ_BACK_S,
+            "role-read",
+            "authorization",
+            "roleAssignments.get",
+            names,
+            patience_s=READ_BACK_S,
             expects={"properties.roleDefinitionId": role.lower(), "properties.principalId": principal},
-        )  # fmt: skip
+        )
         find = read.model_copy(update={"step": "role"})
         body = {**names, "body": {"properties": wanted}}
         return [self._call("role", "authorization", "roleAssignments.create", body, find=find), read]
@@ -160,18 +175,25 @@ class CapCalls:
         }  # fmt: skip
         body = {"location": self.region, "tags": self.tags, "properties": wanted}
         made = {
-            "properties.targetResourceId": self.path.lower(), "properties.dailyRecurrence.time": time,
-            "properties.timeZoneId": "UTC", "properties.status": "Enabled",
+            "properties.targetResourceId": self.path.lower(),
+            "properties.dailyRecurrence.time": time,
+            "properties.timeZoneId": "UTC",
+            "properties.status": "Enabled",
             "properties.taskType": "ComputeVmShutdownTask",
-        }  # fmt: skip
+        }
         service = "devtestlabs"
         return [
             self._call("auto-shutdown", service, "globalSchedules.createOrUpdate", {**names, "body": body}),
             self._call(
-                "auto-shutdown-armed", service, "globalSchedules.get", names, arms="auto-shutdown",
-                patience_s=READ_BACK_S, expects=made,
+                "auto-shutdown-armed",
+                service,
+                "globalSchedules.get",
+                names,
+                arms="auto-shutdown",
+                patience_s=READ_BACK_S,
+                expects=made,
             ),
-        ]  # fmt: skip
+        ]
 
     def _scheduled_action(self) -> list[Call]:
         """Return the calls of a scheduled action at a date; repeating it changes nothing."""
@@ -180,25 +202,38 @@ class CapCalls:
         body = {
             "schedule": {"deadline": date, "deadlineType": "InitiateAt", "timezone": "UTC"},
             "executionParameters": {"retryPolicy": {"retryCount": 7, "retryWindowInMinutes": 120}},
-            "resources": {"ids": [self.path]}, "correlationid": correlation,
-        }  # fmt: skip
+            "resources": {"ids": [self.path]},
+            "correlationid": correlation,
+        }
         asked = {"operationIds": [{"$ref": "scheduled-action.operation"}], "correlationid": correlation}
         found = "results.0.operation"
         made = {
-            f"{found}.resourceId": self.path.lower(), f"{found}.deadline": date, f"{found}.opType": "Deallocate",
-            f"{found}.deadlineType": "InitiateAt", f"{found}.state": "Scheduled",
-        }  # fmt: skip
+            f"{found}.resourceId": self.path.lower(),
+            f"{found}.deadline": date,
+            f"{found}.opType": "Deallocate",
+            f"{found}.deadlineType": "InitiateAt",
+            f"{found}.state": "Scheduled",
+        }
         service = "computeschedule"
         return [
             self._call(
-                "scheduled-action", service, "virtualMachinesSubmitDeallocate", {**where, "body": body},
-                keeps={"operation": f"{found}.operationId"}, expects={f"{found}.operationId": None},
+                "scheduled-action",
+                service,
+                "virtualMachinesSubmitDeallocate",
+                {**where, "body": body},
+                keeps={"operation": f"{found}.operationId"},
+                expects={f"{found}.operationId": None},
             ),
             self._call(
-                "scheduled-action-armed", service, "virtualMachinesGetOperationStatus", {**where, "body": asked},
-                arms="scheduled-action", patience_s=READ_BACK_S, expects=made,
+                "scheduled-action-armed",
+                service,
+                "virtualMachinesGetOperationStatus",
+                {**where, "body": asked},
+                arms="scheduled-action",
+                patience_s=READ_BACK_S,
+                expects=made,
             ),
-        ]  # fmt: skip
+        ]
 
     def _at(self, form: str) -> dict[str, Any]:
         """Return the minute after the cap, relative to Azure's time of creation."""
@@ -207,6 +242,10 @@ class CapCalls:
     def _call(self, step: str, service: str, operation: str, params: dict[str, Any], **more: Any) -> Call:
         """Return a call in the machine's region."""
         return Call(
-            step=step, service=service, operation=operation, region=self.region,
-            params={"subscription": self.subscription, **params}, **more,
-        )  # fmt: skip
+            step=step,
+            service=service,
+            operation=operation,
+            region=self.region,
+            params={"subscription": self.subscription, **params},
+            **more,
+        )

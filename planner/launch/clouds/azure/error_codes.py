@@ -99,9 +99,10 @@ def parse_registration_error(reply: Mapping[str, Any]) -> CloudError | None:
     if state == "Registered":
         return None
     return CloudError(
-        ErrorKind.INVALID, "MissingSubscriptionRegistration",
+        ErrorKind.INVALID,
+        "MissingSubscriptionRegistration",
         f"{namespace} is {state}: `az provider register --namespace {namespace}`",
-    )  # fmt: skip
+    )
 
 
 def _named(code: str, message: str) -> ErrorKind | None:

@@ -45,14 +45,18 @@ def parse_machine(row: Mapping[str, Any], *, seen_at: datetime) -> CloudMachine:
     started_at = datetime.fromisoformat(str(look_up(row, "properties.timeCreated"))).astimezone(UTC)
     zones = row.get("zones") or []
     return CloudMachine(
-        id=_id(row), provider="azure", region=str(row["location"]).replace(" ", "").lower(),
+        id=_id(row),
+        provider="azure",
+        region=str(row["location"]).replace(" ", "").lower(),
         zone=zones[0] if zones else None,
         instance_type=str(look_up(row, "properties.hardwareProfile.vmSize")),
         purchase="spot" if look_up(row, "properties.priority") == "Spot" else "on_demand",
-        state=_state(row), started_at=started_at, seen_at=max(seen_at, started_at),
+        state=_state(row),
+        started_at=started_at,
+        seen_at=max(seen_at, started_at),
         **parse_tags(tags, started_at=started_at),
         details={"subscription": parts[2].lower(), "group": parts[4].lower(), "name": parts[8].lower()},
-    )  # fmt: skip
+    )
 
 
 def build_end_calls(machine: MachineRef) -> tuple[Call, ...]:
@@ -60,9 +64,12 @@ def build_end_calls(machine: MachineRef) -> tuple[Call, ...]:
     name, group = machine.details["name"], machine.details["group"]
     place = {"subscription": machine.details["subscription"], "group": group}
     vm = Call(
-        step="end", service="compute", operation="virtualMachines.delete", region=machine.region,
+        step="end",
+        service="compute",
+        operation="virtualMachines.delete",
+        region=machine.region,
         params={**place, "name": name, "forceDeletion": "true"},
-    )  # fmt: skip
+    )
     if group != name or not name.startswith("gpuplan-"):
         return (vm,)
     return (vm, group_removal(place, machine.region)[0])
@@ -74,9 +81,12 @@ def parse_leftover(row: Mapping[str, Any]) -> Leftover:
     region = str(row["location"]).replace(" ", "").lower()
     place = {"subscription": str(row["id"]).split("/")[2].lower(), "group": str(row["name"]).lower()}
     return Leftover(
-        kind="resource group", id=place["group"], region=region, **parse_owner_tags(tags),
+        kind="resource group",
+        id=place["group"],
+        region=region,
+        **parse_owner_tags(tags),
         undo=group_removal(place, region),
-    )  # fmt: skip
+    )
 
 
 def _id(row: Mapping[str, Any]) -> str:

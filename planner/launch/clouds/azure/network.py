@@ -40,9 +40,12 @@ def build_network_calls(
     def put(step: str, operation: str, properties: dict[str, Any], **more: Any) -> Call:
         body = {"location": region, "tags": tags, **more, "properties": properties}
         return Call(
-            step=step, service="network", operation=f"{operation}.createOrUpdate", region=region,
+            step=step,
+            service="network",
+            operation=f"{operation}.createOrUpdate",
+            region=region,
             params={**place, "name": group, "body": body},
-        )  # fmt: skip
+        )
 
     def of(kind: str) -> dict[str, str]:
         return {"id": build_resource_path(chosen, group, f"Microsoft.Network/{kind}", group)}
@@ -61,19 +64,27 @@ def build_network_calls(
         "ipConfigurations": [
             {"name": "out", "properties": {"subnet": {"id": subnet}, "publicIPAddress": out}},
         ],
-    }  # fmt: skip
+    }
     return [
         _group_call(place, region, tags),
         put("firewall", "networkSecurityGroups", {"securityRules": _rules(chosen)}),
         put("address", "publicIPAddresses", {"publicIPAllocationMethod": "Static"}, **address),
-        put("network", "virtualNetworks", {"addressSpace": {"addressPrefixes": [PRIVATE]}, "subnets": [inside]}),
+        put(
+            "network",
+            "virtualNetworks",
+            {"addressSpace": {"addressPrefixes": [PRIVATE]}, "subnets": [inside]},
+        ),
         put("interface", "networkInterfaces", card),
         Call(
-            step="interface-ready", service="network", operation="networkInterfaces.get", region=region,
-            params={**place, "name": group}, expects={"properties.provisioningState": "Succeeded"},
+            step="interface-ready",
+            service="network",
+            operation="networkInterfaces.get",
+            region=region,
+            params={**place, "name": group},
+            expects={"properties.provisioningState": "Succeeded"},
             patience_s=READY_S,
         ),
-    ]  # fmt: skip
+    ]
 
 
 def group_removal(place: Mapping[str, str], region: str) -> tuple[Call, Call]:
@@ -92,10 +103,14 @@ def group_removal(place: Mapping[str, str], region: str) -> tuple[Call, Call]:
 def _group_call(place: dict[str, str], region: str, tags: dict[str, str]) -> Call:
     """Return the call that creates the group with its tags."""
     return Call(
-        step="group", service="resources", operation="resourceGroups.createOrUpdate", region=region,
-        params={**place, "body": {"location": region, "tags": tags}}, makes="resource",
+        step="group",
+        service="resources",
+        operation="resourceGroups.createOrUpdate",
+        region=region,
+        params={**place, "body": {"location": region, "tags": tags}},
+        makes="resource",
         undo=group_removal(place, region),
-    )  # fmt: skip
+    )
 
 
 def _rules(chosen: AzureOptions) -> list[dict[str, Any]]:
@@ -111,8 +126,13 @@ def _rule(name: str, access: str, protocol: str, *, source: str, port: str, prio
     return {
         "name": name,
         "properties": {
-            "direction": "Inbound", "access": access, "protocol": protocol, "priority": priority,
-            "sourceAddressPrefix": source, "sourcePortRange": "*", "destinationAddressPrefix": "*",
+            "direction": "Inbound",
+            "access": access,
+            "protocol": protocol,
+            "priority": priority,
+            "sourceAddressPrefix": source,
+            "sourcePortRange": "*",
+            "destinationAddressPrefix": "*",
             "destinationPortRange": port,
         },
-    }  # fmt: skip
+    }

@@ -62,10 +62,11 @@ def parse_options(options: Mapping[str, str], *, subscription: str | None) -> Az
     payer = options.get("subscription") or subscription or ""
     if not SUBSCRIPTION.fullmatch(payer):
         raise UsageError(
-            f"`{payer}` is not the id of a subscription" if payer else
-            "no subscription is given to pay for the machine",
+            f"`{payer}` is not the id of a subscription"
+            if payer
+            else "no subscription is given to pay for the machine",
             hint="`-O subscription=ID`, or set AZURE_SUBSCRIPTION_ID (`az account show --query id`)",
-        )  # fmt: skip
+        )
     chosen = AzureOptions(**{**options, "subscription": payer.lower()})
     _require_readable(chosen)
     return chosen

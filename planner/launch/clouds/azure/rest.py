@@ -93,9 +93,12 @@ class AzureRest:
         query = {name: value for name, value in named.items() if f"{{{name}}}" not in template}
         url = os.environ.get(ENDPOINT_VARIABLE, ENDPOINT) + template.format(**named)
         return self._exchange(
-            verb, url, query={"api-version": version, **query}, body=params.get("body"),
+            verb,
+            url,
+            query={"api-version": version, **query},
+            body=params.get("body"),
             headers=params.get("headers", {}),
-        )  # fmt: skip
+        )
 
     def pages(self, service: str, operation: str, params: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """Yield all rows of a list, following `nextLink`."""

@@ -71,9 +71,10 @@ class GoogleAdapter:
         disk = Decimal(0) if tpu else DISK_USD_PER_GB_HOUR * chosen.disk_gb
         address = ADDRESS_USD_PER_HOUR if chosen.external_ip else Decimal(0)
         return CostBounds(
-            slack_s=ENDED_WITHIN_S if tpu else SLACK_S, max_usd_per_hour=candidate.usd_per_hour + disk + address,
+            slack_s=ENDED_WITHIN_S if tpu else SLACK_S,
+            max_usd_per_hour=candidate.usd_per_hour + disk + address,
             notes=_notes(candidate, chosen),
-        )  # fmt: skip
+        )
 
     def build_attempts(self, request: LaunchRequest) -> tuple[Attempt, ...]:
         """Return the calls for every zone of every candidate."""

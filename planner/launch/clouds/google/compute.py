@@ -61,36 +61,60 @@ def build_compute_attempt(
     token = build_token(request=request, number=number, candidate=candidate, zone=zone)
     get = {**place, "instance": name}
     insert = Call(
-        step="machine", service=SERVICE, operation="instances.insert", region=zone, makes="machine",
-        token=token, keeps={"id": "targetId", "started": "insertTime"},
+        step="machine",
+        service=SERVICE,
+        operation="instances.insert",
+        region=zone,
+        makes="machine",
+        token=token,
+        keeps={"id": "targetId", "started": "insertTime"},
         params={
-            **place, "requestId": token, "instanceResource": _body(request, candidate, number, zone, chosen),
+            **place,
+            "requestId": token,
+            "instanceResource": _body(request, candidate, number, zone, chosen),
         },
         find=Call(
-            step="machine", service=SERVICE, operation="instances.get", region=zone, params=get,
+            step="machine",
+            service=SERVICE,
+            operation="instances.get",
+            region=zone,
+            params=get,
             keeps={"id": "id", "started": "creationTimestamp"},
             expects={f"labels.{TAG_RUN}": request.run, "labels.gpuplan-owner": request.owner},
         ),
-    )  # fmt: skip
+    )
     operation = Call(
-        step="created", service=SERVICE, operation="zoneOperations.list", region=zone,
+        step="created",
+        service=SERVICE,
+        operation="zoneOperations.list",
+        region=zone,
         params={**place, "filter": f'clientOperationId = "{token}"'},
-        expects={"items.0.status": "DONE"}, patience_s=MADE_WITHIN_S,
-    )  # fmt: skip
+        expects={"items.0.status": "DONE"},
+        patience_s=MADE_WITHIN_S,
+    )
     cap = Call(
-        step="cap", service=SERVICE, operation="instances.get", region=zone, params=get,
-        arms="max-run-duration", patience_s=ARMED_WITHIN_S, expects=_armed(candidate),
-    )  # fmt: skip
+        step="cap",
+        service=SERVICE,
+        operation="instances.get",
+        region=zone,
+        params=get,
+        arms="max-run-duration",
+        patience_s=ARMED_WITHIN_S,
+        expects=_armed(candidate),
+    )
     by_hand = (
         f"gcloud compute instances delete {quote(name)} --project={quote(chosen.project)} "
         f"--zone={quote(zone)} --quiet"
     )
     return Attempt(
-        number=number, candidate=candidate, zone=zone,
+        number=number,
+        candidate=candidate,
+        zone=zone,
         calls=(*build_upload_calls(request, zone, chosen), insert, operation, cap),
-        layers=_layers(candidate.cap_s), stop_by_hand=by_hand,
+        layers=_layers(candidate.cap_s),
+        stop_by_hand=by_hand,
         details={"kind": "compute", "project": chosen.project, "name": name},
-    )  # fmt: skip
+    )
 
 
 def build_compute_end_calls(machine: MachineRef) -> tuple[Call, ...]:
@@ -98,10 +122,13 @@ def build_compute_end_calls(machine: MachineRef) -> tuple[Call, ...]:
     place = {"project": machine.details["project"], "zone": machine.zone}
     return (
         Call(
-            step="end", service=SERVICE, operation="instances.delete", region=machine.region,
+            step="end",
+            service=SERVICE,
+            operation="instances.delete",
+            region=machine.region,
             params={**place, "instance": machine.id},
         ),
-    )  # fmt: skip
+    )
 
 
 def parse_compute_machine(row: Mapping[str, Any], *, project: str, seen_at: datetime) -> CloudMachine:
@@ -111,12 +138,18 @@ def parse_compute_machine(row: Mapping[str, Any], *, project: str, seen_at: date
     started_at = datetime.fromisoformat(row["creationTimestamp"]).astimezone(UTC)
     spot = row.get("scheduling", {}).get("provisioningModel") == "SPOT"
     return CloudMachine(
-        id=str(row["id"]), provider="gcp", region=parse_region(zone), zone=zone,
-        instance_type=str(row["machineType"]).rpartition("/")[2], purchase="spot" if spot else "on_demand",
-        state=_STATES.get(row["status"], "running"), started_at=started_at, seen_at=max(seen_at, started_at),
+        id=str(row["id"]),
+        provider="gcp",
+        region=parse_region(zone),
+        zone=zone,
+        instance_type=str(row["machineType"]).rpartition("/")[2],
+        purchase="spot" if spot else "on_demand",
+        state=_STATES.get(row["status"], "running"),
+        started_at=started_at,
+        seen_at=max(seen_at, started_at),
         **parse_tags(labels, started_at=started_at),
         details={"kind": "compute", "project": project, "name": str(row["name"])},
-    )  # fmt: skip
+    )
 
 
 def build_self_deletion(url: str) -> str:
@@ -200,9 +233,12 @@ def _interface(chosen: GoogleOptions) -> dict[str, Any]:
 def _metadata(script: str) -> dict[str, str]:
     """Return the metadata: logins by the project's IAM, never by keys in metadata."""
     return {
-        "block-project-ssh-keys": "TRUE", "enable-oslogin": "TRUE", "serial-port-enable": "FALSE",
-        "install-nvidia-driver": "True", "startup-script": script,
-    }  # fmt: skip
+        "block-project-ssh-keys": "TRUE",
+        "enable-oslogin": "TRUE",
+        "serial-port-enable": "FALSE",
+        "install-nvidia-driver": "True",
+        "startup-script": script,
+    }
 
 
 def _identity(chosen: GoogleOptions) -> list[dict[str, Any]]:
@@ -223,9 +259,14 @@ def _boot(candidate: LaunchCandidate, name: str, zone: str, chosen: GoogleOption
     url = f"https://compute.googleapis.com/compute/v1/projects/{chosen.project}/zones/{zone}/instances/{name}"
     delete = f"{build_self_deletion(url)}; " if chosen.service_account else ""
     return BootConfig(
-        timer=f"shutdown -P +{minutes}", end=f"{delete}shutdown -P now", packages=PACKAGES, notices="gcp",
-        copy_="gcloud storage rsync -r {source} {target}", unpack=FETCH, bucket=chosen.bucket,
-    )  # fmt: skip
+        timer=f"shutdown -P +{minutes}",
+        end=f"{delete}shutdown -P now",
+        packages=PACKAGES,
+        notices="gcp",
+        copy_="gcloud storage rsync -r {source} {target}",
+        unpack=FETCH,
+        bucket=chosen.bucket,
+    )
 
 
 def _layers(cap_s: int) -> tuple[CapLayer, ...]:
@@ -233,11 +274,17 @@ def _layers(cap_s: int) -> tuple[CapLayer, ...]:
     timer_s = math.ceil((cap_s + TIMER_AFTER_S) / 60) * 60.0
     return (
         CapLayer(
-            name="max-run-duration", where="cloud", fires_after_s=cap_s, unproven=UNPROVEN,
+            name="max-run-duration",
+            where="cloud",
+            fires_after_s=cap_s,
+            unproven=UNPROVEN,
             how="Compute Engine deletes the machine and its disk; limit, action and time are read back",
         ),
         CapLayer(
-            name="timer", where="machine", fires_after_s=timer_s, unproven=UNPROVEN,
+            name="timer",
+            where="machine",
+            fires_after_s=timer_s,
+            unproven=UNPROVEN,
             how="`shutdown` in the first line of the start-up script; a stopped machine and its disk remain",
         ),
-    )  # fmt: skip
+    )

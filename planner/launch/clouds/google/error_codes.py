@@ -16,9 +16,12 @@ from ...core.errors import CloudError, ErrorKind
 __all__ = ["parse_error_response", "parse_operation_error", "parse_tpu_state_error"]
 
 _CAPACITY = {
-    "ZONE_RESOURCE_POOL_EXHAUSTED", "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", "INSUFFICIENTCAPACITY",
-    "STOCKOUT", "RESOURCE_POOL_EXHAUSTED",
-}  # fmt: skip
+    "ZONE_RESOURCE_POOL_EXHAUSTED",
+    "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS",
+    "INSUFFICIENTCAPACITY",
+    "STOCKOUT",
+    "RESOURCE_POOL_EXHAUSTED",
+}
 _RATE = {
     "RATELIMITEXCEEDED",
     "USERRATELIMITEXCEEDED",

@@ -64,9 +64,13 @@ class GoogleRest:
         makes = verb == "POST"
         with translate_errors(makes=makes):
             answer = self._authorized().request(
-                verb, base + template.format(**named), params=query, timeout=TIMEOUT_S,
-                max_allowed_time=TIMEOUT_S, **body,
-            )  # fmt: skip
+                verb,
+                base + template.format(**named),
+                params=query,
+                timeout=TIMEOUT_S,
+                max_allowed_time=TIMEOUT_S,
+                **body,
+            )
         return _read(answer.status_code, answer.text, makes=makes)
 
     def _authorized(self) -> Any:

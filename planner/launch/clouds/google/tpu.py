@@ -35,9 +35,12 @@ PACKAGES = ("keras", "jax[tpu]")
 CREATED_WITHIN_S = 900.0
 _SINGLE_HOST = {"v2": 8, "v3": 8, "v4": 8, "v5p": 8, "v5litepod": 8, "v6e": 8}
 _STATES: dict[str, MachineState] = {
-    "ACTIVE": "running", "DELETING": "ending", "SUSPENDING": "ending", "SUSPENDED": "stopped",
+    "ACTIVE": "running",
+    "DELETING": "ending",
+    "SUSPENDING": "ending",
+    "SUSPENDED": "stopped",
     "FAILED": "stopped",
-}  # fmt: skip
+}
 
 
 def is_tpu(instance_type: str) -> bool:
@@ -56,50 +59,73 @@ def build_tpu_attempt(
     node = "tpu.nodeSpec.0.node"
     ours = {f"{node}.labels.{TAG_RUN}": request.run, f"{node}.labels.gpuplan-owner": request.owner}
     get = Call(
-        step="machine", service=SERVICE, operation=f"{QUEUED}.get", region=zone, expects={**ours},
-        params={"name": f"{parent}/queuedResources/{name}"}, keeps={"id": "name", "started": "createTime"},
-    )  # fmt: skip
+        step="machine",
+        service=SERVICE,
+        operation=f"{QUEUED}.get",
+        region=zone,
+        expects={**ours},
+        params={"name": f"{parent}/queuedResources/{name}"},
+        keeps={"id": "name", "started": "createTime"},
+    )
     create = Call(
-        step="machine", service=SERVICE, operation=f"{QUEUED}.create", region=zone, makes="machine",
-        token=token, find=get,
+        step="machine",
+        service=SERVICE,
+        operation=f"{QUEUED}.create",
+        region=zone,
+        makes="machine",
+        token=token,
+        find=get,
         params={
-            "parent": parent, "queuedResourceId": name, "requestId": token,
+            "parent": parent,
+            "queuedResourceId": name,
+            "requestId": token,
             "body": _body(request, candidate, number, parent, chosen),
         },
         keeps={"id": "metadata.target", "started": "metadata.createTime"},
-    )  # fmt: skip
+    )
     cap = get.model_copy(
         update={
-            "step": "cap", "arms": "run-duration", "keeps": {}, "patience_s": ARMED_WITHIN_S,
+            "step": "cap",
+            "arms": "run-duration",
+            "keeps": {},
+            "patience_s": ARMED_WITHIN_S,
             "expects": _armed(candidate),
         }
-    )  # fmt: skip
+    )
     active = get.model_copy(
         update={
-            "step": "active", "keeps": {}, "expects": {"state.state": "ACTIVE"},
+            "step": "active",
+            "keeps": {},
+            "expects": {"state.state": "ACTIVE"},
             "patience_s": chosen.wait_s + CREATED_WITHIN_S,
         }
-    )  # fmt: skip
+    )
     by_hand = (
         f"gcloud compute tpus queued-resources delete {quote(name)} --project={quote(chosen.project)} "
         f"--zone={quote(zone)} --force --quiet"
     )
     return Attempt(
-        number=number, candidate=candidate, zone=zone,
+        number=number,
+        candidate=candidate,
+        zone=zone,
         calls=(*build_upload_calls(request, zone, chosen), create, cap, active),
-        layers=_layers(candidate.cap_s), stop_by_hand=by_hand,
+        layers=_layers(candidate.cap_s),
+        stop_by_hand=by_hand,
         details={"kind": "tpu", "project": chosen.project, "name": name},
-    )  # fmt: skip
+    )
 
 
 def build_tpu_end_calls(machine: MachineRef) -> tuple[Call, ...]:
     """Return the call that deletes a slice with its queued resource in any state."""
     return (
         Call(
-            step="end", service=DELETES, operation=f"{QUEUED}.delete", region=machine.region,
+            step="end",
+            service=DELETES,
+            operation=f"{QUEUED}.delete",
+            region=machine.region,
             params={"name": machine.id, "force": True},
         ),
-    )  # fmt: skip
+    )
 
 
 def parse_tpu_machine(row: Mapping[str, Any], *, project: str, seen_at: datetime) -> CloudMachine:
@@ -114,13 +140,18 @@ def parse_tpu_machine(row: Mapping[str, Any], *, project: str, seen_at: datetime
     waited_s = float((look_up(row, "queueingPolicy.validUntilDuration") or "0s").removesuffix("s"))
     spot = "spot" in row or row.get("provisioningModel") == "SPOT"
     return CloudMachine(
-        id=str(row["name"]), provider="gcp", region=parse_region(zone), zone=zone,
-        instance_type=f"tpu-{node.get('acceleratorType', '')}", purchase="spot" if spot else "on_demand",
-        state=_STATES.get(str(look_up(row, "state.state")), "starting"), started_at=started_at,
+        id=str(row["name"]),
+        provider="gcp",
+        region=parse_region(zone),
+        zone=zone,
+        instance_type=f"tpu-{node.get('acceleratorType', '')}",
+        purchase="spot" if spot else "on_demand",
+        state=_STATES.get(str(look_up(row, "state.state")), "starting"),
+        started_at=started_at,
         seen_at=max(seen_at, started_at),
         **parse_tags(labels, started_at=started_at, wait_s=waited_s),
         details={"kind": "tpu", "project": project, "name": str(row["name"]).rpartition("/")[2]},
-    )  # fmt: skip
+    )
 
 
 def _body(
@@ -168,9 +199,13 @@ def _boot(request: LaunchRequest, number: int, parent: str, chosen: GoogleOption
     delete = build_self_deletion(f"https://tpu.googleapis.com/v2alpha1/{name}?force=true")
     return BootConfig(
         timer=": runDuration is the timer, a shutdown does not end the billing of a TPU",
-        end=delete if chosen.service_account else "true", packages=PACKAGES, notices="gcp",
-        copy_="gcloud storage rsync -r {source} {target}", unpack=FETCH, bucket=chosen.bucket,
-    )  # fmt: skip
+        end=delete if chosen.service_account else "true",
+        packages=PACKAGES,
+        notices="gcp",
+        copy_="gcloud storage rsync -r {source} {target}",
+        unpack=FETCH,
+        bucket=chosen.bucket,
+    )
 
 
 def _require_startable(candidate: LaunchCandidate) -> None:
@@ -193,7 +228,10 @@ def _layers(cap_s: int) -> tuple[CapLayer, ...]:
     """Return the layers that end the slice."""
     return (
         CapLayer(
-            name="run-duration", where="cloud", fires_after_s=cap_s, unproven=UNPROVEN,
+            name="run-duration",
+            where="cloud",
+            fires_after_s=cap_s,
+            unproven=UNPROVEN,
             how="Cloud TPU deletes the slice; read back before the run counts as started",
         ),
-    )  # fmt: skip
+    )

@@ -29,14 +29,20 @@ def build_upload_calls(request: LaunchRequest, zone: str, chosen: GoogleOptions)
     tags = {TAG_RUN: request.run, "gpuplan-owner": request.owner}
     return (
         Call(
-            step="code", service=SERVICE, operation="objects.insert", region=zone, makes="resource",
+            step="code",
+            service=SERVICE,
+            operation="objects.insert",
+            region=zone,
+            makes="resource",
             undo=(_removal(bucket, name, region=zone),),
             params={
-                "bucket": bucket, "uploadType": "multipart", "body": {"name": name, "metadata": tags},
+                "bucket": bucket,
+                "uploadType": "multipart",
+                "body": {"name": name, "metadata": tags},
                 "media": {"tar_gz_of": folder, "except": list(LEFT_OUT)},
             },
         ),
-    )  # fmt: skip
+    )
 
 
 def build_archive_query(address: str) -> dict[str, Any]:
@@ -56,9 +62,14 @@ def parse_archive(row: Mapping[str, Any]) -> Leftover | None:
     if run is None:
         return None
     return Leftover(
-        kind="uploaded archive", id=f"gs://{bucket}/{name}", region="", run=str(run), attempt=0,
-        owner=str(look_up(row, "metadata.gpuplan-owner") or ""), undo=(_removal(bucket, name, region=""),),
-    )  # fmt: skip
+        kind="uploaded archive",
+        id=f"gs://{bucket}/{name}",
+        region="",
+        run=str(run),
+        attempt=0,
+        owner=str(look_up(row, "metadata.gpuplan-owner") or ""),
+        undo=(_removal(bucket, name, region=""),),
+    )
 
 
 def folder_of(params: Mapping[str, Any]) -> str:
@@ -74,9 +85,12 @@ def folder_of(params: Mapping[str, Any]) -> str:
 def _removal(bucket: str, name: str, *, region: str) -> Call:
     """Return the call that removes an object."""
     return Call(
-        step="code", service=SERVICE, operation="objects.delete", region=region,
+        step="code",
+        service=SERVICE,
+        operation="objects.delete",
+        region=region,
         params={"bucket": bucket, "object": name.replace("/", "%2F")},
-    )  # fmt: skip
+    )
 
 
 def _split(address: str) -> tuple[str, str]:

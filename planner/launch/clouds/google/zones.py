@@ -13,9 +13,12 @@ __all__ = ["accelerator_type", "list_zones", "machine_type", "parse_region", "ru
 _OTHER_ZONES = {"us-central1": "abcf", "us-east1": "bcd", "europe-west1": "bcd", "us-central2": "b"}
 # [unverified] Accelerators that are attached to N1 machines.
 _ATTACHED = {
-    "T4": "nvidia-tesla-t4", "P4": "nvidia-tesla-p4", "P100": "nvidia-tesla-p100", "V100": "nvidia-tesla-v100",
+    "T4": "nvidia-tesla-t4",
+    "P4": "nvidia-tesla-p4",
+    "P100": "nvidia-tesla-p100",
+    "V100": "nvidia-tesla-v100",
     "K80": "nvidia-tesla-k80",
-}  # fmt: skip
+}
 # [unverified] TPU runtimes for JAX and PyTorch.
 _RUNTIMES = {"v5litepod": "v2-alpha-tpuv5-lite", "v5p": "v2-alpha-tpuv5", "v6e": "v2-alpha-tpuv6e"}
 _COMMON_RUNTIME = "tpu-ubuntu2204-base"

@@ -122,27 +122,43 @@ class LocalAdapter:
         token = build_token(request=request, number=number, candidate=candidate, zone=None)
         identity = f"local-{token[:8]}"
         start = Call(
-            step="machine", service=SERVICE, operation="start", region=SERVICE, makes="machine", token=token,
+            step="machine",
+            service=SERVICE,
+            operation="start",
+            region=SERVICE,
+            makes="machine",
+            token=token,
             params={
-                "id": identity, "token": token,
+                "id": identity,
+                "token": token,
                 "tags": build_tags(request=request, number=number, candidate=candidate),
                 "program": [sys.executable, "-m", "gpuplan.launch.agent.supervise"],
                 "job": self._job(request, candidate, number),
             },
             keeps={"id": "id", "started": "started"},
-        )  # fmt: skip
+        )
         checks = tuple(
             Call(
-                step=layer, service=SERVICE, operation="describe", region=SERVICE, params={"id": identity},
-                expects={f"armed.{layer}": True}, patience_s=ARMING_S, arms=layer,
+                step=layer,
+                service=SERVICE,
+                operation="describe",
+                region=SERVICE,
+                params={"id": identity},
+                expects={f"armed.{layer}": True},
+                patience_s=ARMING_S,
+                arms=layer,
             )
             for layer in ("alarm", "watchdog")
-        )  # fmt: skip
+        )
         folder = self._machines.folder / identity
         return Attempt(
-            number=number, candidate=candidate, zone=None, calls=(start, *checks),
-            layers=_layers(candidate.cap_s), stop_by_hand=f"fuser -k -TERM {quote(f'{folder}/alive')}",
-        )  # fmt: skip
+            number=number,
+            candidate=candidate,
+            zone=None,
+            calls=(start, *checks),
+            layers=_layers(candidate.cap_s),
+            stop_by_hand=f"fuser -k -TERM {quote(f'{folder}/alive')}",
+        )
 
     def _job(self, request: LaunchRequest, candidate: LaunchCandidate, number: int) -> dict[str, Any]:
         """Return the configuration of the supervisor."""
@@ -158,13 +174,20 @@ class LocalAdapter:
                 hint=f"install them first: `{sys.executable} -m pip install -r {spec.requirements}`",
             )
         return {
-            "attempt": number, "cap_s": candidate.cap_s, "watchdog_s": candidate.cap_s + SLACK_S,
-            "work": str(self._work(request)), "cwd": place, "script": spec.script,
-            "arguments": list(spec.arguments), "checkpoint_every_s": spec.checkpoint_every_s,
-            "restarts": spec.restarts, "stop_loss": spec.stop_loss.model_dump(mode="json"),
+            "attempt": number,
+            "cap_s": candidate.cap_s,
+            "watchdog_s": candidate.cap_s + SLACK_S,
+            "work": str(self._work(request)),
+            "cwd": place,
+            "script": spec.script,
+            "arguments": list(spec.arguments),
+            "checkpoint_every_s": spec.checkpoint_every_s,
+            "restarts": spec.restarts,
+            "stop_loss": spec.stop_loss.model_dump(mode="json"),
             "step_s": candidate.step_s.model_dump(mode="json") if candidate.step_s else None,
-            "notices": None, "at_end": [],
-        }  # fmt: skip
+            "notices": None,
+            "at_end": [],
+        }
 
     def _work(self, request: LaunchRequest) -> Path:
         """Return the run's folder: its checkpoints outlive its machines."""
@@ -175,25 +198,36 @@ class LocalAdapter:
         tags, armed = params["tags"], state["armed"].get("alarm")
         started = datetime.fromisoformat(state["started"])
         return CloudMachine(
-            id=params["id"], provider=self.provider, region=SERVICE, instance_type="this-machine",
-            purchase="on_demand", state="ended" if ended else "running" if armed else "starting",
-            started_at=started, seen_at=datetime.now(tz=UTC),
+            id=params["id"],
+            provider=self.provider,
+            region=SERVICE,
+            instance_type="this-machine",
+            purchase="on_demand",
+            state="ended" if ended else "running" if armed else "starting",
+            started_at=started,
+            seen_at=datetime.now(tz=UTC),
             cap_at=datetime.fromtimestamp(started.timestamp() + int(tags["gpuplan-cap-s"]), tz=UTC),
-            run=tags["gpuplan-run"], attempt=int(tags["gpuplan-attempt"]), owner=tags["gpuplan-owner"],
+            run=tags["gpuplan-run"],
+            attempt=int(tags["gpuplan-attempt"]),
+            owner=tags["gpuplan-owner"],
             owner_name=tags.get(TAG_OWNER_NAME, ""),
             usd_per_hour=usd_from_tag(tags["gpuplan-microusd-per-hour"]),
-        )  # fmt: skip
+        )
 
 
 def _layers(cap_s: int) -> tuple[CapLayer, ...]:
     """Return the cap layers."""
     return (
         CapLayer(
-            name="alarm", where="machine", fires_after_s=cap_s,
+            name="alarm",
+            where="machine",
+            fires_after_s=cap_s,
             how="the supervisor's alarm, set before anything else; it saves a checkpoint first",
         ),
         CapLayer(
-            name="watchdog", where="machine", fires_after_s=cap_s + SLACK_S,
+            name="watchdog",
+            where="machine",
+            fires_after_s=cap_s + SLACK_S,
             how="a process of its own, which ends the whole group",
         ),
-    )  # fmt: skip
+    )

@@ -95,9 +95,13 @@ def _spawn(place: Path, program: list[str]) -> None:
         fcntl.flock(handle, fcntl.LOCK_EX)
         with (place / "log.txt").open("ab") as log:
             process = subprocess.Popen(
-                [*program, str(place)], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                start_new_session=True, pass_fds=[handle],
-            )  # fmt: skip
+                [*program, str(place)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                pass_fds=[handle],
+            )
         process.returncode = 0  # detached: not waited for
     finally:
         os.close(handle)

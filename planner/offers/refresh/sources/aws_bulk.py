@@ -26,9 +26,12 @@ DEFAULT_REGIONS = ("us-east-1",)  # a file has hundreds of MB: other regions onl
 PREAMBLE_LINES = 5
 MUST_HAVE = (b'"OnDemand"', b'"Linux"', b'"Shared"', b'"Used"', b'"Hrs"')
 EQUAL = {
-    "TermType": "OnDemand", "Operating System": "Linux", "Tenancy": "Shared", "CapacityStatus": "Used",
+    "TermType": "OnDemand",
+    "Operating System": "Linux",
+    "Tenancy": "Shared",
+    "CapacityStatus": "Used",
     "Unit": "Hrs",
-}  # fmt: skip
+}
 OPTIONAL_EQUAL = {"MarketOption": ("", "OnDemand"), "Pre Installed S/W": ("", "NA")}
 NEEDED = (*EQUAL, "SKU", "RateCode", "PricePerUnit", "Currency", "Instance Type", "Region Code")
 ACCELERATED = re.compile(r"GPU|Machine Learning", re.IGNORECASE)  # instance families; no FPGAs

@@ -38,9 +38,12 @@ __all__ = [
 
 PRICING_REGION = "us-east-1"  # serves all regions
 FILTERS = {
-    "operatingSystem": "Linux", "tenancy": "Shared", "preInstalledSw": "NA", "capacitystatus": "Used",
+    "operatingSystem": "Linux",
+    "tenancy": "Shared",
+    "preInstalledSw": "NA",
+    "capacitystatus": "Used",
     "marketoption": "OnDemand",
-}  # fmt: skip
+}
 LINUX = "Linux/UNIX"
 MOST_TYPES = 100  # instance types per spot history request
 EXPIRED = ("ExpiredToken", "ExpiredTokenException", "RequestExpired")
@@ -222,6 +225,11 @@ def _build_spot_price(name: str, region: str, by_zone: Mapping[str, Decimal], ur
     zone, usd = min(by_zone.items(), key=lambda item: (item[1], item[0]))
     others = ", ".join(f"{other} {price:f}" for other, price in sorted(by_zone.items()) if other != zone)
     return ListedPrice(
-        instance_type=name, region=region, purchase="spot", usd_per_hour=usd, sku=f"spot:{zone}:{name}:linux",
-        url=url, note=f"zone {zone}" + (f" (others: {others})" if others else ""),
-    )  # fmt: skip
+        instance_type=name,
+        region=region,
+        purchase="spot",
+        usd_per_hour=usd,
+        sku=f"spot:{zone}:{name}:linux",
+        url=url,
+        note=f"zone {zone}" + (f" (others: {others})" if others else ""),
+    )

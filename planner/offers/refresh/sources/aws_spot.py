@@ -138,8 +138,14 @@ def read_interruption_rates(request: RefreshRequest, http: HttpClient) -> tuple[
 
 
 COLUMNS = (
-    "instance_type", "region", "savings_percent", "low_percent", "high_percent", "url", "fetched_at",
-)  # fmt: skip
+    "instance_type",
+    "region",
+    "savings_percent",
+    "low_percent",
+    "high_percent",
+    "url",
+    "fetched_at",
+)
 MIN_ROW_SHARE = 0.6  # minimum share of the previous rows
 
 
@@ -157,10 +163,17 @@ def refresh_interruption_rates(store: PriceStore, request: RefreshRequest, http:
         raise FetchError(f"the Spot Advisor lists {len(rates)} types instead of {before}", kind="truncated")
     at = datetime.now(UTC).isoformat(timespec="seconds")
     rows = [
-        (r.instance_type, r.region, str(r.savings_percent), str(r.low_percent),
-         "" if r.high_percent is None else str(r.high_percent), url, at)
+        (
+            r.instance_type,
+            r.region,
+            str(r.savings_percent),
+            str(r.low_percent),
+            "" if r.high_percent is None else str(r.high_percent),
+            url,
+            at,
+        )
         for r in sorted(rates, key=lambda r: (r.instance_type, r.region))
-    ]  # fmt: skip
+    ]
     store.write_table("interruption", "aws", COLUMNS, rows)
     return len(rows)
 

@@ -116,9 +116,11 @@ class Vast(_Marketplace):
             if offer["num_gpus"] not in COUNTS:
                 continue
             kind = MarketplaceGpus(
-                provider="vast", name=str(offer["gpu_name"]), memory_gb=_nominal_gb(offer.get("gpu_ram")),
+                provider="vast",
+                name=str(offer["gpu_name"]),
+                memory_gb=_nominal_gb(offer.get("gpu_ram")),
                 count=int(offer["num_gpus"]),
-            )  # fmt: skip
+            )
             for purchase, field in prices:
                 usd = (
                     parse_decimal(offer[field], what=f"{field} of {offer['id']}")

@@ -124,9 +124,12 @@ def _build_runner(client: _NotebookClient, program: str, timeout_s: float) -> Ca
         what = " ".join((client.program, *arguments))
         try:
             done = subprocess.run(
-                [program, *arguments], stdin=subprocess.DEVNULL, capture_output=True,
-                timeout=timeout_s, check=False,
-            )  # fmt: skip
+                [program, *arguments],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=timeout_s,
+                check=False,
+            )
         except subprocess.TimeoutExpired:
             raise FetchError(f"`{what}` did not respond within {timeout_s:g} s", kind="slow") from None
         except OSError as error:
@@ -202,13 +205,20 @@ def _add_rate(
 
 _CLIENTS = {
     "colab": _NotebookClient(
-        source="colab-usage", program="colab", install="pip install google-colab-cli (Python 3.12)",
+        source="colab-usage",
+        program="colab",
+        install="pip install google-colab-cli (Python 3.12)",
         log_in="run `colab usage` once and follow its instructions",
-        logged_out="To authorize colab-cli", read=_read_colab,
+        logged_out="To authorize colab-cli",
+        read=_read_colab,
     ),
     "kaggle": _NotebookClient(
-        source="kaggle-quota", program="kaggle", install="pip install kaggle", log_in="kaggle auth login",
-        logged_out="Authentication required", read=_read_kaggle,
+        source="kaggle-quota",
+        program="kaggle",
+        install="pip install kaggle",
+        log_in="kaggle auth login",
+        logged_out="Authentication required",
+        read=_read_kaggle,
     ),
-}  # fmt: skip
+}
 NOTEBOOK_PROVIDERS = tuple(_CLIENTS)

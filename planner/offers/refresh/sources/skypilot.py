@@ -32,8 +32,12 @@ PLACEHOLDER = Decimal(700)
 NOTE = "by way of SkyPilot's catalog"
 # SkyPilot's accelerator names that are not aliases in the catalog.
 NAMES = {
-    "A100": "A100-40GB", "V100": "V100-16GB", "P100": "P100-PCIe", "H100": "H100-SXM", "H100-MEGA": "H100-SXM",
-}  # fmt: skip
+    "A100": "A100-40GB",
+    "V100": "V100-16GB",
+    "P100": "P100-PCIe",
+    "H100": "H100-SXM",
+    "H100-MEGA": "H100-SXM",
+}
 PriceKey = tuple[str, str, Purchase]
 Machines = dict[PriceKey, tuple[Decimal, dict[str, str]]]
 

@@ -15,9 +15,14 @@ NOTE = "memory of activations is a bound: everything that the forward pass write
 
 
 def trace_on_backend(
-    model: Any, *, x_spec: SpecTree, y_spec: SpecTree, sample_weight_spec: SpecTree = None, batch_size: int,
+    model: Any,
+    *,
+    x_spec: SpecTree,
+    y_spec: SpecTree,
+    sample_weight_spec: SpecTree = None,
+    batch_size: int,
     mode: Literal["train", "infer"] = "train",
-) -> TracedStep:  # fmt: skip
+) -> TracedStep:
     """Trace one step on Keras's current backend; see `trace_step`.
 
     On TensorFlow and PyTorch nothing is fused, and the model is unusable afterwards.

@@ -21,10 +21,17 @@ def build_unfused_op(*, bytes_read: float, bytes_written: float, number: int, **
         facts: Other fields of `Op`.
     """
     return Op(
-        layer="", bytes_read=bytes_read, bytes_written=bytes_written, layer_bytes_read=bytes_read,
-        layer_bytes_written=bytes_written, fused_bytes_read=bytes_read, fused_bytes_written=bytes_written,
-        layer_group=number, fused_group=number, **facts,
-    )  # fmt: skip
+        layer="",
+        bytes_read=bytes_read,
+        bytes_written=bytes_written,
+        layer_bytes_read=bytes_read,
+        layer_bytes_written=bytes_written,
+        fused_bytes_read=bytes_read,
+        fused_bytes_written=bytes_written,
+        layer_group=number,
+        fused_group=number,
+        **facts,
+    )
 
 
 def build_product_fields(*, m: int, n: int, k: int, batch: int = 1) -> dict[str, Any]:
@@ -38,10 +45,19 @@ def build_product_fields(*, m: int, n: int, k: int, batch: int = 1) -> dict[str,
 
 
 def build_convolution_fields(
-    variant: Variant, *, batch: int, image: tuple[int, ...], output: tuple[int, ...], kernel: tuple[int, ...],
-    channels_in: int, channels_out: int, groups: int, stride: tuple[int, ...], dilation: tuple[int, ...],
+    variant: Variant,
+    *,
+    batch: int,
+    image: tuple[int, ...],
+    output: tuple[int, ...],
+    kernel: tuple[int, ...],
+    channels_in: int,
+    channels_out: int,
+    groups: int,
+    stride: tuple[int, ...],
+    dilation: tuple[int, ...],
     channels_last: bool,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Return the fields of a convolution or one of its gradients; all three have the same FLOPs.
 
     Args:
@@ -61,8 +77,17 @@ def build_convolution_fields(
     }[variant]
     depthwise = groups > 1 and channels_in == groups
     return {
-        "kind": OpKind.DEPTHWISE if depthwise else OpKind.CONV, "variant": variant, "m": m, "n": n, "k": k,
-        "batch": groups, "flops": 2.0 * pixels_out * window * first * channels_out, "kernel": kernel,
-        "stride": stride, "dilation": dilation, "channels_in": channels_in, "channels_out": channels_out,
+        "kind": OpKind.DEPTHWISE if depthwise else OpKind.CONV,
+        "variant": variant,
+        "m": m,
+        "n": n,
+        "k": k,
+        "batch": groups,
+        "flops": 2.0 * pixels_out * window * first * channels_out,
+        "kernel": kernel,
+        "stride": stride,
+        "dilation": dilation,
+        "channels_in": channels_in,
+        "channels_out": channels_out,
         "channels_last": channels_last,
-    }  # fmt: skip
+    }

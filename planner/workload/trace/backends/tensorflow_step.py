@@ -64,9 +64,14 @@ BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
 
 
 def trace_tensorflow_step(
-    model: Any, *, x_spec: SpecTree, y_spec: SpecTree, sample_weight_spec: SpecTree = None, batch_size: int,
+    model: Any,
+    *,
+    x_spec: SpecTree,
+    y_spec: SpecTree,
+    sample_weight_spec: SpecTree = None,
+    batch_size: int,
     mode: Literal["train", "infer"] = "train",
-) -> tuple[Op, ...]:  # fmt: skip
+) -> tuple[Op, ...]:
     """Return the operations of one step without computing it.
 
     Args:
@@ -102,9 +107,11 @@ def _iter_rows(graph: Any, *, times: float) -> Iterator[Op]:
         elif kind in CALLS:
             yield from _iter_rows(_find_function(graph, operation.get_attr("f").name), times=times)
         elif kind in BRANCHES:
-            names = [b.name for b in operation.get_attr("branches")] if "Case" in kind else [
-                operation.get_attr("then_branch").name
-            ]  # fmt: skip
+            names = (
+                [b.name for b in operation.get_attr("branches")]
+                if "Case" in kind
+                else [operation.get_attr("then_branch").name]
+            )
             yield from _iter_rows(_find_function(graph, names[0]), times=times)
         else:
             row = _build_row(operation, times)
@@ -174,10 +181,15 @@ def _build_row(operation: Any, times: float) -> Op | None:
         prod(s) * t.dtype.size for s, t in zip(shapes, operation.outputs, strict=True) if s is not None
     )
     return build_unfused_op(
-        name=name, phase=_infer_phase(operation.name), dtype=operation.outputs[0].dtype.name, count=times,
+        name=name,
+        phase=_infer_phase(operation.name),
+        dtype=operation.outputs[0].dtype.name,
+        count=times,
         bytes_read=float(sum(prod(shape) * dtype.size for shape, dtype in inputs)),
-        bytes_written=float(written), number=operation._id, **facts,
-    )  # fmt: skip
+        bytes_written=float(written),
+        number=operation._id,
+        **facts,
+    )
 
 
 def _get_shape(tensor: Any) -> tuple[int, ...] | None:
@@ -221,19 +233,25 @@ def _build_contraction_fields(operation: Any, out: tuple[int, ...]) -> dict[str,
 
 def _build_convolution(
     variant: Variant, operation: Any, image: Any, kernel: Any, output: Any
-) -> dict[str, Any] | None:  # fmt: skip
+) -> dict[str, Any] | None:
     if image is None or kernel is None or output is None:
         return None
     last = operation.get_attr("data_format").decode().endswith("C")
     channel, spatial = (-1, slice(1, -1)) if last else (1, slice(2, None))
     depthwise = operation.type.startswith("Depthwise")
     return build_convolution_fields(
-        variant, batch=image[0], image=image[spatial], output=output[spatial], kernel=kernel[:-2],
-        channels_in=image[channel], channels_out=output[channel],
+        variant,
+        batch=image[0],
+        image=image[spatial],
+        output=output[spatial],
+        kernel=kernel[:-2],
+        channels_in=image[channel],
+        channels_out=output[channel],
         groups=image[channel] if depthwise else image[channel] // kernel[-2],
         stride=tuple(operation.get_attr("strides"))[spatial],
-        dilation=tuple(operation.get_attr("dilations"))[spatial], channels_last=last,
-    )  # fmt: skip
+        dilation=tuple(operation.get_attr("dilations"))[spatial],
+        channels_last=last,
+    )
 
 
 def _build_einsum_fields(equation: str, shapes: list[tuple[int, ...] | None]) -> dict[str, Any] | None:
@@ -249,7 +267,8 @@ def _build_einsum_fields(equation: str, shapes: list[tuple[int, ...] | None]) ->
     }
     first, second, kept = (set(text) for text in (*letters, result))
     return build_product_fields(
-        m=prod(sizes[a] for a in kept - second), n=prod(sizes[a] for a in kept - first),
+        m=prod(sizes[a] for a in kept - second),
+        n=prod(sizes[a] for a in kept - first),
         k=prod(sizes[a] for a in (first | second) - kept),
         batch=prod(sizes[a] for a in kept & first & second),
-    )  # fmt: skip
+    )

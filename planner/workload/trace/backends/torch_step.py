@@ -47,9 +47,14 @@ PADDING, ADDING = ("select_backward", "slice_backward"), ("add", "add_")
 
 
 def trace_torch_step(
-    model: Any, *, x_spec: SpecTree, y_spec: SpecTree, sample_weight_spec: SpecTree = None, batch_size: int,
+    model: Any,
+    *,
+    x_spec: SpecTree,
+    y_spec: SpecTree,
+    sample_weight_spec: SpecTree = None,
+    batch_size: int,
     mode: Literal["train", "infer"] = "train",
-) -> tuple[Op, ...]:  # fmt: skip
+) -> tuple[Op, ...]:
     """Return the operations of one step without computing it; the model is unusable afterwards.
 
     Args:
@@ -170,7 +175,7 @@ def _choose_value(tensor: Any) -> bool | int | float:
 
 def _build_row(
     name: str, inputs: Any, out: Any, facts: dict[str, Any], *, phase: Phase, number: int
-) -> Op | None:  # fmt: skip
+) -> Op | None:
     read, written = _find_tensors(inputs), _find_tensors(out) or _find_changed(name, inputs[0])
     if name in FREE or not written:
         return None
@@ -179,10 +184,14 @@ def _build_row(
         each = PER_ELEMENT.get(kind, 2.0 if "alpha" in inputs[1] else 1.0)
         facts = {"kind": kind, "flops": _count_elements(name, read, written) * each}
     return build_unfused_op(
-        name=name, phase=phase, dtype=str(written[0].dtype).removeprefix("torch."), number=number,
+        name=name,
+        phase=phase,
+        dtype=str(written[0].dtype).removeprefix("torch."),
+        number=number,
         bytes_read=float(sum(map(_compute_bytes, read))),
-        bytes_written=float(sum(map(_compute_bytes, written))), **facts,
-    )  # fmt: skip
+        bytes_written=float(sum(map(_compute_bytes, written))),
+        **facts,
+    )
 
 
 def _find_changed(name: str, args: Any) -> list[Any]:
@@ -233,10 +242,18 @@ def _build_convolution(
         other: dict[Variant, Variant] = {"fprop": "dgrad", "dgrad": "fprop", "wgrad": "wgrad"}
         variant = other[variant]
     return build_convolution_fields(
-        variant, batch=image.shape[0], image=tuple(image.shape[2:]), output=tuple(output.shape[2:]),
-        kernel=tuple(kernel.shape[2:]), channels_in=image.shape[1], channels_out=output.shape[1],
-        groups=groups, stride=tuple(stride), dilation=tuple(dilation), channels_last=False,
-    )  # fmt: skip
+        variant,
+        batch=image.shape[0],
+        image=tuple(image.shape[2:]),
+        output=tuple(output.shape[2:]),
+        kernel=tuple(kernel.shape[2:]),
+        channels_in=image.shape[1],
+        channels_out=output.shape[1],
+        groups=groups,
+        stride=tuple(stride),
+        dilation=tuple(dilation),
+        channels_last=False,
+    )
 
 
 def _find_kind(name: str) -> OpKind:

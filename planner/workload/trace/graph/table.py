@@ -129,9 +129,18 @@ def _build_ops(
         return [op] if op else []
     read, written = op.fused_bytes_read * op.count, op.fused_bytes_written * op.count
     together = replace(
-        op, count=1.0, flops=0.0, primitives=0, layer_group=-1, bytes_read=0.0, bytes_written=0.0,
-        layer_bytes_read=0.0, layer_bytes_written=0.0, fused_bytes_read=read, fused_bytes_written=written,
-    )  # fmt: skip
+        op,
+        count=1.0,
+        flops=0.0,
+        primitives=0,
+        layer_group=-1,
+        bytes_read=0.0,
+        bytes_written=0.0,
+        layer_bytes_read=0.0,
+        layer_bytes_written=0.0,
+        fused_bytes_read=read,
+        fused_bytes_written=written,
+    )
     return [replace(op, fused_group=-1, fused_bytes_read=0.0, fused_bytes_written=0.0), together]
 
 
@@ -154,14 +163,24 @@ def _build_op(
         facts = {name: getattr(described, name) for name in Contraction.__slots__ if name != "flops"}
     return Op(
         **{"kind": main.rule.kind, **facts},
-        name=main.name, phase=main.phase or "forward", layer=main.layer, dtype=_get_dtype(main),
-        count=main.count, flops=flops,
-        bytes_read=launched.bytes_read, bytes_written=launched.bytes_written,
-        layer_bytes_read=float(row.layer_read), layer_bytes_written=float(row.layer_written),
-        fused_bytes_read=float(row.fused_read), fused_bytes_written=float(row.fused_written),
-        layer_group=layer_group, fused_group=fusion.groups[fused_kernel] if fused_kernel >= 0 else -1,
-        primitives=launched.kernels, composed=any(node.composed for node in row.nodes), loop=main.loop,
-    )  # fmt: skip
+        name=main.name,
+        phase=main.phase or "forward",
+        layer=main.layer,
+        dtype=_get_dtype(main),
+        count=main.count,
+        flops=flops,
+        bytes_read=launched.bytes_read,
+        bytes_written=launched.bytes_written,
+        layer_bytes_read=float(row.layer_read),
+        layer_bytes_written=float(row.layer_written),
+        fused_bytes_read=float(row.fused_read),
+        fused_bytes_written=float(row.fused_written),
+        layer_group=layer_group,
+        fused_group=fusion.groups[fused_kernel] if fused_kernel >= 0 else -1,
+        primitives=launched.kernels,
+        composed=any(node.composed for node in row.nodes),
+        loop=main.loop,
+    )
 
 
 def _get_window(node: Node) -> dict[str, Any]:

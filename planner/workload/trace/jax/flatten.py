@@ -147,12 +147,21 @@ class _GraphBuilder:
         sized = equation.outvars if rule.role is Role.POINTWISE else variables
         layer, phase, times, call, composed = self._scope(stack)
         node = Node(
-            name=equation.primitive.name, rule=rule, equation=equation, inputs=tuple(reads),
-            outputs=tuple(outputs), reads=tuple(reads.values()), writes=rule.bytes_written(equation),
-            layer=layer, phase=phase, count=count * times,
-            work=max(map(count_elements, sized), default=0), scalar=not any(map(get_shape, variables)),
-            call=call, composed=composed,
-        )  # fmt: skip
+            name=equation.primitive.name,
+            rule=rule,
+            equation=equation,
+            inputs=tuple(reads),
+            outputs=tuple(outputs),
+            reads=tuple(reads.values()),
+            writes=rule.bytes_written(equation),
+            layer=layer,
+            phase=phase,
+            count=count * times,
+            work=max(map(count_elements, sized), default=0),
+            scalar=not any(map(get_shape, variables)),
+            call=call,
+            composed=composed,
+        )
         self.graph.nodes.append(node)
         return outputs
 
@@ -175,10 +184,19 @@ class _GraphBuilder:
         reads = {value: 0 for value in inputs if value is not None}
         layer, phase, *_ = self._scope(stack)
         node = Node(
-            name=name, rule=_LOOP_BORDER, equation=None, inputs=tuple(reads), outputs=tuple(outputs),
-            reads=tuple(reads.values()), writes=0, layer=layer, phase=phase,
-            count=1.0, work=0, scalar=False,
-        )  # fmt: skip
+            name=name,
+            rule=_LOOP_BORDER,
+            equation=None,
+            inputs=tuple(reads),
+            outputs=tuple(outputs),
+            reads=tuple(reads.values()),
+            writes=0,
+            layer=layer,
+            phase=phase,
+            count=1.0,
+            work=0,
+            scalar=False,
+        )
         self.graph.nodes.append(node)
 
     def _scan(self, equation: Equation, inputs: list[int | None], stack: str, count: float) -> list[int]:

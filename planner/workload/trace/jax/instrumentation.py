@@ -24,8 +24,17 @@ __all__ = [
 
 # Optimizers whose update depends only on a variable's shape and type, unlike Muon and possibly custom ones.
 _UNIFORM = {
-    "Adadelta", "Adafactor", "Adagrad", "Adam", "Adamax", "Ftrl", "Lamb", "Lion", "RMSprop", "SGD",
-}  # fmt: skip
+    "Adadelta",
+    "Adafactor",
+    "Adagrad",
+    "Adam",
+    "Adamax",
+    "Ftrl",
+    "Lamb",
+    "Lion",
+    "RMSprop",
+    "SGD",
+}
 _HOOK = "_backend_update_step"
 
 

@@ -11,9 +11,13 @@ __all__ = ["lower_step"]
 
 
 def lower_step(
-    model: Any, *, specs: tuple[SpecTree, SpecTree, SpecTree], batch_size: int, mode: Literal["train", "infer"],
+    model: Any,
+    *,
+    specs: tuple[SpecTree, SpecTree, SpecTree],
+    batch_size: int,
+    mode: Literal["train", "infer"],
     platform: str,
-) -> bytes:  # fmt: skip
+) -> bytes:
     """Lower one step of a built model to a serialized StableHLO module (`jax.export`).
 
     Nothing is compiled, computed or allocated: variables may be abstract. The first argument holds the state

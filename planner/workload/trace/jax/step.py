@@ -41,9 +41,14 @@ class TracedStep:
 
 
 def trace_step(
-    model: Any, *, x_spec: SpecTree, y_spec: SpecTree, sample_weight_spec: SpecTree = None, batch_size: int,
+    model: Any,
+    *,
+    x_spec: SpecTree,
+    y_spec: SpecTree,
+    sample_weight_spec: SpecTree = None,
+    batch_size: int,
     mode: Literal["train", "infer"] = "train",
-) -> TracedStep:  # fmt: skip
+) -> TracedStep:
     """Trace one step of a built (for training, compiled) Keras model and return its table of operations.
 
     Nothing is computed and nothing is allocated: variables may be abstract.
@@ -90,9 +95,11 @@ def _trace_train(model: Any, batch: tuple[Any, ...]) -> Any:
     import jax
 
     groups = (
-        model.trainable_variables, model.non_trainable_variables, model.optimizer.variables,
+        model.trainable_variables,
+        model.non_trainable_variables,
+        model.optimizer.variables,
         model.metrics_variables,
-    )  # fmt: skip
+    )
     state = tuple(map(build_abstract_variables, groups))
     x, y, sample_weight = batch
     data = (x, y) if sample_weight is None else (x, y, sample_weight)

@@ -47,11 +47,19 @@ def _describe_forward(equation: Equation, specs: Any) -> Contraction:
     rows = result[specs.out_spec[0]] * prod(_select_sizes(result, specs.out_spec[2:]))
     k = prod(window) * channels_in // groups
     return _build_contraction(
-        "fprop", m=rows, n=channels_out // groups, k=k, products=rows * channels_out * k, groups=groups,
-        kernel=window, stride=tuple(equation.params["window_strides"]),
-        dilation=tuple(equation.params["rhs_dilation"]), channels_in=channels_in, channels_out=channels_out,
+        "fprop",
+        m=rows,
+        n=channels_out // groups,
+        k=k,
+        products=rows * channels_out * k,
+        groups=groups,
+        kernel=window,
+        stride=tuple(equation.params["window_strides"]),
+        dilation=tuple(equation.params["rhs_dilation"]),
+        channels_in=channels_in,
+        channels_out=channels_out,
         channels_last=specs.lhs_spec[1] == len(image) - 1,
-    )  # fmt: skip
+    )
 
 
 def _describe_input_gradient(equation: Equation, specs: Any) -> Contraction:
@@ -63,13 +71,19 @@ def _describe_input_gradient(equation: Equation, specs: Any) -> Contraction:
     batch = result[specs.out_spec[0]]
     pixels_out = batch * prod(_select_sizes(gradient, specs.lhs_spec[2:]))
     return _build_contraction(
-        "dgrad", m=batch * prod(_select_sizes(result, specs.out_spec[2:])), n=channels_in // groups,
+        "dgrad",
+        m=batch * prod(_select_sizes(result, specs.out_spec[2:])),
+        n=channels_in // groups,
         k=prod(window) * channels_out // groups,
-        products=pixels_out * prod(window) * channels_out * channels_in // groups, groups=groups,
-        kernel=window, stride=tuple(equation.params["lhs_dilation"]),
-        dilation=tuple(equation.params["rhs_dilation"]), channels_in=channels_in, channels_out=channels_out,
+        products=pixels_out * prod(window) * channels_out * channels_in // groups,
+        groups=groups,
+        kernel=window,
+        stride=tuple(equation.params["lhs_dilation"]),
+        dilation=tuple(equation.params["rhs_dilation"]),
+        channels_in=channels_in,
+        channels_out=channels_out,
         channels_last=specs.lhs_spec[1] == len(gradient) - 1,
-    )  # fmt: skip
+    )
 
 
 def _describe_weight_gradient(equation: Equation, specs: Any) -> Contraction:
@@ -84,11 +98,19 @@ def _describe_weight_gradient(equation: Equation, specs: Any) -> Contraction:
     window = _select_sizes(result, specs.out_spec[2:])
     m, n, k = prod(window) * channels_in // groups, channels_out // groups, batch * prod(pixels)
     return _build_contraction(
-        "wgrad", m=m, n=n, k=k, products=m * channels_out * k, groups=groups,
-        kernel=window, stride=stride, dilation=tuple(equation.params["window_strides"]),
-        channels_in=channels_in, channels_out=channels_out,
+        "wgrad",
+        m=m,
+        n=n,
+        k=k,
+        products=m * channels_out * k,
+        groups=groups,
+        kernel=window,
+        stride=stride,
+        dilation=tuple(equation.params["window_strides"]),
+        channels_in=channels_in,
+        channels_out=channels_out,
         channels_last=specs.lhs_spec[0] == len(image) - 1,
-    )  # fmt: skip
+    )
 
 
 def _build_contraction(
@@ -96,9 +118,13 @@ def _build_contraction(
 ) -> Contraction:
     depthwise = groups > 1 and channels_in == groups
     return Contraction(
-        kind=OpKind.DEPTHWISE if depthwise else OpKind.CONV, variant=variant, flops=2.0 * products,
-        batch=groups, channels_in=channels_in, **facts,
-    )  # fmt: skip
+        kind=OpKind.DEPTHWISE if depthwise else OpKind.CONV,
+        variant=variant,
+        flops=2.0 * products,
+        batch=groups,
+        channels_in=channels_in,
+        **facts,
+    )
 
 
 def _get_shapes(equation: Equation) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:

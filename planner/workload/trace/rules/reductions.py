@@ -12,8 +12,12 @@ _REDUCTIONS = (
     "argmax", "argmin", "reduce",
 )  # fmt: skip
 _SCANS = (
-    "cumlogsumexp", "cummax", "cummin", "cumprod", "cumsum",
-)  # fmt: skip
+    "cumlogsumexp",
+    "cummax",
+    "cummin",
+    "cumprod",
+    "cumsum",
+)
 
 
 def _count_inputs(equation: Equation) -> float:
