@@ -164,7 +164,9 @@ def batches_around(model: str, accelerator: str, known: int) -> tuple[int, int]:
     said = once(ask_compiler, model, accelerator, known)
     fixed = said["weights"] * COPIES
     limit = known * (limit_bytes(accelerator) - fixed) / (said["bytes"] - fixed)
-    near = int(limit * 0.94) // 2 * 2  # a sample takes less in larger batches: the line starts anew from here
+    near = (
+        int(limit * 0.94) // 2 * 2
+    )  # a sample takes less in larger batches: the line starts again from here
     said = once(ask_compiler, model, accelerator, near)
     if said["bytes"] is not None:
         limit = near * (limit_bytes(accelerator) - fixed) / (said["bytes"] - fixed)

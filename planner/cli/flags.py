@@ -82,7 +82,7 @@ class WorkFlags(Frozen):
     mode: Annotated[Literal["train", "infer"], typer.Option(help="Training steps, or predictions.")] = "train"
     loss: Annotated[str | None, typer.Option(help="Of a model that is not compiled: a Keras loss.")] = None
     optimizer: Annotated[str | None, typer.Option(help="Likewise: a Keras optimizer.")] = None
-    no_cache: Annotated[bool, typer.Option("--no-cache", help="Trace anew, and keep nothing.")] = False
+    no_cache: Annotated[bool, typer.Option("--no-cache", help="Trace again, and store nothing.")] = False
 
     def options(self, script: ScriptFlags) -> WorkloadOptions:
         """Convert the flags to tracing options; UsageError for invalid values."""

@@ -97,5 +97,5 @@ def _show_end(launcher: Launcher, run: str, outcome: RunOutcome, *, as_json: boo
     if outcome.status != "done":
         raise GpuplanError(
             f"run `{run}` ended as `{outcome.status}` (exit code {outcome.exit_code})",
-            hint="the same command again starts anew" if outcome.status == "failed" else _GO_ON,
+            hint="the same command starts again" if outcome.status == "failed" else _GO_ON,
         )

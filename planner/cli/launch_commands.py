@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["register"]
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; needed where nobody can be asked.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; required without a terminal.")]
 Provider = Annotated[list[str] | None, typer.Option(help="Ask this provider; repeat for more.")]
 Owner = Annotated[
     str | None,
@@ -274,7 +274,7 @@ def _confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError("nobody can be asked here", hint="add `--yes` to go on without a question")
+        raise UsageError("confirmation is not possible without a terminal", hint="add `--yes` to confirm")
     if not typer.confirm(question, err=True):
         raise NoAnswerError("nothing was done")
 

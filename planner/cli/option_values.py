@@ -48,7 +48,7 @@ def _bypass_adapter(parameter: Any) -> None:
 
 
 def convert_plain_value(parameter: Any, value: Any) -> tuple[bool, Any]:
-    """Return whether a value needs no adapter, and the resulting value.
+    """Convert a value that needs no adapter: success, and the result.
 
     Args:
         parameter: Typer parameter; without type information, its adapter is always used.

@@ -34,7 +34,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True)
 class MachinePrices:
-    """What a machine costs, by accelerator and devices: at the cheapest seller, and at the large clouds."""
+    """Prices of machines by accelerator and devices: at the cheapest seller, and at the large clouds."""
 
     anybody: Mapping[tuple[str, float], Offer]
     clouds: Mapping[tuple[str, float], Offer]

@@ -91,7 +91,7 @@ def is_training(m: Measurement) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """What was fitted, and what came out on the way that other files are made of.
+    """Fitted coefficients, and the intermediate results from which other files are built.
 
     Args:
         coefficients: With their intervals, as they are packaged.

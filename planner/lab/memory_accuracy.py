@@ -86,7 +86,7 @@ class BatchVerdict:
 
     @property
     def is_right(self) -> bool:
-        """Whether what ran is said to fit, and what did not is not."""
+        """Whether the verdict is "fits" exactly for steps that ran."""
         return (self.verdict != "does not fit") is self.ran
 
 

@@ -55,7 +55,7 @@ COLLECTION_MACHINES: Mapping[tuple[str, str], HostSpec] = {
 
 
 class ScalingFacts(Frozen):
-    """What scaling needs of a workload; none of it depends on the batch size.
+    """Properties of a workload that scaling depends on; none depends on the batch size.
 
     Args:
         gradient_bytes: Of all trainable variables, as they are held [bytes].

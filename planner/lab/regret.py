@@ -53,7 +53,7 @@ class AcceleratorOption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What choosing by prediction loses on one workload.
+    """Regret of choosing by prediction on one workload.
 
     Args:
         accelerators: Candidates [-].

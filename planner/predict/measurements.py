@@ -109,7 +109,7 @@ class Measurement(Frozen):
 
     @property
     def origin(self) -> str:
-        """Who published it: the collection without what it is a part of."""
+        """Publisher: the collection without the name of its part."""
         name = self.collection
         for part in PARTS_OF_A_SOURCE:
             name = name.removesuffix(part)

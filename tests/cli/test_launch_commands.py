@@ -233,7 +233,10 @@ def test_a_launch_knows_refreshed_prices(
     data["offers"] = [{**first, "usd_per_hour": "0.9", "price_as_of": anew["price_as_of"]}]
     cloud_plan.write_text(json.dumps(data))
     done = gpuplan(*start)
-    assert (done.code, "nobody can be asked here" in done.err) == (2, True)  # all that is missing is `--yes`
+    assert (done.code, "confirmation is not possible without a terminal" in done.err) == (
+        2,
+        True,
+    )  # all that is missing is `--yes`
 
 
 def test_a_container_runs_at_aws_without_an_installation(

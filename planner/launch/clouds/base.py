@@ -1,4 +1,4 @@
-"""What the cloud adapters share: maximum spot price, and fields of a machine that come from its tags."""
+"""Parts common to the cloud adapters: maximum spot price, and fields of a machine that come from its tags."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which offer is cheapest, fastest, within a deadline or a budget, and which are worth a look at all.
+"""Selection of the cheapest and fastest offers, within a deadline or budget, and of the Pareto front.
 
 Everything here is pure arithmetic on candidates; an answer is a candidate's key. Of equals, the first wins.
 """

@@ -1,4 +1,4 @@
-"""How firmly the cheapest offer stands: what it would take for another machine to win."""
+"""Sensitivity of the cheapest choice: the change at which another machine would win."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Sensitivity", "compute_sensitivity"]
 
 
 class Sensitivity(Frozen):
-    """What would change the winner.
+    """Changes after which another machine wins.
 
     Args:
         runner_up: Position of the cheapest offer of another accelerator, number of them, or provider.
@@ -34,7 +34,7 @@ class Sensitivity(Frozen):
 def compute_sensitivity(
     winner: int | None, candidates: Sequence[Candidate], offers: Sequence[OfferEstimate]
 ) -> Sensitivity | None:
-    """Return what would change the winner; None without a winner, a rival or a bill.
+    """Return the changes after which another machine wins; None without a winner, a second machine or a bill.
 
     Args:
         winner: Position of the cheapest offer.
@@ -66,5 +66,5 @@ def compute_sensitivity(
 
 
 def _machine(one: OfferEstimate) -> tuple[str, str, float]:
-    """Return what counts as the same machine: another plan, size or place of it is no other."""
+    """Return the identity of a machine, equal for its other purchase options, sizes and regions."""
     return one.offer.provider, one.offer.accelerator, one.offer.devices

@@ -34,7 +34,7 @@ HOURS_PER_MONTH = 730.0  # what the clouds divide a month's price of storage by
 
 
 class Fees(Frozen):
-    """What is charged beside the machine's hours, each at the soonest, usual and latest.
+    """Charges besides the machine's hours, each for the shortest, expected and longest run.
 
     Args:
         minimum_billed_s: Shortest time that is charged for [s].

@@ -13,7 +13,7 @@ __all__ = ["BillLine", "UsdInterval"]
 
 @dataclass(frozen=True, slots=True)
 class UsdInterval:
-    """What is paid when the run is as short as its 80 % interval allows, at its centre, and as long [USD].
+    """Cost at the low end, centre and high end of the run time's 80 % interval [USD].
 
     A single line may fall where the run grows (a minimum charge); the total of a bill never does.
     """

@@ -24,7 +24,7 @@ MEAN_VCPU_LOAD = 0.5  # Cloud Carbon Footprint, Methodology: where the load is n
 
 
 def machine_power_w(selected: OfferContext, terms: CostTerms) -> Bounds | None:
-    """Return what a machine draws while it trains, its house's overhead included; None when unknown [W].
+    """Return the power drawn during training, data-centre overhead included; None if unknown [W].
 
     Args:
         selected: The offer and its device.
@@ -47,7 +47,7 @@ def machine_power_w(selected: OfferContext, terms: CostTerms) -> Bounds | None:
 
 
 def _host_w(selected: OfferContext, terms: CostTerms) -> float | None:
-    """Return what the vCPUs draw: all of it where they do the training; None when unknown [W]."""
+    """Return the power of the vCPUs: in full where they do the training; None if unknown [W]."""
     offer, cost = selected.offer, terms.provider_cost(selected.offer.provider)
     if cost is None or cost.vcpu_idle_w is None or cost.vcpu_full_w is None or offer.vcpus is None:
         return None

@@ -1,4 +1,4 @@
-"""What a provider charges for a workload beside the machine's hours: minimum, disk, egress; discount and tax."""
+"""Charges of a provider besides the machine's hours: minimum, disk, egress; discount and tax."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def disk_gb(workload: Workload, terms: CostTerms) -> Bounds | None:
 
 
 def egress_gb(workload: Workload, terms: CostTerms) -> float:
-    """Return what is downloaded from the cloud at the end: the weights, once [GB]."""
+    """Return the size of the final download from the cloud: the weights, once [GB]."""
     given = terms.given("egress_gb")
     return workload.memory.parameter_bytes / GB if given is None else given
 
 
 class FeeCalculator:
-    """Says what is charged for one workload on any offer; what depends on the provider alone is kept.
+    """Computes the charges of one workload on any offer; charges that depend only on the provider are cached.
 
     Args:
         workload: What runs.
@@ -51,7 +51,7 @@ class FeeCalculator:
         self._discounted: dict[tuple[str, int, Decimal, str], Fees] = {}
 
     def charges(self, offer: Offer) -> Fees:
-        """Return what is charged on an offer."""
+        """Return the charges on an offer."""
         if self.terms.costs is None:
             return NO_FEES
         key = (offer.provider, offer.hosts)
@@ -67,7 +67,7 @@ class FeeCalculator:
         return self._discounted[discounted]
 
     def _of_provider(self, provider: str, hosts: int) -> Fees:
-        """Return what a provider charges for so many machines, and the user's tax on it."""
+        """Return a provider's charges for a number of machines, and the user's tax on them."""
         cost = self.terms.provider_cost(provider)
         reasons: dict[str, str] = {}
         disk = egress = None
@@ -91,7 +91,7 @@ class FeeCalculator:
         )
 
     def _disk(self, provider: str, hosts: int, reasons: dict[str, str]) -> Bounds | None:
-        """Return what the disks of all machines cost an hour; None when that is unknown [USD/h]."""
+        """Return the hourly cost of the disks of all machines; None if unknown [USD/h]."""
         cost, size = self.terms.provider_cost(provider), disk_gb(self.workload, self.terms)
         if cost is None or cost.disk_usd_per_gb_month is None or size is None:
             return None
@@ -103,7 +103,7 @@ class FeeCalculator:
         return (size[0] * rate, size[1] * rate, size[2] * rate)
 
     def _egress(self, provider: str, reasons: dict[str, str]) -> Bounds | None:
-        """Return what the final download costs; None when that is unknown [USD]."""
+        """Return the cost of the final download; None if unknown [USD]."""
         cost = self.terms.provider_cost(provider)
         if cost is None or cost.egress_usd_per_gb is None:
             return None

@@ -1,4 +1,4 @@
-"""Every offer with its schedule and its bill; what several offers share is worked out once."""
+"""Timelines and bills of all offers; parts common to several offers are computed once."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ __all__ = ["Pricer", "build_preemption_forecaster", "price_offers"]
 
 
 class Pricer:
-    """Schedules one workload on offers, with the charges of each.
+    """Computes timelines and charges of one workload on offers.
 
     Args:
         workload: What runs.
         terms: What is charged and assumed.
-        outlooks: What interruptions do; None: spot machines are taken to stay.
+        outlooks: Forecaster of interruptions; None: spot machines are assumed to stay.
     """
 
     def __init__(self, workload: Workload, terms: CostTerms, outlooks: PreemptionForecaster | None) -> None:
@@ -58,7 +58,7 @@ class Pricer:
         return (discount, self._outlooks.find_interruption_bucket(offer))
 
     def lease(self, selected: OfferContext, projection: DeviceEstimate) -> UnpricedRun:
-        """Return all of an offer that does not depend on its price."""
+        """Return the parts of an offer's run that do not depend on its price."""
         offer = selected.offer
         outlook = None if offer.purchase != "spot" else self._outlook(selected, projection)
         charges = self._charger.charges(offer)
@@ -71,7 +71,7 @@ class Pricer:
         return run
 
     def _outlook(self, selected: OfferContext, projection: DeviceEstimate) -> PreemptionForecast | None:
-        """Return what interruptions do to a spot machine; None when nothing is known of the run."""
+        """Return the forecast of interruptions of a spot machine; None if the run length is unknown."""
         train_time_s = projection.train_time_s
         if self._outlooks is None or train_time_s is None:
             return None
@@ -162,7 +162,7 @@ def _project_machine(
 def build_preemption_forecaster(
     workload: Workload, selection: Selection, spot: SpotTerms
 ) -> PreemptionForecaster | None:
-    """Return what works out interruptions for a workload; None when the catalog knows nothing of them."""
+    """Build the forecaster of interruptions for a workload; None if the catalog has no data on them."""
     if selection.spot is None:
         return None
     memory = workload.memory
@@ -171,7 +171,7 @@ def build_preemption_forecaster(
 
 
 def _projection_key(selected: OfferContext) -> object:
-    """Return what a projection depends on: the devices, or the machine that computes by itself."""
+    """Return the cache key of a device estimate: the devices, or the machine where the CPU computes."""
     offer, accelerator = selected.offer, selected.accelerator
     if accelerator is None or accelerator.kind == "cpu" or offer.provider == "local":
         return (offer.provider, offer.instance_type)

@@ -74,7 +74,7 @@ class Timeline:
 
 
 class TimelineBuilder:
-    """Lays a workload out on offers under the same terms; what does not depend on the offer is worked out once.
+    """Builds timelines of a workload on offers; parts that do not depend on the offer are computed once.
 
     Args:
         workload: What runs.
@@ -103,7 +103,7 @@ class TimelineBuilder:
         return _compilation(self.workload, self.terms)
 
     def preparation(self, place: HostKind) -> tuple[TimelinePhase, ...]:
-        """Return what comes before the first step at a place."""
+        """Return the phases before the first step at a place."""
         if self.terms.costs is None:
             return ()
         if place not in self._before:
@@ -111,7 +111,7 @@ class TimelineBuilder:
         return self._before[place]
 
     def tail(self, place: HostKind) -> tuple[TimelinePhase, ...]:
-        """Return what comes after the last step at a place."""
+        """Return the phases after the last step at a place."""
         if place not in self._after:
             self._after[place] = tuple(_from_assumption("idle tail", "idle_tail_s", place, self.terms))
         return self._after[place]
@@ -193,7 +193,7 @@ class TimelineBuilder:
 
 
 def _arrival(workload: Workload, place: HostKind, terms: CostTerms) -> list[TimelinePhase]:
-    """Return what comes before compilation."""
+    """Return the phases before compilation."""
     return [
         *_from_assumption("boot", "boot_s", place, terms),
         *_from_assumption("driver and image", "setup_s", place, terms),
@@ -232,13 +232,13 @@ def _compilation(workload: Workload, terms: CostTerms) -> TimelinePhase:
 
 
 def _restarts(before: Sequence[TimelinePhase], sessions: int, terms: CostTerms) -> list[TimelinePhase]:
-    """Return what is done twice: preparation and lost work of every session but the first."""
+    """Return the overhead of restarted sessions: preparation and lost work of every session but the first."""
     if sessions == 1 or terms.costs is None:
         return []
     pause = terms.bounds("checkpoint_every_s", "any") or NOTHING
     lost = Interval(low=0.0, mid=pause[1] / 2, high=max(pause) / 2)
     again = _sum([*before, TimelinePhase(REWORK, lost, "")])
-    because = f"{sessions} sessions: each but the first starts anew, half a checkpoint behind"
+    because = f"{sessions} sessions: each but the first starts again, half a checkpoint behind"
     return [TimelinePhase(REWORK, again.scaled(sessions - 1), because)]
 
 

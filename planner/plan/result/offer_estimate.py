@@ -103,7 +103,7 @@ class OfferEstimate:
 
     @property
     def sessions(self) -> int | None:
-        """How many sessions the run takes, by its central estimate; None when its time is unknown [-]."""
+        """Number of sessions that the run takes, by its central estimate; None if its time is unknown [-]."""
         return None if self.schedule is None else self.schedule.sessions
 
     @property
@@ -119,12 +119,12 @@ class OfferEstimate:
 
     @property
     def scaling(self) -> ScalingEfficiency | None:
-        """What several devices bring against one; None for one, and where one is not offered."""
+        """Speedup of several devices over one; None for one device, and where one is not offered."""
         return self.market.scaling(self.offer, self.projection)
 
     @property
     def power_w(self) -> Bounds | None:
-        """What the machine draws while it trains, its house's overhead included; None: unknown [W]."""
+        """Power drawn during training, data-centre overhead included; None: unknown [W]."""
         return self.market.power_w(self.selected)
 
     @property
@@ -146,7 +146,7 @@ class OfferEstimate:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What there is to know of time and offer, in sentences."""
+        """Notes on time and offer, as sentences."""
         spot = self.spot
         return self.notes_of(None if spot is None else spot.note, self.scaling)
 

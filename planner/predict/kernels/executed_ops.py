@@ -43,7 +43,7 @@ def list_gradient_passes(m: Measurement) -> tuple[GradientPass, ...]:
 
     Where passes are accumulated, each adds its gradients to a sum. TensorFlow takes the loss scale of float16 out
     of the gradients of each pass (PyTorch out of their sum, as Keras does), and scripts for TensorFlow 1 look
-    whether they are finite. To clip, a script reads all for their norm, and writes all anew: once a step, or,
+    whether they are finite. To clip, a script reads all for their norm, and rewrites all of them: once a step, or,
     NVIDIA's for BERT on TensorFlow 1, in each pass (NVIDIA/DeepLearningExamples, TensorFlow/LanguageModeling/BERT/
     optimization.py and TensorFlow2/LanguageModeling/BERT/model_training_utils.py). Nothing of it is fused: what
     XLA is given between updates of variables by reference are single operations.

@@ -114,7 +114,7 @@ class KernelTable:
 
     @property
     def converted(self) -> Any:
-        """Which convolutions tensor units could multiply had they channels last, array of [kernels].
+        """Mask of convolutions that tensor units could compute with channels last, array of [kernels].
 
         Filters of one channel each are none of them: they run on scalar units, which take any layout.
         """

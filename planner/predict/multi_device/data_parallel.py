@@ -51,7 +51,7 @@ BACKWARD_SHARE = 2.0 / 3.0  # of a step's arithmetic: gradients to inputs and to
 
 
 class MethodCoefficients(Frozen):
-    """How one way of keeping devices together behaves.
+    """Coefficients of one synchronization method.
 
     Args:
         slowdown: Relative growth of the device's own work with each doubling of the devices: waiting for the
@@ -66,7 +66,7 @@ class MethodCoefficients(Frozen):
 
 
 class ExchangeCoefficients(Frozen):
-    """What all methods of one form of exchange have in common.
+    """Coefficients common to all methods of one form of exchange.
 
     Args:
         links: Share of the datasheet rate that an exchange reaches, by kind of link [-].

@@ -100,7 +100,7 @@ class AzureAdapter:
         return spelled
 
     def missing(self) -> str:
-        """Return why Azure cannot be queried; empty if it can."""
+        """Return the reason why Azure cannot be queried; empty if it can."""
         if not self._accounts.names():
             return "no known subscription: set AZURE_SUBSCRIPTION_ID"
         return self._rest.missing()

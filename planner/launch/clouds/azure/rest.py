@@ -74,7 +74,7 @@ class AzureRest:
         self.clock = ServerDateClock()
 
     def missing(self) -> str:
-        """Return why Azure cannot be called from here; empty if it can. Sends nothing."""
+        """Return the reason why Azure cannot be called from here; empty if it can. Sends nothing."""
         if importlib.util.find_spec("azure") is None or importlib.util.find_spec("azure.identity") is None:
             return "azure-identity is not installed: `pip install 'gpuplan[azure]'`"
         named = ("AZURE_CLIENT_ID", "IDENTITY_ENDPOINT", "MSI_ENDPOINT", "AZURE_FEDERATED_TOKEN_FILE")

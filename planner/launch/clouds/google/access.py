@@ -55,7 +55,7 @@ class GoogleAccess:
         self.clock.note(answer.headers.get("Date"))
 
     def missing(self) -> str:
-        """Return why Google Cloud cannot be called from here; empty if it can. Sends nothing."""
+        """Return the reason why Google Cloud cannot be called from here; empty if it can. Sends nothing."""
         if any(not _is_installed(name) for name in ("google.auth", "google.cloud.compute_v1")):
             return "Google's clients are not installed: `pip install 'gpuplan[gcp]'`"
         if not _has_credentials():

@@ -113,7 +113,7 @@ class GoogleAdapter:
         return reply
 
     def missing(self) -> str:
-        """Return why Google Cloud cannot be queried; empty if it can."""
+        """Return the reason why Google Cloud cannot be queried; empty if it can."""
         if not self._projects.names():
             return "no known project: set GOOGLE_CLOUD_PROJECT"
         return self._access.missing()

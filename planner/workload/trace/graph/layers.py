@@ -159,7 +159,7 @@ class _BorderTraffic:
         return producer is not None and self.kernel_of[producer] == self.kernel_of[index]
 
     def _all_stages(self) -> list[int]:
-        """Return when each node's operands are read: bit 0, before its kernel's reductions; bit 1, after.
+        """Return each node's read stages: bit 0, before its kernel's reductions; bit 1, after.
 
         Pointwise work before a reduction is repeated after it if its result is needed there.
         """
