@@ -74,6 +74,7 @@ def billing(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield running.url
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("billing", "passing_time")
 def test_a_fresh_installation_launches_with_a_plan_of_today(
     gpuplan: Command, server: ServerProcess, order: tuple[str, ...]
