@@ -15,10 +15,11 @@ from ..predict.compile.worker import CompileLimits, build_missing_compiler_fault
 
 if TYPE_CHECKING:
     from ..offers.rows import Accelerator
+    from ..predict.step_time import StepPredictor
     from ..workload.build.lowering import LoweredStep
     from ..workload.model import Workload
     from ..workload.options import WorkloadOptions
-    from .question import Question, StepPredictor
+    from .question import Question
     from .select import Selection
 
 __all__ = ["ProgramSource", "StepCompiler", "build_program_source", "count_visible_devices"]

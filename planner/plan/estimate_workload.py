@@ -24,8 +24,8 @@ from .result.estimate import Estimate
 from .select import OfferContext, Selection
 
 if TYPE_CHECKING:
+    from ..predict.step_time import StepPredictor
     from ..workload.model import Workload
-    from .question import StepPredictor
 
 __all__ = ["estimate_on_device", "estimate_workload"]
 

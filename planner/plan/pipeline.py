@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from ..offers.catalog import Catalog
     from ..predict.from_profile.predictor import ProfileRow
     from ..predict.predictor import Predictor
+    from ..predict.step_time import StepPredictor
     from ..workload.model import Workload
     from ..workload.options import WorkloadOptions
     from .compilation import ProgramSource, StepCompiler
     from .execution.input_pipeline import InputPipeline
-    from .question import StepPredictor
 
 __all__ = ["build_context", "estimate_model"]
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ..frozen import Frozen
-from ..predict.multi_device.interconnect import UNKNOWN_HOST
 from .compare.criteria import SortBy
 from .execution.scaling_mode import ScalingMode
 from .parsing import require_positive
@@ -16,15 +15,13 @@ from .spot.preemption import SpotTerms
 
 if TYPE_CHECKING:
     from ..offers.catalog import Catalog
-    from ..offers.rows import Accelerator
-    from ..predict.multi_device.interconnect import HostSpec
-    from ..predict.step_time import NoPrediction, StepTime
+    from ..predict.step_time import StepPredictor
     from ..workload.model import Workload
     from .cost_terms import CostTerms
     from .execution.input_pipeline import InputPipeline
     from .select import Selection
 
-__all__ = ["EstimateContext", "Question", "StepPredictor"]
+__all__ = ["EstimateContext", "Question"]
 
 
 class Question(Frozen):
@@ -56,22 +53,6 @@ class Question(Frozen):
             require_positive(self.deadline_s, what="--deadline", example="12h")
         if self.budget_usd is not None:
             require_positive(self.budget_usd, what="--budget", example="20")
-
-
-class StepPredictor(Protocol):
-    """Predicts the time of one step of a workload on some devices."""
-
-    def step_time(
-        self,
-        workload: Workload,
-        accelerator: Accelerator,
-        *,
-        devices: float = 1,
-        machine: HostSpec = UNKNOWN_HOST,
-        hosts: int = 1,
-    ) -> StepTime | NoPrediction:
-        """Predict the time of one step, or return the reason why that is impossible."""
-        ...
 
 
 class EstimateContext(Frozen):

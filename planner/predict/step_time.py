@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from ..frozen import Frozen
 from ..units import Interval
+from .multi_device.interconnect import UNKNOWN_HOST
 
-__all__ = ["Basis", "Limiter", "NoPrediction", "StatedMemory", "StepTime", "join_notes"]
+if TYPE_CHECKING:
+    from ..offers.rows import Accelerator
+    from ..workload.model import Workload
+    from .multi_device.interconnect import HostSpec
+
+__all__ = ["Basis", "Limiter", "NoPrediction", "StatedMemory", "StepPredictor", "StepTime", "join_notes"]
 
 Basis = Literal["measured", "compiled", "modelled", "datasheet"]
 Limiter = Literal["compute", "memory bandwidth", "launch", "input", "link"]
@@ -61,3 +67,19 @@ class NoPrediction:
     """Reason for a missing prediction (an unknown peak, an unsupported precision)."""
 
     reason: str
+
+
+class StepPredictor(Protocol):
+    """Predicts the time of one step of a workload on some devices."""
+
+    def step_time(
+        self,
+        workload: Workload,
+        accelerator: Accelerator,
+        *,
+        devices: float = 1,
+        machine: HostSpec = UNKNOWN_HOST,
+        hosts: int = 1,
+    ) -> StepTime | NoPrediction:
+        """Predict the time of one step, or return the reason why that is impossible."""
+        ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -111,7 +111,7 @@ class CallRunner:
     def _settled(self, call: Call, known: Mapping[str, Mapping[str, Any]], *, number: int) -> dict[str, Any]:
         """Send a call until it is done, or find its existing result; return the values that it keeps."""
         if call.find_first:
-            values = self._found(call, known, number=number)
+            values = self.find_existing(call, known, number=number)
             if values is not None:
                 self.log.record("done", attempt=number, step=call.step, kept=values)
                 return values
@@ -137,16 +137,29 @@ class CallRunner:
         self.log.record("done", attempt=number, step=call.step, kept=values)
         return values
 
-    def _found(
-        self, call: Call, known: Mapping[str, Mapping[str, Any]], *, number: int
+    def find_existing(
+        self,
+        call: Call,
+        known: Mapping[str, Mapping[str, Any]],
+        *,
+        number: int,
+        absent: Collection[ErrorKind] = (ErrorKind.ABSENT,),
     ) -> dict[str, Any] | None:
-        """Return the values that a call keeps, read from its existing result; None without one."""
+        """Return the values that a call keeps, read from its existing result.
+
+        Args:
+            call, known, number: As for `settle_quietly`.
+            absent: Errors that mean that there is no result.
+
+        Returns:
+            None without a result, and for a call whose result cannot be looked up.
+        """
         if call.find is None:
             return None
         try:
             return extract_outputs(call.find, self.settle_quietly(call.find, known, number=number))
         except CloudError as fault:
-            if fault.kind is not ErrorKind.ABSENT:
+            if fault.kind not in absent:
                 raise
         return None
 

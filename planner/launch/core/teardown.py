@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from ...errors import GpuplanError
-from .api_call import Call, extract_outputs
+from .api_call import Call
 from .cloud_adapter import CloudMachine, MachineRef
 from .errors import RETRIED, CloudError, ErrorKind
 from .history import AttemptHistory
@@ -185,7 +185,9 @@ class Teardown:
         for call in reversed(past.attempt.calls):
             if call.makes == "machine" or not call.undo or call.step not in past.intended:
                 continue
-            left = known.get(call.step) or self._found(call, known, number=past.attempt.number)
+            left = known.get(call.step) or self.runner.find_existing(
+                call, known, number=past.attempt.number, absent=(ErrorKind.ABSENT, ErrorKind.INVALID)
+            )
             for undo in call.undo:
                 try:
                     self.send_unless_absent(
@@ -194,19 +196,6 @@ class Teardown:
                 except KeyError:
                     continue  # it was never made
             self.runner.notify("removed", call.step, number=past.attempt.number, step=call.step)
-
-    def _found(
-        self, call: Call, known: Mapping[str, Mapping[str, Any]], *, number: int
-    ) -> dict[str, Any] | None:
-        """Return the result of a call whose answer was lost; None when nothing has its name."""
-        if call.find is None:
-            return None
-        try:
-            return extract_outputs(call.find, self.runner.settle_quietly(call.find, known, number=number))
-        except CloudError as fault:
-            if fault.kind in {ErrorKind.ABSENT, ErrorKind.INVALID}:
-                return None
-            raise
 
     def send_unless_absent(self, call: Call, known: Mapping[str, Mapping[str, Any]], *, number: int) -> None:
         """Send a call that removes something; a missing thing counts as removed."""

@@ -62,9 +62,9 @@ def build_startup_script(
     request: LaunchRequest, candidate: LaunchCandidate, number: int, boot: BootConfig
 ) -> str:
     """Return the start-up script of one attempt."""
-    params = json.dumps(
-        build_job(request, candidate, number, code="code", notices=boot.notices), sort_keys=True
-    )
+    folder = None if in_container(request) else f"{HOME}/code"
+    job = build_job(request, candidate, number, work=f"{HOME}/work", folder=folder, notices=boot.notices)
+    params = json.dumps(job, sort_keys=True)
     remote = f"{boot.bucket}/{request.run}" if boot.bucket else ""
     lines = [
         "#!/bin/bash",

@@ -66,22 +66,31 @@ def _without_texts(source: str) -> str:
 
 
 def build_job(
-    request: LaunchRequest, candidate: LaunchCandidate, number: int, *, code: str, notices: str | None
+    request: LaunchRequest,
+    candidate: LaunchCandidate,
+    number: int,
+    *,
+    work: str,
+    folder: str | None,
+    watchdog_s: float | None = None,
+    notices: str | None = None,
 ) -> dict[str, Any]:
     """Return the configuration of the supervisor.
 
     Args:
         request, candidate, number: The attempt.
-        code: Folder of the script, below `HOME`.
+        work: Folder of checkpoints, log and outcome.
+        folder: Folder in which the script runs; None: the current one.
+        watchdog_s: Age at which a second process ends the attempt; None: there is none [s].
         notices: Provider whose preemption notices are polled on a spot machine; None: no polling.
     """
     spec = request.spec
     return {
         "attempt": number,
         "cap_s": candidate.cap_s,
-        "watchdog_s": None,
-        "work": f"{HOME}/work",
-        "cwd": None if in_container(request) else f"{HOME}/{code}",
+        "watchdog_s": watchdog_s,
+        "work": work,
+        "cwd": folder,
         "script": spec.script,
         "arguments": list(spec.arguments),
         "checkpoint_every_s": spec.checkpoint_every_s,

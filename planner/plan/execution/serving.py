@@ -10,9 +10,9 @@ from ...predict.step_time import StepTime
 from ..result.serving import ServingEstimate
 
 if TYPE_CHECKING:
+    from ...predict.step_time import StepPredictor
     from ...units import Interval
     from ...workload.model import Workload
-    from ..question import StepPredictor
     from ..result.offer_estimate import OfferEstimate
     from ..select import OfferContext
 

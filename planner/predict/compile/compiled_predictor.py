@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol, cast
+from typing import cast
 
 from ...offers.rows import Accelerator
 from ...units import GIGA, MEGA, MS_PER_S
@@ -13,7 +13,7 @@ from ..interval.quantiles import interval_around
 from ..multi_device.data_parallel import scale_to_devices
 from ..multi_device.interconnect import UNKNOWN_HOST, HostSpec
 from ..run_config import append_mode
-from ..step_time import Limiter, NoPrediction, StatedMemory, StepTime, join_notes
+from ..step_time import Limiter, NoPrediction, StatedMemory, StepPredictor, StepTime, join_notes
 from .compiled import CompiledStep, CompileFault
 from .constants import Constants, load_constants
 from .cuda import compute_gpu_parts_s
@@ -25,22 +25,6 @@ from .tpu import compute_core_s, compute_slice_parts_s
 __all__ = ["Compilation", "CompiledPredictor"]
 
 BITS_PER_BYTE = 8.0
-
-
-class UncompiledPredictor(Protocol):
-    """Interface of predictors that work without a compiler."""
-
-    def step_time(
-        self,
-        workload: Workload,
-        accelerator: Accelerator,
-        *,
-        devices: float = 1,
-        machine: HostSpec = UNKNOWN_HOST,
-        hosts: int = 1,
-    ) -> StepTime | NoPrediction:
-        """Return the time of one step, or the reason for its absence."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +58,7 @@ class CompiledPredictor:
     compiled batch sizes, time and memory are interpolated linearly.
     """
 
-    def __init__(
-        self, inner: UncompiledPredictor, workload: Workload, outcomes: Mapping[str, Compilation]
-    ) -> None:
+    def __init__(self, inner: StepPredictor, workload: Workload, outcomes: Mapping[str, Compilation]) -> None:
         """Take a predictor, the compiled workload, and the compilations by accelerator."""
         self.inner, self.workload = inner, workload
         self._points: dict[str, dict[int, _Point]] = {}

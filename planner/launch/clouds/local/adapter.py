@@ -23,6 +23,7 @@ from ...core.launch_plan import Attempt, CapLayer, CostBounds
 from ...core.request import LaunchCandidate, LaunchRequest
 from ...core.resource_names import TAG_OWNER_NAME, build_tags, build_token, usd_from_tag
 from ...prepare.shell import quote
+from ...prepare.supervisor_bundle import build_job
 from .process_groups import LocalMachines
 
 __all__ = ["LocalAdapter"]
@@ -173,21 +174,14 @@ class LocalAdapter:
                 "`--requirements`: the local provider uses the environment of gpuplan",
                 hint=f"install them first: `{sys.executable} -m pip install -r {spec.requirements}`",
             )
-        return {
-            "attempt": number,
-            "cap_s": candidate.cap_s,
-            "watchdog_s": candidate.cap_s + SLACK_S,
-            "work": str(self._work(request)),
-            "cwd": place,
-            "script": spec.script,
-            "arguments": list(spec.arguments),
-            "checkpoint_every_s": spec.checkpoint_every_s,
-            "restarts": spec.restarts,
-            "stop_loss": spec.stop_loss.model_dump(mode="json"),
-            "step_s": candidate.step_s.model_dump(mode="json") if candidate.step_s else None,
-            "notices": None,
-            "at_end": [],
-        }
+        return build_job(
+            request,
+            candidate,
+            number,
+            work=str(self._work(request)),
+            folder=place,
+            watchdog_s=candidate.cap_s + SLACK_S,
+        )
 
     def _work(self, request: LaunchRequest) -> Path:
         """Return the run's folder: its checkpoints outlive its machines."""
