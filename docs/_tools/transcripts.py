@@ -86,7 +86,7 @@ def _read_all(terminal: int) -> str:
     while True:
         try:
             part = os.read(terminal, 65536)
-        except OSError:  # Linux: nobody has it open any more
+        except OSError:  # Linux: no process has it open any more
             break
         if not part:
             break
