@@ -19,12 +19,11 @@ from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.coefficients import load_coefficients
 from gpuplan.predict.compile.compiled import CompiledStep
 from gpuplan.predict.device.accelerator_limits import compute_limits, find_generation
-from gpuplan.predict.framework_versions import software_year
 from gpuplan.predict.kernels.table import CATEGORIES, Kernel, build_kernel_table
 from gpuplan.predict.measurements import Measurement
 from gpuplan.predict.predictor import compute_kernel_times_s
 from gpuplan.predict.priors import LAST_YEAR
-from gpuplan.predict.run_config import find_xla_converted_dtypes
+from gpuplan.predict.run_config import find_software_year, find_xla_converted_dtypes
 from scipy.optimize import linprog
 
 KINDS = ("convolution", "product", "depthwise", "other")
@@ -69,7 +68,7 @@ def row_of(m: Measurement, program: CompiledStep) -> Row:
         generation=find_generation(accelerator),
         stack=m.stack,
         year=accelerator.year or LAST_YEAR,
-        software_year=software_year(m.software),
+        software_year=find_software_year(m),
     )
     kinds = np.array([KINDS.index(kind_of(name)) for name in CATEGORIES])[table.category]
     places = 2 * kinds + chip.tensor

@@ -39,7 +39,6 @@ from gpuplan.predict.compile.targets import CompileTarget, find_target
 from gpuplan.predict.compile.tpu import LINK_SHARE, compute_core_s
 from gpuplan.predict.compile.worker import CompileLimits, compile_step
 from gpuplan.predict.device.accelerator_limits import compute_limits, find_generation
-from gpuplan.predict.framework_versions import software_year
 from gpuplan.predict.interval.quantiles import weighted_quantile
 from gpuplan.predict.kernels.executed_ops import list_gradient_passes
 from gpuplan.predict.kernels.table import Kernel, build_kernel_table
@@ -51,6 +50,7 @@ from gpuplan.predict.priors import LAST_YEAR
 from gpuplan.predict.run_config import (
     compute_memory_pressure,
     find_converted_dtypes,
+    find_software_year,
     find_unfused_parts,
     find_wait_factor,
     is_fed_from_host,
@@ -193,7 +193,7 @@ def _gpu_s(
         input_bytes=float(traced.input_bytes) if is_fed_from_host(m) else 0.0,
         slowdown=1.0,
         stack=m.stack,
-        software_year=software_year(m.software),
+        software_year=find_software_year(m),
     )
     assert isinstance(parts, dict)
     return sum(parts.values()), 0.0
@@ -229,7 +229,7 @@ def modelled_s(m: Measurement, accelerator: Accelerator, traced: TracedRun) -> f
         compiled=True,
         input_bytes=float(traced.input_bytes) if is_fed_from_host(m) else 0.0,
         pressure=compute_memory_pressure(traced.memory_bytes, accelerator, share=1.0),
-        software_year=software_year(m.software),
+        software_year=find_software_year(m),
     )
     pairs, _ = pair_measurements([m], {accelerator.name: accelerator}, single_s_of=lambda _: step.total_s)
     together_s = (

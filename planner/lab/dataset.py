@@ -11,11 +11,16 @@ from ..errors import UsageError, near_names_hint
 from ..offers.rows import Accelerator
 from ..predict.device.accelerator_limits import compute_limits, find_generation
 from ..predict.execution import Execution, find_measured_execution
-from ..predict.framework_versions import software_year
 from ..predict.kernels.table import KernelTable
 from ..predict.measurements import Measurement
 from ..predict.priors import LAST_YEAR
-from ..predict.run_config import compute_memory_pressure, is_fed_from_host, name_host, name_stack
+from ..predict.run_config import (
+    compute_memory_pressure,
+    find_software_year,
+    is_fed_from_host,
+    name_host,
+    name_stack,
+)
 from ..predict.step_time import NoPrediction
 from ..workload.load import load_workload
 from ..workload.model import Workload
@@ -138,6 +143,6 @@ def _build_sample(
         input_bytes=traced.input_bytes if is_fed_from_host(m) else 0,
         pressure=compute_memory_pressure(traced.memory_bytes, accelerator),
         step_s=m.step_s,
-        software_year=software_year(m.software),
+        software_year=find_software_year(m),
     )
     return LabelledSample(measurement=m, fit_sample=fit_sample)

@@ -62,17 +62,19 @@ def build_run_key(m: Measurement) -> str:
     passes = m.accumulation or 1
     where = f" on {CORES_PER_CHIP[m.accelerator]} cores" if m.accelerator in CORES_PER_CHIP else ""
     again = " twice" if m.recompute else ""
+    fused = " flash" if m.attention == "flash" else ""
     beside = "".join(f" {s.name} x{s.times:g}" for s in list_gradient_passes(m) if s.name != "add")
-    return f"{m.model} {m.batch_size} {m.mode} {policy} {how} {m.work} /{passes}{beside}{again}{where}"
+    return f"{m.model} {m.batch_size} {m.mode} {policy} {how} {m.work} /{passes}{beside}{again}{fused}{where}"
 
 
 def build_traced_run(m: Measurement, workload: Workload) -> TracedRun:
     """Return the kernels and sizes of a traced workload, executed as it was measured."""
+    executed = workload.with_fused_attention if m.attention == "flash" else workload
     return TracedRun(
         kernels=find_measured_execution(m).build_kernels(select_executed_ops(m, workload)),
         input_bytes=workload.memory.input_bytes,
         gradient_bytes=workload.memory.gradient_bytes,
-        memory_bytes=workload.memory.total_bytes,
+        memory_bytes=executed.memory.total_bytes,
     )
 
 

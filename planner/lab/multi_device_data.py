@@ -199,7 +199,7 @@ def _same_work(m: Measurement) -> tuple[Any, ...]:
         m.layout,
         m.work,
         m.recompute,
-        m.flash_attention,
+        m.attention,
     )
 
 

@@ -167,7 +167,7 @@ def build_workload_key(m: Measurement) -> Hashable:
         m.distribution,
         m.accumulation,
         m.recompute,
-        m.flash_attention,
+        m.attention,
         m.collection,
     )
 

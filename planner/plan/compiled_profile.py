@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ..errors import UsageError
 from ..plain import to_plain
 from ..predict.from_profile.predictor import ProfiledPredictor, read_profile_rows
+from ..predict.keras_defaults import select_executed_workload
 from ..predict.predictor import Predictor
 from ..predict.step_time import NoPrediction, StepTime
 from ..workload.model import Workload
@@ -98,9 +99,10 @@ def _workload(document: ProfileDocument, number: int) -> Workload:
 def _answer(
     step: StepTime | NoPrediction, workload: Workload, accelerator: Accelerator, *, row: int
 ) -> CompiledStepRecord:
+    executed = select_executed_workload(workload, accelerator)
     verdict = memory_verdict(
-        fixed_bytes=workload.memory.fixed_bytes,
-        batch_bytes=compute_batch_bytes(workload),
+        fixed_bytes=executed.memory.fixed_bytes,
+        batch_bytes=compute_batch_bytes(executed),
         batch_size=workload.batch_size,
         available_bytes=available_bytes(memory_gib=accelerator.memory_gib, usable_gib=accelerator.usable_gib),
     )

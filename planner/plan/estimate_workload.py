@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
+from ..predict.keras_defaults import select_executed_workload
 from ..predict.multi_device.interconnect import build_host_spec
 from ..predict.step_time import NoPrediction, StepTime
 from ..units import SECONDS_PER_HOUR
@@ -111,6 +112,8 @@ def estimate_on_device(
     train_time_s = None
     if isinstance(step, StepTime) and run.steps is not None:
         train_time_s = step.time_s.scaled(run.steps)
+    if accelerator is not None:
+        each = select_executed_workload(each, accelerator)
     memory = memory_verdict(
         fixed_bytes=each.memory.fixed_bytes,
         batch_bytes=compute_batch_bytes(each),

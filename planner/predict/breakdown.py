@@ -14,6 +14,7 @@ from ..units import GIGA, TERA
 from .coefficients import Coefficients
 from .device.accelerator_limits import compute_limits, find_generation, peak_tflop_per_s
 from .execution import find_keras_execution
+from .keras_defaults import find_execution_precision
 from .kernels.table import moved_bytes
 from .predictor import compute_kernel_times_s
 from .priors import LAST_YEAR
@@ -92,10 +93,12 @@ def break_down_step(
         step: Prediction of any basis, to which the times of kernels are scaled.
         coefficients: Fitted coefficients.
     """
-    pairs = find_keras_execution(workload, accelerator).group_ops(workload.ops)
+    execution = find_keras_execution(workload, accelerator)
+    pairs = execution.group_ops(execution.select_ops(workload))
     busy_s = _busy_s([kernel for kernel, _ in pairs], workload, accelerator, coefficients)
     dtype = _product_type(kernel for kernel, _ in pairs)
-    peak, _ = peak_tflop_per_s(accelerator, dtype, tf32=workload.precision == "tf32")
+    precision = find_execution_precision(workload, accelerator)
+    peak, _ = peak_tflop_per_s(accelerator, dtype, tf32=precision == "tf32")
     if busy_s is None or peak is None or accelerator.memory_gb_per_s is None:
         return None
     scale = sum(step.parts_s.get(name, 0.0) for name in BUSY) / max(sum(busy_s), 1e-12)
@@ -124,7 +127,7 @@ def _busy_s(
 ) -> list[float] | None:
     """Return the time of each kernel without its launch gap; None if limits of the chip are unknown [s]."""
     table = find_keras_execution(workload, accelerator).build_table(kernels)
-    chip = compute_limits(accelerator, table=table, precision=workload.precision)
+    chip = compute_limits(accelerator, table=table, precision=find_execution_precision(workload, accelerator))
     if isinstance(chip, NoPrediction) or not kernels:
         return None
     launch_s, total, _, _ = compute_kernel_times_s(

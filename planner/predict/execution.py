@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ..offers.rows import Accelerator
 from ..workload.model import Workload
 from ..workload.ops import Op
+from .keras_defaults import choose_attention, find_execution_precision
 from .kernels.executed_ops import CORES_PER_CHIP, repeat_updates
 from .kernels.recurrent import use_cudnn_rnn
 from .kernels.table import (
@@ -40,6 +41,7 @@ class Execution:
         unfused: Parts of the step of which every primitive is a kernel.
         converted: Operand types of convolutions whose layout is converted for tensor units.
         cores: Cores of a chip that each update the weights [-].
+        fused_attention: Whether attention is one kernel a pass.
     """
 
     compiled: bool
@@ -47,6 +49,11 @@ class Execution:
     unfused: frozenset[UnfusedPart] = frozenset()
     converted: frozenset[str] = frozenset()
     cores: int = 1
+    fused_attention: bool = False
+
+    def select_ops(self, workload: Workload) -> tuple[Op, ...]:
+        """Return the operations of a workload in this execution."""
+        return workload.with_fused_attention.ops if self.fused_attention else workload.ops
 
     def build_kernels(self, ops: Sequence[Op]) -> tuple[Kernel, ...]:
         """Return the kernels of a step, equal kernels merged into one row with a count."""
@@ -72,8 +79,11 @@ def find_keras_execution(workload: Workload, accelerator: Accelerator) -> Execut
     return Execution(
         compiled=compiled,
         cudnn_layers=layers & {op.loop.layer for op in workload.ops if op.loop is not None},
-        converted=find_keras_converted_dtypes(accelerator, precision=workload.precision, compiled=compiled),
+        converted=find_keras_converted_dtypes(
+            accelerator, precision=find_execution_precision(workload, accelerator), compiled=compiled
+        ),
         cores=CORES_PER_CHIP.get(accelerator.name, 1),
+        fused_attention=choose_attention(workload, accelerator).fused,
     )
 
 

@@ -12,7 +12,7 @@ __all__ = ["NEWEST_SOFTWARE", "SOFTWARE", "SOFTWARE_EPOCH", "software_year"]
 # The middle of the published years, which a framework's fitted rates are of. All published steps on tensor units
 # but four, of one network and one publisher, are of later software: they do not tell how libraries changed before.
 SOFTWARE_EPOCH = 2019.5
-NEWEST_SOFTWARE = 2023.0  # end of the published years
+NEWEST_SOFTWARE = 2025.5  # end of the published years
 SOFTWARE = "software.csv"
 _CONTAINER = re.compile(r"NGC (\d\d)\.(\d\d)")  # NVIDIA's containers are named for their month
 
@@ -27,7 +27,7 @@ def software_year(software: str) -> float:
         >>> software_year("PyTorch NGC 20.07"), software_year("Keras 2.1.5 + TensorFlow 1.7.0, CUDA 9.0")
         (2020.5, 2018.167)
         >>> software_year("")
-        2023.0
+        2025.5
     """
     container = _CONTAINER.search(software)
     if container:

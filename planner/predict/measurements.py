@@ -59,10 +59,12 @@ class Measurement(Frozen):
         clipping: When gradients are scaled to a global norm: each `step` of the optimizer, each `pass`; empty:
             never, or it is not known.
         recompute: Whether the backward pass repeats part of the forward pass.
-        flash_attention: Whether attention ran as one fused kernel.
+        attention: `flash`: as one fused kernel; `unfused`; empty when unknown.
         waits: Whether the loop worked with the device's arrays between steps: each waits for the one before.
         optimizer: What updates the weights, as the source calls it; empty when unknown.
         software: Frameworks and libraries with their versions, as published; empty when unknown.
+        year: Release of the framework as a fractional year, if the row states it; None: read from `software`.
+        exact_precision: Whether `float32` excludes TF32; otherwise it is the framework's default.
         assumed: What about the row was inferred, not published (`precision`, `compiled`).
         collection: File that the row was read from, without its suffix.
     """
@@ -88,10 +90,12 @@ class Measurement(Frozen):
     accumulation: int | None = 1
     clipping: Literal["", "step", "pass"] = ""
     recompute: bool = False
-    flash_attention: bool = False
+    attention: Literal["", "flash", "unfused"] = ""
     waits: bool = False
     optimizer: str = ""
     software: str = ""
+    year: float | None = None
+    exact_precision: bool = True
     assumed: tuple[str, ...] = ()
     collection: str = ""
 
@@ -175,12 +179,21 @@ def _circumstances(row: dict[str, str]) -> dict[str, Any]:
         "accumulation": _count(row.get("accumulation", "1")),
         "clipping": row.get("clipping") or "",
         "recompute": row.get("activation_checkpointing") == "true",
-        "flash_attention": row.get("attention") == "flash",
+        "attention": _parse_attention(row.get("attention")),
+        "year": float(row["software_year"]) if row.get("software_year") else None,
+        "exact_precision": "precision_known" in row,
         "waits": row.get("waits") == "true",
         "optimizer": row.get("optimizer") or "",
         "software": row.get("software") or "",
         "assumed": tuple(name for name in ("precision", "compiled") if row.get(f"{name}_known") == "false"),
     }
+
+
+def _parse_attention(text: str | None) -> Literal["", "flash", "unfused"]:
+    """Return `unknown` and `na` of published files, which are older than fused kernels, as `unfused`."""
+    if text not in (None, "", "flash", "unfused", "unknown", "na"):
+        raise ValueError(f"`attention` must be flash or unfused, not `{text}`")
+    return "flash" if text == "flash" else "unfused" if text else ""
 
 
 def _count(text: str | None) -> int | None:

@@ -20,12 +20,18 @@ from .framework_versions import NEWEST_SOFTWARE
 from .interval.inference import inference_log_bounds
 from .interval.quantiles import interval_around
 from .interval.similarity import TimeBreakdown, compute_time_breakdown
+from .keras_defaults import (
+    choose_attention,
+    describe_tf32,
+    find_execution_precision,
+    select_executed_workload,
+)
 from .kernels.table import KernelTable
 from .multi_device.data_parallel import scale_to_devices
 from .multi_device.interconnect import UNKNOWN_HOST, HostSpec
 from .priors import LAST_YEAR, datasheet_interval_key, era_bucket, era_sign
 from .run_config import append_mode, compute_memory_pressure, name_run_kind
-from .step_time import Basis, Limiter, NoPrediction, StepTime
+from .step_time import Basis, Limiter, NoPrediction, StepTime, join_notes
 
 if TYPE_CHECKING:
     from .parameter_vector import FittedCoefficients
@@ -195,7 +201,7 @@ class Predictor:
         tables = self._cache(workload).tables
         execution = find_keras_execution(workload, accelerator)
         if execution not in tables:
-            tables[execution] = execution.build_table(execution.build_kernels(workload.ops))
+            tables[execution] = execution.build_table(execution.build_kernels(execution.select_ops(workload)))
         return tables[execution]
 
     def step_time(
@@ -269,7 +275,8 @@ class Predictor:
         self, workload: Workload, accelerator: Accelerator, *, share: float, stack: str, fed: bool
     ) -> StepTime | NoPrediction:
         table = self.kernel_table(workload, accelerator)
-        chip = compute_limits(accelerator, table=table, precision=workload.precision)
+        precision = find_execution_precision(workload, accelerator)
+        chip = compute_limits(accelerator, table=table, precision=precision)
         if isinstance(chip, NoPrediction):
             return chip
         ours = append_mode(stack, workload.mode)
@@ -283,7 +290,9 @@ class Predictor:
             host=ours,
             compiled=workload.compiled,
             input_bytes=workload.memory.input_bytes if fed else 0.0,
-            pressure=compute_memory_pressure(workload.memory.total_bytes, accelerator, share=share),
+            pressure=compute_memory_pressure(
+                select_executed_workload(workload, accelerator).memory.total_bytes, accelerator, share=share
+            ),
         )
         basis, note = self._basis(workload, accelerator)
         return StepTime(
@@ -291,7 +300,9 @@ class Predictor:
             basis=basis,
             limiter=_limiter(step.parts_s),
             parts_s=step.parts_s,
-            note=note,
+            note=join_notes(
+                describe_tf32(workload, accelerator), choose_attention(workload, accelerator).note, note
+            ),
         )
 
     def _ends(
@@ -306,7 +317,10 @@ class Predictor:
 
     def _basis(self, workload: Workload, accelerator: Accelerator) -> tuple[Basis, str]:
         """Return `modelled` if this kind of run was fitted, else `datasheet` with a note."""
-        kind = name_run_kind(accelerator.name, workload.precision, compiled=workload.compiled)
+        precision = find_execution_precision(workload, accelerator)
+        kind = name_run_kind(
+            accelerator.name, precision.removesuffix("_convolutions"), compiled=workload.compiled
+        )
         runs = self.coefficients.fitted_on["runs"]
         if kind in runs or append_mode(kind, workload.mode) in runs:
             return "modelled", ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..offers.rows import Accelerator
 from ..units import GIB
 from .device.accelerator_limits import tensor_dtypes
+from .framework_versions import software_year
 from .kernels.table import UnfusedPart
 from .measurements import Measurement
 
@@ -17,6 +18,7 @@ __all__ = [
     "find_cudnn_layers",
     "find_keras_converted_dtypes",
     "find_keras_cudnn_layers",
+    "find_software_year",
     "find_unfused_parts",
     "find_wait_factor",
     "find_xla_converted_dtypes",
@@ -150,6 +152,11 @@ def find_unfused_parts(m: Measurement) -> frozenset[UnfusedPart]:
     updates = loops or (m.family, m.framework, m.optimizer) in PYTHON_UPDATES
     composed: dict[UnfusedPart, bool] = {"calls": calls, "updates": updates}
     return frozenset(part for part, is_so in composed.items() if is_so)
+
+
+def find_software_year(m: Measurement) -> float:
+    """Return when the framework of a measurement was released, as a fractional year [years]."""
+    return software_year(m.software) if m.year is None else m.year
 
 
 def name_stack(m: Measurement) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import cached_property
 from typing import Any, Literal
 
 from ..frozen import Frozen
 from ..plain import to_plain
 from .ops import Op
 
-__all__ = ["FORMAT", "Memory", "Unmodelled", "Workload"]
+__all__ = ["FORMAT", "AttentionCall", "FusedAttention", "Memory", "Unmodelled", "Workload"]
 
 FORMAT = "gpuplan.workload/2"
 
@@ -70,6 +72,43 @@ class Unmodelled(Frozen):
     bytes_share: float  # of the bytes of the whole step, 0..1
 
 
+class AttentionCall(Frozen):
+    """Properties of a call of `keras.ops.dot_product_attention` that decide whether a fused kernel takes it.
+
+    Args:
+        dtype: Type of queries, keys and values.
+        head_size: Features of one head [-].
+        queries, keys: Lengths of the two sequences [-].
+        bias: Whether something is added to the scores.
+        mask: Whether a mask is passed; a causal mask requested by `is_causal` is none.
+        causal: Whether `is_causal` is set.
+        wanted: `flash_attention` of the call, or of `keras.config`; None lets Keras decide.
+    """
+
+    dtype: str
+    head_size: int
+    queries: int
+    keys: int
+    bias: bool = False
+    mask: bool = False
+    causal: bool = False
+    wanted: bool | None = None
+
+
+class FusedAttention(Frozen):
+    """The step with every call of `keras.ops.dot_product_attention` as one kernel a pass.
+
+    Args:
+        calls: The distinct calls.
+        ops: Table of operations of the step.
+        memory: Device memory of the step: scores are not stored.
+    """
+
+    calls: tuple[AttentionCall, ...]
+    ops: tuple[Op, ...]
+    memory: Memory
+
+
 class Workload(Frozen):
     """A model at a batch size and precision, and the requested run.
 
@@ -90,6 +129,8 @@ class Workload(Frozen):
         unmodelled: Unmodelled operations.
         notes: Assumptions, as sentences for the user.
         versions: Versions of the libraries that built and traced it (`keras`, `jax`).
+        tf32: Products of float32 that may run in TF32 where a chip has it, by the backend's setting.
+        fused_attention: The same step with fused attention; None if no call of it can be fused.
         distribution: Distribution in the user's code (`DataParallel`, `ModelParallel`); empty for none.
     """
 
@@ -110,6 +151,16 @@ class Workload(Frozen):
     notes: tuple[str, ...] = ()
     versions: dict[str, str]
     distribution: str = ""
+    tf32: Literal["all", "convolutions", "none"] = "all"
+    fused_attention: FusedAttention | None = None
+
+    @cached_property
+    def with_fused_attention(self) -> Workload:
+        """The same workload with the operations and memory of fused attention, where it has any."""
+        known = self.fused_attention
+        if known is None:
+            return self
+        return replace(self, ops=known.ops, memory=known.memory, fused_attention=None)
 
     @property
     def flops_per_step(self) -> float:
@@ -126,6 +177,12 @@ class Workload(Frozen):
         fields = {key: value for key, value in data.items() if key != "schema"}
         fields["memory"] = Memory(**fields["memory"])
         fields["ops"] = tuple(Op.from_json(row) for row in fields["ops"])
+        if fused := fields.get("fused_attention"):
+            fields["fused_attention"] = FusedAttention(
+                calls=tuple(AttentionCall(**call) for call in fused["calls"]),
+                ops=tuple(Op.from_json(row) for row in fused["ops"]),
+                memory=Memory(**fused["memory"]),
+            )
         fields["unmodelled"] = tuple(Unmodelled(**row) for row in fields["unmodelled"])
         fields["notes"] = tuple(fields["notes"])
         return Workload(**fields)

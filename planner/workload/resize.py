@@ -6,7 +6,7 @@ Two traces of the same model determine both for every row of the table of operat
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 
 from .model import Memory, Workload
@@ -25,11 +25,17 @@ SMALLER_BY = 8  # factor to the second trace's batch size, so that most shares o
 
 def can_resize(one: Workload, other: Workload) -> bool:
     """Return whether two traces have the same rows at different batch sizes."""
-    alike = ("mode", "precision", "compiled", "parameters", "trainable_parameters")
-    if one.batch_size == other.batch_size or len(one.ops) != len(other.ops):
+    if not _have_same_rows(one.with_fused_attention.ops, other.with_fused_attention.ops):
         return False
-    return all(getattr(one, name) == getattr(other, name) for name in alike) and all(
-        getattr(a, name) == getattr(b, name) for a, b in zip(one.ops, other.ops, strict=True) for name in SAME
+    alike = ("mode", "precision", "compiled", "parameters", "trainable_parameters")
+    if one.batch_size == other.batch_size or not _have_same_rows(one.ops, other.ops):
+        return False
+    return all(getattr(one, name) == getattr(other, name) for name in alike)
+
+
+def _have_same_rows(one: Sequence[Op], other: Sequence[Op]) -> bool:
+    return len(one) == len(other) and all(
+        getattr(a, name) == getattr(b, name) for a, b in zip(one, other, strict=True) for name in SAME
     )
 
 
@@ -48,17 +54,30 @@ def interpolate_workload(one: Workload, other: Workload, *, batch_size: int) -> 
     def line(a: float, b: float) -> float:
         return max(0.0, a + (b - a) * share)
 
-    ops = tuple(_interpolate_op(a, b, line) for a, b in zip(one.ops, other.ops, strict=True))
+    fused, other_fused = one.fused_attention, other.fused_attention
+    if fused is not None and other_fused is not None:
+        fused = replace(
+            fused,
+            ops=_interpolate_ops(fused.ops, other_fused.ops, line),
+            memory=_interpolate_memory(fused.memory, other_fused.memory, line),
+        )
     steps = None
     if one.samples is not None and one.epochs is not None:
         steps = -(-one.samples // batch_size) * one.epochs
     return replace(
         one,
         batch_size=batch_size,
-        ops=ops,
+        ops=_interpolate_ops(one.ops, other.ops, line),
         memory=_interpolate_memory(one.memory, other.memory, line),
+        fused_attention=fused,
         steps=steps,
     )
+
+
+def _interpolate_ops(
+    one: Sequence[Op], other: Sequence[Op], line: Callable[[float, float], float]
+) -> tuple[Op, ...]:
+    return tuple(_interpolate_op(a, b, line) for a, b in zip(one, other, strict=True))
 
 
 def _interpolate_op(a: Op, b: Op, line: Callable[[float, float], float]) -> Op:

@@ -10,6 +10,7 @@ from ...offers.rows import Accelerator
 from ...units import GIGA, MEGA, MS_PER_S
 from ...workload.model import Workload
 from ..interval.quantiles import interval_around
+from ..keras_defaults import find_execution_precision
 from ..multi_device.data_parallel import scale_to_devices
 from ..multi_device.interconnect import UNKNOWN_HOST, HostSpec
 from ..run_config import append_mode
@@ -212,7 +213,7 @@ def _compute_parts_s(
     found = compute_gpu_parts_s(
         result.kernels,
         accelerator,
-        precision=workload.precision,
+        precision=find_execution_precision(workload, accelerator),
         input_bytes=float(workload.memory.input_bytes),
         needed_bytes=result.needed_bytes,
         slowdown=load_constants()["cuda"].slowdown,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from ...offers.rows import Accelerator
 from ...units import GIGA, MEGA, MIB, TERA
 from ..coefficients import AcceleratorLimits
-from ..kernels.table import CONTRACTIONS, KernelTable
+from ..kernels.table import CONTRACTIONS, CONVOLUTIONS, KernelTable
 from ..step_time import NoPrediction
 
 __all__ = ["compute_limits", "find_generation", "peak_tflop_per_s", "tensor_dtypes"]
@@ -22,6 +24,8 @@ LANES = {"TPU-v6e": 256}
 USUAL_LANES = 128
 
 _SIXTEEN_BIT = ("float16", "bfloat16")
+# Precisions in which float32 runs on tensor units: all products, or convolutions alone.
+TF32 = ("tf32", "tf32_convolutions")
 
 
 def find_generation(accelerator: Accelerator) -> str:
@@ -60,10 +64,10 @@ def tensor_dtypes(accelerator: Accelerator, *, precision: str) -> frozenset[str]
 
     Args:
         accelerator: A row of the catalog.
-        precision: Precision of the workload; `tf32` includes float32 products.
+        precision: Precision of the workload; `tf32` and `tf32_convolutions` include float32 convolutions.
     """
     dtypes = (*_SIXTEEN_BIT, "float32")
-    return frozenset(d for d in dtypes if peak_tflop_per_s(accelerator, d, tf32=precision == "tf32")[1])
+    return frozenset(d for d in dtypes if peak_tflop_per_s(accelerator, d, tf32=precision in TF32)[1])
 
 
 def _has_winograd(accelerator: Accelerator, dtype: str) -> bool:
@@ -172,17 +176,44 @@ def compute_limits(
     Args:
         accelerator: A row of the catalog.
         table: Kernels of the step.
-        precision: Precision of the workload; `tf32` runs float32 products on tensor cores.
+        precision: Precision of the workload; `tf32` runs float32 products on tensor cores, `tf32_convolutions`
+            float32 convolutions.
+    """
+    import numpy as np
+
+    if accelerator.memory_gb_per_s is None:
+        return NoPrediction(f"no published memory bandwidth for {accelerator.name}")
+    peaks = [peak_tflop_per_s(accelerator, dtype, tf32=precision == "tf32") for dtype in table.dtypes]
+    for dtype, (peak, _) in zip(table.dtypes, peaks, strict=True):
+        if peak is None and dtype in (*_SIXTEEN_BIT, "float32", "float64"):
+            return NoPrediction(f"no published peak for {dtype} on {accelerator.name}")
+    limits = _compute_limits(accelerator, table, peaks)
+    if precision != "tf32_convolutions":
+        return limits
+    in_tf32 = _compute_limits(
+        accelerator, table, [peak_tflop_per_s(accelerator, dtype, tf32=True) for dtype in table.dtypes]
+    )
+    convolves = table.category < len(CONVOLUTIONS)
+    merged = {
+        name: np.where(convolves, getattr(in_tf32, name), getattr(limits, name))
+        for name in ("peak_flop_per_s", "winograd", "tensor", "pairs", "tensor_density")
+    }
+    return replace(limits, **merged)
+
+
+def _compute_limits(
+    accelerator: Accelerator, table: KernelTable, peaks: Sequence[tuple[float | None, bool]]
+) -> AcceleratorLimits:
+    """Return the limits of an accelerator for each kernel.
+
+    Args:
+        accelerator: A row of the catalog with a memory bandwidth.
+        table: Kernels of the step.
+        peaks: Of each type of the table, its peak [TFLOP/s], and whether it is that of tensor units.
     """
     import numpy as np
 
     dtypes = table.dtypes
-    peaks = [peak_tflop_per_s(accelerator, dtype, tf32=precision == "tf32") for dtype in dtypes]
-    for dtype, (peak, _) in zip(dtypes, peaks, strict=True):
-        if peak is None and dtype in (*_SIXTEEN_BIT, "float32", "float64"):
-            return NoPrediction(f"no published peak for {dtype} on {accelerator.name}")
-    if accelerator.memory_gb_per_s is None:
-        return NoPrediction(f"no published memory bandwidth for {accelerator.name}")
     vector = accelerator.fp32_tflop_per_s or max(peak or 0.0 for peak, _ in peaks) * VECTOR_SHARE
     attainable = [(peak or vector) * TERA for peak, _ in peaks]
     winograd = [_has_winograd(accelerator, dtype) for dtype in dtypes]
@@ -199,7 +230,7 @@ def compute_limits(
         tensor_density=_tensor_density(accelerator, np.array(attainable)[table.dtype]),
         memory_density=_memory_density(accelerator),
         vector_flop_per_s=vector * TERA,
-        memory_bytes_per_s=accelerator.memory_gb_per_s * GIGA,
+        memory_bytes_per_s=(accelerator.memory_gb_per_s or math.nan) * GIGA,
         cores=_cores(accelerator, peak_flop_per_s=max(attainable)),
         clock_ratio=_clock_ratio(accelerator),
         inline_ecc=_has_inline_ecc(accelerator),

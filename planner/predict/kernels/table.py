@@ -13,6 +13,7 @@ from .recurrent import use_cudnn_rnn
 __all__ = [
     "CATEGORIES",
     "CONTRACTIONS",
+    "CONVOLUTIONS",
     "WINOGRAD_FILTERS",
     "Kernel",
     "KernelTable",

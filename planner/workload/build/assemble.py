@@ -14,6 +14,7 @@ from ..device_mesh import get_distribution_name
 from ..errors import build_user_code_error
 from ..model import Workload
 from ..options import DEFAULT_BATCH_SIZE, WorkloadOptions, compute_run_steps
+from .backend_settings import find_tf32_products, note_attention_dropout
 from .fit_inputs import FitInputs
 from .targets import build_target_specs, choose_loss, validate_names
 
@@ -103,9 +104,11 @@ def _assemble(
         memory=traced.memory,
         ops=traced.ops,
         unmodelled=traced.unmodelled,
-        notes=(*notes, *traced.notes),
+        notes=(*notes, *traced.notes, *note_attention_dropout(model)),
         versions=_read_versions(),
         distribution=get_distribution_name(),
+        tf32=find_tf32_products(),
+        fused_attention=traced.fused_attention,
     )
 
 

@@ -12,7 +12,9 @@ from math import prod
 from typing import Any, Literal
 
 from ...array_spec import ArraySpec, SpecTree, map_specs
+from ...model import AttentionCall
 from ...ops import Op, OpKind, Phase
+from ..graph.fused_attention import build_attention_product
 from .op_rows import Variant, build_convolution_fields, build_product_fields, build_unfused_op
 
 __all__ = ["trace_torch_step"]
@@ -223,13 +225,20 @@ def _build_fields(name: str, args: Any, out: Any) -> list[dict[str, Any]]:
             for variant, one in zip(variants, wanted, strict=False)
             if one
         ]
-    if name.startswith("_scaled_dot_product"):  # attention in one kernel; recomputation is not counted
-        backward = "backward" in name
-        query, key = args[1:3] if backward else args[:2]
-        depth = query.shape[-1] * (4 if backward else 2)
-        sizes = {"m": query.shape[-2], "n": key.shape[-2], "k": depth}
-        return [build_product_fields(batch=prod(query.shape[:-2]), **sizes)]
+    if name.startswith("_scaled_dot_product"):
+        return [_build_attention_fields(args, backward="backward" in name)]
     return [{}]
+
+
+def _build_attention_fields(args: Any, *, backward: bool) -> dict[str, Any]:
+    """Return the fields of one pass of fused attention; its operands are (batch, heads, length, features)."""
+    query, key = args[1:3] if backward else args[:2]
+    causal = any(one is True for one in args)  # `is_causal`, the only flag of these operations that is set
+    call = AttentionCall(
+        dtype="", head_size=query.shape[-1], queries=query.shape[-2], keys=key.shape[-2], causal=causal
+    )
+    product = build_attention_product(call, batch=prod(query.shape[:-2]), backward=backward)
+    return {name: getattr(product, name) for name in ("kind", "m", "n", "k", "batch", "flops")}
 
 
 def _build_convolution(

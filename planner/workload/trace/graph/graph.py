@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ...ops import Loop, Phase
+from ..rules.contraction import Contraction
 from ..rules.cost_rule import Equation, Role, Rule
 
 __all__ = ["Graph", "Node", "Remark"]
@@ -48,6 +49,8 @@ class Node:
         loop: Its position in the innermost loop over time; None outside loops.
         call: Number of its `keras.ops` call; 0 outside calls [-].
         composed: Whether it belongs to a call without a kernel in some frameworks.
+        attention: Whether it belongs to a call of `keras.ops.dot_product_attention`.
+        product: Matrix product that it stands for, if its equation does not say so: a fused kernel.
     """
 
     name: str
@@ -66,6 +69,8 @@ class Node:
     loop: Loop | None = None
     call: int = 0
     composed: bool = False
+    attention: bool = False
+    product: Contraction | None = None
 
     @property
     def role(self) -> Role:

@@ -203,6 +203,8 @@ class _ContractionClassifier:
 
     def describe(self, node: Node) -> Contraction | None:
         """Return a contraction as a matrix product; None for other nodes."""
+        if node.product is not None:
+            return node.product
         if node.rule.kind is OpKind.CONV:
             return describe_convolution(node.equation, kernel_reversed=node.kernel_reversed)
         if node.name == "dot_general":

@@ -12,6 +12,7 @@ from ..rules.movement import build_transposition, keeps_order
 from ..rules.registry import find_rule
 from .control import compute_trip_count, find_inner_jaxprs, mark_loop, select_most_expensive_branch
 from .scopes import (
+    is_attention,
     is_composed,
     join_names,
     parse_call_number,
@@ -42,7 +43,7 @@ class _GraphBuilder:
 
     def __init__(self) -> None:
         self.graph = Graph()
-        self._scopes: dict[str, tuple[str, Phase | None, int, int, bool]] = {}
+        self._scopes: dict[str, tuple[str, Phase | None, int, int, bool, bool]] = {}
         self._integers: dict[int, int] = {}
         self._fronts: dict[tuple[int, tuple[int, ...]], int] = {}
 
@@ -145,7 +146,7 @@ class _GraphBuilder:
                 reads[value] = max(size, reads.get(value, 0))
         variables = (*equation.invars, *equation.outvars)
         sized = equation.outvars if rule.role is Role.POINTWISE else variables
-        layer, phase, times, call, composed = self._scope(stack)
+        layer, phase, times, call, composed, attention = self._scope(stack)
         node = Node(
             name=equation.primitive.name,
             rule=rule,
@@ -161,12 +162,13 @@ class _GraphBuilder:
             scalar=not any(map(get_shape, variables)),
             call=call,
             composed=composed,
+            attention=attention,
         )
         self.graph.nodes.append(node)
         return outputs
 
-    def _scope(self, stack: str) -> tuple[str, Phase | None, int, int, bool]:
-        """Return layer, phase, repeat count and call number of a name stack, and whether it is composed."""
+    def _scope(self, stack: str) -> tuple[str, Phase | None, int, int, bool, bool]:
+        """Return layer, phase, repeats and call number of a name stack, and if it is composed or attention."""
         scope = self._scopes.get(stack)
         if scope is None:
             scope = (
@@ -175,6 +177,7 @@ class _GraphBuilder:
                 parse_repeat_count(stack),
                 parse_call_number(stack),
                 is_composed(stack),
+                is_attention(stack),
             )
             self._scopes[stack] = scope
         return scope

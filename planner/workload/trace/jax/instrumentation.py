@@ -13,7 +13,8 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from .scopes import CALL, COMPOSED, RECURRENT, REPEAT
+from ...model import AttentionCall
+from .scopes import ATTENTION, CALL, COMPOSED, RECURRENT, REPEAT
 
 __all__ = [
     "name_recurrent_layers",
@@ -155,8 +156,11 @@ _COMPOSED = {
 
 
 @contextlib.contextmanager
-def number_calls() -> Iterator[None]:
+def number_calls() -> Iterator[dict[int, AttentionCall]]:
     """Context in which functions of Keras's array and network backend run in numbered scopes.
+
+    Calls of dot-product attention are traced without a fused kernel. Their properties are yielded by number,
+    filled during tracing: the prediction decides whether the target has a kernel for them.
 
     Layer normalization, which is a function of `keras.ops` itself, is included. Gradients keep the scope of
     their forward operation. JAX backend only.
@@ -165,13 +169,16 @@ def number_calls() -> Iterator[None]:
     from keras.src.ops import nn
 
     numbers = itertools.count(1)
+    attention: dict[int, AttentionCall] = {}
     modules = (backend.nn, backend.numpy)
     found = [(module, name, one) for module in modules for name, one in _iter_functions(module)]
     found += [(nn, name, getattr(nn, name)) for name in _NORMALIZATIONS if hasattr(nn, name)]
+    attend = backend.nn.dot_product_attention
     try:
         for module, name, one in found:
             setattr(module, name, _wrap_numbered(one, numbers, composed=name in _COMPOSED))
-        yield
+        backend.nn.dot_product_attention = _wrap_attention(attend, numbers, attention)
+        yield attention
     finally:
         for module, name, one in found:
             setattr(module, name, one)
@@ -195,3 +202,37 @@ def _wrap_numbered(
             return function(*args, **kwargs)
 
     return run
+
+
+def _wrap_attention(
+    function: Callable[..., Any], numbers: Iterator[int], calls: dict[int, AttentionCall]
+) -> Callable[..., Any]:
+    import jax
+
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(*args, **kwargs)
+        given.apply_defaults()
+        number, values = next(numbers), given.arguments
+        calls[number] = _describe_attention(values)
+        values["flash_attention"] = False  # True is an error on a machine without the kernel
+        with jax.named_scope(f"{CALL}{number}/{ATTENTION}"):
+            return function(*given.args, **given.kwargs)
+
+    return run
+
+
+def _describe_attention(values: dict[str, Any]) -> AttentionCall:
+    query, key = values["query"], values["key"]
+    return AttentionCall(
+        dtype=str(query.dtype),
+        head_size=int(query.shape[-1]),
+        queries=int(query.shape[1]),
+        keys=int(key.shape[1]),
+        bias=values["bias"] is not None,
+        mask=values["mask"] is not None,
+        causal=bool(values["is_causal"]),
+        wanted=values["flash_attention"],
+    )

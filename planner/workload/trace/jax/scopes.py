@@ -8,10 +8,12 @@ import re
 from ...ops import Phase
 
 __all__ = [
+    "ATTENTION",
     "CALL",
     "COMPOSED",
     "RECURRENT",
     "REPEAT",
+    "is_attention",
     "is_composed",
     "join_names",
     "parse_call_number",
@@ -24,6 +26,7 @@ __all__ = [
 REPEAT = "gpuplan_repeat_"  # a scope `gpuplan_repeat_12` stands for twelve executions of its contents
 RECURRENT = "gpuplan_recurrent_"  # a scope `gpuplan_recurrent_lstm` is an LSTM that cuDNN supports
 CALL = "gpuplan_call_"  # a scope `gpuplan_call_7` is the seventh call of a function of `keras.ops`
+ATTENTION = "gpuplan_attention"  # a scope of one call of `keras.ops.dot_product_attention`
 COMPOSED = "gpuplan_composed"  # a scope of work without a kernel in some frameworks
 
 # `transpose(jvp(block/dense))/add` is the backward pass of layer `block/dense/add`.
@@ -47,7 +50,7 @@ def parse_layer(stack: str) -> str:
         'encoder/attention/softmax'
     """
     parts = _WRAPPER.sub("", stack).split("/")
-    ours = (REPEAT, RECURRENT, CALL, COMPOSED)
+    ours = (REPEAT, RECURRENT, CALL, COMPOSED, ATTENTION)
     return "/".join(
         part for part in parts if part not in _TRANSFORMS and "(" not in part and not part.startswith(ours)
     )
@@ -83,6 +86,16 @@ def is_composed(stack: str) -> bool:
         (True, False)
     """
     return COMPOSED in stack
+
+
+def is_attention(stack: str) -> bool:
+    """Return whether a name stack belongs to a call of `keras.ops.dot_product_attention`.
+
+    Example:
+        >>> is_attention("jvp(mha/gpuplan_call_7/gpuplan_attention)"), is_attention("mha")
+        (True, False)
+    """
+    return ATTENTION in stack
 
 
 def parse_repeat_count(stack: str) -> int:

@@ -10,9 +10,11 @@ from math import prod
 from typing import Any, Literal
 
 from ...array_spec import ArraySpec, SpecTree, iter_specs, map_specs
-from ...model import Memory, Unmodelled
+from ...model import FusedAttention, Memory, Unmodelled
 from ...ops import Op
+from ..graph.fused_attention import fuse_attention
 from ..graph.fusion import fuse
+from ..graph.graph import Graph
 from ..graph.layers import group_layers
 from ..graph.liveness import MemoryPeaks, compute_peaks
 from ..graph.table import find_unmodelled, tabulate
@@ -38,6 +40,7 @@ class TracedStep:
     memory: Memory
     unmodelled: tuple[Unmodelled, ...]
     notes: tuple[str, ...]
+    fused_attention: FusedAttention | None = None
 
 
 def trace_step(
@@ -61,20 +64,30 @@ def trace_step(
     """
     specs = (x_spec, y_spec, sample_weight_spec)
     batch = tuple(map_specs(lambda spec: build_abstract_array(spec, batch_size), tree) for tree in specs)
-    with _quick_tracing(), name_recurrent_layers(model), number_calls():
-        train = mode == "train"
+    train = mode == "train"
+    fed = iter_specs(specs if train else x_spec)
+    inputs = sum(compute_array_bytes((batch_size, *spec.shape), spec.dtype) for spec in fed)
+
+    def tabulate_graph(graph: Graph) -> tuple[tuple[Op, ...], Memory]:
+        fusion, layers = fuse(graph), group_layers(graph)
+        peaks = compute_peaks(graph, layers, fusion, donated=train)
+        memory = compute_memory(model, train=train, input_bytes=inputs, peaks=peaks)
+        return tabulate(graph, layers, fusion), memory
+
+    with _quick_tracing(), name_recurrent_layers(model), number_calls() as attention:
         closed = _trace_train(model, batch) if train else _trace_infer(model, batch[0])
         graph = flatten(closed)
         graph.parameters = graph.inputs[: len(model.trainable_variables)]
         simplify(graph, has_update=train)
-        fusion, layers = fuse(graph), group_layers(graph)
-        ops = tabulate(graph, layers, fusion)
-        peaks = compute_peaks(graph, layers, fusion, donated=train)
+        ops, memory = tabulate_graph(graph)
         missing = find_unmodelled(graph)
-    fed = iter_specs(specs if train else x_spec)
-    inputs = sum(compute_array_bytes((batch_size, *spec.shape), spec.dtype) for spec in fed)
-    memory = compute_memory(model, train=train, input_bytes=inputs, peaks=peaks)
-    return TracedStep(ops, memory, missing, tuple(dict.fromkeys(remark.text for remark in graph.remarks)))
+        fused, calls = fuse_attention(graph, attention)
+        alternative = None
+        if calls:
+            fused_ops, fused_memory = tabulate_graph(fused)
+            alternative = FusedAttention(calls=calls, ops=fused_ops, memory=fused_memory)
+    notes = tuple(dict.fromkeys(remark.text for remark in graph.remarks))
+    return TracedStep(ops, memory, missing, notes, alternative)
 
 
 def build_abstract_array(spec: ArraySpec, batch_size: int) -> Any:

@@ -1,0 +1,120 @@
+"""Defaults of Keras and its backends that decide how a step runs on an accelerator: fused attention, TF32."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..offers.rows import Accelerator
+from ..workload.model import AttentionCall, Workload
+
+__all__ = [
+    "AttentionChoice",
+    "choose_attention",
+    "describe_tf32",
+    "find_execution_precision",
+    "select_executed_workload",
+]
+
+AMPERE, HOPPER = 8.0, 9.0  # compute capability
+# cuDNN's kernel takes heads of up to 128 features, from Hopper on up to 256, in multiples of 8, in 16 bits
+# (JAX 0.10, jax/_src/cudnn/fused_attention_stablehlo.py, `check_layout` and `check_is_flash_attention`).
+LARGEST_HEAD, LARGEST_HEAD_HOPPER, HEAD_MULTIPLE = 128, 256, 8
+SIXTEEN_BIT = ("float16", "bfloat16")
+# Splash attention's default blocks (JAX 0.10, jax/experimental/pallas/ops/tpu/splash_attention).
+SPLASH_BLOCK = 128
+
+
+class AttentionChoice(NamedTuple):
+    """Whether attention runs as one kernel, and a note for the user; empty if the model calls no attention."""
+
+    fused: bool
+    note: str
+
+
+def choose_attention(workload: Workload, accelerator: Accelerator) -> AttentionChoice:
+    """Return whether Keras takes a fused kernel for every attention call of a workload on an accelerator.
+
+    The rules of `keras.ops.dot_product_attention` in Keras 3.15 (keras/src/backend/*/nn.py): on JAX cuDNN's kernel
+    on NVIDIA GPUs since Ampere and splash attention on TPUs; on PyTorch `scaled_dot_product_attention`, which is
+    one kernel in its trace already; on TensorFlow none. Other vendors' chips are assumed to have none.
+    """
+    known = workload.fused_attention
+    if known is None:
+        return AttentionChoice(fused=False, note="")
+    reason = _refuse_target(workload, accelerator) or next(
+        filter(None, (_refuse_call(call, accelerator) for call in known.calls)), ""
+    )
+    if reason:
+        return AttentionChoice(fused=False, note=f"attention is not fused: {reason}")
+    kernel = "splash attention" if accelerator.kind == "tpu" else "cuDNN flash attention"
+    return AttentionChoice(fused=True, note=f"attention is fused ({kernel})")
+
+
+def _refuse_target(workload: Workload, accelerator: Accelerator) -> str:
+    """Return why no call can be fused on an accelerator; empty if some may."""
+    if not workload.compiled:
+        return "Keras has no fused kernel on TensorFlow, and none outside of XLA on JAX"
+    if accelerator.kind == "tpu":
+        return ""
+    if accelerator.kind != "gpu" or accelerator.vendor != "NVIDIA":
+        return f"JAX has no fused kernel for {accelerator.name}"
+    if float(accelerator.compute_capability or 0.0) < AMPERE:
+        return f"cuDNN's kernel needs compute capability 8.0, {accelerator.name} has less"
+    return ""
+
+
+def _refuse_call(call: AttentionCall, accelerator: Accelerator) -> str:
+    """Return why a call is not fused; empty if it is."""
+    if call.wanted is False:
+        return "`flash_attention` is False"
+    rules = _list_tpu_rules(call) if accelerator.kind == "tpu" else _list_cudnn_rules(call, accelerator)
+    return next((reason for met, reason in rules if not met), "")
+
+
+def _list_tpu_rules(call: AttentionCall) -> list[tuple[bool, str]]:
+    masked = call.mask or call.causal or call.bias
+    blocks = call.queries % SPLASH_BLOCK == 0 and call.keys == call.queries
+    return [
+        (not masked, "in a compiled step, splash attention takes no mask (Keras 3.15)"),
+        (blocks, f"splash attention needs sequences in multiples of {SPLASH_BLOCK}"),
+    ]
+
+
+def _list_cudnn_rules(call: AttentionCall, accelerator: Accelerator) -> list[tuple[bool, str]]:
+    hopper = float(accelerator.compute_capability or 0.0) >= HOPPER
+    largest = LARGEST_HEAD_HOPPER if hopper else LARGEST_HEAD
+    sized = call.head_size <= largest and call.head_size % HEAD_MULTIPLE == 0
+    even = call.queries % 2 == 0 and call.keys % 2 == 0
+    return [
+        (call.dtype in SIXTEEN_BIT, f"cuDNN's kernel needs float16 or bfloat16, not {call.dtype}"),
+        (sized, f"cuDNN's kernel needs heads of at most {largest} features in multiples of {HEAD_MULTIPLE}"),
+        (even or not call.bias, "cuDNN's kernel with a bias needs even lengths"),
+    ]
+
+
+def select_executed_workload(workload: Workload, accelerator: Accelerator) -> Workload:
+    """Return the workload with the operations and the memory that it has on an accelerator."""
+    return workload.with_fused_attention if choose_attention(workload, accelerator).fused else workload
+
+
+def find_execution_precision(workload: Workload, accelerator: Accelerator) -> str:
+    """Return the precision of a workload on an accelerator: float32 with the backend's use of TF32.
+
+    On NVIDIA GPUs that have TF32, JAX and TensorFlow (since 2.4) use it for convolutions and matrix products by
+    default, PyTorch (since 1.12) for convolutions only: `tf32_convolutions` (docs.jax.dev,
+    `jax_default_matmul_precision`; tensorflow.org, `tf.config.experimental.enable_tensor_float_32_execution`;
+    docs.pytorch.org, "CUDA semantics").
+    """
+    has_tf32 = accelerator.vendor == "NVIDIA" and accelerator.tf32_tensor_tflop_per_s is not None
+    if workload.precision != "float32" or not has_tf32:
+        return workload.precision
+    return {"all": "tf32", "convolutions": "tf32_convolutions", "none": "float32"}[workload.tf32]
+
+
+def describe_tf32(workload: Workload, accelerator: Accelerator) -> str:
+    """Return a note on products of float32 that run in TF32; empty if none do, or the user asked for it."""
+    precision = find_execution_precision(workload, accelerator)
+    if precision == workload.precision:
+        return ""
+    what = "convolutions run" if precision == "tf32_convolutions" else "products run"
+    return f"float32 {what} in TF32, the default here"

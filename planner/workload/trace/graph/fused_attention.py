@@ -1,0 +1,166 @@
+"""The step with each call of `keras.ops.dot_product_attention` as one kernel a pass."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from ...model import AttentionCall
+from ...ops import OpKind, Phase
+from ..rules.contraction import Contraction, describe_dot
+from ..rules.cost_rule import Role
+from .graph import Graph, Node
+
+__all__ = ["build_attention_product", "fuse_attention"]
+
+# The backward pass multiplies five times: scores again, and the gradients of values, probabilities, queries and
+# keys; the forward pass twice (Dao, 2023, "FlashAttention-2", arXiv:2307.08691, section 3.1 and algorithm 2).
+BACKWARD_PRODUCTS, FORWARD_PRODUCTS = 5, 2
+# Side of the blocks of scores of which a causal kernel skips those above the diagonal (ibid., section 3.1).
+BLOCK = 128
+STATISTIC_BYTES = 4  # the logarithm of each query's sum, kept for the backward pass
+
+
+def build_attention_product(
+    call: AttentionCall, *, batch: int, backward: bool, repeats: int = 0
+) -> Contraction:
+    """Describe one pass of fused attention as products over the blocks of queries (backward: of keys).
+
+    The forward pass computes S = Q K^T and S V, 4 T S H FLOP a head; a causal mask leaves the blocks on and below
+    the diagonal.
+
+    Args:
+        call: Sizes of one head.
+        batch: Samples times heads of the queries [-].
+        backward: Whether it is the backward pass.
+        repeats: Forward passes repeated before it, by recomputation [-].
+    """
+    blocks = math.ceil(call.keys / BLOCK)
+    share = (blocks + 1) / (2 * blocks) if call.causal else 1.0
+    products = BACKWARD_PRODUCTS + FORWARD_PRODUCTS * repeats if backward else FORWARD_PRODUCTS
+    m, across = (call.keys, call.queries) if backward else (call.queries, call.keys)
+    k = max(1, round(products * across * share))
+    return Contraction(
+        kind=OpKind.DOT,
+        variant="dgrad" if backward else "fprop",
+        flops=2.0 * batch * m * call.head_size * k,
+        m=m,
+        n=call.head_size,
+        k=k,
+        batch=batch,
+    )
+
+
+class _Border(NamedTuple):
+    """Values that cross the border of one pass of a call: those read, with their bytes, and those written."""
+
+    inputs: dict[int, int]
+    outputs: tuple[int, ...]
+
+
+def fuse_attention(
+    graph: Graph, calls: Mapping[int, AttentionCall]
+) -> tuple[Graph, tuple[AttentionCall, ...]]:
+    """Return the graph with fused attention, and the distinct calls that were fused; none if one cannot be.
+
+    Args:
+        graph: The simplified step; it is not changed.
+        calls: Properties by number of call.
+    """
+    members: dict[int, list[int]] = {}
+    for index, node in enumerate(graph.nodes):
+        if node.attention:
+            members.setdefault(node.call, []).append(index)
+    fused = replace(graph, nodes=list(graph.nodes), sizes=list(graph.sizes), parents=list(graph.parents))
+    replaced: dict[int, Node | None] = {}
+    for number, indices in members.items():
+        call = calls.get(number)
+        found = None if call is None else _fuse_call(fused, indices, call)
+        if found is None:
+            return graph, ()
+        replaced.update(found)
+    nodes = (replaced.get(index, node) for index, node in enumerate(graph.nodes))
+    fused.nodes = [node for node in nodes if node is not None]
+    return fused, tuple(dict.fromkeys(calls[number] for number in members))
+
+
+def _fuse_call(graph: Graph, indices: Sequence[int], call: AttentionCall) -> dict[int, Node | None] | None:
+    """Return what replaces each node of a call; None if its nodes are not two products and their gradients."""
+    forward_nodes = [index for index in indices if graph.nodes[index].phase == "forward"]
+    backward_nodes = [index for index in indices if graph.nodes[index].phase == "backward"]
+    products = _find_products(graph, forward_nodes)
+    if len(products) != FORWARD_PRODUCTS or len({graph.nodes[index].count for index in products}) != 1:
+        return None
+    if any(graph.nodes[index].loop for index in indices):
+        return None
+    forward = _find_border(graph, forward_nodes, inner=indices)
+    main = graph.nodes[products[0]]
+    scores = describe_dot(main.equation, variant="fprop")
+    batch = round(scores.flops / (2.0 * call.queries * call.keys * call.head_size))
+    statistics = graph.new_value(batch * call.queries * STATISTIC_BYTES)
+    kept = (*forward.outputs, statistics) if backward_nodes else forward.outputs
+    found: dict[int, Node | None] = dict.fromkeys(indices)
+    found[forward_nodes[-1]] = _build_node(
+        graph, main, call, batch=batch, inputs=forward.inputs, outputs=kept, phase="forward"
+    )
+    if backward_nodes:
+        backward = _find_border(graph, backward_nodes, inner=indices)
+        again = {value: graph.sizes[value] for value in kept}
+        repeats = max(0, len(_find_products(graph, backward_nodes)) - 4) // FORWARD_PRODUCTS
+        found[backward_nodes[-1]] = _build_node(
+            graph,
+            main,
+            call,
+            batch=batch,
+            inputs={**forward.inputs, **again, **backward.inputs},
+            outputs=backward.outputs,
+            phase="backward",
+            repeats=repeats,
+        )
+    return found
+
+
+def _find_products(graph: Graph, indices: Sequence[int]) -> list[int]:
+    return [index for index in indices if graph.nodes[index].role is Role.CONTRACTION]
+
+
+def _find_border(graph: Graph, indices: Sequence[int], *, inner: Sequence[int]) -> _Border:
+    """Return what a pass reads from outside the call, and what the nodes outside the call read of it."""
+    made = {value for index in inner for value in graph.nodes[index].outputs}
+    inputs: dict[int, int] = {}
+    for index in indices:
+        node = graph.nodes[index]
+        for value, size in zip(node.inputs, node.reads, strict=True):
+            if value not in made:
+                inputs[value] = max(size, inputs.get(value, 0))
+    inside = set(inner)
+    read = {v for index, node in enumerate(graph.nodes) if index not in inside for v in node.inputs}
+    read |= set(graph.outputs)
+    outputs = (value for index in indices for value in graph.nodes[index].outputs if value in read)
+    return _Border(inputs, tuple(outputs))
+
+
+def _build_node(
+    graph: Graph,
+    main: Node,
+    call: AttentionCall,
+    *,
+    batch: int,
+    inputs: Mapping[int, int],
+    outputs: Sequence[int],
+    phase: Phase,
+    repeats: int = 0,
+) -> Node:
+    """Return one kernel with the place of a call's first product."""
+    product = build_attention_product(call, batch=batch, backward=phase == "backward", repeats=repeats)
+    return replace(
+        main,
+        inputs=tuple(inputs),
+        reads=tuple(inputs.values()),
+        outputs=tuple(outputs),
+        writes=sum(graph.sizes[value] for value in outputs),
+        phase=phase,
+        product=product,
+    )

@@ -1,0 +1,99 @@
+"""Defaults of Keras and its backends by target: fused attention and TF32, as in their sources."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from factories import make_workload
+from gpuplan.offers.catalog import load_catalog
+from gpuplan.predict.device.accelerator_limits import compute_limits
+from gpuplan.predict.keras_defaults import (
+    choose_attention,
+    describe_tf32,
+    find_execution_precision,
+    select_executed_workload,
+)
+from gpuplan.predict.kernels.table import Kernel, build_kernel_table
+from gpuplan.workload.model import AttentionCall, FusedAttention, Memory, Workload
+
+ACCELERATORS = load_catalog().accelerators
+CALL = AttentionCall(dtype="bfloat16", head_size=64, queries=512, keys=512)
+NO_MEMORY = Memory(**dict.fromkeys(("parameter_bytes", "gradient_bytes", "optimizer_bytes", "state_bytes"), 0),
+                   input_bytes=0, activation_bytes=0)  # fmt: skip
+
+
+def attending(*, compiled: bool = True, **changes: Any) -> Workload:
+    """Return a workload with one kind of attention call."""
+    fused = FusedAttention(calls=(replace(CALL, **changes),), ops=(), memory=NO_MEMORY)
+    return replace(make_workload(), compiled=compiled, fused_attention=fused)
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "changes", "fused"),
+    [
+        ("A100-40GB", {}, True), ("L4", {}, True), ("H100-SXM", {"causal": True, "mask": True}, True),
+        # cuDNN since Ampere, in 16 bits, heads of at most 128 features, 256 since Hopper, in multiples of 8
+        ("V100-16GB", {}, False), ("T4", {}, False), ("A100-40GB", {"dtype": "float32"}, False),
+        ("A100-40GB", {"head_size": 256}, False), ("H100-SXM", {"head_size": 256}, True),
+        ("H100-SXM", {"head_size": 60}, False), ("A100-40GB", {"bias": True, "queries": 511}, False),
+        ("A100-40GB", {"wanted": False}, False), ("A100-40GB", {"compiled": False}, False),
+        ("MI300X", {}, False),
+        # splash attention: no mask that is computed in the step, sequences in multiples of 128
+        ("TPU-v5e", {}, True), ("TPU-v5e", {"dtype": "float32"}, True), ("TPU-v5e", {"causal": True}, False),
+        ("TPU-v6e", {"queries": 197, "keys": 197}, False),
+    ],
+)  # fmt: skip
+def test_attention_is_fused_where_keras_fuses_it(
+    accelerator: str, changes: dict[str, Any], fused: bool
+) -> None:
+    """keras/src/backend/jax/nn.py of Keras 3.15 and the checks of JAX 0.10 that it calls; a note says why."""
+    workload = attending(**changes)
+    choice = choose_attention(workload, ACCELERATORS[accelerator])
+
+    assert choice.fused is fused
+    assert choice.note.startswith("attention is fused (" if fused else "attention is not fused: ")
+    assert (select_executed_workload(workload, ACCELERATORS[accelerator]) is workload) is not fused
+
+
+def test_models_without_attention_have_no_note() -> None:
+    """Nothing to say."""
+    assert choose_attention(make_workload(), ACCELERATORS["A100-40GB"]).note == ""
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "precision", "setting", "found"),
+    [
+        ("A100-40GB", "float32", "all", "tf32"), ("L4", "float32", "all", "tf32"),
+        ("A100-40GB", "float32", "convolutions", "tf32_convolutions"),
+        ("A100-40GB", "float32", "none", "float32"), ("A100-40GB", "mixed_float16", "all", "mixed_float16"),
+        ("V100-16GB", "float32", "all", "float32"), ("MI300X", "float32", "all", "float32"),
+    ],
+)  # fmt: skip
+def test_float32_takes_the_default_of_backend_and_chip(
+    accelerator: str, precision: str, setting: Any, found: str
+) -> None:
+    """JAX and TensorFlow use TF32 for products, PyTorch for convolutions, on chips of NVIDIA that have it."""
+    workload = replace(make_workload(), precision=precision, tf32=setting)
+
+    assert find_execution_precision(workload, ACCELERATORS[accelerator]) == found
+    assert bool(describe_tf32(workload, ACCELERATORS[accelerator])) is (found != precision)
+
+
+def test_only_convolutions_run_on_tensor_units_by_the_default_of_pytorch() -> None:
+    """`torch.backends.cudnn.allow_tf32` is True, `torch.backends.cuda.matmul.allow_tf32` is False (1.12 on)."""
+    sizes = {
+        "dtype": "float32",
+        "count": 1.0,
+        "flops": 2e9,
+        "bytes_moved": 1e6,
+        "m": 1000,
+        "n": 1000,
+        "k": 1000,
+    }
+    table = build_kernel_table([Kernel(category=name, **sizes) for name in ("conv_fprop", "dot")])  # type: ignore[arg-type]
+    limits: Any = compute_limits(ACCELERATORS["A100-40GB"], table=table, precision="tf32_convolutions")
+
+    assert list(limits.tensor) == [True, False]
+    assert list(limits.peak_flop_per_s) == [156e12, 19.5e12]
