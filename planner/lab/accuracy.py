@@ -11,14 +11,11 @@ from ..offers.rows import Accelerator, Offer
 from ..plain import to_plain
 from ..predict.measurements import Measurement
 from ..predict.predictor import Predictor
-from ..predict.run_config import is_fed_from_host
-from ..predict.step_time import StepTime
-from .dataset import load_measured_workload
 from .evaluation import Evaluator, HeldOutPredictions
 from .evaluation_protocols import HEADLINE, EvaluationSetting
-from .multi_device_data import find_host_spec
 from .regret import PriceOf, build_options, evaluate_choices, summarize_decisions
 from .scores import ScoredRow, Summary, average_over_groups, row_to_json, summarize, summarize_by
+from .user_rows import find_fitted_publications, find_publication, predict_user_rows
 
 __all__ = [
     "MachinePrices",
@@ -148,6 +145,7 @@ class Scoreboard:
         baselines: Scores of the baselines on the same rows, cross-validated in the same way.
         unpredicted: Measurements that got no prediction, with the reason.
         settings: Scores of every setting that has rows, by name; empty for a user's own rows.
+        fitted: Publications that the coefficients are fitted on, of a user's own rows.
     """
 
     protocol: str
@@ -155,6 +153,12 @@ class Scoreboard:
     baselines: dict[str, Summary] = field(default_factory=dict)
     unpredicted: tuple[tuple[Measurement, str], ...] = ()
     settings: dict[str, Any] = field(default_factory=dict)
+    fitted: frozenset[str] = frozenset()
+
+    @property
+    def unseen(self) -> list[ScoredRow]:
+        """Rows of publications that the coefficients are not fitted on."""
+        return [row for row in self.rows if find_publication(row.measurement.source) not in self.fitted]
 
     def by_accelerator(self) -> dict[str, Summary]:
         """Return a summary for each accelerator."""
@@ -169,11 +173,18 @@ class Scoreboard:
         return {
             "protocol": self.protocol,
             "summary": to_plain(summarize(self.rows)) if self.rows else None,
+            "summary_unseen": to_plain(summarize(self.unseen)) if self.unseen else None,
             "by_accelerator": to_plain(self.by_accelerator()),
             "by_model": to_plain(self.by_model()),
             "rules_of_thumb": to_plain(self.baselines),
             "settings": self.settings,
-            "rows": [row_to_json(row) for row in self.rows],
+            "rows": [
+                {
+                    **row_to_json(row),
+                    "publication_fitted": find_publication(row.measurement.source) in self.fitted,
+                }
+                for row in self.rows
+            ],
             "unpredicted": [
                 {"model": m.model, "accelerator": m.accelerator, "reason": reason}
                 for m, reason in self.unpredicted
@@ -215,32 +226,11 @@ def score_measurements(
     progress: Progress,
 ) -> Scoreboard:
     """Predict a user's measurements with the packaged coefficients, never by looking the answer up."""
-    rows: list[ScoredRow] = []
-    unpredicted: list[tuple[Measurement, str]] = []
-    for m in measurements:
-        progress(m.model)
-        accelerator = resolve(m.accelerator)
-        step = predictor.step_time(
-            load_measured_workload(m),
-            accelerator,
-            devices=m.devices,
-            look_up=False,
-            stack=m.stack,
-            fed=is_fed_from_host(m),
-            machine=find_host_spec(m),
-            hosts=_joined_hosts(m),
-        )
-        if isinstance(step, StepTime):
-            rows.append(ScoredRow(measurement=m, predicted_s=step.time_s, basis=step.basis))
-        else:
-            unpredicted.append((m, step.reason))
+    found = predict_user_rows(measurements, resolve, predictor, progress=progress)
     return Scoreboard(
         protocol="packaged coefficients, no look-up of measurements",
-        rows=tuple(rows),
-        unpredicted=tuple(unpredicted),
+        rows=tuple(found.rows),
+        baselines={name: summarize(rows) for name, rows in found.baselines.items() if rows},
+        unpredicted=tuple(found.unpredicted),
+        fitted=find_fitted_publications(),
     )
-
-
-def _joined_hosts(m: Measurement) -> int:
-    """Return the machines of a row whose network is known; one where nothing can be said of it."""
-    return m.hosts or 1 if find_host_spec(m).network_gbit_per_s else 1

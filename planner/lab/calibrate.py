@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from ..files import write_atomically
+from ..offers.rows import Accelerator
 from ..predict.coefficients import Coefficients
 from ..predict.device.measured_lookup import FORMAT as MEASURED_FORMAT
 from ..predict.device.measured_lookup import compute_fingerprint
-from ..predict.interval.quantiles import union
 from ..predict.measurements import STACKS, Measurement
 from ..predict.parameter_vector import FittedCoefficients
-from ..predict.priors import datasheet_interval_key, era_bucket
 from ..predict.run_config import append_mode, name_measured_run_kind, split_mode
 from .cross_validation import CrossValidation, LabelledSample, assign_folds, cross_validate
 from .fit import fit
+from .interval_fit import fit_interval_model
 from .kernel_store import TracedRun, build_run_key
 
 __all__ = [
@@ -48,28 +48,18 @@ MEASURED_LOG = math.log1p(1.28 * REPEAT_NOISE)
 def cross_validate_architectures(samples: Sequence[LabelledSample], *, progress: Progress) -> CrossValidation:
     """Predict every family of architectures by a fit that has seen none of it, on no chip and in no source."""
     folds = assign_folds([e.measurement.family for e in samples], alone_from=ALONE_FROM, folds=FOLDS)
-    return cross_validate(
-        samples, group_of=lambda e: folds[e.measurement.family], progress=progress, by_breakdown=True
-    )
+    return cross_validate(samples, group_of=lambda e: folds[e.measurement.family], progress=progress)
 
 
 def cross_validate_accelerators(samples: Sequence[LabelledSample], *, progress: Progress) -> CrossValidation:
     """Predict every accelerator from its datasheet alone; a generation that only it had gets the mean."""
-    return cross_validate(
-        samples,
-        group_of=lambda e: e.measurement.chip,
-        era_of=lambda e: era_bucket(e.fit_sample.year),
-        progress=progress,
-        by_breakdown=True,
-    )
+    return cross_validate(samples, group_of=lambda e: e.measurement.chip, progress=progress)
 
 
 def cross_validate_sources(samples: Sequence[LabelledSample], *, progress: Progress) -> CrossValidation:
     """Predict every source by a fit without it."""
     folds = assign_folds([e.measurement.origin for e in samples], alone_from=ALONE_FROM // 2, folds=2)
-    return cross_validate(
-        samples, group_of=lambda e: folds[e.measurement.origin], progress=progress, few_groups=True
-    )
+    return cross_validate(samples, group_of=lambda e: folds[e.measurement.origin], progress=progress)
 
 
 def select_single_gpu_rows(measurements: Sequence[Measurement]) -> list[Measurement]:
@@ -106,38 +96,38 @@ class Calibration:
     sources: CrossValidation
 
 
-def calibrate(samples: Sequence[LabelledSample], *, progress: Progress) -> Calibration:
-    """Fit on all rows of one GPU; take the intervals from the errors on training steps that were left out.
+def calibrate(
+    samples: Sequence[LabelledSample], accelerators: Mapping[str, Accelerator], *, progress: Progress
+) -> Calibration:
+    """Fit on all rows of one GPU; calibrate the intervals on residuals of what was left out.
 
-    What a user runs on is not what any publisher ran on: a modelled step is as far off as those of publishers that
-    were left out, on a chip without measurements also as far as those of chips that were left out.
+    A user's runs are of no publisher in the fit, so residuals of left-out publishers give the scale; those of
+    left-out chips give how much wider it is on a chip without measurements.
     """
     progress("everything")
     fitted = fit([sample.fit_sample for sample in samples])
     models = cross_validate_architectures(samples, progress=progress)
-    chips = cross_validate_accelerators(samples, progress=progress).where(is_training)
+    chips = cross_validate_accelerators(samples, progress=progress)
     sources = cross_validate_sources(samples, progress=progress)
-    modelled = sources.where(is_training).intervals()
-    from_datasheets = {
-        datasheet_interval_key(era): {
-            stack: union(modelled[stack], ends) for stack, ends in chips.intervals(era=era).items()
-        }
-        for era in sorted({"", *chips.era})
-    }
+    publishers = [sample.measurement.origin for sample in samples]
+    residuals = [
+        one._replace(group=publisher)
+        for validation in (sources, chips)
+        for one, publisher in zip(validation.residuals, publishers, strict=True)
+    ]
     rows = [sample.measurement for sample in samples]
     coefficients = Coefficients(
         generations=fitted.generations,
         era=fitted.era,
         shared=fitted.shared,
-        stacks=fitted.stacks | compute_class_means(fitted.stacks),
+        stacks=fitted.stacks | compute_class_means(fitted.stacks, classes=("tuned",)),
         hosts=fitted.hosts | compute_class_means(fitted.hosts),
-        intervals={
-            "measured": dict.fromkeys(STACKS, (-MEASURED_LOG, MEASURED_LOG)),
-            "modelled": modelled,
-            **from_datasheets,
-        },
+        measured_log=MEASURED_LOG,
+        intervals=fit_interval_model(residuals),
         fitted_on={
             "runs": sorted({name_measured_run_kind(m) for m in rows}),
+            "chips": sorted({m.chip for m in rows}),
+            "vendors": sorted({accelerators[m.accelerator].vendor for m in rows}),
             "architectures": sorted({m.architecture for m in rows}),
             "sources": dict(sorted(Counter(m.origin for m in rows).items())),
             "rows": len(rows),
@@ -146,17 +136,17 @@ def calibrate(samples: Sequence[LabelledSample], *, progress: Progress) -> Calib
     return Calibration(coefficients=coefficients, fitted=fitted, models=models, sources=sources)
 
 
-def compute_class_means(members: Mapping[str, Any]) -> dict[str, Any]:
+def compute_class_means(members: Mapping[str, Any], *, classes: Sequence[str] = STACKS) -> dict[str, Any]:
     """Return the geometric mean over each of the classes that a user can name, for training and for inference.
 
-    Hosts named by an instance type ran Keras. Discontinued backends (MXNet, CNTK, TensorFlow 1) are excluded; for
-    an empty class the mean of all other classes of its mode is taken.
+    Hosts named by an instance type ran Keras, and so did those of XLA. Discontinued backends (MXNet, CNTK,
+    TensorFlow 1) are excluded; for an empty class the mean of all other classes of its mode is taken.
     """
     found = {}
     named = [(*split_mode(name), value) for name, value in members.items() if name]
     for mode in ("train", "infer"):
         ours = [(_class_in(name), value) for name, of, value in named if of == mode]
-        for kind in STACKS:
+        for kind in classes:
             alike = [value for own, value in ours if own == kind] or [value for own, value in ours if own]
             if alike:
                 found[append_mode(kind, mode)] = _geometric_mean(alike)
@@ -167,6 +157,8 @@ def _class_in(name: str) -> str | None:
     """Return the class of a stack or a host; None if it does not represent a current one."""
     if " keras" in name:  # odd layouts have a word more
         return "keras" if name.startswith("tensorflow2") else None
+    if name == "inductor":
+        return "eager"
     return next((kind for kind in STACKS if f" {kind}" in name), "keras")
 
 

@@ -4,27 +4,20 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cached_property
 from typing import Any
 
 from ..predict.coefficients import Coefficients
-from ..predict.interval.quantiles import interval_around
-from ..predict.interval.similarity import TimeBreakdown
+from ..predict.interval.adaptive import FEATURES, IntervalModel, compute_features
+from ..predict.interval.time_breakdown import TimeBreakdown
 from ..predict.measurements import Measurement
 from ..predict.parameter_vector import FittedCoefficients
 from ..predict.predictor import ModelledStep, model_step
-from ..predict.run_config import classify_stack, name_stack
 from .baselines import BASELINES, predict_baseline_s
-from .calibration_sets import (
-    CalibrationKey,
-    CalibrationSet,
-    Residual,
-    compute_union_bounds,
-    select_calibration_sets,
-)
 from .fit import FitSample, fit
+from .interval_fit import FeaturedResidual, fit_interval_model
 from .scores import ScoredRow
 
 __all__ = [
@@ -48,7 +41,7 @@ class LabelledSample:
     fit_sample: FitSample
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class CrossValidation:
     """Predictions of each sample by a fit without its group.
 
@@ -58,22 +51,15 @@ class CrossValidation:
         predicted_s: Predicted time of each sample [s].
         baseline_s: Times of the baselines, by name [s].
         fits: Fits without each group; the key "" is the fit on all samples.
-        few_groups: Whether the groups are few and heterogeneous, as publishers are: intervals are widened for an
-            unseen group.
-        era: Era of each sample's group, which calibrates its interval where it has enough groups; empty: groups
-            have no eras.
-        breakdowns: Time breakdown of each predicted step, which weights residuals by similarity; empty: equal
-            weights.
+        breakdowns: Time breakdown of each predicted step: features of its interval.
     """
 
     samples: tuple[LabelledSample, ...]
     groups: tuple[str, ...]
     predicted_s: tuple[float, ...]
-    baseline_s: dict[str, tuple[float, ...]]
+    breakdowns: tuple[TimeBreakdown, ...]
+    baseline_s: dict[str, tuple[float, ...]] = field(default_factory=dict)
     fits: dict[str, FittedCoefficients] = field(default_factory=dict)
-    few_groups: bool = False
-    era: tuple[str, ...] = ()
-    breakdowns: tuple[TimeBreakdown, ...] = ()
 
     @property
     def log_ratios(self) -> list[float]:
@@ -110,8 +96,7 @@ class CrossValidation:
             groups=of(self.groups),
             predicted_s=of(self.predicted_s),
             baseline_s={baseline: of(times) for baseline, times in self.baseline_s.items()},
-            era=of(self.era) if self.era else (),
-            breakdowns=of(self.breakdowns) if self.breakdowns else (),
+            breakdowns=of(self.breakdowns),
         )
 
     def predicted_by_fit_without(self, group: str) -> CrossValidation:
@@ -122,62 +107,76 @@ class CrossValidation:
         return replace(
             self,
             predicted_s=tuple(step.total_s for step in steps),
-            breakdowns=tuple(step.breakdown for step in steps) if self.breakdowns else (),
+            breakdowns=tuple(step.breakdown for step in steps),
             baseline_s={name: tuple(times[i] for i in every) for name, times in baselines.items()},
         )
 
     def score(self, *, basis: str = "modelled") -> list[ScoredRow]:
         """Return the predictions as rows, each with an interval calibrated on residuals of *other* groups."""
-        return self._score(self.predicted_s, self.breakdowns or self._no_breakdowns, basis=basis)
+        return self._score(self.predicted_s, self.features, basis=basis)
 
     def score_baseline(self, name: str) -> list[ScoredRow]:
-        """Return the predictions of a baseline as rows; its residuals have equal weights."""
-        return self._score(self.baseline_s[name], self._no_breakdowns, basis=name)
+        """Return the predictions of a baseline as rows; its residuals have one scale."""
+        blank = [dict.fromkeys(FEATURES, 0.0)] * len(self.samples)
+        return self._score(self.baseline_s[name], blank, basis=name)
 
     def _score(
-        self, predicted_s: Sequence[float], breakdowns: Sequence[TimeBreakdown | None], *, basis: str
+        self, predicted_s: Sequence[float], features: Sequence[Mapping[str, float]], *, basis: str
     ) -> list[ScoredRow]:
-        residuals = self._residuals(self._compute_log_ratios(predicted_s))
-        keys = [self._key(residual) for residual in residuals]
-        calibration_sets = {key: self._select(key, residuals) for key in set(keys)}
-        bounds = cache(lambda key, breakdown: compute_union_bounds(calibration_sets[key], breakdown))
+        residuals = self._build_residuals(predicted_s, features)
+        models = {
+            group: fit_interval_model([one for one in residuals if one.group != group] or residuals)
+            for group in set(self.groups)
+        }
         return [
             ScoredRow(
                 measurement=sample.measurement,
-                predicted_s=interval_around(mid_s, *bounds(key, breakdown)),
+                predicted_s=models[residual.group].compute_interval(mid_s, residual.features),
                 basis=basis,
             )
-            for sample, mid_s, key, breakdown in zip(self.samples, predicted_s, keys, breakdowns, strict=True)
+            for sample, mid_s, residual in zip(self.samples, predicted_s, residuals, strict=True)
         ]
 
-    def intervals(self, *, era: str = "", kinds: Sequence[str] = ()) -> dict[str, tuple[float, float]]:
-        """Return the log bounds for an unseen group and an unseen stack, by class of stack.
-
-        Args:
-            era: Era of the unseen group; empty if unknown.
-            kinds: Classes of stacks; empty: those of the samples.
-        """
-        kinds = kinds or sorted({classify_stack(sample.measurement) for sample in self.samples})
-        residuals = self._residuals(self.log_ratios)
-        keys = {kind: CalibrationKey("", kind, "", era) for kind in kinds}
-        return {kind: compute_union_bounds(self._select(key, residuals), None) for kind, key in keys.items()}
+    @cached_property
+    def features(self) -> tuple[dict[str, float], ...]:
+        """Features of the interval of each sample: what the fit without its group knows."""
+        chips, origins = (_find_groups(self, name) for name in ("chip", "origin"))
+        found = []
+        for sample, group, breakdown in zip(self.samples, self.groups, self.breakdowns, strict=True):
+            m = sample.measurement
+            features = compute_features(
+                breakdown,
+                on_tensor_units=bool(sample.fit_sample.chip.tensor.any()),
+                mode=m.mode,
+                compiled=m.compiled,
+                is_chip_measured=bool(chips[m.chip] - {group}),
+                is_publisher_known=bool(origins[m.origin] - {group}),
+            )
+            found.append(features)
+        return tuple(found)
 
     @property
-    def _no_breakdowns(self) -> tuple[None, ...]:
-        return (None,) * len(self.samples)
+    def residuals(self) -> list[FeaturedResidual]:
+        """Residuals of the predictions with their features, grouped by held-out group."""
+        return self._build_residuals(self.predicted_s, self.features)
 
-    def _residuals(self, logs: Sequence[float]) -> list[Residual]:
-        era, measured = self.era or ("",) * len(logs), [sample.measurement for sample in self.samples]
-        columns = zip(logs, self.groups, era, measured, self.breakdowns or self._no_breakdowns, strict=True)
-        return [Residual(*row) for row in columns]
+    def _build_residuals(
+        self, predicted_s: Sequence[float], features: Sequence[Mapping[str, float]]
+    ) -> list[FeaturedResidual]:
+        columns = zip(self._compute_log_ratios(predicted_s), self.groups, features, strict=True)
+        return [FeaturedResidual(*row) for row in columns]
 
-    @staticmethod
-    def _key(residual: Residual) -> CalibrationKey:
-        m = residual.measurement
-        return CalibrationKey(residual.group, classify_stack(m), name_stack(m), residual.era)
+    def fit_intervals(self) -> IntervalModel:
+        """Return the intervals for an unseen group."""
+        return fit_interval_model(self.residuals)
 
-    def _select(self, key: CalibrationKey, residuals: Sequence[Residual]) -> list[CalibrationSet]:
-        return select_calibration_sets(key, residuals, few_groups=self.few_groups)
+
+def _find_groups(validation: CrossValidation, name: str) -> dict[str, set[str]]:
+    """Return the groups in which each chip or publisher occurs."""
+    found: dict[str, set[str]] = {}
+    for sample, group in zip(validation.samples, validation.groups, strict=True):
+        found.setdefault(getattr(sample.measurement, name), set()).add(group)
+    return found
 
 
 def model_sample(sample: FitSample, fitted: FittedCoefficients | Coefficients) -> ModelledStep:
@@ -234,9 +233,6 @@ def cross_validate(
     *,
     group_of: Callable[[LabelledSample], str],
     progress: Progress,
-    few_groups: bool = False,
-    era_of: Callable[[LabelledSample], str] | None = None,
-    by_breakdown: bool = False,
 ) -> CrossValidation:
     """Fit once without each group and predict the group.
 
@@ -246,9 +242,6 @@ def cross_validate(
         samples: All samples.
         group_of: Group of a sample.
         progress: Callback with the name of the group that is fitted without.
-        few_groups: See `CrossValidation`.
-        era_of: Era of a sample's group; None: groups have no eras.
-        by_breakdown: Whether residuals are weighted by similarity of time breakdowns.
     """
     groups = [group_of(sample) for sample in samples]
     fits: dict[str, FittedCoefficients] = {"": fit([sample.fit_sample for sample in samples])}
@@ -262,9 +255,7 @@ def cross_validate(
         predicted_s=tuple(step.total_s for step in steps),
         baseline_s=cross_validate_baselines(samples, groups),
         fits=fits,
-        few_groups=few_groups,
-        era=tuple(map(era_of, samples)) if era_of is not None else (),
-        breakdowns=tuple(step.breakdown for step in steps) if by_breakdown else (),
+        breakdowns=tuple(step.breakdown for step in steps),
     )
 
 

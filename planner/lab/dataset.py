@@ -29,7 +29,7 @@ from .cross_validation import LabelledSample
 from .fit import FitSample
 from .kernel_store import TracedRun, build_run_key, build_traced_run, load_store
 
-__all__ = ["build_samples", "load_measured_workload", "trace_runs", "trace_workloads"]
+__all__ = ["build_fit_sample", "build_samples", "load_measured_workload", "trace_runs", "trace_workloads"]
 
 Key = tuple[Path, str, int, str, str, bool]
 Progress = Callable[[str], None]
@@ -112,8 +112,17 @@ def build_samples(
         key = (build_run_key(m), execution)
         if key not in tables:
             tables[key] = execution.build_table(traced.kernels)
-        samples.append(_build_sample(m, traced, tables[key], accelerator))
+        fit_sample = _build_fit_sample(m, traced, tables[key], accelerator)
+        if isinstance(fit_sample, NoPrediction):
+            raise UsageError(f"cannot judge {m.model} on {accelerator.name}: {fit_sample.reason}")
+        samples.append(LabelledSample(measurement=m, fit_sample=fit_sample))
     return samples
+
+
+def build_fit_sample(m: Measurement, traced: TracedRun, accelerator: Accelerator) -> FitSample | NoPrediction:
+    """Return one measurement as an input of the model, or the reason if data of the accelerator is missing."""
+    table = find_measured_execution(m, accelerator).build_table(traced.kernels)
+    return _build_fit_sample(m, traced, table, accelerator)
 
 
 def _find_accelerator(m: Measurement, accelerators: Mapping[str, Accelerator]) -> Accelerator:
@@ -126,13 +135,13 @@ def _find_accelerator(m: Measurement, accelerators: Mapping[str, Accelerator]) -
     return accelerator
 
 
-def _build_sample(
+def _build_fit_sample(
     m: Measurement, traced: TracedRun, table: KernelTable, accelerator: Accelerator
-) -> LabelledSample:
+) -> FitSample | NoPrediction:
     chip = compute_limits(accelerator, table=table, precision=m.precision)
     if isinstance(chip, NoPrediction):
-        raise UsageError(f"cannot judge {m.model} on {accelerator.name}: {chip.reason}")
-    fit_sample = FitSample(
+        return chip
+    return FitSample(
         table=table,
         chip=chip,
         generation=find_generation(accelerator),
@@ -145,4 +154,3 @@ def _build_sample(
         step_s=m.step_s,
         software_year=find_software_year(m),
     )
-    return LabelledSample(measurement=m, fit_sample=fit_sample)

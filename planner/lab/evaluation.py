@@ -114,9 +114,7 @@ class Evaluator:
             return self.without_architecture
         if len({e.measurement.family for e in samples}) < 2:
             return HeldOutPredictions()  # nothing would be left to fit on
-        validation = cross_validate(
-            samples, group_of=lambda e: e.measurement.family, progress=self.progress, by_breakdown=True
-        )
+        validation = cross_validate(samples, group_of=lambda e: e.measurement.family, progress=self.progress)
         return _predicted(validation, basis="modelled")
 
     @cached_property
@@ -205,7 +203,7 @@ class Evaluator:
             validation,
             rows,
             self.accelerators,
-            ends=chips.where(is_training).intervals(),
+            intervals=chips.where(is_training).fit_intervals(),
             progress=self.progress,
             scaling=[pair for pair in self.pairs if pair.form == "all_reduce"],
         )

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from ..offers.rows import Accelerator
-from ..predict.interval.quantiles import interval_around
+from ..predict.interval.adaptive import IntervalModel, compute_features
+from ..predict.interval.time_breakdown import TimeBreakdown
 from ..predict.measurements import Measurement
-from ..predict.run_config import classify_stack, find_wait_factor
-from .cross_validation import CrossValidation, cross_validate_baselines, predict_sample_s
+from ..predict.run_config import find_wait_factor
+from .cross_validation import CrossValidation, cross_validate_baselines, model_sample, predict_sample_s
 from .dataset import build_samples
 from .multi_device_data import ScalingPair, pair_measurements
 from .multi_device_fit import cross_validate_scaling
@@ -26,6 +27,9 @@ __all__ = [
     "select_multi_gpu_rows",
     "select_tpu_rows",
 ]
+
+# Of steps on several devices, whose kernels are those of one: only what the step is decides on their interval.
+NO_BREAKDOWN = TimeBreakdown(convolutions=0.0, products=0.0, traffic=1.0, waiting=0.0)
 
 Progress = Callable[[str], None]
 NameOf = Callable[[Measurement], str]
@@ -68,12 +72,12 @@ def predict_inference(
     """
     samples = build_samples(rows, accelerators, progress=progress)
     families = tuple(m.family for m in rows)
+    steps = [model_sample(e.fit_sample, validation.fit_without(e.measurement, _family)) for e in samples]
     return CrossValidation(
         samples=tuple(samples),
         groups=families,
-        predicted_s=tuple(
-            predict_sample_s(e.fit_sample, validation.fit_without(e.measurement, _family)) for e in samples
-        ),
+        predicted_s=tuple(step.total_s for step in steps),
+        breakdowns=tuple(step.breakdown for step in steps),
         baseline_s=cross_validate_baselines(samples, families) if len(set(families)) > 1 else {},
     )
 
@@ -109,7 +113,7 @@ def predict_new_accelerators(
     accelerators: Mapping[str, Accelerator],
     *,
     scaling: Sequence[ScalingPair],
-    ends: Mapping[str, tuple[float, float]],
+    intervals: IntervalModel,
     progress: Progress,
 ) -> list[ScoredRow]:
     """Predict steps on slices of chips that no fit has seen, from their datasheets.
@@ -119,7 +123,7 @@ def predict_new_accelerators(
         rows: Training steps on several such chips.
         accelerators: The catalog's, by name.
         scaling: Published pairs of all-reduces, which several devices are fitted on without each row's source.
-        ends: What a time from a datasheet may be off by, as log ratios, by stack.
+        intervals: Of steps on chips that were left out.
         progress: Is told what is being done.
     """
     judged = model_pairs(validation, rows, accelerators, name_of=_family, progress=progress)
@@ -128,8 +132,16 @@ def predict_new_accelerators(
         ScoredRow(
             measurement=pair.measurement,
             basis="datasheet",
-            predicted_s=interval_around(
-                mid_s * find_wait_factor(pair.measurement), *ends[classify_stack(pair.measurement)]
+            predicted_s=intervals.compute_interval(
+                mid_s * find_wait_factor(pair.measurement),
+                compute_features(
+                    NO_BREAKDOWN,
+                    on_tensor_units=True,
+                    mode=pair.measurement.mode,
+                    compiled=pair.measurement.compiled,
+                    is_chip_measured=False,
+                    is_vendor_measured=False,
+                ),
             ),
         )
         for pair, mid_s in zip(judged, found.predicted_s, strict=True)

@@ -9,10 +9,8 @@ from typing import Any
 
 from ..files import write_atomically
 from ..offers.rows import Accelerator
-from ..predict.interval.inference import LogBounds
-from ..predict.measurements import STACKS, Measurement
+from ..predict.measurements import Measurement
 from .calibrate import build_measured_index, calibrate, is_plain_fit, select_single_gpu_rows
-from .cross_validation import CrossValidation
 from .dataset import build_samples, load_measured_workload, trace_runs
 from .kernel_store import TracedRun, build_run_key, encode_store
 from .multi_device_data import (
@@ -24,25 +22,7 @@ from .multi_device_data import (
 from .multi_device_fit import fit_exchange_forms, parallel_to_json
 from .transfer_score import fit_error_model
 
-__all__ = ["PARTS", "compute_inference_bounds", "inference_to_json", "rebuild_profiles", "write_profiles"]
-
-
-FORMAT = "gpuplan.inference/1"
-
-
-def compute_inference_bounds(sources: CrossValidation) -> dict[str, LogBounds]:
-    """Return the 10th and 90th percentile of log(measured / predicted) of inference calls, by stack.
-
-    Args:
-        sources: Predictions by fits without each publisher, of whatever mode.
-    """
-    calls = sources.where(lambda m: m.mode == "infer")
-    return calls.intervals(kinds=STACKS) if calls.samples else {}
-
-
-def inference_to_json(ends: Mapping[str, LogBounds]) -> dict[str, Any]:
-    """Return the ends as plain JSON types."""
-    return {"schema": FORMAT, "intervals": {stack: list(pair) for stack, pair in ends.items()}}
+__all__ = ["PARTS", "rebuild_profiles", "write_profiles"]
 
 
 Progress = Callable[[str], None]
@@ -52,7 +32,6 @@ PARTS: Mapping[str, str] = {
     "published/kernels.json.gz": "kernels of every published run",
     "gradients.json": "what several devices have to exchange",
     "efficiency.json": "coefficients and intervals",
-    "inference.json": "intervals of inference calls",
     "measured_steps.json": "look-up of measured steps",
     "transfer.json": "how errors carry over between accelerators",
     "parallel.json": "constants of several devices",
@@ -88,12 +67,8 @@ def rebuild_profiles(
     found["gradients.json"] = _rows_apart(gradients)
     part("efficiency.json")
     samples = build_samples(select_single_gpu_rows(corpus), accelerators, progress=progress, known=traces)
-    calibration = calibrate(samples, progress=progress)
+    calibration = calibrate(samples, accelerators, progress=progress)
     found["efficiency.json"] = _json(calibration.coefficients.to_json(), indent=2)
-    part("inference.json")
-    found["inference.json"] = _json(
-        inference_to_json(compute_inference_bounds(calibration.sources)), indent=2
-    )
     part("measured_steps.json")
     found["measured_steps.json"] = _json(build_measured_index(corpus, traces))
     part("transfer.json")

@@ -140,6 +140,9 @@ class Accelerator(Row):
     bf16_tensor_tflop_per_s: Positive | None = None
     fp8_tensor_tflop_per_s: Positive | None = None
     int8_tensor_top_per_s: Positive | None = None
+    # Best measured bfloat16 product over the dense peak: "maximum achievable matmul" of
+    # stas00/ml-engineering@744d01e, compute/accelerator/README.md.
+    matmul_share: Positive | None = None
     pcie_generation: str | None = None
     pcie_gb_per_s_per_direction: Positive | None = None
     link_gb_per_s_total: Positive | None = (

@@ -12,6 +12,7 @@ from typing import Any
 from ..errors import UsageError
 from ..frozen import Frozen
 from ..plain import to_plain
+from .interval.adaptive import IntervalModel
 
 __all__ = [
     "FORMAT",
@@ -25,14 +26,16 @@ __all__ = [
     "load_coefficients",
 ]  # fmt: skip
 
-FORMAT = "gpuplan.efficiency/6"
+FORMAT = "gpuplan.efficiency/7"
 
 
 class GenerationCoefficients(Frozen):
     """Efficiencies of one architecture generation by category of kernel.
 
     Args:
-        conv_fprop, conv_dgrad, conv_wgrad, dot: Share of the scalar peak reached by large contractions [-].
+        conv: Share of the scalar peak reached by large convolutions and their input gradients, the same algorithms
+            with channels exchanged [-].
+        conv_wgrad, dot: The same of gradients of filters, and of matrix products [-].
         depthwise: Share of the float32 peak of the scalar units; two packed 16-bit operands count as one [-].
         conv_tensor, dot_tensor: Share of the tensor units' peak reached by large convolutions and products [-].
         winograd_gain: Reduction of arithmetic for float32 convolutions of 3x3 and 5x5 with stride 1 [-].
@@ -44,8 +47,7 @@ class GenerationCoefficients(Frozen):
         array_passes: Passes over the arrays by the same transforms, at the bandwidth of streams [-].
     """
 
-    conv_fprop: float
-    conv_dgrad: float
+    conv: float
     conv_wgrad: float
     depthwise: float
     dot: float
@@ -103,11 +105,13 @@ class StackCoefficients(Frozen):
     Args:
         contraction, tensor: Factor of the rate of products on scalar units and on tensor units [-].
         stream: Factor of the memory bandwidth [-].
+        launch: Factor of the gap between two kernels [-].
     """
 
     contraction: float
     tensor: float
     stream: float
+    launch: float
 
 
 class HostCoefficients(Frozen):
@@ -139,6 +143,7 @@ class AcceleratorLimits(Frozen):
         memory_bytes_per_s: Datasheet bandwidth [bytes/s].
         cores: Units that process one tile each: SMs, matrix units, CPU cores [-].
         clock_ratio: Base clock over boost clock; infinite without a power limit [-].
+        matmul_share: Measured share of the tensor units' peak that large products reach; 0 if unknown [-].
         inline_ecc: Whether error correction is stored in the memory itself.
         issue_share: Upper bound of matrix products' share of the scalar peak by instruction issue [-].
         l2_bytes: Second-level cache [bytes].
@@ -155,6 +160,7 @@ class AcceleratorLimits(Frozen):
     memory_bytes_per_s: Any
     cores: Any
     clock_ratio: Any
+    matmul_share: Any
     inline_ecc: Any
     issue_share: Any
     l2_bytes: Any
@@ -169,9 +175,11 @@ class Coefficients(Frozen):
     shared: SharedCoefficients
     stacks: dict[str, StackCoefficients]
     hosts: dict[str, HostCoefficients]
-    # basis -> stack -> 10th and 90th percentile of log(measured / predicted) on what was held out
-    intervals: dict[str, dict[str, tuple[float, float]]]
-    fitted_on: dict[str, Any]  # accelerators, rows, sources, date
+    measured_log: (
+        float  # half of the 80 % interval of log(measured / looked up): noise of repeated measurements
+    )
+    intervals: IntervalModel  # of modelled steps
+    fitted_on: dict[str, Any]  # kinds of runs, chips, vendors, architectures, rows by source
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON types."""
@@ -186,10 +194,8 @@ class Coefficients(Frozen):
             shared=SharedCoefficients(**data["shared"]),
             stacks={name: StackCoefficients(**row) for name, row in data["stacks"].items()},
             hosts={name: HostCoefficients(**row) for name, row in data["hosts"].items()},
-            intervals={
-                basis: {stack: (ends[0], ends[1]) for stack, ends in stacks.items()}
-                for basis, stacks in data["intervals"].items()
-            },
+            measured_log=data["measured_log"],
+            intervals=IntervalModel.from_json(data["intervals"]),
             fitted_on=data["fitted_on"],
         )
 

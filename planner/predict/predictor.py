@@ -8,18 +8,26 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 from ..frozen import Frozen
+from ..offers.aliases import get_chip_name
 from ..offers.rows import Accelerator
+from ..units import Interval
 from ..workload.model import Workload
 from .coefficients import AcceleratorLimits, Coefficients, GenerationCoefficients, load_coefficients
-from .device.accelerator_limits import compute_limits, find_generation
-from .device.kernel_times import compute_kernel_parts_s, compute_step_s, count_dispatches, with_software_year
+from .device.accelerator_limits import compute_limits, find_generation, is_modern_data_center_gpu
+from .device.kernel_times import (
+    compute_bound_s,
+    compute_kernel_parts_s,
+    compute_step_s,
+    count_dispatches,
+    with_software_year,
+)
 from .device.measured_lookup import MeasuredSteps, compute_fingerprint, load_measured_steps
 from .device.systolic_array import systolic_parts_s
 from .execution import Execution, find_keras_execution
 from .framework_versions import NEWEST_SOFTWARE
-from .interval.inference import inference_log_bounds
+from .interval.adaptive import WIDEST, compute_features
 from .interval.quantiles import interval_around
-from .interval.similarity import TimeBreakdown, compute_time_breakdown
+from .interval.time_breakdown import TimeBreakdown, compute_time_breakdown
 from .keras_defaults import (
     choose_attention,
     describe_tf32,
@@ -29,14 +37,22 @@ from .keras_defaults import (
 from .kernels.table import KernelTable
 from .multi_device.data_parallel import scale_to_devices
 from .multi_device.interconnect import UNKNOWN_HOST, HostSpec
-from .priors import LAST_YEAR, datasheet_interval_key, era_bucket, era_sign
-from .run_config import append_mode, compute_memory_pressure, name_run_kind
+from .priors import LAST_YEAR, era_sign
+from .run_config import append_mode, compute_memory_pressure, name_run_kind, name_user_stack
 from .step_time import Basis, Limiter, NoPrediction, StepTime, join_notes
 
 if TYPE_CHECKING:
     from .parameter_vector import FittedCoefficients
 
-__all__ = ["ModelledStep", "Predictor", "compute_kernel_times_s", "model_step"]
+__all__ = [
+    "ModelledStep",
+    "Predictor",
+    "compute_kernel_times_s",
+    "compute_step_interval",
+    "find_basis",
+    "find_limiter",
+    "model_step",
+]
 
 BITS_PER_BYTE = 8.0
 MEAN = ""  # key of the mean over measured members, used for unmeasured ones
@@ -50,12 +66,14 @@ class ModelledStep(Frozen):
         parts_s: What limits it and how much; they add up [s].
         category: Of each kernel, codes into `kernels.CATEGORIES`, array of [kernels].
         kernels_s: What each takes, all its launches together, array of [kernels] [s].
+        bound_s: Physical lower bound of the step, see `compute_bound_s` [s].
     """
 
     total_s: float
     parts_s: dict[str, float]
     category: Any
     kernels_s: Any
+    bound_s: float = 0.0
 
     @property
     def breakdown(self) -> TimeBreakdown:
@@ -123,6 +141,7 @@ def model_step(
         },
         category=table.category,
         kernels_s=total,
+        bound_s=compute_bound_s(table, chip),
     )
 
 
@@ -147,7 +166,8 @@ def compute_kernel_times_s(
     own = coefficients.generations.get(generation) or extrapolate_generation(coefficients, year=year)
     framework = coefficients.stacks.get(stack, coefficients.stacks[MEAN])
     framework = with_software_year(software_year, framework, coefficients.shared, xp=np)
-    return own.launch_s, *compute_kernel_parts_s(table, chip, own, framework, coefficients.shared, xp=np)
+    launch_s = own.launch_s * framework.launch
+    return launch_s, *compute_kernel_parts_s(table, chip, own, framework, coefficients.shared, xp=np)
 
 
 def extrapolate_generation(
@@ -254,7 +274,9 @@ class Predictor:
             return None
         scale = found.step_s / modelled.time_s.mid
         return StepTime(
-            time_s=interval_around(found.step_s, *self.coefficients.intervals["measured"]["keras"]),
+            time_s=interval_around(
+                found.step_s, -self.coefficients.measured_log, self.coefficients.measured_log
+            ),
             basis="measured",
             limiter=modelled.limiter,
             note=f"measured: {found.source}",
@@ -279,61 +301,93 @@ class Predictor:
         chip = compute_limits(accelerator, table=table, precision=precision)
         if isinstance(chip, NoPrediction):
             return chip
-        ours = append_mode(stack, workload.mode)
+        framework = name_user_stack(stack, mode=workload.mode, compiled=workload.compiled)
         step = model_step(
             table,
             _part_of(chip, share),
             self.coefficients,
             generation=find_generation(accelerator),
             year=accelerator.year or LAST_YEAR,
-            stack=ours,
-            host=ours,
+            stack=framework,
+            host=append_mode(stack, workload.mode),
             compiled=workload.compiled,
             input_bytes=workload.memory.input_bytes if fed else 0.0,
             pressure=compute_memory_pressure(
                 select_executed_workload(workload, accelerator).memory.total_bytes, accelerator, share=share
             ),
         )
-        basis, note = self._basis(workload, accelerator)
+        mode, compiled = workload.mode, workload.compiled
+        basis, note = find_basis(
+            accelerator, self.coefficients, precision=precision, mode=mode, compiled=compiled
+        )
         return StepTime(
-            time_s=interval_around(step.total_s, *self._ends(workload, basis, stack, accelerator)),
+            time_s=compute_step_interval(
+                step, chip, accelerator, self.coefficients, mode=mode, compiled=compiled
+            ),
             basis=basis,
-            limiter=_limiter(step.parts_s),
+            limiter=find_limiter(step.parts_s),
             parts_s=step.parts_s,
             note=join_notes(
                 describe_tf32(workload, accelerator), choose_attention(workload, accelerator).note, note
             ),
         )
 
-    def _ends(
-        self, workload: Workload, basis: Basis, stack: str, accelerator: Accelerator
-    ) -> tuple[float, float]:
-        """Return the log bounds of a prediction."""
-        filed = datasheet_interval_key(_kin_of(accelerator)) if basis == "datasheet" else basis
-        ends = self.coefficients.intervals[filed][stack]
-        if workload.mode == "infer":
-            return inference_log_bounds(ends, basis, stack)
-        return ends
 
-    def _basis(self, workload: Workload, accelerator: Accelerator) -> tuple[Basis, str]:
-        """Return `modelled` if this kind of run was fitted, else `datasheet` with a note."""
-        precision = find_execution_precision(workload, accelerator)
-        kind = name_run_kind(
-            accelerator.name, precision.removesuffix("_convolutions"), compiled=workload.compiled
-        )
-        runs = self.coefficients.fitted_on["runs"]
-        if kind in runs or append_mode(kind, workload.mode) in runs:
-            return "modelled", ""
-        if accelerator.kind == "tpu":
-            return "datasheet", f"no measurement of {kind} was fitted: the datasheet's rates on padded arrays"
-        known = find_generation(accelerator) in self.coefficients.generations
-        whose = f"of {accelerator.architecture}" if known else "the mean of all chips"
-        return "datasheet", f"no measurement of {kind} was fitted: efficiencies are {whose}"
+def compute_step_interval(
+    step: ModelledStep,
+    chip: AcceleratorLimits,
+    accelerator: Accelerator,
+    coefficients: Coefficients,
+    *,
+    mode: str,
+    compiled: bool,
+) -> Interval:
+    """Return the interval of a modelled step of a user, whose runs no publisher has measured.
+
+    Args:
+        step: The step.
+        chip: Limits of the accelerator for its kernels.
+        accelerator: Row of the catalog.
+        coefficients: Fitted coefficients with their intervals.
+        mode: `train` or `infer`.
+        compiled: Whether it is one program.
+    """
+    fitted_on = coefficients.fitted_on
+    features = compute_features(
+        step.breakdown,
+        on_tensor_units=bool(chip.tensor.any()),
+        mode=mode,
+        compiled=compiled,
+        is_chip_measured=get_chip_name(accelerator.name) in fitted_on["chips"],
+        is_vendor_measured=accelerator.vendor in fitted_on["vendors"],
+    )
+    widest = WIDEST if is_modern_data_center_gpu(accelerator) else math.inf
+    return coefficients.intervals.compute_interval(
+        step.total_s, features, bound_s=step.bound_s, widest=widest
+    )
 
 
-def _kin_of(accelerator: Accelerator) -> str:
-    """Return the era of an accelerator among the measured chips; empty if none, as for TPUs."""
-    return era_bucket(accelerator.year) if accelerator.kind == "gpu" and accelerator.year else ""
+def find_basis(
+    accelerator: Accelerator, coefficients: Coefficients, *, precision: str, mode: str, compiled: bool
+) -> tuple[Basis, str]:
+    """Return `modelled` if this kind of run was fitted, else `datasheet` with a note.
+
+    Args:
+        accelerator: Row of the catalog.
+        coefficients: Fitted coefficients.
+        precision: Precision on the accelerator, see `find_execution_precision`.
+        mode: `train` or `infer`.
+        compiled: Whether it is one program.
+    """
+    kind = name_run_kind(accelerator.name, precision.removesuffix("_convolutions"), compiled=compiled)
+    runs = coefficients.fitted_on["runs"]
+    if kind in runs or append_mode(kind, mode) in runs:
+        return "modelled", ""
+    if accelerator.kind == "tpu":
+        return "datasheet", f"no measurement of {kind} was fitted: the datasheet's rates on padded arrays"
+    known = find_generation(accelerator) in coefficients.generations
+    whose = f"of {accelerator.architecture}" if known else "the mean of all chips"
+    return "datasheet", f"no measurement of {kind} was fitted: efficiencies are {whose}"
 
 
 def _part_of(chip: AcceleratorLimits, share: float) -> AcceleratorLimits:
@@ -349,5 +403,6 @@ def _part_of(chip: AcceleratorLimits, share: float) -> AcceleratorLimits:
     )
 
 
-def _limiter(parts_s: dict[str, float]) -> Limiter:
+def find_limiter(parts_s: dict[str, float]) -> Limiter:
+    """Return the largest part of a step."""
     return cast("Limiter", max(parts_s, key=lambda name: parts_s[name]))

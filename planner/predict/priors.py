@@ -28,8 +28,6 @@ __all__ = [
     "ROBUST_SPREADS",
     "CoefficientGroup",
     "StartAndBounds",
-    "datasheet_interval_key",
-    "era_bucket",
     "era_sign",
 ]  # fmt: skip
 
@@ -93,11 +91,10 @@ GROUPS = (
         "generation",
         GenerationCoefficients,
         {
-            # Above 1 where fewer operations are done than are counted: FFT, larger tiles of Winograd.
-            "conv_fprop": (0.6, 0.05, 2.5), "conv_dgrad": (0.6, 0.05, 2.5), "conv_wgrad": (0.5, 0.05, 2.5),
+            "conv": (0.8, 0.05, 1.5), "conv_wgrad": (0.7, 0.05, 1.5),
             "depthwise": (0.1, 0.005, 1.0), "dot": (0.85, 0.05, 1.0), "conv_tensor": (0.6, 0.3, 0.9),
-            "dot_tensor": (0.65, 0.5, 0.9), "winograd_gain": (1.8, 1.0, 2.25), "stream": (0.75, 0.2, 1.0),
-            "pool": (0.5, 0.05, 1.0), "irregular": (0.3, 0.02, 1.0), "launch_s": (3e-6, 5e-7, 6e-6),
+            "dot_tensor": (0.75, 0.4, 1.0), "winograd_gain": (2.25, 1.0, 4.0), "stream": (0.75, 0.2, 1.0),
+            "pool": (0.75, 0.05, 1.0), "irregular": (0.3, 0.02, 1.0), "launch_s": (4e-6, 5e-7, 2e-5),
             "step_latency_s": (4e-7, 2e-8, 4e-6), "filter_passes": (10.0, 0.5, 60.0),
             "array_passes": (1.0, 0.05, 8.0),
         },
@@ -107,9 +104,9 @@ GROUPS = (
         # 7). The gap between two
         # kernels is the driver's and the scheduler's, and an algorithm's transforms are the same everywhere.
         dict.fromkeys(
-            ("conv_tensor", "dot_tensor", "conv_fprop", "conv_dgrad", "conv_wgrad", "dot", "winograd_gain"), 0.1
+            ("conv_tensor", "dot_tensor", "conv", "conv_wgrad", "dot", "winograd_gain"), 0.1
         ) | {"launch_s": 0.1, "filter_passes": 0.15, "array_passes": 0.15},
-        {"conv_tensor": 0.1, "dot_tensor": 0.1, "dot": 0.1},
+        {"conv_tensor": 0.1, "dot_tensor": 0.1, "dot": 0.1, "pool": 0.15, "launch_s": 0.2},
         odd=frozenset(field_names(GenerationCoefficients)) - {"launch_s"},
     ),
     CoefficientGroup(
@@ -117,7 +114,7 @@ GROUPS = (
         SharedCoefficients,
         {
             "tile_exponent": (0.5, 0.05, 1.5), "quantization": (0.5, 0.01, 1.0), "split_cost": (0.1, 0.01, 1.0),
-            "sharpness": (3.0, 1.0, 10.0), "dot_sharpness": (3.0, 1.0, 10.0), "host_sharpness": (6.0, 3.0, 20.0),
+            "sharpness": (3.0, 1.0, 10.0), "dot_sharpness": (3.0, 1.0, 10.0), "host_sharpness": (4.0, 1.0, 20.0),
             "tensor_density": (0.3, 0.01, 1.0), "memory_density": (0.3, 0.01, 1.0),
             "clock_headroom": (1.25, 1.0, 2.5), "inline_ecc": (0.85, 0.6, 1.0), "l2_reuse": (0.3, 0.01, 0.95),
             "pressure_slope": (0.5, 0.01, 3.0), "tensor_per_year": (1.0, 0.8, 1.3),
@@ -131,14 +128,21 @@ GROUPS = (
         # libraries overlap arithmetic and traffic: neither sum nor maximum is likely.
         surer_log={
             "sharpness": 0.2, "dot_sharpness": 0.2, "tensor_density": 0.3, "pressure_slope": 0.3,
-            "clock_headroom": 0.1, "tensor_per_year": 0.1, "inline_ecc": 0.05,
+            "clock_headroom": 0.1, "tensor_per_year": 0.1, "inline_ecc": 0.05, "host_sharpness": 0.3,
         },
     ),
     CoefficientGroup(
         "stack",
         StackCoefficients,
-        {"contraction": (1.0, 0.95, 1.05), "tensor": (1.0, 0.95, 1.05), "stream": (1.0, 0.95, 1.05)},
+        {
+            "contraction": (1.0, 0.5, 2.0), "tensor": (1.0, 0.5, 2.0), "stream": (1.0, 0.5, 2.0),
+            "launch": (1.0, 0.3, 3.0),
+        },
         0.25,
+        # A framework that dispatches kernels one by one leaves gaps of its own; a program has those of the driver.
+        {"launch": 0.7},
+        # Factors relative to the mean of all stacks, which is therefore 1.
+        surer_log=dict.fromkeys(("contraction", "tensor", "stream", "launch"), 0.01),
     ),
     CoefficientGroup(
         "host",
@@ -176,25 +180,3 @@ def era_sign(year: int) -> float:
         (-1.0, 1.0)
     """
     return 1.0 if year >= ERA_BEGAN else -1.0
-
-
-def era_bucket(year: int) -> str:
-    """Return the era of a chip among the measured chips by release year; empty if it is later than all.
-
-    Example:
-        >>> era_bucket(2016), era_bucket(2018), era_bucket(2023)
-        ('before 2017', '2017 to 2020', '')
-    """
-    if year > LAST_YEAR:
-        return ""
-    return f"{ERA_BEGAN} to {LAST_YEAR}" if year >= ERA_BEGAN else f"before {ERA_BEGAN}"
-
-
-def datasheet_interval_key(era: str) -> str:
-    """Return the key of the intervals of predictions from a datasheet.
-
-    Example:
-        >>> datasheet_interval_key(era_bucket(2018)), datasheet_interval_key(era_bucket(2023))
-        ('datasheet, 2017 to 2020', 'datasheet')
-    """
-    return f"datasheet, {era}" if era else "datasheet"

@@ -12,7 +12,6 @@ from .measurements import Measurement
 __all__ = [
     "CUDNN",
     "append_mode",
-    "classify_stack",
     "compute_memory_pressure",
     "find_converted_dtypes",
     "find_cudnn_layers",
@@ -27,6 +26,7 @@ __all__ = [
     "name_measured_run_kind",
     "name_run_kind",
     "name_stack",
+    "name_user_stack",
     "split_mode",
 ]  # fmt: skip
 
@@ -41,7 +41,7 @@ WAIT_ON_TPU = 1.4
 CHANNELS_FIRST = ("nchw", "ncw", "ncdhw")
 HOPPER = 9.0  # compute capability
 CUDNN = frozenset({"lstm", "gru"})
-GONE = ("mxnet", "cntk", "tensorflow1")  # backends of Keras 1 and 2
+FRAMEWORKS = {"paddlepaddle": "paddle"}  # other names of frameworks in published rows
 TENSORFLOW1_SCRIPT = "tf_cnn_benchmarks"
 # Family, framework, optimizer: `find_unfused_parts`.
 PYTHON_UPDATES = (("bert", "tensorflow1", "adamw"), ("bert", "tensorflow1", "lamb"))
@@ -160,28 +160,42 @@ def find_software_year(m: Measurement) -> float:
 
 
 def name_stack(m: Measurement) -> str:
-    """Return the name of a measurement's stack: framework, class of stack, and layout if it matters.
+    """Return the name of a measurement's stack: what launches its kernels, whoever published it.
 
-    A script of TensorFlow 1 stays one on TensorFlow 2: `tf_cnn_benchmarks` builds a graph and runs it in a session
-    there, too ("TensorFlow 1 benchmarks", README.md of github.com/tensorflow/benchmarks).
+    One compiler is one stack (`xla`, `inductor`), whatever was compiled. Without one, a stack is a framework and a
+    class of stack. A script of TensorFlow 1 stays one on TensorFlow 2: `tf_cnn_benchmarks` builds a graph and runs
+    it in a session there, too ("TensorFlow 1 benchmarks", README.md of github.com/tensorflow/benchmarks).
 
     MXNet channels last on scalar units is up to 13 times slower than channels first (its own performance page),
-    and is a stack of its own. So is inference: graphs are rewritten for it, and nothing is kept for a backward
-    pass.
+    and is a stack of its own. So is inference: graphs are rewritten, and nothing is kept for a backward pass.
     """
-    framework = "tensorflow1" if TENSORFLOW1_SCRIPT in m.software else m.framework
+    if m.compiled:
+        return name_user_stack("eager" if m.framework == "pytorch" else "keras", mode=m.mode, compiled=True)
+    framework = (
+        "tensorflow1" if TENSORFLOW1_SCRIPT in m.software else FRAMEWORKS.get(m.framework, m.framework)
+    )
     slow = (m.framework, m.layout, m.precision) == ("mxnet", "nhwc", "float32")
     layout = " nhwc" if slow else ""
     return append_mode(f"{framework} {m.stack}{layout}", m.mode)
 
 
-def classify_stack(m: Measurement) -> str:
-    """Return the calibration class of a measurement's stack: `keras`, `eager`, `tuned`, or `older keras`.
+def name_user_stack(stack: str, *, mode: str, compiled: bool) -> str:
+    """Return the name of the stack of a user's run.
 
-    Keras on discontinued backends (MXNet, CNTK, TensorFlow 1) does not represent current Keras: loops over time
-    took two to three times as long.
+    Args:
+        stack: `keras`, `eager` (PyTorch) or `tuned` (a vendor's container).
+        mode: `train` or `infer`.
+        compiled: Whether a compiler builds the program.
+
+    Example:
+        >>> name_user_stack("keras", mode="train", compiled=True)
+        'xla'
+        >>> name_user_stack("tuned", mode="infer", compiled=False)
+        'tuned infer'
     """
-    return f"older {m.stack}" if m.stack == "keras" and m.framework in GONE else m.stack
+    names = {"keras": "tensorflow2 keras", "eager": "pytorch eager", "tuned": "tuned"}
+    compilers = {"keras": "xla", "eager": "inductor", "tuned": "xla"}
+    return append_mode(compilers[stack] if compiled else names[stack], mode)
 
 
 def append_mode(name: str, mode: str) -> str:

@@ -19,6 +19,7 @@ from gpuplan.lab.extrapolation import (
 )
 from gpuplan.lab.multi_device_data import pair_measurements
 from gpuplan.offers.catalog import load_catalog
+from gpuplan.predict.interval.time_breakdown import TimeBreakdown
 from gpuplan.predict.coefficients import Coefficients, load_coefficients
 from gpuplan.predict.measurements import Measurement, load_published_measurements, read_published_file
 
@@ -55,7 +56,7 @@ def held_out_by(name_of: Callable[[Measurement], str], marked: str) -> CrossVali
         samples=samples,
         groups=groups,
         predicted_s=tuple(e.fit_sample.step_s for e in samples),
-        baseline_s={},
+        breakdowns=(TimeBreakdown(1.0, 0.0, 0.0, 0.0),) * len(samples),
         fits=cast("dict[str, Any]", fits),
     )
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 from gpuplan.lab.cross_validation import CrossValidation, LabelledSample, cross_validate, predict_sample_s
 from gpuplan.lab.evaluation import Evaluator
 from gpuplan.lab.fit import fit
-from gpuplan.predict.priors import era_bucket
+from gpuplan.predict.interval.adaptive import FEATURES
+from gpuplan.predict.interval.time_breakdown import TimeBreakdown
 
 pytestmark = pytest.mark.slow
 
@@ -60,67 +60,41 @@ def test_predictions_by_the_fit_without_one_group(
         assert [times[i] for i in of_new] == pytest.approx([validation.baseline_s[rule][i] for i in of_new])
 
 
-def errors(few: list[LabelledSample], chips: dict[str, tuple[int, float]]) -> CrossValidation:
-    """Errors made up: each chip's two rows are off by its log, and by 0.01 less."""
-    rows = [(chip, log - 0.01 * i) for chip, (_, log) in chips.items() for i in range(2)]
+def make_validation(few: list[LabelledSample], logs: dict[str, float]) -> CrossValidation:
+    """Return made-up residuals: 20 rows a group, spread evenly up to a log on either side."""
+    rows = [(group, log * (i - 9.5) / 9.5) for group, log in logs.items() for i in range(20)]
     step_s = few[0].fit_sample.step_s
     return CrossValidation(
         samples=(few[0],) * len(rows),
-        groups=tuple(chip for chip, _ in rows),
+        groups=tuple(group for group, _ in rows),
         predicted_s=tuple(step_s / math.exp(log) for _, log in rows),
-        baseline_s={},
-        era=tuple(era_bucket(chips[chip][0]) for chip, _ in rows),
+        breakdowns=(TimeBreakdown(0.5, 0.2, 0.2, 0.1),) * len(rows),
     )
 
 
-def test_residuals_on_discontinued_backends_calibrate_only_each_other(few: list[LabelledSample]) -> None:
-    """Residuals of 2.5 on MXNet do not enter intervals of current Keras, only those of discontinued backends."""
-    older = replace(few[0], measurement=replace(few[0].measurement, framework="mxnet"))
-    logs = {"a": 0.1, "b": 0.2, "c": -0.1, "d": 2.5, "e": 2.6, "f": 2.7}
-    step_s = few[0].fit_sample.step_s
-    validation = CrossValidation(
-        samples=tuple(older if log > 1 else few[0] for log in logs.values()),
-        groups=tuple(logs),
-        predicted_s=tuple(step_s / math.exp(log) for log in logs.values()),
-        baseline_s={},
-        few_groups=True,
-    )
-    ends = validation.intervals(kinds=("keras", "older keras", "tuned"))
+def test_an_interval_is_calibrated_on_other_groups_only(few: list[LabelledSample]) -> None:
+    """The group with residuals of up to 1.0 gets the interval of those with 0.1: a tenth of its rows is inside."""
+    scored = make_validation(few, {"a": 0.1, "b": 0.1, "c": 0.1, "odd": 1.0}).score()
+    inside = {group: sum(row.covered for row in scored[i * 20 : i * 20 + 20]) for i, group in enumerate("abco")}
 
-    assert ends["keras"][1] == ends["tuned"][1] == pytest.approx(0.2)
-    assert ends["older keras"][1] == pytest.approx(2.7)
+    assert inside["o"] <= 4
+    assert inside["a"] == inside["b"] == inside["c"] == 20
 
 
-CHIPS = {
-    "K80": (2014, 0.9), "M60": (2015, -0.5), "P100": (2016, -0.3),
-    "V100": (2017, 0.1), "T4": (2018, 0.2), "A100": (2020, -0.1), "RTX3090": (2020, 0.0),
-}  # fmt: skip
+def test_few_groups_widen_the_interval_until_unseen_ones_are_covered(few: list[LabelledSample]) -> None:
+    """Of four groups, each by the others: 80 % inside on average, which pooled percentiles of unequal ones miss."""
+    found = make_validation(few, {"a": 0.1, "b": 0.2, "c": 0.4, "d": 0.8}).fit_intervals()
+    pooled = make_validation(few, {"a": 0.3, "b": 0.3, "c": 0.3, "d": 0.3}).fit_intervals()
+
+    assert (found.high - found.low) * found.compute_scale(dict.fromkeys(FEATURES, 0.0)) > (
+        pooled.high - pooled.low
+    ) * pooled.compute_scale(dict.fromkeys(FEATURES, 0.0))
 
 
-def test_a_chip_of_a_measured_era_takes_residuals_of_its_era(few: list[LabelledSample]) -> None:
-    """Residuals of Volta's era are at most 0.2; a chip later than all takes those of Kepler too."""
-    validation = errors(few, CHIPS)
-    (near,) = validation.intervals(era=era_bucket(2018)).values()
-    (far,) = validation.intervals(era=era_bucket(2023)).values()
-
-    assert near == pytest.approx((-0.11, 0.2))
-    assert far[0] <= -0.5
-    assert far[1] == pytest.approx(0.9, abs=0.02)
-    assert validation.intervals() == validation.intervals(era=era_bucket(2023))
-
-
-def test_an_era_of_three_chips_is_too_few(few: list[LabelledSample]) -> None:
-    """A chip of K80's era takes the residuals of all chips."""
-    validation = errors(few, CHIPS)
-
-    assert validation.intervals(era=era_bucket(2015)) == validation.intervals()
-
-
-def test_each_interval_is_from_other_chips_of_the_era(few: list[LabelledSample]) -> None:
-    """T4's own 0.2 is not in its interval, nor is Kepler's 0.9."""
-    score = errors(few, CHIPS).score()
-    t4 = list(CHIPS).index("T4") * 2
-    row = score[t4].predicted_s
-
-    assert math.log(row.high / row.mid) == pytest.approx(0.1)
-    assert math.log(row.low / row.mid) == pytest.approx(-0.11)
+def test_features_say_what_the_fit_without_a_group_knows(validation: CrossValidation) -> None:
+    """All rows are of one publisher, known from the other networks, on chips that these were measured on."""
+    assert {row["known publisher"] for row in validation.features} == {1.0}
+    assert {row["unmeasured chip"] for row in validation.features} == {0.0}
+    for row, breakdown in zip(validation.features, validation.breakdowns, strict=True):
+        assert row["scalar convolutions"] == breakdown.convolutions
+        assert row["tensor convolutions"] == row["compiled"] == row["inference"] == 0.0

@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 
 import pytest
-from gpuplan.lab.calibrate import compute_class_means, is_training
+from gpuplan.lab.calibrate import compute_class_means
 from gpuplan.lab.cross_validation import CrossValidation, cross_validate
 from gpuplan.lab.dataset import build_samples
-from gpuplan.lab.recalibrate import compute_inference_bounds
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.coefficients import StackCoefficients, load_coefficients
 from gpuplan.predict.measurements import read_published_file
+from gpuplan.predict.run_config import name_user_stack
 
 pytestmark = pytest.mark.slow
 
 
 def rates(value: float) -> StackCoefficients:
-    return StackCoefficients(contraction=value, tensor=value, stream=value)
+    return StackCoefficients(contraction=value, tensor=value, stream=value, launch=value)
 
 
 def test_a_class_that_nobody_inferred_with_is_the_mean_of_the_others() -> None:
@@ -35,9 +35,11 @@ def test_a_class_that_nobody_inferred_with_is_the_mean_of_the_others() -> None:
 def test_the_packaged_rates_tell_training_from_inference() -> None:
     """Each class of stacks and of hosts is there for both."""
     coefficients = load_coefficients()
-    for kind in ("keras", "eager", "tuned"):
-        assert coefficients.stacks[kind] != coefficients.stacks[f"{kind} infer"]
-        assert coefficients.hosts[kind] != coefficients.hosts[f"{kind} infer"]
+    for stack in ("keras", "eager", "tuned"):
+        assert coefficients.hosts[stack] != coefficients.hosts[f"{stack} infer"]
+        for compiled in (True, False):
+            step, call = (name_user_stack(stack, mode=mode, compiled=compiled) for mode in ("train", "infer"))
+            assert coefficients.stacks[step] != coefficients.stacks[call]
 
 
 @pytest.fixture(scope="module")
@@ -54,18 +56,6 @@ def test_what_is_left_out_is_left_out_in_both_modes(torch7: CrossValidation) -> 
     assert modes == {(family, mode) for family in ("resnet50", "vgg16") for mode in ("train", "infer")}
     assert set(torch7.fits) == {"", "resnet50", "vgg16"}
     assert {"torch7 eager", "torch7 eager infer"} < set(torch7.fits["vgg16"].stacks)
-
-
-def test_intervals_of_steps_and_of_calls_are_made_of_their_own_errors(torch7: CrossValidation) -> None:
-    """Neither holds what only the other was off by."""
-    steps, calls = torch7.where(is_training), torch7.where(lambda m: m.mode == "infer")
-    assert len(steps.samples) + len(calls.samples) == len(torch7.samples)
-    for part in (steps, calls):
-        ((low, high),) = set(part.intervals().values())
-        assert min(part.log_ratios) - 1e-9 <= low <= high <= max(part.log_ratios) + 1e-9
-    ends = compute_inference_bounds(torch7)
-    assert set(ends) == {"keras", "eager", "tuned"}
-    assert ends["eager"] == calls.intervals()["eager"]
 
 
 def test_a_rule_of_thumb_has_a_constant_for_each_mode(torch7: CrossValidation) -> None:

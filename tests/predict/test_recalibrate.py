@@ -17,6 +17,7 @@ from gpuplan.lab.kernel_store import encode_store, load_store
 from gpuplan.lab.multi_device_data import find_packaged_facts, scaling_facts_to_json
 from gpuplan.lab.recalibrate import PARTS, rebuild_profiles, write_profiles
 from gpuplan.offers.catalog import load_catalog
+from gpuplan.predict.interval.time_breakdown import TimeBreakdown
 from gpuplan.predict.coefficients import load_coefficients
 from gpuplan.predict.from_profile.error_model import load_error_model
 from gpuplan.predict.measurements import Measurement, load_published_measurements, read_published_file
@@ -37,14 +38,14 @@ def few_rows() -> list[Measurement]:
     return [*chosen, *read_published_file("tensorpack_benchmarks")]
 
 
-def fake_calibration(samples: Sequence[LabelledSample], **_: object) -> Calibration:
+def fake_calibration(samples: Sequence[LabelledSample], *_: object, **__: object) -> Calibration:
     """Return the packaged coefficients as if they had been fitted, with and without each architecture."""
     packaged = load_coefficients()
     groups = tuple(e.measurement.family for e in samples)
     models = CrossValidation(
         samples=tuple(samples),
         groups=groups,
-        baseline_s={},
+        breakdowns=(TimeBreakdown(1.0, 0.0, 0.0, 0.0),) * len(samples),
         predicted_s=tuple(predict_sample_s(e.fit_sample, packaged) for e in samples),
         fits=cast("Any", dict.fromkeys(groups, packaged)),
     )

@@ -12,7 +12,7 @@ from ..framework_versions import NEWEST_SOFTWARE
 from ..kernels.table import Kernel, build_kernel_table
 from ..predictor import model_step
 from ..priors import LAST_YEAR
-from ..run_config import compute_memory_pressure, find_xla_converted_dtypes
+from ..run_config import compute_memory_pressure, find_xla_converted_dtypes, name_user_stack
 from ..step_time import NoPrediction
 
 __all__ = ["compute_gpu_parts_s"]
@@ -54,7 +54,7 @@ def compute_gpu_parts_s(
         chip,
         load_coefficients(),
         generation=find_generation(accelerator),
-        stack=stack,
+        stack=name_user_stack(stack, mode="train", compiled=True),
         host=stack,
         year=accelerator.year or LAST_YEAR,
         compiled=True,

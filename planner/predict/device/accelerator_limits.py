@@ -13,7 +13,13 @@ from ..coefficients import AcceleratorLimits
 from ..kernels.table import CONTRACTIONS, CONVOLUTIONS, KernelTable
 from ..step_time import NoPrediction
 
-__all__ = ["compute_limits", "find_generation", "peak_tflop_per_s", "tensor_dtypes"]
+__all__ = [
+    "compute_limits",
+    "find_generation",
+    "is_modern_data_center_gpu",
+    "peak_tflop_per_s",
+    "tensor_dtypes",
+]
 
 # A TPU's vector unit has 8 x 128 lanes and 2 operations a lane against a 128 x 128 matrix unit (Jouppi et al.,
 # "Ten Lessons From Three Generations Shaped Google's TPUv4i", ISCA 2021, doi:10.1109/ISCA52012.2021.00010).
@@ -37,6 +43,12 @@ def find_generation(accelerator: Accelerator) -> str:
     if accelerator.architecture == "Ampere" and accelerator.compute_capability == "8.6":
         return "Ampere-GA10x"
     return accelerator.architecture
+
+
+def is_modern_data_center_gpu(accelerator: Accelerator) -> bool:
+    """Return True for NVIDIA's data-centre GPUs since Volta: with tensor units, and no RTX or TITAN board."""
+    brand = accelerator.name.startswith(("RTX", "TITAN", "Quadro"))
+    return accelerator.vendor == "NVIDIA" and bool(accelerator.fp16_tensor_tflop_per_s) and not brand
 
 
 def peak_tflop_per_s(accelerator: Accelerator, dtype: str, *, tf32: bool) -> tuple[float | None, bool]:
@@ -233,6 +245,7 @@ def _compute_limits(
         memory_bytes_per_s=(accelerator.memory_gb_per_s or math.nan) * GIGA,
         cores=_cores(accelerator, peak_flop_per_s=max(attainable)),
         clock_ratio=_clock_ratio(accelerator),
+        matmul_share=accelerator.matmul_share or 0.0,
         inline_ecc=_has_inline_ecc(accelerator),
         issue_share=_issue_share(accelerator),
         l2_bytes=(accelerator.l2_mib or 0.0) * MIB,

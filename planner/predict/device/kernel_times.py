@@ -18,6 +18,7 @@ from .roofline import best_tiling_s, memory_traffic_s, soft_max, soft_min, trans
 
 __all__ = [
     "clock_share",
+    "compute_bound_s",
     "compute_contraction_s",
     "compute_kernel_parts_s",
     "compute_step_s",
@@ -30,11 +31,12 @@ __all__ = [
 # include/cutlass/gemm/device/default_gemm_configuration.h, `ThreadblockShape`).
 K_STEP, K_STEP_TENSOR = 8.0, 32.0
 # cuDNN's float32 convolutions do not split the k loop, except for weight gradients; cuBLAS may split it.
+_SCALAR_SHARES = ("conv", "conv", "conv_wgrad", "depthwise", "dot")  # of `CONTRACTIONS`
 _DEPTHWISE = CATEGORIES.index("depthwise")
 _DOT = CATEGORIES.index("dot")
 _FIRST_SPLITTING = CATEGORIES.index("conv_wgrad")
-# Sharpness of the transition from the boost clock to the power-limited clock, and of the limit of the share of
-# tensor units to 1 as libraries improve.
+# Sharpness of the transition from the boost clock to the power-limited clock, and of the limit of a share of the
+# peak to 1.
 _CLOCK_SHARPNESS = 6.0
 _PEAK_SHARPNESS = 6.0
 _CONVERTED = 3  # arrays of a convolution: two operands and the result
@@ -102,7 +104,8 @@ def compute_contraction_s(
         _of_rows(c, rows) for c in (table, chip, generation, stack, shared)
     )
     is_dot = table.category == _DOT
-    scalar = _by_category(generation, CONTRACTIONS, table.category, xp) * stack.contraction
+    scalar = _by_category(generation, _SCALAR_SHARES, table.category, xp) * stack.contraction
+    scalar = soft_min(1.0, scalar, sharpness=_PEAK_SHARPNESS)
     scalar = scalar * xp.where(is_dot, chip.issue_share, 1.0)
     matrix = xp.where(is_dot, generation.dot_tensor, generation.conv_tensor) * stack.tensor
     density = xp.where(is_dot, 0.0, shared.tensor_density)
@@ -110,7 +113,9 @@ def compute_contraction_s(
     gain = xp.where(table.winograd & chip.winograd, generation.winograd_gain, 1.0)
     clock = clock_share(chip, shared)
     share = xp.where(chip.tensor, matrix, scalar * gain)
-    attainable_flop_per_s = chip.peak_flop_per_s * share * clock
+    # A measured share of the peak includes the clock under load.
+    limit = xp.where(chip.tensor & (chip.matmul_share > 0), chip.matmul_share, clock)
+    attainable_flop_per_s = chip.peak_flop_per_s * share * limit
     tiled_s = best_tiling_s(
         m=table.m,
         n=table.n,
@@ -171,6 +176,7 @@ def compute_kernel_parts_s(
     The time of a launch is softmax(arithmetic, memory) + launch gap. For convolutions with a layout that tensor
     units do not support, the faster of conversion and scalar units is taken: see `_layout_conversion_s`.
     """
+    generation = replace(generation, launch_s=generation.launch_s * stack.launch)
     compute_s, memory_s = _busy_s(table, chip, generation, stack, shared, xp=xp)
     total_s = (
         soft_max(compute_s, memory_s, sharpness=_sharpness(table, shared, xp), xp=xp) + generation.launch_s
@@ -267,6 +273,24 @@ def _conversion_s(inputs: _Inputs, *, xp: Any) -> Any:
     own = inputs.generation
     copied_s = _traffic_s(array_bytes, inputs.chip, inputs.stack, inputs.shared, share=own.stream, xp=xp)
     return copied_s + own.launch_s
+
+
+# Largest reduction of multiplications by an algorithm for convolutions in use: F(4x4, 3x3) of Winograd's needs 36
+# for 144 (Lavin and Gray, 2016, CVPR, section 4.3).
+WINOGRAD_REDUCTION = 4.0
+
+
+def compute_bound_s(table: KernelTable, chip: AcceleratorLimits) -> float:
+    """Return a physical lower bound of a step: products at the datasheet's peak, nothing else [s].
+
+    Sum over the contractions of FLOPs / peak, with a quarter of the FLOPs where Winograd's algorithms apply on
+    scalar units. Traffic is left out: caches may serve any part of it.
+    """
+    rows = slice(table.contractions)
+    reduced = (table.winograd & chip.winograd & ~chip.tensor)[rows]
+    flops = (table.flops * table.count)[rows]
+    peak = chip.peak_flop_per_s[rows] * (1.0 + reduced * (WINOGRAD_REDUCTION - 1.0))
+    return float((flops / peak).sum())
 
 
 def count_dispatches(table: KernelTable, *, compiled: bool) -> float:

@@ -1,19 +1,14 @@
-"""Similarity of two steps by their time breakdown, which weights calibration residuals."""
+"""Time breakdown of a step: features of its prediction interval."""
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 from ..kernels.table import CATEGORIES, CONTRACTIONS
 
-__all__ = ["TimeBreakdown", "compute_time_breakdown", "similarity_weight"]
+__all__ = ["TimeBreakdown", "compute_time_breakdown"]
 
 _DOT = CATEGORIES.index("dot")
-# Length scale of the similarity of time breakdowns. Of seven values from 0.15 to 1 it has the lowest interval
-# score on held-out architectures, 9 % below that of equal weights (benchmarks/similarity_distance.py). On held-out
-# accelerators the score is equal, 15 % lower for Transformers; on held-out publishers it does not improve.
-DISTANCE = 0.25
 
 
 class TimeBreakdown(NamedTuple):
@@ -45,15 +40,3 @@ def compute_time_breakdown(category: Any, kernels_s: Any, *, step_s: float) -> T
     all_s = max(step_s, sum(of_device_s))
     convolutions, products, traffic = (part_s / all_s for part_s in of_device_s)
     return TimeBreakdown(convolutions, products, traffic, waiting=1.0 - sum(of_device_s) / all_s)
-
-
-def similarity_weight(one: TimeBreakdown, other: TimeBreakdown) -> float:
-    """Return the weight exp(-(d / D)^2 / 2) of a residual: d is the distance of two breakdowns, D `DISTANCE` [-].
-
-    Example:
-        >>> same = TimeBreakdown(0.5, 0.5, 0.0, 0.0)
-        >>> similarity_weight(same, same), round(similarity_weight(same, TimeBreakdown(1.0, 0.0, 0.0, 0.0)), 3)
-        (1.0, 0.018)
-    """
-    apart = math.dist(one, other) / DISTANCE
-    return math.exp(-0.5 * apart**2)

@@ -1,0 +1,197 @@
+"""Scores on a user's measurements: each row predicted as the run that it describes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from ..offers.rows import Accelerator
+from ..predict.coefficients import Coefficients
+from ..predict.keras_defaults import choose_attention
+from ..predict.measurements import Measurement, load_published_measurements
+from ..predict.multi_device.data_parallel import scale_to_devices
+from ..predict.predictor import Predictor, compute_step_interval, find_basis, find_limiter
+from ..predict.run_config import append_mode, find_software_year, find_wait_factor, name_user_stack
+from ..predict.step_time import NoPrediction, StepTime
+from ..workload.model import Workload
+from .baselines import BASELINES, predict_baseline_s
+from .cross_validation import model_sample
+from .dataset import build_fit_sample, load_measured_workload
+from .fit import FitSample
+from .kernel_store import build_traced_run
+from .multi_device_data import find_host_spec
+from .scores import ScoredRow
+
+__all__ = [
+    "UserRows",
+    "find_fitted_publications",
+    "find_publication",
+    "predict_user_rows",
+    "resolve_defaults",
+]
+
+Progress = Callable[[str], None]
+FRAMEWORKS = {
+    "keras": "tensorflow2",
+    "eager": "pytorch",
+    "tuned": "",
+}  # of rows that name none, kernel by kernel
+FIRST_WITH_FUSED_ATTENTION = 2023.2  # PyTorch 2.0, March 2023: `scaled_dot_product_attention`
+# TensorFlow 2.4, December 2020, and NVIDIA's containers since 20.06 take TF32 by default; PyTorch 1.7 to 1.11 for
+# all products, since 1.12 (June 2022) for convolutions alone (release notes of both).
+FIRST_WITH_TF32, FIRST_WITH_FLOAT32_PRODUCTS = 2020.4, 2022.4
+
+
+def resolve_defaults(m: Measurement, workload: Workload, accelerator: Accelerator) -> Measurement:
+    """Return a row with what it does not state: framework, use of TF32 and fused attention, by their defaults.
+
+    Args:
+        m: Row of a user's file.
+        workload: Its traced step.
+        accelerator: Row of the catalog.
+    """
+    compiled_by = {"keras": "jax", "eager": "pytorch", "tuned": "jax"}
+    framework = m.framework or (compiled_by if m.compiled else FRAMEWORKS)[m.stack]
+    known = replace(m, framework=framework)
+    return replace(
+        known,
+        precision=_resolve_precision(known, accelerator),
+        attention=m.attention
+        or ("flash" if _is_attention_fused(known, workload, accelerator) else "unfused"),
+    )
+
+
+def _resolve_precision(m: Measurement, accelerator: Accelerator) -> str:
+    """Return `float32` as the framework runs it: with TF32 for all products, for convolutions, or for none."""
+    has_tf32 = accelerator.vendor == "NVIDIA" and accelerator.tf32_tensor_tflop_per_s is not None
+    year = find_software_year(m)
+    if m.precision != "float32" or m.exact_precision or not has_tf32 or year < FIRST_WITH_TF32:
+        return m.precision
+    if m.framework == "pytorch" and m.stack != "tuned" and year >= FIRST_WITH_FLOAT32_PRODUCTS:
+        return "tf32_convolutions"
+    return m.precision if m.framework in ("mxnet", "paddle") else "tf32"
+
+
+def _is_attention_fused(m: Measurement, workload: Workload, accelerator: Accelerator) -> bool:
+    if m.stack == "keras" and m.framework != "pytorch":
+        return choose_attention(replace(workload, compiled=m.compiled), accelerator).fused
+    return find_software_year(m) >= FIRST_WITH_FUSED_ATTENTION
+
+
+def find_publication(source: str) -> str:
+    """Return the publication of a row: its source without revision, file and row.
+
+    Example:
+        >>> find_publication("huggingface/pytorch-image-models@aa4b585 results/a.csv (timm:0001)")
+        'huggingface/pytorch-image-models'
+    """
+    return source.split("@", maxsplit=1)[0].strip()
+
+
+def find_fitted_publications() -> frozenset[str]:
+    """Return the publications of all packaged measurements."""
+    return frozenset(find_publication(m.source) for m in load_published_measurements())
+
+
+class UserRows:
+    """Predictions of a user's rows.
+
+    Args:
+        rows: Predicted rows, with an interval each.
+        unpredicted: Measurements without a prediction, with the reason.
+        baselines: The same rows by each rule of thumb, its constant fitted on these rows.
+    """
+
+    def __init__(self) -> None:
+        self.rows: list[ScoredRow] = []
+        self.unpredicted: list[tuple[Measurement, str]] = []
+        self._samples: list[FitSample] = []
+
+    def add(self, m: Measurement, step: StepTime | NoPrediction, sample: FitSample | None) -> None:
+        """Add the prediction of a row."""
+        if isinstance(step, NoPrediction) or sample is None:
+            self.unpredicted.append((m, step.reason if isinstance(step, NoPrediction) else ""))
+            return
+        self.rows.append(ScoredRow(measurement=m, predicted_s=step.time_s, basis=step.basis))
+        self._samples.append(sample)
+
+    @property
+    def baselines(self) -> dict[str, list[ScoredRow]]:
+        """Rows of each rule of thumb; a rule has no interval but its time."""
+        found: dict[str, list[ScoredRow]] = {}
+        for name, rule in BASELINES.items():
+            times = predict_baseline_s(rule, self._samples, self._samples) if self._samples else []
+            found[name] = [
+                replace(
+                    row, predicted_s=replace(row.predicted_s, low=time_s, mid=time_s, high=time_s), basis=name
+                )
+                for row, time_s in zip(self.rows, times, strict=True)
+            ]
+        return found
+
+
+def predict_user_rows(
+    measurements: Sequence[Measurement],
+    resolve: Callable[[str], Accelerator],
+    predictor: Predictor,
+    *,
+    progress: Progress,
+) -> UserRows:
+    """Predict a user's measurements with the packaged coefficients, never by looking the answer up."""
+    found = UserRows()
+    for m in measurements:
+        progress(m.model)
+        found.add(m, *_predict(m, resolve(m.accelerator), predictor))
+    return found
+
+
+def _predict(
+    m: Measurement, accelerator: Accelerator, predictor: Predictor
+) -> tuple[StepTime | NoPrediction, FitSample | None]:
+    workload = load_measured_workload(m)
+    known = resolve_defaults(m, workload, accelerator)
+    sample = build_fit_sample(known, build_traced_run(known, workload), accelerator)
+    if isinstance(sample, NoPrediction):
+        return sample, None
+    names = predictor.coefficients
+    if not m.framework or sample.stack not in names.stacks:
+        sample = replace(sample, stack=name_user_stack(m.stack, mode=m.mode, compiled=m.compiled))
+    if sample.host not in names.hosts:
+        sample = replace(sample, host=append_mode(m.stack, m.mode))
+    single = _predict_single(known, sample, accelerator, predictor.coefficients)
+    if m.devices == 1:
+        return single, sample
+    scaled = scale_to_devices(
+        single,
+        gradient_bytes=workload.memory.gradient_bytes,
+        accelerator=accelerator,
+        devices=m.devices,
+        machine=find_host_spec(m),
+        hosts=_count_joined_hosts(m),
+    )
+    return scaled, sample
+
+
+def _predict_single(
+    m: Measurement, sample: FitSample, accelerator: Accelerator, coefficients: Coefficients
+) -> StepTime:
+    """Return the step of a row on one device."""
+    step = model_sample(sample, coefficients)
+    basis, note = find_basis(
+        accelerator, coefficients, precision=m.precision, mode=m.mode, compiled=m.compiled
+    )
+    interval = compute_step_interval(
+        step, sample.chip, accelerator, coefficients, mode=m.mode, compiled=m.compiled
+    )
+    return StepTime(
+        time_s=interval.scaled(find_wait_factor(m)),
+        basis=basis,
+        limiter=find_limiter(step.parts_s),
+        parts_s=step.parts_s,
+        note=note,
+    )
+
+
+def _count_joined_hosts(m: Measurement) -> int:
+    """Return the machines of a row whose network is known; one where nothing can be said of it."""
+    return m.hosts or 1 if find_host_spec(m).network_gbit_per_s else 1

@@ -1,0 +1,114 @@
+"""Prediction intervals of modelled steps: quantiles of residuals, scaled by features of the step.
+
+Locally weighted split conformal prediction (Lei et al., 2018, "Distribution-Free Predictive Inference for
+Regression", JASA 113, section 5.2, doi:10.1080/01621459.2017.1307116): residuals r = log(measured / predicted) are
+divided by a scale s(x) that depends on features x of the step; an interval is [q_low s(x), q_high s(x)].
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from ...frozen import Frozen
+from ...units import Interval
+from .quantiles import interval_around
+from .time_breakdown import TimeBreakdown
+
+__all__ = ["FEATURES", "IntervalModel", "compute_features"]
+
+# Features of the logarithm of the scale. Shares of the step's time by kind of work and unit, and what the step is.
+FEATURES = (
+    "tensor convolutions",
+    "tensor products",
+    "scalar convolutions",
+    "scalar products",
+    "waiting",
+    "inference",
+    "compiled",
+    "unmeasured chip",
+    "known publisher",
+    "other vendor",
+)
+# Widening for vendors without a published step in the fit, as a factor of the scale: an assumption, since no
+# residual of such a chip exists. Published shares of the matrix peak of AMD's and NVIDIA's chips are 0.51 to 0.60
+# and 0.73 to 0.87 (catalog/accelerators.toml, `matmul_share`), a factor of 1.5 apart.
+OTHER_VENDOR_LOG = math.log(1.5)
+# Widest interval of a data-centre GPU of NVIDIA since Volta, high over low [-].
+WIDEST = 3.0
+
+
+def compute_features(
+    breakdown: TimeBreakdown,
+    *,
+    on_tensor_units: bool,
+    mode: str,
+    compiled: bool,
+    is_chip_measured: bool,
+    is_publisher_known: bool = False,
+    is_vendor_measured: bool = True,
+) -> dict[str, float]:
+    """Return the features of a modelled step, by name [-].
+
+    Args:
+        breakdown: Shares of its time.
+        on_tensor_units: Whether its products run on tensor units.
+        mode: `train` or `infer`.
+        compiled: Whether it is one program.
+        is_chip_measured: Whether the fit knows steps on the chip.
+        is_publisher_known: Whether the fit knows steps of the same publisher; never for a user's own.
+        is_vendor_measured: Whether the fit knows steps on any chip of the vendor.
+    """
+    unit = "tensor" if on_tensor_units else "scalar"
+    found = dict.fromkeys(FEATURES, 0.0)
+    found[f"{unit} convolutions"] = breakdown.convolutions
+    found[f"{unit} products"] = breakdown.products
+    found["waiting"] = breakdown.waiting
+    found["inference"] = float(mode == "infer")
+    found["compiled"] = float(compiled)
+    found["unmeasured chip"] = float(not is_chip_measured)
+    found["known publisher"] = float(is_publisher_known)
+    found["other vendor"] = float(not is_vendor_measured)
+    return found
+
+
+class IntervalModel(Frozen):
+    """Fitted scale of residuals, and quantiles of residuals over their scale.
+
+    Args:
+        intercept: Logarithm of the scale of a step without features [-].
+        slopes: Slope of the logarithm by feature [-].
+        low, high: 10th and 90th percentile of residuals over their scale on unseen publishers [-].
+    """
+
+    intercept: float
+    slopes: Mapping[str, float]
+    low: float
+    high: float
+
+    def compute_scale(self, features: Mapping[str, float]) -> float:
+        """Return the scale exp(intercept + sum of slope * feature) [-]."""
+        return math.exp(self.intercept + sum(self.slopes[name] * value for name, value in features.items()))
+
+    def compute_interval(
+        self, mid_s: float, features: Mapping[str, float], *, bound_s: float = 0.0, widest: float = math.inf
+    ) -> Interval:
+        """Return the 80 % interval around a predicted time.
+
+        Args:
+            mid_s: Predicted time [s].
+            features: See `compute_features`.
+            bound_s: Physical bound of the time, below which the interval does not reach [s].
+            widest: Largest ratio of high to low [-].
+        """
+        scale = self.compute_scale(features)
+        narrowed = min(1.0, math.log(widest) / ((self.high - self.low) * scale))
+        found = interval_around(mid_s, self.low * scale * narrowed, self.high * scale * narrowed)
+        low = min(max(found.low, bound_s), mid_s)
+        return Interval(low=low, mid=mid_s, high=found.high)
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> IntervalModel:
+        """Read what `to_plain` wrote."""
+        return IntervalModel(**data)
