@@ -181,7 +181,7 @@ def name_method(measurement: Measurement) -> str:
 
 def find_host_spec(measurement: Measurement) -> HostSpec:
     """Return the known properties of a measurement's host."""
-    by_collection = COLLECTION_MACHINES.get((measurement.origin, measurement.accelerator), UNKNOWN_HOST)
+    by_collection = COLLECTION_MACHINES.get((measurement.series, measurement.accelerator), UNKNOWN_HOST)
     return HOST_SPECS.get(measurement.host, by_collection)
 
 

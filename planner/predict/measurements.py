@@ -112,12 +112,17 @@ class Measurement(Frozen):
         )
 
     @property
-    def origin(self) -> str:
-        """Publisher: the collection without the name of its part."""
+    def series(self) -> str:
+        """Series of measurements: the collection without the name of its part."""
         name = self.collection
         for part in PARTS_OF_A_SOURCE:
             name = name.removesuffix(part)
         return name
+
+    @property
+    def origin(self) -> str:
+        """Publisher, of one series or of several."""
+        return PUBLISHERS.get(self.series, self.series)
 
     @property
     def chip(self) -> str:
@@ -126,6 +131,11 @@ class Measurement(Frozen):
 
 
 PARTS_OF_A_SOURCE = ("_vision", "_language", "_infer")  # files that hold one publisher's rows between them
+PUBLISHERS = {
+    "lambda_tensorflow": "lambda",
+    "lambda_pytorch": "lambda",
+    "timm_train_rtx3090": "timm",
+}  # collections of one publisher, which are left out together
 # Architectures whose variants are near copies of each other: what is left out together when one is left out.
 FAMILIES = (
     "alexnet", "bert", "cifar10_cnn", "efficientnet", "inception_v1", "mobilenet_v3", "nnunet", "resnet18",

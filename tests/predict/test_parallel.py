@@ -295,7 +295,7 @@ def test_sources_left_out_are_predicted_within_a_tenth(validation: ScalingCrossV
     assert summary.n >= 500
     assert summary.mean_ape < 0.09
     assert 0.72 <= summary.coverage_80 <= 0.88
-    assert {row.measurement.origin for row in rows} >= {"nvidia_dle", "lambda_tensorflow", "dlperf"}
+    assert {row.measurement.origin for row in rows} >= {"nvidia_dle", "lambda", "dlperf"}
 
 
 def test_the_model_beats_ideal_scaling(validation: ScalingCrossValidation) -> None:
