@@ -11,7 +11,7 @@ from ..errors import GpuplanError, UsageError
 from ..plan.pricing.money import rental_usd
 from ..profile.document import complete_profile, create_profile, create_row
 from ..profile_schema import ProfileDocument, RunRecord, Timing
-from ..workload.capture.script_options import ScriptOptions
+from ..workload.options import ScriptOptions
 from .core.cloud_adapter import RunOutcome
 from .core.history import AttemptHistory, History
 from .core.request import RunSpec

@@ -18,7 +18,8 @@ from gpuplan.plan.spot.checkpoints import (
     SegmentedRun,
     checkpoint_interval_s,
     compute_exponential_moments,
-    compute_p90_s,
+    compute_renewal_moments,
+    compute_run_moments,
     split_into_segments,
 )
 from gpuplan.plan.spot.lifetime_distributions import (
@@ -27,9 +28,9 @@ from gpuplan.plan.spot.lifetime_distributions import (
     LifetimeDistribution,
     LogNormal,
     build_lifetime_distribution,
+    compute_p90_s,
 )
 from gpuplan.plan.spot.preemption import SpotTerms
-from gpuplan.plan.spot.renewal import compute_renewal_moments, compute_run_moments
 from hypothesis import given
 from hypothesis import strategies as st
 from plan.simulate_preemption import simulate

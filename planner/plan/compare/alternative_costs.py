@@ -1,22 +1,21 @@
-"""Cost of each alternative in money and the user's time, at any number of epochs and runs."""
+"""Cost of each alternative in money and the user's time, and the numbers at which the cheapest one changes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ...plain import to_plain
 from ...units import SECONDS_PER_HOUR, Interval
 from ..execution.scaling_mode import ScalingMode, compute_run_length
+from ..pricing.bill import UnpricedRun
 from ..pricing.money import USD_OF_A_NANO
-from ..pricing.offer_terms import UnpricedRun
 from ..pricing.offers import Pricer
 from ..result.device_estimate import DeviceEstimate
 from ..select import OfferContext
-from .alternatives import Alternative
-from .calendar import HOURS_PER_DAY, calendar_hours, own_hours
+from .alternatives import HOURS_PER_DAY, Alternative, calendar_hours, own_hours
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -27,10 +26,11 @@ if TYPE_CHECKING:
     from ..pricing.bill import Bill
     from ..spot.preemption import PreemptionForecaster
 
-__all__ = ["AlternativeCost", "AlternativeCostModel"]
+__all__ = ["FARTHEST", "AlternativeCost", "AlternativeCostModel", "Crossover", "find_crossovers"]
 
 DAYS_PER_MONTH = 30.0
 ROUNDING = 1e-9  # tolerance of floating point when counting whole bundles [-]
+FARTHEST = 100_000  # largest number of epochs or runs in the search [-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,3 +199,60 @@ def _paid(usd: float, *, plan: NotebookPlan | None, bundle: Decimal | None, elap
     if bundle is None:
         return usd
     return math.ceil(usd / float(bundle) - ROUNDING) * float(bundle)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crossover:
+    """A number of epochs or runs from which another alternative is the cheapest.
+
+    Args:
+        at: The first such number [-].
+        before, to: Names of the alternatives.
+    """
+
+    at: int
+    before: str
+    to: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return one entry of `turns`."""
+        return {"from": self.at, "instead_of": self.before, "cheapest": self.to}
+
+
+def find_crossovers(cheapest: Callable[[int], str], *, farthest: int = FARTHEST) -> tuple[Crossover, ...]:
+    """Find the crossovers between 1 and a largest number.
+
+    The search uses a grid of 12 % steps, then bisection: an alternative that is the cheapest only between two
+    neighboring points of the grid is missed.
+
+    Args:
+        cheapest: Function that names the cheapest alternative at a number of epochs or runs.
+        farthest: Largest number in the search [-].
+
+    Example:
+        >>> find_crossovers(lambda n: "free" if n < 38 else "rented")
+        (Crossover(at=38, before='free', to='rented'),)
+    """
+    found = []
+    low, name = 1, cheapest(1)
+    while low < farthest:
+        high = min(farthest, max(low + 1, math.ceil(low * 1.12)))
+        after = cheapest(high)
+        if after != name:
+            at, to = _first_change(cheapest, low, high, name)
+            found.append(Crossover(at=at, before=name, to=to))
+            low, name = at, to
+        else:
+            low = high
+    return tuple(found)
+
+
+def _first_change(cheapest: Callable[[int], str], low: int, high: int, name: str) -> tuple[int, str]:
+    """Return the number between two at which the name changes, and the new name."""
+    while high - low > 1:
+        middle = (low + high) // 2
+        if cheapest(middle) == name:
+            low = middle
+        else:
+            high = middle
+    return high, cheapest(high)

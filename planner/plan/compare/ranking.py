@@ -1,25 +1,38 @@
-"""The order of the offers of an answer, and which of them to take."""
+"""Order of the offers of an answer, recommended offers, and the sensitivity of the cheapest choice."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..execution.scaling_mode import BatchScaling
 from ..pricing.money import NANO, USD_OF_A_NANO, rental_nano
-from ..result.recommendation import Recommendation
-from .criteria import Candidate, SortBy, cheapest, cheapest_within_s, fastest, fastest_within_usd, pareto
-from .sensitivity import compute_sensitivity
+from ..pricing.timeline import TRAINING
+from ..question import SortBy
+from ..result.estimate import Recommendation, Sensitivity
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from ..pricing.bill import UnpricedRun
     from ..pricing.offer_table import OfferTable
-    from ..pricing.offer_terms import UnpricedRun
     from ..question import Question
+    from ..result.offer_estimate import OfferEstimate
 
-__all__ = ["RankedOffers", "rank_offers", "recommend"]
+__all__ = [
+    "Candidate",
+    "RankedOffers",
+    "cheapest",
+    "cheapest_within_s",
+    "compute_sensitivity",
+    "fastest",
+    "fastest_within_usd",
+    "pareto",
+    "rank_offers",
+    "recommend",
+]
 
 
 class RankedOffers(NamedTuple):
@@ -163,3 +176,104 @@ def recommend(ranked: RankedOffers, question: Question) -> Recommendation:
         free=fastest(free),
         pareto=pareto(paid),
     )
+
+
+def compute_sensitivity(
+    winner: int | None, candidates: Sequence[Candidate], offers: Sequence[OfferEstimate]
+) -> Sensitivity | None:
+    """Return the changes after which another machine wins; None without a winner, a second machine or a bill.
+
+    Args:
+        winner: Position of the cheapest offer.
+        candidates: Offers that could be taken; their keys are positions.
+        offers: All of them.
+    """
+    if winner is None:
+        return None
+    machine = _machine(offers[winner])
+    by_cost = sorted(candidates, key=lambda c: (c.cost_usd, c.time_s))
+    others = (c for c in by_cost if _machine(offers[c.key]) != machine and offers[c.key].bill is not None)
+    rival = next(others, None)
+    if rival is None:
+        return None
+    own, other, schedule = offers[winner].bill, offers[rival.key].bill, offers[winner].schedule
+    if own is None or other is None or schedule is None:
+        return None
+    gap = other.nano[1] - own.nano[1]
+    share = schedule.time_s(TRAINING).mid / schedule.total_s.mid
+    paid = own.machine_nano
+    if paid <= 0 or share <= 0:
+        return None
+    return Sensitivity(
+        runner_up=rival.key,
+        price_share=max(0.0, gap / paid),
+        step_time_share=max(0.0, gap / (paid * share)),
+        certain=own.nano[2] <= other.nano[0],
+    )
+
+
+def _machine(one: OfferEstimate) -> tuple[str, str, float]:
+    """Return the identity of a machine, equal for its other purchase options, sizes and regions."""
+    return one.offer.provider, one.offer.accelerator, one.offer.devices
+
+
+class Candidate(NamedTuple):
+    """An offer that could be taken.
+
+    Args:
+        key: Whatever the caller finds the offer by.
+        time_s, cost_usd: Central estimates, of the run or of one sample [s], [USD].
+        late_s, dear_usd: Upper ends of the 80 % intervals [s], [USD].
+    """
+
+    key: int
+    time_s: float
+    cost_usd: float
+    late_s: float
+    dear_usd: float
+
+
+def cheapest(candidates: Iterable[Candidate]) -> int | None:
+    """Return the candidate of least cost; the faster of two that cost the same. None when there is none."""
+    best = min(candidates, key=lambda c: (c.cost_usd, c.time_s), default=None)
+    return best.key if best else None
+
+
+def fastest(candidates: Iterable[Candidate]) -> int | None:
+    """Return the candidate of least time; the cheaper of two that take the same. None when there is none."""
+    best = min(candidates, key=lambda c: (c.time_s, c.cost_usd), default=None)
+    return best.key if best else None
+
+
+def cheapest_within_s(candidates: Iterable[Candidate], deadline_s: float) -> int | None:
+    """Return the cheapest candidate that is done by the deadline even at the upper end of its interval.
+
+    Args:
+        candidates: To choose from.
+        deadline_s: Time from the first step to the last [s].
+    """
+    return cheapest(c for c in candidates if c.late_s <= deadline_s)
+
+
+def fastest_within_usd(candidates: Iterable[Candidate], budget_usd: float) -> int | None:
+    """Return the fastest candidate that keeps the budget even at the upper end of its interval.
+
+    Args:
+        candidates: To choose from.
+        budget_usd: Of the whole run [USD].
+    """
+    return fastest(c for c in candidates if c.dear_usd <= budget_usd)
+
+
+def pareto(candidates: Iterable[Candidate]) -> tuple[int, ...]:
+    """Return the candidates that no other beats in time and cost at once, fastest first.
+
+    A candidate is beaten by one that is at least as good in both; of equals, the first stays.
+    """
+    front: list[int] = []
+    least_usd = float("inf")
+    for candidate in sorted(candidates, key=lambda c: (c.time_s, c.cost_usd)):
+        if candidate.cost_usd < least_usd:
+            front.append(candidate.key)
+            least_usd = candidate.cost_usd
+    return tuple(front)

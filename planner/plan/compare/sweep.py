@@ -12,7 +12,7 @@ from ...plain import to_plain
 from ...workload.resize import Resizer
 from ..estimate_workload import estimate_workload
 from ..pricing.money import USD_OF_A_NANO
-from .criteria import Candidate, pareto
+from .ranking import Candidate, pareto
 
 if TYPE_CHECKING:
     from ...workload.model import Workload

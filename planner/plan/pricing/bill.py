@@ -1,4 +1,4 @@
-"""The bill of a run: lines that add up exactly. Money is Decimal, in nano-dollars at the finest."""
+"""Bill of a run: lines that add up exactly. Money is Decimal, in nano-dollars at the finest."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from collections.abc import Mapping
 from dataclasses import field
 from decimal import Decimal
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...frozen import Frozen
 from ...units import SECONDS_PER_HOUR, Interval
-from .bill_line import BillLine, UsdInterval
 from .money import (
     NANO,
     Amount,
+    BillLine,
     Nano,
+    UsdInterval,
     compute_price_nano,
     compute_share,
     nano_text,
@@ -24,11 +25,25 @@ from .money import (
 )
 from .timeline import TRAINING, Timeline, TimelinePhase
 
-__all__ = ["NOT_BILLED", "NO_FEES", "Bill", "CostBasis", "Fees", "bill_of_run"]
+if TYPE_CHECKING:
+    from ..result.device_estimate import DeviceEstimate
+    from ..select import OfferContext
+    from ..spot.preemption import PreemptionForecast
+    from .timeline import Timeline
+
+__all__ = [
+    "NOT_BILLED",
+    "NO_FEES",
+    "Bill",
+    "CostBasis",
+    "Fees",
+    "UnpricedOffer",
+    "UnpricedRun",
+    "bill_of_run",
+]
 
 # What a real bill may also have and this one does not, by name.
 NOT_BILLED: tuple[str, ...] = ("input pipeline stalls",)
-
 MACHINE = "machine"  # the item of the machine's hours
 HOURS_PER_MONTH = 730.0  # what the clouds divide a month's price of storage by
 
@@ -220,3 +235,34 @@ def bill_of_run(*, train_time_s: Interval, usd_per_hour: Decimal, charges: Fees 
     """
     training = TimelinePhase(TRAINING, train_time_s, "")
     return Bill(CostBasis(Timeline((training,), train_time_s), charges), usd_per_hour=usd_per_hour)
+
+
+class UnpricedRun(NamedTuple):
+    """A run on a kind of machine, before its price.
+
+    Args:
+        projection: The workload on the machine's devices.
+        schedule: The run part by part; None when the time of its steps is unknown.
+        rental: What is charged for it; None likewise.
+        outlook: What interruptions do to the run; None on demand, or when the run's time is unknown.
+        charges: Fees of the provider.
+    """
+
+    projection: DeviceEstimate
+    schedule: Timeline | None
+    rental: CostBasis | None
+    outlook: PreemptionForecast | None
+    charges: Fees
+
+    def bill(self, usd_per_hour: Decimal | None) -> Bill | None:
+        """Return the bill at a price; None when the price or the run's time is unknown."""
+        if self.rental is None or usd_per_hour is None:
+            return None
+        return Bill(self.rental, usd_per_hour=usd_per_hour)
+
+
+class UnpricedOffer(NamedTuple):
+    """An offer with the run on its machine, before its bill."""
+
+    selected: OfferContext
+    lease: UnpricedRun

@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ..result.scaling_efficiency import compare_with_single_device, find_single_device_offers
+from .bill import UnpricedOffer
 from .carbon import energy_kwh, machine_power_w
-from .offer_terms import UnpricedOffer
 
 if TYPE_CHECKING:
     from ...offers.rows import Offer
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from ..result.device_estimate import DeviceEstimate
     from ..result.scaling_efficiency import ScalingEfficiency
     from ..select import OfferContext
-    from .bill import Bill
-    from .offer_terms import UnpricedRun
+    from .bill import Bill, UnpricedRun
     from .timeline import Timeline
 
 __all__ = ["Market"]

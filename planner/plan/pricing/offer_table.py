@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ..select import OfferContext
+    from .bill import UnpricedRun
     from .comparison import Market
-    from .offer_terms import UnpricedRun
 
 __all__ = ["OfferTable", "build_offer_table"]
 

@@ -10,11 +10,10 @@ from ...predict.multi_device.interconnect import build_host_spec
 from ..execution.input_pipeline import InputPipeline, with_input_bottleneck
 from ..result.device_estimate import DeviceEstimate
 from ..spot.preemption import PreemptionForecast, PreemptionForecaster, SpotTerms
-from .bill import CostBasis
+from .bill import CostBasis, UnpricedRun
 from .comparison import Market
 from .fees import FeeCalculator
 from .offer_table import OfferTable, build_offer_table
-from .offer_terms import UnpricedRun
 from .timeline import Timeline, TimelineBuilder
 
 if TYPE_CHECKING:

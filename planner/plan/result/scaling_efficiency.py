@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ...offers.rows import Offer
-    from ..pricing.offer_terms import UnpricedOffer
+    from ..pricing.bill import UnpricedOffer
     from .device_estimate import DeviceEstimate
 
 __all__ = ["ScalingEfficiency", "compare_with_single_device", "compute_scaling", "find_single_device_offers"]

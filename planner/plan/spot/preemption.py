@@ -9,9 +9,14 @@ from typing import TYPE_CHECKING, Any
 from ...frozen import Frozen
 from ...units import GIGA, SECONDS_PER_HOUR, Interval
 from ..parsing import require_positive
-from .checkpoints import RunMoments, SegmentedRun, checkpoint_interval_s, compute_p90_s, split_into_segments
-from .lifetime_distributions import build_lifetime_distribution
-from .renewal import compute_run_moments
+from .checkpoints import (
+    RunMoments,
+    SegmentedRun,
+    checkpoint_interval_s,
+    compute_run_moments,
+    split_into_segments,
+)
+from .lifetime_distributions import build_lifetime_distribution, compute_p90_s
 
 if TYPE_CHECKING:
     from ...offers.rows import Offer
