@@ -96,7 +96,7 @@ def explain_no_answer(estimate: Estimate, question: Question) -> NoAnswerError |
 
 def _nothing_fits(estimate: Estimate) -> NoAnswerError | None:
     """Return an error if the step fits on no offer with known memory."""
-    verdicts = [memory for one in estimate.offers if (memory := one.projection.memory).fits is not None]
+    verdicts = [memory for one in estimate.offers if (memory := one.device_estimate.memory).fits is not None]
     if not verdicts or any(verdict.fits for verdict in verdicts):
         return None
     largest = max(verdict.largest_batch_size or 0 for verdict in verdicts)
@@ -113,7 +113,7 @@ def _nothing_fits(estimate: Estimate) -> NoAnswerError | None:
 
 def _nothing_predicted(estimate: Estimate) -> NoAnswerError | None:
     """Return an error if no step time could be predicted."""
-    steps = [one.projection.step_time for one in estimate.offers]
+    steps = [one.device_estimate.step_time for one in estimate.offers]
     if any(not isinstance(step, NoPrediction) for step in steps):
         return None
     reason = next(step.reason for step in steps if isinstance(step, NoPrediction))

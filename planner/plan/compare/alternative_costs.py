@@ -93,7 +93,7 @@ class AlternativeCostModel:
         bundles: Smallest payable amount of each alternative; None if billed by use or by month [USD].
         terms: Costs and assumptions.
         hour_value_usd: Value of an hour of the user's time [USD/h].
-        outlooks: Forecaster of preemptions; None assumes that spot machines are never preempted.
+        forecaster: Forecaster of preemptions; None assumes that spot machines are never preempted.
         scaling: Weak scaling (each device keeps the batch) or strong scaling (devices share it).
     """
 
@@ -103,7 +103,7 @@ class AlternativeCostModel:
     bundles: Sequence[Decimal | None]
     terms: CostTerms
     hour_value_usd: float
-    outlooks: PreemptionForecaster | None = None
+    forecaster: PreemptionForecaster | None = None
     scaling: ScalingMode = "weak"
 
     def at(self, *, epochs: int | None, runs: int) -> list[AlternativeCost]:
@@ -111,9 +111,9 @@ class AlternativeCostModel:
         workload = self.workload
         if epochs is not None and epochs != workload.epochs:
             workload = replace(workload, epochs=epochs, steps=None)
-        pricer = Pricer(workload, self.terms, self.outlooks)
+        pricer = Pricer(workload, self.terms, self.forecaster)
         costs = [
-            self._compute_cost(index, self._lease(pricer, workload, index), runs)
+            self._compute_cost(index, self._build_run(pricer, workload, index), runs)
             for index in range(len(self.alternatives))
         ]
         return sorted(costs, key=lambda cost: (cost.total_usd, cost.calendar_h))
@@ -131,26 +131,26 @@ class AlternativeCostModel:
             bundles=[self.bundles[index] for index in kept],
         )
 
-    def _lease(self, pricer: Pricer, workload: Workload, index: int) -> UnpricedRun:
+    def _build_run(self, pricer: Pricer, workload: Workload, index: int) -> UnpricedRun:
         """Lay out the run of the workload's epochs on the machine of an alternative."""
-        known, selected = self.alternatives[index].offer.projection, self.selected[index]
+        known, selected = self.alternatives[index].offer.device_estimate, self.selected[index]
         run = compute_run_length(workload, selected.offer.devices, self.scaling)
         step_s = known.step_time_s
         train_time_s = None if step_s is None or run.steps is None else step_s.scaled(run.steps)
-        projection = DeviceEstimate(
+        device_estimate = DeviceEstimate(
             run=run, step_time=known.step_time, train_time_s=train_time_s, memory=known.memory
         )
-        return pricer.lease(selected, projection)
+        return pricer.build_run(selected, device_estimate)
 
-    def _compute_cost(self, index: int, lease: UnpricedRun, runs: int) -> AlternativeCost:
+    def _compute_cost(self, index: int, run: UnpricedRun, runs: int) -> AlternativeCost:
         """Compute the cost of all runs on one alternative."""
-        alternative, bundle, schedule = self.alternatives[index], self.bundles[index], lease.schedule
-        time_s = Interval(low=0.0, mid=0.0, high=0.0) if schedule is None else schedule.wall_s
+        alternative, bundle, timeline = self.alternatives[index], self.bundles[index], run.timeline
+        time_s = Interval(low=0.0, mid=0.0, high=0.0) if timeline is None else timeline.wall_s
         machine_h = time_s.scaled(runs / SECONDS_PER_HOUR)
-        sessions = runs * (1 if schedule is None else schedule.sessions or 1)
+        sessions = runs * (1 if timeline is None else timeline.sessions or 1)
         elapsed_h = calendar_hours(machine_h.mid, alternative.availability)
         own_h = self._own_hours(index, sessions=sessions, machine_h=machine_h.mid)
-        bill = lease.bill(self.selected[index].offer.usd_per_hour)
+        bill = run.bill(self.selected[index].offer.usd_per_hour)
         money = [
             _paid(usd, plan=alternative.plan, bundle=bundle, elapsed_h=elapsed_h)
             for usd in _used_usd(bill, runs)

@@ -124,7 +124,7 @@ def select_alternatives(
 
 
 def _can_run(one: OfferEstimate) -> bool:
-    return one.projection.memory.fits is True and not one.projection.is_ruled_out
+    return one.device_estimate.memory.fits is True and not one.device_estimate.is_ruled_out
 
 
 def _shortlist(able: Sequence[OfferEstimate]) -> list[OfferEstimate]:

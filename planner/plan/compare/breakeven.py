@@ -185,7 +185,7 @@ def build_cost_model(
         bundles=[_bundle(one, context.catalog) for one in alternatives],
         terms=terms,
         hour_value_usd=query.hour_value_usd,
-        outlooks=build_preemption_forecaster(workload, context.selection, question.spot),
+        forecaster=build_preemption_forecaster(workload, context.selection, question.spot),
         scaling=question.scaling,
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..execution.scaling_mode import BatchScaling
-from ..pricing.money import NANO, USD_OF_A_NANO, rental_nano
+from ..pricing.money import NANO, USD_OF_A_NANO, compute_rental_nano
 from ..pricing.timeline import TRAINING
 from ..question import SortBy
 from ..result.estimate import Recommendation, Sensitivity
@@ -76,10 +76,10 @@ def _compute_times(offers: OfferTable) -> NDArray[np.float64]:
 
 
 def _time_s(run: UnpricedRun) -> float:
-    if run.schedule is not None:
-        return run.schedule.wall_s.mid
-    step_time_s = run.projection.step_time_s
-    return math.nan if step_time_s is None else step_time_s.mid / run.projection.run.global_batch_size
+    if run.timeline is not None:
+        return run.timeline.wall_s.mid
+    step_time_s = run.device_estimate.step_time_s
+    return math.nan if step_time_s is None else step_time_s.mid / run.device_estimate.run.global_batch_size
 
 
 def _compute_costs(offers: OfferTable) -> NDArray[np.float64]:
@@ -87,19 +87,21 @@ def _compute_costs(offers: OfferTable) -> NDArray[np.float64]:
     import numpy as np
 
     costs = np.full(len(offers), np.nan)
-    for run, rows in offers.iter_priced_rows():
-        prices, step_time_s = offers.price_nano[rows], run.projection.step_time_s
-        if run.rental is not None:
-            costs[rows] = run.rental.compute_total(prices, 1).astype(float) * USD_OF_A_NANO
-        elif step_time_s is not None:
-            per_1000 = rental_nano(duration_s=1000 * step_time_s.mid, price_nano=prices) / NANO
-            costs[rows] = per_1000.astype(float) / (1000 * run.projection.run.global_batch_size)
+    priced = offers.price_nano != None  # noqa: E711 - compares every element
+    billed = np.flatnonzero(priced & offers.has_cost_basis)
+    costs[billed] = offers.compute_totals(billed, 1).astype(float) * USD_OF_A_NANO
+    for row in np.flatnonzero(priced & ~offers.has_cost_basis).tolist():
+        one = offers.runs[offers.run_of[row]].device_estimate
+        if one.step_time_s is not None:
+            duration_s, price = 1000 * one.step_time_s.mid, offers.price_nano[row]
+            per_1000_usd = compute_rental_nano(duration_s=duration_s, price_nano=price) / NANO
+            costs[row] = per_1000_usd / (1000 * one.run.global_batch_size)
     return costs
 
 
 def _is_usable(run: UnpricedRun) -> bool:
     """Return whether the step can run, and the whole run in one session."""
-    return not run.projection.is_ruled_out and (run.schedule is None or run.schedule.sessions == 1)
+    return not run.device_estimate.is_ruled_out and (run.timeline is None or run.timeline.sessions == 1)
 
 
 def _select_candidates(ranked: RankedOffers, spread: BatchScaling) -> list[Candidate]:
@@ -108,7 +110,8 @@ def _select_candidates(ranked: RankedOffers, spread: BatchScaling) -> list[Candi
 
     offers = ranked.offers
     fits = [
-        run.projection.memory.fits is True and spread.recommends(run.projection.run) for run in offers.runs
+        run.device_estimate.memory.fits is True and spread.recommends(run.device_estimate.run)
+        for run in offers.runs
     ]
     known = ~np.isnan(ranked.time_s) & ~np.isnan(ranked.cost_usd)
     rows = np.flatnonzero(ranked.usable & known & np.array(fits)[offers.run_of])
@@ -116,7 +119,7 @@ def _select_candidates(ranked: RankedOffers, spread: BatchScaling) -> list[Candi
     alike = np.where(alike < 0, -1 - rows, alike)  # of unknown length: each its own
     by_cost = np.lexsort((rows, ranked.cost_usd[rows], alike))
     _, cheapest_of = np.unique(alike[by_cost], return_index=True)
-    return [_build_candidate(ranked, row) for row in np.sort(rows[by_cost[cheapest_of]]).tolist()]
+    return _build_candidates(ranked, np.sort(rows[by_cost[cheapest_of]]))
 
 
 def _number_equal_runs(offers: OfferTable) -> NDArray[np.intp]:
@@ -127,31 +130,31 @@ def _number_equal_runs(offers: OfferTable) -> NDArray[np.intp]:
     found = np.full(len(offers.runs), -1, dtype=np.intp)
     for row in offers.first_rows():
         position = offers.run_of[row]
-        rental = offers.runs[position].rental
-        if rental is not None:
-            key = (id(rental), offers.contexts[row].offer.provider)
+        cost_basis = offers.runs[position].cost_basis
+        if cost_basis is not None:
+            key = (id(cost_basis), offers.contexts[row].offer.provider)
             found[position] = numbers.setdefault(key, len(numbers))
     return found
 
 
-def _build_candidate(ranked: RankedOffers, row: int) -> Candidate:
-    """Return an offer's central estimates and upper ends."""
+def _build_candidates(ranked: RankedOffers, rows: NDArray[np.intp]) -> list[Candidate]:
+    """Return the central estimates and upper ends of some offers."""
     offers = ranked.offers
-    run, time_s, cost_usd = (
-        offers.runs[offers.run_of[row]],
-        float(ranked.time_s[row]),
-        float(ranked.cost_usd[row]),
-    )
-    step_time_s = run.projection.step_time_s
-    if run.schedule is not None and run.rental is not None:
-        late_s = run.schedule.wall_s.high
-        dear_usd = run.rental.compute_total(offers.price_nano[row], 2) * USD_OF_A_NANO
-    else:
+    billed = rows[offers.has_cost_basis[rows]]
+    high_usd = offers.compute_totals(billed, 2) * USD_OF_A_NANO
+    dear_usd = dict(zip(billed.tolist(), high_usd.tolist(), strict=True))
+    candidates = []
+    columns = (rows, offers.run_of[rows], ranked.time_s[rows], ranked.cost_usd[rows])
+    for row, position, time_s, cost_usd in zip(*(column.tolist() for column in columns), strict=True):
+        run = offers.runs[position]
+        step_time_s = run.device_estimate.step_time_s
         lateness = 1.0 if step_time_s is None else step_time_s.high / step_time_s.mid
-        late_s, dear_usd = time_s * lateness, cost_usd * lateness
-    if run.outlook is not None:
-        late_s = max(late_s, run.outlook.wall_p90_s)
-    return Candidate(row, time_s, cost_usd, late_s, dear_usd)
+        late_s = time_s * lateness if run.timeline is None else run.timeline.wall_s.high
+        if run.preemption_forecast is not None:
+            late_s = max(late_s, run.preemption_forecast.wall_p90_s)
+        usd = dear_usd.get(row, cost_usd * lateness)
+        candidates.append(Candidate(row, time_s, cost_usd, late_s, usd))
+    return candidates
 
 
 def recommend(ranked: RankedOffers, question: Question) -> Recommendation:
@@ -196,11 +199,11 @@ def compute_sensitivity(
     rival = next(others, None)
     if rival is None:
         return None
-    own, other, schedule = offers[winner].bill, offers[rival.key].bill, offers[winner].schedule
-    if own is None or other is None or schedule is None:
+    own, other, timeline = offers[winner].bill, offers[rival.key].bill, offers[winner].timeline
+    if own is None or other is None or timeline is None:
         return None
     gap = other.nano[1] - own.nano[1]
-    share = schedule.time_s(TRAINING).mid / schedule.total_s.mid
+    share = timeline.time_s(TRAINING).mid / timeline.total_s.mid
     paid = own.machine_nano
     if paid <= 0 or share <= 0:
         return None

@@ -23,12 +23,12 @@ __all__ = [
     "Nano",
     "UsdInterval",
     "compute_price_nano",
+    "compute_rental_nano",
+    "compute_rental_usd",
     "compute_share",
     "nano_text",
     "nanoseconds_of",
     "price_time",
-    "rental_nano",
-    "rental_usd",
     "usd_interval_of",
     "usd_of",
 ]
@@ -51,11 +51,11 @@ def compute_price_nano(usd_per_hour: Decimal) -> int:
     return int(usd_per_hour * NANO)
 
 
-def price_time(nanoseconds: int, price_nano: Amount) -> Amount:
+def price_time(nanoseconds: Amount, price_nano: Amount) -> Amount:
     """Return the price of a time on the machine: time x price / hour, to the nearest [1e-9 USD].
 
     Args:
-        nanoseconds: Time on the machine [1e-9 s].
+        nanoseconds: Time on the machine, or a column of times [1e-9 s].
         price_nano: Price of an hour, or a column of prices [1e-9 USD/h].
     """
     amount: Amount = (nanoseconds * price_nano + NANOSECONDS_PER_HOUR // 2) // NANOSECONDS_PER_HOUR
@@ -78,7 +78,7 @@ def compute_share(nano: Amount, share: Decimal) -> Amount:
     return amount
 
 
-def rental_usd(*, duration_s: float, usd_per_hour: Decimal) -> Decimal:
+def compute_rental_usd(*, duration_s: float, usd_per_hour: Decimal) -> Decimal:
     """Return the price of renting at a constant hourly price, billed to the second's fraction [USD].
 
     Args:
@@ -86,13 +86,13 @@ def rental_usd(*, duration_s: float, usd_per_hour: Decimal) -> Decimal:
         usd_per_hour: Price of everything that is rented, which counts to the nano-dollar [USD/h].
 
     Example:
-        >>> rental_usd(duration_s=1800.0, usd_per_hour=Decimal("0.526"))
+        >>> compute_rental_usd(duration_s=1800.0, usd_per_hour=Decimal("0.526"))
         Decimal('0.263000000')
     """
-    return usd_of(rental_nano(duration_s=duration_s, price_nano=compute_price_nano(usd_per_hour)))
+    return usd_of(compute_rental_nano(duration_s=duration_s, price_nano=compute_price_nano(usd_per_hour)))
 
 
-def rental_nano(*, duration_s: float, price_nano: Amount) -> Amount:
+def compute_rental_nano(*, duration_s: float, price_nano: Amount) -> Amount:
     """Return the same for a price or a column of prices, to the nearest [1e-9 USD]."""
     seconds, parts = duration_s.as_integer_ratio()  # exactly the float
     hour = int(SECONDS_PER_HOUR) * parts

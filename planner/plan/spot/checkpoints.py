@@ -1,8 +1,8 @@
 """Checkpointed run on preemptible machines: lost work, restarts and waits.
 
 The work is divided into equal segments, each followed by a checkpoint. A preemption loses the work since the last
-checkpoint; after a wait, the next machine restarts from it. Machine time is billed, waits are not. The moments have a
-closed form for exponential lifetimes; for others, a renewal recursion over the remaining segments is exact.
+checkpoint; after a wait, the next machine restarts from it. Machine time is billed, waits are not. The
+moments have a closed form for exponential lifetimes; for others, a renewal recursion over the segments is exact.
 """
 
 from __future__ import annotations

@@ -5,10 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, Protocol
-
-if TYPE_CHECKING:
-    from numpy.random import Generator
+from typing import Any, Protocol
 
 __all__ = [
     "CensoredDistribution",
@@ -37,10 +34,6 @@ class LifetimeDistribution(Protocol):
         """Return the partial second moment E[X^2; X < t] [s^2]."""
         ...
 
-    def draw(self, generator: Generator, count: int) -> Any:
-        """Return random lifetimes [s]."""
-        ...
-
 
 @dataclass(frozen=True, slots=True)
 class Exponential:
@@ -64,10 +57,6 @@ class Exponential:
         """Return the partial second moment 2 M^2 - (t^2 + 2 M t + 2 M^2) exp(-t / M) [s^2]."""
         mean = self.mean_s
         return 2.0 * mean**2 - (time_s**2 + 2.0 * mean * time_s + 2.0 * mean**2) * math.exp(-time_s / mean)
-
-    def draw(self, generator: Generator, count: int) -> Any:
-        """Return random lifetimes [s]."""
-        return generator.exponential(self.mean_s, count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +94,6 @@ class LogNormal:
             return 0.0
         return _NORMAL.cdf(math.log(time_s / self.median_s) / self.sigma - shift * self.sigma)
 
-    def draw(self, generator: Generator, count: int) -> Any:
-        """Return random lifetimes [s]."""
-        return generator.lognormal(math.log(self.median_s), self.sigma, count)
-
 
 @dataclass(frozen=True, slots=True)
 class CensoredDistribution:
@@ -138,10 +123,6 @@ class CensoredDistribution:
         if time_s <= self.longest_s:
             return float(partial(time_s))
         return float(partial(self.longest_s)) + (1.0 - self.law.cdf(self.longest_s)) * at_the_end
-
-    def draw(self, generator: Generator, count: int) -> Any:
-        """Return random lifetimes [s]."""
-        return self.law.draw(generator, count).clip(max=self.longest_s)
 
 
 def build_lifetime_distribution(

@@ -79,20 +79,31 @@ class PreemptionForecast(Frozen):
         """Work between two checkpoints [s]."""
         return self.run.segment_s - self.run.save_s
 
-    @property
+    @cached_property
     def checkpoint_share(self) -> float:
         """Time for checkpoints, as a share of the work [-]."""
         return self.run.count * self.run.save_s / self.work_s
 
-    @property
+    @cached_property
     def rework_share(self) -> float:
         """Billed time of lost work and restarts, as a share of the work [-]."""
         return max(0.0, self.moments.billed_s - self.run.undisturbed_s) / self.work_s
 
-    @property
+    @cached_property
     def waiting_share(self) -> float:
         """Unbilled time without a machine, as a share of the work [-]."""
         return max(0.0, self.moments.wall_s - self.moments.billed_s) / self.work_s
+
+    @cached_property
+    def checkpoint_note(self) -> str:
+        """Sentence on time and interval of the checkpoints."""
+        return f"one of {self.run.save_s:.2g} s after every {self.interval_s / 60:.3g} min of work"
+
+    @cached_property
+    def rework_note(self) -> str:
+        """Sentence on number and cause of the restarts."""
+        count, hazard = self.moments.preemptions, self.hazard
+        return f"taken back {count:.2g} times on average, lives of {hazard.up_hours:.3g} h ({hazard.basis})"
 
     @cached_property
     def billed_p90_s(self) -> float:
