@@ -49,7 +49,7 @@ if model == "keras.Model":
     model.compile("adam", "mse")
     switched.clear()
 before = json.loads(json.dumps(state()))
-found = gpuplan.estimate(model, accelerators=["T4"], batch_size=32, samples=1000, epochs=1)
+found = gpuplan.estimate(model, accelerators=["T4"])
 after = json.loads(json.dumps(state()))
 print(json.dumps({"before": before, "after": after, "switched": switched, "offers": len(found.offers)}))
 """
